@@ -1,0 +1,30 @@
+// The subcommands of `quern`, one file each. They return the exit code and throw quern::Error (exit
+// 1) or UsageError (exit 2) for main to print.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace quern {
+
+using Arguments = std::vector<std::string>;  // after the subcommand's name
+
+int run_train(const Arguments& args);
+int run_generate(const Arguments& args);
+int run_eval(const Arguments& args);
+int run_export(const Arguments& args);
+int run_bench(const Arguments& args);
+int run_verify(const Arguments& args);
+int run_info(const Arguments& args);
+int run_help(const Arguments& args);
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+};
+
+const std::vector<Command>& commands();                // in the order of help
+const Command& find_command(const std::string& name);  // throws UsageError, naming the nearest
+
+}  // namespace quern

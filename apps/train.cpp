@@ -1,0 +1,69 @@
+// quern train: trains a model, or continues a run.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "commands.h"
+#include "console.h"
+#include "train/config_parse.h"
+#include "train/config_print.h"
+#include "train/trainer.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern train [--config FILE] [--train TEXT] [--KEY VALUE ...]\n"
+    "       quern train --resume RUN [--KEY VALUE ...]\n\n"
+    "Trains a Transformer language model. Ctrl-C, SIGTERM or a closed pipe on stdout save a\n"
+    "checkpoint and stop; the exit code is then 128 + the signal's number.\n";
+
+std::atomic<bool> stop_requested{false};
+std::atomic<int> stop_signal{0};
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
+static_assert(std::atomic<int>::is_always_lock_free);
+
+extern "C" void request_stop(int signal) {
+  stop_signal = signal;
+  stop_requested = true;
+  // The second one ends the program; a closed pipe is met by every line until the checkpoint.
+  if (signal != SIGPIPE) std::signal(signal, SIG_DFL);
+}
+
+// A resumed run starts from its own configuration; flags change what they name.
+Config base_config(const Arguments& args) {
+  const std::string resume = parse_args(args).config.run.resume;
+  if (resume.empty()) return {};
+  return load_config(RunFolder::open(resume).config().string());
+}
+
+}  // namespace
+
+int run_train(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, {}, base_config(args));
+  if (parsed.help) {
+    fmt::print("{}\n{}", kUsage, config_help());
+    return 0;
+  }
+  if (!parsed.positional.empty()) {
+    throw UsageError(fmt::format("train: found '{}', expected only flags; data is given by --train",
+                                 parsed.positional[0]));
+  }
+  if (!parsed.config.run.resume.empty() && parsed.given.contains("out")) {
+    throw UsageError("train: found --out and --resume; a resumed run stays in its folder");
+  }
+  const auto context =
+      make_context(parsed.config.compute, static_cast<uint64_t>(parsed.config.train.seed));
+  const ContextScope scope(*context);
+  ConsoleObserver console(isatty(STDOUT_FILENO) != 0);
+  Trainer trainer(parsed.config, console);
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, request_stop);
+  const TrainResult result = trainer.run(&stop_requested);
+  console.finish(result);
+  return result.interrupted ? 128 + stop_signal : 0;
+}
+
+}  // namespace quern

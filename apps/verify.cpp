@@ -1,0 +1,92 @@
+// quern verify: runs reference cases and compares.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "bench/verify.h"
+#include "commands.h"
+#include "tensor/context.h"
+#include "train/config_parse.h"
+#include "train/config_print.h"
+#include "train/setup.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern verify CASE... [--all] [--verbose] [--KEY VALUE ...]\n\n"
+    "Runs golden case folders (as make_golden.py writes them: a Hugging Face Llama and what\n"
+    "transformers computed with it) and prints how far logits, loss, gradients, ten AdamW steps\n"
+    "and final weights are from the reference. Exits 1 when one is beyond its tolerance.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"all", "every precision, attention and kernels that no flag fixes", "", true},
+    {"verbose", "list every gradient and weight, not the worst alone", "", true},
+};
+
+// The combinations to run: one, or with --all those that agree with the flags given.
+std::vector<ModelOptions> chosen(const ParsedArgs& parsed) {
+  const ModelOptions& given = parsed.config.compute;
+  if (parsed.extra.at("all") != "true") return {given};
+  std::vector<ModelOptions> chosen = all_combinations(given);
+  std::erase_if(chosen, [&](const ModelOptions& options) {
+    return (parsed.given.contains("precision") && options.precision != given.precision) ||
+           (parsed.given.contains("attention") && options.attention != given.attention) ||
+           (parsed.given.contains("kernels") && options.kernels != given.kernels);
+  });
+  return chosen;
+}
+
+VerifyResult run_case(const GoldenCase& golden, ComputeSection compute,
+                      const ModelOptions& options) {
+  static_cast<ModelOptions&>(compute) = options;
+  const auto context = make_context(compute, 0);
+  const ContextScope scope(*context);
+  return verify_case(golden, options);
+}
+
+// Why the combination cannot run the model; empty when it can.
+std::string refusal(const ModelConfig& config, const ModelOptions& options) {
+  try {
+    validate_options(config, options);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+int run_verify(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    fmt::print("{}\n{}", kUsage, config_help(kFlags));
+    return 0;
+  }
+  if (parsed.positional.empty()) {
+    throw UsageError(cat("verify: found no case, expected at least one folder\n", kUsage));
+  }
+  const bool all = parsed.extra.at("all") == "true";
+  const bool verbose = parsed.extra.at("verbose") == "true";
+  int runs = 0, failed = 0;
+  for (const std::string& folder : parsed.positional) {
+    const GoldenCase golden = GoldenCase::open(folder);
+    for (const ModelOptions& options : chosen(parsed)) {
+      const std::string reason = refusal(golden.config, options);
+      if (all && !reason.empty()) {
+        fmt::print("{}: left out: {}\n", golden.name, reason);
+        continue;
+      }
+      const VerifyResult result = run_case(golden, parsed.config.compute, options);
+      fmt::print("{}\n", verify_table(result, verbose));
+      std::fflush(stdout);
+      ++runs;
+      failed += !result.passed();
+    }
+  }
+  QUERN_CHECK(runs > 0, "verify: no combination of the flags can run these cases");
+  fmt::print("{} of {} runs within the tolerances\n", runs - failed, runs);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace quern

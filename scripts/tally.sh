@@ -1,0 +1,57 @@
+# Counts test results; sourced by scripts/test and .ci/run after lib.sh.
+# shellcheck shell=bash
+
+passed=0 failed=0 skipped=0
+failures=()
+
+# tally NAME PASSED FAILED SKIPPED
+tally() {
+  passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+  (($3 == 0)) || failures+=("$1")
+}
+
+# check NAME COMMAND...: one test, which passes when the command does.
+check() {
+  local name=$1
+  shift
+  say "$name"
+  if "$@"; then tally "$name" 1 0 0; else tally "$name" 0 1 0; fi
+}
+
+# run_gtest NAME PROGRAM [ARGUMENT...]: all tests of a GoogleTest program. One that ends without its
+# report, or with a failure that no test explains, counts as a failed test.
+run_gtest() {
+  local name=$1 report status=0 counts
+  shift
+  report=$(mktemp)
+  say "$name"
+  timeout 1500 "$@" --gtest_brief=1 "--gtest_output=json:$report" || status=$?
+  counts=$(python3 "$QUERN_ROOT/scripts/count_gtest.py" "$report" "$status")
+  rm -f "$report"
+  # shellcheck disable=SC2086
+  tally "$name" $counts
+}
+
+# run_tool_test FILE: a script that prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each test.
+run_tool_test() {
+  local name output status=0
+  name=$(basename "$1")
+  say "$name"
+  output=$("$1" 2>&1) || status=$?
+  printf '%s\n' "$output"
+  local good bad none
+  good=$(grep -c '^ok ' <<<"$output" || true)
+  bad=$(grep -c '^FAIL ' <<<"$output" || true)
+  none=$(grep -c '^skip ' <<<"$output" || true)
+  ((status == 0 || bad > 0)) || bad=1
+  ((good + bad + none > 0)) || bad=1
+  tally "$name" "$good" "$bad" "$none"
+}
+
+# Prints the sum as the last line; fails when a test did.
+finish_tally() {
+  local name
+  for name in "${failures[@]}"; do printf 'failed: %s\n' "$name"; done
+  printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+  ((failed == 0))
+}

@@ -1,0 +1,24 @@
+// softmax(scale q k^T) v for every head. q (B, Tq, H, D), k and v (B, Tk, Hk, D), one dtype;
+// Hk divides H, and query head h reads kv head h / (H / Hk). Result (B, Tq, H, D). Causal: query i
+// sees key j when j <= i + Tk - Tq; a query that sees no key gives 0.
+#pragma once
+
+#include "autograd/variable.h"
+
+namespace quern {
+
+struct AttentionOptions {
+  bool causal = true;
+  double scale = 0.0;  // 0: 1 / sqrt(D)
+};
+
+// Tiled, with an online softmax (Dao, 2023): the scores are never held. Any strides with D
+// contiguous; D a multiple of 8, at most 256.
+Variable flash_attention(const Variable& q, const Variable& k, const Variable& v,
+                         const AttentionOptions& options = {});
+
+// The same of small ops, scores materialised (B, H, Tq, Tk). Any D, any strides.
+Variable naive_attention(const Variable& q, const Variable& k, const Variable& v,
+                         const AttentionOptions& options = {});
+
+}  // namespace quern

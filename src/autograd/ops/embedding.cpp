@@ -1,0 +1,47 @@
+#include "autograd/ops/embedding.h"
+
+#include "autograd/ops/common.h"
+#include "kernels/embedding.h"
+#include "tensor/visit.h"
+
+namespace quern {
+
+// saves: the ids
+Variable embedding(const Variable& w_in, const Tensor& ids_in, std::optional<DType> out) {
+  const RangeScope range("embedding");
+  detail::check_floating("embedding", "w", w_in.value());
+  QUERN_CHECK(w_in.shape().ndim() == 2, "embedding: w has shape ", w_in.shape(),
+              ", expected (V, C)");
+  const Tensor w = w_in.value().contiguous();
+  const Tensor ids = detail::as_integers("embedding", "ids", ids_in, DType::i32, w.device());
+  const DType dtype = out.value_or(w.dtype());
+  const int64_t n = ids.numel(), V = w.dim(0), C = w.dim(1);
+  Shape shape = ids.shape();
+  shape.push_back(C);
+  const Tensor y = Tensor::empty(shape, dtype, w.device(), "embedding");
+  visit("embedding", w, [&]<class T>(std::type_identity<T>, auto stream) {
+    const auto* id = ids.data<int32_t>();
+    if (dtype == w.dtype()) {
+      return embedding_forward(y.data<T>(), w.data<T>(), id, n, V, C, stream);
+    }
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (dtype == DType::f32) {
+        return embedding_forward(y.data<float>(), w.data<T>(), id, n, V, C, stream);
+      }
+    }
+    fail(cat("embedding: cannot give ", dtype, " from w of ", w.dtype()));
+  });
+
+  return record("embedding", y, {w_in}, [ids, n, V, C](Gradients& g) {
+    const Tensor& dy = g.output();
+    detail::SumTarget dw(g, 0, detail::accumulate_type(dy.dtype()));
+    visit("embedding", dy, [&]<class T>(std::type_identity<T>, auto stream) {
+      const Tensor work = detail::scratch(embedding_backward_scratch(n, V, stream), dy.device());
+      embedding_backward(dw.sum.data<acc_t<T>>(), dy.data<T>(), ids.data<int32_t>(), n, V, C,
+                         dw.add, work.raw_data(), stream);
+    });
+    dw.finish();
+  });
+}
+
+}  // namespace quern

@@ -1,0 +1,104 @@
+#include "autograd/ops/matrix_product.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "autograd/ops/common.h"
+#include "kernels/gemm.h"
+#include "tensor/visit.h"
+
+namespace quern::detail {
+
+namespace {
+
+// An operand as kernels::gemm takes it.
+struct Operand {
+  Tensor x;
+  bool transpose = false;
+  int64_t ld = 0;      // elements between stored rows
+  int64_t stride = 0;  // elements between matrices
+};
+
+// The one distance that steps through all matrices of x (..., R, C), if there is one.
+std::optional<int64_t> matrix_stride(const Tensor& x) {
+  int64_t stride = 0, next = 0;
+  bool first = true;
+  for (int i = x.ndim() - 3; i >= 0; --i) {
+    if (x.shape()[i] == 1) continue;
+    if (first) stride = x.strides()[i];
+    if (!first && x.strides()[i] != next) return std::nullopt;
+    first = false;
+    next = x.strides()[i] * x.shape()[i];
+  }
+  return stride;
+}
+
+// Rows of `cols` elements at distance `step`: packed inside, and not overlapping.
+bool is_row_major(int64_t rows, int64_t cols, int64_t row_step, int64_t col_step) {
+  return (cols == 1 || col_step == 1) && (rows == 1 || row_step >= std::max<int64_t>(cols, 1));
+}
+
+Operand as_operand(const Tensor& x, bool transpose) {
+  const int64_t rows = x.dim(-2), cols = x.dim(-1);
+  const int64_t row_step = x.strides()[x.ndim() - 2], col_step = x.strides()[x.ndim() - 1];
+  const std::optional<int64_t> stride = matrix_stride(x);
+  if (stride && is_row_major(rows, cols, row_step, col_step)) {
+    return {x, transpose, rows == 1 ? cols : row_step, *stride};
+  }
+  if (stride && is_row_major(cols, rows, col_step, row_step)) {  // stored the other way round
+    return {x, !transpose, cols == 1 ? rows : col_step, *stride};
+  }
+  return {x.clone("matmul operand"), transpose, cols, x.ndim() > 2 ? rows * cols : 0};
+}
+
+template <class TD, class T, class Stream>
+void run(const Tensor& d, const Operand& a, const Operand& b, kernels::Gemm g, bool sum_batch,
+         Stream stream) {
+  const kernels::GemmResources& resources = Context::current().gemm();
+  if (!sum_batch) return gemm(d.data<TD>(), a.x.data<T>(), b.x.data<T>(), g, resources, stream);
+  const int64_t batch = std::exchange(g.batch, 1);
+  for (int64_t i = 0; i < batch; ++i) {
+    gemm(d.data<TD>(), a.x.data<T>() + i * a.stride, b.x.data<T>() + i * b.stride, g, resources,
+         stream);
+    g.beta = 1.0;
+  }
+}
+
+}  // namespace
+
+void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const Tensor& b_in,
+                    bool transpose_b, bool add) {
+  if (d.numel() == 0) return;
+  const Operand a = as_operand(a_in, transpose_a), b = as_operand(b_in, transpose_b);
+  const int64_t batch = std::max(count_leading(a_in.shape(), 2), count_leading(b_in.shape(), 2));
+  kernels::Gemm g;
+  g.m = d.dim(-2);
+  g.n = d.dim(-1);
+  g.k = a_in.dim(transpose_a ? -2 : -1);
+  if (a_in.numel() == 0 || b_in.numel() == 0) {  // a sum of nothing
+    if (!add) fill(d, 0.0);
+    return;
+  }
+  g.transpose_a = a.transpose;
+  g.transpose_b = b.transpose;
+  g.lda = a.ld;
+  g.ldb = b.ld;
+  g.ldd = g.n;
+  g.batch = batch;
+  g.stride_a = a.stride;
+  g.stride_b = b.stride;
+  g.stride_d = g.m * g.n;
+  g.beta = add ? 1.0 : 0.0;
+  g.math = Context::current().matmul_math;
+  const bool sum_batch = d.ndim() == 2 && batch > 1;
+  visit("matmul", a.x, [&]<class T>(std::type_identity<T>, auto stream) {
+    if (d.dtype() == dtype_of<T>) return run<T, T>(d, a, b, g, sum_batch, stream);
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (d.dtype() == DType::f32) return run<float, T>(d, a, b, g, sum_batch, stream);
+    }
+    fail(cat("matmul: cannot accumulate products of ", a.x.dtype(), " in ", d.dtype()));
+  });
+}
+
+}  // namespace quern::detail

@@ -1,0 +1,16 @@
+// Matrix products of tensors with any strides: what matmul, linear and lm_head are made of.
+#pragma once
+
+#include "tensor/tensor.h"
+
+namespace quern::detail {
+
+// d = op(a) op(b), or d += op(a) op(b) when `add`; op transposes the last two dimensions where
+// asked for. d is contiguous, (..., M, N); a and b have d's leading dimensions or are 2-D. When d
+// is 2-D and an operand is not, the products of the whole batch are summed. d has the operands'
+// dtype, or is f32 for bf16 operands. An operand whose matrices are not rows or columns at one even
+// distance is copied first.
+void matrix_product(const Tensor& d, const Tensor& a, bool transpose_a, const Tensor& b,
+                    bool transpose_b, bool add = false);
+
+}  // namespace quern::detail

@@ -1,0 +1,23 @@
+// The reduction family: sum, mean and maximum along one dimension (-1: the last) or over
+// everything. Results have x's dtype; sums are accumulated in FP32 (FP64 for f64).
+#pragma once
+
+#include "autograd/variable.h"
+
+namespace quern {
+
+// The reduced dimension is left out, or kept with extent 1.
+Variable sum(const Variable& x, int dim, bool keepdim = false);
+Variable mean(const Variable& x, int dim, bool keepdim = false);
+
+// Over all elements; the result has shape ().
+Variable sum(const Variable& x);
+Variable mean(const Variable& x);
+
+struct MaxResult {
+  Variable values;
+  Tensor indices;  // i64: the first place that attains the maximum
+};
+MaxResult max(const Variable& x, int dim, bool keepdim = false);
+
+}  // namespace quern

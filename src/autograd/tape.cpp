@@ -1,0 +1,295 @@
+#include "autograd/tape.h"
+
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "autograd/node.h"
+#include "base/error.h"
+#include "kernels/copy.h"
+#include "tensor/factory.h"
+#include "tensor/visit.h"
+
+namespace quern {
+
+// A long chain of nodes must not be released by recursion: the links are collected and dropped one
+// by one.
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> chain;
+  const auto detach_inputs = [&chain](Node& node) {
+    for (Edge& edge : node.inputs) {
+      if (edge.node) chain.push_back(std::move(edge.node));
+    }
+  };
+  detach_inputs(*this);
+  while (!chain.empty()) {
+    const std::shared_ptr<Node> node = std::move(chain.back());
+    chain.pop_back();
+    if (node.use_count() == 1) detach_inputs(*node);
+  }
+}
+
+namespace {
+
+// into += grad, without writing memory that somebody else can see.
+Tensor sum(const Tensor& into, const Tensor& grad) {
+  const Tensor out = into.is_sole_owner() && into.is_contiguous() ? into : into.clone("gradient");
+  visit_pointwise("accumulate", out, [&]<class T>(std::type_identity<T>, auto stream) {
+    accumulate(out.data<T>(), grad.data<T>(), out.numel(), true, stream);
+  });
+  return out;
+}
+
+// leaf.grad (a buffer of its own dtype) = or += grad.
+void write_buffer(const Leaf& leaf, const Tensor& grad, bool add) {
+  on_device(grad.device(), [&](auto stream) {
+    const int64_t n = grad.numel();
+    const DType to = leaf.grad.dtype(), from = grad.dtype();
+    if (to == DType::f32 && from == DType::f32) {
+      return accumulate(leaf.grad.data<float>(), grad.data<float>(), n, add, stream);
+    }
+    if (to == DType::f32 && from == DType::bf16) {
+      return accumulate(leaf.grad.data<float>(), grad.data<bfloat16>(), n, add, stream);
+    }
+    if constexpr (detail::kHasDouble<decltype(stream)>) {
+      if (to == DType::f64 && from == DType::f64) {
+        return accumulate(leaf.grad.data<double>(), grad.data<double>(), n, add, stream);
+      }
+    }
+    fail(cat("gradient of ", leaf.name, ": cannot add ", from, " to a buffer of ", to));
+  });
+}
+
+void add_to_leaf(Leaf& leaf, const Tensor& grad) {
+  if (leaf.has_buffer) {
+    write_buffer(leaf, grad, !leaf.fresh);
+  } else {
+    leaf.grad = leaf.fresh ? grad : sum(leaf.grad, grad);
+  }
+  leaf.fresh = false;
+}
+
+}  // namespace
+
+void Leaf::zero() {
+  fresh = true;
+  if (!has_buffer) grad = Tensor();
+}
+
+// The gradients still to be propagated, latest node first, and how many gradients each leaf still
+// expects.
+class Pending {
+ public:
+  struct Entry {
+    std::shared_ptr<Node> node;
+    std::vector<Tensor> grads;  // one an output
+  };
+
+  void add(const std::shared_ptr<Node>& node, int output, const Tensor& grad) {
+    Entry& entry = entries_[node->order];
+    if (!entry.node) {
+      entry.node = node;
+      entry.grads.resize(static_cast<size_t>(node->outputs));
+    }
+    Tensor& slot = entry.grads[static_cast<size_t>(output)];
+    slot = slot.defined() ? sum(std::exchange(slot, {}), grad) : grad;
+  }
+
+  bool empty() const { return entries_.empty(); }
+
+  Entry pop_latest() {
+    const auto last = std::prev(entries_.end());
+    Entry entry = std::move(last->second);
+    entries_.erase(last);
+    return entry;
+  }
+
+  // Counts the edges into each leaf that are reachable from the pending nodes.
+  void count_leaves() {
+    std::vector<Node*> stack;
+    std::unordered_map<Node*, bool> seen;
+    const auto visit_node = [&](Node* node) {
+      if (node && !std::exchange(seen[node], true)) stack.push_back(node);
+    };
+    for (const auto& [order, entry] : entries_) visit_node(entry.node.get());
+    while (!stack.empty()) {
+      const Node* node = stack.back();
+      stack.pop_back();
+      for (const Node::Edge& edge : node->inputs) {
+        visit_node(edge.node.get());
+        if (edge.leaf) ++expected_[edge.leaf.get()];
+      }
+    }
+  }
+
+  // One of the leaf's edges is done, whether or not it brought a gradient.
+  void settle(Leaf& leaf) {
+    if (--expected_[&leaf] == 0 && leaf.on_ready) leaf.on_ready(leaf);
+  }
+
+  // Leaves behind nodes that no gradient reached: nothing more will come for them.
+  void settle_rest() {
+    for (const auto& [leaf, count] : expected_) {
+      if (count > 0 && leaf->on_ready) leaf->on_ready(*leaf);
+    }
+  }
+
+ private:
+  std::map<uint64_t, Entry> entries_;
+  std::unordered_map<Leaf*, int> expected_;
+};
+
+Gradients::Gradients(Node& node, std::vector<Tensor> outputs, Pending& pending)
+    : node_(node), outputs_(std::move(outputs)), pending_(pending) {}
+
+bool Gradients::needs(int input) const {
+  const Node::Edge& edge = node_.inputs[static_cast<size_t>(input)];
+  return edge.node || edge.leaf;
+}
+
+void Gradients::add(int input, const Tensor& grad) {
+  const Node::Edge& edge = node_.inputs[static_cast<size_t>(input)];
+  if (!edge.node && !edge.leaf) return;
+  const bool dtype_fits = grad.dtype() == edge.dtype || (edge.leaf && edge.leaf->has_buffer &&
+                                                         grad.dtype() == edge.leaf->grad.dtype());
+  QUERN_CHECK(grad.shape() == edge.shape && dtype_fits, node_.op, ": the gradient of input ", input,
+              " has shape ", grad.shape(), " and dtype ", grad.dtype(), ", expected ", edge.shape,
+              " and ", edge.dtype);
+  const Tensor packed = grad.contiguous();
+  if (edge.leaf) return add_to_leaf(*edge.leaf, packed);
+  pending_.add(edge.node, edge.output, packed);
+}
+
+Gradients::Target Gradients::target(int input) {
+  const Node::Edge& edge = node_.inputs[static_cast<size_t>(input)];
+  if (edge.leaf && edge.leaf->has_buffer) {
+    Leaf& leaf = *edge.leaf;
+    return {leaf.grad, !std::exchange(leaf.fresh, false)};
+  }
+  const Tensor grad = Tensor::empty(edge.shape, edge.dtype, edge.device, node_.op);
+  targets_.emplace_back(input, grad);  // added once the rule has written it
+  return {grad, false};
+}
+
+void Gradients::add_targets() {
+  for (const auto& [input, grad] : std::exchange(targets_, {})) add(input, grad);
+}
+
+// The engine.
+class Tape {
+ public:
+  static Variable output(Tensor value, const std::shared_ptr<Node>& node, int index) {
+    Variable variable(std::move(value));
+    variable.node_ = node;
+    variable.output_ = index;
+    return variable;
+  }
+
+  static Node::Edge edge_to(const Variable& input) {
+    if (!input.requires_grad()) return {};
+    return {input.node_, input.output_, input.leaf_, input.shape(), input.dtype(), input.device()};
+  }
+
+  static void seed(Pending& pending, const Variable& root, const Tensor& grad) {
+    QUERN_CHECK(root.requires_grad(),
+                "backward: the root does not depend on anything that needs a gradient");
+    QUERN_CHECK(grad.shape() == root.shape() && grad.dtype() == root.dtype(),
+                "backward: the gradient has shape ", grad.shape(), " and dtype ", grad.dtype(),
+                ", the root ", root.shape(), " and ", root.dtype());
+    if (root.node_) return pending.add(root.node_, root.output_, grad.contiguous());
+    add_to_leaf(*root.leaf_, grad.contiguous());
+  }
+
+  static void run(Pending& pending) {
+    pending.count_leaves();
+    while (!pending.empty()) {
+      Pending::Entry entry = pending.pop_latest();
+      Node& node = *entry.node;
+      QUERN_CHECK(
+          node.backward, "backward: ", node.op,
+          " was already run backwards and its saved tensors are gone; compute the forward again");
+      {
+        const RangeScope range(node.op);
+        const NoGrad no_grad;
+        const BackwardFn rule = std::exchange(node.backward, nullptr);
+        Gradients gradients(node, std::move(entry.grads), pending);
+        rule(gradients);
+        gradients.add_targets();
+      }
+      for (const Node::Edge& edge : node.inputs) {
+        if (edge.leaf) pending.settle(*edge.leaf);
+      }
+    }
+    pending.settle_rest();
+  }
+};
+
+std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
+                             const std::vector<Variable>& inputs, BackwardFn backward,
+                             bool always) {
+  Context& context = Context::current();
+  if (context.output_observer) {
+    for (const Tensor& output : outputs) context.output_observer->on_output(op, output);
+  }
+  bool wanted = always;
+  for (const Variable& input : inputs) wanted = wanted || input.requires_grad();
+  std::shared_ptr<Node> node;
+  if (wanted && context.grad_enabled) {
+    node = std::make_shared<Node>();
+    node->op = op;
+    node->order = context.next_node++;
+    node->outputs = static_cast<int>(outputs.size());
+    node->backward = std::move(backward);
+    for (const Variable& input : inputs) node->inputs.push_back(Tape::edge_to(input));
+  }
+  std::vector<Variable> results;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    results.push_back(node ? Tape::output(std::move(outputs[i]), node, static_cast<int>(i))
+                           : Variable(std::move(outputs[i])));
+  }
+  return results;
+}
+
+Variable record(const char* op, Tensor output, const std::vector<Variable>& inputs,
+                BackwardFn backward) {
+  return record(op, std::vector<Tensor>{std::move(output)}, inputs, std::move(backward))[0];
+}
+
+void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& grads) {
+  QUERN_CHECK(roots.size() == grads.size(), "backward: ", roots.size(), " roots and ", grads.size(),
+              " gradients");
+  Pending pending;
+  for (size_t i = 0; i < roots.size(); ++i) Tape::seed(pending, roots[i], grads[i]);
+  Tape::run(pending);
+}
+
+void backward(const Variable& root, const Tensor& grad) {
+  QUERN_CHECK(grad.defined() || root.numel() == 1, "backward: the root has shape ", root.shape(),
+              "; give its gradient, or reduce it to one element");
+  if (grad.defined()) return backward(std::vector{root}, {grad});
+  const Tensor one = Tensor::empty(root.shape(), root.dtype(), root.device(), "gradient");
+  fill(one, 1.0);
+  backward(std::vector{root}, {one});
+}
+
+Variable Variable::leaf(Tensor value, std::string name) {
+  auto store = std::make_shared<Leaf>();
+  store->name = std::move(name);
+  return leaf(std::move(value), std::move(store));
+}
+
+Variable Variable::leaf(Tensor value, std::shared_ptr<Leaf> store) {
+  QUERN_CHECK(is_floating(value.dtype()), "leaf ", store->name, ": dtype is ", value.dtype(),
+              ", only floats have gradients");
+  Variable variable(std::move(value));
+  variable.leaf_ = std::move(store);
+  return variable;
+}
+
+const Tensor& Variable::grad() const {
+  QUERN_CHECK(leaf_, "grad: only a leaf keeps its gradient; make one with Variable::leaf");
+  QUERN_CHECK(leaf_->grad.defined(), "grad: ", leaf_->name, " has none; no backward() reached it");
+  return leaf_->grad;
+}
+
+}  // namespace quern

@@ -1,0 +1,60 @@
+// Variable: a Tensor that may remember how it was made. Ops take Variables and return Variables; a
+// Tensor converts implicitly to one that needs no gradient. Copying a Variable copies handles.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tensor/tensor.h"
+
+namespace quern {
+
+class Node;
+
+// Where a leaf's gradient collects: a Variable the user made, or a parameter's slice of the arena.
+struct Leaf {
+  std::string name;
+  Tensor grad;  // undefined until the first gradient, unless a buffer was given
+  bool has_buffer =
+      false;          // `grad` is fixed memory (of any float dtype) that gradients are written into
+  bool fresh = true;  // the next gradient overwrites; later ones add
+  // Called when a backward pass has added all its gradients to this leaf.
+  std::function<void(Leaf&)> on_ready;
+
+  void zero();  // the next gradient starts anew
+};
+
+class Variable {
+ public:
+  Variable() = default;
+  Variable(Tensor value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose
+
+  // A leaf: backward() collects its gradient in grad(), which has the value's dtype.
+  static Variable leaf(Tensor value, std::string name = "leaf");
+  // A leaf with its own gradient store, as parameters have.
+  static Variable leaf(Tensor value, std::shared_ptr<Leaf> store);
+
+  const Tensor& value() const { return value_; }
+  const Shape& shape() const { return value_.shape(); }
+  DType dtype() const { return value_.dtype(); }
+  Device device() const { return value_.device(); }
+  int64_t dim(int i) const { return value_.dim(i); }
+  int64_t numel() const { return value_.numel(); }
+  bool defined() const { return value_.defined(); }
+
+  bool requires_grad() const { return node_ || leaf_; }
+  const Tensor& grad() const;  // of a leaf; throws when none was computed
+  Leaf* leaf_store() const { return leaf_.get(); }
+  Variable detach() const { return Variable(value_); }
+
+ private:
+  friend class Node;
+  friend class Tape;
+  Tensor value_;
+  std::shared_ptr<Node> node_;  // what computed it, or
+  int output_ = 0;              // (its place among the node's outputs)
+  std::shared_ptr<Leaf> leaf_;  // where its gradient collects; neither: a constant
+};
+
+}  // namespace quern

@@ -1,0 +1,18 @@
+// Where a kernel runs. Every kernel takes one of these two last, and it is the argument that picks
+// the backend: a call f(y, x, n, stream) finds kernels::cpu::f or kernels::cuda::f by the namespace
+// of its stream (argument-dependent lookup), so an op names each kernel once.
+#pragma once
+
+namespace quern::kernels {
+
+namespace cpu {
+struct Stream {};  // kernels run at the call, on all cores
+}  // namespace cpu
+
+namespace cuda {
+struct Stream {
+  void* handle = nullptr;  // a cudaStream_t
+};
+}  // namespace cuda
+
+}  // namespace quern::kernels

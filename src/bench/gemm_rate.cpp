@@ -1,0 +1,94 @@
+#include "bench/gemm_rate.h"
+
+#include <chrono>
+
+#include "bench/timeline.h"
+#include "tensor/factory.h"
+
+namespace quern {
+
+namespace {
+
+// y = x w^T, dx = dy w and dw = dy^T x for x (N, in) and w (out, in).
+void add_linear(std::vector<StepGemm>& products, const std::string& name, int64_t N, int64_t in,
+                int64_t out, int64_t count) {
+  const double flops = 2.0 * static_cast<double>(N) * static_cast<double>(in) *
+                       static_cast<double>(out) * static_cast<double>(count);
+  kernels::Gemm y{N, out, in}, dx{N, in, out}, dw{out, in, N};
+  y.transpose_b = true;
+  dw.transpose_a = true;
+  products.push_back({name + " y", y, count, flops});
+  products.push_back({name + " dx", dx, count, flops});
+  products.push_back({name + " dw", dw, count, flops});
+}
+
+// Twice scores-like, (T, D) by (D, T): q k^T and do v^T. Four times values-like, (T, T) by (T, D):
+// p v, p^T do, ds k and ds^T q.
+void add_attention(std::vector<StepGemm>& products, const ModelConfig& config, int64_t B,
+                   int64_t T) {
+  const int64_t D = config.head_size();
+  kernels::Gemm scores{T, T, D}, values{T, D, T};
+  scores.transpose_b = true;
+  scores.batch = values.batch = B * config.heads;
+  scores.stride_a = scores.stride_b = values.stride_b = values.stride_d = T * D;
+  scores.stride_d = values.stride_a = T * T;
+  const double causal = static_cast<double>(T) * static_cast<double>(T) * static_cast<double>(D) *
+                        static_cast<double>(scores.batch * config.layers);
+  products.push_back({"attention scores", scores, 2 * config.layers, 2 * causal});
+  products.push_back({"attention values", values, 4 * config.layers, 4 * causal});
+}
+
+// Of the whole product, all of its batch.
+double flops_of(const kernels::Gemm& gemm) {
+  return 2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+         static_cast<double>(gemm.k) * static_cast<double>(gemm.batch);
+}
+
+}  // namespace
+
+std::vector<StepGemm> step_gemms(const ModelConfig& config, int64_t B, int64_t T) {
+  const int64_t N = B * T, C = config.d_model, F = config.d_ff, layers = config.layers;
+  std::vector<StepGemm> products;
+  add_linear(products, "qkv_proj", N, C, config.q_width() + 2 * config.kv_width(), layers);
+  add_linear(products, "o_proj", N, config.q_width(), C, layers);
+  add_linear(products, "gate_up_proj", N, C, 2 * F, layers);
+  add_linear(products, "down_proj", N, F, C, layers);
+  add_linear(products, "lm_head", N, C, config.vocab_size, 1);
+  add_attention(products, config, B, T);
+  return products;
+}
+
+double measure_gemm(const StepGemm& product) {
+  constexpr double kEnough = 0.05;  // seconds: far above the clock's grain and a page fault
+  constexpr size_t kFewest = 5, kMost = 100;
+  const kernels::Gemm& g = product.gemm;
+  const Tensor a = Tensor::empty({g.batch * g.m * g.k}, DType::f32, kCpu);
+  const Tensor b = Tensor::empty({g.batch * g.k * g.n}, DType::f32, kCpu);
+  const Tensor d = Tensor::empty({g.batch * g.m * g.n}, DType::f32, kCpu);
+  for (const Tensor& operand : {a, b, d}) fill(operand, 0.5);
+
+  std::vector<double> seconds;
+  double spent = 0.0;
+  for (size_t i = 0; i < kMost && (i < kFewest || spent < kEnough); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    kernels::cpu::gemm(d.data<float>(), a.data<float>(), b.data<float>(), g, {},
+                       kernels::cpu::Stream{});
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    spent += seconds.back();
+  }
+  return summarize(seconds).median / flops_of(g) * product.flops;
+}
+
+GemmRates measure_gemm_rates(const ModelConfig& config, int64_t B, int64_t T) {
+  GemmRates rates;
+  for (const StepGemm& product : step_gemms(config, B, T)) {
+    const double seconds = measure_gemm(product);
+    rates.products.push_back({product, seconds});
+    rates.flops += product.flops;
+    rates.seconds += seconds;
+  }
+  return rates;
+}
+
+}  // namespace quern

@@ -1,0 +1,34 @@
+// A reference case: a folder with a Hugging Face Llama (config.json, model.safetensors) and what
+// transformers computed from it (expected.safetensors), as tests/fixtures/golden/make_golden.py
+// writes it:
+// input_ids and targets (B, T) i64, logits (B, T, V), loss (1), grad.<name> of every parameter,
+// losses and grad_norms (steps) of AdamW steps on that one batch, and final.<name>, all f32.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/huggingface.h"
+
+namespace quern {
+
+struct GoldenCase {
+  std::string name;  // the folder as given
+  ModelConfig config;
+  TensorSource weights;
+  SafetensorsFile expected;
+  int64_t B = 0, T = 0;
+  std::vector<int32_t> tokens, targets;   // (B, T)
+  std::vector<float> losses, grad_norms;  // a step each
+
+  // Reads and checks everything that verify compares with. Throws naming the folder or file, the
+  // tensor, what was found and what was expected.
+  static GoldenCase open(const std::filesystem::path& folder);
+};
+
+// The elements of an f32 view, which need not be aligned.
+std::vector<float> floats_of(const TensorView& view);
+
+}  // namespace quern

@@ -1,0 +1,53 @@
+// `quern bench step`: what a forward, a forward with backward, and a whole training step cost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/timeline.h"
+#include "train/config.h"
+
+namespace quern {
+
+// fwd: forward and loss without a tape. fwdbwd: forward, loss, backward. step: also clipping and
+// AdamW.
+enum class Phase { fwd, fwdbwd, step };
+
+const char* name_of(Phase phase);
+// "fwd,step" -> {fwd, step}. Throws UsageError on an unknown or missing phase.
+std::vector<Phase> parse_phases(const std::string& text);
+
+struct StepBenchOptions {
+  std::vector<Phase> phases{Phase::fwd, Phase::fwdbwd, Phase::step};
+  int64_t warmup = 5;  // unmeasured iterations before each phase
+  int64_t steps = 20;  // measured ones
+};
+
+struct PhaseResult {
+  Phase phase = Phase::fwd;
+  std::string out_of_memory;             // the allocator's message; empty when it fitted
+  Summary total;                         // milliseconds an iteration
+  Summary forward, backward, optimizer;  // its parts; zero where the phase has none
+  int64_t peak_bytes = 0;                // most memory in use during the measured iterations
+  double tokens_per_second = 0.0;        // of the median
+  double tflops = 0.0;                   // model FLOPs of the phase over the median
+};
+
+struct StepBenchResult {
+  Config config;
+  std::string device;  // "cuda:0"
+  int64_t parameters = 0;
+  double flops_per_step = 0;  // forward and backward, as flops_per_token() counts
+  std::vector<PhaseResult> phases;
+  double seconds = 0.0;  // the whole measurement
+};
+
+// Times every phase on the current Context's device: random weights, four batches of random tokens
+// in turn. Each phase has a model of its own, so that its peak holds only what it needs: no
+// gradients and moments for fwd. Named ranges reach NVIDIA's profilers; the measured iterations lie
+// in a range `measure`, and a profiler that was told to wait sees only them. Throws UsageError when
+// steps or warmup is out of range or the vocabulary is not given.
+StepBenchResult bench_step(const Config& config, const StepBenchOptions& options);
+
+}  // namespace quern

@@ -1,0 +1,37 @@
+// Points in time on the current Context's device: events on its stream on a GPU, a steady clock on
+// the CPU, where kernels run at the call.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+namespace quern {
+
+class Timeline {
+ public:
+  // Makes its events at once, so that marking costs next to nothing. Marks beyond `marks` throw.
+  explicit Timeline(size_t marks);
+  ~Timeline();
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  void mark();
+  // Milliseconds between neighbouring marks; waits for the last one.
+  std::vector<double> intervals() const;
+
+ private:
+  size_t capacity_;
+  size_t marked_ = 0;
+  void* stream_ = nullptr;
+  std::vector<void*> events_;  // on a GPU
+  std::vector<std::chrono::steady_clock::time_point> points_;
+};
+
+// Of a set of measurements.
+struct Summary {
+  double median = 0.0, mean = 0.0, std = 0.0;  // std: of the population, as pstdev
+};
+Summary summarize(std::vector<double> values);  // at least one
+
+}  // namespace quern

@@ -1,0 +1,172 @@
+#include "bench/verify.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "base/error.h"
+#include "optim/adamw.h"
+#include "tensor/factory.h"
+#include "train/config_table.h"
+#include "train/setup.h"
+#include "train/weights.h"
+
+namespace quern {
+
+namespace {
+
+// make_golden.py's training.
+constexpr double kLearningRate = 1e-3;
+constexpr AdamWOptions kAdamW{0.9, 0.95, 1e-8, 0.1, 1.0, KernelKind::fused};
+
+// ||found - expected|| / ||expected||; absolute where the reference is zero.
+double relative_error(const std::vector<float>& found, const std::vector<float>& expected) {
+  QUERN_CHECK(found.size() == expected.size(), "verify: ", found.size(), " values, expected ",
+              expected.size());
+  double difference = 0.0, norm = 0.0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double d = double{found[i]} - double{expected[i]};
+    difference += d * d;
+    norm += double{expected[i]} * double{expected[i]};
+  }
+  return norm > 0.0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+// The largest deviation of any one value; NaN when there is one.
+double worst_error(const std::vector<float>& found, const std::vector<float>& expected,
+                   bool absolute) {
+  double worst = 0.0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double difference = std::abs(double{found[i]} - double{expected[i]});
+    const double error = absolute ? difference : difference / std::abs(double{expected[i]});
+    if (!(error <= worst)) worst = error;
+  }
+  return worst;
+}
+
+class CaseRunner {
+ public:
+  CaseRunner(const GoldenCase& golden, const ModelOptions& options)
+      : golden_(golden),
+        tolerances_(tolerances_of(options.precision)),
+        instance_(golden.config, options, InitScheme::normal, true, 0),
+        tokens_(from_vector(golden.tokens, {golden.B, golden.T})),
+        targets_(from_vector(golden.targets, {golden.B, golden.T})) {
+    load_weights(instance_.arena, golden.weights);
+  }
+
+  std::vector<Deviation> run() {
+    compare_logits();
+    train();
+    compare_slices(Quantity::weight, instance_.arena.values(), "final.", tolerances_.weights);
+    return std::move(deviations_);
+  }
+
+ private:
+  void compare_logits() {
+    const NoGrad no_grad;
+    const Tensor logits = instance_.model.logits(tokens_).value();
+    add(Quantity::logits, "",
+        relative_error(logits.to(DType::f32).to_vector<float>(), reference("logits")),
+        tolerances_.logits);
+  }
+
+  void train() {
+    ParameterArena& arena = instance_.arena;
+    AdamWOptions adamw = kAdamW;
+    adamw.kernels = instance_.model.options().kernels;
+    AdamW optimizer(arena, adamw);
+    std::vector<float> losses, norms;
+    for (size_t step = 0; step < golden_.losses.size(); ++step) {
+      arena.zero_grad();
+      const Variable loss = instance_.model.loss(tokens_, targets_);
+      backward(loss);
+      losses.push_back(static_cast<float>(loss.value().item()));
+      if (step == 0) {
+        add_loss(Quantity::loss, losses, reference("loss"));
+        compare_slices(Quantity::gradient, arena.grads(), "grad.", tolerances_.gradients);
+      }
+      optimizer.step(kLearningRate, loss.value());
+      norms.push_back(optimizer.state().norm);
+    }
+    add_loss(Quantity::losses, losses, golden_.losses);
+    add(Quantity::grad_norms, "", worst_error(norms, golden_.grad_norms, false),
+        tolerances_.grad_norms);
+  }
+
+  void compare_slices(Quantity quantity, const Tensor& buffer, const std::string& prefix,
+                      double tolerance) {
+    for (const TensorView& found : host_tensors(instance_.arena, buffer).views) {
+      add(quantity, found.name, relative_error(floats_of(found), reference(prefix + found.name)),
+          tolerance);
+    }
+  }
+
+  void add_loss(Quantity quantity, const std::vector<float>& found,
+                const std::vector<float>& expected) {
+    add(quantity, "", worst_error(found, expected, tolerances_.absolute_losses),
+        tolerances_.losses);
+  }
+
+  void add(Quantity quantity, const std::string& name, double error, double tolerance) {
+    deviations_.push_back({quantity, name, error, tolerance});
+  }
+
+  std::vector<float> reference(const std::string& name) const {
+    return floats_of(golden_.expected.tensor(name));
+  }
+
+  const GoldenCase& golden_;
+  Tolerances tolerances_;
+  ModelInstance instance_;
+  Tensor tokens_, targets_;
+  std::vector<Deviation> deviations_;
+};
+
+std::string describe(const ModelOptions& options) {
+  Config config;
+  static_cast<ModelOptions&>(config.compute) = options;
+  return cat(value_text(config, "precision"), ", attention ", value_text(config, "attention"),
+             ", kernels ", value_text(config, "kernels"));
+}
+
+}  // namespace
+
+Tolerances tolerances_of(Precision precision) {
+  switch (precision) {
+    case Precision::fp32: return {2e-5, 2e-5, 1e-5, 1e-4, 1e-4, true};
+    case Precision::tf32: return {5e-3, 2e-2, 5e-3, 1e-2, 5e-3, false};
+    case Precision::bf16: return {3e-2, 1e-1, 2e-2, 1e-1, 1.5e-2, false};
+  }
+  fail("verify: unknown precision");
+}
+
+bool VerifyResult::passed() const {
+  return std::all_of(deviations.begin(), deviations.end(),
+                     [](const Deviation& deviation) { return deviation.within(); });
+}
+
+VerifyResult verify_case(const GoldenCase& golden, const ModelOptions& options) {
+  VerifyResult result;
+  result.subject = cat(golden.name, ": ", Context::current().device(), ", ", describe(options));
+  result.deviations = CaseRunner(golden, options).run();
+  return result;
+}
+
+std::vector<ModelOptions> all_combinations(const ModelOptions& base) {
+  std::vector<ModelOptions> combinations;
+  ModelOptions options = base;
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
+      for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+        options.precision = precision;
+        options.attention = attention;
+        options.kernels = kernels;
+        combinations.push_back(options);
+      }
+    }
+  }
+  return combinations;
+}
+
+}  // namespace quern

@@ -1,0 +1,49 @@
+// `quern verify`: this build, on this machine, against what transformers computed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/golden_case.h"
+#include "train/config.h"
+
+namespace quern {
+
+// How far a result may be from the reference, as DESIGN.md's table has it. All are relative (the
+// norm of the difference over the norm of the reference), but FP32's losses, which are absolute.
+struct Tolerances {
+  double logits, gradients, losses, grad_norms, weights;
+  bool absolute_losses;
+};
+Tolerances tolerances_of(Precision precision);
+
+enum class Quantity { logits, loss, gradient, losses, grad_norms, weight };
+
+struct Deviation {
+  Quantity quantity;
+  std::string name;  // of the parameter, for gradients and final weights
+  double error = 0.0;
+  double tolerance = 0.0;
+
+  bool within() const { return error <= tolerance; }  // a NaN is not
+};
+
+struct VerifyResult {
+  std::string subject;  // "golden/mha: cuda:0, fp32, attention flash, kernels fused"
+  std::vector<Deviation> deviations;
+
+  bool passed() const;
+};
+
+// Runs the case on the current Context: logits, loss, every gradient, then as many AdamW steps as
+// it has losses, with make_golden.py's settings. Each gradient and each final weight is compared by
+// itself. Throws when the options do not fit the model (flash and its head_dim).
+VerifyResult verify_case(const GoldenCase& golden, const ModelOptions& options);
+
+// Every precision, attention and kernels; what else there is (recomputation) as in `base`.
+std::vector<ModelOptions> all_combinations(const ModelOptions& base);
+
+// The worst deviation of each quantity and whatever is beyond its tolerance; with `verbose` all.
+std::string verify_table(const VerifyResult& result, bool verbose);
+
+}  // namespace quern

@@ -1,0 +1,133 @@
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <span>
+
+#include "base/error.h"
+#include "data/byte_tokenizer.h"
+#include "data/text_corpus.h"
+
+namespace quern {
+
+namespace {
+
+bool is_text(const std::filesystem::path& path, DataFormat format) {
+  if (format != DataFormat::automatic) return format == DataFormat::text;
+  std::error_code ignored;  // whoever opens the path reports it
+  if (std::filesystem::is_directory(path, ignored)) return true;
+  return path.extension() != ".bin" && !has_llmc_magic(path);
+}
+
+TokenSource open_source(const std::string& path, DataFormat format) {
+  if (is_text(path, format)) return TokenSource(read_text(path), path);
+  return TokenSource(TokenFile::open(path, format));
+}
+
+void check_length(const TokenSource& source, const char* part, int64_t context) {
+  QUERN_CHECK(source.size() > context, source.name(), ": too short: its ", part, " part has ",
+              source.size(), " tokens, expected at least ctx + 1 = ", context + 1);
+}
+
+}  // namespace
+
+TokenSource::TokenSource(std::vector<uint16_t> tokens, std::string name)
+    : corpus_(std::make_shared<const std::vector<uint16_t>>(std::move(tokens))),
+      name_(std::move(name)),
+      size_(static_cast<int64_t>(std::get<Memory>(corpus_)->size())) {}
+
+TokenSource::TokenSource(TokenFile file)
+    : corpus_(std::make_shared<const TokenFile>(std::move(file))),
+      name_(std::get<File>(corpus_)->path().string()),
+      size_(std::get<File>(corpus_)->size()) {}
+
+void TokenSource::copy(int64_t begin, int64_t count, int32_t* out) const {
+  QUERN_CHECK(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, name_,
+              ": tokens [", begin, ", ", begin, " + ", count, ") asked for, there are ", size_);
+  if (count == 0) return;
+  if (const File* file = std::get_if<File>(&corpus_)) {
+    (*file)->copy(begin_ + begin, count, out);
+  } else {
+    const auto from = std::get<Memory>(corpus_)->begin() + begin_ + begin;
+    std::copy(from, from + count, out);
+  }
+}
+
+TokenSource TokenSource::slice(int64_t begin, int64_t end) const {
+  QUERN_CHECK(0 <= begin && begin <= end && end <= size_, name_, ": slice [", begin, ", ", end,
+              ") of ", size_, " tokens");
+  TokenSource part = *this;
+  part.begin_ += begin;
+  part.size_ = end - begin;
+  return part;
+}
+
+template <class F>
+void TokenSource::for_each_block(F&& f) const {
+  constexpr int64_t kBlock = 1 << 16;
+  std::vector<int32_t> tokens(static_cast<size_t>(std::min(size_, kBlock)));
+  for (int64_t begin = 0; begin < size_; begin += kBlock) {
+    const int64_t count = std::min(kBlock, size_ - begin);
+    copy(begin, count, tokens.data());
+    f(begin, std::span<const int32_t>(tokens).first(static_cast<size_t>(count)));
+  }
+}
+
+// Tokens are compared as unsigned: a uint32 of 2^31 or more has become negative.
+int64_t TokenSource::largest_token() const {
+  int64_t largest = -1;
+  for_each_block([&](int64_t, std::span<const int32_t> tokens) {
+    for (const int32_t token : tokens) {
+      largest = std::max(largest, int64_t{static_cast<uint32_t>(token)});
+    }
+  });
+  return largest;
+}
+
+void TokenSource::check_vocabulary(int64_t vocab_size) const {
+  for_each_block([&](int64_t begin, std::span<const int32_t> tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const int64_t token = static_cast<uint32_t>(tokens[i]);
+      QUERN_CHECK(token < vocab_size, name_, ": token ", begin_ + begin + static_cast<int64_t>(i),
+                  " is ", token, ", expected less than the vocabulary size ", vocab_size);
+    }
+  });
+}
+
+int64_t Dataset::vocabulary() const {
+  if (is_text) return kByteVocabulary;
+  return 1 + std::max(train.largest_token(), validation.largest_token());
+}
+
+Dataset open_dataset(const DataOptions& options, int64_t context) {
+  QUERN_CHECK(!options.train.empty(), "data: no training data given (train)");
+  QUERN_CHECK(options.validation_fraction >= 0 && options.validation_fraction < 1,
+              "data: validation_fraction is ", options.validation_fraction,
+              ", expected 0 or more and less than 1");
+  Dataset data;
+  data.is_text = is_text(options.train, options.format);
+  data.train = open_source(options.train, options.format);
+  bool has_validation = true;
+  if (!options.validation.empty()) {
+    const bool validation_is_text = is_text(options.validation, options.format);
+    QUERN_CHECK(validation_is_text == data.is_text, options.validation, ": is ",
+                validation_is_text ? "text" : "a token file", ", but ", options.train, " is ",
+                data.is_text ? "text" : "a token file");
+    data.validation = open_source(options.validation, options.format);
+  } else {
+    const TokenSource all = data.train;
+    // 1e-6: a fraction such as 0.1 has no exact double; a whole number of tokens stays whole.
+    const double train_tokens =
+        static_cast<double>(all.size()) * (1.0 - options.validation_fraction) + 1e-6;
+    const auto cut = static_cast<int64_t>(std::floor(train_tokens));
+    data.train = all.slice(0, cut);
+    data.validation = all.slice(cut, all.size());
+    has_validation = options.validation_fraction > 0;
+  }
+  check_length(data.train, "training", context);
+  if (has_validation) check_length(data.validation, "validation", context);
+  return data;
+}
+
+}  // namespace quern

@@ -1,0 +1,103 @@
+#include "data/loader.h"
+
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace {
+
+// The two batches handed out last stay as they are (see next()); the other slots are ahead.
+constexpr uint64_t kHeld = 2;
+constexpr uint64_t kAhead = 2;
+constexpr uint64_t kSlots = kHeld + kAhead;
+
+BatchLoader::Fill random_windows(TokenSource source, int64_t rows, int64_t context, uint64_t seed) {
+  const RandomSampler sampler(source.size(), context, seed);
+  return [=, starts = std::vector<int64_t>(static_cast<size_t>(rows))](uint64_t k, int32_t* tokens,
+                                                                       int32_t* targets) mutable {
+    sampler.draw(k, starts);
+    copy_windows(source, starts, context, tokens, targets);
+  };
+}
+
+}  // namespace
+
+HostAllocator ordinary_host_memory() {
+  return {[](int64_t bytes) { return ::operator new(static_cast<size_t>(bytes)); },
+          [](void* data) { ::operator delete(data); }};
+}
+
+BatchLoader::BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
+                         HostAllocator memory)
+    : BatchLoader(random_windows(std::move(source), rows, context, first.seed), rows, context,
+                  first, std::move(memory)) {}
+
+BatchLoader::BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
+                         HostAllocator memory)
+    : fill_(std::move(fill)), rows_(rows), context_(context), first_(first) {
+  QUERN_CHECK(rows > 0 && context > 0, "loader: a batch of (", rows, ", ", context,
+              ") tokens, expected at least (1, 1)");
+  const int64_t count = rows * context;
+  const auto bytes = static_cast<int64_t>(2 * kSlots * sizeof(int32_t)) * count;
+  buffer_ = Buffer(memory.allocate(bytes), memory.release);
+  auto* data = static_cast<int32_t*>(buffer_.get());
+  for (uint64_t slot = 0; slot < kSlots; ++slot, data += 2 * count) {
+    slots_.push_back({data, data + count});
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+BatchLoader::~BatchLoader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  consumed_one_.notify_one();
+  thread_.join();
+}
+
+// Batch `produced_` goes where batch `produced_ - kSlots` lay, which nobody may be reading.
+bool BatchLoader::has_room() const {
+  return produced_ < consumed_ + kAhead;
+}
+
+void BatchLoader::run() {
+  std::unique_lock lock(mutex_);
+  try {
+    for (;;) {
+      consumed_one_.wait(lock, [this] { return stop_ || has_room(); });
+      if (stop_) return;
+      const Slot slot = slots_[produced_ % kSlots];
+      const uint64_t k = first_.batch + produced_;
+      lock.unlock();
+      fill_(k, slot.tokens, slot.targets);
+      lock.lock();
+      ++produced_;
+      produced_one_.notify_one();
+    }
+  } catch (...) {
+    lock.lock();  // fill_ threw while it was released
+    error_ = std::current_exception();
+    produced_one_.notify_one();
+  }
+}
+
+Batch BatchLoader::next() {
+  std::unique_lock lock(mutex_);
+  produced_one_.wait(lock, [this] { return produced_ > consumed_ || error_; });
+  if (produced_ == consumed_) std::rethrow_exception(error_);
+  const Slot slot = slots_[consumed_ % kSlots];
+  const uint64_t k = first_.batch + consumed_++;
+  consumed_one_.notify_one();
+  return {slot.tokens, slot.targets, rows_, context_, k};
+}
+
+SamplerState BatchLoader::state() const {
+  const std::lock_guard lock(mutex_);
+  return {first_.seed, first_.batch + consumed_};
+}
+
+}  // namespace quern

@@ -1,0 +1,80 @@
+// Batches prepared ahead on a thread, in a ring of host buffers.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/sampler.h"
+
+namespace quern {
+
+// Where the ring's buffers come from: ordinary memory, or pinned memory that a GPU copies from.
+struct HostAllocator {
+  std::function<void*(int64_t bytes)> allocate;  // throws when there is no room
+  std::function<void(void* data)> release;
+};
+HostAllocator ordinary_host_memory();
+
+struct Batch {
+  const int32_t* tokens = nullptr;   // (rows, T)
+  const int32_t* targets = nullptr;  // (rows, T)
+  int64_t rows = 0;                  // B
+  int64_t context = 0;               // T
+  uint64_t index = 0;                // k, as in RandomSampler::draw
+};
+
+class BatchLoader {
+ public:
+  // Writes batch k, tokens and targets (B, T). Runs on the loader's thread; what it throws comes
+  // out of next().
+  using Fill = std::function<void(uint64_t k, int32_t* tokens, int32_t* targets)>;
+
+  BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
+              HostAllocator memory = ordinary_host_memory());
+  // Random windows of `source`, beginning with batch first.batch.
+  BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
+              HostAllocator memory = ordinary_host_memory());
+  ~BatchLoader();  // stops the thread after the batch it is at
+  BatchLoader(const BatchLoader&) = delete;
+  BatchLoader& operator=(const BatchLoader&) = delete;
+
+  // Waits for the next batch. It stays as it is until the second next() after this one, so that a
+  // copy to the device may still run while the following batch is fetched.
+  Batch next();
+
+  // The next batch that next() will return: a loader made with it continues exactly here.
+  SamplerState state() const;
+
+ private:
+  struct Slot {
+    int32_t* tokens;
+    int32_t* targets;
+  };
+  using Buffer = std::unique_ptr<void, std::function<void(void*)>>;
+
+  void run();  // the thread
+  bool has_room() const;
+
+  Fill fill_;
+  int64_t rows_, context_;
+  SamplerState first_;
+  Buffer buffer_;  // all slots
+  std::vector<Slot> slots_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable produced_one_, consumed_one_;
+  uint64_t produced_ = 0, consumed_ = 0;  // batches since first_
+  bool stop_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace quern

@@ -1,0 +1,16 @@
+// Text from disk as byte tokens.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace quern {
+
+// A file gives its bytes. A folder gives the bytes of all regular files in it and its subfolders,
+// in the order of their paths, with kEndOfText between two files; empty files, and files and
+// folders whose name begins with a dot, are left out. Throws naming the path when it is missing or
+// holds no text.
+std::vector<uint16_t> read_text(const std::filesystem::path& path);
+
+}  // namespace quern

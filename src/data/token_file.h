@@ -1,0 +1,56 @@
+// Files of tokens, memory-mapped. Two forms are read and written:
+//   nanoGPT: raw little-endian uint16, nothing else.
+//   llm.c:   256 little-endian int32 of header (magic, version, number of tokens, zeros), then the
+//            tokens: magic 20240520 version 1 is uint16, magic 20240801 version 7 is uint32.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "data/data_format.h"
+#include "data/mapped_file.h"
+
+namespace quern {
+
+enum class TokenEncoding { raw_u16, llmc_u16, llmc_u32 };
+
+class TokenFile {
+ public:
+  // Automatic takes a file that begins with one of llm.c's magics as llm.c's, any other as raw
+  // uint16. Throws naming the file when it is empty, cut short or not of the format asked for.
+  static TokenFile open(const std::filesystem::path& path,
+                        DataFormat format = DataFormat::automatic);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  TokenEncoding encoding() const { return encoding_; }
+  int64_t size() const { return size_; }  // tokens
+
+  int32_t operator[](int64_t i) const;  // 0 <= i < size()
+  // Tokens [begin, begin + count) into out. Throws when they are not all in the file.
+  void copy(int64_t begin, int64_t count, int32_t* out) const;
+
+  // Throws naming offset and value of the first token >= vocab_size. Reads the whole file.
+  void check_vocabulary(int64_t vocab_size) const;
+
+ private:
+  TokenFile(MappedFile file, TokenEncoding encoding, std::span<const std::byte> tokens);
+
+  template <class F>
+  auto visit(F&& f) const;  // f(const uint16_t*) or f(const uint32_t*)
+
+  MappedFile file_;
+  TokenEncoding encoding_;
+  const std::byte* tokens_;
+  int64_t size_;
+};
+
+// Whether the file begins with one of llm.c's magic numbers.
+bool has_llmc_magic(const std::filesystem::path& path);
+
+// Throws when a token does not fit the encoding or the file cannot be written; then a file that was
+// there is still there, and no half one.
+void write_token_file(const std::filesystem::path& path, std::span<const int32_t> tokens,
+                      TokenEncoding encoding);
+
+}  // namespace quern

@@ -1,0 +1,44 @@
+// Files that are complete or not there: written beside under another name, fsynced, renamed, and
+// the folder fsynced.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "io/checksum.h"
+
+namespace quern {
+
+class AtomicFile {
+ public:
+  // Opens PATH.tmp. Throws naming the path when the folder is missing or not writable.
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();  // without commit(): removes what was written
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Throws naming the path and the reason (no space left on device, file too large, ...).
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // After this the file is there under its name, on the disk. Returns what it holds.
+  FileDigest commit();
+
+ private:
+  [[noreturn]] void fail_with_errno(const char* what) const;
+
+  std::filesystem::path path_, temporary_;
+  DigestStream digest_;
+  int fd_ = -1;
+};
+
+FileDigest write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+// Makes renames in the folder durable.
+void sync_directory(const std::filesystem::path& folder);
+
+// Renames folder `from` to `to` durably, replacing a folder that is there, without a moment at
+// which neither is there (where the file system can exchange names).
+void replace_directory(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace quern

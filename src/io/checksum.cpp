@@ -1,0 +1,42 @@
+#include "io/checksum.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace quern {
+
+FileDigest digest_of(std::span<const std::byte> bytes) {
+  return {static_cast<int64_t>(bytes.size()), XXH3_64bits(bytes.data(), bytes.size())};
+}
+
+std::string hex(uint64_t checksum) {
+  std::string text(16, '0');
+  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, checksum >>= 4) {
+    *digit = "0123456789abcdef"[checksum & 15];
+  }
+  return text;
+}
+
+struct DigestStream::State {
+  XXH3_state_t hash;
+  int64_t bytes = 0;
+};
+
+DigestStream::DigestStream() : state_(std::make_unique<State>()) {
+  XXH3_64bits_reset(&state_->hash);
+}
+
+DigestStream::~DigestStream() = default;
+DigestStream::DigestStream(DigestStream&&) noexcept = default;
+DigestStream& DigestStream::operator=(DigestStream&&) noexcept = default;
+
+void DigestStream::add(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(&state_->hash, bytes.data(), bytes.size());
+  state_->bytes += static_cast<int64_t>(bytes.size());
+}
+
+FileDigest DigestStream::digest() const {
+  return {state_->bytes, XXH3_64bits_digest(&state_->hash)};
+}
+
+}  // namespace quern

@@ -1,0 +1,245 @@
+#include "io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+
+namespace quern {
+
+static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
+
+namespace {
+
+using Json = nlohmann::json;
+using Entry = SafetensorsFile::Entry;
+
+struct NamedType {
+  std::string_view name;
+  int64_t bits;
+  std::optional<DType> dtype;
+};
+
+// Every type of the format, so that a file with one that Quern has not still lists and reads the
+// other tensors.
+constexpr std::array<NamedType, 20> kTypes{{
+    {"F32", 32, DType::f32},
+    {"BF16", 16, DType::bf16},
+    {"F16", 16, DType::f16},
+    {"F64", 64, DType::f64},
+    {"I32", 32, DType::i32},
+    {"I64", 64, DType::i64},
+    {"U16", 16, DType::u16},
+    {"U8", 8, DType::u8},
+    {"BOOL", 8, DType::boolean},
+    {"I8", 8, {}},
+    {"I16", 16, {}},
+    {"U32", 32, {}},
+    {"U64", 64, {}},
+    {"C64", 64, {}},
+    {"F8_E4M3", 8, {}},
+    {"F8_E5M2", 8, {}},
+    {"F8_E8M0", 8, {}},
+    {"F6_E2M3", 6, {}},
+    {"F6_E3M2", 6, {}},
+    {"F4", 4, {}},
+}};
+
+const NamedType* find_type(std::string_view name) {
+  const auto found = std::find_if(kTypes.begin(), kTypes.end(),
+                                  [&](const NamedType& type) { return type.name == name; });
+  return found == kTypes.end() ? nullptr : &*found;
+}
+
+// The header's text: everything about its length is checked before it is looked at.
+std::string_view header_text(const std::string& path, std::span<const std::byte> bytes) {
+  constexpr uint64_t kPrefix = sizeof(uint64_t);
+  QUERN_CHECK(bytes.size() >= kPrefix, path, ": has ", bytes.size(),
+              " bytes, too short for a safetensors file (8 bytes of header length)");
+  uint64_t length;
+  std::memcpy(&length, bytes.data(), kPrefix);
+  QUERN_CHECK(length <= uint64_t{kMaxSafetensorsHeader}, path, ": header length is ", length,
+              " bytes, expected at most ", kMaxSafetensorsHeader);
+  QUERN_CHECK(length <= bytes.size() - kPrefix, path, ": header length is ", length,
+              " bytes, but the file ends ", bytes.size() - kPrefix, " bytes after it");
+  QUERN_CHECK(length > 0 && bytes[kPrefix] == std::byte{'{'}, path,
+              ": header does not begin with '{'");
+  return {reinterpret_cast<const char*>(bytes.data()) + kPrefix, static_cast<size_t>(length)};
+}
+
+// nlohmann would keep the last of two tensors of one name; they are an error here.
+Json parse_header(const std::string& path, std::string_view text) {
+  std::unordered_set<std::string> names;
+  const auto refuse_duplicates = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key) {
+      const auto& name = parsed.get_ref<const std::string&>();
+      QUERN_CHECK(names.insert(name).second, path, ": header names '", name, "' twice");
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text, refuse_duplicates);
+  } catch (const Json::exception& error) {
+    fail(cat(path, ": header is not valid JSON: ", error.what()));
+  }
+}
+
+Metadata read_metadata(const std::string& path, const Json& json) {
+  QUERN_CHECK(json.is_object(), path, ": __metadata__ is not an object");
+  Metadata metadata;
+  for (const auto& [key, value] : json.items()) {
+    QUERN_CHECK(value.is_string(), path, ": __metadata__ '", key, "' is not a string");
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
+// Member `key` of a tensor's description, which must be a list of whole numbers from 0 to 2^63 - 1.
+std::vector<int64_t> read_numbers(const std::string& where, const Json& json, const char* key) {
+  const auto found = json.find(key);
+  QUERN_CHECK(found != json.end(), where, " has no ", key);
+  QUERN_CHECK(found->is_array(), where, ": ", key, " is not a list");
+  std::vector<int64_t> numbers;
+  for (const Json& item : *found) {
+    QUERN_CHECK(item.is_number_unsigned() && item.get<uint64_t>() <= uint64_t{INT64_MAX}, where,
+                ": ", key, " holds ", item.dump(), ", expected whole numbers from 0 to 2^63 - 1");
+    numbers.push_back(item.get<int64_t>());
+  }
+  return numbers;
+}
+
+int64_t checked_bytes(const std::string& where, const Shape& shape, int64_t bits) {
+  int64_t total = bits;
+  for (const int64_t dim : shape) {
+    QUERN_CHECK(!__builtin_mul_overflow(total, dim, &total), where, ": shape ", shape,
+                " has more elements than 64 bits can count");
+  }
+  QUERN_CHECK(total % 8 == 0, where, ": shape ", shape, " of ", bits,
+              "-bit elements is not a whole number of bytes");
+  return total / 8;
+}
+
+Entry read_entry(const std::string& path, const std::string& name, const Json& json,
+                 std::span<const std::byte> data) {
+  const std::string where = cat(path, ": tensor '", name, "'");
+  QUERN_CHECK(json.is_object(), where, " is not described by an object");
+  const auto dtype = json.find("dtype");
+  QUERN_CHECK(dtype != json.end() && dtype->is_string(), where, " has no dtype");
+  const auto& dtype_name = dtype->get_ref<const std::string&>();
+  const NamedType* type = find_type(dtype_name);
+  QUERN_CHECK(type, where, " has dtype '", dtype_name, "', which the format does not know");
+
+  Shape shape;
+  const std::vector<int64_t> dims = read_numbers(where, json, "shape");
+  QUERN_CHECK(dims.size() <= size_t{kMaxDims}, where, " has ", dims.size(),
+              " dimensions, expected at most ", kMaxDims);
+  for (const int64_t dim : dims) shape.push_back(dim);
+
+  const std::vector<int64_t> offsets = read_numbers(where, json, "data_offsets");
+  QUERN_CHECK(offsets.size() == 2 && offsets[0] <= offsets[1], where,
+              ": data_offsets is not a pair [begin, end]");
+  const int64_t begin = offsets[0], end = offsets[1];
+  QUERN_CHECK(end <= static_cast<int64_t>(data.size()), where, " ends at byte ", end,
+              " of the data, but the file holds only ", data.size());
+  const int64_t expected = checked_bytes(where, shape, type->bits);
+  QUERN_CHECK(end - begin == expected, where, " has ", end - begin, " bytes, expected ", expected,
+              " for shape ", shape, " of ", dtype_name);
+  return {name, dtype_name, type->dtype, shape,
+          data.subspan(static_cast<size_t>(begin), static_cast<size_t>(expected))};
+}
+
+// The tensors, sorted by position, must tile the data exactly.
+void check_tiling(const std::string& path, const std::vector<Entry>& entries,
+                  std::span<const std::byte> data) {
+  const std::byte* expected = data.data();
+  for (const Entry& entry : entries) {
+    const int64_t gap = entry.data.data() - expected;
+    QUERN_CHECK(gap >= 0, path, ": tensor '", entry.name, "' overlaps the one before it by ", -gap,
+                " bytes");
+    QUERN_CHECK(gap == 0, path, ": hole of ", gap, " bytes before tensor '", entry.name, "'");
+    expected += entry.data.size();
+  }
+  const int64_t rest = data.data() + data.size() - expected;
+  QUERN_CHECK(rest == 0, path, ": ", rest, " bytes after the last tensor");
+}
+
+}  // namespace
+
+SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  SafetensorsFile file(MappedFile::open(path));
+  const std::string name = path.string();
+  const std::string_view header = header_text(name, file.bytes());
+  const std::span<const std::byte> data = file.bytes().subspan(sizeof(uint64_t) + header.size());
+
+  const Json json = parse_header(name, header);
+  for (const auto& [key, value] : json.items()) {
+    if (key == "__metadata__") {
+      file.metadata_ = read_metadata(name, value);
+    } else {
+      file.entries_.push_back(read_entry(name, key, value, data));
+    }
+  }
+  std::sort(file.entries_.begin(), file.entries_.end(), [](const Entry& a, const Entry& b) {
+    return a.data.data() != b.data.data() ? a.data.data() < b.data.data()
+                                          : a.data.size() < b.data.size();
+  });
+  check_tiling(name, file.entries_, data);
+  for (size_t i = 0; i < file.entries_.size(); ++i) file.index_[file.entries_[i].name] = i;
+  return file;
+}
+
+TensorView SafetensorsFile::tensor(const std::string& name) const {
+  const auto found = index_.find(name);
+  QUERN_CHECK(found != index_.end(), path().string(), ": has no tensor '", name, "'");
+  const Entry& entry = entries_[found->second];
+  QUERN_CHECK(entry.dtype, path().string(), ": tensor '", name, "' has dtype ", entry.dtype_name,
+              ", expected one of F32, BF16, F16, F64, I32, I64, U16, U8, BOOL");
+  return {entry.name, *entry.dtype, entry.shape, entry.data};
+}
+
+std::string_view safetensors_name(DType dtype) {
+  for (const NamedType& type : kTypes) {
+    if (type.dtype == dtype) return type.name;
+  }
+  fail(cat("safetensors: no name for dtype ", dtype));
+}
+
+FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                             const Metadata& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::unordered_set<std::string> names{"__metadata__"};  // taken by the format
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  size_t offset = 0;
+  for (const TensorView& tensor : tensors) {
+    const std::string where = cat(path.string(), ": tensor '", tensor.name, "'");
+    QUERN_CHECK(names.insert(tensor.name).second, where, " appears twice");
+    const int64_t expected =
+        checked_bytes(where, tensor.shape, 8 * static_cast<int64_t>(size_of(tensor.dtype)));
+    QUERN_CHECK(static_cast<int64_t>(tensor.data.size()) == expected, where, " has ",
+                tensor.data.size(), " bytes, expected ", expected, " for shape ", tensor.shape,
+                " of ", tensor.dtype);
+    header[tensor.name] = {
+        {"dtype", safetensors_name(tensor.dtype)},
+        {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
+        {"data_offsets", {offset, offset + tensor.data.size()}}};
+    offset += tensor.data.size();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins 8-byte aligned
+  const uint64_t length = text.size();
+  QUERN_CHECK(length <= uint64_t{kMaxSafetensorsHeader}, path.string(), ": header would have ",
+              length, " bytes, expected at most ", kMaxSafetensorsHeader);
+
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(text);
+  for (const TensorView& tensor : tensors) file.write(tensor.data);
+  return file.commit();
+}
+
+}  // namespace quern

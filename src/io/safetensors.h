@@ -1,0 +1,74 @@
+// The safetensors format (https://github.com/huggingface/safetensors): 8 bytes little-endian header
+// length, a JSON header, then the tensors' bytes without holes, little-endian and row-major.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "data/mapped_file.h"
+#include "io/checksum.h"
+
+namespace quern {
+
+// A named tensor in host memory that somebody else owns. The bytes need not be aligned to dtype.
+struct TensorView {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::span<const std::byte> data;  // shape.numel() * size_of(dtype) bytes
+};
+
+using Metadata = std::map<std::string, std::string>;
+
+inline constexpr int64_t kMaxSafetensorsHeader = 100'000'000;  // bytes; the format's own limit
+
+class SafetensorsFile {
+ public:
+  struct Entry {
+    std::string name;
+    std::string dtype_name;      // as in the file: "F32"
+    std::optional<DType> dtype;  // empty for a type of the format that Quern has not ("F8_E4M3")
+    Shape shape;
+    std::span<const std::byte> data;
+  };
+
+  // Maps the file and checks the whole header; tensor data is read when touched. Throws naming the
+  // file and what is wrong with it.
+  static SafetensorsFile open(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
+  const std::vector<Entry>& entries() const { return entries_; }  // in the order of their data
+  const Metadata& metadata() const { return metadata_; }
+
+  bool contains(const std::string& name) const { return index_.contains(name); }
+  // Throws naming the file when there is no such tensor or Quern has not its dtype. The view is
+  // valid as long as this object, or the one it was moved to.
+  TensorView tensor(const std::string& name) const;
+
+ private:
+  explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
+
+  MappedFile file_;
+  std::vector<Entry> entries_;
+  std::unordered_map<std::string, size_t> index_;
+  Metadata metadata_;
+};
+
+// Writes the tensors in the order given, atomically, straight from their memory. Throws on a name
+// that appears twice, data that is not its shape's size, and a file that cannot be written.
+FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                             const Metadata& metadata = {});
+
+std::string_view safetensors_name(DType dtype);  // "F32", "BF16", ...
+
+}  // namespace quern

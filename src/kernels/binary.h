@@ -1,0 +1,41 @@
+// The binary family: c = f(a, b) with broadcasting, one functor an op (common/binary_math.h).
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "base/stream.h"
+#include "kernels/common/binary_math.h"
+
+namespace quern::kernels {
+
+struct BinaryLayout {
+  int ndim = 0;
+  int64_t shape[kMaxDims] = {};
+  int64_t a_strides[kMaxDims] = {};  // 0 where a is broadcast
+  int64_t b_strides[kMaxDims] = {};
+};
+
+namespace cpu {
+// c = f.forward(a, b) over layout.shape; c is contiguous, a and b have any strides. T as in
+// pointwise.h.
+template <class F, class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream);
+
+// The gradients before they are summed over broadcast dimensions: da and db (contiguous,
+// layout.shape; either may be null). a or b may be null when F does not read it.
+template <class F, class T>
+void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
+                     F f, Stream stream);
+}  // namespace cpu
+
+namespace cuda {
+template <class F, class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream);
+template <class F, class T>
+void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
+                     F f, Stream stream);
+}  // namespace cuda
+
+}  // namespace quern::kernels

@@ -1,0 +1,73 @@
+// The binary ops' mathematics, one functor an op: forward(a, b), and the gradient with respect to
+// each. kReadsA and kReadsB say which inputs the backward needs.
+#pragma once
+
+#include "base/host_device.h"
+
+namespace quern::kernels {
+
+struct Add {
+  static constexpr bool kReadsA = false, kReadsB = false;
+  template <class A>
+  QUERN_HD A forward(A a, A b) const {
+    return a + b;
+  }
+  template <class A>
+  QUERN_HD A da(A, A, A dc) const {
+    return dc;
+  }
+  template <class A>
+  QUERN_HD A db(A, A, A dc) const {
+    return dc;
+  }
+};
+
+struct Sub {
+  static constexpr bool kReadsA = false, kReadsB = false;
+  template <class A>
+  QUERN_HD A forward(A a, A b) const {
+    return a - b;
+  }
+  template <class A>
+  QUERN_HD A da(A, A, A dc) const {
+    return dc;
+  }
+  template <class A>
+  QUERN_HD A db(A, A, A dc) const {
+    return -dc;
+  }
+};
+
+struct Mul {
+  static constexpr bool kReadsA = true, kReadsB = true;
+  template <class A>
+  QUERN_HD A forward(A a, A b) const {
+    return a * b;
+  }
+  template <class A>
+  QUERN_HD A da(A, A b, A dc) const {
+    return dc * b;
+  }
+  template <class A>
+  QUERN_HD A db(A a, A, A dc) const {
+    return dc * a;
+  }
+};
+
+struct Div {
+  static constexpr bool kReadsA = true, kReadsB = true;
+  template <class A>
+  QUERN_HD A forward(A a, A b) const {
+    return a / b;
+  }
+  template <class A>
+  QUERN_HD A da(A, A b, A dc) const {
+    return dc / b;
+  }
+  template <class A>
+  QUERN_HD A db(A a, A b, A dc) const {
+    return -dc * a / (b * b);
+  }
+};
+
+}  // namespace quern::kernels

@@ -1,0 +1,158 @@
+// The pointwise ops' mathematics, one functor an op: forward(x), backward(x, y, dy), and which of x
+// and y the backward reads. A is the computing type, float or double.
+#pragma once
+
+#include "base/host_device.h"
+#include "kernels/common/math.h"
+
+namespace quern::kernels {
+
+enum class Saved { none, input, output };
+
+struct Exp {
+  static constexpr Saved kSaved = Saved::output;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return math::exp(x);
+  }
+  template <class A>
+  QUERN_HD A backward(A, A y, A dy) const {
+    return dy * y;
+  }
+};
+
+struct Log {
+  static constexpr Saved kSaved = Saved::input;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return math::log(x);
+  }
+  template <class A>
+  QUERN_HD A backward(A x, A, A dy) const {
+    return dy / x;
+  }
+};
+
+struct Tanh {
+  static constexpr Saved kSaved = Saved::output;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return math::tanh(x);
+  }
+  template <class A>
+  QUERN_HD A backward(A, A y, A dy) const {
+    return dy * (A(1) - y * y);
+  }
+};
+
+struct Sigmoid {
+  static constexpr Saved kSaved = Saved::output;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return A(1) / (A(1) + math::exp(-x));
+  }
+  template <class A>
+  QUERN_HD A backward(A, A y, A dy) const {
+    return dy * y * (A(1) - y);
+  }
+};
+
+struct Relu {
+  static constexpr Saved kSaved = Saved::output;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return x > A(0) ? x : (x != x ? x : A(0));  // NaN stays NaN
+  }
+  template <class A>
+  QUERN_HD A backward(A, A y, A dy) const {
+    return y > A(0) ? dy : A(0);
+  }
+};
+
+struct Silu {
+  static constexpr Saved kSaved = Saved::input;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return x / (A(1) + math::exp(-x));
+  }
+  template <class A>
+  QUERN_HD A backward(A x, A, A dy) const {
+    const A s = A(1) / (A(1) + math::exp(-x));
+    return dy * s * (A(1) + x * (A(1) - s));
+  }
+};
+
+// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): Hendrycks and Gimpel, 2016.
+struct GeluTanh {
+  static constexpr Saved kSaved = Saved::input;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return A(0.5) * x * (A(1) + math::tanh(inner(x)));
+  }
+  template <class A>
+  QUERN_HD A backward(A x, A, A dy) const {
+    const A t = math::tanh(inner(x));
+    const A slope = A(kSqrt2OverPi) * (A(1) + A(3 * kCubic) * x * x);
+    return dy * (A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * slope);
+  }
+
+ private:
+  static constexpr double kSqrt2OverPi = 0.79788456080286535588;
+  static constexpr double kCubic = 0.044715;
+  template <class A>
+  QUERN_HD static A inner(A x) {
+    return A(kSqrt2OverPi) * (x + A(kCubic) * x * x * x);
+  }
+};
+
+// x Phi(x), Phi the normal distribution function.
+struct GeluErf {
+  static constexpr Saved kSaved = Saved::input;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return x * phi(x);
+  }
+  template <class A>
+  QUERN_HD A backward(A x, A, A dy) const {
+    const A density = A(0.39894228040143267794) * math::exp(A(-0.5) * x * x);
+    return dy * (phi(x) + x * density);
+  }
+
+ private:
+  template <class A>
+  QUERN_HD static A phi(A x) {
+    return A(0.5) * (A(1) + math::erf(x * A(0.70710678118654752440)));
+  }
+};
+
+// x^exponent
+struct Pow {
+  double exponent = 1.0;
+  static constexpr Saved kSaved = Saved::input;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return exponent == 2.0 ? x * x : math::pow(x, A(exponent));
+  }
+  template <class A>
+  QUERN_HD A backward(A x, A, A dy) const {
+    if (exponent == 2.0) return dy * A(2) * x;
+    return exponent == 0.0 ? A(0) : dy * A(exponent) * math::pow(x, A(exponent - 1.0));
+  }
+};
+
+// factor x + offset
+struct Scale {
+  double factor = 1.0;
+  double offset = 0.0;
+  static constexpr Saved kSaved = Saved::none;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return A(factor) * x + A(offset);
+  }
+  template <class A>
+  QUERN_HD A backward(A, A, A dy) const {
+    return A(factor) * dy;
+  }
+};
+
+}  // namespace quern::kernels

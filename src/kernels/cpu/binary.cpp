@@ -1,0 +1,91 @@
+// c = f(a, b) with broadcasting, and the gradients with respect to each before they are summed over
+// broadcast dimensions. Rows where both operands are contiguous or repeated run in vector lanes.
+#include "kernels/binary.h"
+
+#include "kernels/common/parallel.h"
+#include "kernels/cpu/strided.h"
+
+namespace quern::kernels::cpu {
+namespace {
+
+StridedWalk<2> walk_of(const BinaryLayout& layout) {
+  return {layout.ndim, layout.shape, {layout.a_strides, layout.b_strides}};
+}
+
+// Calls body(i, a's index, b's index) along a span. The strides 1 and 0 are spelled out for the
+// compiler to vectorise.
+template <class Body>
+void for_span(int64_t count, int64_t a_stride, int64_t b_stride, const Body& body) {
+  if (a_stride == 1 && b_stride == 1) {
+    vector_for(0, count, [&](int64_t i) { body(i, i, i); });
+  } else if (a_stride == 1 && b_stride == 0) {
+    vector_for(0, count, [&](int64_t i) { body(i, i, 0); });
+  } else if (a_stride == 0 && b_stride == 1) {
+    vector_for(0, count, [&](int64_t i) { body(i, 0, i); });
+  } else {
+    for (int64_t i = 0; i < count; ++i) body(i, i * a_stride, i * b_stride);
+  }
+}
+
+}  // namespace
+
+template <class F, class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream) {
+  using A = acc_t<T>;
+  const StridedWalk<2> walk = walk_of(layout);
+  walk.parallel_spans([&](int64_t position, const auto& at, int64_t count) {
+    T* out = c + position;
+    const T *left = a + at[0], *right = b + at[1];
+    for_span(count, walk.col_stride(0), walk.col_stride(1), [=](int64_t i, int64_t ia, int64_t ib) {
+      out[i] = static_cast<T>(
+          f.template forward<A>(static_cast<A>(left[ia]), static_cast<A>(right[ib])));
+    });
+  });
+}
+
+template <class F, class T>
+void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
+                     F f, Stream) {
+  using A = acc_t<T>;
+  const StridedWalk<2> walk = walk_of(layout);
+  walk.parallel_spans([&](int64_t position, const auto& at, int64_t count) {
+    const T* grad = dc + position;
+    const auto each = [&](const auto& store) {
+      for_span(count, walk.col_stride(0), walk.col_stride(1),
+               [&](int64_t i, int64_t ia, int64_t ib) {
+                 A left = 0, right = 0;
+                 if constexpr (F::kReadsA) left = static_cast<A>(a[at[0] + ia]);
+                 if constexpr (F::kReadsB) right = static_cast<A>(b[at[1] + ib]);
+                 store(position + i, left, right, static_cast<A>(grad[i]));
+               });
+    };
+    if (da != nullptr) {
+      each([=](int64_t i, A left, A right, A dy) {
+        da[i] = static_cast<T>(f.template da<A>(left, right, dy));
+      });
+    }
+    if (db != nullptr) {
+      each([=](int64_t i, A left, A right, A dy) {
+        db[i] = static_cast<T>(f.template db<A>(left, right, dy));
+      });
+    }
+  });
+}
+
+#define QUERN_INSTANTIATE_TYPE(F, T)                                                          \
+  template void binary_forward(T*, const T*, const T*, const BinaryLayout&, F, Stream);       \
+  template void binary_backward(T*, T*, const T*, const T*, const T*, const BinaryLayout&, F, \
+                                Stream);
+#define QUERN_INSTANTIATE(F)          \
+  QUERN_INSTANTIATE_TYPE(F, float)    \
+  QUERN_INSTANTIATE_TYPE(F, bfloat16) \
+  QUERN_INSTANTIATE_TYPE(F, float16)  \
+  QUERN_INSTANTIATE_TYPE(F, double)
+QUERN_INSTANTIATE(Add)
+QUERN_INSTANTIATE(Sub)
+QUERN_INSTANTIATE(Mul)
+QUERN_INSTANTIATE(Div)
+#undef QUERN_INSTANTIATE
+#undef QUERN_INSTANTIATE_TYPE
+
+}  // namespace quern::kernels::cpu

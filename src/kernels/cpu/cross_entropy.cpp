@@ -1,0 +1,96 @@
+// Cross-entropy of rows of logits: loss = logsumexp(x) - x[target], and its gradient
+// softmax(x) - onehot(target), recomputed from logsumexp.
+#include "kernels/cross_entropy.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "kernels/common/math.h"
+#include "kernels/common/parallel.h"
+#include "kernels/cpu/lanes.h"
+
+namespace quern::kernels::cpu {
+namespace {
+
+void check_targets(const int32_t* targets, int64_t N, int64_t V, int32_t ignore_index) {
+  for (int64_t i = 0; i < N; ++i) {
+    QUERN_CHECK((targets[i] >= 0 && targets[i] < V) || targets[i] == ignore_index,
+                "cross_entropy: target ", i, " is ", targets[i], ", expected 0 to ", V - 1,
+                " or ignore_index (", ignore_index, ")");
+  }
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
+                           const int32_t* targets, int64_t N, int64_t V, int32_t ignore_index,
+                           Stream) {
+  using A = acc_t<T>;
+  check_targets(targets, N, V, ignore_index);
+  parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* x = logits + i * V;
+      const A max = lane_max<A>(V, -INFINITY, [=](int64_t v) { return static_cast<A>(x[v]); });
+      const A sum =
+          lane_sum<A>(V, [=](int64_t v) { return math::exp(static_cast<A>(x[v]) - max); });
+      lse[i] = max + math::log(sum);
+      const bool counts = targets[i] != ignore_index;
+      row_loss[i] = counts ? lse[i] - static_cast<A>(x[targets[i]]) : A(0);
+    }
+  });
+}
+
+// One core and sums in double: n is the number of tokens, not of logits.
+template <class A>
+void cross_entropy_mean(A* loss, A* inverse_count, const A* row_loss, const int32_t* targets,
+                        int64_t n, int32_t ignore_index, Stream) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += targets[i] != ignore_index;
+  const double sum = lane_sum<double>(n, [=](int64_t i) { return row_loss[i]; });
+  const double inverse = count == 0 ? 0.0 : 1.0 / static_cast<double>(count);
+  loss[0] = static_cast<A>(sum * inverse);
+  inverse_count[0] = static_cast<A>(inverse);
+}
+
+template <class T>
+void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
+                            const int32_t* targets, const acc_t<T>* scale, const acc_t<T>* dloss,
+                            int64_t N, int64_t V, int32_t ignore_index, Stream) {
+  using A = acc_t<T>;
+  const A factor = scale[0] * (dloss == nullptr ? A(1) : dloss[0]);
+  parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* x = logits + i * V;
+      T* dx = dlogits + i * V;
+      if (targets[i] == ignore_index) {
+        std::fill_n(dx, V, static_cast<T>(A(0)));
+        continue;
+      }
+      const A row_lse = lse[i];
+      const A at_target = math::exp(static_cast<A>(x[targets[i]]) - row_lse) - A(1);
+      vector_for(0, V, [=](int64_t v) {
+        dx[v] = static_cast<T>(math::exp(static_cast<A>(x[v]) - row_lse) * factor);
+      });
+      dx[targets[i]] = static_cast<T>(at_target * factor);
+    }
+  });
+}
+
+#define QUERN_INSTANTIATE(T)                                                                   \
+  template void cross_entropy_forward(acc_t<T>*, acc_t<T>*, const T*, const int32_t*, int64_t, \
+                                      int64_t, int32_t, Stream);                               \
+  template void cross_entropy_backward(T*, const T*, const acc_t<T>*, const int32_t*,          \
+                                       const acc_t<T>*, const acc_t<T>*, int64_t, int64_t,     \
+                                       int32_t, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(double)
+#undef QUERN_INSTANTIATE
+
+template void cross_entropy_mean(float*, float*, const float*, const int32_t*, int64_t, int32_t,
+                                 Stream);
+template void cross_entropy_mean(double*, double*, const double*, const int32_t*, int64_t, int32_t,
+                                 Stream);
+
+}  // namespace quern::kernels::cpu

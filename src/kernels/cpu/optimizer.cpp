@@ -1,0 +1,112 @@
+// The end of a step: the gradient's norm and the clip factor, AdamW in one pass over every range,
+// and the step's counters.
+#include "kernels/optimizer.h"
+
+#include <cmath>
+
+#include "kernels/common/parallel.h"
+#include "kernels/cpu/lanes.h"
+
+namespace quern::kernels::cpu {
+namespace {
+
+// Constants of one update of one range.
+struct AdamWStep {
+  float beta1, beta2, eps;
+  float inverse_bias1, inverse_bias2;  // 1 / (1 - beta^t)
+  float clip, lr, decay;
+};
+
+// kCopy: whether a bfloat16 copy is written, so that the loop has no branch.
+template <bool kCopy>
+void update_range(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+                  int64_t count, const AdamWStep& step) {
+  parallel_elements(count, [=](int64_t i) {
+    const float g = grad[i] * step.clip;
+    const float first = step.beta1 * m[i] + (1.0f - step.beta1) * g;
+    const float second = step.beta2 * v[i] + (1.0f - step.beta2) * (g * g);
+    const float root = std::sqrt(second * step.inverse_bias2) + step.eps;
+    const float p = param[i];
+    const float next = p - step.lr * (step.decay * p + first * step.inverse_bias1 / root);
+    m[i] = first;
+    v[i] = second;
+    param[i] = next;
+    if constexpr (kCopy) copy[i] = static_cast<bfloat16>(next);
+  });
+}
+
+int64_t norm_chunks(int64_t n) {
+  return (n + kGrain - 1) / kGrain;
+}
+
+}  // namespace
+
+int64_t global_norm_scratch(int64_t n, Stream) {
+  return norm_chunks(n) * static_cast<int64_t>(sizeof(double));
+}
+
+void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
+                 const float* loss, void* scratch, Stream) {
+  double* partial = static_cast<double*>(scratch);
+  parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
+    const float* chunk = grad + begin;
+    partial[begin / kGrain] = lane_sum<double>(end - begin, [=](int64_t i) {
+      const double g = chunk[i];
+      return g * g;
+    });
+  });
+  const double squares =
+      lane_sum<double>(norm_chunks(n), [=](int64_t chunk) { return partial[chunk]; });
+  const float norm = static_cast<float>(std::sqrt(squares) * grad_scale);
+  const float shrink = max_norm > 0.0f ? std::min(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
+  state->norm = norm;
+  state->clip = grad_scale * shrink;
+  const bool halted = state->halt != 0 && state->skipped > 0;
+  const bool finite = std::isfinite(norm) && (loss == nullptr || std::isfinite(*loss));
+  state->finite = finite && !halted ? 1 : 0;
+}
+
+void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+           const AdamWRange* ranges, int64_t range_count, int64_t, const AdamWHyper& hyper,
+           const StepState* state, Stream) {
+  if (state->finite == 0) return;
+  const double t = static_cast<double>(state->step + 1);
+  AdamWStep step;
+  step.beta1 = hyper.beta1;
+  step.beta2 = hyper.beta2;
+  step.eps = hyper.eps;
+  step.inverse_bias1 = static_cast<float>(1.0 / (1.0 - std::pow(double{hyper.beta1}, t)));
+  step.inverse_bias2 = static_cast<float>(1.0 / (1.0 - std::pow(double{hyper.beta2}, t)));
+  step.clip = state->clip;
+  for (int64_t r = 0; r < range_count; ++r) {
+    const auto [begin, count, lr_scale, decay] = ranges[r];
+    step.lr = state->lr * lr_scale;
+    step.decay = decay;
+    if (copy != nullptr) {
+      update_range<true>(param + begin, m + begin, v + begin, copy + begin, grad + begin, count,
+                         step);
+    } else {
+      update_range<false>(param + begin, m + begin, v + begin, nullptr, grad + begin, count, step);
+    }
+  }
+}
+
+void finish_step(StepState* state, Stream) {
+  if (state->finite != 0) {
+    ++state->step;
+  } else {
+    ++state->skipped;
+  }
+}
+
+void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* ranges,
+                     int64_t range_count, Stream) {
+  parallel_for(range_count, 1, [=](int64_t r, int64_t) {
+    const float* range = data + ranges[r].begin;
+    counts[r] = lane_sum<int64_t>(ranges[r].count, [=](int64_t i) {
+      return std::isfinite(range[i]) ? int64_t{0} : int64_t{1};
+    });
+  });
+}
+
+}  // namespace quern::kernels::cpu

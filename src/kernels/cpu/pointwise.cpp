@@ -1,0 +1,48 @@
+// y = f(x) and dx = f'(x) dy for every functor of common/pointwise_math.h. Bound by memory, exp and
+// its kin by a dozen vector instructions an element.
+#include "kernels/pointwise.h"
+
+#include "kernels/common/parallel.h"
+
+namespace quern::kernels::cpu {
+
+template <class F, class T>
+void pointwise_forward(T* y, const T* x, int64_t n, F f, Stream) {
+  using A = acc_t<T>;
+  parallel_elements(
+      n, [=](int64_t i) { y[i] = static_cast<T>(f.template forward<A>(static_cast<A>(x[i]))); });
+}
+
+template <class F, class T>
+void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, F f, Stream) {
+  using A = acc_t<T>;
+  parallel_elements(n, [=](int64_t i) {
+    A saved_x = 0, saved_y = 0;
+    if constexpr (F::kSaved == Saved::input) saved_x = static_cast<A>(x[i]);
+    if constexpr (F::kSaved == Saved::output) saved_y = static_cast<A>(y[i]);
+    dx[i] = static_cast<T>(f.template backward<A>(saved_x, saved_y, static_cast<A>(dy[i])));
+  });
+}
+
+#define QUERN_INSTANTIATE_TYPE(F, T)                                 \
+  template void pointwise_forward(T*, const T*, int64_t, F, Stream); \
+  template void pointwise_backward(T*, const T*, const T*, const T*, int64_t, F, Stream);
+#define QUERN_INSTANTIATE(F)          \
+  QUERN_INSTANTIATE_TYPE(F, float)    \
+  QUERN_INSTANTIATE_TYPE(F, bfloat16) \
+  QUERN_INSTANTIATE_TYPE(F, float16)  \
+  QUERN_INSTANTIATE_TYPE(F, double)
+QUERN_INSTANTIATE(Exp)
+QUERN_INSTANTIATE(Log)
+QUERN_INSTANTIATE(Tanh)
+QUERN_INSTANTIATE(Sigmoid)
+QUERN_INSTANTIATE(Relu)
+QUERN_INSTANTIATE(Silu)
+QUERN_INSTANTIATE(GeluTanh)
+QUERN_INSTANTIATE(GeluErf)
+QUERN_INSTANTIATE(Pow)
+QUERN_INSTANTIATE(Scale)
+#undef QUERN_INSTANTIATE
+#undef QUERN_INSTANTIATE_TYPE
+
+}  // namespace quern::kernels::cpu

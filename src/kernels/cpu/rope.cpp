@@ -1,0 +1,68 @@
+// Rotary position embedding on halves: the pair (x[i], x[i + D/2]) turns by the angle of its
+// position and of i.
+#include "kernels/rope.h"
+
+#include <cmath>
+
+#include "kernels/common/parallel.h"
+
+namespace quern::kernels::cpu {
+
+template <class T>
+void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int32_t* positions,
+          const RopeLayout& layout, bool inverse, Stream) {
+  using A = acc_t<T>;
+  const int64_t half = layout.D / 2;
+  const A direction = inverse ? A(-1) : A(1);
+  parallel_for(layout.B * layout.T, row_grain(layout.H * layout.D),
+               [=](int64_t begin, int64_t end) {
+                 for (int64_t row = begin; row < end; ++row) {
+                   const int64_t b = row / layout.T, t = row % layout.T;
+                   int64_t position = layout.first_position + t;
+                   if (positions != nullptr)
+                     position = positions[layout.positions_per_batch ? row : t];
+                   const A *c = cos + position * half, *s = sin + position * half;
+                   for (int64_t h = 0; h < layout.H; ++h) {
+                     const int64_t from = b * layout.x_strides[0] + t * layout.x_strides[1];
+                     const int64_t to = b * layout.y_strides[0] + t * layout.y_strides[1];
+                     const T *x1 = x + from + h * layout.x_strides[2], *x2 = x1 + half;
+                     T *y1 = y + to + h * layout.y_strides[2], *y2 = y1 + half;
+                     vector_for(0, half, [=](int64_t i) {
+                       const A first = static_cast<A>(x1[i]), second = static_cast<A>(x2[i]);
+                       const A turn = direction * s[i];
+                       y1[i] = static_cast<T>(first * c[i] - second * turn);
+                       y2[i] = static_cast<T>(second * c[i] + first * turn);
+                     });
+                   }
+                 }
+               });
+}
+
+template <class A>
+void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta, Stream) {
+  const int64_t half = D / 2;
+  parallel_for(positions, row_grain(16 * D), [=](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double frequency =
+            std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(D));
+        const double angle = static_cast<double>(p) * frequency;
+        cos[p * half + i] = static_cast<A>(std::cos(angle));
+        sin[p * half + i] = static_cast<A>(std::sin(angle));
+      }
+    }
+  });
+}
+
+#define QUERN_INSTANTIATE(T)                                                         \
+  template void rope(T*, const T*, const acc_t<T>*, const acc_t<T>*, const int32_t*, \
+                     const RopeLayout&, bool, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(double)
+#undef QUERN_INSTANTIATE
+
+template void rope_table(float*, float*, int64_t, int64_t, double, Stream);
+template void rope_table(double*, double*, int64_t, int64_t, double, Stream);
+
+}  // namespace quern::kernels::cpu

@@ -1,0 +1,50 @@
+// SwiGLU: y = silu(gate) up with gate and up the halves of each row; the backward recomputes the
+// sigmoid.
+#include "kernels/swiglu.h"
+
+#include "kernels/common/parallel.h"
+#include "kernels/common/pointwise_math.h"
+
+namespace quern::kernels::cpu {
+
+template <class T>
+void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream) {
+  using A = acc_t<T>;
+  parallel_for(rows, row_grain(F), [=](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T *gate = gate_up + 2 * r * F, *up = gate + F;
+      T* out = y + r * F;
+      vector_for(0, F, [=](int64_t i) {
+        out[i] = static_cast<T>(Silu{}.forward(static_cast<A>(gate[i])) * static_cast<A>(up[i]));
+      });
+    }
+  });
+}
+
+template <class T>
+void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F, Stream) {
+  using A = acc_t<T>;
+  parallel_for(rows, row_grain(F), [=](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T *gate = gate_up + 2 * r * F, *up = gate + F, *grad = dy + r * F;
+      T *d_gate = d_gate_up + 2 * r * F, *d_up = d_gate + F;
+      vector_for(0, F, [=](int64_t i) {
+        const A g = static_cast<A>(gate[i]), u = static_cast<A>(up[i]);
+        const A d = static_cast<A>(grad[i]);
+        const A s = Sigmoid{}.forward(g);
+        d_gate[i] = static_cast<T>(d * u * s * (A(1) + g * (A(1) - s)));
+        d_up[i] = static_cast<T>(d * g * s);
+      });
+    }
+  });
+}
+
+#define QUERN_INSTANTIATE(T)                                            \
+  template void swiglu_forward(T*, const T*, int64_t, int64_t, Stream); \
+  template void swiglu_backward(T*, const T*, const T*, int64_t, int64_t, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(double)
+#undef QUERN_INSTANTIATE
+
+}  // namespace quern::kernels::cpu

@@ -1,0 +1,50 @@
+// Mean cross-entropy of logits (N, V) against targets (N), skipping targets equal to ignore_index.
+// T (logits): float, bfloat16, and on the CPU double; losses and logsumexp are acc_t<T>.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/stream.h"
+
+namespace quern::kernels {
+
+namespace cpu {
+// row_loss[i] = logsumexp(logits[i]) - logits[i, targets[i]], 0 where ignored; lse[i] the
+// logsumexp. A target that is neither in [0, V) nor ignore_index throws on the CPU; on CUDA its
+// loss is NaN.
+template <class T>
+void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
+                           const int32_t* targets, int64_t N, int64_t V, int32_t ignore_index,
+                           Stream stream);
+
+// loss[0] = sum of row_loss[0..n) / count, inverse_count[0] = 1 / count; count: the targets that
+// are not ignored (loss 0 and inverse 0 when there are none). One fixed order. A: float, and on the
+// CPU double.
+template <class A>
+void cross_entropy_mean(A* loss, A* inverse_count, const A* row_loss, const int32_t* targets,
+                        int64_t n, int32_t ignore_index, Stream stream);
+
+// dlogits[i, v] = (exp(logits[i, v] - lse[i]) - [v == targets[i]]) * scale[0] * dloss[0], 0 where
+// ignored; dlogits may be logits. scale and dloss are device scalars (dloss may be null: 1).
+template <class T>
+void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
+                            const int32_t* targets, const acc_t<T>* scale, const acc_t<T>* dloss,
+                            int64_t N, int64_t V, int32_t ignore_index, Stream stream);
+}  // namespace cpu
+
+namespace cuda {
+template <class T>
+void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
+                           const int32_t* targets, int64_t N, int64_t V, int32_t ignore_index,
+                           Stream stream);
+template <class A>
+void cross_entropy_mean(A* loss, A* inverse_count, const A* row_loss, const int32_t* targets,
+                        int64_t n, int32_t ignore_index, Stream stream);
+template <class T>
+void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
+                            const int32_t* targets, const acc_t<T>* scale, const acc_t<T>* dloss,
+                            int64_t N, int64_t V, int32_t ignore_index, Stream stream);
+}  // namespace cuda
+
+}  // namespace quern::kernels

@@ -1,0 +1,88 @@
+// Tile sizes of the flash attention kernels, and the shared memory they take. Plain C++, so that a
+// test without a GPU can hold every size within a laptop GPU's limit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+#include "base/error.h"
+#include "kernels/attention.h"
+
+namespace quern::kernels::cuda {
+
+// A block of 4 warps owns `rows` rows of its matrix (queries; keys for dK and dV) and walks over
+// tiles of `columns` of the other one. Heads narrower than head_dim are padded with zeros in shared
+// memory.
+struct AttentionTile {
+  int head_dim = 0, rows = 0, columns = 0;
+};
+
+inline constexpr int kAttentionThreads = 128;
+inline constexpr int64_t kPortableAttentionBytes = 99 << 10;  // the least opt-in from sm_80 on
+inline constexpr int kTilePad = 4;   // floats after a row of Q, K, V or dO: 8 rows hit 32 banks
+inline constexpr int kScorePad = 8;  // floats after a row of P or dS: 4 rows of 8 hit 32 banks
+
+// The first row that is wide enough and fits the device is taken: narrow heads first, and for one
+// width the preferred tile first. The last of a width must fit kPortableAttentionBytes.
+inline constexpr AttentionTile kForwardTiles[] = {
+    {32, 64, 64}, {64, 64, 64}, {96, 64, 32}, {128, 64, 32}, {256, 32, 32}, {256, 32, 16},
+};
+inline constexpr AttentionTile kBackwardTiles[] = {
+    {32, 64, 32}, {64, 64, 32}, {96, 32, 32}, {128, 32, 32}, {256, 32, 32}, {256, 16, 16},
+};
+inline constexpr int kForwardTileCount = static_cast<int>(std::size(kForwardTiles));
+inline constexpr int kBackwardTileCount = static_cast<int>(std::size(kBackwardTiles));
+
+// Q; K and V; P. All are floats.
+constexpr int64_t forward_shared_bytes(const AttentionTile& t) {
+  const int64_t wide = int64_t{t.rows + 2 * t.columns} * (t.head_dim + kTilePad);
+  return static_cast<int64_t>(sizeof(float)) * (wide + t.rows * (t.columns + kScorePad));
+}
+
+// Two tiles of rows, two of columns (Q and dO; K and V, or the other way round); P or dS.
+constexpr int64_t backward_shared_bytes(const AttentionTile& t) {
+  const int64_t wide = int64_t{2 * t.rows + 2 * t.columns} * (t.head_dim + kTilePad);
+  return static_cast<int64_t>(sizeof(float)) * (wide + t.rows * (t.columns + kScorePad));
+}
+
+// Index of the tile for head_dim D in a table, given what a block may use. Throws when none fits.
+template <size_t N>
+int choose_tile(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(const AttentionTile&),
+                int64_t D, int64_t available_bytes) {
+  for (size_t i = 0; i < N; ++i) {
+    if (D <= tiles[i].head_dim && shared_bytes(tiles[i]) <= available_bytes) {
+      return static_cast<int>(i);
+    }
+  }
+  fail(cat("attention: no tile for head_dim ", D, " within ", available_bytes,
+           " bytes of shared memory, expected head_dim <= 256 and at least ",
+           kPortableAttentionBytes, " bytes"));
+}
+
+namespace detail {
+// Every width of the table has a tile that fits any GPU.
+template <size_t N>
+constexpr bool portable(const AttentionTile (&tiles)[N],
+                        int64_t (*shared_bytes)(const AttentionTile&)) {
+  for (size_t i = 0; i < N; ++i) {
+    const bool last_of_width = i + 1 == N || tiles[i + 1].head_dim != tiles[i].head_dim;
+    if (last_of_width && shared_bytes(tiles[i]) > kPortableAttentionBytes) return false;
+  }
+  return true;
+}
+}  // namespace detail
+static_assert(detail::portable(kForwardTiles, forward_shared_bytes));
+static_assert(detail::portable(kBackwardTiles, backward_shared_bytes));
+
+// attention_forward and attention_backward for a given limit of shared memory a block. They pass
+// their device's; a test passes a smaller one, to run a laptop's tiles.
+template <class T>
+void attention_forward_within(int64_t shared_bytes, T* o, acc_t<T>* lse, const T* q, const T* k,
+                              const T* v, const AttentionShape& s, Stream stream);
+template <class T>
+void attention_backward_within(int64_t shared_bytes, T* dq, T* dk, T* dv, const T* d_o, const T* o,
+                               const acc_t<T>* lse, const T* q, const T* k, const T* v,
+                               const AttentionShape& s, void* scratch, Stream stream);
+
+}  // namespace quern::kernels::cuda

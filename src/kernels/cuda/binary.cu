@@ -1,0 +1,122 @@
+// The binary family: one kernel forward, one backward, a functor an op; bound by memory. The layout
+// is simplified first, so equal shapes become one contiguous dimension; where the last dimension
+// allows it, a thread handles one 16-byte group (an input may repeat one element along it).
+#include "kernels/binary.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/strided.cuh"
+#include "kernels/cuda/vec.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kC = 0, kA = 1, kB = 2;
+
+template <int W, class F, class T>
+__global__ void forward_kernel(T* c, const T* a, const T* b,
+                               const __grid_constant__ StridedIndex<3> at, F f) {
+  const uint32_t threads = gridDim.x * blockDim.x;
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < at.count; i += threads) {
+    int64_t offset[3];
+    at.offsets(i, offset);
+    float u[W], v[W];
+    load_or_repeat(u, a + offset[kA], at.repeats(kA));
+    load_or_repeat(v, b + offset[kB], at.repeats(kB));
+#pragma unroll
+    for (int j = 0; j < W; ++j) u[j] = f.forward(u[j], v[j]);
+    store_vec(c + offset[kC], u);
+  }
+}
+
+template <int W, class F, class T>
+__global__ void backward_kernel(T* da, T* db, const T* a, const T* b, const T* dc,
+                                const __grid_constant__ StridedIndex<3> at, F f) {
+  const uint32_t threads = gridDim.x * blockDim.x;
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < at.count; i += threads) {
+    int64_t offset[3];
+    at.offsets(i, offset);
+    float u[W] = {}, v[W] = {}, g[W], out[W];
+    if (F::kReadsA && a != nullptr) load_or_repeat(u, a + offset[kA], at.repeats(kA));
+    if (F::kReadsB && b != nullptr) load_or_repeat(v, b + offset[kB], at.repeats(kB));
+    load_vec(g, dc + offset[kC]);
+    if (da != nullptr) {
+#pragma unroll
+      for (int j = 0; j < W; ++j) out[j] = f.da(u[j], v[j], g[j]);
+      store_vec(da + offset[kC], out);
+    }
+    if (db != nullptr) {
+#pragma unroll
+      for (int j = 0; j < W; ++j) out[j] = f.db(u[j], v[j], g[j]);
+      store_vec(db + offset[kC], out);
+    }
+  }
+}
+
+Strided<3> strided(const BinaryLayout& layout) {
+  Strided<3> all;
+  all.ndim = layout.ndim;
+  int64_t step = 1;
+  for (int d = layout.ndim - 1; d >= 0; --d) {
+    all.shape[d] = layout.shape[d];
+    all.strides[kC][d] = step;
+    all.strides[kA][d] = layout.a_strides[d];
+    all.strides[kB][d] = layout.b_strides[d];
+    step *= layout.shape[d];
+  }
+  return all;
+}
+
+uintptr_t address(const void* p) {
+  return reinterpret_cast<uintptr_t>(p);
+}
+
+}  // namespace
+
+template <class F, class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream) {
+  Strided<3> all = strided(layout);
+  if (all.numel() == 0) return;
+  all = simplified(all);
+  constexpr int N = kVecSize<T>;
+  const bool grouped =
+      group_by(N, all, {address(c), address(a), address(b)}, {16, 16, 16}, /*may_repeat=*/true);
+  for_each_part(all, [&](const StridedIndex<3>& at) {
+    launch(grouped ? forward_kernel<N, F, T> : forward_kernel<1, F, T>,
+           grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, c, a, b, at, f);
+  });
+}
+
+template <class F, class T>
+void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
+                     F f, Stream stream) {
+  Strided<3> all = strided(layout);
+  if (all.numel() == 0) return;
+  all = simplified(all);
+  constexpr int N = kVecSize<T>;
+  const bool grouped =
+      group_by(N, all, {address(da) | address(db) | address(dc), address(a), address(b)},
+               {16, 16, 16}, /*may_repeat=*/true);
+  for_each_part(all, [&](const StridedIndex<3>& at) {
+    launch(grouped ? backward_kernel<N, F, T> : backward_kernel<1, F, T>,
+           grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, da, db, a, b, dc, at, f);
+  });
+}
+
+#define QUERN_INSTANTIATE(F, T)                                                                  \
+  template void binary_forward<F, T>(T*, const T*, const T*, const BinaryLayout&, F, Stream);    \
+  template void binary_backward<F, T>(T*, T*, const T*, const T*, const T*, const BinaryLayout&, \
+                                      F, Stream);
+#define QUERN_INSTANTIATE_TYPES(F) \
+  QUERN_INSTANTIATE(F, float) QUERN_INSTANTIATE(F, bfloat16) QUERN_INSTANTIATE(F, float16)
+
+QUERN_INSTANTIATE_TYPES(Add)
+QUERN_INSTANTIATE_TYPES(Sub)
+QUERN_INSTANTIATE_TYPES(Mul)
+QUERN_INSTANTIATE_TYPES(Div)
+
+#undef QUERN_INSTANTIATE_TYPES
+#undef QUERN_INSTANTIATE
+
+}  // namespace quern::kernels::cuda

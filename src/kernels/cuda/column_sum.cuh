@@ -1,0 +1,67 @@
+// Sums over the rows of a (rows, C) array, as weight gradients need them. Two stages in a fixed
+// order: the rows are cut into slices by a rule that knows rows only, each slice is summed into its
+// row of the scratch, and those rows are summed. So the bits do not depend on the device.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace quern::kernels::cuda {
+
+inline constexpr int kColumnSumRows = 8;  // rows that a block of 32 columns reads at once
+
+inline int64_t column_sum_slices(int64_t rows) {
+  return std::clamp<int64_t>(ceil_div(rows, 128), 1, 128);
+}
+// Bytes.
+inline int64_t column_sum_scratch(int64_t rows, int64_t C) {
+  return column_sum_slices(rows) * C * static_cast<int64_t>(sizeof(float));
+}
+
+// out[slice, c] = sum of term(row, c) over the slice's rows, += when `add`. Grid: (C / 32, slices).
+template <class Term>
+__global__ void column_sum_kernel(float* out, Term term, int64_t rows, int64_t C, int64_t rows_each,
+                                  bool add) {
+  __shared__ float partial[kColumnSumRows][kWarpSize];
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
+  const int64_t begin = blockIdx.y * rows_each;
+  const int64_t end = begin + rows_each < rows ? begin + rows_each : rows;
+  float sum = 0.0f;
+  if (c < C) {
+#pragma unroll 4
+    for (int64_t row = begin + threadIdx.y; row < end; row += kColumnSumRows) sum += term(row, c);
+  }
+  partial[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= C) return;
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kColumnSumRows; ++i) total += partial[i][threadIdx.x];
+  float* const target = out + blockIdx.y * C + c;
+  *target = add ? *target + total : total;
+}
+
+struct PartialSums {
+  const float* sums;  // (slices, C)
+  int64_t C;
+  __device__ float operator()(int64_t slice, int64_t c) const { return sums[slice * C + c]; }
+};
+
+// out[c] = sum over rows of term(row, c), += when `add`. Term: float (int64_t row, int64_t c), on
+// the device. scratch: column_sum_scratch(rows, C) bytes.
+template <class Term>
+void column_sum(float* out, Term term, int64_t rows, int64_t C, bool add, void* scratch,
+                Stream stream) {
+  const int64_t slices = column_sum_slices(rows);
+  const dim3 block(kWarpSize, kColumnSumRows);
+  const auto columns = static_cast<unsigned>(ceil_div(C, kWarpSize));
+  float* const sums = static_cast<float*>(scratch);
+  launch(column_sum_kernel<Term>, dim3(columns, static_cast<unsigned>(slices)), block, 0, stream,
+         sums, term, rows, C, ceil_div(rows, slices), false);
+  launch(column_sum_kernel<PartialSums>, dim3(columns), block, 0, stream, out, PartialSums{sums, C},
+         slices, C, slices, add);
+}
+
+}  // namespace quern::kernels::cuda

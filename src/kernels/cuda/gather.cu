@@ -1,0 +1,75 @@
+// y[o, j, i] = x[o, index[o, j, i], i]; bound by memory. In the backward the first of several equal
+// indices of a column sums for all of them, in the order of j, and writes once.
+#include "kernels/gather.h"
+
+#include "kernels/copy.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vec.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class T>
+__global__ void forward_kernel(T* y, const T* x, const int64_t* index, GatherShape s) {
+  const int64_t total = s.outer * s.m * s.inner;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < total;
+       e += threads) {
+    const int64_t i = e % s.inner, o = e / s.inner / s.m, k = index[e];
+    y[e] = k >= 0 && k < s.n ? x[(o * s.n + k) * s.inner + i] : from_float<T>(NAN);
+  }
+}
+
+template <class T>
+__global__ void backward_kernel(T* dx, const T* dy, const int64_t* index, GatherShape s) {
+  const int64_t total = s.outer * s.m * s.inner;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < total;
+       e += threads) {
+    const int64_t i = e % s.inner, j = e / s.inner % s.m, o = e / s.inner / s.m, k = index[e];
+    if (k < 0 || k >= s.n) continue;
+    const int64_t column = o * s.m * s.inner + i;  // of index and dy, j = 0
+    bool first = true;
+    for (int64_t before = 0; before < j && first; ++before) {
+      first = index[column + before * s.inner] != k;
+    }
+    if (!first) continue;
+    float sum = to_float(dy[e]);
+    for (int64_t after = j + 1; after < s.m; ++after) {
+      const int64_t at = column + after * s.inner;
+      if (index[at] == k) sum += to_float(dy[at]);
+    }
+    dx[(o * s.n + k) * s.inner + i] = from_float<T>(sum);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void gather_forward(T* y, const T* x, const int64_t* index, const GatherShape& s, Stream stream) {
+  launch(forward_kernel<T>, grid_stride_blocks(s.outer * s.m * s.inner, kThreads), kThreads, 0,
+         stream, y, x, index, s);
+}
+
+template <class T>
+void gather_backward(T* dx, const T* dy, const int64_t* index, const GatherShape& s,
+                     Stream stream) {
+  fill(dx, dtype_of<T>, s.outer * s.n * s.inner, 0.0, stream);
+  launch(backward_kernel<T>, grid_stride_blocks(s.outer * s.m * s.inner, kThreads), kThreads, 0,
+         stream, dx, dy, index, s);
+}
+
+#define QUERN_INSTANTIATE(T)                                                                 \
+  template void gather_forward<T>(T*, const T*, const int64_t*, const GatherShape&, Stream); \
+  template void gather_backward<T>(T*, const T*, const int64_t*, const GatherShape&, Stream);
+
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(float16)
+
+#undef QUERN_INSTANTIATE
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,52 @@
+// Which cuBLASLt algorithm serves which matrix product. The table is filled as products are first
+// met, and can be saved and loaded, so that a resumed run multiplies with the same algorithms and
+// gives the same bits.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace quern::kernels {
+
+// All that the choice of an algorithm depends on: the product (see Gemm), types (DType values) and
+// the alignment of its operands in bytes, and the workspace.
+struct GemmProblem {
+  int64_t m = 0, n = 0, k = 0, batch = 0;
+  int64_t lda = 0, ldb = 0, ldd = 0;
+  int64_t stride_a = 0, stride_b = 0, stride_d = 0;
+  int64_t transpose_a = 0, transpose_b = 0, math = 0;
+  int64_t input_type = 0, output_type = 0;
+  int64_t align_a = 0, align_b = 0, align_d = 0;
+  int64_t workspace_bytes = 0;
+
+  friend auto operator<=>(const GemmProblem&, const GemmProblem&) = default;
+};
+
+using GemmAlgorithm = std::array<uint64_t, 8>;  // the bits of a cublasLtMatmulAlgo_t
+
+class GemmAlgorithms {
+ public:
+  // `platform` names GPU and library; an algorithm's bits mean nothing on another (one line).
+  explicit GemmAlgorithms(std::string platform) : platform_(std::move(platform)) {}
+
+  const GemmAlgorithm* find(const GemmProblem& problem) const;  // nullptr when not met yet
+  void insert(const GemmProblem& problem, const GemmAlgorithm& algorithm);
+  size_t size() const { return table_.size(); }
+
+  // Text: two lines of header, then a line a product.
+  void save(std::ostream& out) const;
+  // Adds the saved entries, which win over present ones. Returns false, changing nothing, when they
+  // were saved on another platform; throws when the text is not such a table.
+  bool load(std::istream& in);
+
+ private:
+  std::string platform_;
+  std::map<GemmProblem, GemmAlgorithm> table_;
+};
+
+}  // namespace quern::kernels

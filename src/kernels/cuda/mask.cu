@@ -1,0 +1,110 @@
+// Masks; bound by memory. masked_fill walks a broadcast layout in 16-byte groups where it can;
+// causal_mask gives each row to a warp.
+#include "kernels/mask.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/strided.cuh"
+#include "kernels/cuda/vec.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kY = 0, kX = 1, kMask = 2;
+
+template <int W, class T>
+__global__ void masked_fill_kernel(T* y, const T* x, const uint8_t* mask, float value,
+                                   const __grid_constant__ StridedIndex<3> at) {
+  const uint32_t threads = gridDim.x * blockDim.x;
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < at.count; i += threads) {
+    int64_t offset[3];
+    at.offsets(i, offset);
+    float v[W];
+    load_or_repeat(v, x + offset[kX], at.repeats(kX));
+    Packed<uint8_t, W> m;
+    if (W > 1 && at.repeats(kMask)) {
+      const uint8_t one = mask[offset[kMask]];
+#pragma unroll
+      for (int j = 0; j < W; ++j) m.v[j] = one;
+    } else {
+      m = *reinterpret_cast<const Packed<uint8_t, W>*>(mask + offset[kMask]);
+    }
+#pragma unroll
+    for (int j = 0; j < W; ++j) v[j] = m.v[j] != 0 ? value : v[j];
+    store_vec(y + offset[kY], v);
+  }
+}
+
+// W neighbours of a row at a time; W divides Tk.
+template <int W, class T>
+__global__ void causal_mask_kernel(T* y, const T* x, int64_t rows, int64_t Tq, int64_t Tk,
+                                   float value) {
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < rows;
+       row += warps) {
+    const int64_t last = row % Tq + Tk - Tq;  // the last key that the row's query sees
+    for (int64_t j = threadIdx.x * W; j < Tk; j += kWarpSize * W) {
+      float v[W];
+      load_vec(v, x + row * Tk + j);
+#pragma unroll
+      for (int k = 0; k < W; ++k) v[k] = j + k <= last ? v[k] : value;
+      store_vec(y + row * Tk + j, v);
+    }
+  }
+}
+
+uintptr_t address(const void* p) {
+  return reinterpret_cast<uintptr_t>(p);
+}
+
+}  // namespace
+
+template <class T>
+void masked_fill(T* y, const T* x, const uint8_t* mask, double value, const BinaryLayout& layout,
+                 Stream stream) {
+  Strided<3> all;
+  all.ndim = layout.ndim;
+  int64_t step = 1;
+  for (int d = layout.ndim - 1; d >= 0; --d) {
+    all.shape[d] = layout.shape[d];
+    all.strides[kY][d] = step;
+    all.strides[kX][d] = layout.a_strides[d];
+    all.strides[kMask][d] = layout.b_strides[d];
+    step *= layout.shape[d];
+  }
+  if (all.numel() == 0) return;
+  all = simplified(all);
+  constexpr int N = kVecSize<T>;
+  const bool grouped =
+      group_by(N, all, {address(y), address(x), address(mask)}, {16, 16, N}, /*may_repeat=*/true);
+  for_each_part(all, [&](const StridedIndex<3>& at) {
+    launch(grouped ? masked_fill_kernel<N, T> : masked_fill_kernel<1, T>,
+           grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, y, x, mask,
+           static_cast<float>(value), at);
+  });
+}
+
+template <class T>
+void causal_mask(T* y, const T* x, int64_t batch, int64_t Tq, int64_t Tk, double value,
+                 Stream stream) {
+  if (batch * Tq * Tk == 0) return;
+  constexpr int N = kVecSize<T>;
+  constexpr int kWarps = kThreads / kWarpSize;
+  const bool grouped = Tk % N == 0 && aligned16({y, x});
+  launch(grouped ? causal_mask_kernel<N, T> : causal_mask_kernel<1, T>,
+         grid_stride_blocks(batch * Tq, kWarps), dim3(kWarpSize, kWarps), 0, stream, y, x,
+         batch * Tq, Tq, Tk, static_cast<float>(value));
+}
+
+#define QUERN_INSTANTIATE(T)                                                                       \
+  template void masked_fill<T>(T*, const T*, const uint8_t*, double, const BinaryLayout&, Stream); \
+  template void causal_mask<T>(T*, const T*, int64_t, int64_t, int64_t, double, Stream);
+
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(float16)
+
+#undef QUERN_INSTANTIATE
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,199 @@
+// The end of a step: gradient norm and clip factor, AdamW over the arena in one launch, the step
+// counter. All scalars are read from the device's StepState, so a captured step stays valid. Bound
+// by memory: the norm reads 4 bytes a parameter, AdamW moves 28, and 2 more for the BF16 copy.
+#include "kernels/optimizer.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/vec.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kAdamWChunk = 4096;  // elements a block takes at a time
+
+// Blocks of the norm's first stage: by n alone, so the sum's order is the same on every device.
+int64_t norm_blocks(int64_t n) {
+  return std::min<int64_t>(ceil_div(n, 16 * kThreads), 1024);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    sum_of_squares_kernel(float* partial, const float* grad, int64_t n, bool vectors) {
+  float sum = 0.0f;
+  for_each_vec<4>(n, vectors, [&](auto width, int64_t i) {
+    constexpr int kWidth = width;
+    float x[kWidth];
+    load_vec(x, grad + i);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) sum = fmaf(x[e], x[e], sum);
+  });
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// One block.
+__global__ void __launch_bounds__(kThreads)
+    finish_norm_kernel(StepState* state, const float* partial, int64_t count, float grad_scale,
+                       float max_norm, const float* loss) {
+  float sum = 0.0f;
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
+  sum = block_sum(sum);
+  if (threadIdx.x != 0) return;
+  const float norm = sqrtf(sum) * grad_scale;
+  state->norm = norm;
+  state->clip = max_norm > 0.0f ? grad_scale * fminf(1.0f, max_norm / (norm + 1e-6f)) : grad_scale;
+  const bool halted = state->halt != 0 && state->skipped > 0;
+  const bool finite = isfinite(norm) && (loss == nullptr || isfinite(*loss));
+  state->finite = finite && !halted ? 1 : 0;
+}
+
+struct AdamWArrays {
+  float* param;
+  float* m;
+  float* v;
+  bfloat16* copy;  // may be null
+  const float* grad;
+};
+
+struct AdamWFactors {
+  float clip, lr, decay;
+  float correction1, correction2;  // 1 - beta^t
+};
+
+template <int kWidth>
+__device__ __forceinline__ void adamw_update(const AdamWArrays& a, int64_t i,
+                                             const AdamWHyper& hyper, const AdamWFactors& f) {
+  float p[kWidth], m[kWidth], v[kWidth], g[kWidth];
+  load_vec(p, a.param + i);
+  load_vec(m, a.m + i);
+  load_vec(v, a.v + i);
+  load_vec(g, a.grad + i);
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) {
+    g[e] *= f.clip;
+    m[e] = hyper.beta1 * m[e] + (1.0f - hyper.beta1) * g[e];
+    v[e] = hyper.beta2 * v[e] + (1.0f - hyper.beta2) * g[e] * g[e];
+    const float direction = m[e] / f.correction1 / (sqrtf(v[e] / f.correction2) + hyper.eps);
+    p[e] -= f.lr * (f.decay * p[e] + direction);
+  }
+  store_vec(a.param + i, p);
+  store_vec(a.m + i, m);
+  store_vec(a.v + i, v);
+  if (a.copy != nullptr) store_vec(a.copy + i, p);
+}
+
+// Index of the first range that ends after `position`. Ranges are sorted and do not overlap.
+__device__ int64_t first_range_after(const AdamWRange* ranges, int64_t count, int64_t position) {
+  int64_t low = 0, high = count;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (ranges[middle].begin + ranges[middle].count > position) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+// A block takes chunks of the arena; parts of a chunk that no range covers are left alone.
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(const __grid_constant__ AdamWArrays arrays, const AdamWRange* ranges,
+                 int64_t range_count, const __grid_constant__ AdamWHyper hyper,
+                 const StepState* state, bool aligned) {
+  if (state->finite == 0) return;
+  __shared__ float correction[2];
+  if (threadIdx.x == 0) {  // in double: 1 - beta^t loses digits while beta^t is near 1
+    const double t = static_cast<double>(state->step + 1);
+    correction[0] = static_cast<float>(1.0 - pow(static_cast<double>(hyper.beta1), t));
+    correction[1] = static_cast<float>(1.0 - pow(static_cast<double>(hyper.beta2), t));
+  }
+  __syncthreads();
+  const AdamWRange last = ranges[range_count - 1];
+  const int64_t arena_end = last.begin + last.count;
+  for (int64_t begin = blockIdx.x * kAdamWChunk; begin < arena_end;
+       begin += gridDim.x * kAdamWChunk) {
+    const int64_t end = begin + kAdamWChunk;
+    for (int64_t r = first_range_after(ranges, range_count, begin); r < range_count; ++r) {
+      const AdamWRange range = ranges[r];
+      if (range.begin >= end) break;
+      const int64_t from = range.begin > begin ? range.begin : begin;
+      const int64_t range_end = range.begin + range.count;
+      const int64_t to = range_end < end ? range_end : end;
+      const AdamWFactors factors{state->clip, state->lr * range.lr_scale, range.decay,
+                                 correction[0], correction[1]};
+      const int64_t vectors = aligned && from % 4 == 0 ? (to - from) / 4 : 0;
+      for (int64_t k = threadIdx.x; k < vectors; k += kThreads) {
+        adamw_update<4>(arrays, from + 4 * k, hyper, factors);
+      }
+      for (int64_t i = from + 4 * vectors + threadIdx.x; i < to; i += kThreads) {
+        adamw_update<1>(arrays, i, hyper, factors);
+      }
+    }
+  }
+}
+
+__global__ void finish_step_kernel(StepState* state) {
+  if (state->finite != 0) {
+    ++state->step;
+  } else {
+    ++state->skipped;
+  }
+}
+
+// One block a range: this runs once, when a step has failed.
+__global__ void __launch_bounds__(kThreads)
+    count_nonfinite_kernel(int64_t* counts, const float* data, const AdamWRange* ranges) {
+  __shared__ unsigned long long total;
+  if (threadIdx.x == 0) total = 0;
+  __syncthreads();
+  const AdamWRange range = ranges[blockIdx.x];
+  unsigned long long count = 0;
+  for (int64_t i = threadIdx.x; i < range.count; i += kThreads) {
+    if (!isfinite(data[range.begin + i])) ++count;
+  }
+  atomicAdd(&total, count);
+  __syncthreads();
+  if (threadIdx.x == 0) counts[blockIdx.x] = static_cast<int64_t>(total);
+}
+
+}  // namespace
+
+int64_t global_norm_scratch(int64_t n, Stream) {
+  return norm_blocks(n) * static_cast<int64_t>(sizeof(float));
+}
+
+void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
+                 const float* loss, void* scratch, Stream stream) {
+  float* const partial = static_cast<float*>(scratch);
+  const int64_t blocks = norm_blocks(n);
+  launch(sum_of_squares_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream,
+         partial, grad, n, aligned16({grad}));
+  launch(finish_norm_kernel, dim3(1), dim3(kThreads), 0, stream, state, partial, blocks, grad_scale,
+         max_norm, loss);
+}
+
+void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+           const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
+           const StepState* state, Stream stream) {
+  if (range_count == 0) return;
+  launch(adamw_kernel, grid_stride_blocks(total, kAdamWChunk), dim3(kThreads), 0, stream,
+         AdamWArrays{param, m, v, copy, grad}, ranges, range_count, hyper, state,
+         aligned16({param, m, v, copy, grad}));
+}
+
+void finish_step(StepState* state, Stream stream) {
+  launch(finish_step_kernel, dim3(1), dim3(1), 0, stream, state);
+}
+
+void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* ranges,
+                     int64_t range_count, Stream stream) {
+  launch(count_nonfinite_kernel, one_block_each(range_count), dim3(kThreads), 0, stream, counts,
+         data, ranges);
+}
+
+}  // namespace quern::kernels::cuda

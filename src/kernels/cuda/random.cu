@@ -1,0 +1,77 @@
+// Random fills: element i is a function of (seed, offset + i), see common/philox.h, so the values
+// are the CPU's. Bound by integer and double arithmetic.
+#include "kernels/random.h"
+
+#include "kernels/common/philox.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vec.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+// x[i] = draw(counter of i)
+template <class T, class Draw>
+__device__ __forceinline__ void for_each_draw(T* x, int64_t n, uint64_t offset, Draw draw) {
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += threads) {
+    x[i] = draw(offset + static_cast<uint64_t>(i));
+  }
+}
+
+template <class T>
+__global__ void uniform_kernel(T* x, int64_t n, double low, double high, PhiloxKey key) {
+  for_each_draw(x, n, key.offset, [=](uint64_t counter) {
+    return from_float<T>(philox_uniform<float>(key.seed, counter, low, high));
+  });
+}
+
+template <class T>
+__global__ void normal_kernel(T* x, int64_t n, double mean, double std, double truncate,
+                              PhiloxKey key) {
+  for_each_draw(x, n, key.offset, [=](uint64_t counter) {
+    const double z = truncate > 0.0 ? philox_truncated_normal(key.seed, counter, truncate)
+                                    : philox_normal(key.seed, counter);
+    return from_float<T>(static_cast<float>(fma(std, z, mean)));
+  });
+}
+
+__global__ void integers_kernel(int32_t* x, int64_t n, uint32_t bound, PhiloxKey key) {
+  for_each_draw(x, n, key.offset, [=](uint64_t counter) {
+    return static_cast<int32_t>(philox_integer(key.seed, counter, bound));
+  });
+}
+
+}  // namespace
+
+template <class T>
+void uniform(T* x, int64_t n, double low, double high, PhiloxKey key, Stream stream) {
+  launch(uniform_kernel<T>, grid_stride_blocks(n, kThreads), kThreads, 0, stream, x, n, low, high,
+         key);
+}
+
+template <class T>
+void normal(T* x, int64_t n, double mean, double std, double truncate, PhiloxKey key,
+            Stream stream) {
+  launch(normal_kernel<T>, grid_stride_blocks(n, kThreads), kThreads, 0, stream, x, n, mean, std,
+         truncate, key);
+}
+
+void random_integers(int32_t* x, int64_t n, int32_t bound, PhiloxKey key, Stream stream) {
+  launch(integers_kernel, grid_stride_blocks(n, kThreads), kThreads, 0, stream, x, n,
+         static_cast<uint32_t>(bound), key);
+}
+
+#define QUERN_INSTANTIATE(T)                                                \
+  template void uniform<T>(T*, int64_t, double, double, PhiloxKey, Stream); \
+  template void normal<T>(T*, int64_t, double, double, double, PhiloxKey, Stream);
+
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+
+#undef QUERN_INSTANTIATE
+
+}  // namespace quern::kernels::cuda

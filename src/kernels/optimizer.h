@@ -1,0 +1,72 @@
+// What ends a training step: the global gradient norm, clipping, and AdamW over the whole arena in
+// one launch.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/stream.h"
+
+namespace quern::kernels {
+
+// The step's scalars; they live in device memory, so that a captured step reads new values.
+struct StepState {
+  float lr = 0.0f;
+  float norm = 0.0f;    // gradient norm before clipping
+  float clip = 1.0f;    // the factor that AdamW applies to every gradient
+  int32_t finite = 1;   // 0: the update is skipped
+  int64_t step = 0;     // updates done
+  int64_t skipped = 0;  // updates not done because of a non-finite loss or norm
+  int32_t halt = 0;     // 1: once a step was skipped, all later ones are too
+};
+
+// A run of parameters that share their treatment.
+struct AdamWRange {
+  int64_t begin = 0, count = 0;  // elements
+  float lr_scale = 1.0f;
+  float decay = 0.0f;  // weight decay of this range
+};
+
+struct AdamWHyper {
+  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+};
+
+namespace cpu {
+int64_t global_norm_scratch(int64_t n, Stream stream);  // bytes
+
+// state->norm = ||grad|| * grad_scale, in a fixed order; state->clip = grad_scale * min(1, max_norm
+// / (norm + 1e-6)), or grad_scale when max_norm is 0; state->finite = norm and *loss are finite
+// (loss may be null).
+void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
+                 const float* loss, void* scratch, Stream stream);
+
+// One step of AdamW (Loshchilov and Hutter, 2019) over every range, decoupled decay, bias
+// correction: g = grad clip; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr lr_scale
+// (decay p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)), copy = bf16(p). t is state->step
+// + 1. Does nothing at all when state->finite is 0. `ranges` lies on the device; offsets are
+// elements from the five bases; copy may be null.
+void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+           const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
+           const StepState* state, Stream stream);
+
+// After the update: step += 1 when finite, else skipped += 1.
+void finish_step(StepState* state, Stream stream);
+
+// counts[i] = how many elements of grad range i are not finite.
+void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* ranges,
+                     int64_t range_count, Stream stream);
+}  // namespace cpu
+
+namespace cuda {
+int64_t global_norm_scratch(int64_t n, Stream stream);  // bytes
+void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
+                 const float* loss, void* scratch, Stream stream);
+void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+           const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
+           const StepState* state, Stream stream);
+void finish_step(StepState* state, Stream stream);
+void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* ranges,
+                     int64_t range_count, Stream stream);
+}  // namespace cuda
+
+}  // namespace quern::kernels

@@ -1,0 +1,46 @@
+// The reduction family: sum, mean and max over the middle extent of an (outer, n, inner) array.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/stream.h"
+
+namespace quern::kernels {
+
+struct ReduceShape {
+  int64_t outer = 1, n = 1, inner = 1;
+};
+
+namespace cpu {
+// y[o, i] = sum (times `scale`) of x[o, :, i]. Accumulates in acc_t<T>, in a fixed order. An empty
+// sum is 0. T: float, bfloat16, float16, and on the CPU double.
+template <class T>
+void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, Stream stream);
+
+// dx[o, j, i] = scale * dy[o, i].
+template <class T>
+void sum_backward(T* dx, const T* dy, const ReduceShape& s, double scale, Stream stream);
+
+// y[o, i] = max of x[o, :, i], index[o, i] the first j that attains it. NaN wins. n must be at
+// least 1.
+template <class T>
+void max_forward(T* y, int64_t* index, const T* x, const ReduceShape& s, Stream stream);
+
+// dx[o, j, i] = dy[o, i] where j == index[o, i], else 0.
+template <class T>
+void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s, Stream stream);
+}  // namespace cpu
+
+namespace cuda {
+template <class T>
+void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, Stream stream);
+template <class T>
+void sum_backward(T* dx, const T* dy, const ReduceShape& s, double scale, Stream stream);
+template <class T>
+void max_forward(T* y, int64_t* index, const T* x, const ReduceShape& s, Stream stream);
+template <class T>
+void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s, Stream stream);
+}  // namespace cuda
+
+}  // namespace quern::kernels

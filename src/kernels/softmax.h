@@ -1,0 +1,42 @@
+// Softmax and log-softmax over the last dimension: the maximum is subtracted, sums are in acc_t<T>.
+// T: float, bfloat16, and on the CPU double. Contiguous (rows, cols). A row of -inf gives zeros
+// (log_softmax: -inf).
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/stream.h"
+
+namespace quern::kernels {
+
+namespace cpu {
+template <class T>
+void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
+
+// dx = y (dy - sum(y dy))
+template <class T>
+void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream);
+
+template <class T>
+void log_softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
+
+// dx = dy - exp(y) sum(dy)
+template <class T>
+void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols,
+                          Stream stream);
+}  // namespace cpu
+
+namespace cuda {
+template <class T>
+void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
+template <class T>
+void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream);
+template <class T>
+void log_softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
+template <class T>
+void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols,
+                          Stream stream);
+}  // namespace cuda
+
+}  // namespace quern::kernels

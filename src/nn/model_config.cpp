@@ -1,0 +1,110 @@
+#include "nn/model_config.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace {
+
+struct NamedSize {
+  const char* name;
+  int64_t d_model, d_ff, layers, heads, kv_heads;
+  int64_t vocab_size;  // 0: the size does not fix it, nor whether the head is tied
+};
+
+constexpr NamedSize kSizes[] = {
+    {"toy", 256, 768, 4, 8, 0, 0},
+    {"shakespeare-cpu", 128, 344, 4, 4, 0, 0},
+    {"shakespeare-gpu", 384, 1024, 6, 6, 0, 0},
+    {"small", 768, 3072, 12, 12, 0, 0},
+    {"medium", 1024, 4096, 24, 16, 0, 0},
+    {"large", 1280, 5120, 36, 20, 0, 0},
+    {"xl", 1600, 6400, 48, 25, 0, 0},
+    {"2.7B", 2560, 10240, 32, 32, 0, 0},
+    {"10B", 4608, 12288, 50, 36, 0, 0},
+    {"0.5B", 896, 4864, 24, 14, 2, 151936},
+    {"1.5B", 1536, 8960, 28, 12, 2, 151936},
+};
+
+void check_positive(const char* key, int64_t value) {
+  QUERN_CHECK(value >= 1, key, " is ", value, ", expected at least 1");
+}
+
+}  // namespace
+
+void ModelConfig::validate() const {
+  check_positive("vocab", vocab_size);
+  check_positive("ctx", context);
+  check_positive("d_model", d_model);
+  check_positive("d_ff", d_ff);
+  check_positive("layers", layers);
+  check_positive("heads", heads);
+  QUERN_CHECK(kv_heads >= 0, "kv_heads is ", kv_heads, ", expected 0 (as many as heads) or more");
+  QUERN_CHECK(heads % kv_head_count() == 0, "heads is ", heads,
+              ", expected a multiple of kv_heads (", kv_heads, ")");
+  QUERN_CHECK(head_dim >= 0, "head_dim is ", head_dim, ", expected 0 (d_model / heads) or more");
+  QUERN_CHECK(head_dim > 0 || d_model % heads == 0, "d_model is ", d_model,
+              ", expected a multiple of heads (", heads, "), or head_dim given");
+  QUERN_CHECK(head_size() % 2 == 0, "head_dim is ", head_size(),
+              ", expected an even number: rotary embedding turns pairs");
+  QUERN_CHECK(std::isfinite(rope_theta) && rope_theta > 0, "rope_theta is ", rope_theta,
+              ", expected above 0");
+  QUERN_CHECK(std::isfinite(norm_eps) && norm_eps >= 0, "norm_eps is ", norm_eps,
+              ", expected at least 0");
+}
+
+void validate_options(const ModelConfig& config, const ModelOptions& options) {
+  const int64_t D = config.head_size();
+  QUERN_CHECK(options.attention != AttentionKind::flash || (D % 8 == 0 && D <= 256), "head_dim is ",
+              D, ", which attention = flash does not support (multiples of 8 up to 256): choose ",
+              "such a head_dim, or attention = naive");
+  QUERN_CHECK(options.recompute >= 0, "recompute is ", options.recompute,
+              ", expected 0 (off) or the number of blocks in a segment");
+}
+
+void apply_size(ModelConfig& config, const std::string& size) {
+  for (const NamedSize& s : kSizes) {
+    if (size != s.name) continue;
+    config.d_model = s.d_model;
+    config.d_ff = s.d_ff;
+    config.layers = s.layers;
+    config.heads = s.heads;
+    config.kv_heads = s.kv_heads;
+    config.head_dim = 0;
+    if (s.vocab_size) {
+      config.vocab_size = s.vocab_size;
+      config.tied = true;
+    }
+    return;
+  }
+  std::string known;
+  for (const NamedSize& s : kSizes) known += (known.empty() ? "" : ", ") + std::string(s.name);
+  fail(cat("size is \"", size, "\", expected one of ", known));
+}
+
+std::vector<std::string> size_names() {
+  std::vector<std::string> names;
+  for (const NamedSize& s : kSizes) names.emplace_back(s.name);
+  return names;
+}
+
+int64_t parameter_count(const ModelConfig& config) {
+  const int64_t C = config.d_model, Q = config.q_width(), KV = config.kv_width();
+  const int64_t attention = C * (Q + 2 * KV) + Q * C;
+  const int64_t swiglu = 3 * C * config.d_ff;
+  const int64_t norms = 2 * C;
+  const int64_t embeddings = config.vocab_size * C * (config.tied ? 1 : 2);
+  return embeddings + config.layers * (attention + swiglu + norms) + C;
+}
+
+double flops_per_token(const ModelConfig& config, int64_t context) {
+  const int64_t look_up = config.tied ? 0 : config.vocab_size * config.d_model;
+  const double matmuls = 2.0 * static_cast<double>(parameter_count(config) - look_up);
+  const double attention =
+      2.0 * 2.0 * static_cast<double>(context * config.q_width() * config.layers) / 2.0;
+  return 3.0 * (matmuls + attention);
+}
+
+}  // namespace quern

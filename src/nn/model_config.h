@@ -1,0 +1,63 @@
+// The dimensions of a TransformerLM, its named sizes, and what they cost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nn/options.h"
+
+namespace quern {
+
+// A Llama-shaped decoder: token embedding, `layers` pre-norm blocks (RMSNorm, RoPE attention,
+// RMSNorm, SwiGLU), final RMSNorm, LM head. No biases.
+struct ModelConfig {
+  int64_t vocab_size = 257;  // V
+  int64_t context = 256;     // T, the longest sequence trained on
+  int64_t d_model = 256;     // C
+  int64_t d_ff = 768;        // F
+  int64_t layers = 4;
+  int64_t heads = 8;     // H
+  int64_t kv_heads = 0;  // Hk; 0 means heads
+  int64_t head_dim = 0;  // D; 0 means d_model / heads
+  bool tied = false;     // LM head shares the embedding's weight
+  double rope_theta = 10000.0;
+  double norm_eps = 1e-5;
+
+  int64_t kv_head_count() const { return kv_heads ? kv_heads : heads; }
+  int64_t head_size() const { return head_dim ? head_dim : d_model / heads; }
+  int64_t q_width() const { return heads * head_size(); }
+  int64_t kv_width() const { return kv_head_count() * head_size(); }
+
+  // Throws naming the key when a value is not usable: "d_model is 100, expected a multiple of heads
+  // (8)".
+  void validate() const;
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+// What the chosen computation adds to validate(): flash attention takes a head_dim that is a
+// multiple of 8 up to 256. Throws saying what to choose instead.
+void validate_options(const ModelConfig& config, const ModelOptions& options);
+
+// Named sizes: toy, shakespeare-cpu, shakespeare-gpu, small, medium, large, xl, 2.7B, 10B, 0.5B and
+// 1.5B. Sets d_model, d_ff, layers, heads and kv_heads, clears head_dim, and sets vocab_size and
+// tied where the size fixes them (0.5B and 1.5B); keeps the rest. Throws on an unknown name.
+void apply_size(ModelConfig& config, const std::string& size);
+std::vector<std::string> size_names();
+
+// Weights of the model, each counted once (a tied head is the embedding).
+int64_t parameter_count(const ModelConfig& config);
+
+// Floating-point operations of one training step a token: 3 (forward, and twice that backward)
+// times 2 x parameters (an untied embedding is a look-up and does not count) plus causal
+// attention's 2 * 2 * T * H * D * layers / 2.
+double flops_per_token(const ModelConfig& config, int64_t context);
+
+// Rows of logits that the fused head and loss hold at once: 64 MiB of FP32, but 128 rows at least.
+inline int64_t head_chunk_rows(int64_t vocab_size) {
+  const int64_t rows = (int64_t{1} << 24) / vocab_size;
+  return rows > 128 ? rows : 128;
+}
+
+}  // namespace quern

@@ -1,0 +1,35 @@
+// How a model computes, as opposed to what it is (model_config.h). Every combination runs on every
+// device; the weights it trains do not depend on it beyond rounding.
+#pragma once
+
+namespace quern {
+
+// fp32: no tensor cores. tf32: GEMM inputs rounded to TF32. bf16: GEMM inputs and activations are
+// BF16; weights, gradients, moments, statistics and the loss stay FP32.
+enum class Precision { fp32, tf32, bf16 };
+
+// naive: scores (B, H, T, T) are materialised. flash: tiled, saves O and logsumexp only.
+enum class AttentionKind { naive, flash };
+
+// naive: every op composed of small differentiable ops. fused: one kernel an op, also for clipping
+// and AdamW.
+enum class KernelKind { naive, fused };
+
+// Storage of the residual stream under Precision::bf16; the other precisions keep it in FP32.
+enum class ResidualType { bf16, fp32 };
+
+// normal: standard deviation 0.02, the residual projections by 1 / sqrt(2 layers) less. truncated:
+// a linear weight sqrt(2 / (in + out)), the embedding 1, both cut at three standard deviations.
+enum class InitScheme { normal, truncated };
+
+struct ModelOptions {
+  Precision precision = Precision::fp32;
+  AttentionKind attention = AttentionKind::flash;
+  KernelKind kernels = KernelKind::fused;
+  ResidualType residual = ResidualType::bf16;
+  int recompute = 0;  // 0: keep all activations; k: recompute them in segments of k blocks
+
+  friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
+};
+
+}  // namespace quern

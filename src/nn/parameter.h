@@ -1,0 +1,67 @@
+// A model's weight: a range of the parameter arena with a name, a shape and a treatment. A module
+// declares its parameters; ParameterArena::build gives them memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/variable.h"
+#include "nn/init.h"
+#include "nn/options.h"
+
+namespace quern {
+
+// How the optimizer treats a parameter.
+struct ParameterGroup {
+  double lr_scale = 1.0;
+  bool decay = true;    // weight decay; off for vectors by default
+  bool frozen = false;  // no gradient and no moments
+};
+
+// Some rows of a parameter under a name of their own: q_proj within the fused q-k-v weight.
+struct ParameterPart {
+  std::string name;  // "q_proj.weight"
+  int64_t row_begin = 0;
+  int64_t rows = 0;
+};
+
+class Parameter {
+ public:
+  Parameter(Shape shape, Init init);
+  Parameter(Shape shape, Init init, std::vector<ParameterPart> parts);
+
+  const std::string& name() const { return name_; }  // full path, once declared
+  const Shape& shape() const { return shape_; }
+  int64_t numel() const { return shape_.numel(); }
+  const std::vector<ParameterPart>& parts() const {
+    return parts_;
+  }  // with full names; empty: not fused
+
+  // For GEMMs: the BF16 copy under bf16, else the FP32 master. Its gradient is FP32 either way.
+  const Variable& weight() const { return checked(weight_); }
+  // For what is kept in FP32 under every precision: norm weights.
+  const Variable& master() const { return checked(master_); }
+
+  int64_t begin() const { return begin_; }  // first element in the arena
+  const Tensor& value() const { return master().value(); }
+  const Tensor& grad() const { return store_->grad; }  // undefined when frozen
+  const std::shared_ptr<Leaf>& leaf() const { return store_; }
+
+  ParameterGroup group;
+
+ private:
+  friend class ParameterArena;
+  friend class ParameterList;
+  const Variable& checked(const Variable& variable) const;
+
+  std::string name_;
+  Shape shape_;
+  Init init_;
+  std::vector<ParameterPart> parts_;
+  int64_t begin_ = -1;
+  std::shared_ptr<Leaf> store_;
+  Variable master_, weight_;
+};
+
+}  // namespace quern

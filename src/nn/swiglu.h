@@ -1,0 +1,22 @@
+// The feed-forward part of a block: down(silu(gate(x)) * up(x)). gate and up are one projection.
+#pragma once
+
+#include "nn/linear.h"
+#include "nn/model_config.h"
+
+namespace quern {
+
+class SwiGLU : public Layer {
+ public:
+  SwiGLU(int64_t width, int64_t hidden, KernelKind kernels, const ModelInit& init);
+
+  Variable forward(const Variable& x) const override;  // (..., C) -> (..., C)
+  void declare(ParameterList& list) override;
+
+ private:
+  KernelKind kernels_;
+  Linear gate_up_;  // C -> 2 F
+  Linear down_;     // F -> C
+};
+
+}  // namespace quern

@@ -1,0 +1,138 @@
+#include "nn/transformer_lm.h"
+
+#include <algorithm>
+
+#include "autograd/checkpoint.h"
+#include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/linear.h"
+#include "autograd/ops/lm_head.h"
+#include "autograd/ops/view.h"
+#include "base/error.h"
+
+namespace quern {
+
+namespace {
+
+void check_tokens(const char* what, const Tensor& tokens, int64_t context) {
+  QUERN_CHECK(tokens.ndim() == 2 && tokens.dtype() == DType::i32, what, ": tokens are ",
+              tokens.dtype(), " ", tokens.shape(), ", expected i32 (B, T)");
+  QUERN_CHECK(tokens.dim(1) <= context, what, ": tokens have ", tokens.dim(1),
+              " positions, the model's context is ", context);
+}
+
+}  // namespace
+
+TransformerLM::TransformerLM(const ModelConfig& config, const ModelOptions& options,
+                             InitScheme scheme)
+    : config_(config),
+      options_(options),
+      embedding_(config.vocab_size, config.d_model, ModelInit{scheme, config.layers}.embedding()),
+      norm_(config.d_model, config.norm_eps, options.kernels) {
+  config.validate();
+  validate_options(config, options);
+  const ModelInit init{scheme, config.layers};
+  for (int64_t i = 0; i < config.layers; ++i) {
+    blocks_.push_back(
+        std::make_unique<TransformerBlock>(config, options, init, cat("model.layers.", i)));
+  }
+  if (!config.tied) {
+    head_.emplace(Shape{config.vocab_size, config.d_model},
+                  init.projection(config.d_model, config.vocab_size));
+  }
+}
+
+void TransformerLM::declare(ParameterList& list) {
+  list.add("model.embed_tokens", embedding_);
+  for (size_t i = 0; i < blocks_.size(); ++i) list.add_block(cat("model.layers.", i), *blocks_[i]);
+  list.add("model.norm", norm_);
+  if (head_) list.add("lm_head.weight", *head_);
+}
+
+const Parameter& TransformerLM::head() const {
+  return head_ ? *head_ : embedding_.weight;
+}
+
+const RotaryEmbedding& TransformerLM::rotary() const {
+  if (!rotary_) {
+    rotary_ =
+        std::make_unique<RotaryEmbedding>(config_.context, config_.head_size(), config_.rope_theta);
+  }
+  return *rotary_;
+}
+
+Residual TransformerLM::run_blocks(const Residual& in, size_t begin, size_t end) const {
+  Residual stream = in;
+  for (size_t i = begin; i < end; ++i) stream = (*blocks_[i])(stream, rotary());
+  return stream;
+}
+
+Variable TransformerLM::hidden(const Tensor& tokens) const {
+  check_tokens("TransformerLM", tokens, config_.context);
+  Residual stream{embedding_(tokens, residual_type(options_)), {}};
+  const size_t segment =
+      options_.recompute > 0 ? static_cast<size_t>(options_.recompute) : blocks_.size();
+  for (size_t begin = 0; begin < blocks_.size(); begin += segment) {
+    const size_t end = std::min(begin + segment, blocks_.size());
+    if (options_.recompute == 0) {
+      stream = run_blocks(stream, begin, end);
+      continue;
+    }
+    const CheckpointFn run = [this, begin, end](const std::vector<Variable>& in) {
+      const Residual out = run_blocks({in[0], in.size() > 1 ? in[1] : Variable()}, begin, end);
+      return std::vector{out.x, out.branch};
+    };
+    std::vector<Variable> in{stream.x};
+    if (stream.branch.defined()) in.push_back(stream.branch);
+    const std::vector<Variable> out = checkpoint(run, in);
+    stream = {out[0], out[1]};
+  }
+  return norm_.add_and_norm(stream.x, stream.branch).second;
+}
+
+Variable TransformerLM::logits(const Tensor& tokens) const {
+  return linear(hidden(tokens), head().weight());
+}
+
+Variable TransformerLM::loss(const Tensor& tokens, const Tensor& targets) const {
+  QUERN_CHECK(targets.shape() == tokens.shape(), "TransformerLM: targets have shape ",
+              targets.shape(), ", expected the tokens' ", tokens.shape());
+  const int64_t N = tokens.numel();
+  const Variable h = reshape(hidden(tokens), {N, config_.d_model});
+  const Tensor flat_targets = targets.reshape({N});
+  if (options_.kernels == KernelKind::fused) {
+    return lm_head_cross_entropy(h, head().weight(), flat_targets, kIgnoreIndex,
+                                 head_chunk_rows(config_.vocab_size));
+  }
+  return naive_cross_entropy(linear(h, head().weight()), flat_targets, kIgnoreIndex);
+}
+
+KvCache TransformerLM::make_cache(int64_t batch, int64_t capacity) const {
+  QUERN_CHECK(capacity <= config_.context, "make_cache: ", capacity,
+              " positions, the model's context is ", config_.context);
+  const Shape shape{batch, capacity, config_.kv_head_count(), config_.head_size()};
+  KvCache cache;
+  cache.capacity = capacity;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    cache.layers.push_back({Tensor::empty(shape, activation_type(options_), "key cache"),
+                            Tensor::empty(shape, activation_type(options_), "value cache")});
+  }
+  return cache;
+}
+
+Tensor TransformerLM::decode(const Tensor& tokens, KvCache& cache) const {
+  const NoGrad no_grad;
+  check_tokens("decode", tokens, config_.context);
+  const int64_t B = tokens.dim(0), T = tokens.dim(1);
+  QUERN_CHECK(cache.length + T <= cache.capacity, "decode: the cache holds ", cache.length, " of ",
+              cache.capacity, " positions, no room for ", T, " more");
+  Residual stream{embedding_(tokens, residual_type(options_)), {}};
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    stream = blocks_[i]->decode(stream, rotary(), cache.layers[i], cache.length);
+  }
+  cache.length += T;
+  const Variable h = norm_.add_and_norm(stream.x, stream.branch).second;
+  const Tensor last = h.value().slice(1, T - 1, T).reshape({B, config_.d_model});
+  return linear(last, head().weight()).value();
+}
+
+}  // namespace quern

@@ -1,0 +1,48 @@
+// AdamW (Loshchilov and Hutter, 2019) with global-norm clipping over the parameter arena.
+#pragma once
+
+#include "kernels/optimizer.h"
+#include "nn/arena.h"
+
+namespace quern {
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0.1;  // of parameters whose group decays: matrices by default
+  double clip = 1.0;          // largest gradient norm; 0: no clipping
+  KernelKind kernels = KernelKind::fused;
+  // After a step that was skipped because of a non-finite value, skip all others too: the weights
+  // stay those of the last finite state until the host has looked.
+  bool halt_on_nonfinite = false;
+};
+
+class AdamW {
+ public:
+  // The arena must have been built for training, and outlive this.
+  AdamW(ParameterArena& arena, const AdamWOptions& options);
+
+  // Clips the arena's gradients (as a factor; they are not changed) and updates values, moments and
+  // BF16 copies. When the gradient norm or `loss` (one FP32 element; may be undefined) is not
+  // finite nothing changes but the count of skipped steps. With fused kernels nothing is read back:
+  // three launches and a 4-byte copy.
+  void step(double lr, const Tensor& loss = {});
+
+  kernels::StepState state() const;  // waits for the device
+  void set_progress(int64_t step, int64_t skipped);
+  const Tensor& device_state() const { return state_; }  // u8, one kernels::StepState
+
+ private:
+  void fused_step(const Tensor& loss);
+  void naive_step(const Tensor& loss);
+  void naive_update(const Parameter& parameter, double clip, const kernels::StepState& state);
+  kernels::StepState* state_data() const;
+
+  ParameterArena& arena_;
+  AdamWOptions options_;
+  Tensor state_;
+  Tensor ranges_;  // u8, kernels::AdamWRange for each run of parameters, sorted
+  int64_t range_count_ = 0;
+  Tensor scratch_;
+};
+
+}  // namespace quern

@@ -1,0 +1,262 @@
+#include "tensor/allocator.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "tensor/cuda_runtime.h"
+
+namespace quern {
+
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kSmallSegment = int64_t{2} << 20;  // holds many small blocks
+constexpr int64_t kLargeSegment = int64_t{32}
+                                  << 20;  // holds a few large ones; larger asks get their own
+constexpr int64_t kSmallBlock = int64_t{1} << 20;
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+int64_t segment_bytes(int64_t size) {
+  if (size <= kSmallBlock) return kSmallSegment;
+  if (size <= kLargeSegment / 2) return kLargeSegment;
+  return round_up(size, kSmallSegment);
+}
+
+class HostMemory : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    return std::aligned_alloc(kAlignment, static_cast<size_t>(round_up(bytes, kAlignment)));
+  }
+  void release(void* data) noexcept override { std::free(data); }
+  std::string name() const override { return "cpu"; }
+};
+
+class DeviceMemory : public MemorySource {
+ public:
+  explicit DeviceMemory(int index) : index_(index) {}
+  void* allocate(int64_t bytes) override { return cuda::device_allocate(bytes); }
+  void release(void* data) noexcept override { cuda::device_release(data); }
+  std::string name() const override { return cat("cuda:", index_); }
+
+ private:
+  int index_;
+};
+
+std::string mebibytes(int64_t bytes) {
+  const int64_t tenths = (bytes * 10) >> 20;
+  return cat(tenths / 10, ".", tenths % 10, " MiB");
+}
+
+}  // namespace
+
+std::unique_ptr<MemorySource> host_memory() {
+  return std::make_unique<HostMemory>();
+}
+std::unique_ptr<MemorySource> device_memory(int index) {
+  return std::make_unique<DeviceMemory>(index);
+}
+
+// A run of bytes inside a segment, free or in use. The blocks of a segment tile it, in address
+// order.
+struct Allocator::Block {
+  int64_t bytes = 0;
+  char* segment = nullptr;
+  bool free = true;
+};
+
+class MemoryPool {
+ public:
+  explicit MemoryPool(std::weak_ptr<Allocator> owner) : owner(std::move(owner)) {}
+  ~MemoryPool() {
+    if (const auto allocator = owner.lock()) {
+      const std::lock_guard lock(allocator->mutex_);
+      allocator->release_free_segments(*this);
+    }
+  }
+
+  std::weak_ptr<Allocator> owner;
+  std::map<char*, Allocator::Block> blocks;          // all blocks by address
+  std::set<std::pair<int64_t, char*>> free_by_size;  // the free ones: best fit is lower_bound
+  std::map<char*, int64_t> segments;                 // address and bytes
+};
+
+Allocator::Allocator(std::unique_ptr<MemorySource> source)
+    : source_(std::move(source)),
+      default_pool_(std::make_shared<MemoryPool>(std::weak_ptr<Allocator>())),
+      current_pool_(default_pool_) {}
+
+Allocator::~Allocator() {
+  release_free_segments(*default_pool_);
+}
+
+std::shared_ptr<MemoryPool> Allocator::make_pool() {
+  return std::make_shared<MemoryPool>(weak_from_this());
+}
+
+void Allocator::begin_pool(std::shared_ptr<MemoryPool> pool) {
+  const std::lock_guard lock(mutex_);
+  current_pool_ = std::move(pool);
+}
+
+void Allocator::end_pool() {
+  const std::lock_guard lock(mutex_);
+  current_pool_ = default_pool_;
+}
+
+// Best fit among the pool's free blocks, else a new segment; what is left over becomes a free
+// block.
+void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
+  auto fit = pool.free_by_size.lower_bound({size, nullptr});
+  if (fit == pool.free_by_size.end()) {
+    int64_t bytes = segment_bytes(size);
+    void* segment = source_->allocate(bytes);
+    if (!segment) {  // a fragmented cache may hold the room: give it back and ask again, for less
+      release_free_segments(pool);
+      if (&pool != default_pool_.get()) release_free_segments(*default_pool_);
+      bytes = size;
+      segment = source_->allocate(bytes);
+    }
+    if (!segment) return nullptr;
+    char* address = static_cast<char*>(segment);
+    pool.segments[address] = bytes;
+    pool.blocks[address] = Block{bytes, address, true};
+    fit = pool.free_by_size.insert({bytes, address}).first;
+    stats_.reserved += bytes;
+    stats_.segments += 1;
+  }
+  char* address = fit->second;
+  pool.free_by_size.erase(fit);
+  Block& block = pool.blocks[address];
+  block.free = false;
+  if (block.bytes > size) {
+    char* rest = address + size;
+    pool.blocks[rest] = Block{block.bytes - size, block.segment, true};
+    pool.free_by_size.insert({block.bytes - size, rest});
+    block.bytes = size;
+  }
+  return address;
+}
+
+void* Allocator::allocate(int64_t bytes, const char* name) {
+  QUERN_CHECK(bytes >= 0, "allocate: ", name, " has ", bytes, " bytes");
+  const std::lock_guard lock(mutex_);
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlignment);
+  void* data = find_memory(*current_pool_, size);
+  if (!data) throw OutOfMemory(out_of_memory_message(bytes, name));
+  const Allocation allocation{data, bytes, name};
+  live_.emplace(data, std::pair{allocation, current_pool_});
+  stats_.allocated += bytes;
+  stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
+  stats_.allocations += 1;
+  if (observer_) observer_->on_allocate(allocation);
+  return data;
+}
+
+void Allocator::release(void* data) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = live_.find(data);
+  if (found == live_.end()) return;
+  const auto [allocation, pool] = found->second;
+  live_.erase(found);
+  stats_.allocated -= allocation.bytes;
+  stats_.allocations -= 1;
+  if (observer_) observer_->on_release(allocation);
+
+  auto here = pool->blocks.find(static_cast<char*>(data));
+  here->second.free = true;
+  const auto next = std::next(here);
+  if (next != pool->blocks.end() && next->second.free &&
+      next->second.segment == here->second.segment) {
+    pool->free_by_size.erase({next->second.bytes, next->first});
+    here->second.bytes += next->second.bytes;
+    pool->blocks.erase(next);
+  }
+  if (here != pool->blocks.begin()) {
+    const auto previous = std::prev(here);
+    if (previous->second.free && previous->second.segment == here->second.segment) {
+      pool->free_by_size.erase({previous->second.bytes, previous->first});
+      previous->second.bytes += here->second.bytes;
+      pool->blocks.erase(here);
+      here = previous;
+    }
+  }
+  pool->free_by_size.insert({here->second.bytes, here->first});
+}
+
+void Allocator::release_free_segments(MemoryPool& pool) noexcept {
+  for (auto segment = pool.segments.begin(); segment != pool.segments.end();) {
+    const auto block = pool.blocks.find(segment->first);
+    if (!block->second.free || block->second.bytes != segment->second) {
+      ++segment;
+      continue;
+    }
+    pool.free_by_size.erase({block->second.bytes, block->first});
+    pool.blocks.erase(block);
+    source_->release(segment->first);
+    stats_.reserved -= segment->second;
+    stats_.segments -= 1;
+    segment = pool.segments.erase(segment);
+  }
+}
+
+void Allocator::release_cached() {
+  const std::lock_guard lock(mutex_);
+  release_free_segments(*default_pool_);
+}
+
+MemoryStats Allocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void Allocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_allocated = stats_.allocated;
+}
+
+std::vector<Allocation> Allocator::live() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Allocation> allocations;
+  for (const auto& [data, entry] : live_) allocations.push_back(entry.first);
+  std::sort(allocations.begin(), allocations.end(), [](const Allocation& a, const Allocation& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.data < b.data;
+  });
+  return allocations;
+}
+
+void Allocator::set_observer(AllocationObserver* observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
+}
+
+// Sums the live allocations by name, so that a thousand activations read as one line.
+std::string Allocator::out_of_memory_message(int64_t bytes, const char* name) const {
+  std::map<std::string, std::pair<int64_t, int>> by_name;
+  for (const auto& [data, entry] : live_) {
+    auto& [total, count] = by_name[entry.first.name];
+    total += entry.first.bytes;
+    count += 1;
+  }
+  std::vector<std::pair<std::string, std::pair<int64_t, int>>> rows(by_name.begin(), by_name.end());
+  std::sort(rows.begin(), rows.end(),
+            [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
+  std::string message =
+      cat("out of memory on ", source_->name(), ": ", name, " asked for ", mebibytes(bytes), ", ",
+          mebibytes(stats_.allocated), " are in use. The largest by name:");
+  for (size_t i = 0; i < rows.size() && i < 10; ++i) {
+    const auto& [total, count] = rows[i].second;
+    message += cat("\n  ", mebibytes(total), "  ", rows[i].first);
+    if (count > 1) message += cat(" (", count, " tensors)");
+  }
+  return message +
+         "\nLower batch or ctx, set recompute = 1, choose attention = flash and kernels = fused, "
+         "or "
+         "precision = bf16.";
+}
+
+}  // namespace quern

@@ -1,0 +1,85 @@
+#include "tensor/context.h"
+
+#include "base/error.h"
+#include "tensor/cuda_runtime.h"
+#ifdef QUERN_WITH_CUDA
+#include "kernels/cuda/gemm_handle.h"
+#endif
+
+namespace quern {
+
+namespace {
+
+constexpr int64_t kGemmWorkspaceBytes = int64_t{32}
+                                        << 20;  // what cuBLASLt's guide advises for Hopper
+
+thread_local Context* current_context = nullptr;
+
+}  // namespace
+
+Context::Context(Device device, uint64_t seed)
+    : device_(device), host_(std::make_shared<Allocator>(host_memory())), random_{seed, 0} {
+  if (!device.is_cuda()) {
+    device_allocator_ = host_;
+    return;
+  }
+  QUERN_CHECK(kBuiltWithCuda,
+              "device = cuda: this build has no CUDA code; build with "
+              "QUERN_CUDA=ON or choose device = cpu");
+  const int count = cuda::device_count();
+  QUERN_CHECK(count > 0, "device = cuda: no GPU was found; choose device = cpu");
+  QUERN_CHECK(device.index >= 0 && device.index < count, "device = cuda:", device.index,
+              ": expected an index below ", count);
+  cuda::set_device(device.index);
+  stream_ = cuda::create_stream();
+  device_allocator_ = std::make_shared<Allocator>(device_memory(device.index));
+#ifdef QUERN_WITH_CUDA
+  gemm_.handle = kernels::cuda::create_gemm_handle();
+  gemm_.workspace = device_allocator_->allocate(kGemmWorkspaceBytes, "gemm workspace");
+  gemm_.workspace_bytes = kGemmWorkspaceBytes;
+  gemm_.algorithms = kernels::cuda::create_gemm_algorithms();
+#endif
+}
+
+Context::~Context() {
+  if (!device_.is_cuda()) return;
+#ifdef QUERN_WITH_CUDA
+  device_allocator_->release(gemm_.workspace);
+  kernels::cuda::destroy_gemm_algorithms(gemm_.algorithms);
+  kernels::cuda::destroy_gemm_handle(gemm_.handle);
+#endif
+  cuda::destroy_stream(stream_);
+}
+
+Context& Context::current() {
+  if (current_context) return *current_context;
+  thread_local Context plain_cpu{kCpu};
+  return plain_cpu;
+}
+
+const std::shared_ptr<Allocator>& Context::allocator(Device device) const {
+  if (!device.is_cuda()) return host_;
+  QUERN_CHECK(device == device_, "a tensor on ", device, " was asked for in a context of ",
+              device_);
+  return device_allocator_;
+}
+
+void Context::synchronize() const {
+  if (device_.is_cuda()) cuda::synchronize(stream_);
+}
+
+kernels::PhiloxKey Context::next_random(int64_t n) {
+  const kernels::PhiloxKey key = random_;
+  random_.offset += static_cast<uint64_t>(n);
+  return key;
+}
+
+ContextScope::ContextScope(Context& context) : previous_(current_context) {
+  current_context = &context;
+}
+
+ContextScope::~ContextScope() {
+  current_context = previous_;
+}
+
+}  // namespace quern

@@ -1,0 +1,125 @@
+// The configuration: one struct per section. Keys, ranges, help and file format are in
+// config_table.h; reading files and flags is in config_parse.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "data/data_format.h"
+#include "nn/model_config.h"
+#include "nn/options.h"
+#include "optim/schedule.h"
+
+namespace quern {
+
+// A mistake in the command line or the configuration; main returns 2 for it.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+enum class DeviceChoice { automatic, cpu, cuda };
+enum class OnNonfinite { stop, skip };
+enum class PastContext { stop, slide };
+
+// [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
+struct ModelSection : ModelConfig {
+  std::string size = "toy";
+  InitScheme init = InitScheme::normal;
+
+  ModelSection() { vocab_size = 0; }
+  friend bool operator==(const ModelSection&, const ModelSection&) = default;
+};
+
+// [compute]
+struct ComputeSection : ModelOptions {
+  DeviceChoice device = DeviceChoice::automatic;
+  bool deterministic = true;
+  int64_t threads = 0;  // 0: all cores
+
+  friend bool operator==(const ComputeSection&, const ComputeSection&) = default;
+};
+
+// [data] Paths of a text file, a folder of text files, or a token file.
+struct DataSection {
+  std::string train;
+  std::string validation;            // empty: a part of train
+  double validation_fraction = 0.1;  // the end of train, when validation is empty
+  DataFormat format = DataFormat::automatic;
+
+  friend bool operator==(const DataSection&, const DataSection&) = default;
+};
+
+// [train] Intervals are in optimizer steps; 0 switches one off.
+struct TrainSection {
+  int64_t steps = 2000;
+  int64_t batch = 12;      // sequences a micro-batch
+  int64_t accumulate = 1;  // micro-batches a step
+  int64_t seed = 1;
+  int64_t log_every = 10;
+  int64_t eval_every = 250;
+  int64_t eval_batches = 0;  // 0: all validation windows
+  int64_t sample_every = 500;
+  int64_t checkpoint_every = 500;
+  int64_t keep = 3;  // newest checkpoints kept, beside the best
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
+
+  friend bool operator==(const TrainSection&, const TrainSection&) = default;
+};
+
+// [optimizer] AdamW, clipping and the learning-rate schedule.
+struct OptimizerSection {
+  double lr = 1e-3;             // the peak
+  double min_lr = 0.1;          // the last step's rate, as a fraction of lr
+  int64_t warmup = 100;         // steps
+  double decay_fraction = 0.2;  // wsd: the part of the steps that decays
+  ScheduleKind schedule = ScheduleKind::cosine;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;  // matrices only
+  double clip = 1.0;          // largest gradient norm; 0: no clipping
+
+  friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;
+};
+
+// [run]
+struct RunSection {
+  std::string out;     // the run folder, which must not exist; empty: runs/<date>-<time>
+  std::string resume;  // a run folder or one of its checkpoints, to be continued
+
+  friend bool operator==(const RunSection&, const RunSection&) = default;
+};
+
+// [sample]
+struct SampleSection {
+  std::string prompt = "\n";
+  int64_t tokens = 200;
+  double temperature = 0.8;  // 0: always the likeliest token
+  int64_t top_k = 0;         // 0: off
+  double top_p = 1.0;
+  int64_t stop_token = -1;  // generation ends after it; -1: none
+  int64_t sample_seed = 1;
+  PastContext past_context = PastContext::slide;
+
+  friend bool operator==(const SampleSection&, const SampleSection&) = default;
+};
+
+struct Config {
+  ModelSection model;
+  ComputeSection compute;
+  DataSection data;
+  TrainSection train;
+  OptimizerSection optimizer;
+  RunSection run;
+  SampleSection sample;
+
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+// Checks what no single range can: the dimensions against each other and against the attention,
+// the warm-up against the steps. Throws UsageError.
+void validate(const Config& config);
+
+}  // namespace quern

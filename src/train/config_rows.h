@@ -1,0 +1,132 @@
+// Builds the rows of the configuration table: a row knows its struct member, so its default, its
+// type and its checks are stated once. Used by config_table.cpp only.
+#pragma once
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/config_table.h"
+
+namespace quern {
+
+// A range of real numbers; its ends belong to it unless open.
+struct RealRange {
+  double low, high;
+  bool open_low = false, open_high = false;
+
+  bool holds(double x) const {
+    return std::isfinite(x) && (open_low ? x > low : x >= low) &&
+           (open_high ? x < high : x <= high);
+  }
+};
+
+inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+inline constexpr int64_t kNoIntegerLimit = std::numeric_limits<int64_t>::max();
+
+std::string describe(int64_t low, int64_t high);  // "an integer from 1 to 8"
+std::string describe(const RealRange& range);     // "a number above 0"
+std::string describe_choices(const std::vector<std::string>& names);
+
+// One section of the table. `Owner` is the section's struct or a base of it.
+template <class Section>
+class SectionRows {
+ public:
+  SectionRows(std::vector<ConfigKey>& table, std::string name, Section Config::*section)
+      : table_(table), name_(std::move(name)), section_(section) {}
+
+  template <class Owner, class T>
+  void integer(const char* key, T Owner::*member, int64_t low, int64_t high, const char* help) {
+    const auto section = section_;
+    add(key, ValueKind::integer, describe(low, high), help, member,
+        [=](Config& config, const ConfigValue& value) {
+          const int64_t* x = std::get_if<int64_t>(&value);
+          if (!x || *x < low || *x > high) return false;
+          (config.*section).*member = static_cast<T>(*x);
+          return true;
+        });
+  }
+
+  // A TOML integer is accepted too: lr = 1.
+  template <class Owner>
+  void real(const char* key, double Owner::*member, RealRange range, const char* help) {
+    const auto section = section_;
+    add(key, ValueKind::real, describe(range), help, member,
+        [=](Config& config, const ConfigValue& value) {
+          const int64_t* whole = std::get_if<int64_t>(&value);
+          const double* x = std::get_if<double>(&value);
+          if (!whole && !x) return false;
+          const double number = x ? *x : static_cast<double>(*whole);
+          if (!range.holds(number)) return false;
+          (config.*section).*member = number;
+          return true;
+        });
+  }
+
+  template <class Owner>
+  void boolean(const char* key, bool Owner::*member, const char* help) {
+    add(key, ValueKind::boolean, "true or false", help, member, setter<bool>(member));
+  }
+
+  template <class Owner>
+  void text(const char* key, std::string Owner::*member, const char* expected, const char* help) {
+    add(key, ValueKind::text, expected, help, member, setter<std::string>(member));
+  }
+
+  template <class Owner, class E>
+  void choice(const char* key, E Owner::*member,
+              std::initializer_list<std::pair<std::string, E>> choices, const char* help) {
+    const auto section = section_;
+    const std::vector<std::pair<std::string, E>> pairs = choices;
+    std::vector<std::string> names;
+    for (const auto& [name, unused] : pairs) names.push_back(name);
+    const auto get = [=](const Config& config) -> ConfigValue {
+      for (const auto& [name, value] : pairs) {
+        if ((config.*section).*member == value) return name;
+      }
+      fail("config: a choice has no name");
+    };
+    const auto set = [=](Config& config, const ConfigValue& value) {
+      const std::string* text = std::get_if<std::string>(&value);
+      for (const auto& [name, choice] : pairs) {
+        if (!text || *text != name) continue;
+        (config.*section).*member = choice;
+        return true;
+      }
+      return false;
+    };
+    table_.push_back({name_, key, ValueKind::choice, describe_choices(names), help, get, set});
+  }
+
+ private:
+  template <class T, class Owner>
+  auto setter(T Owner::*member) const {
+    return [section = section_, member](Config& config, const ConfigValue& value) {
+      const T* x = std::get_if<T>(&value);
+      if (x) (config.*section).*member = *x;
+      return x != nullptr;
+    };
+  }
+
+  template <class Member, class Set>
+  void add(const char* key, ValueKind kind, std::string expected, const char* help, Member member,
+           Set set) {
+    const auto get = [section = section_, member](const Config& config) -> ConfigValue {
+      const auto& x = (config.*section).*member;
+      if constexpr (std::is_same_v<decltype(x), const int&>)
+        return static_cast<int64_t>(x);
+      else
+        return x;
+    };
+    table_.push_back({name_, key, kind, std::move(expected), help, get, set});
+  }
+
+  std::vector<ConfigKey>& table_;
+  std::string name_;
+  Section Config::*section_;
+};
+
+}  // namespace quern

@@ -1,0 +1,236 @@
+#include "train/config_table.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "train/config_rows.h"
+
+namespace quern {
+
+namespace {
+
+constexpr int64_t kMany = 1000000000;  // no practical limit on a count
+constexpr int64_t kInt = 2147483647;
+
+void add_model(std::vector<ConfigKey>& table) {
+  table.push_back({"model", "size", ValueKind::choice, describe_choices(size_names()),
+                   "named size; sets the dimensions, which their own keys then override",
+                   [](const Config& config) -> ConfigValue { return config.model.size; },
+                   [](Config& config, const ConfigValue& value) {
+                     const std::string* size = std::get_if<std::string>(&value);
+                     const std::vector<std::string> names = size_names();
+                     if (!size || std::find(names.begin(), names.end(), *size) == names.end())
+                       return false;
+                     config.model.size = *size;
+                     apply_size(config.model, *size);
+                     return true;
+                   }});
+  using M = ModelSection;
+  SectionRows<M> rows(table, "model", &Config::model);
+  rows.integer("d_model", &M::d_model, 1, 1 << 20, "width of the residual stream");
+  rows.integer("d_ff", &M::d_ff, 1, 1 << 22, "width of the feed-forward layers");
+  rows.integer("layers", &M::layers, 1, 10000, "number of Transformer blocks");
+  rows.integer("heads", &M::heads, 1, 1 << 16,
+               "query heads; divides d_model unless head_dim is set");
+  rows.integer("kv_heads", &M::kv_heads, 0, 1 << 16,
+               "key and value heads, a divisor of heads; 0: as many as heads");
+  rows.integer("head_dim", &M::head_dim, 0, 1 << 16, "width of a head; 0: d_model / heads");
+  rows.integer("vocab", &M::vocab_size, 0, kInt, "vocabulary size; 0: what the data needs");
+  rows.integer("ctx", &M::context, 1, 1 << 24, "context length in tokens");
+  rows.boolean("tied", &M::tied, "the head shares the embedding's weight");
+  rows.real("rope_theta", &M::rope_theta, {0, kNoLimit, true}, "base of the rotary frequencies");
+  rows.real("norm_eps", &M::norm_eps, {0, 1}, "added to the mean square in RMSNorm");
+  rows.choice("init", &M::init,
+              {{"normal", InitScheme::normal}, {"truncated", InitScheme::truncated}},
+              "initial weights: normal with deviation 0.02 and scaled residual projections, or "
+              "truncated normal by fan-in and fan-out");
+}
+
+void add_compute(std::vector<ConfigKey>& table) {
+  using C = ComputeSection;
+  SectionRows<C> rows(table, "compute", &Config::compute);
+  rows.choice(
+      "device", &C::device,
+      {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}},
+      "where to compute; auto: a GPU when there is one");
+  rows.choice("precision", &C::precision,
+              {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
+              "fp32: no tensor cores; tf32: matrix products only; bf16: activations too, with "
+              "weights, gradients and moments in FP32");
+  rows.choice("attention", &C::attention,
+              {{"naive", AttentionKind::naive}, {"flash", AttentionKind::flash}},
+              "naive: scores in memory; flash: tiled, memory linear in ctx");
+  rows.choice("kernels", &C::kernels, {{"naive", KernelKind::naive}, {"fused", KernelKind::fused}},
+              "naive: composed of small operations; fused: one kernel an operation");
+  rows.choice("residual", &C::residual,
+              {{"bf16", ResidualType::bf16}, {"fp32", ResidualType::fp32}},
+              "storage of the residual stream when precision is bf16");
+  rows.boolean("deterministic", &C::deterministic, "the same seed gives the same bits");
+  rows.integer("recompute", &C::recompute, 0, 10000,
+               "recompute activations in segments of this many blocks; 0: keep them");
+  rows.integer("threads", &C::threads, 0, 4096, "CPU threads; 0: all cores");
+}
+
+void add_data(std::vector<ConfigKey>& table) {
+  using D = DataSection;
+  SectionRows<D> rows(table, "data", &Config::data);
+  rows.text("train", &D::train, "a path in UTF-8",
+            "text file, folder of text files, or token file");
+  rows.text("validation", &D::validation, "a path in UTF-8", "the same; empty: the end of train");
+  rows.real("validation_fraction", &D::validation_fraction, {0, 1, false, true},
+            "part of train held out when validation is empty");
+  rows.choice("format", &D::format,
+              {{"auto", DataFormat::automatic},
+               {"text", DataFormat::text},
+               {"nanogpt", DataFormat::nanogpt},
+               {"llmc", DataFormat::llmc}},
+              "text: bytes; nanogpt: raw uint16 tokens; llmc: tokens with llm.c's header; auto: by "
+              "name and content");
+}
+
+void add_train(std::vector<ConfigKey>& table) {
+  using T = TrainSection;
+  SectionRows<T> rows(table, "train", &Config::train);
+  rows.integer("steps", &T::steps, 1, kMany, "optimizer steps");
+  rows.integer("batch", &T::batch, 1, 1 << 20, "sequences in a micro-batch");
+  rows.integer("accumulate", &T::accumulate, 1, 1 << 20, "micro-batches in a step");
+  rows.integer("seed", &T::seed, 0, kNoIntegerLimit, "of the initial weights and the batches");
+  rows.integer("log_every", &T::log_every, 0, kMany, "steps between lines of progress; 0: none");
+  rows.integer("eval_every", &T::eval_every, 0, kMany, "steps between validations; 0: none");
+  rows.integer("eval_batches", &T::eval_batches, 0, kMany,
+               "batches in a validation; 0: every window");
+  rows.integer("sample_every", &T::sample_every, 0, kMany, "steps between samples; 0: none");
+  rows.integer("checkpoint_every", &T::checkpoint_every, 0, kMany,
+               "steps between checkpoints; 0: only at the end");
+  rows.integer("keep", &T::keep, 1, 1 << 20, "newest checkpoints kept, beside the best");
+  rows.choice("on_nonfinite", &T::on_nonfinite,
+              {{"stop", OnNonfinite::stop}, {"skip", OnNonfinite::skip}},
+              "what an infinite or NaN loss or gradient norm does; neither reaches the weights");
+}
+
+void add_optimizer(std::vector<ConfigKey>& table) {
+  using O = OptimizerSection;
+  SectionRows<O> rows(table, "optimizer", &Config::optimizer);
+  rows.real("lr", &O::lr, {0, 1000}, "peak learning rate");
+  rows.real("min_lr", &O::min_lr, {0, 1}, "learning rate at the end, as a fraction of lr");
+  rows.integer("warmup", &O::warmup, 0, kMany, "steps of linear warm-up");
+  rows.choice("schedule", &O::schedule,
+              {{"constant", ScheduleKind::constant},
+               {"cosine", ScheduleKind::cosine},
+               {"linear", ScheduleKind::linear},
+               {"wsd", ScheduleKind::wsd}},
+              "learning rate after the warm-up; wsd: constant, then linear decay");
+  rows.real("decay_fraction", &O::decay_fraction, {0, 1}, "part of the steps that wsd decays in");
+  rows.real("beta1", &O::beta1, {0, 1, false, true}, "AdamW's decay of the first moment");
+  rows.real("beta2", &O::beta2, {0, 1, false, true}, "AdamW's decay of the second moment");
+  rows.real("eps", &O::eps, {0, 1, true}, "AdamW's epsilon");
+  rows.real("weight_decay", &O::weight_decay, {0, 1000}, "decoupled decay, of matrices only");
+  rows.real("clip", &O::clip, {0, kNoLimit}, "largest global gradient norm; 0: no clipping");
+}
+
+void add_run(std::vector<ConfigKey>& table) {
+  SectionRows<RunSection> rows(table, "run", &Config::run);
+  rows.text("out", &RunSection::out, "a path in UTF-8",
+            "new run folder; empty: runs/ and the date and time");
+  rows.text("resume", &RunSection::resume, "a path in UTF-8",
+            "run folder or checkpoint to continue, in its own run folder");
+}
+
+void add_sample(std::vector<ConfigKey>& table) {
+  using S = SampleSection;
+  SectionRows<S> rows(table, "sample", &Config::sample);
+  rows.text("prompt", &S::prompt, "text in UTF-8", "text to continue");
+  rows.integer("tokens", &S::tokens, 0, kMany, "tokens to generate");
+  rows.real("temperature", &S::temperature, {0, 1000}, "0: always the likeliest token");
+  rows.integer("top_k", &S::top_k, 0, kInt, "draw from this many likeliest tokens; 0: all");
+  rows.real("top_p", &S::top_p, {0, 1, true},
+            "draw from the likeliest tokens that reach this probability together");
+  rows.integer("stop_token", &S::stop_token, -1, kInt, "token that ends the text; -1: none");
+  rows.integer("sample_seed", &S::sample_seed, 0, kNoIntegerLimit, "of the draws");
+  rows.choice("past_context", &S::past_context,
+              {{"stop", PastContext::stop}, {"slide", PastContext::slide}},
+              "at the context length: stop, or forget the oldest tokens");
+}
+
+template <class T>
+std::optional<ConfigValue> parse_number(std::string_view text) {
+  T x{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return x;
+}
+
+// Lead bytes followed by as many continuation bytes as they announce: all that TOML's writer needs.
+bool is_utf8(std::string_view text) {
+  int pending = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool continues = (byte & 0xC0) == 0x80;
+    if (continues != (pending > 0)) return false;
+    if (continues)
+      --pending;
+    else if (byte >= 0xF8 || byte == 0xC0 || byte == 0xC1)
+      return false;
+    else if (byte >= 0xC0)
+      pending = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
+  }
+  return pending == 0;
+}
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_table() {
+  static const std::vector<ConfigKey> table = [] {
+    std::vector<ConfigKey> rows;
+    add_model(rows);
+    add_compute(rows);
+    add_data(rows);
+    add_train(rows);
+    add_optimizer(rows);
+    add_run(rows);
+    add_sample(rows);
+    return rows;
+  }();
+  return table;
+}
+
+const ConfigKey* find_key(std::string_view name) {
+  for (const ConfigKey& key : config_table()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const ConfigKey& key : config_table()) {
+    if (names.empty() || names.back() != key.section) names.push_back(key.section);
+  }
+  return names;
+}
+
+std::optional<ConfigValue> parse_value(const ConfigKey& key, std::string_view text) {
+  switch (key.kind) {
+    case ValueKind::integer: return parse_number<int64_t>(text);
+    case ValueKind::real: return parse_number<double>(text);
+    case ValueKind::boolean:
+      if (text == "true") return true;
+      if (text == "false") return false;
+      return std::nullopt;
+    case ValueKind::choice: return std::string(text);
+    case ValueKind::text:
+      if (!is_utf8(text)) return std::nullopt;
+      return std::string(text);
+  }
+  fail("config: unknown kind of value");
+}
+
+std::string value_text(const Config& config, std::string_view name) {
+  const ConfigKey* key = find_key(name);
+  QUERN_CHECK(key, "config: there is no key ", name);
+  const ConfigValue value = key->get(config);
+  const std::string* text = std::get_if<std::string>(&value);
+  return text ? *text : to_toml(value);
+}
+
+}  // namespace quern

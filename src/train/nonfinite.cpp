@@ -1,0 +1,80 @@
+#include "train/nonfinite.h"
+
+#include "base/error.h"
+#include "kernels/optimizer.h"
+#include "tensor/visit.h"
+
+namespace quern {
+
+bool all_finite(const Tensor& x) {
+  const Tensor values = x.to(DType::f32).contiguous();
+  const int64_t bytes = sizeof(kernels::AdamWRange);
+  kernels::AdamWRange everything;
+  everything.count = values.numel();
+  const Tensor range = Tensor::borrow(&everything, {bytes}, DType::u8, kCpu).to(values.device());
+  const Tensor count = Tensor::empty({1}, DType::i64, values.device());
+  on_device(values.device(), [&](auto stream) {
+    count_nonfinite(count.data<int64_t>(), values.data<float>(),
+                    static_cast<const kernels::AdamWRange*>(range.raw_data()), 1, stream);
+  });
+  return count.to_vector<int64_t>()[0] == 0;
+}
+
+namespace {
+
+// Keeps the path of open ranges, and the first bad output with the path it appeared under.
+class Finder : public RangeObserver, public OutputObserver {
+ public:
+  Finder()
+      : context_(Context::current()),
+        ranges_(context_.range_observer),
+        outputs_(context_.output_observer) {
+    context_.range_observer = this;
+    context_.output_observer = this;
+  }
+  ~Finder() override {
+    context_.range_observer = ranges_;
+    context_.output_observer = outputs_;
+  }
+  Finder(const Finder&) = delete;
+  Finder& operator=(const Finder&) = delete;
+
+  void on_begin(const char* name) override { path_.emplace_back(name); }
+  void on_end() override { path_.pop_back(); }
+  void on_output(const char* op, const Tensor& output) override {
+    if (!found.empty() || !is_floating(output.dtype()) || all_finite(output)) return;
+    std::string where;
+    for (const std::string& part : path_) {
+      if (part != op) where += (where.empty() ? "" : ".") + part;
+    }
+    found = cat(where, where.empty() ? "" : ": ", "output of ", op);
+  }
+  void on_gradient(const Leaf& leaf) {
+    if (found.empty() && !all_finite(leaf.grad)) found = cat("gradient of ", leaf.name);
+  }
+
+  std::string found;
+
+ private:
+  Context& context_;
+  RangeObserver* ranges_;
+  OutputObserver* outputs_;
+  std::vector<std::string> path_;
+};
+
+}  // namespace
+
+std::string find_nonfinite(ParameterArena& arena, const std::function<void()>& step) {
+  for (const Parameter* parameter : arena.parameters()) {
+    if (!all_finite(parameter->value())) return cat("weight ", parameter->name());
+  }
+  Finder finder;
+  for (const Parameter* parameter : arena.parameters()) {
+    parameter->leaf()->on_ready = [&finder](Leaf& leaf) { finder.on_gradient(leaf); };
+  }
+  step();
+  for (const Parameter* parameter : arena.parameters()) parameter->leaf()->on_ready = nullptr;
+  return finder.found;
+}
+
+}  // namespace quern

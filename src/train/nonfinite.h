@@ -1,0 +1,19 @@
+// Finds where a NaN or infinity first appears.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "nn/arena.h"
+
+namespace quern {
+
+bool all_finite(const Tensor& x);  // any float dtype; waits for the device
+
+// Looks at every weight, then runs `step` (a forward and backward that once went wrong) watching
+// each op's output in order and each parameter's gradient as it becomes ready. The first non-finite
+// one, as "model.layers.3.mlp: output of swiglu" or "gradient of model.norm.weight"; empty when
+// there is none.
+std::string find_nonfinite(ParameterArena& arena, const std::function<void()>& step);
+
+}  // namespace quern

@@ -1,0 +1,24 @@
+#include "train/saved_model.h"
+
+#include "base/error.h"
+#include "train/run_folder.h"
+
+namespace quern {
+
+void SavedModel::check_kind(const std::string& name, bool is_text) const {
+  QUERN_CHECK(is_text == state.is_text, name, " is ", is_text ? "text" : "a token file", ", but ",
+              checkpoint.string(), " was trained on ", state.is_text ? "text" : "token files");
+}
+
+SavedModel load_saved_model(const std::filesystem::path& path, bool latest,
+                            const ModelOptions& options) {
+  SavedModel saved;
+  saved.checkpoint = find_checkpoint(path, !latest);
+  saved.state = read_train_state(saved.checkpoint);
+  saved.instance =
+      std::make_unique<ModelInstance>(saved.state.model, options, InitScheme::normal, false, 0);
+  load_train_state(saved.checkpoint, saved.instance->arena, saved.state.model);
+  return saved;
+}
+
+}  // namespace quern

@@ -1,0 +1,28 @@
+// The model of a run, as generate, eval and export use it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "train/setup.h"
+#include "train/train_state.h"
+
+namespace quern {
+
+// A checkpoint's model, without gradients or moments. Needs a current Context.
+struct SavedModel {
+  std::filesystem::path checkpoint;
+  TrainState state;
+  std::unique_ptr<ModelInstance> instance;
+
+  // What the data of `name` is must be what the model was trained on: text, or tokens. Throws.
+  void check_kind(const std::string& name, bool is_text) const;
+};
+
+// `path`: a checkpoint, or a run folder, of which the best checkpoint is taken (`latest`: the
+// newest). Throws when there is none, or when it is damaged.
+SavedModel load_saved_model(const std::filesystem::path& path, bool latest,
+                            const ModelOptions& options);
+
+}  // namespace quern

@@ -1,0 +1,191 @@
+#include "train/trainer.h"
+
+#include <cmath>
+
+#include "autograd/ops/binary.h"
+#include "autograd/ops/pointwise.h"
+#include "autograd/tape.h"
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/checkpoint.h"
+#include "tensor/factory.h"
+#include "tensor/gemm_table.h"
+#include "train/nonfinite.h"
+
+namespace quern {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+// One step. Whatever makes it fast hides behind these calls.
+void Trainer::train_step() {
+  instance_->arena.zero_grad();
+  const Variable loss = forward_backward();
+  optimizer_->step(schedule_.at(state_.iteration), loss.value());
+  state_.iteration += 1;
+  readback_.post(state_.iteration, loss.value(), optimizer_->device_state());
+}
+
+// The gradients of the mean loss over the step's micro-batches. Returns that mean, on the device.
+Variable Trainer::forward_backward() {
+  const int64_t count = config_.train.accumulate;
+  Variable total;
+  for (int64_t i = 0; i < count; ++i) {
+    const DeviceBatch batch = feeder_->next();
+    Variable loss = instance_->model.loss(batch.tokens, batch.targets);
+    if (count > 1) loss = scale(loss, 1.0 / static_cast<double>(count));
+    backward(loss);
+    total = i == 0 ? loss.detach() : add(total, loss.detach());
+  }
+  return total;
+}
+
+TrainResult Trainer::run(const std::atomic<bool>* stop) {
+  bool interrupted = false;
+  clock_ = Clock::now();
+  while (state_.iteration < config_.train.steps && !interrupted) {
+    train_step();
+    settle(false);
+    at_intervals();
+    interrupted = stop && *stop && state_.iteration < config_.train.steps;
+  }
+  settle(true);
+  train_seconds_ += seconds_since(clock_);
+  if (saved_step_ != state_.iteration) save();
+  return {folder_->path(), state_.iteration, interrupted,          train_seconds_,
+          last_loss_,      state_.best_loss, state_.best_iteration};
+}
+
+// Results come one step late, so that the device never waits for the host. `all` waits for it.
+void Trainer::settle(bool all) {
+  while (readback_.pending() > (all ? 0 : 1)) {
+    const StepResult result = *readback_.fetch();
+    if (!result.state.finite) handle_nonfinite(result);
+    report(result);
+  }
+}
+
+void Trainer::report(const StepResult& result) {
+  state_.step = result.state.step;
+  state_.skipped = result.state.skipped;
+  last_loss_ = result.loss;
+  observer_.on_progress(result.step, result.loss);
+  const int64_t every = config_.train.log_every;
+  if (every == 0 || (result.step % every != 0 && result.step != config_.train.steps)) return;
+  const double seconds = train_seconds_ + seconds_since(clock_);
+  const double steps = static_cast<double>(std::max<int64_t>(1, result.step - reported_step_));
+  const double per_step = (seconds - reported_seconds_) / steps;
+  const double tokens =
+      static_cast<double>(config_.train.batch * config_.train.accumulate * config_.model.context);
+  StepMetrics m;
+  m.step = result.step;
+  m.loss = result.loss;
+  m.grad_norm = result.state.norm;
+  m.lr = result.state.lr;
+  m.ms = 1e3 * per_step;
+  m.tokens_per_s = tokens / per_step;
+  const double flops = flops_per_token(config_.model, config_.model.context) * m.tokens_per_s;
+  m.mfu = peak_flops_ > 0.0 ? flops / peak_flops_ : 0.0;
+  const Context& context = Context::current();
+  m.memory_bytes = context.allocator(context.device())->stats().peak_allocated;
+  m.skipped = result.state.skipped;
+  reported_seconds_ = seconds;
+  reported_step_ = result.step;
+  metrics_->write(m);
+  observer_.on_step(m);
+}
+
+bool Trainer::due(int64_t every) const {
+  return every > 0 && (state_.iteration % every == 0 || state_.iteration == config_.train.steps);
+}
+
+// Validation, samples and checkpoints. The training clock stands still meanwhile.
+void Trainer::at_intervals() {
+  const bool validate = due(config_.train.eval_every) && data_.validation.size() > 0;
+  const bool sample = due(config_.train.sample_every) && data_.is_text;
+  const bool checkpoint = due(config_.train.checkpoint_every);
+  if (!validate && !sample && !checkpoint) return;
+  settle(true);
+  train_seconds_ += seconds_since(clock_);
+  if (validate) validate_now();
+  if (sample) sample_now();
+  if (checkpoint && saved_step_ != state_.iteration) save();
+  clock_ = Clock::now();
+}
+
+void Trainer::validate_now() {
+  const Evaluation result = evaluate(instance_->model, data_.validation, config_.train.batch,
+                                     config_.model.context, config_.train.eval_batches);
+  metrics_->write_validation(state_.iteration, result.loss);
+  const bool best = result.loss < state_.best_loss;
+  if (best) {
+    state_.best_loss = result.loss;
+    state_.best_iteration = state_.iteration;
+  }
+  observer_.on_validation(state_.iteration, result, best);
+  if (!best) return;
+  save();  // the best weights must be there to generate from
+  mark_best(folder_->checkpoints(), state_.iteration);
+}
+
+TrainState Trainer::current_state() const {
+  TrainState state = state_;
+  state.sampler = {static_cast<uint64_t>(config_.train.seed),
+                   static_cast<uint64_t>(state_.iteration * config_.train.accumulate)};
+  state.model = config_.model;
+  state.is_text = data_.is_text;
+  return state;
+}
+
+void Trainer::save(const std::string& keep_reason) {
+  const auto path = save_train_state(folder_->checkpoints(), instance_->arena, current_state());
+  saved_step_ = state_.iteration;
+  if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
+  rotate_checkpoints(folder_->checkpoints(), config_.train.keep);
+  const std::string algorithms = gemm_table();
+  if (!algorithms.empty()) write_file_atomically(folder_->gemm_table(), algorithms);
+  observer_.on_checkpoint(state_.iteration, path);
+}
+
+// A step whose loss or gradient norm is not finite was not applied: the device saw to it. `skip`
+// counts it and goes on. `stop` finds the device still at the state before that step
+// (AdamWOptions::halt_on_nonfinite), saves it and throws.
+void Trainer::handle_nonfinite(const StepResult& result) {
+  const std::string what =
+      cat("step ", result.step, ": loss ", result.loss, ", gradient norm ", result.state.norm);
+  if (config_.train.on_nonfinite == OnNonfinite::skip) {
+    observer_.on_warning(cat(what, "; the step was skipped (", result.state.skipped, " so far)"));
+    return;
+  }
+  while (readback_.pending() > 0) readback_.fetch();
+  state_.iteration = result.step - 1;
+  state_.step = result.state.step;
+  state_.skipped = result.state.skipped - 1;
+  save("last state before a non-finite loss");
+  const std::string origin = trace_nonfinite(result.step);
+  fail(cat(what, ". The first non-finite tensor is ",
+           origin.empty() ? "not found again when the step is repeated" : origin,
+           ". The weights of step ", state_.iteration, " are saved in ",
+           checkpoint_path(folder_->checkpoints(), state_.iteration).string(),
+           " and stay there. Lower lr or clip and continue with --resume ",
+           folder_->path().string(), ", or set on_nonfinite = skip"));
+}
+
+std::string Trainer::trace_nonfinite(int64_t bad_step) {
+  const SamplerState first{static_cast<uint64_t>(config_.train.seed),
+                           static_cast<uint64_t>((bad_step - 1) * config_.train.accumulate)};
+  feeder_.reset();
+  feeder_ =
+      std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context, first);
+  instance_->arena.zero_grad();
+  return find_nonfinite(instance_->arena, [this] { forward_backward(); });
+}
+
+}  // namespace quern

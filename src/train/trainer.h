@@ -1,0 +1,110 @@
+// The training loop.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "data/dataset.h"
+#include "nn/memory_estimate.h"
+#include "optim/adamw.h"
+#include "optim/schedule.h"
+#include "train/batch_feeder.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+#include "train/readback.h"
+#include "train/run_folder.h"
+#include "train/setup.h"
+#include "train/train_state.h"
+
+namespace quern {
+
+// What is known before the first step.
+struct RunSummary {
+  const Config& config;  // resolved
+  std::filesystem::path folder;
+  std::string device;
+  int64_t parameters = 0;
+  MemoryEstimate memory;
+  double peak_flops = 0.0;  // measured; what MFU is a share of
+  int64_t train_tokens = 0, validation_tokens = 0;
+  int64_t first_step = 0;  // > 0: resumed
+};
+
+// Shows a run to somebody; every call is optional to answer.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_start(const RunSummary&) {}
+  virtual void on_step(const StepMetrics&) {}  // every log_every steps, and the last
+  virtual void on_progress(int64_t /*step*/, double /*loss*/) {}  // every step
+  virtual void on_validation(int64_t /*step*/, const Evaluation&, bool /*best*/) {}
+  virtual void on_sample(int64_t /*step*/, const std::string& /*text*/) {}
+  virtual void on_checkpoint(int64_t /*step*/, const std::filesystem::path&) {}
+  virtual void on_warning(const std::string&) {}
+};
+
+struct TrainResult {
+  std::filesystem::path folder;
+  int64_t steps = 0;
+  bool interrupted = false;    // by `stop`; the run can be resumed
+  double train_seconds = 0.0;  // without validation, samples and checkpoints
+  double last_loss = 0.0;
+  double best_loss = 0.0;  // validation; infinity when there was none
+  int64_t best_step = 0;
+};
+
+class Trainer {
+ public:
+  // Opens the data, builds the model on the current Context (make_context), and makes the run
+  // folder, or continues the one that config.run.resume names. Throws when anything does not fit.
+  Trainer(const Config& config, TrainObserver& observer);
+  ~Trainer();
+
+  // To the last step, or until *stop becomes true: then a checkpoint is saved. Throws when a loss
+  // or gradient norm is not finite and on_nonfinite is stop, after saving the last finite state.
+  TrainResult run(const std::atomic<bool>* stop = nullptr);
+
+ private:
+  void start();
+  void resume();
+  void forget_later_checkpoints();
+  void use_saved_algorithms();
+  void train_step();
+  Variable forward_backward();
+  void settle(bool all);  // fetches results that have arrived; all: waits for every one
+  void report(const StepResult& result);
+  void handle_nonfinite(const StepResult& result);
+  std::string trace_nonfinite(int64_t bad_step);
+  void at_intervals();
+  void validate_now();
+  void sample_now();
+  void save(const std::string& keep_reason = "");
+  TrainState current_state() const;
+  bool due(int64_t every) const;
+
+  Config config_;
+  TrainObserver& observer_;
+  Dataset data_;
+  std::optional<RunFolder> folder_;  // made once the model stands
+  std::unique_ptr<ModelInstance> instance_;
+  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<BatchFeeder> feeder_;
+  std::unique_ptr<MetricsLog> metrics_;
+  Readback readback_;
+  Schedule schedule_;
+
+  TrainState state_;  // counters as far as the host knows
+  double peak_flops_ = 0.0;
+  double train_seconds_ = 0.0;  // the clock runs within steps alone
+  std::chrono::steady_clock::time_point clock_;
+  double reported_seconds_ = 0.0;  // train_seconds_ at the last report
+  int64_t reported_step_ = 0;
+  int64_t saved_step_ = -1;
+  double last_loss_ = 0.0;
+};
+
+}  // namespace quern

@@ -1,0 +1,114 @@
+#include "train/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+// Named tensors, wherever they lie. `where` opens error messages.
+struct Tensors {
+  std::string where;
+  std::vector<std::string> names;
+  std::function<TensorView(const std::string&)> find;  // throws when there is none
+};
+
+Tensors tensors_of(const TensorSource& source) {
+  return {source.folder().string(), source.names(),
+          [&source](const std::string& name) { return source.tensor(name); }};
+}
+
+Tensors tensors_of(const SafetensorsFile& file, const std::string& prefix) {
+  Tensors tensors{
+      file.path().string(), {}, [&file](const std::string& name) { return file.tensor(name); }};
+  for (const SafetensorsFile::Entry& entry : file.entries()) {
+    if (entry.name.starts_with(prefix)) tensors.names.push_back(entry.name);
+  }
+  return tensors;
+}
+
+bool within(const NamedSlice& slice, const Tensor& buffer) {
+  return slice.begin + slice.shape.numel() <= buffer.numel();
+}
+
+void load_slice(const Tensor& target, const TensorView& view, const std::string& where) {
+  QUERN_CHECK(view.shape == target.shape(), where, ": tensor '", view.name, "' has shape ",
+              view.shape, ", expected ", target.shape());
+  QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", view.name, "' is ", view.dtype,
+              ", expected f32, bf16, f16 or f64");
+  // Files align nothing, so the bytes go through a tensor of their dtype.
+  const Tensor staged = Tensor::empty(view.shape, view.dtype, kCpu, "weights from a file");
+  std::memcpy(staged.raw_data(), view.data.data(), view.data.size());
+  copy(target, staged);
+}
+
+// A head that is the embedding under its other name.
+bool is_tied_head(const Tensors& tensors, const std::set<std::string>& expected) {
+  if (!expected.contains(kEmbedding)) return false;
+  const TensorView head = tensors.find(kHead), embedding = tensors.find(kEmbedding);
+  QUERN_CHECK(head.dtype == embedding.dtype && head.shape == embedding.shape &&
+                  std::equal(head.data.begin(), head.data.end(), embedding.data.begin()),
+              tensors.where, ": tensor '", kHead, "' differs from '", kEmbedding,
+              "', expected equal ones or none: the model's head is tied");
+  return true;
+}
+
+void load(const ParameterArena& arena, const Tensor& buffer, const Tensors& tensors,
+          const std::string& prefix) {
+  std::set<std::string> expected;
+  for (const NamedSlice& slice : arena.named_slices()) {
+    if (!within(slice, buffer)) continue;
+    const std::string name = prefix + slice.name;
+    load_slice(arena.slice(buffer, slice), tensors.find(name), tensors.where);
+    expected.insert(name);
+  }
+  for (const std::string& name : tensors.names) {
+    if (expected.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    if (name == kHead && is_tied_head(tensors, expected)) continue;
+    fail(cat(tensors.where, ": tensor '", name, "' is not one of the model's"));
+  }
+}
+
+}  // namespace
+
+void load_weights(ParameterArena& arena, const TensorSource& source) {
+  load(arena, arena.values(), tensors_of(source), "");
+  arena.refresh_copies();
+}
+
+void load_weights(ParameterArena& arena, const SafetensorsFile& file) {
+  load(arena, arena.values(), tensors_of(file, ""), "");
+  arena.refresh_copies();
+}
+
+void load_buffer(const ParameterArena& arena, const Tensor& buffer, const SafetensorsFile& file,
+                 const std::string& prefix) {
+  load(arena, buffer, tensors_of(file, prefix), prefix);
+}
+
+HostTensors host_tensors(const ParameterArena& arena, const Tensor& buffer,
+                         const std::string& prefix) {
+  HostTensors host{buffer.to(kCpu), {}};
+  const float* data = host.memory.data<float>();
+  for (const NamedSlice& slice : arena.named_slices()) {
+    if (!within(slice, buffer)) continue;
+    const std::span<const float> elements(data + slice.begin,
+                                          static_cast<size_t>(slice.shape.numel()));
+    host.views.push_back({prefix + slice.name, DType::f32, slice.shape, std::as_bytes(elements)});
+  }
+  return host;
+}
+
+HostTensors weights_of(const ParameterArena& arena) {
+  return host_tensors(arena, arena.values());
+}
+
+}  // namespace quern

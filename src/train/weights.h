@@ -1,0 +1,37 @@
+// Weights and moments between files and the arena.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/huggingface.h"
+#include "nn/arena.h"
+
+namespace quern {
+
+// Every weight of the arena from the tensor of its name (F32, BF16, F16 or F64, converted to FP32),
+// and from it the BF16 copies. Throws naming the file or folder and the tensor when one is missing,
+// is not the model's, has another shape or is not floating point. A tied model's lm_head.weight may
+// be there when it equals the embedding; rotary tables of old Hugging Face files are passed over.
+void load_weights(ParameterArena& arena, const TensorSource& source);
+void load_weights(ParameterArena& arena, const SafetensorsFile& file);
+
+// One buffer of the arena (values or a moment) from the tensors named prefix + slice name, with the
+// same checks; tensors without the prefix are not looked at.
+void load_buffer(const ParameterArena& arena, const Tensor& buffer, const SafetensorsFile& file,
+                 const std::string& prefix);
+
+// A buffer's named slices in host memory, in arena order.
+struct HostTensors {
+  Tensor memory;                  // the whole buffer, f32 on the CPU; the views point into it
+  std::vector<TensorView> views;  // named prefix + slice name
+};
+
+// `buffer` (values, gradients or a moment) on the host: itself when it lies there, else a copy that
+// waits for the device. Slices that the buffer does not reach (frozen parameters have no gradient)
+// are left out.
+HostTensors host_tensors(const ParameterArena& arena, const Tensor& buffer,
+                         const std::string& prefix = "");
+HostTensors weights_of(const ParameterArena& arena);
+
+}  // namespace quern

@@ -1,0 +1,148 @@
+// The program from outside: exit codes, what goes to stdout and what to stderr.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/golden_copy.h"
+#include "support/program.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+void expect_usage_error(const std::vector<std::string>& args, const std::string& message) {
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 2) << message;
+  EXPECT_EQ(outcome.out, "") << message;
+  EXPECT_TRUE(outcome.err.starts_with("quern: ")) << outcome.err;
+  EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+}
+
+TEST(Program, HelpListsTheCommands) {
+  for (const auto& args : std::vector<std::vector<std::string>>{{}, {"help"}, {"--help"}, {"-h"}}) {
+    const Outcome outcome = run(args);
+    EXPECT_EQ(outcome.code, 0);
+    for (const char* command :
+         {"train", "generate", "eval", "export", "bench", "verify", "info", "help"}) {
+      EXPECT_NE(outcome.out.find(std::string("\n  ") + command + " "), std::string::npos)
+          << command;
+    }
+  }
+}
+
+TEST(Program, EveryCommandHasHelp) {
+  for (const char* command : {"train", "generate", "eval", "export", "bench", "verify", "info"}) {
+    const Outcome direct = run({command, "--help"}), indirect = run({"help", command});
+    EXPECT_EQ(direct.code, 0) << command;
+    EXPECT_EQ(indirect.code, 0) << command;
+    EXPECT_TRUE(direct.out.starts_with("Usage: quern " + std::string(command))) << direct.out;
+    EXPECT_EQ(direct.out, indirect.out);
+  }
+}
+
+TEST(Program, DocumentationIsWhatTheProgramPrints) {
+  const Outcome outcome = run({"help", "--markdown"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out, read_file(source_folder() / "docs" / "configuration.md"));
+}
+
+TEST(Program, Version) {
+  const Outcome outcome = run({"--version"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(outcome.out.starts_with("quern ")) << outcome.out;
+}
+
+TEST(Program, InfoSaysWhatItFinds) {
+  const Outcome outcome = run({"info"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* heading : {"build\n", "\nCPU\n", "\nGPU\n", "\nlibraries\n"}) {
+    EXPECT_NE(outcome.out.find(heading), std::string::npos) << heading;
+  }
+}
+
+TEST(Program, UsageErrorsExitWithTwo) {
+  expect_usage_error({"trian"}, "unknown command 'trian', did you mean train?");
+  expect_usage_error({"help", "benhc"}, "did you mean bench?");
+  expect_usage_error({"info", "all"}, "found 'all'");
+  expect_usage_error({"verify"}, "found no case");
+  expect_usage_error({"verify", "x", "--al"}, "unknown flag --al, did you mean --all?");
+  expect_usage_error({"bench"}, "expected step");
+  expect_usage_error({"bench", "stpe"}, "found 'stpe'");
+  expect_usage_error({"bench", "step", "--phases", "fwd,bwd"}, "'bwd'");
+  expect_usage_error({"bench", "step", "--steps", "0"}, "--steps is 0, expected an integer from 1");
+  expect_usage_error({"bench", "step", "--steps", "ten"}, "--steps is ten");
+  expect_usage_error({"bench", "step", "--warmup", "-1"}, "--warmup is -1");
+  expect_usage_error({"bench", "step", "--batch", "0"}, "--batch is 0");
+  expect_usage_error({"bench", "step", "--size", "smal"}, "--size is smal");
+  expect_usage_error({"bench", "step", "--device", "cpu", "--vocab", "0"}, "--vocab is 0");
+  expect_usage_error({"bench", "step", "--device", "cpu", "--size", "shakespeare-cpu", "--phases",
+                      "fwd", "--check"},
+                     "--check needs the phase step");
+}
+
+TEST(Program, FailuresExitWithOne) {
+  const Outcome outcome = run({"verify", "--device", "cpu", "no/such/case"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.err, "quern: verify: no/such/case is not a folder, expected a golden case\n");
+}
+
+TEST(Program, AFullDiskIsAnError) {
+  const int status = std::system("'" QUERN_PROGRAM "' help >/dev/full 2>/dev/null");
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+TEST(Verify, PassesOnTheGoldenCases) {
+  const Outcome outcome = run({"verify", "--device", "cpu", "tests/fixtures/golden/mha",
+                               "tests/fixtures/golden/gqa_tied", "--all", "--kernels", "fused"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("12 of 12 runs within"), std::string::npos) << outcome.out;
+}
+
+TEST(Verify, APerturbedWeightExitsWithOne) {
+  GoldenCopy copy("mha");
+  copy.add("model.safetensors", "model.layers.0.self_attn.v_proj.weight", 9, 0.05f);
+  const Outcome outcome = run({"verify", "--device", "cpu", copy.path().string()});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.out.find("BEYOND"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("0 of 1 runs within"), std::string::npos) << outcome.out;
+}
+
+const std::vector<std::string> kTinyBench = {
+    "bench",    "step", "--device", "cpu", "--size",  "shakespeare-cpu",
+    "--layers", "1",    "--vocab",  "50",  "--ctx",   "16",
+    "--batch",  "2",    "--warmup", "1",   "--steps", "3"};
+
+TEST(Bench, JsonIsAloneOnStdout) {
+  std::vector<std::string> args = kTinyBench;
+  args.emplace_back("--json");
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_TRUE(json.at("peer").get<std::string>().starts_with("quern-"));
+  EXPECT_EQ(json.at("batch"), 2);
+  EXPECT_EQ(json.at("ctx"), 16);
+  EXPECT_EQ(json.at("vocab"), 50);
+  EXPECT_EQ(json.at("size"), "shakespeare-cpu");
+}
+
+TEST(Bench, TableNamesThePartsAndTheCpusRatio) {
+  const Outcome outcome = run(kTinyBench);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* text : {"median ms", "fwdbwd", "step", "forward", "backward", "optimizer",
+                           "gate_up_proj dw", "SGEMM at its shapes", "ratio"}) {
+    EXPECT_NE(outcome.out.find(text), std::string::npos) << text << "\n" << outcome.out;
+  }
+}
+
+// The naive kernels on tiny matrices are far from half of the matrix product's rate.
+TEST(Bench, CheckFailsBelowHalf) {
+  std::vector<std::string> args = kTinyBench;
+  args.insert(args.end(), {"--check", "--kernels", "naive", "--attention", "naive", "--phases",
+                           "step", "--ctx", "2", "--batch", "1"});
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 1) << outcome.out;
+  EXPECT_NE(outcome.err.find("expected at least 0.5"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,217 @@
+// `quern train`, `generate`, `eval` and `export` as a careless user runs them.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "data/token_file.h"
+#include "io/huggingface.h"
+#include "support/program.h"
+#include "support/training.h"
+#include "train/config_print.h"
+#include "train/saved_model.h"
+#include "train/weights.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+using Args = std::vector<std::string>;
+
+class TrainProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_corpus(folder_ / "text.txt", 20000);
+    save_config(tiny_config(folder_ / "text.txt", ""), folder_ / "tiny.toml");
+  }
+  // `quern train` of the tiny configuration into `name`.
+  Args train_args(const std::string& name, const Args& more = {}) const {
+    Args args = {"train", "--config", folder_ / "tiny.toml", "--out", folder_ / name};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  void expect_refusal(int code, const Args& args, const std::string& message) const {
+    const Outcome outcome = run(args);
+    EXPECT_EQ(outcome.code, code) << message;
+    EXPECT_TRUE(outcome.err.starts_with("quern: ")) << outcome.err;
+    EXPECT_NE(outcome.err.find(message), std::string::npos)
+        << "expected: " << message << "\nfound: " << outcome.err;
+    EXPECT_FALSE(fs::exists(folder_ / "bad")) << "a refused run left its folder behind";
+  }
+  void expect_train_refusal(int code, const Args& more, const std::string& message) const {
+    expect_refusal(code, train_args("bad", more), message);
+  }
+  // Starts `quern args`, with stdout in a file; the caller waits for it.
+  pid_t start(Args args) const {
+    args.insert(args.begin(), QUERN_PROGRAM);
+    std::vector<char*> pointers;
+    for (std::string& arg : args) pointers.push_back(arg.data());
+    pointers.push_back(nullptr);
+    const std::string out = folder_ / "started";
+    const pid_t child = fork();
+    if (child != 0) return child;
+    const int file = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(file, STDOUT_FILENO);
+    execv(pointers[0], pointers.data());
+    _exit(127);
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::string weights_after(const fs::path& run, const std::string& step) {
+  return read_file(run / "checkpoints" / ("step_" + step) / "model.safetensors");
+}
+
+TEST_F(TrainProgram, PrintsWhatItDoes) {
+  const Outcome outcome = run(train_args("run", {"--steps", "4", "--eval_every", "2"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"[model]\n", "parameters", "MiB predicted", "step      4/4  loss ",
+                           "  norm ", "  lr ", " ms  ", " tokens/s  ", "mfu ", " MiB", "ETA ",
+                           "validation loss", "saved ", "quern generate"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " is not in\n" << outcome.out;
+  }
+  EXPECT_EQ(outcome.out.find('\r'), std::string::npos) << "a progress bar in a pipe";
+}
+
+TEST_F(TrainProgram, RefusesBadConfigurations) {
+  expect_refusal(2, {"train"}, "no data; give --train FILE");
+  expect_train_refusal(2, {"--laers", "3"}, "unknown flag --laers, did you mean --layers?");
+  expect_train_refusal(2, {"--batch", "0"}, "--batch is 0, expected an integer from 1");
+  expect_train_refusal(2, {"--lr", "nan"}, "--lr is nan, expected a number from 0");
+  expect_train_refusal(2, {"--d_model", "33"}, "d_model is 33, expected a multiple of heads (4)");
+  expect_train_refusal(2, {"--kv_heads", "3"}, "heads is 4, expected a multiple of kv_heads (3)");
+  expect_train_refusal(2, {"--head_dim", "10"},
+                       "multiples of 8 up to 256): choose such a head_dim, or attention = naive");
+  write_file(folder_ / "bad.toml", "[model]\nlayes = 3\n");
+  expect_refusal(2, {"train", "--config", folder_ / "bad.toml"},
+                 "bad.toml:2: unknown key layes in [model], did you mean layers?");
+}
+
+TEST_F(TrainProgram, RefusesBadData) {
+  expect_train_refusal(1, {"--train", folder_ / "none.txt"}, "none.txt: cannot be opened");
+  write_file(folder_ / "empty.txt", "");
+  expect_train_refusal(1, {"--train", folder_ / "empty.txt"}, "empty.txt: text file is empty");
+  write_file(folder_ / "short.txt", "short");
+  expect_train_refusal(1, {"--train", folder_ / "short.txt"}, "short.txt: too short");
+  write_token_file(folder_ / "tokens.bin", std::vector<int32_t>(2000, 300), TokenEncoding::raw_u16);
+  expect_train_refusal(1, {"--train", folder_ / "tokens.bin", "--vocab", "257"},
+                       "tokens.bin: token 0 is 300, expected less than the vocabulary size 257");
+}
+
+TEST_F(TrainProgram, RefusesAGpuThatIsNotThere) {
+  const std::string message = run(train_args("bad", {"--device", "cuda"})).err;
+  if (message.empty()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_TRUE(message.starts_with("quern: device = cuda: ")) << message;
+  EXPECT_NE(message.find("device = cpu"), std::string::npos) << message;
+  EXPECT_FALSE(fs::exists(folder_ / "bad"));
+}
+
+TEST_F(TrainProgram, RefusesFoldersThatDoNotFit) {
+  ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
+  const std::string path = folder_ / "run";
+  expect_refusal(1, train_args("run"), "exists already");
+  expect_refusal(2, {"train", "--resume", path, "--out", folder_ / "bad"}, "--out and --resume");
+  expect_refusal(1, {"train", "--resume", path}, "is at step 2 of 2; give more --steps");
+  expect_refusal(1, {"train", "--resume", path, "--steps", "3", "--d_ff", "64"}, "another model");
+  fs::remove_all(folder_ / "run" / "checkpoints" / "step_00000002");
+  expect_refusal(1, {"generate", path}, "has no checkpoint yet");
+  expect_refusal(1, {"generate", folder_ / "nowhere"}, "there is no such folder");
+}
+
+TEST_F(TrainProgram, ADamagedCheckpointIsNamed) {
+  ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
+  const fs::path weights = folder_ / "run" / "checkpoints/step_00000002/model.safetensors";
+  const std::string good = read_file(weights);
+  std::string flipped = good;
+  flipped[good.size() / 2] ^= 1;
+  write_file(weights, flipped);
+  expect_refusal(1, {"generate", folder_ / "run"}, "model.safetensors: checksum is");
+  write_file(weights, good.substr(0, good.size() / 2));
+  expect_refusal(1, {"generate", folder_ / "run"}, "model.safetensors: has ");
+}
+
+// Ctrl-C and SIGTERM save; the resumed run ends where one that was never stopped does.
+TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
+  const std::string steps = "200";
+  ASSERT_EQ(run(train_args("whole", {"--steps", steps})).code, 0);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string name = "run" + std::to_string(signal);
+    const pid_t child = start(train_args(name, {"--steps", steps}));
+    ASSERT_GT(child, 0);
+    const fs::path metrics = folder_ / name / "metrics.jsonl";
+    for (int wait = 0; wait < 20000 && std::ranges::count(read_file(metrics), '\n') < 10; ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    kill(child, signal);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 128 + signal);
+    const std::string out = read_file(folder_ / "started");
+    EXPECT_NE(out.find("Go on with\n  quern train --resume"), std::string::npos) << out;
+    const Outcome resumed = run({"train", "--resume", folder_ / name});
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_NE(resumed.out.find("resumed     after step"), std::string::npos);
+    const std::string weights = weights_after(folder_ / name, "00000200");
+    ASSERT_FALSE(weights.empty());
+    EXPECT_TRUE(weights == weights_after(folder_ / "whole", "00000200"));
+  }
+}
+
+TEST_F(TrainProgram, AClosedPipeSavesToo) {
+  const std::string command = program(train_args("run", {"--steps", "100000"}));
+  const Outcome outcome =
+      run_shell("{ " + command + "; echo $? >'" + (folder_ / "code").string() + "'; } | head -n 1");
+  EXPECT_EQ(read_file(folder_ / "code"), cat(128 + SIGPIPE, "\n")) << outcome.err;
+  EXPECT_EQ(run({"generate", folder_ / "run", "--tokens", "2"}).code, 0);
+}
+
+TEST_F(TrainProgram, AFileSizeLimitIsAnErrorAndNotASignal) {
+  const Outcome outcome =
+      run_shell("ulimit -f 20; " + program(train_args("run", {"--steps", "2"})));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("step_00000002"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("File too large"), std::string::npos) << outcome.err;
+}
+
+TEST_F(TrainProgram, TextAndTokensDoNotMix) {
+  ASSERT_EQ(run(train_args("text", {"--steps", "2"})).code, 0);
+  write_token_file(folder_ / "a.bin", std::vector<int32_t>(2000, 65), TokenEncoding::llmc_u16);
+  ASSERT_EQ(run(train_args("tokens", {"--steps", "2", "--train", folder_ / "a.bin"})).code, 0);
+  expect_refusal(1, {"eval", folder_ / "text", folder_ / "a.bin"}, "a.bin is a token file, but ");
+  expect_refusal(1, {"eval", folder_ / "tokens", folder_ / "text.txt"}, "text.txt is text, but ");
+  expect_refusal(1, {"generate", folder_ / "tokens"}, "give --prompt_ids");
+  const Outcome made =
+      run({"generate", folder_ / "tokens", "--prompt_ids", "5,65", "--tokens", "3"});
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(std::ranges::count(made.out, ' '), 3);
+}
+
+TEST_F(TrainProgram, ExportIsReadBackAsItWas) {
+  ASSERT_EQ(run(train_args("run", {"--steps", "20", "--eval_every", "10"})).code, 0);
+  const Outcome outcome = run({"export", folder_ / "run", folder_ / "hf"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ComputeSection compute;
+  compute.device = DeviceChoice::cpu;
+  const auto context = make_context(compute, 0);
+  const ContextScope scope(*context);
+  const SavedModel best = load_saved_model(folder_ / "run", false, compute);
+  EXPECT_EQ(read_hf_config(folder_ / "hf"), best.state.model);
+  const TensorSource source = TensorSource::open(folder_ / "hf");
+  const HostTensors weights = weights_of(best.instance->arena);
+  EXPECT_EQ(source.names().size(), weights.views.size());
+  for (const TensorView& view : weights.views) {
+    EXPECT_TRUE(std::ranges::equal(view.data, source.tensor(view.name).data)) << view.name;
+  }
+  expect_refusal(1, {"export", folder_ / "run", folder_ / "hf"}, "exists already");
+  expect_refusal(2, {"export", folder_ / "run"}, "expected a run folder and a new folder");
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,191 @@
+// What gradients cannot show: dtypes, memory, arguments that are refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/ops/attention.h"
+#include "autograd/ops/attention_qkv.h"
+#include "autograd/ops/binary.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/concat.h"
+#include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/embedding.h"
+#include "autograd/ops/gather.h"
+#include "autograd/ops/linear.h"
+#include "autograd/ops/lm_head.h"
+#include "autograd/ops/mask.h"
+#include "autograd/ops/matmul.h"
+#include "autograd/ops/pointwise.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/rms_norm.h"
+#include "autograd/ops/rope.h"
+#include "autograd/ops/softmax.h"
+#include "autograd/ops/split.h"
+#include "autograd/ops/swiglu.h"
+#include "autograd/ops/weighted_sum.h"
+#include "support/files.h"
+#include "support/op_cases.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+using Floats = std::vector<float>;
+
+Tensor floats(const Floats& x, const Shape& shape) {
+  return from_vector(x, shape);
+}
+
+TEST(Ops, KnownValues) {
+  const Tensor x = floats({1, 2, 3, 4}, {2, 2});
+  EXPECT_EQ(matmul(x, x).value().to_vector<float>(), (Floats{7, 10, 15, 22}));
+  EXPECT_EQ(linear(x, x).value().to_vector<float>(), (Floats{5, 11, 11, 25}));
+  EXPECT_EQ(sub(x, floats({1, 2}, {2, 1})).value().to_vector<float>(), (Floats{0, 1, 1, 2}));
+  EXPECT_EQ(sum(x, 0).value().to_vector<float>(), (Floats{4, 6}));
+  EXPECT_EQ(mean(x).value().item(), 2.5);
+  EXPECT_EQ(weighted_sum(x, floats({1, 10}, {2})).value().to_vector<float>(), (Floats{21, 43}));
+  const MaxResult most = max(floats({1, 5, 5, 2}, {4}), 0);
+  EXPECT_EQ(most.values.value().item(), 5.0);
+  EXPECT_EQ(most.indices.item(), 1.0) << "the first of equals";
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(causal_mask(x).value().to_vector<float>(), (Floats{1, -inf, 3, 4}));
+  EXPECT_EQ(softmax(floats({-inf, -inf}, {1, 2})).value().to_vector<float>(), (Floats{0, 0}));
+}
+
+TEST(Ops, LossOfUniformLogitsIsLogV) {
+  const Tensor targets = from_vector(std::vector<int32_t>{0, kIgnoreIndex, 3}, {3});
+  const double loss = cross_entropy(zeros({3, 8}), targets).value().item();
+  EXPECT_NEAR(loss, std::log(8.0), 1e-6);  // one FP32 rounding of 2.08
+}
+
+TEST(Ops, CastRoundsAndItsGradientComesBack) {
+  const Variable x =
+      Variable::leaf(floats({1.00390625f, 3.0f}, {2}));  // 1 + 2^-8: between two bf16
+  const Variable y = cast(x, DType::bf16);
+  EXPECT_EQ(y.value().to(DType::f32).to_vector<float>(), (Floats{1.0f, 3.0f}));
+  backward(y, ones({2}, DType::bf16));
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{1.0f, 1.0f}));
+}
+
+TEST(Ops, ProductsOfBf16AccumulateInAnFp32Buffer) {
+  const auto store = std::make_shared<Leaf>();
+  store->grad = full({1, 1}, 1000.0);
+  store->has_buffer = true;
+  store->fresh = false;
+  const Variable w = Variable::leaf(full({1, 1}, 1.0, DType::bf16), store);
+  const Tensor x = full({3, 1}, 0.0078125, DType::bf16);  // 2^-7: lost in a bf16 sum with 1000
+  for (int pass = 0; pass < 2; ++pass) backward(sum(linear(x, w)), {});
+  EXPECT_EQ(store->grad.item(), 1000.0 + 6 * 0.0078125);
+}
+
+TEST(Ops, EmbeddingOfBf16GivesFp32AndSumsItsGradientInFp32) {
+  const auto store = std::make_shared<Leaf>();
+  store->grad = zeros({3, 1});
+  store->has_buffer = true;
+  const Variable w = Variable::leaf(ones({3, 1}, DType::bf16), store);
+  const Tensor ids = from_vector(std::vector<int32_t>{2, 2, 0}, {3});
+  const Variable y = embedding(w, ids, DType::f32);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  backward(y, floats({1000.0f, 0.0078125f, 1.0f}, {3, 1}));
+  EXPECT_EQ(store->grad.to_vector<float>(), (Floats{1.0f, 0.0f, 1000.0078125f}));
+}
+
+int64_t peak_of(const std::function<void()>& work) {
+  const auto& allocator = Context::current().allocator(kCpu);
+  allocator->reset_peak();
+  const int64_t before = allocator->stats().allocated;
+  work();
+  return allocator->stats().peak_allocated - before;
+}
+
+TEST(Ops, LmHeadNeverHoldsTheLogits) {
+  constexpr int64_t N = 512, C = 8, V = 1000, kChunk = 64;
+  const Variable x = Variable::leaf(uniform({N, C}, -1, 1));
+  const Variable w = Variable::leaf(uniform({V, C}, -1, 1));
+  const Tensor targets = random_integers({N}, V);
+  const int64_t peak =
+      peak_of([&] { backward(lm_head_cross_entropy(x, w, targets, kIgnoreIndex, kChunk)); });
+  const int64_t chunk = kChunk * V * 4, parameters = (N + V) * C * 4;
+  EXPECT_LT(peak, chunk + 4 * parameters);
+  EXPECT_LT(peak, N * V * 4 / 3);
+}
+
+TEST(Ops, FlashAttentionNeverHoldsTheScores) {
+  constexpr int64_t T = 512, D = 8;
+  const Variable q = Variable::leaf(uniform({1, T, 2, D}, -1, 1));
+  const int64_t peak = peak_of([&] { backward(sum(flash_attention(q, q, q))); });
+  EXPECT_LT(peak, 2 * T * T * 4 / 2);  // of both heads' scores, half
+}
+
+TEST(Ops, RopeAttentionRotatesWhereTheHeadsLie) {
+  constexpr int64_t T = 4, D = 8;
+  const Tensor qkv = uniform({1, T, 3 * D}, -1, 1);
+  const RopeTable table = make_rope_table(T, D, 100.0);
+  const Tensor rotated = rope(qkv.clone().reshape({1, T, 3, D}), table).value();
+  rope_attention(qkv, 1, 1, D, table);
+  for (const int64_t head : {0, 1}) {
+    EXPECT_EQ(qkv.slice(2, head * D, (head + 1) * D).to_vector<float>(),
+              rotated.slice(2, head, head + 1).to_vector<float>());
+  }
+  expect_error([&] { rope_attention(Variable::leaf(qkv), 1, 1, D, table); },
+               {"rope_attention", "in place"});
+}
+
+TEST(Ops, ASharedGradientIsNotOverwritten) {
+  // Both inputs of add receive one gradient tensor; a second pass adds to one of them only.
+  const Variable a = Variable::leaf(ones({2})), b = Variable::leaf(ones({2}));
+  backward(sum(add(a, b)));
+  backward(sum(a));
+  EXPECT_EQ(a.grad().to_vector<float>(), (Floats{2, 2}));
+  EXPECT_EQ(b.grad().to_vector<float>(), (Floats{1, 1}));
+}
+
+TEST(Ops, RefuseWhatDoesNotFit) {
+  const Tensor x = zeros({2, 3}), y = zeros({4, 5}), half = zeros({2, 3}, DType::bf16);
+  const Tensor ids = from_vector(std::vector<int32_t>{0, 9}, {2});
+  expect_error([&] { add(x, y); }, {"add", "(2, 3)", "(4, 5)"});
+  expect_error([&] { mul(x, half); }, {"mul: b has dtype bf16, expected f32"});
+  expect_error([&] { exp(ids); }, {"exp: x has dtype i32, expected a float"});
+  expect_error([&] { matmul(x, y); }, {"matmul: b has 4 rows, expected a's 3 columns"});
+  expect_error([&] { matmul(zeros({2, 2, 3}), zeros({5, 3, 2})); }, {"matmul", "leading"});
+  expect_error([&] { matmul(zeros({3}), y); }, {"matmul: a", "at least 2 dimensions"});
+  expect_error([&] { linear(x, y); }, {"linear: w has shape (4, 5), expected (out, 3)"});
+  expect_error([&] { max(zeros({0}), 0); }, {"max", "at least one element"});
+  expect_error([&] { mean(zeros({0})); }, {"mean", "at least one element"});
+  expect_error([&] { concat({x, y}, 0); }, {"concat", "(4, 5)"});
+  expect_error([&] { concat({}, 0); }, {"concat", "no parts"});
+  expect_error([&] { split(x, {1, 3}, 0); }, {"split", "4", "2"});
+  expect_error([&] { masked_fill(x, x, 0.0); }, {"masked_fill: mask has dtype f32"});
+  expect_error([&] { embedding(y, ids); }, {"embedding", "9"});
+  expect_error([&] { embedding(y, x); }, {"embedding: ids has dtype f32, expected i32"});
+  expect_error([&] { gather(x, 0, ids); }, {"gather: index has shape (2), expected (2, 3)"});
+  expect_error([&] { cross_entropy(x, ids); }, {"cross_entropy", "9"});
+  expect_error([&] { cross_entropy(y, ids); }, {"targets has shape (2), expected (4)"});
+  expect_error([&] { rms_norm(half, zeros({3}, DType::bf16), 1e-5); },
+               {"rms_norm: w has dtype bf16, expected f32"});
+  expect_error([&] { swiglu(x); }, {"swiglu", "even"});
+  expect_error([&] { weighted_sum(x, zeros({2})); }, {"weighted_sum: w has shape (2)"});
+  expect_error([&] { softmax(x, 2); }, {"dimension 2"});
+}
+
+TEST(Ops, AttentionRefusesWhatDoesNotFit) {
+  const Tensor q = zeros({1, 4, 8, 16});
+  expect_error(
+      [&] {
+        flash_attention(q, zeros({1, 4, 3, 16}), zeros({1, 4, 3, 16}));
+      },
+      {"attention: k has 3 heads, expected 8 or a divisor of q's 8"});
+  expect_error(
+      [&] {
+        naive_attention(q, q, zeros({1, 5, 8, 16}));
+      },
+      {"attention: v has shape (1, 5, 8, 16)"});
+  const Tensor odd = zeros({1, 4, 2, 12});
+  expect_error([&] { flash_attention(odd, odd, odd); }, {"head_dim", "12", "8"});
+  expect_error([&] { rope(q, make_rope_table(3, 16, 100.0)); }, {"rope: positions 0 to 4", "3"});
+}
+
+}  // namespace
+}  // namespace quern

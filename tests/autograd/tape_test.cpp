@@ -1,0 +1,228 @@
+#include "autograd/tape.h"
+
+#include <gtest/gtest.h>
+
+#include "autograd/ops/binary.h"
+#include "autograd/ops/linear.h"
+#include "autograd/ops/pointwise.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/split.h"
+#include "support/files.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+using Floats = std::vector<float>;
+
+TEST(Tape, ChainRule) {
+  const Variable x = Variable::leaf(full({}, 3.0));
+  backward(mul(mul(x, x), x));
+  EXPECT_EQ(x.grad().item(), 27.0);
+}
+
+TEST(Tape, AValueUsedTwiceCollectsBothGradients) {
+  const Variable x = Variable::leaf(full({}, 2.0));
+  const Variable y = scale(x, 3.0);
+  backward(add(mul(y, y), y));  // 9x^2 + 3x
+  EXPECT_EQ(x.grad().item(), 39.0);
+}
+
+TEST(Tape, GradientsAddUpUntilZeroed) {
+  const Variable x = Variable::leaf(full({}, 2.0));
+  for (int pass = 1; pass <= 3; ++pass) {
+    backward(mul(x, x));
+    EXPECT_EQ(x.grad().item(), 4.0 * pass);
+  }
+  x.leaf_store()->zero();
+  backward(mul(x, x));
+  EXPECT_EQ(x.grad().item(), 4.0);
+}
+
+TEST(Tape, ABufferKeepsItsAddress) {
+  const auto store = std::make_shared<Leaf>();
+  store->grad = full({2}, 7.0);
+  store->has_buffer = true;
+  const void* address = store->grad.raw_data();
+  const Variable x = Variable::leaf(ones({2}), store);
+  for (const float expected : {2.0f, 4.0f}) {  // the first pass overwrites the 7
+    backward(sum(mul(x, x)));
+    EXPECT_EQ(store->grad.to_vector<float>(), (Floats{expected, expected}));
+    EXPECT_EQ(store->grad.raw_data(), address);
+  }
+  store->zero();
+  backward(sum(x));
+  EXPECT_EQ(store->grad.to_vector<float>(), (Floats{1, 1}));
+}
+
+TEST(Tape, AnFp32BufferKeepsWhatBf16WouldLose) {
+  const auto store = std::make_shared<Leaf>();
+  store->grad = zeros({1});
+  store->has_buffer = true;
+  const Variable x = Variable::leaf(ones({1}, DType::bf16), store);
+  backward(scale(x, 256.0));
+  backward(scale(x, 1.0));  // 257 needs nine bits
+  EXPECT_EQ(store->grad.item(), 257.0);
+}
+
+TEST(Tape, SecondBackwardSaysWhatToDo) {
+  const Variable x = Variable::leaf(ones({}));
+  const Variable y = exp(x);
+  backward(y);
+  expect_error([&] { backward(y); }, {"exp", "already", "compute the forward again"});
+}
+
+TEST(Tape, SharedPartIsConsumedToo) {
+  const Variable x = Variable::leaf(ones({}));
+  const Variable shared = exp(x);
+  backward(scale(shared, 2.0));
+  expect_error([&] { backward(scale(shared, 3.0)); }, {"exp", "already"});
+}
+
+TEST(Tape, RefusesARootThatNeedsNoGradient) {
+  expect_error([] { backward(exp(ones({}))); }, {"backward: the root"});
+}
+
+TEST(Tape, RefusesAManyElementRootWithoutAGradient) {
+  const Variable x = Variable::leaf(ones({3}));
+  expect_error([&] { backward(exp(x)); }, {"(3)", "reduce"});
+  expect_error([&] { backward(exp(x), ones({2})); }, {"(2)", "(3)"});
+}
+
+TEST(Tape, RefusesAGradientOfTheWrongShapeOrDtype) {
+  const Variable x = Variable::leaf(ones({3}));
+  const auto wrong = [&](const Tensor& grad) {
+    return record("wrong_rule", ones({}), {x}, [grad](Gradients& g) { g.add(0, grad); });
+  };
+  expect_error([&] { backward(wrong(ones({2}))); }, {"wrong_rule", "input 0", "(2)", "(3)"});
+  expect_error([&] { backward(wrong(ones({3}, DType::f64))); }, {"wrong_rule", "f64", "f32"});
+}
+
+TEST(Tape, OnlyFloatsAreLeaves) {
+  expect_error([] { Variable::leaf(zeros({2}, DType::i32), "ids"); }, {"ids", "i32"});
+}
+
+TEST(Tape, GradOfANonLeafOrAnUntouchedLeafIsAnError) {
+  const Variable x = Variable::leaf(ones({}), "weight");
+  expect_error([&] { x.grad(); }, {"weight"});
+  expect_error([&] { exp(x).grad(); }, {"leaf"});
+}
+
+TEST(Tape, ChainOf100000NodesRunsAndIsReleased) {
+  constexpr int kNodes = 100000;
+  const Variable x = Variable::leaf(ones({}));
+  {
+    Variable y = x;
+    for (int i = 0; i < kNodes; ++i) y = scale(y, 1.0, 1.0);
+    EXPECT_EQ(y.value().item(), 100001.0);
+    backward(y);
+  }
+  EXPECT_EQ(x.grad().item(), 1.0);
+}
+
+TEST(Tape, ChainOf100000NodesIsReleasedUnused) {
+  const Variable x = Variable::leaf(ones({}));
+  Variable y = x;
+  for (int i = 0; i < 100000; ++i) y = add(y, x);
+  y = Variable();
+  EXPECT_FALSE(x.leaf_store()->grad.defined());
+}
+
+TEST(Tape, SavedTensorsGoAsSoonAsTheyAreUsed) {
+  const Variable x = Variable::leaf(ones({}));
+  const Tensor saved = ones({1000});
+  bool gone = false;
+  const Variable first = record("first", ones({}), {x}, [&](Gradients& g) {
+    gone = saved.is_sole_owner();  // `second`, which ran before, has dropped its handle
+    g.add(0, g.output());
+  });
+  const Variable second =
+      record("second", ones({}), {first}, [saved](Gradients& g) { g.add(0, g.output()); });
+  EXPECT_FALSE(saved.is_sole_owner());
+  backward(second);
+  EXPECT_TRUE(gone);
+}
+
+TEST(Tape, AnOutputThatNobodyUsedHasNoGradient) {
+  const Variable x = Variable::leaf(from_vector(Floats{1, 2, 3}, {3}));
+  backward(sum(split(x, {1, 2}, 0)[1]));
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 1}));
+}
+
+TEST(Tape, SeveralRoots) {
+  const Variable x = Variable::leaf(full({}, 2.0));
+  const Variable y = scale(x, 3.0);
+  backward({y, mul(y, y)}, {ones({}), ones({})});
+  EXPECT_EQ(x.grad().item(), 3.0 + 36.0);
+}
+
+TEST(Tape, HookRunsOnceWhenTheLeafIsDone) {
+  std::vector<double> seen;
+  const auto leaf = [&](double value) {
+    Variable x = Variable::leaf(full({}, value));
+    x.leaf_store()->on_ready = [&seen](Leaf& store) { seen.push_back(store.grad.item()); };
+    return x;
+  };
+  const Variable early = leaf(2.0), late = leaf(5.0);
+  const Variable y = mul(early, early);
+  backward(mul(mul(y, late), late));  // early^2 late^2
+  EXPECT_EQ(seen, (std::vector<double>{40.0, 100.0})) << "the last layer's leaf comes first";
+}
+
+TEST(Tape, HookRunsForALeafBehindAnUnusedOutput) {
+  int calls = 0;
+  const Variable x = Variable::leaf(ones({2}));
+  x.leaf_store()->on_ready = [&](Leaf&) { ++calls; };
+  const Variable unused = exp(x);
+  const std::vector<Variable> two =
+      record("two", std::vector{ones({2}), ones({2})}, {x, unused}, [](Gradients& g) {
+        g.add(0, g.output(0));  // nothing for input 1
+      });
+  backward(sum(two[0]));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Tape, NoGradRecordsNothingAndNests) {
+  const Variable x = Variable::leaf(ones({}));
+  {
+    const NoGrad outer;
+    EXPECT_FALSE(exp(x).requires_grad());
+    {
+      const NoGrad again(true);
+      EXPECT_TRUE(exp(x).requires_grad());
+    }
+    EXPECT_FALSE(exp(x).requires_grad());
+  }
+  EXPECT_TRUE(exp(x).requires_grad());
+  EXPECT_FALSE(exp(x.detach()).requires_grad());
+}
+
+TEST(Tape, ConstantsSaveNothing) {
+  const Tensor a = ones({10});
+  const Variable y = mul(a, a);
+  EXPECT_TRUE(a.is_sole_owner());
+}
+
+struct CountRanges : RangeObserver {
+  std::vector<std::string> names;
+  int open = 0;
+  void on_begin(const char* name) override {
+    names.push_back(name);
+    ++open;
+  }
+  void on_end() override { --open; }
+};
+
+TEST(Tape, RangesNameForwardAndBackward) {
+  CountRanges ranges;
+  const Variable x = Variable::leaf(ones({}));
+  Context::current().range_observer = &ranges;
+  backward(exp(scale(x, 2.0)));
+  Context::current().range_observer = nullptr;
+  EXPECT_EQ(ranges.names, (std::vector<std::string>{"scale", "exp", "exp", "scale"}));
+  EXPECT_EQ(ranges.open, 0);
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,134 @@
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+using testing_support::expect_error;
+
+constexpr int64_t kRows = 3, kContext = 5;
+constexpr size_t kCount = kRows * kContext;
+
+TokenSource corpus() {
+  std::vector<uint16_t> tokens(1000);
+  std::iota(tokens.begin(), tokens.end(), uint16_t{0});
+  return TokenSource(std::move(tokens), "corpus");
+}
+
+std::vector<int32_t> values(const int32_t* data) {
+  return {data, data + kCount};
+}
+
+struct Expected {
+  std::vector<int32_t> tokens, targets;
+};
+
+Expected directly(uint64_t seed, uint64_t k) {
+  Expected expected{std::vector<int32_t>(kCount), std::vector<int32_t>(kCount)};
+  std::vector<int64_t> starts(kRows);
+  RandomSampler(1000, kContext, seed).draw(k, starts);
+  copy_windows(corpus(), starts, kContext, expected.tokens.data(), expected.targets.data());
+  return expected;
+}
+
+TEST(BatchLoader, GivesWhatTheSamplerGives) {
+  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .batch = 0});
+  for (uint64_t k = 0; k < 50; ++k) {
+    const Batch batch = loader.next();
+    EXPECT_EQ(batch.index, k);
+    EXPECT_EQ(batch.rows, kRows);
+    EXPECT_EQ(batch.context, kContext);
+    EXPECT_EQ(values(batch.tokens), directly(9, k).tokens);
+    EXPECT_EQ(values(batch.targets), directly(9, k).targets);
+  }
+}
+
+TEST(BatchLoader, ContinuesExactlyFromItsState) {
+  SamplerState state;
+  {
+    BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .batch = 0});
+    for (int i = 0; i < 7; ++i) loader.next();
+    state = loader.state();  // though the thread is already further
+  }
+  EXPECT_EQ(state, (SamplerState{9, 7}));
+  BatchLoader resumed(corpus(), kRows, kContext, state);
+  EXPECT_EQ(values(resumed.next().tokens), directly(9, 7).tokens);
+}
+
+TEST(BatchLoader, TheLastTwoBatchesStayAsTheyAre) {
+  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .batch = 0});
+  Batch previous = loader.next();
+  for (uint64_t k = 1; k < 200; ++k) {
+    const Batch batch = loader.next();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));  // lets the thread run ahead
+    EXPECT_EQ(values(previous.tokens), directly(9, k - 1).tokens);
+    previous = batch;
+  }
+}
+
+TEST(BatchLoader, PreparesAheadButNotWithoutEnd) {
+  std::atomic<int> filled = 0;
+  const auto fill = [&](uint64_t, int32_t*, int32_t*) { ++filled; };
+  BatchLoader loader(fill, kRows, kContext, {});
+  for (int i = 0; i < 500 && filled < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(filled, 2);  // before anybody asked
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(filled, 2);
+}
+
+TEST(BatchLoader, RethrowsWhatTheThreadThrew) {
+  const auto fill = [](uint64_t k, int32_t* tokens, int32_t*) {
+    QUERN_CHECK(k != 13, "batch 13 is bad luck");
+    tokens[0] = static_cast<int32_t>(k);
+  };
+  BatchLoader loader(fill, kRows, kContext, {.seed = 1, .batch = 10});
+  for (int k = 10; k < 13; ++k) EXPECT_EQ(loader.next().tokens[0], k);  // those before are good
+  expect_error([&] { loader.next(); }, {"batch 13 is bad luck"});
+  expect_error([&] { loader.next(); }, {"batch 13 is bad luck"});  // and does not hang
+  EXPECT_EQ(loader.state().batch, 13u);
+}
+
+TEST(BatchLoader, StopsInAnyState) {
+  for (int consumed = 0; consumed < 5; ++consumed) {
+    BatchLoader loader(corpus(), kRows, kContext, {});
+    for (int i = 0; i < consumed; ++i) loader.next();
+  }
+}
+
+TEST(BatchLoader, TakesAndReturnsTheMemoryItIsGiven) {
+  int live = 0;
+  int64_t bytes = 0;
+  std::vector<std::byte> memory(100000);
+  {
+    const HostAllocator allocator{[&](int64_t n) -> void* {
+                                    ++live;
+                                    bytes = n;
+                                    return memory.data();
+                                  },
+                                  [&](void*) { --live; }};
+    BatchLoader loader(corpus(), kRows, kContext, {}, allocator);
+    const auto* data = reinterpret_cast<const std::byte*>(loader.next().targets);
+    EXPECT_GE(data, memory.data());
+    EXPECT_LE(data + kCount * sizeof(int32_t), memory.data() + bytes);
+    EXPECT_EQ(live, 1);
+  }
+  EXPECT_EQ(live, 0);
+}
+
+TEST(BatchLoader, RefusesEmptyBatches) {
+  expect_error([] { BatchLoader(corpus(), 0, kContext, {}); }, {"(0, 5)"});
+  expect_error([] { BatchLoader(corpus(), 1, 1000, {}); }, {"1000 tokens", "1001"});
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,78 @@
+// The binary family against the CPU's: one correctly rounded FP32 operation a result (division by a
+// square: three), so the bits agree.
+#include "kernels/binary.h"
+
+#include "compare.h"
+#include "layouts.h"
+
+namespace quern::test {
+namespace {
+
+using kernels::BinaryLayout;
+
+class BinaryGpu : public GpuTest {};
+
+template <class F, class T>
+void check_case(F f, const LayoutCase& c, int64_t shift) {
+  const auto a = random_values<T>(c.a_size, 1, 0.5, 2.0);
+  const auto b = random_values<T>(c.b_size, 2, 0.5, 2.0);
+  const auto dc = random_values<T>(c.n, 3);
+  std::vector<T> out(dc.size()), da(dc.size()), db(dc.size());
+  kernels::cpu::binary_forward(out.data(), a.data(), b.data(), c.layout, f, {});
+  kernels::cpu::binary_backward(da.data(), db.data(), a.data(), b.data(), dc.data(), c.layout, f,
+                                {});
+
+  DeviceBuffer<T> device_a(a, shift), device_b(b, shift), device_dc(dc, shift);
+  DeviceBuffer<T> device_out(c.n, shift), device_da(c.n, shift), device_db(c.n, shift);
+  expect_same_bits(run_twice(device_out,
+                             [&] {
+                               kernels::cuda::binary_forward(device_out.get(), device_a.get(),
+                                                             device_b.get(), c.layout, f, {});
+                             }),
+                   out);
+  const T* read_a = F::kReadsA ? device_a.get() : nullptr;
+  const T* read_b = F::kReadsB ? device_b.get() : nullptr;
+  T* const none = nullptr;
+  expect_same_bits(run_twice(device_da,
+                             [&] {
+                               kernels::cuda::binary_backward(device_da.get(), none, read_a, read_b,
+                                                              device_dc.get(), c.layout, f, {});
+                             }),
+                   da);
+  expect_same_bits(run_twice(device_db,
+                             [&] {
+                               kernels::cuda::binary_backward(device_da.get(), device_db.get(),
+                                                              read_a, read_b, device_dc.get(),
+                                                              c.layout, f, {});
+                             }),
+                   db);
+  device_da.expect_guards_intact();
+}
+
+template <class F>
+void check(F f) {
+  for (const LayoutCase& c : layout_cases()) {
+    SCOPED_TRACE(c.name);
+    for (const int64_t shift : {0, 1}) {
+      check_case<F, float>(f, c, shift);
+      check_case<F, bfloat16>(f, c, shift);
+      check_case<F, float16>(f, c, shift);
+    }
+  }
+}
+
+TEST_F(BinaryGpu, Add) {
+  check(kernels::Add{});
+}
+TEST_F(BinaryGpu, Sub) {
+  check(kernels::Sub{});
+}
+TEST_F(BinaryGpu, Mul) {
+  check(kernels::Mul{});
+}
+TEST_F(BinaryGpu, Div) {
+  check(kernels::Div{});
+}
+
+}  // namespace
+}  // namespace quern::test

@@ -1,0 +1,94 @@
+// RoPE on the GPU against the CPU in double: packed and strided, any positions, both directions.
+#include "kernels/rope.h"
+
+#include "reference.h"
+
+namespace quern::test {
+namespace {
+
+using kernels::RopeLayout;
+using kernels::cuda::Stream;
+
+class RopeGpu : public GpuTest {};
+
+enum class Positions { none, shared, per_batch };
+
+struct Case {
+  int64_t B, T, H, D;
+  int64_t extra;  // elements between tokens beyond H D, as in a q-k-v buffer
+  Positions positions;
+  int64_t shift;
+};
+
+constexpr int64_t kMaxPositions = 1100;
+
+template <class T>
+void check(const Case& c, bool inverse) {
+  SCOPED_TRACE(::testing::Message() << "B " << c.B << " T " << c.T << " H " << c.H << " D " << c.D
+                                    << " extra " << c.extra << " shift " << c.shift);
+  const int64_t row = c.H * c.D + c.extra;
+  RopeLayout layout{c.B, c.T, c.H, c.D, {c.T * row, row, c.D}, {c.T * row, row, c.D}, 3, false};
+  layout.positions_per_batch = c.positions == Positions::per_batch;
+  const auto x = random_values<T>(c.B * c.T * row, 1);
+  std::vector<int32_t> positions(static_cast<size_t>(c.B * c.T));
+  for (size_t i = 0; i < positions.size(); ++i) {
+    positions[i] = static_cast<int32_t>((i * 7 + 5) % kMaxPositions);
+  }
+  const auto cos = random_values<float>(kMaxPositions * c.D / 2, 2, -1.0, 1.0);
+  const auto sin = random_values<float>(kMaxPositions * c.D / 2, 3, -1.0, 1.0);
+  const bool given = c.positions != Positions::none;
+
+  std::vector<double> y = widen(x);  // what lies between the heads stays
+  kernels::cpu::rope<double>(y.data(), widen(x).data(), widen(cos).data(), widen(sin).data(),
+                             given ? positions.data() : nullptr, layout, inverse, {});
+
+  DeviceBuffer<T> device_x(x, c.shift), device_y(x, c.shift);
+  DeviceBuffer<float> device_cos(cos), device_sin(sin);
+  DeviceBuffer<int32_t> device_positions(positions);
+  const auto run = [&](T* out, const T* in) {
+    kernels::cuda::rope(out, in, device_cos.get(), device_sin.get(),
+                        given ? device_positions.get() : nullptr, layout, inverse, Stream{});
+  };
+  run(device_y.get(), device_x.get());
+  const auto first = device_y.download();
+  device_y.expect_guards_intact();
+  // Two products of up to 2 may cancel: two float roundings, absolute, then the storage's.
+  expect_near(first, y, storage_error<T>(), 5e-7);
+  run(device_x.get(), device_x.get());  // in place, and the same bits a second time
+  expect_same_bits(device_x.download(), first);
+}
+
+TEST_F(RopeGpu, AnyLayout) {
+  const Case cases[] = {
+      {0, 4, 2, 8, 0, Positions::none, 0},          {1, 1, 1, 2, 0, Positions::none, 0},
+      {2, 31, 3, 16, 0, Positions::none, 0},        {1, 33, 2, 24, 48, Positions::shared, 0},
+      {3, 17, 6, 64, 384, Positions::per_batch, 0}, {3, 17, 6, 64, 384, Positions::per_batch, 1},
+      {2, 65, 4, 80, 3, Positions::shared, 0},      {1, 1025, 8, 128, 0, Positions::none, 0},
+      {2, 5, 2, 256, 0, Positions::none, 0}};
+  for (const Case& c : cases) {
+    for (const bool inverse : {false, true}) {
+      check<float>(c, inverse);
+      check<bfloat16>(c, inverse);
+    }
+  }
+}
+
+TEST_F(RopeGpu, Table) {
+  for (const int64_t D : {2, 16, 80, 128}) {
+    const int64_t positions = 2049, n = positions * D / 2;
+    std::vector<double> cos(static_cast<size_t>(n)), sin(static_cast<size_t>(n));
+    kernels::cpu::rope_table<double>(cos.data(), sin.data(), positions, D, 1e4, {});
+    DeviceBuffer<float> device_cos(n), device_sin(n);
+    const auto actual = run_twice(device_cos, [&] {
+      kernels::cuda::rope_table<float>(device_cos.get(), device_sin.get(), positions, D, 1e4,
+                                       Stream{});
+    });
+    // Angles in double, at most 2049, so wrong by 1e-12; then one rounding to float.
+    expect_near(actual, cos, rounding<float>(), 1e-11);
+    expect_near(device_sin.download(), sin, rounding<float>(), 1e-11);
+    device_sin.expect_guards_intact();
+  }
+}
+
+}  // namespace
+}  // namespace quern::test

@@ -1,0 +1,112 @@
+#include "kernels/gemm.h"
+
+#include "support/kernel_test.h"
+
+namespace quern::kernels {
+namespace {
+
+using namespace kernel_test;
+
+// Plain loops in double over padded, batched, transposed operands.
+template <class TD, class T>
+void check(Gemm g) {
+  g.lda = (g.transpose_a ? g.m : g.k) + 3;
+  g.ldb = (g.transpose_b ? g.k : g.n) + 2;
+  g.ldd = g.n + 1;
+  g.stride_a = (g.transpose_a ? g.k : g.m) * g.lda;
+  g.stride_b = g.batch == 3 ? 0 : (g.transpose_b ? g.n : g.k) * g.ldb;  // one B for all three
+  g.stride_d = g.m * g.ldd + 5;
+  const auto a = random_vector<T>(g.batch * g.stride_a, 1);
+  const auto b = random_vector<T>(g.batch * (g.transpose_b ? g.n : g.k) * g.ldb, 2);
+  const auto d0 = random_vector<TD>(g.batch * g.stride_d, 3);
+  std::vector<double> expected = doubles(d0);
+  for (int64_t x = 0; x < g.batch; ++x) {
+    for (int64_t i = 0; i < g.m; ++i) {
+      for (int64_t j = 0; j < g.n; ++j) {
+        double sum = 0.0;
+        for (int64_t l = 0; l < g.k; ++l) {
+          const int64_t ia = x * g.stride_a + (g.transpose_a ? l * g.lda + i : i * g.lda + l);
+          const int64_t ib = x * g.stride_b + (g.transpose_b ? j * g.ldb + l : l * g.ldb + j);
+          sum += to_double(a[ia]) * to_double(b[ib]);
+        }
+        double& out = expected[x * g.stride_d + i * g.ldd + j];
+        out = g.alpha * sum + (g.beta == 0.0 ? 0.0 : g.beta * out);
+      }
+    }
+  }
+  Guarded<TD> d(d0);
+  cpu::gemm(d.data(), a.data(), b.data(), g, {}, cpu::Stream{});
+  // Everything between the rows and the matrices keeps its value: it counts in the norm's error.
+  // A sum of k random products errs by sqrt(k) roundings; k is at most 600 here.
+  expect_near(d.values(), expected, 3 * tolerance<acc_t<T>>() + (tolerance<TD>()));
+}
+
+template <class TD, class T>
+void check_all() {
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      for (const double beta : {0.0, 1.0, 0.5}) {
+        Gemm g;
+        g.transpose_a = transpose_a, g.transpose_b = transpose_b;
+        g.alpha = 1.5, g.beta = beta;
+        for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1},
+                                      {31, 33, 31},
+                                      {1, 70, 33},
+                                      {70, 1, 33},
+                                      {65, 7, 600},
+                                      {5, 3, 0},
+                                      {0, 4, 4},
+                                      {4, 0, 4}}) {
+          g.m = m, g.n = n, g.k = k;
+          for (const int64_t batch : {1, 2, 3}) {
+            g.batch = batch;
+            check<TD, T>(g);
+          }
+        }
+      }
+    }
+  }
+  Gemm large;  // several tiles both ways
+  large.m = 520, large.n = 1025, large.k = 40, large.transpose_b = true;
+  check<TD, T>(large);
+}
+
+TEST(Gemm, Float) {
+  check_all<float, float>();
+}
+TEST(Gemm, Double) {
+  check_all<double, double>();
+}
+TEST(Gemm, Bfloat16) {
+  check_all<bfloat16, bfloat16>();
+}
+TEST(Gemm, Bfloat16ToFloat) {
+  check_all<float, bfloat16>();
+}
+
+// With beta = 0 D may hold anything.
+TEST(Gemm, OverwritesNaN) {
+  const float a[] = {2}, b[] = {3};
+  float d[] = {NAN};
+  Gemm g;
+  g.m = g.n = g.k = 1;
+  cpu::gemm(d, a, b, g, {}, cpu::Stream{});
+  EXPECT_EQ(d[0], 6.0f);
+  bfloat16 x = bfloat16(2.0f), y = bfloat16(NAN);
+  cpu::gemm(&y, &x, &x, g, {}, cpu::Stream{});
+  EXPECT_EQ(to_double(y), 4.0);
+}
+
+TEST(Gemm, ThreadCount) {
+  const auto a = random_vector<float>(768 * 129, 1), b = random_vector<float>(257 * 129, 2);
+  Gemm g;
+  g.m = 768, g.n = 257, g.k = 129, g.transpose_b = true;
+  expect_thread_count_does_not_matter([&] {
+    Guarded<float> d(768 * 257);
+    cpu::gemm(d.data(), a.data(), b.data(), g, {}, cpu::Stream{});
+    return d.values();
+  });
+}
+
+}  // namespace
+}  // namespace quern::kernels

@@ -1,0 +1,114 @@
+#include "kernels/pointwise.h"
+
+#include <functional>
+
+#include "support/kernel_test.h"
+
+namespace quern::kernels {
+namespace {
+
+using namespace kernel_test;
+using Function = std::function<double(double)>;
+
+// The derivative of `f` at x by central differences, good to 1e-9.
+double slope(const Function& f, double x) {
+  const double h = 1e-4;
+  return (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
+}
+
+template <class T, class F>
+void check(F f, const Function& reference, double low, double high) {
+  for (const int64_t n : kSizes) {
+    const std::vector<T> x = random_vector<T>(n, 1, low, high), dy = random_vector<T>(n, 2);
+    Guarded<T> y(n), dx(n);
+    cpu::pointwise_forward(y.data(), x.data(), n, f, cpu::Stream{});
+    std::vector<double> expected, gradient;
+    for (int64_t i = 0; i < n; ++i) {
+      const double at = to_double(x[i]);
+      expected.push_back(reference(at));
+      gradient.push_back(slope(reference, at) * to_double(dy[i]));
+    }
+    expect_near(y.values(), expected);
+
+    const bool reads_x = F::kSaved == Saved::input, reads_y = F::kSaved == Saved::output;
+    cpu::pointwise_backward(dx.data(), reads_x ? x.data() : nullptr, reads_y ? y.data() : nullptr,
+                            dy.data(), n, f, cpu::Stream{});
+    // A saved output is rounded to T before the slope is taken from it, and the differences are
+    // good to 1e-9 only.
+    expect_near(dx.values(), gradient, 3 * tolerance<T>() + 1e-9);
+
+    Guarded<T> in_place(x);
+    cpu::pointwise_forward(in_place.data(), in_place.data(), n, f, cpu::Stream{});
+    EXPECT_TRUE(same_bits(in_place.values(), y.values()));
+  }
+}
+
+template <class F>
+void check_types(F f, const Function& reference, double low = -2.0, double high = 2.0) {
+  check<float>(f, reference, low, high);
+  check<bfloat16>(f, reference, low, high);
+  check<float16>(f, reference, low, high);
+  check<double>(f, reference, low, high);
+}
+
+TEST(Pointwise, Exp) {
+  check_types(Exp{}, [](double x) { return std::exp(x); });
+}
+TEST(Pointwise, Log) {
+  check_types(
+      Log{}, [](double x) { return std::log(x); }, 2.0, 9.0);
+}
+TEST(Pointwise, Tanh) {
+  // 1 - y^2 loses digits where tanh is flat: stay where it is not.
+  check_types(
+      Tanh{}, [](double x) { return std::tanh(x); }, -0.5, 0.5);
+}
+TEST(Pointwise, Sigmoid) {
+  check_types(
+      Sigmoid{}, [](double x) { return 1 / (1 + std::exp(-x)); }, -1.0, 1.0);
+}
+TEST(Pointwise, Relu) {
+  check_types(
+      Relu{}, [](double x) { return x > 0 ? x : 0; }, 0.25, 1.0);
+  check_types(
+      Relu{}, [](double x) { return x > 0 ? x : 0; }, -1.0, -0.25);
+}
+TEST(Pointwise, Silu) {
+  check_types(Silu{}, [](double x) { return x / (1 + std::exp(-x)); });
+}
+TEST(Pointwise, GeluTanh) {
+  check_types(GeluTanh{}, [](double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  });
+}
+TEST(Pointwise, GeluErf) {
+  check_types(GeluErf{}, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); });
+}
+TEST(Pointwise, Pow) {
+  check_types(Pow{2.0}, [](double x) { return x * x; });
+  check_types(
+      Pow{1.7}, [](double x) { return std::pow(x, 1.7); }, 0.5, 2.0);
+}
+TEST(Pointwise, Scale) {
+  check_types(Scale{3.0, 0.5}, [](double x) { return 3 * x + 0.5; });
+}
+
+TEST(Pointwise, ReluKeepsNaN) {
+  const float x[] = {NAN, -1.0f, 2.0f};
+  Guarded<float> y(3);
+  cpu::pointwise_forward(y.data(), x, 3, Relu{}, cpu::Stream{});
+  EXPECT_TRUE(std::isnan(y.values()[0]));
+  EXPECT_EQ(y.values()[1], 0.0f);
+}
+
+TEST(Pointwise, ThreadCount) {
+  const auto x = random_vector<float>(100003, 3);
+  expect_thread_count_does_not_matter([&] {
+    Guarded<float> y(100003);
+    cpu::pointwise_forward(y.data(), x.data(), 100003, Tanh{}, cpu::Stream{});
+    return y.values();
+  });
+}
+
+}  // namespace
+}  // namespace quern::kernels

@@ -1,0 +1,150 @@
+#include "nn/memory_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "autograd/tape.h"
+#include "base/error.h"
+#include "nn/arena.h"
+#include "nn/transformer_lm.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t kBatch = 4, kT = 512;
+
+ModelConfig small() {
+  ModelConfig config;
+  config.vocab_size = 10000;
+  apply_size(config, "small");
+  return config;
+}
+
+ModelOptions options(Precision precision) {
+  ModelOptions o;
+  o.precision = precision;
+  return o;
+}
+
+TEST(MemoryEstimate, StateIs16Or18BytesAParameter) {
+  const int64_t P = parameter_count(small());
+  EXPECT_EQ(predict_memory(small(), options(Precision::fp32), kBatch, kT).state(), 16 * P);
+  EXPECT_EQ(predict_memory(small(), options(Precision::tf32), kBatch, kT).state(), 16 * P);
+  EXPECT_EQ(predict_memory(small(), options(Precision::bf16), kBatch, kT).state(), 18 * P);
+}
+
+TEST(MemoryEstimate, FusedBf16ActivationsByHand) {
+  // A token and block: two norms 2 * (2 * 768 + 4 + 2 * 768) = 6152; q, k, v and output
+  // 4 * 768 * 2 = 6144, logsumexp 12 * 4 = 48; gate, up and product 3 * 3072 * 2 = 18432: 30776.
+  // Twelve blocks and the final norm's 3076, times 2048 tokens.
+  const MemoryEstimate m = predict_memory(small(), options(Precision::bf16), kBatch, kT);
+  EXPECT_EQ(m.activations, 2048 * (12 * 30776 + 3076));
+}
+
+TEST(MemoryEstimate, LinearInTheBatch) {
+  for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+    ModelOptions o = options(Precision::bf16);
+    o.kernels = kernels;
+    const MemoryEstimate one = predict_memory(small(), o, 1, kT),
+                         two = predict_memory(small(), o, 2, kT);
+    EXPECT_EQ(two.activations, 2 * one.activations);
+    EXPECT_EQ(two.state(), one.state());
+  }
+}
+
+TEST(MemoryEstimate, NaiveAttentionAddsTheProbabilities) {
+  ModelOptions o = options(Precision::bf16);
+  const int64_t flash = predict_memory(small(), o, kBatch, kT).activations;
+  o.attention = AttentionKind::naive;
+  // In twelve blocks, (B, H, T, T) in BF16 in place of (B, H, T) in FP32, and rotated q and k.
+  const int64_t block =
+      kBatch * 12 * kT * kT * 2 - kBatch * 12 * kT * 4 + kBatch * kT * 2 * 768 * 2;
+  EXPECT_EQ(predict_memory(small(), o, kBatch, kT).activations - flash, 12 * block);
+}
+
+TEST(MemoryEstimate, EachSavingSaves) {
+  const ModelOptions fused = options(Precision::bf16);
+  const int64_t least = predict_memory(small(), fused, kBatch, kT).total();
+  ModelOptions o = fused;
+  o.kernels = KernelKind::naive;
+  EXPECT_GT(predict_memory(small(), o, kBatch, kT).total(), least);
+  o = fused;
+  o.attention = AttentionKind::naive;
+  EXPECT_GT(predict_memory(small(), o, kBatch, kT).total(), least);
+  o = fused;
+  o.residual = ResidualType::fp32;
+  EXPECT_GT(predict_memory(small(), o, kBatch, kT).total(), least);
+  o = fused;
+  o.recompute = 3;
+  EXPECT_LT(predict_memory(small(), o, kBatch, kT).total(), least);
+}
+
+TEST(MemoryEstimate, RecomputationKeepsTheInputsOfASegment) {
+  ModelOptions o = options(Precision::bf16);
+  o.recompute = 5;  // 12 blocks in segments of 5, 5 and 2
+  const MemoryEstimate m = predict_memory(small(), o, kBatch, kT);
+  EXPECT_EQ(m.activations, 2048 * (3 * 768 * 2 + 2 * 768 * 2 + 3076));
+}
+
+TEST(MemoryEstimate, RefusesNoTokens) {
+  EXPECT_THROW(predict_memory(small(), ModelOptions{}, 0, kT), Error);
+  EXPECT_THROW(predict_memory(small(), ModelOptions{}, 1, 0), Error);
+}
+
+// Most bytes that forward and backward hold beyond the arena and the batch.
+int64_t measured(const ModelConfig& config, const ModelOptions& options, int64_t T) {
+  Context context(kCpu);
+  const ContextScope scope(context);
+  TransformerLM model(config, options);
+  ParameterArena::Options arena_options;
+  arena_options.precision = options.precision;
+  const ParameterArena arena(model, arena_options);
+  const Tensor tokens = random_integers({2, T}, 8), targets = random_integers({2, T}, 8);
+  const int64_t before = context.allocator(kCpu)->stats().allocated;
+  context.allocator(kCpu)->reset_peak();
+  backward(model.loss(tokens, targets));
+  return context.allocator(kCpu)->stats().peak_allocated - before;
+}
+
+std::vector<ModelOptions> every_way() {
+  std::vector<ModelOptions> ways;
+  for (const auto& [precision, residual] : {std::pair{Precision::fp32, ResidualType::bf16},
+                                            {Precision::bf16, ResidualType::bf16},
+                                            {Precision::bf16, ResidualType::fp32}}) {
+    for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+      for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
+        for (const int recompute : {0, 1, 4}) {
+          ways.push_back({precision, attention, kernels, residual, recompute});
+        }
+      }
+    }
+  }
+  return ways;
+}
+
+TEST(MemoryEstimate, IsWhatTheAllocatorCounts) {
+  ModelConfig config;
+  config.context = 64;
+  config.d_model = 64;
+  config.d_ff = 96;
+  config.layers = 6;
+  config.heads = 4;
+  config.kv_heads = 2;
+  for (const int64_t vocab : {32, 2000}) {  // the peak in the last block, or in the head
+    config.vocab_size = vocab;
+    for (const ModelOptions& o : every_way()) {
+      const MemoryEstimate m = predict_memory(config, o, 2, 64);
+      const auto predicted = static_cast<double>(m.total() - m.state());
+      // 12 KiB: the rotary table, targets and one number a row, which do not grow with the width.
+      EXPECT_NEAR(predicted, static_cast<double>(measured(config, o, 64)),
+                  0.03 * predicted + 12 * 1024)
+          << "vocabulary " << vocab << ", bf16 " << (o.precision == Precision::bf16)
+          << ", fp32 residual " << (o.residual == ResidualType::fp32) << ", fused "
+          << (o.kernels == KernelKind::fused) << ", flash " << (o.attention == AttentionKind::flash)
+          << ", recompute " << o.recompute;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,178 @@
+#include "optim/adamw.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "nn/linear.h"
+#include "nn/sequential.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+// Two odd-sized layers, one of them frozen in part: ranges with gaps.
+struct Model {
+  Model(Precision precision) {
+    auto& first = net.append<Linear>(3, 5, Init::normal(1.0), true);
+    auto& second = net.append<Linear>(5, 7, Init::normal(1.0), true);
+    second.bias->group.frozen = true;
+    first.weight.group.lr_scale = 0.5;
+    arena.emplace(net, ParameterArena::Options{precision, true, 7});
+  }
+  Sequential net;
+  std::optional<ParameterArena> arena;
+};
+
+void set_gradients(ParameterArena& arena, uint64_t seed) {
+  Context context(kCpu, seed);
+  const ContextScope scope(context);
+  for (const Parameter* parameter : arena.parameters()) {
+    if (parameter->group.frozen) continue;
+    copy(parameter->grad(), normal(parameter->shape(), 0.0, 2.0));
+    parameter->leaf()->fresh = false;
+  }
+}
+
+// The definition, in double: Loshchilov and Hutter, 2019, algorithm 2, with the clip factor.
+struct Reference {
+  std::vector<double> p, m, v;
+  int t = 0;
+  void step(const std::vector<float>& g, double clip, double lr, double decay,
+            const AdamWOptions& o) {
+    ++t;
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double gi = g[i] * clip;
+      m[i] = o.beta1 * m[i] + (1 - o.beta1) * gi;
+      v[i] = o.beta2 * v[i] + (1 - o.beta2) * gi * gi;
+      const double update = m[i] / (1 - std::pow(o.beta1, t)) /
+                            (std::sqrt(v[i] / (1 - std::pow(o.beta2, t))) + o.eps);
+      p[i] -= lr * (decay * p[i] + update);
+    }
+  }
+};
+
+class AdamWTest : public testing::TestWithParam<KernelKind> {};
+
+TEST_P(AdamWTest, FollowsTheDefinition) {
+  Model model(Precision::bf16);
+  ParameterArena& arena = *model.arena;
+  AdamWOptions options;
+  options.kernels = GetParam();
+  AdamW optimizer(arena, options);
+  std::vector<Reference> references;
+  for (const Parameter* parameter : arena.parameters()) {
+    const auto n = static_cast<size_t>(parameter->numel());
+    Reference r{{}, std::vector<double>(n), std::vector<double>(n)};
+    for (const float value : parameter->value().to_vector<float>()) r.p.push_back(value);
+    references.push_back(std::move(r));
+  }
+  for (uint64_t step = 0; step < 5; ++step) {
+    set_gradients(arena, step + 1);
+    double squares = 0.0;
+    for (const float g : arena.grads().to_vector<float>()) squares += static_cast<double>(g) * g;
+    const double norm = std::sqrt(squares), clip = std::min(1.0, 1.0 / (norm + 1e-6));
+    const double lr = 0.01 * static_cast<double>(step + 1);
+    optimizer.step(lr);
+    EXPECT_NEAR(optimizer.state().norm, norm, 1e-5 * norm);  // an FP32 sum of 60 squares
+    for (size_t i = 0; i < references.size(); ++i) {
+      const Parameter& parameter = *arena.parameters()[i];
+      if (parameter.group.frozen) continue;
+      const double decay = parameter.shape().ndim() >= 2 ? options.weight_decay : 0.0;
+      references[i].step(parameter.grad().to_vector<float>(), clip, lr * parameter.group.lr_scale,
+                         decay, options);
+    }
+  }
+  for (size_t i = 0; i < references.size(); ++i) {
+    const std::vector<float> values = arena.parameters()[i]->value().to_vector<float>();
+    // Five FP32 updates of values around 1.
+    for (size_t j = 0; j < values.size(); ++j)
+      EXPECT_NEAR(values[j], references[i].p[j], 3e-6) << i << " " << j;
+  }
+  EXPECT_EQ(optimizer.state().step, 5);
+  const std::vector<float> rounded =
+      arena.values().to(DType::bf16).to(DType::f32).to_vector<float>();
+  EXPECT_EQ(arena.copies().to(DType::f32).to_vector<float>(), rounded);
+}
+
+TEST_P(AdamWTest, ANonfiniteGradientOrLossChangesNothing) {
+  for (const bool in_loss : {false, true}) {
+    Model model(Precision::fp32);
+    ParameterArena& arena = *model.arena;
+    AdamWOptions options;
+    options.kernels = GetParam();
+    AdamW optimizer(arena, options);
+    set_gradients(arena, 1);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    if (!in_loss) arena.parameters()[1]->grad().data<float>()[2] = nan;
+    const std::vector<float> before = arena.values().to_vector<float>();
+    optimizer.step(0.1, full({}, in_loss ? nan : 1.0));
+    EXPECT_EQ(arena.values().to_vector<float>(), before);
+    EXPECT_EQ(optimizer.state().finite, 0);
+    EXPECT_EQ(optimizer.state().step, 0);
+    EXPECT_EQ(optimizer.state().skipped, 1);
+    set_gradients(arena, 2);
+    optimizer.step(0.1, full({}, 1.0));
+    EXPECT_EQ(optimizer.state().step, 1);
+    EXPECT_NE(arena.values().to_vector<float>(), before);
+  }
+}
+
+TEST_P(AdamWTest, HaltsUntilTheHostHasLooked) {
+  Model model(Precision::fp32);
+  ParameterArena& arena = *model.arena;
+  AdamWOptions options;
+  options.kernels = GetParam();
+  options.halt_on_nonfinite = true;
+  AdamW optimizer(arena, options);
+  set_gradients(arena, 1);
+  const std::vector<float> before = arena.values().to_vector<float>();
+  optimizer.step(0.1, full({}, std::numeric_limits<double>::infinity()));
+  optimizer.step(0.1, full({}, 1.0));
+  EXPECT_EQ(arena.values().to_vector<float>(), before);
+  EXPECT_EQ(optimizer.state().skipped, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AdamWTest, testing::Values(KernelKind::naive, KernelKind::fused),
+                         [](const auto& info) {
+                           return info.param == KernelKind::naive ? "naive" : "fused";
+                         });
+
+TEST(ParameterArena, AlignsSlicesAndKeepsPaddingZero) {
+  Model model(Precision::bf16);
+  const ParameterArena& arena = *model.arena;
+  std::vector<bool> used(static_cast<size_t>(arena.size()), false);
+  for (const Parameter* parameter : arena.parameters()) {
+    EXPECT_EQ(parameter->begin() % 128, 0);
+    for (int64_t i = 0; i < parameter->numel(); ++i)
+      used[static_cast<size_t>(parameter->begin() + i)] = true;
+  }
+  const std::vector<float> values = arena.values().to_vector<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (used[i]) continue;
+    EXPECT_EQ(values[i], 0.0f) << i;
+  }
+  EXPECT_TRUE(arena.parameters().back()->group.frozen);
+  EXPECT_GE(arena.parameters().back()->begin(), arena.trainable());
+}
+
+TEST(ParameterArena, UnreachedGradientsBecomeZero) {
+  Model model(Precision::fp32);
+  ParameterArena& arena = *model.arena;
+  fill(arena.grads(), 5.0);
+  arena.zero_grad();
+  arena.finish_gradients();
+  for (const Parameter* parameter : arena.parameters()) {
+    if (parameter->group.frozen) continue;
+    for (const float g : parameter->grad().to_vector<float>()) EXPECT_EQ(g, 0.0f);
+  }
+}
+
+TEST(Parameter, CannotBeUsedBeforeTheArena) {
+  const Linear layer(3, 4);
+  EXPECT_THROW(layer(zeros({2, 3})), Error);
+}
+
+}  // namespace
+}  // namespace quern

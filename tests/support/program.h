@@ -1,0 +1,40 @@
+// The program `quern` from outside: its exit code, what goes to stdout and what to stderr.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "support/files.h"
+
+namespace quern::testing_support {
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+// Runs a shell command in the source folder.
+inline Outcome run_shell(const std::string& command) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out", err = folder / "err";
+  const std::string whole = "cd '" + source_folder().string() + "' && { " + command + "; } >'" +
+                            out + "' 2>'" + err + "'";
+  const int status = std::system(whole.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+}
+
+// `quern args`, for a shell. No argument may hold a single quote.
+inline std::string program(const std::vector<std::string>& args) {
+  std::string command = "'" QUERN_PROGRAM "'";
+  for (const std::string& arg : args) command += " '" + arg + "'";
+  return command;
+}
+
+inline Outcome run(const std::vector<std::string>& args) {
+  return run_shell(program(args));
+}
+
+}  // namespace quern::testing_support

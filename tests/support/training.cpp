@@ -1,0 +1,101 @@
+#include "support/training.h"
+
+#include <gtest/gtest.h>
+
+#include "support/files.h"
+
+namespace quern::testing_support {
+
+namespace fs = std::filesystem;
+
+void write_corpus(const fs::path& path, int64_t bytes) {
+  const std::vector<std::string> words = {"the ", "mill ", "grinds ", "slow ",
+                                          "and ", "fine ", "stone ",  "grain.\n"};
+  std::string text;
+  uint32_t state = 12345;
+  while (static_cast<int64_t>(text.size()) < bytes) {
+    state = state * 1664525u + 1013904223u;
+    text += words[state >> 29];
+  }
+  write_file(path, text.substr(0, static_cast<size_t>(bytes)));
+}
+
+Config tiny_config(const fs::path& text, const fs::path& out) {
+  Config config;
+  config.model.context = 32;
+  config.model.d_model = 32;
+  config.model.d_ff = 48;
+  config.model.layers = 2;
+  config.model.heads = 4;
+  config.model.kv_heads = 2;
+  config.compute.device = DeviceChoice::cpu;
+  config.data.train = text.string();
+  config.train.steps = 100;
+  config.train.batch = 4;
+  config.train.log_every = 1;
+  config.train.eval_every = 0;
+  config.train.sample_every = 0;
+  config.train.checkpoint_every = 0;
+  config.optimizer.warmup = 10;
+  config.run.out = out.string();
+  return config;
+}
+
+std::vector<double> Recorded::losses() const {
+  std::vector<double> losses;
+  for (const StepMetrics& m : steps) losses.push_back(m.loss);
+  return losses;
+}
+
+TrainResult train(const Config& config, Recorded& recorded, const std::atomic<bool>* stop) {
+  const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
+  const ContextScope scope(*context);
+  Trainer trainer(config, recorded);
+  return trainer.run(stop);
+}
+
+namespace {
+
+// Stops the run after `step` steps, as Ctrl-C would.
+struct StopAt : Recorded {
+  std::atomic<bool> stop{false};
+  int64_t step;
+  explicit StopAt(int64_t step) : step(step) {}
+  void on_progress(int64_t done, double) override { stop = stop || done >= step; }
+};
+
+}  // namespace
+
+void expect_resume_is_exact(Config config, const fs::path& folder) {
+  config.run.out = (folder / "whole").string();
+  Recorded whole;
+  train(config, whole);
+
+  config.run.out = (folder / "parts").string();
+  StopAt first(49);  // results come one step late: this stops the loop after step 50
+  const TrainResult half = train(config, first, &first.stop);
+  ASSERT_TRUE(half.interrupted);
+  ASSERT_EQ(half.steps, 50);
+  config.run.resume = config.run.out;
+  Recorded second;
+  const TrainResult rest = train(config, second);
+  ASSERT_EQ(rest.steps, 100);
+
+  ASSERT_EQ(whole.steps.size(), 100u);
+  ASSERT_EQ(first.steps.size() + second.steps.size(), 100u);
+  for (size_t i = 0; i < 100; ++i) {
+    const StepMetrics& expected = whole.steps[i];
+    const StepMetrics& found = i < 50 ? first.steps[i] : second.steps[i - 50];
+    EXPECT_EQ(found.loss, expected.loss) << "step " << i + 1;
+    EXPECT_EQ(found.grad_norm, expected.grad_norm) << "step " << i + 1;
+    EXPECT_EQ(found.lr, expected.lr) << "step " << i + 1;
+  }
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    const fs::path in_checkpoint = fs::path("checkpoints") / "step_00000100" / file;
+    const std::string bytes = read_file(folder / "whole" / in_checkpoint);
+    ASSERT_GT(bytes.size(), 10000u);
+    EXPECT_TRUE(bytes == read_file(folder / "parts" / in_checkpoint)) << file;
+  }
+}
+
+}  // namespace quern::testing_support

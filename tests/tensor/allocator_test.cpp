@@ -1,0 +1,235 @@
+// The caching allocator on a source that counts, and can run out.
+#include "tensor/allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+struct Counters {
+  ~Counters() {  // what a test left allocated
+    for (const auto& [data, bytes] : segments) std::free(data);
+  }
+
+  int64_t capacity = int64_t{1} << 30;
+  int64_t held = 0;
+  int asked = 0;
+  std::map<void*, int64_t> segments;
+};
+
+class FakeMemory : public MemorySource {
+ public:
+  explicit FakeMemory(std::shared_ptr<Counters> counters) : counters_(std::move(counters)) {}
+  void* allocate(int64_t bytes) override {
+    ++counters_->asked;
+    if (counters_->held + bytes > counters_->capacity) return nullptr;
+    void* data = std::aligned_alloc(256, static_cast<size_t>(bytes));
+    counters_->held += bytes;
+    counters_->segments[data] = bytes;
+    return data;
+  }
+  void release(void* data) noexcept override {
+    counters_->held -= counters_->segments[data];
+    counters_->segments.erase(data);
+    std::free(data);
+  }
+  std::string name() const override { return "fake:0"; }
+
+ private:
+  std::shared_ptr<Counters> counters_;
+};
+
+struct AllocatorTest : testing::Test {
+  std::shared_ptr<Counters> source = std::make_shared<Counters>();
+  std::shared_ptr<Allocator> allocator =
+      std::make_shared<Allocator>(std::make_unique<FakeMemory>(source));
+};
+
+TEST_F(AllocatorTest, AlignedEvenForNothing) {
+  for (const int64_t bytes : {0, 1, 255, 256, 257, 5000000}) {
+    void* data = allocator->allocate(bytes, "x");
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 256, 0u) << bytes;
+  }
+  EXPECT_EQ(allocator->stats().allocations, 6);
+}
+
+TEST_F(AllocatorTest, AFreedBlockIsUsedAgain) {
+  void* first = allocator->allocate(1000, "x");
+  allocator->release(first);
+  EXPECT_EQ(allocator->allocate(900, "y"), first);
+  EXPECT_EQ(source->asked, 1);
+}
+
+TEST_F(AllocatorTest, SmallBlocksSplitOneSegment) {
+  auto* a = static_cast<char*>(allocator->allocate(1000, "a"));
+  auto* b = static_cast<char*>(allocator->allocate(1000, "b"));
+  EXPECT_EQ(b - a, 1024);
+  EXPECT_EQ(source->asked, 1);
+}
+
+TEST_F(AllocatorTest, NeighboursMergeInAnyOrder) {
+  const int64_t third = kMiB / 2;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocator->allocate(third, "third"));
+  ASSERT_EQ(source->asked, 1) << "four halves of a MiB fill one segment";
+  for (const size_t i : {1u, 3u, 0u, 2u}) allocator->release(blocks[i]);
+  EXPECT_EQ(allocator->allocate(4 * third, "all"), blocks[0]);
+  EXPECT_EQ(source->asked, 1);
+}
+
+TEST_F(AllocatorTest, SegmentsDoNotMergeWithEachOther) {
+  void* a = allocator->allocate(20 * kMiB, "a");
+  void* b = allocator->allocate(20 * kMiB, "b");
+  allocator->release(a);
+  allocator->release(b);
+  allocator->allocate(40 * kMiB, "c");
+  EXPECT_EQ(source->asked, 3);
+}
+
+TEST_F(AllocatorTest, BestFitLeavesTheLargeBlock) {
+  void* large = allocator->allocate(20 * kMiB, "large");
+  void* small = allocator->allocate(1000, "small");
+  allocator->release(large);
+  allocator->release(small);
+  EXPECT_EQ(allocator->allocate(500, "x"), small);
+  EXPECT_EQ(allocator->allocate(20 * kMiB, "y"), large);
+}
+
+TEST_F(AllocatorTest, StatisticsCountBytesAsked) {
+  void* a = allocator->allocate(1000, "a");
+  void* b = allocator->allocate(3000, "b");
+  MemoryStats stats = allocator->stats();
+  EXPECT_EQ(stats.allocated, 4000);
+  EXPECT_EQ(stats.allocations, 2);
+  EXPECT_EQ(stats.reserved, source->held);
+  EXPECT_EQ(stats.segments, 1);
+  allocator->release(b);
+  EXPECT_EQ(allocator->stats().allocated, 1000);
+  EXPECT_EQ(allocator->stats().peak_allocated, 4000);
+  allocator->reset_peak();
+  EXPECT_EQ(allocator->stats().peak_allocated, 1000);
+  const std::vector<Allocation> live = allocator->live();
+  ASSERT_EQ(live.size(), 1u);
+  EXPECT_EQ(live[0].data, a);
+  EXPECT_STREQ(live[0].name, "a");
+}
+
+TEST_F(AllocatorTest, LiveIsSortedBySize) {
+  for (const int64_t bytes : {10, 3000, 200}) allocator->allocate(bytes, "x");
+  std::vector<int64_t> sizes;
+  for (const Allocation& a : allocator->live()) sizes.push_back(a.bytes);
+  EXPECT_EQ(sizes, (std::vector<int64_t>{3000, 200, 10}));
+}
+
+TEST_F(AllocatorTest, ReleaseCachedGivesBackFreeSegmentsAlone) {
+  void* kept = allocator->allocate(1000, "kept");
+  allocator->release(allocator->allocate(20 * kMiB, "gone"));
+  allocator->release_cached();
+  EXPECT_EQ(allocator->stats().segments, 1);
+  EXPECT_EQ(allocator->stats().reserved, source->held);
+  EXPECT_LE(source->held, 2 * kMiB);
+  allocator->release(kept);
+  allocator->release_cached();
+  EXPECT_EQ(source->held, 0);
+}
+
+TEST_F(AllocatorTest, ACrowdedCacheIsGivenBackBeforeGivingUp) {
+  source->capacity = 50 * kMiB;
+  allocator->release(allocator->allocate(40 * kMiB, "before"));
+  EXPECT_NO_THROW(allocator->allocate(45 * kMiB, "after"));
+}
+
+TEST_F(AllocatorTest, OutOfMemoryNamesWhoHoldsWhat) {
+  source->capacity = 64 * kMiB;
+  for (int i = 0; i < 3; ++i) allocator->allocate(8 * kMiB, "scores");
+  allocator->allocate(20 * kMiB, "logits");
+  try {
+    allocator->allocate(100 * kMiB, "gradient");
+    FAIL() << "expected OutOfMemory";
+  } catch (const OutOfMemory& error) {
+    const std::string message = error.what();
+    const size_t scores = message.find("24.0 MiB  scores (3 tensors)");
+    const size_t logits = message.find("20.0 MiB  logits");
+    EXPECT_NE(message.find("fake:0: gradient asked for 100.0 MiB"), std::string::npos) << message;
+    EXPECT_NE(scores, std::string::npos) << message;
+    EXPECT_NE(logits, std::string::npos) << message;
+    EXPECT_LT(scores, logits) << "the largest comes first";
+    EXPECT_NE(message.find("Lower batch"), std::string::npos) << message;
+  }
+  EXPECT_NO_THROW(allocator->allocate(1000, "small")) << "still usable";
+}
+
+TEST_F(AllocatorTest, NegativeSizeIsAnError) {
+  expect_error([&] { allocator->allocate(-1, "x"); }, {"x", "-1"});
+}
+
+TEST_F(AllocatorTest, APoolIsNotSharedAndGoesWithItsLastAllocation) {
+  allocator->release(allocator->allocate(1000, "cached"));
+  std::shared_ptr<MemoryPool> pool = allocator->make_pool();
+  allocator->begin_pool(pool);
+  void* inside = allocator->allocate(1000, "captured");
+  allocator->end_pool();
+  EXPECT_EQ(allocator->stats().segments, 2) << "the pool does not take cached memory";
+  void* outside = allocator->allocate(1000, "outside");
+  EXPECT_NE(inside, outside);
+
+  allocator->release(inside);
+  EXPECT_NE(allocator->allocate(1000, "another"), inside) << "nor is its free memory taken";
+  allocator->begin_pool(pool);
+  void* again = allocator->allocate(1000, "replayed");
+  allocator->end_pool();
+  EXPECT_EQ(again, inside);
+
+  pool.reset();
+  EXPECT_EQ(allocator->stats().segments, 2) << "one allocation is still alive";
+  allocator->release(again);
+  EXPECT_EQ(allocator->stats().segments, 1);
+  EXPECT_EQ(allocator->stats().reserved, source->held);
+}
+
+struct Recorder : AllocationObserver {
+  std::vector<std::string> events;
+  void on_allocate(const Allocation& a) override { events.push_back(cat("+", a.name, a.bytes)); }
+  void on_release(const Allocation& a) override { events.push_back(cat("-", a.name, a.bytes)); }
+};
+
+TEST_F(AllocatorTest, ObserverSeesEveryAllocation) {
+  Recorder recorder;
+  allocator->set_observer(&recorder);
+  allocator->release(allocator->allocate(10, "x"));
+  allocator->set_observer(nullptr);
+  allocator->allocate(20, "unseen");
+  EXPECT_EQ(recorder.events, (std::vector<std::string>{"+x10", "-x10"}));
+}
+
+TEST_F(AllocatorTest, AStepRepeatedReservesNothingMore) {
+  int64_t after_first = 0;
+  for (int step = 0; step < 100; ++step) {
+    std::vector<void*> blocks;
+    for (const int64_t bytes : {100, 70000, 3000000, 20, 40000000}) {
+      blocks.push_back(allocator->allocate(bytes, "activation"));
+    }
+    for (void* block : blocks) allocator->release(block);
+    if (step == 0) after_first = allocator->stats().reserved;
+  }
+  EXPECT_EQ(allocator->stats().reserved, after_first);
+}
+
+TEST_F(AllocatorTest, EverythingGoesBackAtTheEnd) {
+  allocator->release(allocator->allocate(5 * kMiB, "x"));
+  allocator.reset();
+  EXPECT_EQ(source->held, 0);
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# A program's output becomes a result file, and result files become the README's tables.
+set -euo pipefail
+# shellcheck source=tests/tools/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+record() { "$root/scripts/record_result.py" --machine tester --folder "$scratch/results" "$@"; }
+# shellcheck disable=SC2120
+tables() { "$root/scripts/readme_tables.py" --readme "$scratch/page" --results "$scratch/results" "$@"; }
+page() { printf 'before\n<!-- %s -->\nold\n<!-- /%s -->\nafter\n' "$1" "$1" >"$scratch/page"; }
+mkdir "$scratch/results"
+
+cat >"$scratch/train.log" <<'LOG'
+== shakespeare: bin/quern train --config configs/shakespeare-cpu.toml --out /tmp/x
+size = "shakespeare-cpu"
+precision = "fp32"
+attention = "flash"
+kernels = "fused"
+step   1000/2000  loss 1.9  norm 0.9  lr 1e-03  60.0 ms  12800 tokens/s  mfu 60.0 %  40 MiB  ETA 0s
+step   1000/2000  validation loss 1.8011 over 1742 windows in 2.0 s  (best so far)
+step   2000/2000  validation loss 1.6999 over 1742 windows in 2.0 s  (best so far)
+done: 2000 steps, 1m45s of training
+LOG
+cat >"$scratch/verify.log" <<'LOG'
+$ quern verify golden/mha
+golden/mha: cpu, fp32, attention flash, kernels fused
+  logits                                                           5.2e-07   2.0e-05
+  loss                                                             0.0e+00   1.0e-05
+  gradient of model.layers.1.self_attn.k_proj.weight               9.5e-05   2.0e-05  BEYOND
+  losses while training                                            6.0e-07   1.0e-05
+  gradient norms                                                   5.0e-07   1.0e-04
+  final lm_head.weight                                             3.7e-06   1.0e-04
+  FAILED: 1 of 46 beyond tolerance
+LOG
+
+printf 'text\n' >"$scratch/empty.log"
+expect 'a log without results' 1 '' record "$scratch/empty.log"
+expect 'a training run' 0 'train-tester-shakespeare-cpu-fp32' record "$scratch/train.log"
+expect 'a verification' 0 'verify-tester' record "$scratch/verify.log"
+
+page results:train
+expect 'a page out of date is told' 1 'out of date' tables --check
+expect 'the table is made' 0 '' tables
+holds 'it has the run' grep -q '1.6999 (step 2000) | 1.6999 | final <= 1.72 .* | 105 s | 40 MiB' "$scratch/page"
+holds 'the text around it stays' grep -qx after "$scratch/page"
+expect 'a page up to date' 0 '' tables --check
+
+page results:verify
+tables
+holds 'a failure shows' grep -q '9.5e-05 / 2.0e-05 .* | 0 of 1 |' "$scratch/page"
+page results:bench
+tables
+holds 'no result is said' grep -qx 'No result is recorded yet.' "$scratch/page"
+page results:unknown
+expect 'an unknown table' 1 'expected one of' tables
+printf '$ quern\nhello\n' >"$scratch/results/sample.txt"
+page output:sample
+tables
+holds 'an output is shown' grep -qx hello "$scratch/page"
+expect 'the README is up to date' 0 '' "$root/scripts/readme_tables.py" --check
+exit $((failures > 0))

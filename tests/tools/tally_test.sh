@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Test results are counted as they are: a crash and a missing report are failures.
+set -euo pipefail
+# shellcheck source=tests/tools/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+count() { python3 "$root/scripts/count_gtest.py" "$scratch/report.json" "$1"; }
+test_case() { printf '{"name": "a", "result": "%s"%s}' "$1" "${2:-}"; }
+report() { printf '{"testsuites": [{"testsuite": [%s]}]}' "$1" >"$scratch/report.json"; }
+failure=', "failures": [{"failure": "x"}]'
+
+report "$(test_case COMPLETED), $(test_case SKIPPED), $(test_case COMPLETED "$failure")"
+expect 'passed, failed and skipped' 0 '1 1 1' count 1
+report "$(test_case COMPLETED)"
+expect 'a program that fails after its tests' 0 '1 1 0' count 1
+report ''
+expect 'a program without tests' 0 '0 1 0' count 0
+echo '{"testsuites": [' >"$scratch/report.json"
+expect 'a report cut short' 0 '0 1 0' count 139
+rm "$scratch/report.json"
+expect 'no report' 0 '0 1 0' count 139
+
+# run_sum COMMAND: the last line of a tally that ran it.
+run_sum() {
+  # shellcheck disable=SC2016
+  bash -c 'source "$1/scripts/lib.sh"; source "$1/scripts/tally.sh"; eval "$2"; finish_tally' \
+    tally "$root" "$1"
+}
+expect 'a check that passes' 0 '1 passed, 0 failed, 0 skipped' run_sum 'check a true'
+expect 'a check that fails' 1 '0 passed, 1 failed, 0 skipped' run_sum 'check a false'
+printf '#!/bin/sh\nkill -SEGV $$\n' >"$scratch/crash"
+printf '#!/bin/sh\necho ok one; echo skip two; echo FAIL three; exit 1\n' >"$scratch/tool"
+chmod +x "$scratch/crash" "$scratch/tool"
+expect 'a program that crashes' 1 '0 passed, 1 failed, 0 skipped' run_sum "run_gtest a $scratch/crash"
+expect 'a script that crashes' 1 '0 passed, 1 failed, 0 skipped' run_sum "run_tool_test $scratch/crash"
+expect 'a script of three tests' 1 '1 passed, 1 failed, 1 skipped' run_sum "run_tool_test $scratch/tool"
+exit $((failures > 0))

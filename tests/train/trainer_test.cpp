@@ -1,0 +1,359 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint.h"
+#include "support/file_size_limit.h"
+#include "support/files.h"
+#include "support/training.h"
+#include "train/config_parse.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+class TrainerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() /
+              ("quern_trainer_" +
+               std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    write_corpus(text(), 20000);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path text() const { return folder_ / "text.txt"; }
+  Config config(const std::string& out = "run") const { return tiny_config(text(), folder_ / out); }
+  std::string error_of(const Config& config) const {
+    try {
+      Recorded recorded;
+      train(config, recorded);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(TrainerTest, LearnsAndGeneralises) {
+  Config c = config();
+  c.train.steps = 150;
+  c.train.eval_every = 150;
+  c.optimizer.lr = 5e-3;
+  Recorded recorded;
+  const TrainResult result = train(c, recorded);
+  // Eight equally likely words of 5.1 bytes on average: log(8) / 5.1 = 0.4 nats a byte at best; 257
+  // tokens at first.
+  EXPECT_NEAR(recorded.steps.front().loss, std::log(257.0), 0.2);
+  EXPECT_LT(result.best_loss, 1.2);
+  EXPECT_EQ(result.best_step, 150);
+}
+
+TEST_F(TrainerTest, TwoRunsAreBitEqual) {
+  Recorded first, second;
+  train(config("a"), first);
+  train(config("b"), second);
+  EXPECT_EQ(first.losses(), second.losses());
+  const fs::path weights = fs::path("checkpoints") / "step_00000100" / "model.safetensors";
+  EXPECT_TRUE(read_file(folder_ / "a" / weights) == read_file(folder_ / "b" / weights));
+}
+
+TEST_F(TrainerTest, AnotherSeedIsAnotherRun) {
+  Recorded first, second;
+  Config c = config("a");
+  c.train.steps = 2;
+  train(c, first);
+  c.run.out = (folder_ / "b").string();
+  c.train.seed = 2;
+  train(c, second);
+  EXPECT_NE(first.losses(), second.losses());
+}
+
+TEST_F(TrainerTest, ResumeIsExactInFp32) {
+  expect_resume_is_exact(config(), folder_);
+}
+
+TEST_F(TrainerTest, ResumeIsExactInBf16WithAccumulationAndRecomputation) {
+  Config c = config();
+  c.compute.precision = Precision::bf16;
+  c.compute.recompute = 1;
+  c.train.accumulate = 2;
+  expect_resume_is_exact(c, folder_);
+}
+
+TEST_F(TrainerTest, ResumeIsExactInNaiveMode) {
+  Config c = config();
+  c.compute.attention = AttentionKind::naive;
+  c.compute.kernels = KernelKind::naive;
+  expect_resume_is_exact(c, folder_);
+}
+
+TEST_F(TrainerTest, RecomputationChangesNothing) {
+  Recorded stored, recomputed;
+  Config c = config("a");
+  c.train.steps = 5;
+  train(c, stored);
+  c.run.out = (folder_ / "b").string();
+  c.compute.recompute = 1;
+  train(c, recomputed);
+  EXPECT_EQ(stored.losses(), recomputed.losses());
+}
+
+TEST_F(TrainerTest, AccumulationEqualsALargerBatch) {
+  // Not the same batches as one of twice the size (each draws its own windows), so: the same
+  // gradient norm and loss as the average. Batch k of 8 rows and batches 2k, 2k+1 of 4 rows are the
+  // same draws.
+  Recorded large, split;
+  Config c = config("a");
+  c.train.steps = 3;
+  c.train.batch = 8;
+  train(c, large);
+  c.run.out = (folder_ / "b").string();
+  c.train.batch = 4;
+  c.train.accumulate = 2;
+  train(c, split);
+  for (size_t i = 0; i < 3; ++i) {  // FP32 sums in another order
+    EXPECT_NEAR(large.steps[i].loss, split.steps[i].loss, 1e-5);
+    EXPECT_NEAR(large.steps[i].grad_norm, split.steps[i].grad_norm, 1e-4);
+  }
+}
+
+TEST_F(TrainerTest, MetricsFileHoldsEveryStepAndSurvivesResume) {
+  Config c = config();
+  c.train.steps = 6;
+  c.train.checkpoint_every = 4;
+  c.train.eval_every = 3;
+  Recorded recorded;
+  train(c, recorded);
+  std::ofstream(folder_ / "run" / "metrics.jsonl", std::ios::app)
+      << "{\"step\": 7, \"lo";  // cut by a crash
+  c.run.resume = (folder_ / "run" / "checkpoints" / "step_00000004").string();
+  train(c, recorded);
+  std::ifstream in(folder_ / "run" / "metrics.jsonl");
+  std::vector<int64_t> steps, validations;
+  for (std::string line; std::getline(in, line);) {
+    const auto row = nlohmann::json::parse(line);
+    (row.contains("val_loss") ? validations : steps).push_back(row.at("step"));
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(validations, (std::vector<int64_t>{3, 6}));
+}
+
+TEST_F(TrainerTest, SamplesAreWrittenAndTheBestCheckpointIsKept) {
+  Config c = config();
+  c.train.steps = 40;
+  c.train.eval_every = 10;
+  c.train.sample_every = 20;
+  c.train.keep = 1;
+  c.sample.tokens = 30;
+  Recorded recorded;
+  const TrainResult result = train(c, recorded);
+  EXPECT_EQ(recorded.samples.size(), 2u);
+  EXPECT_NE(read_file(folder_ / "run" / "samples.txt").find("--- step 40"), std::string::npos);
+  const auto best = best_checkpoint(folder_ / "run" / "checkpoints");
+  ASSERT_TRUE(best);
+  EXPECT_EQ(*best, checkpoint_path(folder_ / "run" / "checkpoints", result.best_step));
+}
+
+// Makes training diverge at once: a learning rate that overflows FP32 within a few steps.
+Config diverging(Config c) {
+  c.optimizer.lr = 1e30;
+  c.optimizer.warmup = 0;
+  c.optimizer.clip = 0.0;
+  c.train.steps = 20;
+  return c;
+}
+
+TEST_F(TrainerTest, NonfiniteLossStopsWithTheLastFiniteStateSaved) {
+  const Config c = diverging(config());
+  const std::string message = error_of(c);
+  EXPECT_NE(message.find("The first non-finite tensor is "), std::string::npos) << message;
+  EXPECT_EQ(message.find("not found again"), std::string::npos) << message;
+  EXPECT_NE(message.find("--resume"), std::string::npos) << message;
+  const auto kept = latest_checkpoint(folder_ / "run" / "checkpoints");
+  ASSERT_TRUE(kept);
+  const Checkpoint checkpoint = open_checkpoint(*kept);
+  for (const auto& entry : checkpoint.weights.entries()) {
+    const auto* values = reinterpret_cast<const float*>(entry.data.data());
+    for (int64_t i = 0; i < entry.shape.numel(); ++i)
+      ASSERT_TRUE(std::isfinite(values[i])) << entry.name;
+  }
+  rotate_checkpoints(folder_ / "run" / "checkpoints", 1);
+  EXPECT_TRUE(fs::exists(*kept));
+}
+
+TEST_F(TrainerTest, NonfiniteLossCanBeSkipped) {
+  Config c = diverging(config());
+  c.train.on_nonfinite = OnNonfinite::skip;
+  Recorded recorded;
+  const TrainResult result = train(c, recorded);
+  EXPECT_EQ(result.steps, 20);
+  EXPECT_GT(recorded.steps.back().skipped, 0);
+  EXPECT_EQ(static_cast<size_t>(recorded.steps.back().skipped), recorded.warnings.size());
+}
+
+TEST_F(TrainerTest, BadInputIsRefusedWithItsOwnMessage) {
+  const auto expect = [&](Config c, const std::string& part) {
+    c.run.out = (folder_ / "bad").string();
+    const std::string message = error_of(c);
+    EXPECT_NE(message.find(part), std::string::npos)
+        << "expected '" << part << "' in '" << message << "'";
+    EXPECT_FALSE(fs::exists(folder_ / "bad")) << "a refused run left its folder behind";
+  };
+  Config c = config();
+  c.data.train.clear();
+  expect(c, "give --train FILE");
+  c = config();
+  c.data.train = (folder_ / "none.txt").string();
+  expect(c, "none.txt");
+  c = config();
+  c.model.vocab_size = 64;  // text has bytes beyond it
+  expect(c, "vocabulary");
+  c = config();
+  c.model.context = 15000;  // longer than the validation part
+  expect(c, "tokens");
+}
+
+TEST_F(TrainerTest, AnExistingRunFolderIsNotTouched) {
+  fs::create_directories(folder_ / "run");
+  const std::string message = error_of(config());
+  EXPECT_NE(message.find("exists already"), std::string::npos) << message;
+  EXPECT_TRUE(fs::is_empty(folder_ / "run"));
+}
+
+TEST_F(TrainerTest, ResumeRefusesAnotherModelAndAFinishedRun) {
+  Config c = config();
+  c.train.steps = 3;
+  Recorded recorded;
+  train(c, recorded);
+  c.run.resume = c.run.out;
+  EXPECT_NE(error_of(c).find("is at step 3 of 3"), std::string::npos) << error_of(c);
+  c.train.steps = 5;
+  c.model.d_ff = 64;
+  EXPECT_NE(error_of(c).find("another model"), std::string::npos) << error_of(c);
+  c.run.resume = (folder_ / "nowhere").string();
+  EXPECT_NE(error_of(c).find("not a run folder"), std::string::npos) << error_of(c);
+}
+
+TEST_F(TrainerTest, IntervalsOfZeroSwitchThingsOff) {
+  Config c = config();
+  c.train.steps = 7;
+  c.train.log_every = 0;
+  Recorded recorded;
+  train(c, recorded);
+  EXPECT_TRUE(recorded.steps.empty());
+  EXPECT_TRUE(recorded.validations.empty());
+  EXPECT_TRUE(recorded.samples.empty());
+  EXPECT_EQ(read_file(folder_ / "run" / "metrics.jsonl"), "");
+  EXPECT_FALSE(fs::exists(folder_ / "run" / "samples.txt"));
+  EXPECT_EQ(checkpoint_steps(folder_ / "run" / "checkpoints"), std::vector<int64_t>{7});
+}
+
+TEST_F(TrainerTest, AFullDiskIsAnErrorAndOlderCheckpointsStay) {
+  Config c = config();
+  c.train.steps = 2;
+  Recorded recorded;
+  train(c, recorded);
+  c.train.steps = 4;
+  c.run.resume = c.run.out;
+  {
+    const FileSizeLimit limit(20000);  // a checkpoint's weights alone take 80 KB
+    const std::string message = error_of(c);
+    EXPECT_NE(message.find("step_00000004"), std::string::npos) << message;
+    EXPECT_NE(message.find("File too large"), std::string::npos) << message;
+  }
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  EXPECT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{2});
+  EXPECT_NO_THROW(open_checkpoint(checkpoint_path(checkpoints, 2)));
+  EXPECT_EQ(train(c, recorded).steps, 4);  // there is room again
+}
+
+TEST_F(TrainerTest, GoingBackForgetsWhatCameAfter) {
+  Config c = config();
+  c.train.steps = 30;
+  c.train.eval_every = 10;
+  Recorded recorded, again;
+  ASSERT_EQ(train(c, recorded).best_step, 30);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  c.run.resume = checkpoint_path(checkpoints, 10).string();
+  c.train.steps = 12;
+  c.train.keep = 1;
+  c.train.eval_every = 0;
+  const TrainResult result = train(c, again);
+  EXPECT_EQ(again.warnings.size(), 1u);
+  EXPECT_EQ(result.best_step, 10);
+  EXPECT_EQ(again.steps.back().step, 12);
+  EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{10, 12}));
+  EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 10));
+}
+
+TEST_F(TrainerTest, AResumedRunTakesOverTheNewConfiguration) {
+  Config c = config();
+  c.train.steps = 2;
+  Recorded recorded;
+  train(c, recorded);
+  c.run.resume = c.run.out;
+  c.train.steps = 4;
+  train(c, recorded);
+  const Config saved = load_config((folder_ / "run" / "config.toml").string());
+  EXPECT_EQ(saved.train.steps, 4);
+  EXPECT_EQ(saved.run.resume, "");
+}
+
+// Resident memory in KiB, as Linux counts it.
+int64_t resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6));
+  }
+  return 0;
+}
+
+// Slow: also left out under sanitizers, which hold on to memory.
+TEST_F(TrainerTest, SlowHostMemoryDoesNotGrowIn2000Steps) {
+  struct Watch : Recorded {
+    int64_t at100 = 0, at_end = 0;
+    void on_progress(int64_t step, double) override {
+      if (step == 100) at100 = resident_kib();
+      if (step == 2000) at_end = resident_kib();
+    }
+  } watch;
+  Config c = config();
+  c.train.steps = 2000;
+  c.train.log_every = 100;
+  c.train.eval_every = 500;
+  c.train.checkpoint_every = 500;
+  train(c, watch);
+  ASSERT_GT(watch.at100, 0);
+  EXPECT_LE(watch.at_end - watch.at100, 2048);
+}
+
+TEST_F(TrainerTest, MemoryDoesNotGrow) {
+  struct Watch : Recorded {
+    int64_t at100 = 0, at_end = 0;
+    void on_progress(int64_t step, double) override {
+      const int64_t reserved = Context::current().allocator(kCpu)->stats().reserved;
+      if (step == 100) at100 = reserved;
+      at_end = reserved;
+    }
+  } watch;
+  Config c = config();
+  c.train.steps = 400;
+  c.train.log_every = 100;
+  train(c, watch);
+  EXPECT_GT(watch.at100, 0);
+  EXPECT_EQ(watch.at100, watch.at_end);
+}
+
+}  // namespace
+}  // namespace quern
