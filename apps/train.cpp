@@ -59,8 +59,9 @@ int run_train(const Arguments& args) {
       make_context(parsed.config.compute, static_cast<uint64_t>(parsed.config.train.seed));
   const ContextScope scope(*context);
   ConsoleObserver console(isatty(STDOUT_FILENO) != 0);
-  Trainer trainer(parsed.config, console);
+  // Before the first line is printed: its reader may be gone already.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, request_stop);
+  Trainer trainer(parsed.config, console);
   const TrainResult result = trainer.run(&stop_requested);
   console.finish(result);
   return result.interrupted ? 128 + stop_signal : 0;

@@ -165,11 +165,17 @@ TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
 }
 
 TEST_F(TrainProgram, AClosedPipeSavesToo) {
-  const std::string command = program(train_args("run", {"--steps", "100000"}));
-  const Outcome outcome =
-      run_shell("{ " + command + "; echo $? >'" + (folder_ / "code").string() + "'; } | head -n 1");
-  EXPECT_EQ(read_file(folder_ / "code"), cat(128 + SIGPIPE, "\n")) << outcome.err;
-  EXPECT_EQ(run({"generate", folder_ / "run", "--tokens", "2"}).code, 0);
+  // Closed before the first line is written, and after it.
+  for (const std::string name : {"true", "head -n 1"}) {
+    const fs::path run_folder = folder_ / name;
+    const std::string command = program(train_args(name, {"--steps", "100000"}));
+    const fs::path code = folder_ / "code";
+    const Outcome outcome = run_shell("{ sleep 0.1; " + command + "; echo $? >'" + code.string() +
+                                      "'; } | " + name);
+    EXPECT_EQ(read_file(code), cat(128 + SIGPIPE, "\n")) << name << ": " << outcome.err;
+    const Outcome generated = run({"generate", run_folder, "--tokens", "2"});
+    EXPECT_EQ(generated.code, 0) << name << ": " << generated.err;
+  }
 }
 
 TEST_F(TrainProgram, AFileSizeLimitIsAnErrorAndNotASignal) {
