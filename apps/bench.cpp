@@ -1,122 +1,45 @@
-// quern bench: times the parts of a training step.
+// quern bench: finds the benchmark.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
-#include "base/build_info.h"
-#include "bench/step_report.h"
-#include "commands.h"
-#include "tensor/context.h"
+#include "bench_commands.h"
 #include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/setup.h"
 
 namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern bench step [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]\n\n"
-    "Times forward, backward and optimizer of a model with random weights on random tokens. On "
-    "the\n"
-    "CPU it also measures the matrix products of the step alone and prints the ratio of the two\n"
-    "rates.\n";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"phases", "some of fwd (no tape), fwdbwd, step (with clipping and AdamW)", "fwd,fwdbwd,step",
-     false},
-    {"warmup", "iterations before those measured", "5", false},
-    {"steps", "iterations measured", "20", false},
-    {"json", "print one line of JSON instead of the table", "", true},
-    {"check",
-     "on the CPU: exit 1 when the step's matmul FLOP/s are below half of the SGEMM rate at its "
-     "shapes",
-     "", true},
+const std::vector<Command> kBenchmarks = {
+    {"step", "forward, backward and optimizer of a model", run_bench_step},
+    {"attention", "attention alone, naive and flash, over two grids of shapes",
+     run_bench_attention},
+    {"kernels", "the memory-bound kernels against the bandwidth of a copy", run_bench_kernels},
 };
 
-constexpr double kLeastRatio = 0.5;  // of the step's matmul rate to SGEMM's alone
-constexpr int64_t kMostIterations = 1'000'000;
-
-// What torch_lm.py measures unless told otherwise.
-Config base_config() {
-  Config config;
-  config.model.size = "small";
-  apply_size(config.model, config.model.size);
-  config.model.vocab_size = 10000;
-  config.model.context = 512;
-  config.train.batch = 4;
-  config.optimizer.lr = 1e-4;
-  return config;
-}
-
-int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
-  const std::string& text = parsed.extra.at(flag);
-  int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < least ||
-      count > kMostIterations) {
-    throw UsageError(cat("--", flag, " is ", text, ", expected an integer from ", least, " to ",
-                         kMostIterations));
+void print_help() {
+  fmt::print("Usage: quern bench BENCHMARK [--KEY VALUE ...]\n\n");
+  for (const Command& benchmark : kBenchmarks) {
+    fmt::print("  {:<10} {}\n", benchmark.name, benchmark.summary);
   }
-  return count;
-}
-
-const PhaseResult* find_step(const StepBenchResult& result) {
-  const auto found =
-      std::find_if(result.phases.begin(), result.phases.end(), [](const PhaseResult& phase) {
-        return phase.phase == Phase::step && phase.out_of_memory.empty();
-      });
-  return found == result.phases.end() ? nullptr : &*found;
-}
-
-// The CPU's yardstick. Returns the exit code.
-int compare_with_gemm(const StepBenchResult& result, bool check, bool json) {
-  const PhaseResult* step = find_step(result);
-  if (!step) return check ? 1 : 0;  // not measured; with check: out of memory, as the table says
-  const Config& config = result.config;
-  const GemmRates rates =
-      measure_gemm_rates(config.model, config.train.batch, config.model.context);
-  const double seconds = step->total.median / 1e3;
-  fmt::print(json ? stderr : stdout, "\n{}", gemm_table(rates, seconds));
-  const double ratio = rates.seconds / seconds;
-  if (!check || ratio >= kLeastRatio) return 0;
-  fmt::print(stderr, "quern: the ratio is {:.3f}, expected at least {}\n", ratio, kLeastRatio);
-  return 1;
+  fmt::print("\n`quern bench BENCHMARK --help` lists a benchmark's flags.\n");
 }
 
 }  // namespace
 
 int run_bench(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags, base_config());
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, config_help(kFlags));
+  const std::string name = args.empty() ? "nothing" : args[0];
+  if (name == "--help" || name == "-h") {
+    print_help();
     return 0;
   }
-  if (parsed.positional.size() != 1 || parsed.positional[0] != "step") {
-    throw UsageError(cat("bench: found '",
-                         parsed.positional.empty() ? "nothing" : parsed.positional.back(),
-                         "', expected step\n", kUsage));
+  std::vector<std::string> names;
+  for (const Command& benchmark : kBenchmarks) {
+    if (name == benchmark.name) return benchmark.run({args.begin() + 1, args.end()});
+    names.emplace_back(benchmark.name);
   }
-  const bool check = parsed.extra.at("check") == "true", json = parsed.extra.at("json") == "true";
-  const StepBenchOptions options{parse_phases(parsed.extra.at("phases")),
-                                 count_of(parsed, "warmup", 0), count_of(parsed, "steps", 1)};
-  if (check && std::find(options.phases.begin(), options.phases.end(), Phase::step) ==
-                   options.phases.end()) {
-    throw UsageError("--check needs the phase step");
-  }
-  const Config& config = parsed.config;
-  const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
-  const ContextScope scope(*context);
-  const bool on_cpu = !context->device().is_cuda();
-  if (check && !on_cpu) throw UsageError("--check needs --device cpu");
-
-  const StepBenchResult result = bench_step(config, options);
-  fmt::print("{}{}",
-             json ? step_json(result, cat("quern-", build_info().version)) : step_table(result),
-             json ? "\n" : "");
-  std::fflush(stdout);
-  return on_cpu && (check || !json) ? compare_with_gemm(result, check, json) : 0;
+  throw UsageError(cat("bench: found '", name, "', expected step, attention or kernels",
+                       did_you_mean(name, names)));
 }
 
 }  // namespace quern

@@ -14,6 +14,7 @@ int run_generate(const Arguments& args);
 int run_eval(const Arguments& args);
 int run_export(const Arguments& args);
 int run_bench(const Arguments& args);
+int run_tune(const Arguments& args);
 int run_verify(const Arguments& args);
 int run_info(const Arguments& args);
 int run_help(const Arguments& args);

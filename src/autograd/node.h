@@ -25,6 +25,9 @@ class Node {
   std::vector<Edge> inputs;
   int outputs = 1;
   BackwardFn backward;  // empty once it has run
+  // A loss whose gradients were partly written in the forward, for an incoming gradient of 1: only
+  // backward(loss) may use it.
+  bool root_only = false;
 
   Node() = default;
   ~Node();

@@ -187,7 +187,18 @@ class Tape {
 
   static Node::Edge edge_to(const Variable& input) {
     if (!input.requires_grad()) return {};
+    check_not_root_only(input);
     return {input.node_, input.output_, input.leaf_, input.shape(), input.dtype(), input.device()};
+  }
+
+  static void check_not_root_only(const Variable& x) {
+    QUERN_CHECK(!x.node_ || !x.node_->root_only, x.node_->op,
+                ": its forward has added parameter gradients that hold for backward(loss) alone; ",
+                "scale the loss by the op's own argument, and read it by detach()");
+  }
+
+  static void set_root_only(const Variable& x) {
+    if (x.node_) x.node_->root_only = true;
   }
 
   static void seed(Pending& pending, const Variable& root, const Tensor& grad) {
@@ -255,11 +266,21 @@ Variable record(const char* op, Tensor output, const std::vector<Variable>& inpu
   return record(op, std::vector<Tensor>{std::move(output)}, inputs, std::move(backward))[0];
 }
 
+Variable record_root(const char* op, Tensor loss, const std::vector<Variable>& inputs,
+                     BackwardFn backward) {
+  Variable root = record(op, std::move(loss), inputs, std::move(backward));
+  Tape::set_root_only(root);
+  return root;
+}
+
 void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& grads) {
   QUERN_CHECK(roots.size() == grads.size(), "backward: ", roots.size(), " roots and ", grads.size(),
               " gradients");
   Pending pending;
-  for (size_t i = 0; i < roots.size(); ++i) Tape::seed(pending, roots[i], grads[i]);
+  for (size_t i = 0; i < roots.size(); ++i) {
+    Tape::check_not_root_only(roots[i]);
+    Tape::seed(pending, roots[i], grads[i]);
+  }
   Tape::run(pending);
 }
 
@@ -269,7 +290,9 @@ void backward(const Variable& root, const Tensor& grad) {
   if (grad.defined()) return backward(std::vector{root}, {grad});
   const Tensor one = Tensor::empty(root.shape(), root.dtype(), root.device(), "gradient");
   fill(one, 1.0);
-  backward(std::vector{root}, {one});
+  Pending pending;
+  Tape::seed(pending, root, one);
+  Tape::run(pending);
 }
 
 Variable Variable::leaf(Tensor value, std::string name) {

@@ -55,6 +55,12 @@ std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
                              const std::vector<Variable>& inputs, BackwardFn backward,
                              bool always = false);
 
+// Records a loss whose forward has already written gradients, those for an incoming gradient of 1.
+// backward(loss) is its only use: as an op's input, with a gradient given, or as one root of
+// several it throws.
+Variable record_root(const char* op, Tensor loss, const std::vector<Variable>& inputs,
+                     BackwardFn backward);
+
 // Runs the tape backwards from `root`, latest op first, collecting gradients in the leaves. `grad`
 // is the gradient of the root (needed unless it has one element). Consumes the tape: a second
 // backward throws.

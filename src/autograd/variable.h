@@ -11,6 +11,7 @@
 namespace quern {
 
 class Node;
+class Recipe;
 
 // Where a leaf's gradient collects: a Variable the user made, or a parameter's slice of the arena.
 struct Leaf {
@@ -48,13 +49,20 @@ class Variable {
   Leaf* leaf_store() const { return leaf_.get(); }
   Variable detach() const { return Variable(value_); }
 
+  // An op that saves this Variable for its backward (autograd/saved.h) keeps, in place of the
+  // value, how to compute it again; without_recipe() makes it keep the value.
+  Variable with_recipe(std::function<Tensor()> compute) const;
+  Variable without_recipe() const;
+
  private:
   friend class Node;
   friend class Tape;
+  friend class Saved;
   Tensor value_;
-  std::shared_ptr<Node> node_;  // what computed it, or
-  int output_ = 0;              // (its place among the node's outputs)
-  std::shared_ptr<Leaf> leaf_;  // where its gradient collects; neither: a constant
+  std::shared_ptr<Node> node_;      // what computed it, or
+  int output_ = 0;                  // (its place among the node's outputs)
+  std::shared_ptr<Leaf> leaf_;      // where its gradient collects; neither: a constant
+  std::shared_ptr<Recipe> recipe_;  // how to compute the value again, where that is cheap
 };
 
 }  // namespace quern

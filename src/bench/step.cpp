@@ -12,12 +12,14 @@
 #include "tensor/factory.h"
 #include "train/config_parse.h"
 #include "train/setup.h"
+#include "train/training_step.h"
 
 namespace quern {
 
 namespace {
 
 constexpr size_t kBatches = 4;
+constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
 constexpr std::array kPhases{Phase::fwd, Phase::fwdbwd, Phase::step};
 
 struct Batch {
@@ -47,13 +49,15 @@ class PhaseRunner {
  public:
   PhaseRunner(const Config& config, Phase phase)
       : phase_(phase),
-        lr_(config.optimizer.lr),
         instance_(config.model, config.compute, config.model.init, phase != Phase::fwd,
                   static_cast<uint64_t>(config.train.seed)) {
-    if (phase == Phase::step) optimizer_.emplace(instance_.arena, adamw_options(config));
+    if (phase != Phase::step) return;
+    optimizer_.emplace(instance_.arena, adamw_options(config));
+    optimizer_->set_learning_rate(config.optimizer.lr);
   }
 
-  void run(const Batch& batch, Timeline* timeline) {
+  // Kernel by kernel, with a mark after each part.
+  void launch(const Batch& batch, Timeline* timeline) {
     if (phase_ == Phase::fwd) {
       const NoGrad no_grad;
       forward(batch, timeline);
@@ -67,7 +71,21 @@ class PhaseRunner {
     }
     if (timeline) timeline->mark();
     if (!optimizer_) return;
-    optimizer_->step(lr_, loss.value());
+    optimizer_->step(loss.value());
+    if (timeline) timeline->mark();
+  }
+
+  // As one graph, captured at the first call; a whole step as the trainer runs it.
+  void replay(const Batch& batch, Timeline* timeline) {
+    if (phase_ == Phase::step) {
+      if (!step_) step_.emplace(instance_, *optimizer_, true);
+      step_->run(batch.tokens, batch.targets, {});
+    } else {
+      if (!graph_) record(batch);
+      copy(input_.tokens, batch.tokens);
+      copy(input_.targets, batch.targets);
+      graph_->launch();
+    }
     if (timeline) timeline->mark();
   }
 
@@ -79,10 +97,22 @@ class PhaseRunner {
     return loss;
   }
 
+  void record(const Batch& batch) {
+    const Context& context = Context::current();
+    Allocator& allocator = *context.allocator(context.device());
+    input_ = {empty_like(batch.tokens, "batch"), empty_like(batch.targets, "batch")};
+    pool_ = allocator.make_pool();
+    const PoolScope scope(allocator, pool_);
+    graph_ = std::make_unique<Graph>([&] { launch(input_, nullptr); });
+  }
+
   Phase phase_;
-  double lr_;
   ModelInstance instance_;
   std::optional<AdamW> optimizer_;
+  std::optional<TrainingStep> step_;
+  Batch input_;
+  std::shared_ptr<MemoryPool> pool_;
+  std::unique_ptr<Graph> graph_;
 };
 
 // Every `parts`-th interval from the first-th on.
@@ -92,14 +122,31 @@ Summary summarize_part(const std::vector<double>& intervals, size_t parts, size_
   return summarize(part);
 }
 
-void summarize_into(PhaseResult& result, const std::vector<double>& intervals) {
+void summarize_launched(PhaseResult& result, const std::vector<double>& intervals) {
   const size_t parts = part_count(result.phase);
   std::vector<double> totals(intervals.size() / parts, 0.0);
   for (size_t i = 0; i < intervals.size(); ++i) totals[i / parts] += intervals[i];
-  result.total = summarize(totals);
+  result.launched = summarize(totals);
   result.forward = summarize_part(intervals, parts, 0);
   if (parts > 1) result.backward = summarize_part(intervals, parts, 1);
   if (parts > 2) result.optimizer = summarize_part(intervals, parts, 2);
+}
+
+// run(batch, timeline), which marks the timeline `parts` times: the intervals between the marks.
+template <class Run>
+std::vector<double> time_iterations(const StepBenchOptions& options,
+                                    const std::array<Batch, kBatches>& batches, int64_t warmup,
+                                    size_t parts, const char* range, Run run) {
+  const Context& context = Context::current();
+  for (int64_t i = 0; i < warmup; ++i) run(batches[static_cast<size_t>(i) % kBatches], nullptr);
+  context.synchronize();
+  const auto steps = static_cast<size_t>(options.steps);
+  Timeline timeline(1 + steps * parts);
+  const ProfiledRange profiled(range);
+  timeline.mark();
+  for (size_t i = 0; i < steps; ++i) run(batches[i % kBatches], &timeline);
+  context.synchronize();
+  return timeline.intervals();
 }
 
 void measure(PhaseResult& result, const Config& config, const StepBenchOptions& options) {
@@ -107,21 +154,20 @@ void measure(PhaseResult& result, const Config& config, const StepBenchOptions& 
   Allocator& allocator = *context.allocator(context.device());
   PhaseRunner runner(config, result.phase);
   const std::array<Batch, kBatches> batches = random_batches(config);
-  for (int64_t i = 0; i < options.warmup; ++i) {
-    runner.run(batches[static_cast<size_t>(i) % kBatches], nullptr);
-  }
-  context.synchronize();
   allocator.reset_peak();
-
-  const auto steps = static_cast<size_t>(options.steps);
-  Timeline timeline(1 + steps * part_count(result.phase));
-  {
-    const ProfiledRange profiled("measure");
-    timeline.mark();
-    for (size_t i = 0; i < steps; ++i) runner.run(batches[i % kBatches], &timeline);
-    context.synchronize();
+  summarize_launched(
+      result, time_iterations(
+                  options, batches, options.warmup, part_count(result.phase), "launched",
+                  [&](const Batch& batch, Timeline* timeline) { runner.launch(batch, timeline); }));
+  result.total = result.launched;
+  result.captured = captures_steps(config.compute);
+  if (result.captured) {
+    allocator.release_cached();  // the graph takes memory of its own
+    const int64_t warmup = std::max(options.warmup, kCaptureWarmup);
+    result.total = summarize(time_iterations(
+        options, batches, warmup, 1, "measure",
+        [&](const Batch& batch, Timeline* timeline) { runner.replay(batch, timeline); }));
   }
-  summarize_into(result, timeline.intervals());
   result.peak_bytes = allocator.stats().peak_allocated;
 }
 

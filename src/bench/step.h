@@ -27,9 +27,11 @@ struct StepBenchOptions {
 struct PhaseResult {
   Phase phase = Phase::fwd;
   std::string out_of_memory;             // the allocator's message; empty when it fitted
+  bool captured = false;                 // total is of replays of a CUDA graph
   Summary total;                         // milliseconds an iteration
-  Summary forward, backward, optimizer;  // its parts; zero where the phase has none
-  int64_t peak_bytes = 0;                // most memory in use during the measured iterations
+  Summary launched;                      // the same with every kernel launched by itself
+  Summary forward, backward, optimizer;  // parts of launched; zero where the phase has none
+  int64_t peak_bytes = 0;                // most memory in use
   double tokens_per_second = 0.0;        // of the median
   double tflops = 0.0;                   // model FLOPs of the phase over the median
 };
@@ -44,10 +46,11 @@ struct StepBenchResult {
 };
 
 // Times every phase on the current Context's device: random weights, four batches of random tokens
-// in turn. Each phase has a model of its own, so that its peak holds only what it needs: no
-// gradients and moments for fwd. Named ranges reach NVIDIA's profilers; the measured iterations lie
-// in a range `measure`, and a profiler that was told to wait sees only them. Throws UsageError when
-// steps or warmup is out of range or the vocabulary is not given.
+// in turn; launched kernel by kernel, and where the configuration captures steps as a graph too.
+// Each phase has a model of its own, so that its peak holds only what it needs: no gradients and
+// moments for fwd. Named ranges reach NVIDIA's profilers; the measured iterations lie in a range
+// `measure`, and a profiler that was told to wait sees only them. Throws UsageError when steps or
+// warmup is out of range or the vocabulary is not given.
 StepBenchResult bench_step(const Config& config, const StepBenchOptions& options);
 
 }  // namespace quern

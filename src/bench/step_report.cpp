@@ -33,6 +33,7 @@ std::string phase_rows(const PhaseResult& result) {
       fmt::format("{:<12} {:>10.3f} {:>10.3f} {:>9.3f} {:>9} {:>11.0f} {:>9.2f}\n",
                   name_of(result.phase), ms.median, ms.mean, ms.std, mebibytes(result.peak_bytes),
                   result.tokens_per_second, result.tflops);
+  if (result.captured) rows += part_row("launched", result.launched);
   if (result.phase == Phase::fwd) return rows;
   rows += part_row("forward", result.forward) + part_row("backward", result.backward);
   if (result.phase == Phase::step) rows += part_row("optimizer", result.optimizer);
@@ -71,7 +72,8 @@ std::string step_json(const StepBenchResult& result, const std::string& peer) {
   json["vocab"] = config.model.vocab_size;
   json["attn"] = value_text(config, "attention");
   json["dtype"] = value_text(config, "precision");
-  json["compile"] = "none";
+  const bool captured = !result.phases.empty() && result.phases[0].captured;
+  json["compile"] = captured ? "graph" : "none";
   for (const PhaseResult& phase : result.phases) {
     nlohmann::ordered_json& entry = json[name_of(phase.phase)];
     if (!phase.out_of_memory.empty()) {
@@ -81,6 +83,7 @@ std::string step_json(const StepBenchResult& result, const std::string& peer) {
     entry["ms"] = rounded(phase.total.median, 3);
     entry["mean"] = rounded(phase.total.mean, 3);
     entry["std"] = rounded(phase.total.std, 3);
+    if (phase.captured) entry["launched_ms"] = rounded(phase.launched.median, 3);
     entry["peak_mib"] = mebibytes(phase.peak_bytes);
     entry["tok_s"] = std::llround(phase.tokens_per_second);
     if (phase.phase == Phase::step) entry["tflops"] = rounded(phase.tflops, 1);

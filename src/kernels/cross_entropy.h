@@ -31,6 +31,20 @@ template <class T>
 void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
                             const int32_t* targets, const acc_t<T>* scale, const acc_t<T>* dloss,
                             int64_t N, int64_t V, int32_t ignore_index, Stream stream);
+
+// scale[0] = loss_scale / count, 0 when no target counts: what turns (softmax - onehot) into the
+// gradient of loss_scale times the mean loss. A: float, and on the CPU double.
+template <class A>
+void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double loss_scale,
+                         int32_t ignore_index, Stream stream);
+
+// Both in one pass, where the logits are not needed afterwards: row_loss as above, and the logits
+// overwritten by their gradient (softmax(logits)[i, v] - [v == targets[i]]) * scale[0], 0 where
+// ignored. scale is a device scalar.
+template <class T>
+void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
+                                    const acc_t<T>* scale, int64_t N, int64_t V,
+                                    int32_t ignore_index, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
@@ -45,6 +59,13 @@ template <class T>
 void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
                             const int32_t* targets, const acc_t<T>* scale, const acc_t<T>* dloss,
                             int64_t N, int64_t V, int32_t ignore_index, Stream stream);
+template <class A>
+void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double loss_scale,
+                         int32_t ignore_index, Stream stream);
+template <class T>
+void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
+                                    const acc_t<T>* scale, int64_t N, int64_t V,
+                                    int32_t ignore_index, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

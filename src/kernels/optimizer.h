@@ -32,6 +32,8 @@ struct AdamWHyper {
 };
 
 namespace cpu {
+void store_learning_rate(StepState* state, float lr, Stream stream);
+
 int64_t global_norm_scratch(int64_t n, Stream stream);  // bytes
 
 // state->norm = ||grad|| * grad_scale, in a fixed order; state->clip = grad_scale * min(1, max_norm
@@ -58,6 +60,7 @@ void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* range
 }  // namespace cpu
 
 namespace cuda {
+void store_learning_rate(StepState* state, float lr, Stream stream);
 int64_t global_norm_scratch(int64_t n, Stream stream);  // bytes
 void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
                  const float* loss, void* scratch, Stream stream);

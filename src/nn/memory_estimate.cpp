@@ -17,6 +17,7 @@ struct Sizes {
   int64_t activation;  // bytes of an activation's element
   int64_t residual;    // bytes of an element of the residual stream
   bool flash, fused;
+  bool rebuilt;  // norm and SwiGLU outputs are computed again in the backward
 };
 
 Sizes sizes_of(const ModelConfig& config, const ModelOptions& options, int64_t batch, int64_t T) {
@@ -34,14 +35,20 @@ Sizes sizes_of(const ModelConfig& config, const ModelOptions& options, int64_t b
   s.residual = bf16 && options.residual == ResidualType::bf16 ? 2 : kFloat;
   s.flash = options.attention == AttentionKind::flash;
   s.fused = options.kernels == KernelKind::fused;
+  s.rebuilt = s.fused && options.recompute == Recompute::norms;
   return s;
 }
 
-// Fused: its input (the residual stream), one float a row, and its output, which the next linear
-// keeps. Naive: the input and the normalised rows in FP32, the output, and two floats a row.
-int64_t norm_bytes(const Sizes& s) {
+// Fused: its input (the residual stream), one float a row, and its output, which the head reads.
+// Naive: the input and the normalised rows in FP32, the output, and two floats a row.
+int64_t final_norm_bytes(const Sizes& s) {
   if (s.fused) return s.C * s.residual + kFloat + s.C * s.activation;
   return 2 * s.C * kFloat + s.C * s.activation + 2 * kFloat;
+}
+
+// In a block the output is kept by the next linear, or rebuilt.
+int64_t norm_bytes(const Sizes& s) {
+  return final_norm_bytes(s) - (s.rebuilt ? s.C * s.activation : 0);
 }
 
 // q, k and v, the output (which the output projection keeps), and logsumexp or the probabilities.
@@ -54,10 +61,10 @@ int64_t attention_bytes(const Sizes& s) {
   return (qkv + rotated + s.Q) * s.activation + widened * kFloat + weights;
 }
 
-// Gate and up, and their product, which the down projection keeps. Naive: also the gate packed, and
-// silu(gate).
+// Gate and up, and their product, which the down projection keeps or rebuilds. Naive: also the gate
+// packed, and silu(gate).
 int64_t feed_forward_bytes(const Sizes& s) {
-  return (s.fused ? 3 : 5) * s.F * s.activation;
+  return (s.rebuilt ? 2 : s.fused ? 3 : 5) * s.F * s.activation;
 }
 
 // What a block saves a token.
@@ -66,12 +73,13 @@ int64_t block_bytes(const Sizes& s) {
 }
 
 // The most that the last block's backward holds a token beyond what the forward saved, less what it
-// has freed by then: around SwiGLU the gradients of gate, up and their product, less the product;
-// around attention those of q, k, v and the output, less all that the feed-forward had saved.
+// has freed by then: around SwiGLU the gradients of gate, up and their product, less a kept
+// product; around attention those of q, k, v and the output, less all that the feed-forward had
+// saved.
 int64_t block_transient_bytes(const Sizes& s) {
   const int64_t qkv = s.Q + 2 * s.KV;
   const int64_t scores = s.flash ? 0 : 2 * s.H * s.T;  // gradients of scores and probabilities
-  const int64_t feed_forward = 2 * s.F * s.activation;
+  const int64_t feed_forward = (s.rebuilt ? 3 : 2) * s.F * s.activation;
   const int64_t attention =
       (qkv + s.Q + scores) * s.activation - feed_forward_bytes(s) - norm_bytes(s);
   return s.C * s.residual + std::max(attention, feed_forward);
@@ -81,8 +89,10 @@ int64_t block_transient_bytes(const Sizes& s) {
 // Naive: log_softmax and the gradients of both, all in FP32.
 int64_t logit_bytes(const Sizes& s) {
   const int64_t input_gradient = s.tokens * s.C * s.activation;
-  if (s.fused)
-    return std::min(s.tokens, head_chunk_rows(s.V)) * s.V * s.activation + input_gradient;
+  if (s.fused) {
+    const int64_t rows = std::min(s.tokens, head_chunk_rows(s.tokens, s.V, s.activation));
+    return rows * s.V * s.activation + input_gradient;
+  }
   return 3 * s.tokens * s.V * kFloat + input_gradient;
 }
 
@@ -105,18 +115,18 @@ MemoryEstimate predict_memory(const ModelConfig& config, const ModelOptions& opt
   m.copies = options.precision == Precision::bf16 ? count * 2 : 0;
   m.logits = logit_bytes(s);
 
-  const int64_t final_norm = s.tokens * norm_bytes(s);
+  const int64_t final_norm = s.tokens * final_norm_bytes(s);
   const int64_t block = s.tokens * block_bytes(s);
   // By the last block's backward the final norm's share is free.
   m.transient = s.tokens * std::max({int64_t{0}, final_norm_transient_bytes(s),
-                                     block_transient_bytes(s) - norm_bytes(s)});
-  if (options.recompute == 0) {
+                                     block_transient_bytes(s) - final_norm_bytes(s)});
+  if (options.recompute != Recompute::blocks) {
     m.activations = config.layers * block + final_norm;
   } else {
     // Each segment saves its inputs, the stream and (but for the first) the branch not yet added;
     // one segment at a time is recomputed in the backward. A last one that is shorter is done, and
     // its inputs are free, when the first whole one is recomputed.
-    const int64_t k = std::min<int64_t>(options.recompute, config.layers);
+    const int64_t k = std::min<int64_t>(options.segment, config.layers);
     const int64_t segments = (config.layers + k - 1) / k;
     const int64_t last = config.layers - (segments - 1) * k;
     const int64_t stream = s.tokens * s.C * s.residual, branch = s.tokens * s.C * s.activation;
@@ -125,7 +135,7 @@ MemoryEstimate predict_memory(const ModelConfig& config, const ModelOptions& opt
         last == k ? k * block : std::max(last * block, k * block - stream - branch);
     // Beside the blocks: the segment's output, and its gradient where the branch has its own type.
     const int64_t outputs = (s.residual == s.activation ? 1 : 2) * branch;
-    const int64_t backward = s.tokens * (block_transient_bytes(s) - norm_bytes(s)) + outputs;
+    const int64_t backward = s.tokens * (block_transient_bytes(s) - final_norm_bytes(s)) + outputs;
     m.transient = std::max(m.transient, recomputed + backward);
   }
   return m;

@@ -1,5 +1,6 @@
 #include "nn/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -60,8 +61,8 @@ void validate_options(const ModelConfig& config, const ModelOptions& options) {
   QUERN_CHECK(options.attention != AttentionKind::flash || (D % 8 == 0 && D <= 256), "head_dim is ",
               D, ", which attention = flash does not support (multiples of 8 up to 256): choose ",
               "such a head_dim, or attention = naive");
-  QUERN_CHECK(options.recompute >= 0, "recompute is ", options.recompute,
-              ", expected 0 (off) or the number of blocks in a segment");
+  QUERN_CHECK(options.segment >= 1, "segment is ", options.segment,
+              ", expected the number of blocks recomputed together, at least 1");
 }
 
 void apply_size(ModelConfig& config, const std::string& size) {
@@ -105,6 +106,14 @@ double flops_per_token(const ModelConfig& config, int64_t context) {
   const double attention =
       2.0 * 2.0 * static_cast<double>(context * config.q_width() * config.layers) / 2.0;
   return 3.0 * (matmuls + attention);
+}
+
+int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t bytes_per_logit) {
+  constexpr int64_t kMostBytes = int64_t{512} << 20, kTile = 128;
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t tiles = std::max<int64_t>(1, ceil_div(tokens, kTile));
+  const int64_t most = std::max<int64_t>(1, kMostBytes / (kTile * vocab_size * bytes_per_logit));
+  return kTile * ceil_div(tiles, ceil_div(tiles, most));
 }
 
 }  // namespace quern

@@ -54,10 +54,8 @@ int64_t parameter_count(const ModelConfig& config);
 // attention's 2 * 2 * T * H * D * layers / 2.
 double flops_per_token(const ModelConfig& config, int64_t context);
 
-// Rows of logits that the fused head and loss hold at once: 64 MiB of FP32, but 128 rows at least.
-inline int64_t head_chunk_rows(int64_t vocab_size) {
-  const int64_t rows = (int64_t{1} << 24) / vocab_size;
-  return rows > 128 ? rows : 128;
-}
+// Rows of logits that the fused head and loss hold at once: equal parts of the tokens, of whole
+// 128 rows and at most 512 MiB (but 128 rows at least). Long products run at a better rate.
+int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t bytes_per_logit);
 
 }  // namespace quern

@@ -22,12 +22,17 @@ enum class ResidualType { bf16, fp32 };
 // a linear weight sqrt(2 / (in + out)), the embedding 1, both cut at three standard deviations.
 enum class InitScheme { normal, truncated };
 
+// What the backward computes again instead of keeping it. norms: outputs of the norms and of SwiGLU
+// (with fused kernels; the naive ones keep all). blocks: all within segments of blocks.
+enum class Recompute { none, norms, blocks };
+
 struct ModelOptions {
   Precision precision = Precision::fp32;
   AttentionKind attention = AttentionKind::flash;
   KernelKind kernels = KernelKind::fused;
   ResidualType residual = ResidualType::bf16;
-  int recompute = 0;  // 0: keep all activations; k: recompute them in segments of k blocks
+  Recompute recompute = Recompute::norms;
+  int segment = 1;  // under Recompute::blocks: blocks recomputed together
 
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };

@@ -7,17 +7,26 @@
 
 namespace quern {
 
-RMSNorm::RMSNorm(int64_t width, double eps, KernelKind kernels)
-    : weight(Shape{width}, Init::constant(1.0)), eps_(eps), kernels_(kernels) {}
+RMSNorm::RMSNorm(int64_t width, double eps, const ModelOptions& options)
+    : weight(Shape{width}, Init::constant(1.0)),
+      eps_(eps),
+      kernels_(options.kernels),
+      keep_output_(options.recompute != Recompute::norms) {}
 
 Variable RMSNorm::operator()(const Variable& x, DType out) const {
-  if (kernels_ == KernelKind::fused) return rms_norm(x, weight.master(), eps_, out);
+  if (kernels_ == KernelKind::fused) {
+    const Variable y = rms_norm(x, weight.master(), eps_, out);
+    return keep_output_ ? y.without_recipe() : y;
+  }
   return cast(naive_rms_norm(x, weight.master(), eps_), out);
 }
 
 std::pair<Variable, Variable> RMSNorm::add_and_norm(const Variable& x,
                                                     const Variable& branch) const {
-  if (kernels_ == KernelKind::fused) return add_rms_norm(x, branch, weight.master(), eps_);
+  if (kernels_ == KernelKind::fused) {
+    const auto [stream, y] = add_rms_norm(x, branch, weight.master(), eps_);
+    return {stream, keep_output_ ? y.without_recipe() : y};
+  }
   const Variable sum = add(x, cast(branch, x.dtype()));
   return {sum, (*this)(sum, branch.dtype())};
 }

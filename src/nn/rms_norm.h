@@ -7,7 +7,7 @@ namespace quern {
 
 class RMSNorm : public Module {
  public:
-  RMSNorm(int64_t width, double eps, KernelKind kernels);
+  RMSNorm(int64_t width, double eps, const ModelOptions& options);
 
   // x (..., C) -> the same shape in `out`, the activations' type.
   Variable operator()(const Variable& x, DType out) const;
@@ -20,6 +20,7 @@ class RMSNorm : public Module {
  private:
   double eps_;
   KernelKind kernels_;
+  bool keep_output_;  // for the backward, rather than compute it again
 };
 
 }  // namespace quern

@@ -6,8 +6,9 @@
 
 namespace quern {
 
-SwiGLU::SwiGLU(int64_t width, int64_t hidden, KernelKind kernels, const ModelInit& init)
-    : kernels_(kernels),
+SwiGLU::SwiGLU(int64_t width, int64_t hidden, const ModelOptions& options, const ModelInit& init)
+    : kernels_(options.kernels),
+      keep_product_(options.recompute != Recompute::norms),
       gate_up_(width, 2 * hidden, init.projection(width, hidden),
                {{"gate_proj.weight", 0, hidden}, {"up_proj.weight", hidden, hidden}}),
       down_(hidden, width, init.residual(hidden, width)) {}
@@ -15,7 +16,9 @@ SwiGLU::SwiGLU(int64_t width, int64_t hidden, KernelKind kernels, const ModelIni
 Variable SwiGLU::forward(const Variable& x) const {
   const RangeScope range("mlp");
   const Variable gate_up = gate_up_(x);
-  return down_(kernels_ == KernelKind::fused ? swiglu(gate_up) : naive_swiglu(gate_up));
+  if (kernels_ == KernelKind::naive) return down_(naive_swiglu(gate_up));
+  const Variable product = swiglu(gate_up);
+  return down_(keep_product_ ? product.without_recipe() : product);
 }
 
 void SwiGLU::declare(ParameterList& list) {

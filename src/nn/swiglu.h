@@ -8,15 +8,16 @@ namespace quern {
 
 class SwiGLU : public Layer {
  public:
-  SwiGLU(int64_t width, int64_t hidden, KernelKind kernels, const ModelInit& init);
+  SwiGLU(int64_t width, int64_t hidden, const ModelOptions& options, const ModelInit& init);
 
   Variable forward(const Variable& x) const override;  // (..., C) -> (..., C)
   void declare(ParameterList& list) override;
 
  private:
   KernelKind kernels_;
-  Linear gate_up_;  // C -> 2 F
-  Linear down_;     // F -> C
+  bool keep_product_;  // for the backward, rather than compute it again
+  Linear gate_up_;     // C -> 2 F
+  Linear down_;        // F -> C
 };
 
 }  // namespace quern

@@ -16,10 +16,10 @@ TransformerBlock::TransformerBlock(const ModelConfig& config, const ModelOptions
                                    const ModelInit& init, std::string name)
     : name_(std::move(name)),
       activation_(activation_type(options)),
-      attention_norm_(config.d_model, config.norm_eps, options.kernels),
+      attention_norm_(config.d_model, config.norm_eps, options),
       attention_(config, options, init),
-      mlp_norm_(config.d_model, config.norm_eps, options.kernels),
-      mlp_(config.d_model, config.d_ff, options.kernels, init) {}
+      mlp_norm_(config.d_model, config.norm_eps, options),
+      mlp_(config.d_model, config.d_ff, options, init) {}
 
 void TransformerBlock::declare(ParameterList& list) {
   list.add("input_layernorm", attention_norm_);

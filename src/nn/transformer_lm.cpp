@@ -6,6 +6,7 @@
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/lm_head.h"
+#include "autograd/ops/pointwise.h"
 #include "autograd/ops/view.h"
 #include "base/error.h"
 
@@ -27,7 +28,7 @@ TransformerLM::TransformerLM(const ModelConfig& config, const ModelOptions& opti
     : config_(config),
       options_(options),
       embedding_(config.vocab_size, config.d_model, ModelInit{scheme, config.layers}.embedding()),
-      norm_(config.d_model, config.norm_eps, options.kernels) {
+      norm_(config.d_model, config.norm_eps, options) {
   config.validate();
   validate_options(config, options);
   const ModelInit init{scheme, config.layers};
@@ -69,11 +70,11 @@ Residual TransformerLM::run_blocks(const Residual& in, size_t begin, size_t end)
 Variable TransformerLM::hidden(const Tensor& tokens) const {
   check_tokens("TransformerLM", tokens, config_.context);
   Residual stream{embedding_(tokens, residual_type(options_)), {}};
-  const size_t segment =
-      options_.recompute > 0 ? static_cast<size_t>(options_.recompute) : blocks_.size();
+  const bool recompute = options_.recompute == Recompute::blocks;
+  const size_t segment = recompute ? static_cast<size_t>(options_.segment) : blocks_.size();
   for (size_t begin = 0; begin < blocks_.size(); begin += segment) {
     const size_t end = std::min(begin + segment, blocks_.size());
-    if (options_.recompute == 0) {
+    if (!recompute) {
       stream = run_blocks(stream, begin, end);
       continue;
     }
@@ -93,17 +94,18 @@ Variable TransformerLM::logits(const Tensor& tokens) const {
   return linear(hidden(tokens), head().weight());
 }
 
-Variable TransformerLM::loss(const Tensor& tokens, const Tensor& targets) const {
+Variable TransformerLM::loss(const Tensor& tokens, const Tensor& targets, double scale) const {
   QUERN_CHECK(targets.shape() == tokens.shape(), "TransformerLM: targets have shape ",
               targets.shape(), ", expected the tokens' ", tokens.shape());
   const int64_t N = tokens.numel();
   const Variable h = reshape(hidden(tokens), {N, config_.d_model});
   const Tensor flat_targets = targets.reshape({N});
   if (options_.kernels == KernelKind::fused) {
-    return lm_head_cross_entropy(h, head().weight(), flat_targets, kIgnoreIndex,
-                                 head_chunk_rows(config_.vocab_size));
+    const int64_t rows = head_chunk_rows(N, config_.vocab_size, size_of(h.dtype()));
+    return lm_head_cross_entropy(h, head().weight(), flat_targets, kIgnoreIndex, rows, scale);
   }
-  return naive_cross_entropy(linear(h, head().weight()), flat_targets, kIgnoreIndex);
+  const Variable mean = naive_cross_entropy(linear(h, head().weight()), flat_targets, kIgnoreIndex);
+  return scale == 1.0 ? mean : quern::scale(mean, scale);
 }
 
 KvCache TransformerLM::make_cache(int64_t batch, int64_t capacity) const {

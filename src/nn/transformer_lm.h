@@ -17,8 +17,10 @@ class TransformerLM : public Module {
   TransformerLM(const ModelConfig& config, const ModelOptions& options,
                 InitScheme init = InitScheme::normal);
 
-  // Mean cross-entropy (nats a token) of targets (B, T) given tokens (B, T), both i32. -> (), FP32.
-  Variable loss(const Tensor& tokens, const Tensor& targets) const;
+  // Mean cross-entropy (nats a token) of targets (B, T) given tokens (B, T), both i32, times scale.
+  // -> (), FP32. With gradients on, zero them before, and use the loss for backward(loss) alone:
+  // fused kernels add the head's gradient here already (autograd/ops/lm_head.h).
+  Variable loss(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const;
   // (B, T) -> (B, T, V) in the activations' type.
   Variable logits(const Tensor& tokens) const;
 

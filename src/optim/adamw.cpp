@@ -1,10 +1,8 @@
 #include "optim/adamw.h"
 
-#include <cstddef>
 #include <vector>
 
 #include "base/error.h"
-#include "tensor/cuda_runtime.h"
 #include "tensor/visit.h"
 
 namespace quern {
@@ -76,15 +74,14 @@ void AdamW::set_progress(int64_t step, int64_t skipped) {
   copy(state_, Tensor::borrow(&state, state_.shape(), DType::u8, kCpu));
 }
 
-void AdamW::step(double lr, const Tensor& loss) {
+void AdamW::set_learning_rate(double lr) {
+  on_device(state_.device(), [&](auto stream) {
+    store_learning_rate(state_data(), static_cast<float>(lr), stream);
+  });
+}
+
+void AdamW::step(const Tensor& loss) {
   const RangeScope range("optimizer");
-  auto rate = static_cast<float>(lr);
-  static_assert(offsetof(kernels::StepState, lr) == 0);
-  if (state_.device().is_cuda()) {  // pageable source: the driver takes the four bytes at the call
-    cuda::copy(state_.raw_data(), &rate, sizeof rate, Context::current().cuda_stream().handle);
-  } else {
-    state_data()->lr = rate;
-  }
   arena_.finish_gradients();
   if (options_.kernels == KernelKind::fused) return fused_step(loss);
   naive_step(loss);

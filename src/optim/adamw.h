@@ -21,11 +21,18 @@ class AdamW {
   // The arena must have been built for training, and outlive this.
   AdamW(ParameterArena& arena, const AdamWOptions& options);
 
+  // Of the steps to come. In device memory: a captured step reads the rate of its replay.
+  void set_learning_rate(double lr);
+
   // Clips the arena's gradients (as a factor; they are not changed) and updates values, moments and
   // BF16 copies. When the gradient norm or `loss` (one FP32 element; may be undefined) is not
-  // finite nothing changes but the count of skipped steps. With fused kernels nothing is read back:
-  // three launches and a 4-byte copy.
-  void step(double lr, const Tensor& loss = {});
+  // finite nothing changes but the count of skipped steps. With fused kernels nothing is read back
+  // and the step can be captured: three launches.
+  void step(const Tensor& loss = {});
+  void step(double lr, const Tensor& loss = {}) {
+    set_learning_rate(lr);
+    step(loss);
+  }
 
   kernels::StepState state() const;  // waits for the device
   void set_progress(int64_t step, int64_t skipped);

@@ -254,7 +254,8 @@ std::string Allocator::out_of_memory_message(int64_t bytes, const char* name) co
     if (count > 1) message += cat(" (", count, " tensors)");
   }
   return message +
-         "\nLower batch or ctx, set recompute = 1, choose attention = flash and kernels = fused, "
+         "\nLower batch or ctx, set recompute = blocks, choose attention = flash and kernels = "
+         "fused, "
          "or "
          "precision = bf16.";
 }

@@ -99,4 +99,18 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   AllocationObserver* observer_ = nullptr;
 };
 
+// Allocations of its lifetime come from `pool`. Does not nest.
+class PoolScope {
+ public:
+  PoolScope(Allocator& allocator, std::shared_ptr<MemoryPool> pool) : allocator_(allocator) {
+    allocator_.begin_pool(std::move(pool));
+  }
+  ~PoolScope() { allocator_.end_pool(); }
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+
+ private:
+  Allocator& allocator_;
+};
+
 }  // namespace quern

@@ -163,6 +163,36 @@ double elapsed_ms(void* start, void* stop) {
   return ms;
 }
 
+// Relaxed: the allocator may take a new segment from the driver meanwhile.
+void begin_capture(void* stream) {
+  check(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeRelaxed),
+        "cudaStreamBeginCapture");
+}
+
+void* end_capture(void* stream) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(as_stream(stream), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+  return executable;
+}
+
+void abandon_capture(void* stream) noexcept {
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(as_stream(stream), &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  cudaGetLastError();  // the error that ended the capture is under way as an exception
+}
+
+void launch_graph(void* graph, void* stream) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), as_stream(stream)), "cudaGraphLaunch");
+}
+
+void destroy_graph(void* graph) noexcept {
+  cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
+
 void push_range(const char* name) {
   nvtxRangePushA(name);
 }
@@ -243,6 +273,17 @@ void synchronize_event(void*) {
 double elapsed_ms(void*, void*) {
   no_cuda();
 }
+void begin_capture(void*) {
+  no_cuda();
+}
+void* end_capture(void*) {
+  no_cuda();
+}
+void abandon_capture(void*) noexcept {}
+void launch_graph(void*, void*) {
+  no_cuda();
+}
+void destroy_graph(void*) noexcept {}
 void push_range(const char*) {}
 void pop_range() {}
 void start_profiler() {}

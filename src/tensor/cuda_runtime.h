@@ -45,6 +45,13 @@ void wait_event(void* stream, void* event);  // the stream waits
 void synchronize_event(void* event);         // the host waits
 double elapsed_ms(void* start, void* stop);  // of two recorded timing events
 
+// What is put on the stream between begin_capture and end_capture is recorded instead of run.
+void begin_capture(void* stream);
+void* end_capture(void* stream);  // an executable graph
+void abandon_capture(void* stream) noexcept;
+void launch_graph(void* graph, void* stream);
+void destroy_graph(void* graph) noexcept;
+
 // Ranges that NVIDIA's profilers show by name; free when none is attached.
 void push_range(const char* name);
 void pop_range();

@@ -1,5 +1,7 @@
 #include "train/batch_feeder.h"
 
+#include <algorithm>
+
 #include "tensor/context.h"
 #include "tensor/cuda_runtime.h"
 
@@ -17,43 +19,58 @@ HostAllocator host_memory_for(Device device) {
 BatchFeeder::BatchFeeder(const TokenSource& source, int64_t batch, int64_t context,
                          SamplerState first)
     : loader_(source, batch, context, first, host_memory_for(Context::current().device())) {
-  const Device device = Context::current().device();
   for (DeviceBatch& buffer : buffers_) {
     buffer.tokens = Tensor::empty({batch, context}, DType::i32, "batch tokens");
     buffer.targets = Tensor::empty({batch, context}, DType::i32, "batch targets");
   }
-  if (device.is_cuda()) {
-    for (void*& event : copied_) event = cuda::create_event(false);
+  if (!Context::current().device().is_cuda()) return;
+  stream_ = cuda::create_stream();
+  for (size_t turn : {0, 1}) {
+    copied_[turn] = cuda::create_event(false);
+    used_[turn] = cuda::create_event(false);
   }
 }
 
 BatchFeeder::~BatchFeeder() {
-  for (void* event : copied_) {
-    if (!event) continue;
-    cuda::synchronize_event(event);
-    cuda::destroy_event(event);
+  if (!stream_) return;
+  for (size_t turn : {0, 1}) {
+    cuda::synchronize_event(copied_[turn]);
+    cuda::destroy_event(copied_[turn]);
+    cuda::destroy_event(used_[turn]);
   }
+  cuda::destroy_stream(stream_);
 }
 
-DeviceBatch BatchFeeder::next() {
-  const Context& context = Context::current();
-  turn_ ^= 1;
-  // The loader keeps a host batch until the second next() after it: that one's copy must be done.
-  if (copied_[turn_]) cuda::synchronize_event(copied_[turn_]);
+// The loader keeps a host batch until the second next() after it, which is when this buffer's turn
+// comes again: its earlier copy must be done by then.
+void BatchFeeder::start_copy(size_t turn) {
+  if (stream_) cuda::synchronize_event(copied_[turn]);
   const Batch host = loader_.next();
-  DeviceBatch& buffer = buffers_[turn_];
+  DeviceBatch& buffer = buffers_[turn];
   buffer.index = host.index;
-  const int64_t bytes = buffer.tokens.bytes();
-  if (!context.device().is_cuda()) {
+  if (!stream_) {
     std::copy_n(host.tokens, buffer.tokens.numel(), buffer.tokens.data<int32_t>());
     std::copy_n(host.targets, buffer.targets.numel(), buffer.targets.data<int32_t>());
-    return buffer;
+    return;
   }
-  void* stream = context.cuda_stream().handle;
-  cuda::copy(buffer.tokens.raw_data(), host.tokens, bytes, stream);
-  cuda::copy(buffer.targets.raw_data(), host.targets, bytes, stream);
-  cuda::record_event(copied_[turn_], stream);
-  return buffer;
+  cuda::record_event(used_[turn], Context::current().cuda_stream().handle);
+  cuda::wait_event(stream_, used_[turn]);
+  cuda::copy(buffer.tokens.raw_data(), host.tokens, buffer.tokens.bytes(), stream_);
+  cuda::copy(buffer.targets.raw_data(), host.targets, buffer.targets.bytes(), stream_);
+  cuda::record_event(copied_[turn], stream_);
+}
+
+// On a GPU the batch after this one sets out too. On the CPU nothing would overlap.
+DeviceBatch BatchFeeder::next() {
+  if (!stream_ || !started_) start_copy(turn_);
+  started_ = true;
+  const DeviceBatch batch = buffers_[turn_];
+  const size_t now = turn_;
+  turn_ ^= 1;
+  if (!stream_) return batch;
+  cuda::wait_event(Context::current().cuda_stream().handle, copied_[now]);
+  start_copy(turn_);
+  return batch;
 }
 
 }  // namespace quern

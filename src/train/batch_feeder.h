@@ -14,8 +14,8 @@ struct DeviceBatch {
   uint64_t index = 0;      // k, as in RandomSampler::draw
 };
 
-// Owns the loader. Two device buffers, so that a batch may still be in use while the next one is
-// copied.
+// Owns the loader. Two device buffers and, on a GPU, a stream of its own: while a step computes
+// with one, the next batch is copied to the other.
 class BatchFeeder {
  public:
   BatchFeeder(const TokenSource& source, int64_t batch, int64_t context, SamplerState first);
@@ -23,14 +23,20 @@ class BatchFeeder {
   BatchFeeder(const BatchFeeder&) = delete;
   BatchFeeder& operator=(const BatchFeeder&) = delete;
 
+  // The batch is ready for work on the Context's stream, and may be used by what is put there
+  // before the next call.
   DeviceBatch next();
-  SamplerState state() const { return loader_.state(); }  // of the batch that next() will give
 
  private:
+  void start_copy(size_t turn);
+
   BatchLoader loader_;
   std::array<DeviceBatch, 2> buffers_;
-  std::array<void*, 2> copied_{};  // CUDA events: the loader's buffer may be filled anew
-  size_t turn_ = 0;
+  void* stream_ = nullptr;         // of the copies
+  std::array<void*, 2> copied_{};  // CUDA events: the batch is there
+  std::array<void*, 2> used_{};    // CUDA events: the work on it is done
+  size_t turn_ = 0;                // the buffer that next() will give
+  bool started_ = false;
 };
 
 }  // namespace quern

@@ -36,7 +36,9 @@ struct ModelSection : ModelConfig {
 struct ComputeSection : ModelOptions {
   DeviceChoice device = DeviceChoice::automatic;
   bool deterministic = true;
-  int64_t threads = 0;  // 0: all cores
+  bool graph = true;       // capture the training step as a CUDA graph
+  std::string gemm_table;  // written by `quern tune`; empty: the shipped one, if there is one
+  int64_t threads = 0;     // 0: all cores
 
   friend bool operator==(const ComputeSection&, const ComputeSection&) = default;
 };

@@ -66,8 +66,19 @@ void add_compute(std::vector<ConfigKey>& table) {
               {{"bf16", ResidualType::bf16}, {"fp32", ResidualType::fp32}},
               "storage of the residual stream when precision is bf16");
   rows.boolean("deterministic", &C::deterministic, "the same seed gives the same bits");
-  rows.integer("recompute", &C::recompute, 0, 10000,
-               "recompute activations in segments of this many blocks; 0: keep them");
+  rows.boolean("graph", &C::graph,
+               "capture the training step as a CUDA graph; on a GPU, with kernels = fused");
+  rows.choice(
+      "recompute", &C::recompute,
+      {{"none", Recompute::none}, {"norms", Recompute::norms}, {"blocks", Recompute::blocks}},
+      "what the backward computes again to save memory; norms: outputs of norms and SwiGLU; "
+      "blocks: all of a segment of blocks");
+  rows.integer("segment", &C::segment, 1, 10000,
+               "blocks recomputed together when recompute is blocks");
+  rows.text(
+      "gemm_table", &C::gemm_table, "a path in UTF-8",
+      "cuBLASLt algorithms measured by `quern tune`; empty: the shipped table of this GPU, else "
+      "the library's own choice");
   rows.integer("threads", &C::threads, 0, 4096, "CPU threads; 0: all cores");
 }
 

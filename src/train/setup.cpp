@@ -1,8 +1,12 @@
 #include "train/setup.h"
 
+#include <fstream>
+#include <iterator>
+
 #include "base/error.h"
 #include "kernels/cpu/threads.h"
 #include "tensor/cuda_runtime.h"
+#include "tensor/gemm_table.h"
 
 namespace quern {
 
@@ -13,10 +17,24 @@ Device choose_device(DeviceChoice choice) {
   return cuda::device_count() > 0 ? gpu : kCpu;
 }
 
+std::string read_gemm_table(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw UsageError(cat("gemm_table: ", path, " cannot be read"));
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed) {
   if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
   auto context = std::make_unique<Context>(choose_device(compute.device), seed);
   if (compute.precision == Precision::tf32) context->matmul_math = kernels::MatmulMath::tf32;
+  const ContextScope scope(*context);
+  if (compute.gemm_table.empty()) {
+    use_shipped_gemm_table();
+  } else if (context->device().is_cuda() && !use_gemm_table(read_gemm_table(compute.gemm_table))) {
+    throw UsageError(cat("gemm_table: ", compute.gemm_table,
+                         " was made on another GPU or with another version of cuBLASLt; make one "
+                         "here with `quern tune`"));
+  }
   return context;
 }
 

@@ -15,8 +15,11 @@ namespace quern {
 // when it is not there.
 Device choose_device(DeviceChoice choice);
 
-// A Context of that device, with FP32 products by TF32 under precision = tf32, and the CPU's
-// threads set.
+// The text of a file that `quern tune` wrote. Throws UsageError when it cannot be read.
+std::string read_gemm_table(const std::string& path);
+
+// A Context of that device, with FP32 products by TF32 under precision = tf32, the GEMM table that
+// is configured or shipped, and the CPU's threads set. Throws UsageError for another GPU's table.
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed);
 
 // A model in memory. Needs a current Context; members are destroyed in the right order.

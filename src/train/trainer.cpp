@@ -2,13 +2,9 @@
 
 #include <cmath>
 
-#include "autograd/ops/binary.h"
-#include "autograd/ops/pointwise.h"
-#include "autograd/tape.h"
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint.h"
-#include "tensor/factory.h"
 #include "tensor/gemm_table.h"
 #include "train/nonfinite.h"
 
@@ -26,25 +22,13 @@ double seconds_since(Clock::time_point start) {
 
 // One step. Whatever makes it fast hides behind these calls.
 void Trainer::train_step() {
-  instance_->arena.zero_grad();
-  const Variable loss = forward_backward();
-  optimizer_->step(schedule_.at(state_.iteration), loss.value());
-  state_.iteration += 1;
-  readback_.post(state_.iteration, loss.value(), optimizer_->device_state());
-}
-
-// The gradients of the mean loss over the step's micro-batches. Returns that mean, on the device.
-Variable Trainer::forward_backward() {
-  const int64_t count = config_.train.accumulate;
-  Variable total;
-  for (int64_t i = 0; i < count; ++i) {
+  optimizer_->set_learning_rate(schedule_.at(state_.iteration));
+  for (MicroBatch part{0, config_.train.accumulate}; part.index < part.count; ++part.index) {
     const DeviceBatch batch = feeder_->next();
-    Variable loss = instance_->model.loss(batch.tokens, batch.targets);
-    if (count > 1) loss = scale(loss, 1.0 / static_cast<double>(count));
-    backward(loss);
-    total = i == 0 ? loss.detach() : add(total, loss.detach());
+    step_->run(batch.tokens, batch.targets, part);
   }
-  return total;
+  state_.iteration += 1;
+  readback_.post(state_.iteration, step_->loss(), optimizer_->device_state());
 }
 
 TrainResult Trainer::run(const std::atomic<bool>* stop) {
@@ -185,7 +169,12 @@ std::string Trainer::trace_nonfinite(int64_t bad_step) {
   feeder_ =
       std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context, first);
   instance_->arena.zero_grad();
-  return find_nonfinite(instance_->arena, [this] { forward_backward(); });
+  return find_nonfinite(instance_->arena, [this] {
+    for (int64_t i = 0; i < config_.train.accumulate; ++i) {
+      const DeviceBatch batch = feeder_->next();
+      forward_backward(*instance_, batch.tokens, batch.targets, config_.train.accumulate);
+    }
+  });
 }
 
 }  // namespace quern

@@ -19,6 +19,7 @@
 #include "train/run_folder.h"
 #include "train/setup.h"
 #include "train/train_state.h"
+#include "train/training_step.h"
 
 namespace quern {
 
@@ -74,7 +75,6 @@ class Trainer {
   void forget_later_checkpoints();
   void use_saved_algorithms();
   void train_step();
-  Variable forward_backward();
   void settle(bool all);  // fetches results that have arrived; all: waits for every one
   void report(const StepResult& result);
   void handle_nonfinite(const StepResult& result);
@@ -92,6 +92,7 @@ class Trainer {
   std::optional<RunFolder> folder_;  // made once the model stands
   std::unique_ptr<ModelInstance> instance_;
   std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<BatchFeeder> feeder_;
   std::unique_ptr<MetricsLog> metrics_;
   Readback readback_;

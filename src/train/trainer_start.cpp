@@ -79,6 +79,7 @@ void Trainer::start() {
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed);
   optimizer_ = std::make_unique<AdamW>(instance_->arena, optimizer_options(config_));
+  step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute));
   const OptimizerSection& o = config_.optimizer;
   schedule_ = {o.schedule, o.lr, o.min_lr, o.warmup, config_.train.steps, o.decay_fraction};
   state_.sampler.seed = seed;

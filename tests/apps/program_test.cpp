@@ -23,7 +23,7 @@ TEST(Program, HelpListsTheCommands) {
     const Outcome outcome = run(args);
     EXPECT_EQ(outcome.code, 0);
     for (const char* command :
-         {"train", "generate", "eval", "export", "bench", "verify", "info", "help"}) {
+         {"train", "generate", "eval", "export", "bench", "tune", "verify", "info", "help"}) {
       EXPECT_NE(outcome.out.find(std::string("\n  ") + command + " "), std::string::npos)
           << command;
     }
@@ -31,7 +31,8 @@ TEST(Program, HelpListsTheCommands) {
 }
 
 TEST(Program, EveryCommandHasHelp) {
-  for (const char* command : {"train", "generate", "eval", "export", "bench", "verify", "info"}) {
+  for (const char* command :
+       {"train", "generate", "eval", "export", "bench", "tune", "verify", "info"}) {
     const Outcome direct = run({command, "--help"}), indirect = run({"help", command});
     EXPECT_EQ(direct.code, 0) << command;
     EXPECT_EQ(indirect.code, 0) << command;
@@ -66,6 +67,9 @@ TEST(Program, UsageErrorsExitWithTwo) {
   expect_usage_error({"info", "all"}, "found 'all'");
   expect_usage_error({"verify"}, "found no case");
   expect_usage_error({"verify", "x", "--al"}, "unknown flag --al, did you mean --all?");
+  expect_usage_error({"tune"}, "no --table FILE");
+  expect_usage_error({"tune", "--table", "t", "--device", "cpu", "--vocab", "9"}, "expected a GPU");
+  expect_usage_error({"tune", "--table", "t"}, "--vocab is 0");
   expect_usage_error({"bench"}, "expected step");
   expect_usage_error({"bench", "stpe"}, "found 'stpe'");
   expect_usage_error({"bench", "step", "--phases", "fwd,bwd"}, "'bwd'");

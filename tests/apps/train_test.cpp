@@ -170,8 +170,8 @@ TEST_F(TrainProgram, AClosedPipeSavesToo) {
     const fs::path run_folder = folder_ / name;
     const std::string command = program(train_args(name, {"--steps", "100000"}));
     const fs::path code = folder_ / "code";
-    const Outcome outcome = run_shell("{ sleep 0.1; " + command + "; echo $? >'" + code.string() +
-                                      "'; } | " + name);
+    const Outcome outcome =
+        run_shell("{ sleep 0.1; " + command + "; echo $? >'" + code.string() + "'; } | " + name);
     EXPECT_EQ(read_file(code), cat(128 + SIGPIPE, "\n")) << name << ": " << outcome.err;
     const Outcome generated = run({"generate", run_folder, "--tokens", "2"});
     EXPECT_EQ(generated.code, 0) << name << ": " << generated.err;

@@ -112,6 +112,129 @@ TEST(Ops, LmHeadNeverHoldsTheLogits) {
   EXPECT_LT(peak, N * V * 4 / 3);
 }
 
+// Forward and backward of y = linear(op(x), w) with op's output kept or computed again.
+struct Rebuilt {
+  int64_t saved;  // bytes held between forward and backward
+  Floats dx, dw;
+};
+Rebuilt through_linear(const std::function<Variable(const Variable&)>& op, const Tensor& input,
+                       const Tensor& weight, bool twice) {
+  const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
+  const auto& allocator = Context::current().allocator(kCpu);
+  const int64_t before = allocator->stats().allocated;
+  Variable y;
+  {
+    const Variable h = op(x);
+    y = linear(h, w);
+    if (twice) y = add(y, linear(h, w));
+  }
+  const int64_t saved = allocator->stats().allocated - before;
+  const Tensor dy = y.value();
+  backward(y, dy);
+  return {saved, x.grad().to_vector<float>(), w.grad().to_vector<float>()};
+}
+
+TEST(Ops, NormAndSwigluOutputsAreComputedAgainWithTheSameBits) {
+  constexpr int64_t N = 64, C = 32;
+  const Tensor gain = uniform({C}, 0.5, 1.5), other = uniform({N, C}, -1, 1);
+  const std::vector<std::pair<int64_t, std::function<Variable(const Variable&)>>> ops{
+      {C, [&](const Variable& x) { return rms_norm(x, gain, 1e-5); }},
+      {C, [&](const Variable& x) { return add_rms_norm(x, other, gain, 1e-5).second; }},
+      {2 * C, [](const Variable& x) { return swiglu(x); }}};
+  for (const auto& [width, op] : ops) {
+    const Tensor x = uniform({N, width}, -1, 1), w = uniform({7, C}, -1, 1);
+    for (const bool twice : {false, true}) {
+      const auto kept_op = [&](const Variable& in) { return op(in).without_recipe(); };
+      const Rebuilt kept = through_linear(kept_op, x, w, twice);
+      const Rebuilt again = through_linear(op, x, w, twice);
+      EXPECT_EQ(kept.saved - again.saved, N * C * 4);  // the output, once
+      EXPECT_TRUE(kept.dx == again.dx);
+      EXPECT_TRUE(kept.dw == again.dw);
+    }
+  }
+}
+
+struct Head {
+  Variable x = Variable::leaf(uniform({6, 4}, -1, 1));
+  std::shared_ptr<Leaf> store = std::make_shared<Leaf>();
+  Variable w;
+  Tensor targets = random_integers({6}, 5);
+
+  Head() {
+    store->name = "head";
+    store->grad = zeros({5, 4});
+    store->has_buffer = true;
+    w = Variable::leaf(uniform({5, 4}, -1, 1), store);
+  }
+  Variable loss(double scale = 1.0) const {
+    return lm_head_cross_entropy(x, w, targets, kIgnoreIndex, 4, scale);
+  }
+};
+
+TEST(Ops, LmHeadAddsAParametersGradientInTheForward) {
+  const Head head;
+  const Variable w = Variable::leaf(head.w.value()), x = Variable::leaf(head.x.value());
+  backward(scale(lm_head_cross_entropy(x, w, head.targets, kIgnoreIndex, 4), 0.5));
+  for (int pass = 1; pass <= 2; ++pass) {  // gradients accumulate; after zero() they start anew
+    head.store->zero();
+    const Variable loss = head.loss(0.25);
+    const Floats half = head.store->grad.to_vector<float>();
+    backward(loss);
+    backward(head.loss(0.25));
+    const Floats expected = w.grad().to_vector<float>(), both = head.store->grad.to_vector<float>();
+    for (size_t i = 0; i < half.size(); ++i) {
+      EXPECT_EQ(2.0f * half[i], expected[i]);    // powers of two scale without rounding
+      EXPECT_NEAR(both[i], expected[i], 1e-7f);  // a sum of four in another order
+    }
+  }
+  Floats four = x.grad().to_vector<float>();  // x is a leaf that nobody cleared: four quarters
+  for (float& value : four) value *= 2.0f;
+  EXPECT_EQ(head.x.grad().to_vector<float>(), four);
+}
+
+TEST(Ops, LmHeadTellsOfItsParameterWhenTheBackwardIsDone) {
+  const Head head;
+  int calls = 0;
+  head.store->on_ready = [&](Leaf&) { ++calls; };
+  const Variable loss = head.loss();
+  EXPECT_EQ(calls, 0);
+  backward(loss);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Ops, LmHeadRefusesOtherUsesOfALossWhoseGradientIsAdded) {
+  const Head head;
+  const auto refused = [&](const std::function<void(const Variable&)>& use) {
+    const Variable loss = head.loss();
+    expect_error([&] { use(loss); }, {"lm_head_cross_entropy", "backward(loss)"});
+  };
+  refused([](const Variable& loss) { scale(loss, 2.0); });
+  refused([](const Variable& loss) { backward(loss, full({}, 2.0)); });
+  refused([](const Variable& loss) { backward({loss}, {full({}, 1.0)}); });
+  refused([&](const Variable& loss) { add(head.x, loss); });
+  EXPECT_EQ(scale(head.loss().detach(), 2.0).numel(), 1);
+  const NoGrad no_grad;
+  EXPECT_EQ(scale(head.loss(), 2.0).numel(), 1);
+}
+
+TEST(Ops, LmHeadSeesGradientsZeroedTooLate) {
+  const Head head;
+  const Variable loss = head.loss();
+  head.store->zero();
+  expect_error([&] { backward(loss); }, {"lm_head_cross_entropy", "head", "zero them before"});
+}
+
+TEST(Ops, LmHeadWithoutGradientsLeavesTheParameterAlone) {
+  const Head head;
+  const float trained = head.loss().value().to_vector<float>()[0];
+  head.store->zero();
+  const Floats before = head.store->grad.to_vector<float>();
+  const NoGrad no_grad;
+  EXPECT_EQ(head.loss().value().to_vector<float>()[0], trained);
+  EXPECT_EQ(head.store->grad.to_vector<float>(), before);
+  EXPECT_TRUE(head.store->fresh);
+}
+
 TEST(Ops, FlashAttentionNeverHoldsTheScores) {
   constexpr int64_t T = 512, D = 8;
   const Variable q = Variable::leaf(uniform({1, T, 2, D}, -1, 1));

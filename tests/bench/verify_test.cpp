@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, VerifyOnCpu, all_verify_parameters(), verify_na
 TEST(Verify, RecomputationGivesTheSameResults) {
   const GoldenCase golden = GoldenCase::open(golden_folder() / "mha");
   ModelOptions options;
-  options.recompute = 1;
+  options.recompute = Recompute::blocks;
   const VerifyResult kept = verify_case(golden, {}), again = verify_case(golden, options);
   ASSERT_EQ(kept.deviations.size(), again.deviations.size());
   for (size_t i = 0; i < kept.deviations.size(); ++i) {

@@ -75,6 +75,78 @@ TEST_F(CrossEntropyGpu, AnySize) {
   }
 }
 
+// One pass over the logits against the two above in double.
+template <class T>
+void check_one_pass(int64_t N, int64_t V, int64_t shift) {
+  SCOPED_TRACE(::testing::Message() << N << " x " << V << ", shift " << shift);
+  const auto logits = random_values<T>(N * V, 2, -10.0, 10.0);
+  const auto targets = targets_with_ignored(N, V);
+  std::vector<double> row_loss(targets.size()), dlogits = widen(logits);
+  const float scale = 0.375f;
+  const double wide_scale = scale;
+  kernels::cpu::cross_entropy_forward_backward<double>(
+      row_loss.data(), dlogits.data(), targets.data(), &wide_scale, N, V, kIgnore, {});
+
+  DeviceBuffer<T> device_logits(logits, shift);
+  DeviceBuffer<int32_t> device_targets(targets);
+  DeviceBuffer<float> device_loss(N), device_scale(std::vector<float>{scale});
+  const auto run = [&] {
+    device_logits.upload(logits);
+    kernels::cuda::cross_entropy_forward_backward(device_loss.get(), device_logits.get(),
+                                                  device_targets.get(), device_scale.get(), N, V,
+                                                  kIgnore, Stream{});
+  };
+  // As in check: lse is off by 1.5e-5 at most, which is a relative error of the probabilities; at
+  // the target p - 1 rounds at 1.
+  expect_near(run_twice(device_loss, run), row_loss, 0.0, 2e-5);
+  expect_near(device_logits.download(), dlogits, storage_error<T>() + 2e-5, 4e-7);
+  device_logits.expect_guards_intact();
+  const auto once = device_logits.download();
+  run();
+  expect_same_bits(device_logits.download(), once);
+}
+
+// A warp's rows, a block's that fit in shared memory (57,344 bf16, 28,672 f32), and longer ones.
+TEST_F(CrossEntropyGpu, OnePassAnySize) {
+  const int64_t sizes[][2] = {{0, 5},     {1, 1},     {31, 31},   {33, 33},   {1025, 256},
+                              {9, 1024},  {5, 1025},  {5, 1032},  {70, 4096}, {3, 10000},
+                              {4, 50257}, {5, 50304}, {3, 57352}, {2, 151936}};
+  for (const auto& [N, V] : sizes) {
+    for (const int64_t shift : {0, 1}) {
+      check_one_pass<float>(N, V, shift);
+      check_one_pass<bfloat16>(N, V, shift);
+    }
+  }
+}
+
+TEST_F(CrossEntropyGpu, OnePassBadTargetGivesNaN) {
+  for (const int64_t V : {33, 2048}) {
+    DeviceBuffer<float> logits(random_values<float>(3 * V, 1)), loss(3);
+    DeviceBuffer<float> scale(std::vector<float>{1.0f});
+    const auto end = static_cast<int32_t>(V);
+    DeviceBuffer<int32_t> targets(std::vector<int32_t>{-1, end, end - 1});
+    kernels::cuda::cross_entropy_forward_backward(loss.get(), logits.get(), targets.get(),
+                                                  scale.get(), 3, V, kIgnore, Stream{});
+    const auto actual = loss.download();
+    EXPECT_TRUE(std::isnan(actual[0]));
+    EXPECT_TRUE(std::isnan(actual[1]));
+    EXPECT_TRUE(std::isfinite(actual[2]));
+  }
+}
+
+TEST_F(CrossEntropyGpu, Scale) {
+  for (const int64_t n : {0, 1, 33, 70001}) {
+    const auto targets = targets_with_ignored(n, 11);
+    double count = 0.0;
+    for (const int32_t target : targets) count += target != kIgnore;
+    DeviceBuffer<int32_t> device_targets(targets);
+    DeviceBuffer<float> scale(1);
+    kernels::cuda::cross_entropy_scale(scale.get(), device_targets.get(), n, 0.25, kIgnore,
+                                       Stream{});
+    expect_near(scale.download(), {count == 0.0 ? 0.0 : 0.25 / count}, rounding<float>(), 0.0);
+  }
+}
+
 TEST_F(CrossEntropyGpu, BadTargetGivesNaN) {
   const int64_t V = 33;
   DeviceBuffer<float> logits(random_values<float>(3 * V, 1)), loss(3), lse(3);

@@ -96,7 +96,7 @@ TEST_F(GpuTraining, ResumeIsExactWithFp32ResidualRecomputationAndAccumulation) {
   Config c = config();
   c.compute.precision = Precision::bf16;
   c.compute.residual = ResidualType::fp32;
-  c.compute.recompute = 1;
+  c.compute.recompute = Recompute::blocks;
   c.train.accumulate = 2;
   expect_resume_is_exact(c, folder_.path());
 }

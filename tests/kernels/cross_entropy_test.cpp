@@ -54,6 +54,16 @@ TEST(CrossEntropy, ForwardMeanBackward) {
       cpu::cross_entropy_backward(in_place.data(), in_place.data(), lse.data(), targets.data(),
                                   inverse.data(), &dloss, N, V, kIgnore, cpu::Stream{});
       EXPECT_TRUE(same_bits(in_place.values(), dx.values()));
+
+      // In one pass, with the loss scale where dloss was.
+      Guarded<T> logits(x);
+      Guarded<A> one_pass_loss(N), scale(1);
+      cpu::cross_entropy_scale(scale.data(), targets.data(), N, 0.5, kIgnore, cpu::Stream{});
+      expect_near(scale.values(), {0.5 / 6});
+      cpu::cross_entropy_forward_backward(one_pass_loss.data(), logits.data(), targets.data(),
+                                          scale.data(), N, V, kIgnore, cpu::Stream{});
+      EXPECT_TRUE(same_bits(one_pass_loss.values(), row_loss.values()));
+      expect_near(logits.values(), gradient, 2 * tolerance<T>());
     }
   });
 }
@@ -65,6 +75,13 @@ TEST(CrossEntropy, AllIgnored) {
   cpu::cross_entropy_mean(&loss, &inverse, row_loss, targets, 2, kIgnore, cpu::Stream{});
   EXPECT_EQ(loss, 0.0f);
   EXPECT_EQ(inverse, 0.0f);
+  float scale = 9, ignored_loss[2] = {9, 9}, logits[4] = {1, 2, 3, 4};
+  cpu::cross_entropy_scale(&scale, targets, 2, 0.5, kIgnore, cpu::Stream{});
+  EXPECT_EQ(scale, 0.0f);
+  cpu::cross_entropy_forward_backward(ignored_loss, logits, targets, &scale, 2, 2, kIgnore,
+                                      cpu::Stream{});
+  for (const float loss : ignored_loss) EXPECT_EQ(loss, 0.0f);
+  for (const float gradient : logits) EXPECT_EQ(gradient, 0.0f);
 }
 
 TEST(CrossEntropy, TargetPastTheVocabularyThrows) {

@@ -34,11 +34,15 @@ TEST(MemoryEstimate, StateIs16Or18BytesAParameter) {
 }
 
 TEST(MemoryEstimate, FusedBf16ActivationsByHand) {
-  // A token and block: two norms 2 * (2 * 768 + 4 + 2 * 768) = 6152; q, k, v and output
-  // 4 * 768 * 2 = 6144, logsumexp 12 * 4 = 48; gate, up and product 3 * 3072 * 2 = 18432: 30776.
-  // Twelve blocks and the final norm's 3076, times 2048 tokens.
-  const MemoryEstimate m = predict_memory(small(), options(Precision::bf16), kBatch, kT);
-  EXPECT_EQ(m.activations, 2048 * (12 * 30776 + 3076));
+  // A token and block: two norms 2 * (2 * 768 + 4) = 3080; q, k, v and output 4 * 768 * 2 = 6144,
+  // logsumexp 12 * 4 = 48; gate and up 2 * 3072 * 2 = 12288: 21560. Twelve blocks and the final
+  // norm's 3076, times 2048 tokens.
+  ModelOptions o = options(Precision::bf16);
+  EXPECT_EQ(predict_memory(small(), o, kBatch, kT).activations, 2048 * (12 * 21560 + 3076));
+  // Kept: two norms' outputs 2 * 2 * 768 and SwiGLU's 2 * 3072.
+  o.recompute = Recompute::none;
+  EXPECT_EQ(predict_memory(small(), o, kBatch, kT).activations,
+            2048 * (12 * (21560 + 3072 + 6144) + 3076));
 }
 
 TEST(MemoryEstimate, LinearInTheBatch) {
@@ -75,13 +79,17 @@ TEST(MemoryEstimate, EachSavingSaves) {
   o.residual = ResidualType::fp32;
   EXPECT_GT(predict_memory(small(), o, kBatch, kT).total(), least);
   o = fused;
-  o.recompute = 3;
+  o.recompute = Recompute::none;
+  EXPECT_GT(predict_memory(small(), o, kBatch, kT).total(), least);
+  o.recompute = Recompute::blocks;
+  o.segment = 3;
   EXPECT_LT(predict_memory(small(), o, kBatch, kT).total(), least);
 }
 
 TEST(MemoryEstimate, RecomputationKeepsTheInputsOfASegment) {
   ModelOptions o = options(Precision::bf16);
-  o.recompute = 5;  // 12 blocks in segments of 5, 5 and 2
+  o.recompute = Recompute::blocks;
+  o.segment = 5;  // 12 blocks in segments of 5, 5 and 2
   const MemoryEstimate m = predict_memory(small(), o, kBatch, kT);
   EXPECT_EQ(m.activations, 2048 * (3 * 768 * 2 + 2 * 768 * 2 + 3076));
 }
@@ -113,8 +121,10 @@ std::vector<ModelOptions> every_way() {
                                             {Precision::bf16, ResidualType::fp32}}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
       for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
-        for (const int recompute : {0, 1, 4}) {
-          ways.push_back({precision, attention, kernels, residual, recompute});
+        for (const auto& [recompute, segment] :
+             {std::pair{Recompute::none, 1}, std::pair{Recompute::norms, 1},
+              std::pair{Recompute::blocks, 1}, std::pair{Recompute::blocks, 4}}) {
+          ways.push_back({precision, attention, kernels, residual, recompute, segment});
         }
       }
     }
@@ -141,7 +151,7 @@ TEST(MemoryEstimate, IsWhatTheAllocatorCounts) {
           << "vocabulary " << vocab << ", bf16 " << (o.precision == Precision::bf16)
           << ", fp32 residual " << (o.residual == ResidualType::fp32) << ", fused "
           << (o.kernels == KernelKind::fused) << ", flash " << (o.attention == AttentionKind::flash)
-          << ", recompute " << o.recompute;
+          << ", recompute " << static_cast<int>(o.recompute) << ", segment " << o.segment;
     }
   }
 }

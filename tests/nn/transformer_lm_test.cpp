@@ -196,10 +196,13 @@ TEST(TransformerLM, RecomputationGivesTheSameBits) {
       ModelOptions options;
       options.precision = precision;
       options.kernels = kernels;
+      options.recompute = Recompute::none;
       TinyModel plain(tiny(true), options);
       const double loss = plain.backward_once();
-      for (const int k : {1, 2, 3, 5}) {  // of 3 blocks: even, uneven, one segment, more than all
-        options.recompute = k;
+      for (const int k :
+           {0, 1, 2, 3, 5}) {  // of 3 blocks: even, uneven, one segment, more than all
+        options.recompute = k == 0 ? Recompute::norms : Recompute::blocks;
+        options.segment = std::max(k, 1);
         TinyModel again(tiny(true), options);
         EXPECT_EQ(again.backward_once(), loss);
         EXPECT_TRUE(again.arena.grads().to_vector<float>() ==

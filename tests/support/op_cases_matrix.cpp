@@ -114,9 +114,8 @@ void add_losses(std::vector<OpCase>& cases) {
                        cat(t.label, ", chunks of ", chunk),
                        {values({N, 4}, 1), values({7, 4}, 2, -2.0, 2.0)},
                        [ids, chunk](const Inputs& in) {
-                         // A factor, so that the incoming gradient is not 1.
-                         return scale(
-                             lm_head_cross_entropy(in[0], in[1], ids(), kIgnoreIndex, chunk), 2.5);
+                         return lm_head_cross_entropy(in[0], in[1], ids(), kIgnoreIndex, chunk,
+                                                      2.5);
                        },
                        {}});
     }

@@ -267,7 +267,8 @@ TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   config.compute = ComputeSection{};
   config.compute.precision = Precision::bf16;
   config.compute.kernels = KernelKind::naive;
-  config.compute.recompute = 2;
+  config.compute.recompute = Recompute::blocks;
+  config.compute.segment = 2;
   config.compute.device = DeviceChoice::cuda;
   config.compute.deterministic = false;
   config.data.train = R"(C:\a "quoted" # path\u0041.txt)";

@@ -86,7 +86,7 @@ TEST_F(TrainerTest, ResumeIsExactInFp32) {
 TEST_F(TrainerTest, ResumeIsExactInBf16WithAccumulationAndRecomputation) {
   Config c = config();
   c.compute.precision = Precision::bf16;
-  c.compute.recompute = 1;
+  c.compute.recompute = Recompute::blocks;
   c.train.accumulate = 2;
   expect_resume_is_exact(c, folder_);
 }
@@ -104,7 +104,7 @@ TEST_F(TrainerTest, RecomputationChangesNothing) {
   c.train.steps = 5;
   train(c, stored);
   c.run.out = (folder_ / "b").string();
-  c.compute.recompute = 1;
+  c.compute.recompute = Recompute::blocks;
   train(c, recomputed);
   EXPECT_EQ(stored.losses(), recomputed.losses());
 }

@@ -3,10 +3,11 @@
 #include "autograd/ops/binary.h"
 #include "autograd/ops/common.h"
 #include "autograd/ops/matrix_product.h"
+#include "autograd/saved.h"
 
 namespace quern {
 
-// saves: x where w needs a gradient, w where x does
+// saves: x (or its recipe) where w needs a gradient, w where x does
 Variable linear(const Variable& x_in, const Variable& w_in) {
   const RangeScope range("linear");
   detail::check_floating("linear", "x", x_in.value());
@@ -21,7 +22,7 @@ Variable linear(const Variable& x_in, const Variable& w_in) {
       Tensor::empty(detail::replace_last(x_in.shape(), w.dim(0)), x.dtype(), x.device(), "linear");
   detail::matrix_product(detail::as_rows(y), x, false, w, true);
 
-  const Tensor saved_x = w_in.requires_grad() ? x : Tensor();
+  const Saved saved_x = w_in.requires_grad() ? Saved(x_in) : Saved();
   const Tensor saved_w = x_in.requires_grad() ? w : Tensor();
   return record("linear", y, {x_in, w_in}, [saved_x, saved_w](Gradients& g) {
     const Tensor dy = detail::as_rows(g.output());
@@ -31,7 +32,7 @@ Variable linear(const Variable& x_in, const Variable& w_in) {
     }
     if (g.needs(1)) {
       const auto [dw, add] = g.target(1);
-      detail::matrix_product(dw, dy, true, saved_x, false, add);
+      detail::matrix_product(dw, dy, true, detail::as_rows(saved_x.value()), false, add);
     }
   });
 }

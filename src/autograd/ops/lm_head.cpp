@@ -1,9 +1,13 @@
 #include "autograd/ops/lm_head.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "autograd/ops/binary.h"
+#include "autograd/ops/cast.h"
 #include "autograd/ops/common.h"
 #include "autograd/ops/matrix_product.h"
+#include "autograd/ops/pointwise.h"
 #include "kernels/cross_entropy.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"
@@ -14,7 +18,7 @@ namespace {
 
 struct Head {
   Tensor x, w, targets;  // (N, C), (V, C), (N)
-  Tensor lse;            // (N)
+  Tensor row_loss;       // (N)
   int32_t ignore_index;
   int64_t chunk_rows;
 
@@ -54,64 +58,112 @@ Head make_head(const Variable& x, const Variable& w, const Tensor& targets, int3
   return {rows,
           w.value(),
           ids.reshape(per_row),
-          Tensor::empty(per_row, sums, x.device(), "lm_head logsumexp"),
+          Tensor::empty(per_row, sums, x.device(), "lm_head row loss"),
           ignore_index,
           chunk_rows};
 }
 
-// dx = dlogits w, dw = dlogits^T x, chunk by chunk. Chunks of dw are summed in FP32.
-void head_gradients(Gradients& g, const Head& head, const Tensor& inverse_count,
-                    const Shape& x_shape) {
-  const bool needs_x = g.needs(0);
-  const Tensor dx = needs_x ? empty_like(head.x, "lm_head dx") : Tensor();
-  detail::SumTarget dw(g, 1, detail::accumulate_type(head.w.dtype()));
-  bool add = dw.add;
+// The row losses alone.
+void losses(const Head& head) {
+  const Tensor lse = empty_like(head.row_loss, "lm_head logsumexp");
   head.for_each_chunk([&](int64_t begin, int64_t end, const Tensor& logits) {
     visit("lm_head_cross_entropy", logits, [&]<class T>(std::type_identity<T>, auto stream) {
       using A = acc_t<T>;
-      cross_entropy_backward(logits.data<T>(), logits.data<T>(), head.lse.data<A>() + begin,
-                             head.targets.data<int32_t>() + begin, inverse_count.data<A>(),
-                             g.output().data<A>(), end - begin, head.V(), head.ignore_index,
-                             stream);
+      cross_entropy_forward(head.row_loss.data<A>() + begin, lse.data<A>() + begin,
+                            logits.data<T>(), head.targets.data<int32_t>() + begin, end - begin,
+                            head.V(), head.ignore_index, stream);
+    });
+  });
+}
+
+// Where the gradients of x and w go; undefined where nobody needs them.
+struct HeadGradients {
+  Tensor dx;         // (N, C), of x's dtype
+  Tensor dw;         // (V, C), a sum over chunks in FP32 (FP64 for FP64)
+  bool add = false;  // to what dw holds
+};
+
+// The row losses, and in the same pass over each chunk of logits dx = dlogits w and
+// dw = dlogits^T x.
+void losses_and_gradients(const Head& head, HeadGradients to, double loss_scale) {
+  const Tensor factor = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "lm_head scale");
+  visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
+    cross_entropy_scale(factor.data<acc_t<T>>(), head.targets.data<int32_t>(), head.N(), loss_scale,
+                        head.ignore_index, stream);
+  });
+  head.for_each_chunk([&](int64_t begin, int64_t end, const Tensor& logits) {
+    visit("lm_head_cross_entropy", logits, [&]<class T>(std::type_identity<T>, auto stream) {
+      using A = acc_t<T>;
+      cross_entropy_forward_backward(head.row_loss.data<A>() + begin, logits.data<T>(),
+                                     head.targets.data<int32_t>() + begin, factor.data<A>(),
+                                     end - begin, head.V(), head.ignore_index, stream);
     });
     const Tensor& dlogits = logits;
-    if (needs_x) detail::matrix_product(dx.slice(0, begin, end), dlogits, false, head.w, false);
-    if (dw.sum.defined()) {
-      detail::matrix_product(dw.sum, dlogits, true, head.x.slice(0, begin, end), false, add);
+    if (to.dx.defined()) {
+      detail::matrix_product(to.dx.slice(0, begin, end), dlogits, false, head.w, false);
     }
-    add = true;
+    if (to.dw.defined()) {
+      detail::matrix_product(to.dw, dlogits, true, head.x.slice(0, begin, end), false, to.add);
+    }
+    to.add = true;
   });
-  if (!add && dw.sum.defined()) fill(dw.sum, 0.0);  // no rows at all
-  dw.finish();
-  if (needs_x) g.add(0, dx.reshape(x_shape));
+  if (!to.add && to.dw.defined()) fill(to.dw, 0.0);  // no rows at all
+}
+
+// The mean of the row losses, scaled.
+Tensor mean_loss(const Head& head, double loss_scale) {
+  const Tensor loss = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "loss");
+  const Tensor inverse_count = empty_like(loss, "lm_head inverse count");
+  visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
+    using A = acc_t<T>;
+    cross_entropy_mean(loss.data<A>(), inverse_count.data<A>(), head.row_loss.data<A>(),
+                       head.targets.data<int32_t>(), head.N(), head.ignore_index, stream);
+  });
+  return loss_scale == 1.0 ? loss : scale(loss, loss_scale).value();
+}
+
+// A gradient computed for an incoming gradient of 1, for that of `dloss` (a device scalar).
+Tensor times(const Tensor& gradient, const Tensor& dloss, DType dtype) {
+  return mul(gradient.to(dloss.dtype()), dloss).value().to(dtype);
 }
 
 }  // namespace
 
-// saves: x, w, the targets and one number a row
+// saves: the gradient of x; that of w too, unless w is a parameter, whose buffer has it
 Variable lm_head_cross_entropy(const Variable& x, const Variable& w, const Tensor& targets,
-                               int32_t ignore_index, int64_t chunk_rows) {
+                               int32_t ignore_index, int64_t chunk_rows, double loss_scale) {
   const RangeScope range("lm_head_cross_entropy");
   const Head head = make_head(x, w, targets, ignore_index, chunk_rows);
-  const Tensor loss = Tensor::empty({}, head.lse.dtype(), x.device(), "loss");
-  const Tensor inverse_count = empty_like(loss, "lm_head inverse count");
-  const Tensor row_loss = empty_like(head.lse, "lm_head row loss");
-  head.for_each_chunk([&](int64_t begin, int64_t end, const Tensor& logits) {
-    visit("lm_head_cross_entropy", logits, [&]<class T>(std::type_identity<T>, auto stream) {
-      using A = acc_t<T>;
-      cross_entropy_forward(row_loss.data<A>() + begin, head.lse.data<A>() + begin,
-                            logits.data<T>(), head.targets.data<int32_t>() + begin, end - begin,
-                            head.V(), ignore_index, stream);
-    });
-  });
-  visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
-    using A = acc_t<T>;
-    cross_entropy_mean(loss.data<A>(), inverse_count.data<A>(), row_loss.data<A>(),
-                       head.targets.data<int32_t>(), head.N(), ignore_index, stream);
-  });
+  const bool recorded = Context::current().grad_enabled;
+  if (!recorded || !(x.requires_grad() || w.requires_grad())) {
+    losses(head);
+    return mean_loss(head, loss_scale);
+  }
+
+  const DType sums = head.row_loss.dtype();
+  Leaf* const leaf = w.leaf_store();
+  const bool direct = leaf && leaf->has_buffer && leaf->grad.dtype() == sums;
+  HeadGradients to;
+  if (x.requires_grad()) to.dx = empty_like(head.x, "lm_head dx");
+  if (w.requires_grad()) {
+    to.dw = direct ? leaf->grad : Tensor::empty(w.shape(), sums, w.device(), "lm_head dw");
+    to.add = direct && !std::exchange(leaf->fresh, false);
+  }
+  losses_and_gradients(head, to, loss_scale);
+  const Tensor loss = mean_loss(head, loss_scale);
+  if (direct) {
+    return record_root(
+        "lm_head_cross_entropy", loss, {x, w}, [dx = to.dx, leaf, shape = x.shape()](Gradients& g) {
+          QUERN_CHECK(!leaf->fresh, "lm_head_cross_entropy: the gradients were zeroed between ",
+                      "the forward, which adds that of ", leaf->name,
+                      ", and the backward; zero them before the forward");
+          if (g.needs(0)) g.add(0, dx.reshape(shape));
+        });
+  }
   return record("lm_head_cross_entropy", loss, {x, w},
-                [head, inverse_count, shape = x.shape()](Gradients& g) {
-                  head_gradients(g, head, inverse_count, shape);
+                [to, shape = x.shape(), x_type = x.dtype(), w_type = w.dtype()](Gradients& g) {
+                  if (g.needs(0)) g.add(0, times(to.dx, g.output(), x_type).reshape(shape));
+                  if (g.needs(1)) g.add(1, times(to.dw, g.output(), w_type));
                 });
 }
 

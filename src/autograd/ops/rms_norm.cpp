@@ -30,14 +30,26 @@ void check_arguments(const char* op, const Tensor& x, const Tensor& w, DType out
   detail::check_shape(op, "w", w, {x.dim(-1)});
 }
 
-struct Saved {
+struct NormInputs {
   Tensor x, w, rstd;
   int64_t rows, C;
+  double eps;
 };
+
+// The normed rows, of type `out`; fills s.rstd.
+Tensor normed_rows(const NormInputs& s, DType out) {
+  const Tensor y = Tensor::empty(s.x.shape(), out, s.x.device(), "rms_norm");
+  visit_norm(s.x, out,
+             [&]<class TX, class TY>(std::type_identity<TX>, std::type_identity<TY>, auto stream) {
+               rms_norm_forward(y.data<TY>(), s.rstd.data<acc_t<TY>>(), s.x.data<TX>(),
+                                s.w.data<acc_t<TY>>(), s.rows, s.C, s.eps, stream);
+             });
+  return y;
+}
 
 // Adds the gradient of w (input `w_input`) and returns that of x, dsum included when it is defined.
 // z = x rstd: dx = dsum + rstd (w dy - z mean(w dy z)), dw = sum over rows of dy z.
-Tensor normed_gradient(Gradients& g, int w_input, const Saved& s, const Tensor& dy,
+Tensor normed_gradient(Gradients& g, int w_input, const NormInputs& s, const Tensor& dy,
                        const Tensor& dsum) {
   const bool reuse = dsum.defined() && dsum.is_sole_owner();
   const Tensor dx = reuse ? dsum : empty_like(s.x, "rms_norm");
@@ -58,7 +70,7 @@ Tensor normed_gradient(Gradients& g, int w_input, const Saved& s, const Tensor& 
 
 }  // namespace
 
-// saves: x, w and one number a row
+// saves: x, w and one number a row, of which the output can be computed again
 Variable rms_norm(const Variable& x_in, const Variable& w_in, double eps,
                   std::optional<DType> out) {
   const RangeScope range("rms_norm");
@@ -66,19 +78,15 @@ Variable rms_norm(const Variable& x_in, const Variable& w_in, double eps,
   check_arguments("rms_norm", x_in.value(), w_in.value(), dtype);
   const Tensor x = x_in.value().contiguous(), w = w_in.value().contiguous();
   const int64_t rows = detail::count_leading(x.shape()), C = x.dim(-1);
-  const Tensor y = Tensor::empty(x.shape(), dtype, x.device(), "rms_norm");
   const Tensor rstd = Tensor::empty({rows}, w.dtype(), x.device(), "rms_norm rstd");
-  visit_norm(x, dtype,
-             [&]<class TX, class TY>(std::type_identity<TX>, std::type_identity<TY>, auto stream) {
-               rms_norm_forward(y.data<TY>(), rstd.data<acc_t<TY>>(), x.data<TX>(),
-                                w.data<acc_t<TY>>(), rows, C, eps, stream);
-             });
-  return record("rms_norm", y, {x_in, w_in}, [s = Saved{x, w, rstd, rows, C}](Gradients& g) {
+  const NormInputs s{x, w, rstd, rows, C, eps};
+  const Variable y = record("rms_norm", normed_rows(s, dtype), {x_in, w_in}, [s](Gradients& g) {
     g.add(0, normed_gradient(g, 1, s, g.output(), {}));
   });
+  return y.with_recipe([s, dtype] { return normed_rows(s, dtype); });
 }
 
-// saves: the sum, w and one number a row
+// saves: the sum, w and one number a row, of which `normed` can be computed again
 std::pair<Variable, Variable> add_rms_norm(const Variable& x_in, const Variable& y_in,
                                            const Variable& w_in, double eps) {
   const RangeScope range("add_rms_norm");
@@ -100,16 +108,16 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& x_in, const Variable&
 
   // Both inputs get the same gradient: what reaches the sum directly, and what comes through the
   // norm. Either may be missing.
-  const std::vector<Variable> outputs =
-      record("add_rms_norm", std::vector{sum, normed}, {x_in, y_in, w_in},
-             [s = Saved{sum, w, rstd, rows, C}, dtype](Gradients& g) {
-               const Tensor& dsum = g.output(0);
-               const Tensor& dnormed = g.output(1);
-               const Tensor dx = dnormed.defined() ? normed_gradient(g, 2, s, dnormed, dsum) : dsum;
-               g.add(0, dx);
-               if (g.needs(1)) g.add(1, dx.to(dtype));
-             });
-  return {outputs[0], outputs[1]};
+  const NormInputs s{sum, w, rstd, rows, C, eps};
+  const std::vector<Variable> outputs = record(
+      "add_rms_norm", std::vector{sum, normed}, {x_in, y_in, w_in}, [s, dtype](Gradients& g) {
+        const Tensor& dsum = g.output(0);
+        const Tensor& dnormed = g.output(1);
+        const Tensor dx = dnormed.defined() ? normed_gradient(g, 2, s, dnormed, dsum) : dsum;
+        g.add(0, dx);
+        if (g.needs(1)) g.add(1, dx.to(dtype));
+      });
+  return {outputs[0], outputs[1].with_recipe([s, dtype] { return normed_rows(s, dtype); })};
 }
 
 }  // namespace quern

@@ -20,6 +20,31 @@ void check_targets(const int32_t* targets, int64_t N, int64_t V, int32_t ignore_
   }
 }
 
+template <class T>
+acc_t<T> logsumexp(const T* x, int64_t V) {
+  using A = acc_t<T>;
+  const A max = lane_max<A>(V, -INFINITY, [=](int64_t v) { return static_cast<A>(x[v]); });
+  const A sum = lane_sum<A>(V, [=](int64_t v) { return math::exp(static_cast<A>(x[v]) - max); });
+  return max + math::log(sum);
+}
+
+// The gradient of one row whose target counts; dx may be x.
+template <class T>
+void row_gradient(T* dx, const T* x, acc_t<T> lse, int32_t target, acc_t<T> factor, int64_t V) {
+  using A = acc_t<T>;
+  const A at_target = math::exp(static_cast<A>(x[target]) - lse) - A(1);
+  vector_for(0, V, [=](int64_t v) {
+    dx[v] = static_cast<T>(math::exp(static_cast<A>(x[v]) - lse) * factor);
+  });
+  dx[target] = static_cast<T>(at_target * factor);
+}
+
+int64_t count_targets(const int32_t* targets, int64_t n, int32_t ignore_index) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += targets[i] != ignore_index;
+  return count;
+}
+
 }  // namespace
 
 template <class T>
@@ -31,10 +56,7 @@ void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
   parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T* x = logits + i * V;
-      const A max = lane_max<A>(V, -INFINITY, [=](int64_t v) { return static_cast<A>(x[v]); });
-      const A sum =
-          lane_sum<A>(V, [=](int64_t v) { return math::exp(static_cast<A>(x[v]) - max); });
-      lse[i] = max + math::log(sum);
+      lse[i] = logsumexp(x, V);
       const bool counts = targets[i] != ignore_index;
       row_loss[i] = counts ? lse[i] - static_cast<A>(x[targets[i]]) : A(0);
     }
@@ -45,8 +67,7 @@ void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
 template <class A>
 void cross_entropy_mean(A* loss, A* inverse_count, const A* row_loss, const int32_t* targets,
                         int64_t n, int32_t ignore_index, Stream) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < n; ++i) count += targets[i] != ignore_index;
+  const int64_t count = count_targets(targets, n, ignore_index);
   const double sum = lane_sum<double>(n, [=](int64_t i) { return row_loss[i]; });
   const double inverse = count == 0 ? 0.0 : 1.0 / static_cast<double>(count);
   loss[0] = static_cast<A>(sum * inverse);
@@ -61,18 +82,41 @@ void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
   const A factor = scale[0] * (dloss == nullptr ? A(1) : dloss[0]);
   parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const T* x = logits + i * V;
       T* dx = dlogits + i * V;
       if (targets[i] == ignore_index) {
         std::fill_n(dx, V, static_cast<T>(A(0)));
+      } else {
+        row_gradient(dx, logits + i * V, lse[i], targets[i], factor, V);
+      }
+    }
+  });
+}
+
+template <class A>
+void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double loss_scale,
+                         int32_t ignore_index, Stream) {
+  const int64_t count = count_targets(targets, n, ignore_index);
+  scale[0] = static_cast<A>(count == 0 ? 0.0 : loss_scale / static_cast<double>(count));
+}
+
+template <class T>
+void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
+                                    const acc_t<T>* scale, int64_t N, int64_t V,
+                                    int32_t ignore_index, Stream) {
+  using A = acc_t<T>;
+  check_targets(targets, N, V, ignore_index);
+  const A factor = scale[0];
+  parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* x = logits + i * V;
+      if (targets[i] == ignore_index) {
+        row_loss[i] = A(0);
+        std::fill_n(x, V, static_cast<T>(A(0)));
         continue;
       }
-      const A row_lse = lse[i];
-      const A at_target = math::exp(static_cast<A>(x[targets[i]]) - row_lse) - A(1);
-      vector_for(0, V, [=](int64_t v) {
-        dx[v] = static_cast<T>(math::exp(static_cast<A>(x[v]) - row_lse) * factor);
-      });
-      dx[targets[i]] = static_cast<T>(at_target * factor);
+      const A lse = logsumexp(x, V);
+      row_loss[i] = lse - static_cast<A>(x[targets[i]]);
+      row_gradient(x, x, lse, targets[i], factor, V);
     }
   });
 }
@@ -82,7 +126,9 @@ void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
                                       int64_t, int32_t, Stream);                               \
   template void cross_entropy_backward(T*, const T*, const acc_t<T>*, const int32_t*,          \
                                        const acc_t<T>*, const acc_t<T>*, int64_t, int64_t,     \
-                                       int32_t, Stream);
+                                       int32_t, Stream);                                       \
+  template void cross_entropy_forward_backward(acc_t<T>*, T*, const int32_t*, const acc_t<T>*, \
+                                               int64_t, int64_t, int32_t, Stream);
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)
@@ -92,5 +138,7 @@ template void cross_entropy_mean(float*, float*, const float*, const int32_t*, i
                                  Stream);
 template void cross_entropy_mean(double*, double*, const double*, const int32_t*, int64_t, int32_t,
                                  Stream);
+template void cross_entropy_scale(float*, const int32_t*, int64_t, double, int32_t, Stream);
+template void cross_entropy_scale(double*, const int32_t*, int64_t, double, int32_t, Stream);
 
 }  // namespace quern::kernels::cpu

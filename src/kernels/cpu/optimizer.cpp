@@ -41,6 +41,10 @@ int64_t norm_chunks(int64_t n) {
 
 }  // namespace
 
+void store_learning_rate(StepState* state, float lr, Stream) {
+  state->lr = lr;
+}
+
 int64_t global_norm_scratch(int64_t n, Stream) {
   return norm_chunks(n) * static_cast<int64_t>(sizeof(double));
 }

@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
@@ -148,7 +149,14 @@ void attention_forward_within(int64_t shared_bytes, T* o, acc_t<T>* lse, const T
 template <class T>
 void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
                        const AttentionShape& s, Stream stream) {
-  attention_forward_within(device_traits().shared_bytes_per_block, o, lse, q, k, v, s, stream);
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    if (hopper_attention_takes(s, q, k, v, o)) {
+      return hopper_attention_forward(o, lse, q, k, v, s, stream);
+    }
+    return mma_attention_forward(o, lse, q, k, v, s, stream);
+  } else {
+    attention_forward_within(device_traits().shared_bytes_per_block, o, lse, q, k, v, s, stream);
+  }
 }
 
 #define QUERN_INSTANTIATE(T)                                                                   \

@@ -6,6 +6,7 @@
 // 14 Tq Tk D operations a head, half of that when causal.
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
@@ -217,8 +218,16 @@ template <class T>
 void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc_t<T>* lse,
                         const T* q, const T* k, const T* v, const AttentionShape& s, void* scratch,
                         Stream stream) {
-  attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q, k,
-                            v, s, scratch, stream);
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    float* const delta = static_cast<float*>(scratch);
+    if (hopper_attention_backward_takes(s, dq, dk, dv, d_o, q, k, v)) {
+      return hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, delta, stream);
+    }
+    return mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, delta, stream);
+  } else {
+    attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q, k,
+                              v, s, scratch, stream);
+  }
 }
 
 #define QUERN_INSTANTIATE(T)                                                                  \

@@ -38,6 +38,11 @@ class GemmAlgorithms {
   void insert(const GemmProblem& problem, const GemmAlgorithm& algorithm);
   size_t size() const { return table_.size(); }
 
+  // Whether a product met for the first time is timed with every algorithm that the library
+  // proposes, on the operands at hand; what it leaves in D is then meaningless. Else the library's
+  // first proposal is taken.
+  bool measuring = false;
+
   // Text: two lines of header, then a line a product.
   void save(std::ostream& out) const;
   // Adds the saved entries, which win over present ones. Returns false, changing nothing, when they

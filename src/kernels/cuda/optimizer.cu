@@ -145,6 +145,10 @@ __global__ void finish_step_kernel(StepState* state) {
   }
 }
 
+__global__ void store_learning_rate_kernel(StepState* state, float lr) {
+  state->lr = lr;
+}
+
 // One block a range: this runs once, when a step has failed.
 __global__ void __launch_bounds__(kThreads)
     count_nonfinite_kernel(int64_t* counts, const float* data, const AdamWRange* ranges) {
@@ -162,6 +166,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+void store_learning_rate(StepState* state, float lr, Stream stream) {
+  launch(store_learning_rate_kernel, dim3(1), dim3(1), 0, stream, state, lr);
+}
 
 int64_t global_norm_scratch(int64_t n, Stream) {
   return norm_blocks(n) * static_cast<int64_t>(sizeof(float));

@@ -6,11 +6,14 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
+#include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/gemm_algorithms.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/gemm_scale.h"
 
 namespace quern::kernels::cuda {
 
@@ -117,9 +120,10 @@ void prefer(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferen
                "preference", p);
 }
 
-// The heuristic's first choice that works with the workspace. Split sums are allowed only where
-// partial sums stay in FP32 and meet in a fixed order.
-GemmAlgorithm choose(cublasLtHandle_t handle, Descriptors& descriptors, const GemmProblem& p) {
+// What the heuristic proposes that works with the workspace, its favourite first. Split sums are
+// allowed only where partial sums stay in FP32 and meet in a fixed order.
+std::vector<GemmAlgorithm> propose(cublasLtHandle_t handle, Descriptors& descriptors,
+                                   const GemmProblem& p, int most) {
   cublasLtMatmulPreferenceOpaque_t preference;
   check_cublas(cublasLtMatmulPreferenceInit(&preference), "preference", p);
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -132,35 +136,59 @@ GemmAlgorithm choose(cublasLtHandle_t handle, Descriptors& descriptors, const Ge
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a_bytes, p);
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, d_bytes, p);
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d_bytes, p);
-  constexpr int kCandidates = 8;
-  cublasLtMatmulHeuristicResult_t results[kCandidates];
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
   check_cublas(cublasLtMatmulAlgoGetHeuristic(handle, descriptors.operation(), descriptors.b(),
                                               descriptors.a(), descriptors.d(), descriptors.d(),
-                                              &preference, kCandidates, results, &found),
+                                              &preference, most, results.data(), &found),
                "choosing an algorithm", p);
+  std::vector<GemmAlgorithm> proposals;
   for (int i = 0; i < found; ++i) {
-    if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
-    if (results[i].workspaceSize > static_cast<size_t>(p.workspace_bytes)) continue;
-    GemmAlgorithm algorithm;
-    std::memcpy(algorithm.data(), &results[i].algo, sizeof(algorithm));
-    return algorithm;
+    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
+    if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+    if (result.workspaceSize > static_cast<size_t>(p.workspace_bytes)) continue;
+    std::memcpy(proposals.emplace_back().data(), &result.algo, sizeof(GemmAlgorithm));
   }
-  check_cublas(CUBLAS_STATUS_NOT_SUPPORTED, "choosing an algorithm", p);
-  return {};
+  if (proposals.empty()) check_cublas(CUBLAS_STATUS_NOT_SUPPORTED, "choosing an algorithm", p);
+  return proposals;
 }
 
-// d = beta d, for a product over no terms; beta 0 does not read d.
-template <class T>
-__global__ void scale_matrices(T* d, int64_t m, int64_t n, int64_t ld, int64_t batch,
-                               int64_t stride, float beta) {
-  const int64_t total = batch * m * n;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < total;
-       i += threads) {
-    T* element = d + i / (m * n) * stride + i / n % m * ld + i % n;
-    *element = from_float<T>(beta == 0.0f ? 0.0f : beta * to_float(*element));
+// The proposal with the shortest time, the median of several runs, each begun with what `evict`
+// leaves in the L2 cache: in a training step a product finds its weights in memory. The library's
+// favourite is kept unless another one is clearly faster.
+template <class Multiply, class Evict>
+GemmAlgorithm fastest(const std::vector<GemmAlgorithm>& proposals, cudaStream_t stream,
+                      Multiply multiply, Evict evict) {
+  constexpr int kRuns = 9;
+  constexpr float kClearly = 0.97f;
+  cudaEvent_t start, stop;
+  check_cuda(cudaEventCreate(&start), "cudaEventCreate");
+  check_cuda(cudaEventCreate(&stop), "cudaEventCreate");
+  const auto time = [&](const GemmAlgorithm& proposal) {
+    float ms[kRuns];
+    for (float& run : ms) {
+      evict();
+      check_cuda(cudaEventRecord(start, stream), "cudaEventRecord");
+      if (!multiply(proposal)) return INFINITY;
+      check_cuda(cudaEventRecord(stop, stream), "cudaEventRecord");
+      check_cuda(cudaEventSynchronize(stop), "timing a matrix product");
+      check_cuda(cudaEventElapsedTime(&run, start, stop), "cudaEventElapsedTime");
+    }
+    std::nth_element(ms, ms + kRuns / 2, ms + kRuns);
+    return ms[kRuns / 2];
+  };
+  time(proposals.front());  // warms up
+  GemmAlgorithm best = proposals.front();
+  float to_beat = kClearly * time(best);
+  for (size_t i = 1; i < proposals.size(); ++i) {
+    const float ms = time(proposals[i]);
+    if (ms >= to_beat) continue;
+    to_beat = ms;
+    best = proposals[i];
   }
+  cudaEventDestroy(start);
+  cudaEventDestroy(stop);
+  return best;
 }
 
 }  // namespace
@@ -173,9 +201,7 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   check_problem(p);
   const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
   if (g.k == 0) {
-    constexpr int kThreads = 256;
-    launch(scale_matrices<TD>, grid_stride_blocks(g.m * g.n * g.batch, kThreads), kThreads, 0,
-           stream, d, g.m, g.n, p.ldd, g.batch, g.stride_d, beta);
+    scale_matrices(d, g.m, g.n, p.ldd, g.batch, g.stride_d, beta, stream);
     return;
   }
   p.input_type = static_cast<int64_t>(dtype_of<T>);
@@ -187,19 +213,29 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   QUERN_CHECK(handle != nullptr && resources.algorithms != nullptr,
               "gemm: the resources hold no handle or no algorithm table");
   Descriptors descriptors(p, cuda_type<T>(), cuda_type<TD>());
-  const GemmAlgorithm* algorithm = resources.algorithms->find(p);
+  const auto multiply = [&](const GemmAlgorithm& algorithm) {
+    cublasLtMatmulAlgo_t chosen;
+    std::memcpy(&chosen, algorithm.data(), sizeof(chosen));
+    return cublasLtMatmul(handle, descriptors.operation(), &alpha, b, descriptors.b(), a,
+                          descriptors.a(), &beta, d, descriptors.d(), d, descriptors.d(), &chosen,
+                          resources.workspace, static_cast<size_t>(resources.workspace_bytes),
+                          static_cast<cudaStream_t>(stream.handle));
+  };
+  GemmAlgorithms& algorithms = *resources.algorithms;
+  const GemmAlgorithm* algorithm = algorithms.find(p);
   if (algorithm == nullptr) {
-    resources.algorithms->insert(p, choose(handle, descriptors, p));
-    algorithm = resources.algorithms->find(p);
+    constexpr int kFew = 8, kMany = 64;
+    const std::vector<GemmAlgorithm> proposals =
+        propose(handle, descriptors, p, algorithms.measuring ? kMany : kFew);
+    algorithms.insert(p, algorithms.measuring
+                             ? fastest(proposals, static_cast<cudaStream_t>(stream.handle),
+                                       [&](const GemmAlgorithm& proposal) {
+                                         return multiply(proposal) == CUBLAS_STATUS_SUCCESS;
+                                       })
+                             : proposals.front());
+    algorithm = algorithms.find(p);
   }
-  cublasLtMatmulAlgo_t chosen;
-  std::memcpy(&chosen, algorithm->data(), sizeof(chosen));
-  check_cublas(
-      cublasLtMatmul(handle, descriptors.operation(), &alpha, b, descriptors.b(), a,
-                     descriptors.a(), &beta, d, descriptors.d(), d, descriptors.d(), &chosen,
-                     resources.workspace, static_cast<size_t>(resources.workspace_bytes),
-                     static_cast<cudaStream_t>(stream.handle)),
-      "cublasLtMatmul", p);
+  check_cublas(multiply(*algorithm), "cublasLtMatmul", p);
 }
 
 template void gemm<float, float>(float*, const float*, const float*, const Gemm&,

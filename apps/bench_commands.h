@@ -1,0 +1,13 @@
+// The benchmarks of `quern bench`, one file each. `args` come after the benchmark's name; they
+// return the exit code and throw as the subcommands do.
+#pragma once
+
+#include "commands.h"
+
+namespace quern {
+
+int run_bench_step(const Arguments& args);
+int run_bench_attention(const Arguments& args);
+int run_bench_kernels(const Arguments& args);
+
+}  // namespace quern

@@ -1,0 +1,52 @@
+// quern tune: measures which cuBLASLt algorithm is the fastest for each matrix product.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "commands.h"
+#include "tensor/context.h"
+#include "train/config_parse.h"
+#include "train/config_print.h"
+#include "train/setup.h"
+#include "train/tune.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern tune --table FILE [--KEY VALUE ...]\n\n"
+    "Times every cuBLASLt algorithm for each matrix product of a training step (size, batch, ctx,\n"
+    "vocab, precision as given) and writes the fastest to FILE; what FILE has already is kept.\n"
+    "`gemm_table = FILE` then trains with it. Sums are taken in another order than before, so a\n"
+    "run in progress keeps the table that it started with.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"table", "the file to write, or to add to", ""},
+};
+
+}  // namespace
+
+int run_tune(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    fmt::print("{}\n{}", kUsage, config_help());
+    return 0;
+  }
+  const std::string path = parsed.extra.at("table");
+  if (path.empty()) throw UsageError("tune: no --table FILE to write");
+  if (!parsed.positional.empty()) {
+    throw UsageError(fmt::format("tune: found '{}', expected only flags", parsed.positional[0]));
+  }
+  if (parsed.config.model.vocab_size < 1) {
+    throw UsageError("--vocab is 0, expected at least 1: tune has no data to tell it");
+  }
+  validate(parsed.config);
+  const auto context = make_context(parsed.config.compute, 1);
+  const ContextScope scope(*context);
+  const TuneResult result = tune_gemms(parsed.config, path);
+  fmt::print("{}: {} matrix products, {} of them measured now, in {:.1f} s\n", path,
+             result.products, result.measured, result.seconds);
+  return 0;
+}
+
+}  // namespace quern

@@ -1,0 +1,236 @@
+#include "bench/attention.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "autograd/ops/attention.h"
+#include "autograd/tape.h"
+#include "tensor/factory.h"
+#include "tensor/graph.h"
+#include "train/config.h"
+
+namespace quern {
+
+namespace {
+
+// What a grid measures where the options do not say.
+struct GridShapes {
+  std::vector<int64_t> dims, lengths;
+  std::vector<bool> causal;
+};
+
+constexpr int64_t kModelWidth = 2048;
+constexpr int64_t kWideDim = 80, kWideHeads = 32;  // the 2.7B model's heads
+constexpr int64_t kCourseBatch = 8;
+
+GridShapes own_shapes(AttentionGrid grid, int64_t D) {
+  if (grid == AttentionGrid::course) {
+    return {{16, 32, 64, 128}, {256, 1024, 4096, 8192, 16384}, {false}};
+  }
+  std::vector<int64_t> lengths{512, 1024, 2048, 4096};
+  if (D != kWideDim) lengths.insert(lengths.end(), {8192, 16384});
+  return {{64, 128, kWideDim}, lengths, {true, false}};
+}
+
+AttentionCase make_case(AttentionGrid grid, int64_t tokens, int64_t T, int64_t D, bool causal) {
+  if (grid == AttentionGrid::course) return {kCourseBatch, 1, T, D, causal};
+  const int64_t heads = D == kWideDim ? kWideHeads : std::max<int64_t>(1, kModelWidth / D);
+  return {std::max<int64_t>(1, tokens / T), heads, T, D, causal};
+}
+
+template <class T>
+std::vector<T> first_given(const std::vector<T>& asked, const std::vector<T>& own) {
+  return asked.empty() ? own : asked;
+}
+
+Allocator& current_allocator() {
+  const Context& context = Context::current();
+  return *context.allocator(context.device());
+}
+
+// Attention on random inputs. The forward is recorded and the backward runs the tape, so each is
+// the op's own kernels and nothing else: every input is a leaf with a single use, whose gradient is
+// a handle to what the op wrote.
+class AttentionOp {
+ public:
+  AttentionOp(const AttentionCase& shape, DType dtype, AttentionVariant variant)
+      : flash_(variant == AttentionVariant::flash), causal_(shape.causal) {
+    const Shape extents{shape.B, shape.T, shape.H, shape.D};
+    for (Variable* input : {&q_, &k_, &v_}) *input = Variable::leaf(normal(extents, 0, 1, dtype));
+    d_o_ = normal(extents, 0, 1, dtype);
+  }
+
+  void forward() {
+    const AttentionOptions options{causal_};
+    o_ = flash_ ? flash_attention(q_, k_, v_, options) : naive_attention(q_, k_, v_, options);
+  }
+
+  void backward() {
+    quern::backward(o_, d_o_);
+    o_ = {};
+    for (const Variable* input : {&q_, &k_, &v_}) input->leaf_store()->zero();
+  }
+
+ private:
+  bool flash_, causal_;
+  Variable q_, k_, v_, o_;
+  Tensor d_o_;
+};
+
+// The op's launches, captured: the forward in one graph, the backward in another, both in memory
+// that is theirs alone. The op must have run before, so that nothing is left to set up.
+class CapturedAttention {
+ public:
+  explicit CapturedAttention(AttentionOp& op) : pool_(current_allocator().make_pool()) {
+    const PoolScope scope(current_allocator(), pool_);
+    forward_.emplace([&] { op.forward(); });
+    backward_.emplace([&] { op.backward(); });
+  }
+
+  void forward() const { forward_->launch(); }
+  void backward() const { backward_->launch(); }
+
+ private:
+  std::shared_ptr<MemoryPool> pool_;
+  std::optional<Graph> forward_, backward_;
+};
+
+// One iteration, which also warms up what a first call sets up.
+void count_memory(AttentionRow& row, AttentionOp& op, int64_t before) {
+  Allocator& allocator = current_allocator();
+  allocator.reset_peak();
+  op.forward();
+  row.saved_bytes = allocator.stats().allocated - before;
+  op.backward();
+  row.peak_bytes = allocator.stats().peak_allocated - before;
+}
+
+template <class Op>
+void measure(AttentionRow& row, Op& op, const AttentionBenchOptions& options) {
+  for (int64_t i = 0; i < options.warmup; ++i) {
+    op.forward();
+    op.backward();
+  }
+  Context::current().synchronize();
+  const auto steps = static_cast<size_t>(options.steps);
+  Timeline timeline(1 + 2 * steps);
+  timeline.mark();
+  for (size_t i = 0; i < steps; ++i) {
+    op.forward();
+    timeline.mark();
+    op.backward();
+    timeline.mark();
+  }
+  const std::vector<double> intervals = timeline.intervals();
+  std::vector<double> forward, backward;
+  for (size_t i = 0; i < intervals.size(); ++i) {
+    (i % 2 == 0 ? forward : backward).push_back(intervals[i]);
+  }
+  row.forward = summarize(forward);
+  row.backward = summarize(backward);
+}
+
+AttentionRow bench_case(const AttentionCase& shape, DType dtype, AttentionVariant variant,
+                        const AttentionBenchOptions& options) {
+  Allocator& allocator = current_allocator();
+  allocator.release_cached();
+  AttentionRow row;
+  row.variant = variant;
+  row.dtype = dtype;
+  row.shape = shape;
+  try {
+    const int64_t before = allocator.stats().allocated;
+    AttentionOp op(shape, dtype, variant);
+    count_memory(row, op, before);
+    if (variant == AttentionVariant::naive_graph) {
+      Context::current().synchronize();
+      allocator.release_cached();  // what the iteration used, for the graphs' pool
+      CapturedAttention captured(op);
+      measure(row, captured, options);
+    } else {
+      measure(row, op, options);
+    }
+  } catch (const OutOfMemory& error) {
+    row.saved_bytes = row.peak_bytes = 0;
+    row.out_of_memory = error.what();
+  }
+  return row;
+}
+
+std::vector<AttentionVariant> variants_of(const AttentionBenchOptions& options) {
+  const bool on_gpu = Context::current().device().is_cuda();
+  if (!options.variants.empty()) return options.variants;
+  std::vector<AttentionVariant> all{AttentionVariant::naive};
+  if (on_gpu) all.push_back(AttentionVariant::naive_graph);
+  all.push_back(AttentionVariant::flash);
+  return all;
+}
+
+void check_options(const AttentionBenchOptions& options) {
+  const auto check = [](const char* flag, int64_t value) {
+    if (value < 1) throw UsageError(cat("--", flag, " is ", value, ", expected at least 1"));
+  };
+  check("steps", options.steps);
+  check("warmup", options.warmup);
+  check("tokens", options.tokens);
+  for (const int64_t D : options.dims) check("dims", D);
+  for (const int64_t T : options.lengths) check("lengths", T);
+  const bool graph = std::find(options.variants.begin(), options.variants.end(),
+                               AttentionVariant::naive_graph) != options.variants.end();
+  if (graph && !Context::current().device().is_cuda()) {
+    throw UsageError("--variant naive_graph needs a GPU: the CPU has no graphs");
+  }
+}
+
+double tflops(double flops, double ms) {
+  return ms > 0.0 ? flops / ms / 1e9 : 0.0;
+}
+
+}  // namespace
+
+double AttentionCase::forward_flops() const {
+  const double all = 4.0 * static_cast<double>(B) * static_cast<double>(H) *
+                     static_cast<double>(T) * static_cast<double>(T) * static_cast<double>(D);
+  return causal ? all / 2 : all;
+}
+
+double AttentionRow::forward_tflops() const {
+  return tflops(shape.forward_flops(), forward.median);
+}
+
+double AttentionRow::backward_tflops() const {
+  return tflops(shape.backward_flops(), backward.median);
+}
+
+std::vector<AttentionCase> attention_cases(const AttentionBenchOptions& options) {
+  std::vector<AttentionCase> cases;
+  for (const AttentionGrid grid : options.grids) {
+    for (const int64_t D : first_given(options.dims, own_shapes(grid, 0).dims)) {
+      const GridShapes own = own_shapes(grid, D);
+      for (const int64_t T : first_given(options.lengths, own.lengths)) {
+        for (const bool causal : first_given(options.causal, own.causal)) {
+          cases.push_back(make_case(grid, options.tokens, T, D, causal));
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<AttentionRow> bench_attention(const AttentionBenchOptions& options,
+                                          const std::function<void(const AttentionRow&)>& on_row) {
+  check_options(options);
+  std::vector<AttentionRow> rows;
+  for (const AttentionCase& shape : attention_cases(options)) {
+    for (const DType dtype : options.dtypes) {
+      for (const AttentionVariant variant : variants_of(options)) {
+        rows.push_back(bench_case(shape, dtype, variant, options));
+        if (on_row) on_row(rows.back());
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace quern

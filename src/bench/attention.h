@@ -1,0 +1,81 @@
+// `quern bench attention`: attention alone, forward and backward, over the grids of
+// benchmarks/peers/torch_attention.py.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "bench/timeline.h"
+
+namespace quern {
+
+// model: 16 Ki tokens a launch, batch x heads x 2048 wide, causal and not; D 80 has the 32 heads of
+// the 2.7B model. course: batch 8, one head, not causal.
+enum class AttentionGrid { model, course };
+
+// naive: scores in memory, launched op by op. naive_graph: the same, captured as CUDA graphs, one a
+// direction. flash: tiled.
+enum class AttentionVariant { naive, naive_graph, flash };
+
+const char* name_of(AttentionGrid grid);
+const char* name_of(AttentionVariant variant);
+
+struct AttentionCase {
+  int64_t B = 0, H = 0, T = 0, D = 0;
+  bool causal = false;
+
+  double forward_flops() const;  // 4 B H T^2 D, half of it when causal
+  double backward_flops() const { return 2.5 * forward_flops(); }
+
+  friend bool operator==(const AttentionCase&, const AttentionCase&) = default;
+};
+
+struct AttentionBenchOptions {
+  std::vector<AttentionGrid> grids{AttentionGrid::model, AttentionGrid::course};
+  std::vector<DType> dtypes{DType::bf16, DType::f32};
+  // None: all that the device has; a graph needs a GPU.
+  std::vector<AttentionVariant> variants;
+  std::vector<int64_t> dims, lengths;  // D and T; none: the grid's own
+  std::vector<bool> causal;            // none: the grid's own
+  int64_t tokens = 16384;              // a launch of the model grid: B = tokens / T, at least 1
+  int64_t warmup = 3;                  // unmeasured iterations of each row
+  int64_t steps = 20;                  // measured ones
+};
+
+// The shapes of the options' grids, in the peer's order.
+std::vector<AttentionCase> attention_cases(const AttentionBenchOptions& options);
+
+struct AttentionRow {
+  AttentionVariant variant = AttentionVariant::flash;
+  DType dtype = DType::bf16;
+  AttentionCase shape;
+  Summary forward, backward;  // milliseconds
+  // In use between forward and backward, as the peer counts: q, k, v, the output, its gradient, and
+  // what the tape saved besides.
+  int64_t saved_bytes = 0;
+  int64_t peak_bytes = 0;     // most in use in a forward and backward, the same included
+  std::string out_of_memory;  // the allocator's message; then everything above is 0
+
+  double forward_tflops() const;  // TFLOP/s of the median; 0 when out of memory
+  double backward_tflops() const;
+};
+
+// Every case in every dtype and variant, on the current Context's device; `on_row` is told of each
+// as it is done. Memory that does not suffice gives a row; other errors end the benchmark. Throws
+// UsageError when a count is below 1 or naive_graph is asked for without a GPU.
+std::vector<AttentionRow> bench_attention(
+    const AttentionBenchOptions& options,
+    const std::function<void(const AttentionRow&)>& on_row = {});
+
+// The table, a line at a time. Each ends in a newline.
+std::string attention_table_head();
+std::string attention_table_line(const AttentionRow& row);
+
+// One line of JSON, without a newline, with the keys of torch_attention.py. `peer` names the
+// program: "quern-0.1.0".
+std::string attention_json(const AttentionRow& row, const std::string& peer);
+
+}  // namespace quern

@@ -1,0 +1,54 @@
+// What `quern bench kernels` measures: the shapes, the bytes, and how to call each kernel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace quern {
+
+// A call to time, with its inputs in memory.
+struct KernelWork {
+  std::function<void()> prepare;  // before each call, not timed; may be empty
+  std::function<void()> run;
+};
+
+struct KernelVariant {
+  std::string name;                  // "naive", "fused"
+  std::function<KernelWork()> make;  // allocates the inputs
+};
+
+struct KernelCase {
+  std::vector<int64_t> shape;  // as the peer prints it; one extent: a count
+  DType dtype = DType::f32;
+  int64_t bytes = 0;  // that must move once
+  std::vector<KernelVariant> variants;
+};
+
+inline int64_t bytes_of(DType dtype, int64_t elements) {
+  return static_cast<int64_t>(size_of(dtype)) * elements;
+}
+
+// The cases of one key of torch_kernels.py.
+struct KernelFamily {
+  const char* name;
+  std::vector<KernelCase> (*cases)(int64_t rows);  // 0: the peer's rows
+};
+
+const std::vector<KernelFamily>& kernel_families();  // in the peer's order
+
+// One copy within the device. 0 rows: 1 GiB; else 32 KiB a row.
+KernelCase copy_case(int64_t rows);
+
+inline constexpr int64_t kVocabulary = 50304;  // GPT-2's, rounded up
+
+std::vector<KernelCase> cross_entropy_in_place_cases(int64_t rows);
+
+// 16384 parameters a row; 0 rows: 32768 of them.
+std::vector<KernelCase> adamw_cases(int64_t rows);  // FP32 alone, and with the BF16 copy
+std::vector<KernelCase> global_norm_cases(int64_t rows);
+
+}  // namespace quern

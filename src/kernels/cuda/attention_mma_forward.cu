@@ -1,0 +1,210 @@
+// Flash attention, forward, by the tensor cores of compute capability 8.0 and later:
+// FlashAttention-2 (Dao, 2023), algorithm 1. A block of 4 warps has a tile of queries, each warp
+// its own rows, and walks over the keys; K and V of the next tile are copied meanwhile. S and P
+// stay in registers: the accumulators of Q K^T are the operand of P V. Bound by mma: 4 Tq Tk D
+// operations a head, half of that when causal.
+#include <type_traits>
+
+#include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/attention_variants.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+// The online softmax (Milakov and Gimelshein, 2018) of a warp's rows, in units of log2 and with the
+// scale folded in: p = 2^(scale2 s - scale2 max). The maximum is let be until a score exceeds it by
+// 2^kSlack, since any base gives the same quotient and P up to 2^kSlack is as exact as P up to 1.
+// So the output is rescaled a few times a row, and not for every tile.
+template <int kM>
+struct MmaSoftmax {
+  static constexpr float kSlack = 8.0f;
+  float max[kM][2];
+  float sum[kM][2];  // of this lane's columns only, until `finish`
+
+  __device__ MmaSoftmax() {
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) {
+      max[r / 2][r % 2] = -INFINITY;
+      sum[r / 2][r % 2] = 0.0f;
+    }
+  }
+
+  // Moves the maximum where these scores exceed it. Returns whether any row of the warp did; then
+  // what was summed before has to be multiplied by `rescale`.
+  template <int kN>
+  __device__ __forceinline__ bool raise(const float (&scores)[kM][kN][4], float scale2,
+                                        float (&rescale)[kM][2]) {
+    bool raised = false;
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) {
+      const int m = r / 2, half = r % 2;
+      float highest = max[m][half];
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        highest = fmaxf(highest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+      }
+      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
+      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
+      const float excess = (highest - max[m][half]) * scale2;  // inf at first, NaN without keys
+      rescale[m][half] = excess > kSlack ? exp2_approximate(-excess) : 1.0f;
+      if (excess > kSlack) max[m][half] = highest;
+      raised = raised || excess > kSlack;
+    }
+    if (!__any_sync(0xffffffffu, raised)) return false;
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) sum[r / 2][r % 2] *= rescale[r / 2][r % 2];
+    return true;
+  }
+
+  // scores -> P, not yet divided by the sum.
+  template <int kN>
+  __device__ __forceinline__ void exponentiate(float (&scores)[kM][kN][4], float scale2) {
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) {
+      const int m = r / 2, half = r % 2;
+      const float base = max[m][half] == -INFINITY ? 0.0f : max[m][half] * scale2;
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale2, -base));
+          sum[m][half] += scores[m][n][i];
+        }
+      }
+    }
+  }
+
+  // Returns in `inverse` 1 / sum, 0 for a row without keys.
+  __device__ __forceinline__ void finish(float (&inverse)[kM][2]) {
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) {
+      const float total = warp_reduce<SumOp, 4>(sum[r / 2][r % 2], SumOp{});
+      sum[r / 2][r % 2] = total;
+      inverse[r / 2][r % 2] = total == 0.0f ? 0.0f : 1.0f / total;
+    }
+  }
+
+  __device__ __forceinline__ float logsumexp(int m, int half, float scale2) const {
+    return max[m][half] * scale2 * kLn2 + logf(sum[m][half]);
+  }
+};
+
+// Grid: B H ceil(Tq / rows) blocks in TileOrder, the last queries first.
+template <int kTile>
+__global__ void __launch_bounds__(kAttentionThreads, mma_forward_blocks(kMmaForwardTiles[kTile]))
+    mma_attention_forward_kernel(bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
+                                 const bfloat16* v, const __grid_constant__ AttentionShape s,
+                                 bool vectors) {
+  constexpr AttentionTile tile = kMmaForwardTiles[kTile];
+  constexpr int kD = tile.head_dim;
+  constexpr int kWarpRows = tile.rows / kMmaWarps;
+  constexpr int kM = kWarpRows / kMmaRowsPerFragment;
+  using Rows = SharedRows<kD>;
+  constexpr int kColumnBytes = tile.columns * Rows::kBytes;  // K or V; a stage is both
+  extern __shared__ uint4 mma_shared[];
+  const uint32_t q_tile = shared_address(mma_shared);
+  const uint32_t q_rows = q_tile + warp_index() * kWarpRows * Rows::kBytes;
+  const uint32_t stages = q_tile + tile.rows * Rows::kBytes;
+
+  const int Tq = static_cast<int>(s.Tq), Tk = static_cast<int>(s.Tk), D = static_cast<int>(s.D);
+  const int tiles = static_cast<int>(ceil_div(Tq, tile.rows));
+  const TileOrder order(s.B * s.H, tiles);
+  const int heads = static_cast<int>(s.H);
+  const int b = order.head / heads;
+  const int h = order.head % heads;
+  const int kv_head = h / (heads / static_cast<int>(s.Hk));
+  const int q0 = (tiles - 1 - order.tile) * tile.rows;
+  const int warp_q0 = q0 + warp_index() * kWarpRows;
+  const auto load_stage = [&](int j) {
+    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
+    const int k0 = j * tile.columns;
+    load_rows<tile.columns, kD>(stage, at(k, s.k_strides, b, k0, kv_head), s.k_strides[1], Tk - k0,
+                                D, vectors);
+    load_rows<tile.columns, kD>(stage + kColumnBytes, at(v, s.v_strides, b, k0, kv_head),
+                                s.v_strides[1], Tk - k0, D, vectors);
+  };
+
+  const int end = max(static_cast<int>(keys_end(s, q0, tile.rows)), 0);
+  const int key_tiles = (end + tile.columns - 1) / tile.columns;
+  const float scale2 = static_cast<float>(s.scale) * kLog2E;
+  MmaSoftmax<kM> softmax;
+  float out[kM][kD / 8][4] = {};
+
+  constexpr bool kQueriesInRegisters = kD <= kMmaQueryWidth;
+  std::conditional_t<kQueriesInRegisters, RowsInRegisters<kM, kD>, RowsInShared<kD>> queries;
+  if (key_tiles > 0) {
+    load_rows<tile.rows, kD>(q_tile, at(q, s.q_strides, b, q0, h), s.q_strides[1], Tq - q0, D,
+                             vectors);
+    load_stage(0);
+  }
+  if constexpr (kQueriesInRegisters) {
+    wait_for_copies();
+    __syncthreads();
+    queries.fill(RowsInShared<kD>{q_rows + Rows::square_lane()});
+  } else {
+    queries.address = q_rows + Rows::square_lane();
+  }
+
+  for (int j = 0; j < key_tiles; ++j) {
+    wait_for_copies();
+    __syncthreads();  // tile j is there, and no warp reads tile j - 1 any more
+    if (j + 1 < key_tiles) load_stage(j + 1);
+    const Visible visible = visible_keys(s, warp_q0, j * tile.columns);
+    if (visible.none(kWarpRows, tile.columns)) continue;
+
+    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
+    float scores[kM][tile.columns / 8][4];
+    multiply_transposed<kD>(scores, queries, stage + Rows::column_lane());
+    if (!visible.all(kWarpRows, tile.columns)) hide_scores(scores, visible);
+    float rescale[kM][2];
+    if (softmax.raise(scores, scale2, rescale)) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int f = 0; f < kD / 8; ++f) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) out[m][f][i] *= rescale[m][i / 2];
+        }
+      }
+    }
+    softmax.exponentiate(scores, scale2);
+    multiply_add<kD, kD>(out, scores, stage + kColumnBytes + Rows::square_lane());
+  }
+
+  float inverse[kM][2];
+  softmax.finish(inverse);
+  store_rows<kD, kD>(at(o, s.o_strides, b, warp_q0, h), s.o_strides[1], Tq - warp_q0, 0, D, out,
+                     inverse, q_rows, vectors);
+  if (lane_column() != 0) return;
+#pragma unroll
+  for (int r = 0; r < 2 * kM; ++r) {
+    const int i = warp_q0 + 8 * r + lane_row();
+    if (i < Tq) lse[order.head * s.Tq + i] = softmax.logsumexp(r / 2, r % 2, scale2);
+  }
+}
+
+}  // namespace
+
+void mma_attention_forward_within(int64_t shared_bytes, bfloat16* o, float* lse, const bfloat16* q,
+                                  const bfloat16* k, const bfloat16* v, const AttentionShape& s,
+                                  Stream stream) {
+  check_mma_attention(s);
+  const bool vectors = rows_aligned(o, s.o_strides) && rows_aligned(q, s.q_strides) &&
+                       rows_aligned(k, s.k_strides) && rows_aligned(v, s.v_strides);
+  const int index = choose_tile(kMmaForwardTiles, mma_forward_shared_bytes, s.D, shared_bytes);
+  with_tile<kMmaForwardTileCount>(index, [&](auto tile) {
+    const AttentionTile& t = kMmaForwardTiles[index];
+    launch(mma_attention_forward_kernel<tile>, one_block_each(s.B * s.H * ceil_div(s.Tq, t.rows)),
+           dim3(kAttentionThreads), static_cast<size_t>(mma_forward_shared_bytes(t)), stream, o,
+           lse, q, k, v, s, vectors);
+  });
+}
+
+void mma_attention_forward(bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
+                           const bfloat16* v, const AttentionShape& s, Stream stream) {
+  mma_attention_forward_within(device_traits().shared_bytes_per_block, o, lse, q, k, v, s, stream);
+}
+
+}  // namespace quern::kernels::cuda

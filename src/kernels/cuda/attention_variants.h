@@ -1,0 +1,34 @@
+// The flash attention kernels for BF16 that use tensor cores. attention.cu picks one: Hopper's
+// where the binary holds its code for this GPU and the head size is one of its own, else the
+// portable one. Arguments and meaning are those of kernels/attention.h; `delta` is scratch of B H
+// Tq floats.
+#pragma once
+
+#include "base/half.h"
+#include "kernels/attention.h"
+
+namespace quern::kernels::cuda {
+
+// wgmma and TMA: compute capability 9.0, D of 64, 80 or 128, rows that TMA can address (16-byte
+// aligned base pointers and strides).
+bool hopper_attention_takes(const AttentionShape& s, const bfloat16* q, const bfloat16* k,
+                            const bfloat16* v, const bfloat16* o);
+void hopper_attention_forward(bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
+                              const bfloat16* v, const AttentionShape& s, Stream stream);
+bool hopper_attention_backward_takes(const AttentionShape& s, const bfloat16* dq,
+                                     const bfloat16* dk, const bfloat16* dv, const bfloat16* d_o,
+                                     const bfloat16* q, const bfloat16* k, const bfloat16* v);
+void hopper_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
+                               const bfloat16* o, const float* lse, const bfloat16* q,
+                               const bfloat16* k, const bfloat16* v, const AttentionShape& s,
+                               float* delta, Stream stream);
+
+// mma.sync and cp.async: compute capability 8.0 and later, any D, any strides.
+void mma_attention_forward(bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
+                           const bfloat16* v, const AttentionShape& s, Stream stream);
+void mma_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
+                            const bfloat16* o, const float* lse, const bfloat16* q,
+                            const bfloat16* k, const bfloat16* v, const AttentionShape& s,
+                            float* delta, Stream stream);
+
+}  // namespace quern::kernels::cuda

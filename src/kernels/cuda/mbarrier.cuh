@@ -1,0 +1,71 @@
+// Barriers in shared memory (PTX mbarrier) and the ring of tiles that a producer and its consumers
+// share. A barrier is in phase 0, 1, 2, ...: a phase ends when all expected arrivals have come and
+// all announced bytes have landed. One waits for the end of a phase by the phase's parity. Waiting
+// for parity 1 on a fresh barrier returns at once: "the phase before the first" has ended.
+#pragma once
+
+#include <cstdint>
+
+namespace quern::kernels::cuda {
+
+// The address of a shared-memory object in the shared window, as PTX takes it.
+__device__ __forceinline__ uint32_t shared_address(const void* object) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(object));
+}
+
+// Lies in shared memory. One thread calls `init` on each barrier, then barriers_ready, and then the
+// block synchronizes.
+struct MBarrier {
+  uint64_t state;
+
+  __device__ __forceinline__ void init(uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)),
+                 "r"(arrivals)
+                 : "memory");
+  }
+  __device__ __forceinline__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
+  }
+  // Arrives, and lets the phase wait for `bytes` more that TMA will write.
+  __device__ __forceinline__ void arrive_expecting(uint32_t bytes) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)),
+        "r"(bytes)
+        : "memory");
+  }
+  // Returns once the phase of this parity has ended. What was written before the arrivals is seen.
+  __device__ __forceinline__ void wait(uint32_t parity) const {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}\n" ::"r"(shared_address(this)),
+        "r"(parity)
+        : "memory");
+  }
+};
+
+// Makes initialized barriers known to TMA. By the thread that called `init`.
+__device__ __forceinline__ void barriers_ready() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// A place in a ring of kStages tiles: each of the two sides steps through its own, in the same
+// order. Consumers wait for full[stage] with `parity`, the producer for empty[stage] with
+// `parity ^ 1`, which the first turn of the ring passes without waiting.
+template <int kStages>
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace quern::kernels::cuda

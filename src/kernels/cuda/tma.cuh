@@ -1,0 +1,54 @@
+// Copies of whole tiles by the tensor memory accelerator, for tensor maps of tma.h. One thread
+// issues each of them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/mbarrier.cuh"
+#include "kernels/cuda/tma.h"
+
+namespace quern::kernels::cuda {
+
+// Fetches the map itself ahead of its first use.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Tile (rows, D) from token `row` on, to shared memory (1024-byte aligned). Its bytes, those of
+// rows beyond T included, count towards the barrier's phase.
+__device__ __forceinline__ void load_tile_async(void* tile, const CUtensorMap& map,
+                                                MBarrier& barrier, int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(shared_address(tile)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(0), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// Shared memory to the tile; rows beyond T are not written. The threads that wrote the shared tile
+// call fence_async_proxy and synchronize before.
+__device__ __forceinline__ void store_tile_async(const CUtensorMap& map, const void* tile, int row,
+                                                 int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group "
+      "[%0, {%2, %3, %2, %4, %5}], [%1];" ::"l"(&map),
+      "r"(shared_address(tile)), "r"(0), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+__device__ __forceinline__ void commit_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Until at most kPending of this thread's committed stores still read their shared memory.
+template <int kPending>
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Orders this thread's ordinary writes to shared memory before reads of it by TMA or wgmma.
+__device__ __forceinline__ void fence_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,102 @@
+#include "train/training_step.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "autograd/ops/binary.h"
+#include "autograd/tape.h"
+#include "tensor/factory.h"
+
+namespace quern {
+
+namespace {
+
+constexpr size_t kMostRecordings = 8;  // the least recently used one is forgotten
+
+}  // namespace
+
+// What a recording depends on.
+struct TrainingStep::Kind {
+  Shape shape;
+  bool first, last;
+  int64_t count;
+
+  friend bool operator==(const Kind&, const Kind&) = default;
+};
+
+struct TrainingStep::Recording {
+  Kind kind;
+  Tensor tokens, targets;  // where a replay reads its batch
+  std::unique_ptr<Graph> graph;
+};
+
+bool captures_steps(const ComputeSection& compute) {
+  return compute.graph && compute.kernels == KernelKind::fused &&
+         Context::current().device().is_cuda();
+}
+
+Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
+                          const Tensor& targets, int64_t count) {
+  Variable loss;
+  {
+    const RangeScope range("forward");
+    loss = instance.model.loss(tokens, targets, 1.0 / static_cast<double>(count));
+  }
+  const RangeScope range("backward");
+  backward(loss);
+  return loss.detach();
+}
+
+TrainingStep::TrainingStep(ModelInstance& instance, AdamW& optimizer, bool capture)
+    : instance_(instance), optimizer_(optimizer), capture_(capture), loss_(zeros({})) {
+  if (!capture_) return;
+  const Context& context = Context::current();
+  pool_ = context.allocator(context.device())->make_pool();
+}
+
+TrainingStep::~TrainingStep() = default;
+
+void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
+  if (kind.first) instance_.arena.zero_grad();
+  const Variable loss = forward_backward(instance_, tokens, targets, kind.count);
+  copy(loss_, kind.first ? loss.value() : add(loss_, loss).value());
+  if (kind.last) optimizer_.step(loss_);
+}
+
+TrainingStep::Recording& TrainingStep::recording_for(const Kind& kind) {
+  const auto found = std::find_if(recordings_.begin(), recordings_.end(),
+                                  [&](const auto& recording) { return recording->kind == kind; });
+  if (found != recordings_.end()) {
+    recordings_.splice(recordings_.begin(), recordings_, found);
+    return *recordings_.front();
+  }
+  if (recordings_.size() == kMostRecordings) recordings_.pop_back();
+  recordings_.push_front(std::make_unique<Recording>(Recording{kind, {}, {}, {}}));
+  return *recordings_.front();
+}
+
+// The uncaptured run takes its memory from the recordings' pool too: the capture after it finds
+// there what it needs, and nothing is held twice.
+void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch part) {
+  const Kind kind{tokens.shape(), part.first(), part.last(), part.count};
+  if (!capture_) return launch(tokens, targets, kind);
+
+  const Context& context = Context::current();
+  Recording& recording = recording_for(kind);
+  if (!recording.tokens.defined()) {
+    recording.tokens = empty_like(tokens, "step tokens");
+    recording.targets = empty_like(targets, "step targets");
+    const PoolScope scope(*context.allocator(context.device()), pool_);
+    return launch(tokens, targets, kind);
+  }
+  copy(recording.tokens, tokens);
+  copy(recording.targets, targets);
+  if (!recording.graph) {
+    const PoolScope scope(*context.allocator(context.device()), pool_);
+    recording.graph =
+        std::make_unique<Graph>([&] { launch(recording.tokens, recording.targets, kind); });
+  }
+  recording.graph->launch();
+}
+
+}  // namespace quern

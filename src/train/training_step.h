@@ -1,0 +1,62 @@
+// The device work of a training step, one micro-batch at a time: gradients, and after the last
+// micro-batch the optimizer. On a GPU it is captured as a CUDA graph and replayed.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "optim/adamw.h"
+#include "tensor/graph.h"
+#include "train/setup.h"
+
+namespace quern {
+
+// Which part of a step of `count` micro-batches.
+struct MicroBatch {
+  int64_t index = 0, count = 1;
+
+  bool first() const { return index == 0; }
+  bool last() const { return index + 1 == count; }
+};
+
+// Whether steps of this configuration are captured: on a GPU, unless switched off, and with fused
+// kernels (the naive optimizer reads the gradient norm on the host).
+bool captures_steps(const ComputeSection& compute);
+
+// What every way of training computes: adds the gradients of micro-batch loss / count to the
+// arena's. Returns that loss.
+Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
+                          const Tensor& targets, int64_t count);
+
+class TrainingStep {
+ public:
+  // instance and optimizer outlive this.
+  TrainingStep(ModelInstance& instance, AdamW& optimizer, bool capture);
+  ~TrainingStep();
+
+  // tokens and targets (B, T) i32. The first run of a kind (shape, place in the step) launches its
+  // kernels one by one; the next captures them and every later one replays the capture, with the
+  // same bits. The optimizer's learning rate is set beforehand.
+  void run(const Tensor& tokens, const Tensor& targets, MicroBatch part);
+
+  // The mean loss over the micro-batches of the step so far: one FP32 element on the device, the
+  // same tensor at every step.
+  const Tensor& loss() const { return loss_; }
+
+ private:
+  struct Kind;
+  struct Recording;
+
+  void launch(const Tensor& tokens, const Tensor& targets, const Kind& kind);
+  Recording& recording_for(const Kind& kind);
+
+  ModelInstance& instance_;
+  AdamW& optimizer_;
+  bool capture_;
+  Tensor loss_;
+  std::shared_ptr<MemoryPool> pool_;  // of all recordings: they run one after another
+  std::list<std::unique_ptr<Recording>> recordings_;  // the latest used first
+};
+
+}  // namespace quern

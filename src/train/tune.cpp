@@ -1,0 +1,43 @@
+#include "train/tune.h"
+
+#include <chrono>
+#include <filesystem>
+
+#include "autograd/tape.h"
+#include "io/atomic_file.h"
+#include "tensor/factory.h"
+#include "tensor/gemm_table.h"
+#include "train/setup.h"
+#include "train/training_step.h"
+
+namespace quern {
+
+TuneResult tune_gemms(const Config& config, const std::string& path) {
+  if (!Context::current().device().is_cuda()) {
+    throw UsageError(
+        "tune: the device is the CPU, expected a GPU: only cuBLASLt has algorithms to "
+        "choose from");
+  }
+  if (std::filesystem::exists(path) && !use_gemm_table(read_gemm_table(path))) {
+    throw UsageError(cat("tune: ", path,
+                         " was made on another GPU or with another version of "
+                         "cuBLASLt; give another file"));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t before = gemm_table_size();
+  measure_gemm_algorithms();
+  ModelInstance instance(config.model, config.compute, config.model.init, true,
+                         static_cast<uint64_t>(config.train.seed));
+  const Shape shape{config.train.batch, config.model.context};
+  const auto V = static_cast<int32_t>(config.model.vocab_size);
+  const Tensor tokens = random_integers(shape, V), targets = random_integers(shape, V);
+  forward_backward(instance, tokens, targets, 1);
+  const NoGrad no_grad;
+  instance.model.loss(tokens, targets);
+  Context::current().synchronize();
+  write_file_atomically(path, gemm_table());
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  return {gemm_table_size(), gemm_table_size() - before, elapsed.count()};
+}
+
+}  // namespace quern
