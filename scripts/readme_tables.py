@@ -3,7 +3,8 @@
 
 Usage: scripts/readme_tables.py [--check] [--readme FILE] [--results FOLDER]
 
-What stands between <!-- results:KIND --> and <!-- /results:KIND --> (train, verify, bench, sgemm) becomes
+What stands between <!-- results:KIND --> and <!-- /results:KIND --> (train, verify, bench,
+sgemm, compare, attention) becomes
 the table of the result files of that kind; what stands between <!-- output:NAME --> and
 <!-- /output:NAME --> becomes the text of results/NAME.txt, whose lines of commands begin with "$ ".
 With --check nothing is written, and the exit status is 1 when the file would change.
@@ -98,7 +99,40 @@ def sgemm_table(entries):
                  rows) + commands(entries)
 
 
-TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table}
+def shape_of(command):
+    value = lambda flag: re.search(rf"--{flag} (\S+)", command)[1]
+    return f"{value('size')}, batch {value('batch')}, ctx {value('ctx')}, vocab {value('vocab')}, {value('precision')}"
+
+
+def compare_table(entries):
+    rows = []
+    for e in entries:
+        for row in e["result"].get("steps", []):
+            torch, quern = row["torch"], row["quern"]
+            show = lambda value, digits=2: "out of memory" if value is None else f"{value:.{digits}f}"
+            mode = re.search(r"--compile (\S+)", torch["command"])[1]
+            rows.append([e["machine"], shape_of(quern["command"]) + (", naive" if "naive" in quern["command"] else ""),
+                         f"{show(torch['ms'])} (compile={mode})", show(quern["ms"]),
+                         f"{row['ratio']:.2f}" if row["ratio"] else "-",
+                         f"{quern['launched_ms']:.2f}" if "launched_ms" in quern else "-",
+                         f"{quern['tflops']:.0f}" if quern.get("tflops") else "-",
+                         f"{quern.get('peak_mib', '-')} / {torch.get('peak_mib', '-')}"])
+    return table(["machine", "step", "PyTorch ms", "Quern ms", "times as fast", "Quern without graph, ms", "TFLOP/s",
+                  "peak MiB, Quern / PyTorch"], rows) + commands(entries)
+
+
+def attention_table(entries):
+    rows = []
+    for e in entries:
+        for row in e["result"].get("attention", []):
+            cells = [" / ".join("-" if v is None else f"{v:.0f}" for v in row.get(name, [None]))
+                     for name in ("quern", "flash2", "cudnn")]
+            rows.append([e["machine"], row["D"], "yes" if row["causal"] else "no", row["T"], *cells])
+    return table(["machine", "D", "causal", "T", "Quern", "FlashAttention-2", "cuDNN"], rows) + commands(entries)
+
+
+TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "compare": compare_table,
+          "attention": attention_table}
 
 
 def load(folder):
@@ -108,6 +142,8 @@ def load(folder):
             entry = json.load(file)
         if entry["kind"] == "bench" and "sgemm" in entry["result"]:
             entries["sgemm"].append(entry)
+        if entry["kind"] == "compare" and "attention" in entry["result"]:
+            entries["attention"].append(entry)
         entries[entry["kind"]].append(entry)
     return entries
 
