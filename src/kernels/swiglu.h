@@ -17,6 +17,12 @@ void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream stre
 template <class T>
 void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F,
                      Stream stream);
+
+// The backward that gives the output too, in one pass: dy_to_y (rows, F) holds dy, and y
+// afterwards, with the bits of the forward.
+template <class T>
+void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int64_t rows, int64_t F,
+                                Stream stream);
 }  // namespace cpu
 
 namespace cuda {
@@ -25,6 +31,9 @@ void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream stre
 template <class T>
 void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F,
                      Stream stream);
+template <class T>
+void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int64_t rows, int64_t F,
+                                Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

@@ -2,6 +2,7 @@
 
 #include "autograd/ops/naive.h"
 #include "autograd/ops/swiglu.h"
+#include "autograd/ops/swiglu_linear.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -17,8 +18,8 @@ Variable SwiGLU::forward(const Variable& x) const {
   const RangeScope range("mlp");
   const Variable gate_up = gate_up_(x);
   if (kernels_ == KernelKind::naive) return down_(naive_swiglu(gate_up));
-  const Variable product = swiglu(gate_up);
-  return down_(keep_product_ ? product.without_recipe() : product);
+  if (keep_product_) return down_(swiglu(gate_up).without_recipe());
+  return swiglu_linear(gate_up, down_.weight.weight());
 }
 
 void SwiGLU::declare(ParameterList& list) {

@@ -23,6 +23,7 @@
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/split.h"
 #include "autograd/ops/swiglu.h"
+#include "autograd/ops/swiglu_linear.h"
 #include "autograd/ops/weighted_sum.h"
 #include "support/files.h"
 #include "support/op_cases.h"
@@ -152,6 +153,25 @@ TEST(Ops, NormAndSwigluOutputsAreComputedAgainWithTheSameBits) {
       EXPECT_TRUE(kept.dw == again.dw);
     }
   }
+}
+
+TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsOnlyItsInput) {
+  constexpr int64_t N = 64, F = 32;
+  const Tensor input = uniform({N, 2 * F}, -1, 1), weight = uniform({7, F}, -1, 1);
+  const Rebuilt parts = through_linear([](const Variable& x) { return swiglu(x).without_recipe(); },
+                                       input, weight, false);
+  const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
+  const auto& allocator = Context::current().allocator(kCpu);
+  const int64_t before = allocator->stats().allocated;
+  const Variable y = swiglu_linear(x, w);
+  EXPECT_EQ(parts.saved - (allocator->stats().allocated - before), N * F * 4);
+  backward(y, y.value());
+  EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
+  EXPECT_TRUE(parts.dw == w.grad().to_vector<float>());
+
+  const Variable frozen = Variable::leaf(weight);
+  backward(swiglu_linear(input, frozen), y.value());  // w alone needs a gradient
+  EXPECT_TRUE(parts.dw == frozen.grad().to_vector<float>());
 }
 
 struct Head {
@@ -289,6 +309,7 @@ TEST(Ops, RefuseWhatDoesNotFit) {
   expect_error([&] { rms_norm(half, zeros({3}, DType::bf16), 1e-5); },
                {"rms_norm: w has dtype bf16, expected f32"});
   expect_error([&] { swiglu(x); }, {"swiglu", "even"});
+  expect_error([&] { swiglu_linear(x, x); }, {"swiglu_linear", "(C, F) and (..., 2 F)"});
   expect_error([&] { weighted_sum(x, zeros({2})); }, {"weighted_sum: w has shape (2)"});
   expect_error([&] { softmax(x, 2); }, {"dimension 2"});
 }

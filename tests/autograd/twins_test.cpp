@@ -16,6 +16,7 @@
 #include "autograd/ops/rms_norm.h"
 #include "autograd/ops/split.h"
 #include "autograd/ops/swiglu.h"
+#include "autograd/ops/swiglu_linear.h"
 #include "autograd/ops/view.h"
 #include "autograd/ops/weighted_sum.h"
 #include "support/op_cases.h"
@@ -94,6 +95,11 @@ std::vector<Twin> twins() {
                  {x},
                  [](const Inputs& in) { return swiglu(in[0]); },
                  [](const Inputs& in) { return naive_swiglu(in[0]); },
+                 {}});
+  all.push_back({"swiglu_linear",
+                 {x, normal({7, x.dim(-1) / 2}, 0.0, 1.0)},
+                 [](const Inputs& in) { return swiglu_linear(in[0], in[1]); },
+                 [](const Inputs& in) { return linear(naive_swiglu(in[0]), in[1]); },
                  {}});
   all.push_back({"weighted_sum",
                  {x, w},

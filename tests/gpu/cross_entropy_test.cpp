@@ -135,7 +135,7 @@ TEST_F(CrossEntropyGpu, OnePassBadTargetGivesNaN) {
 }
 
 TEST_F(CrossEntropyGpu, Scale) {
-  for (const int64_t n : {0, 1, 33, 70001}) {
+  for (const int64_t n : {0, 1, 33, 100, 2048, 4097, 50000, 70001}) {
     const auto targets = targets_with_ignored(n, 11);
     double count = 0.0;
     for (const int32_t target : targets) count += target != kIgnore;
@@ -172,7 +172,7 @@ TEST_F(CrossEntropyGpu, MinusInfinityIsNoChance) {
 }
 
 TEST_F(CrossEntropyGpu, Mean) {
-  for (const int64_t n : {0, 1, 31, 33, 1025, 70001}) {
+  for (const int64_t n : {0, 1, 31, 33, 100, 1025, 2048, 4097, 50000, 70001}) {
     const auto row_loss = random_values<float>(n, 1, 0.0, 8.0);
     const auto targets = targets_with_ignored(n, 11);
     double sum = 0.0, count = 0.0;
@@ -189,6 +189,20 @@ TEST_F(CrossEntropyGpu, Mean) {
     // Positive terms, at most 69 additions in a row, then a tree: under 100 roundings of 6e-8.
     expect_near(actual, {count == 0.0 ? 0.0 : sum / count}, 5e-6, 0.0);
     expect_near(inverse.download(), {count == 0.0 ? 0.0 : 1.0 / count}, rounding<float>(), 0.0);
+  }
+}
+
+// Whatever lies in the losses, no target that counts gives 0 and 0.
+TEST_F(CrossEntropyGpu, MeanOfNothingButIgnored) {
+  for (const int64_t n : {1, 100, 4097}) {
+    DeviceBuffer<float> row_loss(random_values<float>(n, 1)), loss(1), inverse(1), scale(1);
+    DeviceBuffer<int32_t> targets(std::vector<int32_t>(static_cast<size_t>(n), kIgnore));
+    kernels::cuda::cross_entropy_mean(loss.get(), inverse.get(), row_loss.get(), targets.get(), n,
+                                      kIgnore, Stream{});
+    kernels::cuda::cross_entropy_scale(scale.get(), targets.get(), n, 2.0, kIgnore, Stream{});
+    EXPECT_EQ(loss.download()[0], 0.0f);
+    EXPECT_EQ(inverse.download()[0], 0.0f);
+    EXPECT_EQ(scale.download()[0], 0.0f);
   }
 }
 

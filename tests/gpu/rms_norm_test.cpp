@@ -1,5 +1,6 @@
-// RMSNorm on the GPU against the CPU in double: rows for a warp, for a block, and beyond what a
-// block keeps in registers; aligned and not.
+// RMSNorm on the GPU against the CPU in double: rows in 16-byte vectors for a warp and for a block,
+// each number of vectors a thread; rows that are misaligned, odd, or beyond what a block keeps in
+// registers; and in the backward blocks that walk down several batches of rows.
 #include "kernels/rms_norm.h"
 
 #include "reference.h"
@@ -10,10 +11,14 @@ namespace {
 using kernels::cuda::Stream;
 
 constexpr double kEps = 1e-5;
-constexpr int64_t kSizes[][2] = {{0, 8},     {1, 1},    {1, 31},     {33, 33},
-                                 {31, 1024}, {5, 1025}, {1025, 384}, {3, 1032},
-                                 {2, 8192},  {2, 8200}, {3, 9001}};
-// A mean of up to 9001 terms in float, summed as a tree: a few dozen roundings of 6e-8.
+constexpr int64_t kSizes[][2] = {
+    {0, 8},      {0, 768},    {1, 1},      {1, 8},      {1, 31},     {33, 33},    {7, 100},
+    {1000, 100}, {31, 1024},  {5, 1025},   {1025, 384}, {7, 768},    {1025, 768}, {2051, 1288},
+    {7, 1000},   {3, 1032},   {5, 1280},   {9, 1536},   {9, 2048},   {1, 2560},   {7, 2560},
+    {600, 2560}, {6001, 8},   {300, 2568}, {7, 4096},   {300, 4096}, {2, 8192},   {2, 8200},
+    {3, 9001},   {300, 4104}, {7, 12288},  {2, 12296},  {3, 16392},  {2, 32768},  {2, 32776}};
+// A mean of up to 32776 terms in float: each thread's chain of up to 160 and a tree over the
+// threads, whose roundings of 6e-8 mostly cancel.
 constexpr double kFloat = 4e-6;
 
 class RmsNormGpu : public GpuTest {};
@@ -104,6 +109,8 @@ void check_backward(int64_t rows, int64_t C, int64_t shift, bool residual) {
   expect_near(actual, dx, storage_error<TX>() + kFloat, 10 * kFloat);
   const auto actual_dw =
       run_twice(device_dw, [&] { run(device_dx.get(), device_dw.get(), false); });
+  device_dx.expect_guards_intact();
+  expect_same_bits(device_dx.download(), actual);
   // `rows` terms of up to 4: each addition rounds a partial sum of a few hundred at most.
   const double sum_error = 1e-6 * static_cast<double>(rows);
   expect_near(actual_dw, dw, kFloat, sum_error + kFloat);
@@ -144,6 +151,8 @@ TEST_F(RmsNormGpu, Backward) {
     for (const bool residual : {false, true}) {
       check_backward<float, float>(rows, C, 0, residual);
       check_backward<bfloat16, bfloat16>(rows, C, 0, residual);
+      check_backward<float, bfloat16>(rows, C, 0, residual);
+      check_backward<bfloat16, bfloat16>(rows, C, 1, residual);
       check_backward<float, bfloat16>(rows, C, 1, residual);
     }
   }

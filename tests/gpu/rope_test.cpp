@@ -73,6 +73,68 @@ TEST_F(RopeGpu, AnyLayout) {
   }
 }
 
+// Enough work for several heads a thread: heads that the threads share evenly, unevenly, and too
+// few.
+TEST_F(RopeGpu, SeveralHeadsAThread) {
+  const Case cases[] = {{4, 512, 24, 64, 768, Positions::none, 0},
+                        {3, 700, 7, 128, 128, Positions::per_batch, 0},
+                        {4, 1025, 5, 80, 16, Positions::shared, 0},
+                        {8, 1025, 1, 64, 0, Positions::none, 0},
+                        {4, 512, 9, 64, 192, Positions::shared, 1}};
+  for (const Case& c : cases) {
+    for (const bool inverse : {false, true}) {
+      check<float>(c, inverse);
+      check<bfloat16>(c, inverse);
+    }
+  }
+}
+
+// One sequence, which has one head a thread, gets the bits that it gets among others.
+TEST_F(RopeGpu, BatchDoesNotMatter) {
+  const int64_t B = 4, T = 512, H = 24, D = 64, sequence = T * H * D;
+  RopeLayout layout{B, T, H, D, {sequence, H * D, D}, {sequence, H * D, D}, 0, false};
+  const auto x = random_values<bfloat16>(B * sequence, 1);
+  DeviceBuffer<bfloat16> device_x(x), all(B * sequence), one(sequence);
+  DeviceBuffer<float> cos(random_values<float>(T * D / 2, 2, -1.0, 1.0));
+  DeviceBuffer<float> sin(random_values<float>(T * D / 2, 3, -1.0, 1.0));
+  kernels::cuda::rope(all.get(), device_x.get(), cos.get(), sin.get(), nullptr, layout, false,
+                      Stream{});
+  layout.B = 1;
+  kernels::cuda::rope(one.get(), device_x.get() + 2 * sequence, cos.get(), sin.get(), nullptr,
+                      layout, false, Stream{});
+  const auto rotated = all.download();
+  expect_same_bits(one.download(), {rotated.begin() + 2 * sequence, rotated.end() - sequence});
+  one.expect_guards_intact();
+}
+
+// From (B, H, T, D) to (B, T, H, D), over poison.
+template <class T>
+void check_transposing(int64_t B, int64_t length, int64_t H, int64_t D) {
+  const int64_t sequence = length * H * D, n = B * sequence;
+  const RopeLayout layout{B, length, H, D, {sequence, D, length * D}, {sequence, H * D, D},
+                          0, false};
+  const auto x = random_values<T>(n, 1);
+  const auto cos = random_values<float>(length * D / 2, 2, -1.0, 1.0);
+  const auto sin = random_values<float>(length * D / 2, 3, -1.0, 1.0);
+  std::vector<double> y(static_cast<size_t>(n));
+  kernels::cpu::rope<double>(y.data(), widen(x).data(), widen(cos).data(), widen(sin).data(),
+                             nullptr, layout, false, {});
+  DeviceBuffer<T> device_x(x), device_y(n);
+  DeviceBuffer<float> device_cos(cos), device_sin(sin);
+  const auto actual = run_twice(device_y, [&] {
+    kernels::cuda::rope(device_y.get(), device_x.get(), device_cos.get(), device_sin.get(), nullptr,
+                        layout, false, Stream{});
+  });
+  expect_near(actual, y, storage_error<T>(), 5e-7);  // as in check
+}
+
+TEST_F(RopeGpu, OtherStridesOfTheOutput) {
+  for (const int64_t length : {3, 1025}) {
+    check_transposing<float>(3, length, 6, 64);
+    check_transposing<bfloat16>(3, length, 6, 64);
+  }
+}
+
 TEST_F(RopeGpu, Table) {
   for (const int64_t D : {2, 16, 80, 128}) {
     const int64_t positions = 2049, n = positions * D / 2;

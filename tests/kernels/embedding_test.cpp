@@ -30,7 +30,7 @@ TEST(Embedding, PicksRowsAndSumsRepeats) {
       }
       expect_near(y.values(), rows, 0.0);
 
-      Guarded<char> scratch(cpu::embedding_backward_scratch(n, V, cpu::Stream{}));
+      Guarded<char> scratch(cpu::embedding_backward_scratch(n, V, C, cpu::Stream{}));
       Guarded<A> dw(V * C), dw_added(before);
       cpu::embedding_backward(dw.data(), dy.data(), ids.data(), n, V, C, false, scratch.data(),
                               cpu::Stream{});

@@ -7,6 +7,7 @@
 #include "autograd/ops/rope.h"
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/swiglu.h"
+#include "autograd/ops/swiglu_linear.h"
 #include "support/op_cases.h"
 #include "tensor/factory.h"
 
@@ -114,6 +115,12 @@ void add_rope(std::vector<OpCase>& cases) {
     cases.push_back({name, "no rows", {values({0, 4}, 1)}, run, {}});
     cases.push_back({name, "strided", {strided_values({3, 6}, 1)}, run, {}});
   }
+  const auto run = [](const Inputs& in) { return swiglu_linear(in[0], in[1]); };
+  const Tensor w = values({4, 5}, 2);
+  cases.push_back({"swiglu_linear", "a batch", {values({2, 3, 10}, 1, -2.0, 2.0), w}, run, {}});
+  cases.push_back({"swiglu_linear", "one row", {values({10}, 1), w}, run, {}});
+  cases.push_back({"swiglu_linear", "no rows", {values({0, 10}, 1), w}, run, {}});
+  cases.push_back({"swiglu_linear", "strided", {strided_values({3, 10}, 1), w}, run, {}});
 }
 
 struct AttentionSizes {

@@ -36,7 +36,7 @@ Variable embedding(const Variable& w_in, const Tensor& ids_in, std::optional<DTy
     const Tensor& dy = g.output();
     detail::SumTarget dw(g, 0, detail::accumulate_type(dy.dtype()));
     visit("embedding", dy, [&]<class T>(std::type_identity<T>, auto stream) {
-      const Tensor work = detail::scratch(embedding_backward_scratch(n, V, stream), dy.device());
+      const Tensor work = detail::scratch(embedding_backward_scratch(n, V, C, stream), dy.device());
       embedding_backward(dw.sum.data<acc_t<T>>(), dy.data<T>(), ids.data<int32_t>(), n, V, C,
                          dw.add, work.raw_data(), stream);
     });

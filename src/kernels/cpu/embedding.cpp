@@ -43,7 +43,7 @@ void embedding_forward(TY* y, const TW* w, const int32_t* ids, int64_t n, int64_
   });
 }
 
-int64_t embedding_backward_scratch(int64_t n, int64_t V, Stream) {
+int64_t embedding_backward_scratch(int64_t n, int64_t V, int64_t, Stream) {
   return (V + 1 + n) * static_cast<int64_t>(sizeof(int64_t));
 }
 

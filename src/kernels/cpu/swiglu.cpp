@@ -21,27 +21,45 @@ void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream) {
   });
 }
 
-template <class T>
-void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F, Stream) {
+namespace {
+
+// y: where the output goes, which may be dy; kOutput says whether it is wanted.
+template <bool kOutput, class T>
+void backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, int64_t F) {
   using A = acc_t<T>;
   parallel_for(rows, row_grain(F), [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T *gate = gate_up + 2 * r * F, *up = gate + F, *grad = dy + r * F;
-      T *d_gate = d_gate_up + 2 * r * F, *d_up = d_gate + F;
+      T *d_gate = d_gate_up + 2 * r * F, *d_up = d_gate + F, *out = y + r * F;
       vector_for(0, F, [=](int64_t i) {
         const A g = static_cast<A>(gate[i]), u = static_cast<A>(up[i]);
         const A d = static_cast<A>(grad[i]);
         const A s = Sigmoid{}.forward(g);
         d_gate[i] = static_cast<T>(d * u * s * (A(1) + g * (A(1) - s)));
         d_up[i] = static_cast<T>(d * g * s);
+        if constexpr (kOutput) out[i] = static_cast<T>(Silu{}.forward(g) * u);
       });
     }
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                            \
-  template void swiglu_forward(T*, const T*, int64_t, int64_t, Stream); \
-  template void swiglu_backward(T*, const T*, const T*, int64_t, int64_t, Stream);
+}  // namespace
+
+template <class T>
+void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F, Stream) {
+  backward<false>(d_gate_up, d_gate_up, gate_up, dy, rows, F);
+}
+
+template <class T>
+void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int64_t rows, int64_t F,
+                                Stream) {
+  backward<true>(d_gate_up, dy_to_y, gate_up, dy_to_y, rows, F);
+}
+
+#define QUERN_INSTANTIATE(T)                                                       \
+  template void swiglu_forward(T*, const T*, int64_t, int64_t, Stream);            \
+  template void swiglu_backward(T*, const T*, const T*, int64_t, int64_t, Stream); \
+  template void swiglu_backward_and_output(T*, T*, const T*, int64_t, int64_t, Stream);
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)

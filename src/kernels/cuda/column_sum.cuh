@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -20,10 +21,10 @@ inline int64_t column_sum_scratch(int64_t rows, int64_t C) {
   return column_sum_slices(rows) * C * static_cast<int64_t>(sizeof(float));
 }
 
-// out[slice, c] = sum of term(row, c) over the slice's rows, += when `add`. Grid: (C / 32, slices).
+// out[slice, c] = sum of term(row, c) over the slice's rows. Grid: (C / 32, slices).
 template <class Term>
-__global__ void column_sum_kernel(float* out, Term term, int64_t rows, int64_t C, int64_t rows_each,
-                                  bool add) {
+__global__ void column_sum_kernel(float* out, Term term, int64_t rows, int64_t C,
+                                  int64_t rows_each) {
   __shared__ float partial[kColumnSumRows][kWarpSize];
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
   const int64_t begin = blockIdx.y * rows_each;
@@ -39,15 +40,41 @@ __global__ void column_sum_kernel(float* out, Term term, int64_t rows, int64_t C
   float total = 0.0f;
 #pragma unroll
   for (int i = 0; i < kColumnSumRows; ++i) total += partial[i][threadIdx.x];
-  float* const target = out + blockIdx.y * C + c;
-  *target = add ? *target + total : total;
+  out[blockIdx.y * C + c] = total;
 }
 
-struct PartialSums {
-  const float* sums;  // (slices, C)
-  int64_t C;
-  __device__ float operator()(int64_t slice, int64_t c) const { return sums[slice * C + c]; }
-};
+// out[c] = sum over slices of partial[slice, c], += when `add`. A block of 32 x 32 threads takes 32
+// columns; each thread has kAtOnce loads under way, so that up to 256 slices cost one wait.
+template <int kAtOnce>
+__global__ void __launch_bounds__(kWarpSize* kWarpSize)
+    fold_rows_kernel(float* out, const float* partial, int64_t slices, int64_t C, bool add) {
+  __shared__ float sums[kWarpSize][kWarpSize + 1];  // a column of it lies in 32 different banks
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarpSize;
+  const int64_t c = first + threadIdx.x;
+  float sum = 0.0f;
+  for (int64_t begin = threadIdx.y; begin < slices; begin += kAtOnce * kWarpSize) {
+    float values[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t slice = begin + i * kWarpSize;
+      values[i] = slice < slices && c < C ? partial[slice * C + c] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += values[i];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  const float total = warp_sum(sums[threadIdx.x][threadIdx.y]);
+  const int64_t column = first + threadIdx.y;
+  if (threadIdx.x == 0 && column < C) out[column] = add ? out[column] + total : total;
+}
+
+// The second stage alone: out[c] = sum of partial[slice, c] over the slices, += when `add`.
+inline void fold_rows(float* out, const float* partial, int64_t slices, int64_t C, bool add,
+                      Stream stream) {
+  launch(fold_rows_kernel<8>, one_block_each(ceil_div(C, kWarpSize)), dim3(kWarpSize, kWarpSize), 0,
+         stream, out, partial, slices, C, add);
+}
 
 // out[c] = sum over rows of term(row, c), += when `add`. Term: float (int64_t row, int64_t c), on
 // the device. scratch: column_sum_scratch(rows, C) bytes.
@@ -59,9 +86,8 @@ void column_sum(float* out, Term term, int64_t rows, int64_t C, bool add, void* 
   const auto columns = static_cast<unsigned>(ceil_div(C, kWarpSize));
   float* const sums = static_cast<float*>(scratch);
   launch(column_sum_kernel<Term>, dim3(columns, static_cast<unsigned>(slices)), block, 0, stream,
-         sums, term, rows, C, ceil_div(rows, slices), false);
-  launch(column_sum_kernel<PartialSums>, dim3(columns), block, 0, stream, out, PartialSums{sums, C},
-         slices, C, slices, add);
+         sums, term, rows, C, ceil_div(rows, slices));
+  fold_rows(out, sums, slices, C, add, stream);
 }
 
 }  // namespace quern::kernels::cuda

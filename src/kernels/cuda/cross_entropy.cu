@@ -1,7 +1,7 @@
-// Cross-entropy of logits (N, V). A warp or a block takes a row: the forward reads it once, with an
-// online maximum and sum; the backward reads and writes it once. Both in one pass also read and
-// write it once: the row waits in shared memory for its logsumexp. Bound by memory; two
-// exponentials an element are the next limit.
+// Cross-entropy of logits (N, V), row by row; the mean is in cross_entropy_mean.cu. A warp or a
+// block takes a row: the forward reads it once, with an online maximum and sum; the backward reads
+// and writes it once. Both in one pass also read and write it once: the row waits in shared memory
+// for its logsumexp. Bound by memory; two exponentials an element are the next limit.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -76,36 +76,6 @@ __global__ void __launch_bounds__(kRowThreads)
       row_loss[row] = target >= 0 && target < V ? row_lse - to_float(x[target]) : NAN;
     }
   });
-}
-
-// The targets that count, over one block; every thread gets the number.
-__device__ float count_targets(const int32_t* targets, int64_t n, int32_t ignore_index) {
-  __shared__ unsigned long long total;
-  if (threadIdx.x == 0) total = 0;
-  __syncthreads();
-  unsigned long long count = 0;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) count += targets[i] != ignore_index;
-  atomicAdd(&total, count);  // integers: any order gives the same count
-  __syncthreads();
-  return static_cast<float>(total);
-}
-
-// One block, so that the order is fixed.
-__global__ void cross_entropy_mean_kernel(float* loss, float* inverse_count, const float* row_loss,
-                                          const int32_t* targets, int64_t n, int32_t ignore_index) {
-  const float count = count_targets(targets, n, ignore_index);
-  float sum = 0.0f;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += row_loss[i];
-  sum = block_sum(sum);
-  if (threadIdx.x != 0) return;
-  loss[0] = count == 0.0f ? 0.0f : sum / count;
-  inverse_count[0] = count == 0.0f ? 0.0f : 1.0f / count;
-}
-
-__global__ void cross_entropy_scale_kernel(float* scale, const int32_t* targets, int64_t n,
-                                           float loss_scale, int32_t ignore_index) {
-  const float count = count_targets(targets, n, ignore_index);
-  if (threadIdx.x == 0) scale[0] = count == 0.0f ? 0.0f : loss_scale / count;
 }
 
 // An element is read before the same thread writes it, so dlogits may be logits.
@@ -262,13 +232,6 @@ void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
               targets, N, V, ignore_index, vectors);
 }
 
-template <class A>
-void cross_entropy_mean(A* loss, A* inverse_count, const A* row_loss, const int32_t* targets,
-                        int64_t n, int32_t ignore_index, Stream stream) {
-  launch(cross_entropy_mean_kernel, dim3(1), dim3(1024), 0, stream, loss, inverse_count, row_loss,
-         targets, n, ignore_index);
-}
-
 template <class T>
 void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
                             const int32_t* targets, const acc_t<T>* scale, const acc_t<T>* dloss,
@@ -277,13 +240,6 @@ void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
   launch_rows(cross_entropy_backward_kernel<T, kWarpSize>,
               cross_entropy_backward_kernel<T, kBlockGroup>, N, V, stream, dlogits, logits, lse,
               targets, scale, dloss, N, V, ignore_index, vectors);
-}
-
-template <class A>
-void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double loss_scale,
-                         int32_t ignore_index, Stream stream) {
-  launch(cross_entropy_scale_kernel, dim3(1), dim3(1024), 0, stream, scale, targets, n,
-         static_cast<float>(loss_scale), ignore_index);
 }
 
 template <class T>
@@ -318,8 +274,5 @@ void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 #undef QUERN_INSTANTIATE
-template void cross_entropy_mean<float>(float*, float*, const float*, const int32_t*, int64_t,
-                                        int32_t, Stream);
-template void cross_entropy_scale<float>(float*, const int32_t*, int64_t, double, int32_t, Stream);
 
 }  // namespace quern::kernels::cuda

@@ -227,12 +227,19 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
     constexpr int kFew = 8, kMany = 64;
     const std::vector<GemmAlgorithm> proposals =
         propose(handle, descriptors, p, algorithms.measuring ? kMany : kFew);
-    algorithms.insert(p, algorithms.measuring
-                             ? fastest(proposals, static_cast<cudaStream_t>(stream.handle),
-                                       [&](const GemmAlgorithm& proposal) {
-                                         return multiply(proposal) == CUBLAS_STATUS_SUCCESS;
-                                       })
-                             : proposals.front());
+    const auto try_out = [&](const GemmAlgorithm& proposal) {
+      return multiply(proposal) == CUBLAS_STATUS_SUCCESS;
+    };
+    const auto evict = [&] {
+      check_cuda(
+          cudaMemsetAsync(resources.workspace, 0, static_cast<size_t>(resources.workspace_bytes),
+                          static_cast<cudaStream_t>(stream.handle)),
+          "clearing the workspace");
+    };
+    algorithms.insert(
+        p, algorithms.measuring
+               ? fastest(proposals, static_cast<cudaStream_t>(stream.handle), try_out, evict)
+               : proposals.front());
     algorithm = algorithms.find(p);
   }
   check_cublas(multiply(*algorithm), "cublasLtMatmul", p);

@@ -2,6 +2,7 @@
 // rows) takes a row, sums over it, and keeps its elements in registers while it can.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <initializer_list>
 #include <type_traits>
@@ -116,6 +117,56 @@ __device__ __forceinline__ void store_chunk(T* row, const float (&x)[kChunk], in
 // Whether rows of C elements in all these arrays can be moved 16 bytes at a time. For the host.
 inline bool chunks_aligned(std::initializer_list<const void*> arrays, int64_t C) {
   return C % kChunk == 0 && aligned16(arrays);
+}
+
+// --- rows that a thread keeps as they lie in memory: a 16-bit element takes half a register
+
+// N elements of T, 8 or 16 bytes, in whole registers (a struct of T would take one for each).
+template <class T, int N>
+struct Held {
+  static constexpr int kWords = N * static_cast<int>(sizeof(T)) / 4;
+  static_assert(kWords == 2 || kWords == 4);
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
+  uint32_t words[kWords];
+
+  __device__ __forceinline__ float operator[](int e) const {
+    if constexpr (std::is_same_v<T, float>) {
+      return __uint_as_float(words[e]);
+    } else {
+      return __uint_as_float(e % 2 == 0 ? words[e / 2] << 16 : words[e / 2] & 0xffff0000u);
+    }
+  }
+  // Element e from here on; for 16 bits e = 0, 1, 2 ... in turn.
+  __device__ __forceinline__ void set(int e, float x) {
+    if constexpr (std::is_same_v<T, float>) {
+      words[e] = __float_as_uint(x);
+    } else {
+      const uint32_t bits = from_float<bfloat16>(x).bits;
+      words[e / 2] = e % 2 == 0 ? bits : words[e / 2] | bits << 16;
+    }
+  }
+  // The compiler forgets that it converted these before. Else it keeps the floats for the next use.
+  __device__ __forceinline__ void stay_packed() {
+#pragma unroll
+    for (uint32_t& word : words) asm volatile("" : "+r"(word));
+  }
+};
+
+template <class T, int N>
+using HeldBits = std::conditional_t<Held<T, N>::kWords == 4, uint4, uint2>;
+
+// p[0..N), zero and unread unless `inside`. Marked in the caches as the first to go, so that what
+// every row needs (the weights) stays there. The row may be written by this kernel.
+template <int N, class T>
+__device__ __forceinline__ Held<T, N> load_streaming(const T* p, bool inside) {
+  HeldBits<T, N> bits{};
+  if (inside) bits = __ldcs(reinterpret_cast<const HeldBits<T, N>*>(p));
+  return std::bit_cast<Held<T, N>>(bits);
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store_held(T* p, const Held<T, N>& x) {
+  *reinterpret_cast<HeldBits<T, N>*>(p) = std::bit_cast<HeldBits<T, N>>(x);
 }
 
 }  // namespace quern::kernels::cuda

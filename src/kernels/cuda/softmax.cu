@@ -3,6 +3,8 @@
 // kMaxItems elements are read twice. Every reduction is a fixed tree over the threads.
 #include "kernels/softmax.h"
 
+#include <type_traits>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
@@ -11,58 +13,47 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-constexpr int kFewItems = 8, kMaxItems = 16;  // elements of a row that a thread may hold
 constexpr int kMaxThreads = 1024;
 constexpr int kWarpsPerBlock = 8;  // when a row belongs to a warp
+// The most elements of a row that a thread may hold. Many elements mean many loads in flight and
+// few threads to wait for each other. The backward holds two rows, and single loads need more
+// addresses.
+template <int W>
+inline constexpr int kMaxItems = W == 1 ? 16 : 32;
+template <int W>
+inline constexpr int kMaxBackwardItems = kMaxItems<W> / 2;
 
-// A row in registers. Thread t of the row's threads holds groups of W neighbours, kItems / W groups
-// a block-wide stride apart; beyond the row's end x is `padding`.
-template <int W, int kItems>
-struct RowSlice {
-  // Calls visit(slot, column) for the first slot of each group that starts inside the row.
-  template <class Visit>
-  static __device__ __forceinline__ void for_each(int64_t cols, Visit visit) {
+// A row in registers: thread t of the row's threads holds groups of W neighbours, kItems / W groups
+// a block-wide stride apart. Beyond the row's end x is `padding`.
+template <int W, int kItems, class T>
+__device__ __forceinline__ void load_groups(float (&x)[kItems], const T* row, int cols,
+                                            float padding) {
+  constexpr int kGroups = kItems / W;
+  Raw<T, W> raw[kGroups];
 #pragma unroll
-    for (int slot = 0; slot < kItems; slot += W) {
-      const int64_t column = (static_cast<int64_t>(slot / W) * blockDim.x + threadIdx.x) * W;
-      if (column < cols) visit(slot, column);
-    }
+  for (int g = 0; g < kGroups; ++g) {  // all loads before the first use
+    const int column = static_cast<int>(g * blockDim.x + threadIdx.x) * W;
+    raw[g] = fill_raw<T, W>(padding);
+    if (column < cols) raw[g] = load_raw<W>(row + column);
   }
-};
-
-template <int kItems, class T>
-__device__ __forceinline__ void load_row(float (&x)[kItems], const T* row, int64_t cols,
-                                         bool vector, float padding) {
-  constexpr int W = kVecSize<T>;
 #pragma unroll
-  for (int i = 0; i < kItems; ++i) x[i] = padding;
-  if (vector) {
-    RowSlice<W, kItems>::for_each(cols, [&](int slot, int64_t column) {
-      float group[W];
-      load_vec(group, row + column);
+  for (int g = 0; g < kGroups; ++g) {
+    float group[W];
+    unpack<T>(group, raw[g]);
 #pragma unroll
-      for (int j = 0; j < W; ++j) x[slot + j] = group[j];
-    });
-  } else {
-    RowSlice<1, kItems>::for_each(
-        cols, [&](int slot, int64_t column) { x[slot] = to_float(row[column]); });
+    for (int j = 0; j < W; ++j) x[g * W + j] = group[j];
   }
 }
 
-template <int kItems, class T>
-__device__ __forceinline__ void store_row(T* row, const float (&x)[kItems], int64_t cols,
-                                          bool vector) {
-  constexpr int W = kVecSize<T>;
-  if (vector) {
-    RowSlice<W, kItems>::for_each(cols, [&](int slot, int64_t column) {
-      float group[W];
+template <int W, int kItems, class T>
+__device__ __forceinline__ void store_groups(T* row, const float (&x)[kItems], int cols) {
 #pragma unroll
-      for (int j = 0; j < W; ++j) group[j] = x[slot + j];
-      store_vec(row + column, group);
-    });
-  } else {
-    RowSlice<1, kItems>::for_each(
-        cols, [&](int slot, int64_t column) { row[column] = from_float<T>(x[slot]); });
+  for (int g = 0; g < kItems / W; ++g) {
+    const int column = static_cast<int>(g * blockDim.x + threadIdx.x) * W;
+    float group[W];
+#pragma unroll
+    for (int j = 0; j < W; ++j) group[j] = x[g * W + j];
+    if (column < cols) store_raw(row + column, group);
   }
 }
 
@@ -79,23 +70,23 @@ struct Normaliser {
       : factor(sum == 0.0f ? 0.0f : 1.0f / sum), log_sum(sum == 0.0f ? 0.0f : logf(sum)) {}
 };
 
-template <bool kLog, int kItems, class T>
+template <bool kLog, int W, int kItems, class T>
 __global__ void __launch_bounds__(kMaxThreads)
-    forward_kernel(T* y, const T* x, int64_t rows, int64_t cols, bool vector) {
+    forward_kernel(T* y, const T* x, int64_t rows, int cols) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < rows;
        row += step) {
     float v[kItems];
-    load_row(v, x + row * cols, cols, vector, -INFINITY);
-    float maximum = v[0];
+    load_groups<W>(v, x + row * cols, cols, -INFINITY);
+    float maximum = v[0];  // fmaxf skips NaN: that of the row comes back through the sum
 #pragma unroll
-    for (int i = 1; i < kItems; ++i) maximum = MaxOp{}(maximum, v[i]);
+    for (int i = 1; i < kItems; ++i) maximum = fmaxf(maximum, v[i]);
     const float shift = shift_of(block_max(maximum));
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       v[i] -= shift;
-      const float e = expf(v[i]);
+      const float e = exp_for<T>(v[i]);
       sum += e;
       if constexpr (!kLog) v[i] = e;
     }
@@ -104,7 +95,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int i = 0; i < kItems; ++i) {
       v[i] = kLog ? v[i] - normaliser.log_sum : v[i] * normaliser.factor;
     }
-    store_row(y + row * cols, v, cols, vector);
+    store_groups<W>(y + row * cols, v, cols);
   }
 }
 
@@ -113,27 +104,27 @@ template <bool kLog>
 __device__ __forceinline__ float summand(float y, float dy) {
   return kLog ? dy : y * dy;
 }
-template <bool kLog>
+template <bool kLog, class T>
 __device__ __forceinline__ float gradient(float y, float dy, float sum) {
-  return kLog ? dy - expf(y) * sum : y * (dy - sum);
+  return kLog ? dy - exp_for<T>(y) * sum : y * (dy - sum);
 }
 
-template <bool kLog, int kItems, class T>
+template <bool kLog, int W, int kItems, class T>
 __global__ void __launch_bounds__(kMaxThreads)
-    backward_kernel(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, bool vector) {
+    backward_kernel(T* dx, const T* y, const T* dy, int64_t rows, int cols) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < rows;
        row += step) {
     float v[kItems], g[kItems];
-    load_row(v, y + row * cols, cols, vector, 0.0f);
-    load_row(g, dy + row * cols, cols, vector, 0.0f);
+    load_groups<W>(v, y + row * cols, cols, 0.0f);
+    load_groups<W>(g, dy + row * cols, cols, 0.0f);
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) sum += summand<kLog>(v[i], g[i]);
     sum = block_sum(sum);
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) v[i] = gradient<kLog>(v[i], g[i], sum);
-    store_row(dx + row * cols, v, cols, vector);
+    for (int i = 0; i < kItems; ++i) v[i] = gradient<kLog, T>(v[i], g[i], sum);
+    store_groups<W>(dx + row * cols, v, cols);
   }
 }
 
@@ -171,53 +162,70 @@ __global__ void __launch_bounds__(kMaxThreads)
     }
     sum = block_sum(sum);
     for (int64_t i = row * cols + threadIdx.x; i < (row + 1) * cols; i += blockDim.x) {
-      dx[i] = from_float<T>(gradient<kLog>(to_float(y[i]), to_float(dy[i]), sum));
+      dx[i] = from_float<T>(gradient<kLog, T>(to_float(y[i]), to_float(dy[i]), sum));
     }
   }
 }
 
-struct RowLaunch {
-  dim3 grid, block;
-};
-RowLaunch row_launch(int64_t rows, int64_t cols, int items) {
-  const int64_t threads = ceil_div(ceil_div(cols, items), kWarpSize) * kWarpSize;
+// Calls start(items, grid, block) with the items that a thread has to hold for a row of `cols`: a
+// warp takes it while kMost suffice, else as many threads as it then needs. False beyond one block.
+template <int kMost, class Start>
+bool hold_rows(int64_t rows, int64_t cols, Start start) {
+  if (cols > kMaxThreads * kMost) return false;
+  const int64_t threads = ceil_div(ceil_div(cols, kMost), kWarpSize) * kWarpSize;
   const int rows_per_block = threads == kWarpSize ? kWarpsPerBlock : 1;
-  return {grid_stride_blocks(rows, rows_per_block),
-          dim3(static_cast<unsigned>(threads), static_cast<unsigned>(rows_per_block))};
+  const dim3 grid = grid_stride_blocks(rows, rows_per_block);
+  const dim3 block(static_cast<unsigned>(threads), static_cast<unsigned>(rows_per_block));
+  if constexpr (kMost > 8) {
+    if (cols <= kWarpSize * (kMost / 2)) {
+      start(std::integral_constant<int, kMost / 2>{}, grid, block);
+      return true;
+    }
+  }
+  start(std::integral_constant<int, kMost>{}, grid, block);
+  return true;
+}
+
+template <bool kLog, int W, class T>
+bool forward_held(T* y, const T* x, int64_t rows, int64_t cols, Stream stream) {
+  return hold_rows<kMaxItems<W>>(rows, cols, [&](auto items, dim3 grid, dim3 block) {
+    launch(forward_kernel<kLog, W, items, T>, grid, block, 0, stream, y, x, rows,
+           static_cast<int>(cols));
+  });
 }
 
 template <bool kLog, class T>
 void forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream) {
   if (rows == 0 || cols == 0) return;
-  const bool vector = cols % kVecSize<T> == 0 && aligned16({y, x});
-  if (cols <= kMaxThreads * kFewItems) {
-    const auto [grid, block] = row_launch(rows, cols, kFewItems);
-    launch(forward_kernel<kLog, kFewItems, T>, grid, block, 0, stream, y, x, rows, cols, vector);
-  } else if (cols <= kMaxThreads * kMaxItems) {
-    const auto [grid, block] = row_launch(rows, cols, kMaxItems);
-    launch(forward_kernel<kLog, kMaxItems, T>, grid, block, 0, stream, y, x, rows, cols, vector);
-  } else {
-    launch(forward_long_kernel<kLog, T>, grid_stride_blocks(rows, 1), kMaxThreads, 0, stream, y, x,
-           rows, cols);
+  constexpr int W = kVecSize<T>;
+  const bool vector = cols % W == 0 && aligned16({y, x});
+  if (vector ? forward_held<kLog, W>(y, x, rows, cols, stream)
+             : forward_held<kLog, 1>(y, x, rows, cols, stream)) {
+    return;
   }
+  launch(forward_long_kernel<kLog, T>, grid_stride_blocks(rows, 1), kMaxThreads, 0, stream, y, x,
+         rows, cols);
+}
+
+template <bool kLog, int W, class T>
+bool backward_held(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream) {
+  return hold_rows<kMaxBackwardItems<W>>(rows, cols, [&](auto items, dim3 grid, dim3 block) {
+    launch(backward_kernel<kLog, W, items, T>, grid, block, 0, stream, dx, y, dy, rows,
+           static_cast<int>(cols));
+  });
 }
 
 template <bool kLog, class T>
 void backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream) {
   if (rows == 0 || cols == 0) return;
-  const bool vector = cols % kVecSize<T> == 0 && aligned16({dx, y, dy});
-  if (cols <= kMaxThreads * kFewItems) {
-    const auto [grid, block] = row_launch(rows, cols, kFewItems);
-    launch(backward_kernel<kLog, kFewItems, T>, grid, block, 0, stream, dx, y, dy, rows, cols,
-           vector);
-  } else if (cols <= kMaxThreads * kMaxItems) {
-    const auto [grid, block] = row_launch(rows, cols, kMaxItems);
-    launch(backward_kernel<kLog, kMaxItems, T>, grid, block, 0, stream, dx, y, dy, rows, cols,
-           vector);
-  } else {
-    launch(backward_long_kernel<kLog, T>, grid_stride_blocks(rows, 1), kMaxThreads, 0, stream, dx,
-           y, dy, rows, cols);
+  constexpr int W = kVecSize<T>;
+  const bool vector = cols % W == 0 && aligned16({dx, y, dy});
+  if (vector ? backward_held<kLog, W>(dx, y, dy, rows, cols, stream)
+             : backward_held<kLog, 1>(dx, y, dy, rows, cols, stream)) {
+    return;
   }
+  launch(backward_long_kernel<kLog, T>, grid_stride_blocks(rows, 1), kMaxThreads, 0, stream, dx, y,
+         dy, rows, cols);
 }
 
 }  // namespace

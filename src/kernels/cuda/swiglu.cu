@@ -1,8 +1,9 @@
 // SwiGLU over (rows, 2F). Elementwise and bound by memory: forward moves 3 F elements a row,
-// backward 5 F.
+// backward 5 F, and 6 F when it gives the output too.
 #include "kernels/swiglu.h"
 
-#include "kernels/common/pointwise_math.h"
+#include <type_traits>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vec.cuh"
 
@@ -12,41 +13,72 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// 1 / (1 + exp(-x)), as exactly as a result that is stored as T needs.
+template <class T>
+__device__ __forceinline__ float sigmoid(float x) {
+  const float denominator = 1.0f + exp_for<T>(-x);
+  if constexpr (std::is_same_v<T, float>) {
+    return 1.0f / denominator;
+  } else {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(denominator));
+    return y;
+  }
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     swiglu_forward_kernel(T* y, const T* gate_up, int64_t rows, int64_t F, bool vectors) {
   for_each_vec<kVecSize<T>>(rows * F, vectors, [&](auto width, int64_t i) {
     constexpr int kWidth = width;
-    const T* gate_at = gate_up + i / F * (2 * F) + i % F;
+    const T* const gate_at = gate_up + i + i / F * F;  // each row before has F more elements there
+    const Raw<T, kWidth> raw_gate = load_raw<kWidth>(gate_at);
+    const Raw<T, kWidth> raw_up = load_raw<kWidth>(gate_at + F);
     float gate[kWidth], up[kWidth], out[kWidth];
-    load_vec(gate, gate_at);
-    load_vec(up, gate_at + F);
+    unpack<T>(gate, raw_gate);
+    unpack<T>(up, raw_up);
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) out[e] = Silu{}.forward(gate[e]) * up[e];
-    store_vec(y + i, out);
+    for (int e = 0; e < kWidth; ++e) out[e] = gate[e] * sigmoid<T>(gate[e]) * up[e];
+    store_raw(y + i, out);
   });
 }
 
-// A thread reads its gate and up before it writes their gradients, so the two may share memory.
-template <class T>
+// A thread reads all its inputs before it writes: d_gate_up may be gate_up, and y, which is wanted
+// with kOutput, may be dy.
+template <bool kOutput, class T>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_backward_kernel(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F,
-                           bool vectors) {
+    swiglu_backward_kernel(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows,
+                           int64_t F, bool vectors) {
   for_each_vec<kVecSize<T>>(rows * F, vectors, [&](auto width, int64_t i) {
     constexpr int kWidth = width;
-    const int64_t gate_at = i / F * (2 * F) + i % F;
-    float gate[kWidth], up[kWidth], grad[kWidth], d_gate[kWidth], d_up[kWidth];
-    load_vec(gate, gate_up + gate_at);
-    load_vec(up, gate_up + gate_at + F);
-    load_vec(grad, dy + i);
+    const int64_t gate_at = i + i / F * F;
+    const Raw<T, kWidth> raw_gate = load_raw<kWidth>(gate_up + gate_at);
+    const Raw<T, kWidth> raw_up = load_raw<kWidth>(gate_up + gate_at + F);
+    const Raw<T, kWidth> raw_grad = load_raw<kWidth>(dy + i);
+    float gate[kWidth], up[kWidth], grad[kWidth], d_gate[kWidth], d_up[kWidth], out[kWidth];
+    unpack<T>(gate, raw_gate);
+    unpack<T>(up, raw_up);
+    unpack<T>(grad, raw_grad);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      d_gate[e] = Silu{}.backward(gate[e], 0.0f, grad[e] * up[e]);
-      d_up[e] = Silu{}.forward(gate[e]) * grad[e];
+      const float s = sigmoid<T>(gate[e]);
+      d_gate[e] = grad[e] * up[e] * s * (1.0f + gate[e] * (1.0f - s));
+      d_up[e] = gate[e] * s * grad[e];
+      out[e] = gate[e] * s * up[e];
     }
-    store_vec(d_gate_up + gate_at, d_gate);
-    store_vec(d_gate_up + gate_at + F, d_up);
+    store_raw(d_gate_up + gate_at, d_gate);
+    store_raw(d_gate_up + gate_at + F, d_up);
+    if constexpr (kOutput) store_raw(y + i, out);
   });
+}
+
+template <bool kOutput, class T>
+void backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, int64_t F,
+              Stream stream) {
+  const bool vectors = F % kVecSize<T> == 0 && aligned16({d_gate_up, y, gate_up, dy});
+  launch(swiglu_backward_kernel<kOutput, T>,
+         grid_stride_blocks(rows * F, vectors ? kThreads * kVecSize<T> : kThreads), dim3(kThreads),
+         0, stream, d_gate_up, y, gate_up, dy, rows, F, vectors);
 }
 
 }  // namespace
@@ -62,10 +94,13 @@ void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream stre
 template <class T>
 void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F,
                      Stream stream) {
-  const bool vectors = F % kVecSize<T> == 0 && aligned16({d_gate_up, gate_up, dy});
-  launch(swiglu_backward_kernel<T>,
-         grid_stride_blocks(rows * F, vectors ? kThreads * kVecSize<T> : kThreads), dim3(kThreads),
-         0, stream, d_gate_up, gate_up, dy, rows, F, vectors);
+  backward<false, T>(d_gate_up, nullptr, gate_up, dy, rows, F, stream);
+}
+
+template <class T>
+void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int64_t rows, int64_t F,
+                                Stream stream) {
+  backward<true, T>(d_gate_up, dy_to_y, gate_up, dy_to_y, rows, F, stream);
 }
 
 template void swiglu_forward<float>(float*, const float*, int64_t, int64_t, Stream);
@@ -73,5 +108,9 @@ template void swiglu_forward<bfloat16>(bfloat16*, const bfloat16*, int64_t, int6
 template void swiglu_backward<float>(float*, const float*, const float*, int64_t, int64_t, Stream);
 template void swiglu_backward<bfloat16>(bfloat16*, const bfloat16*, const bfloat16*, int64_t,
                                         int64_t, Stream);
+template void swiglu_backward_and_output<float>(float*, float*, const float*, int64_t, int64_t,
+                                                Stream);
+template void swiglu_backward_and_output<bfloat16>(bfloat16*, bfloat16*, const bfloat16*, int64_t,
+                                                   int64_t, Stream);
 
 }  // namespace quern::kernels::cuda

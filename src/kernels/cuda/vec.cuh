@@ -72,6 +72,89 @@ __device__ __forceinline__ void store_vec(T* p, const float (&x)[N]) {
   }
 }
 
+// W elements of float or bfloat16 as they lie in memory, W = 1 or kVecSize<T>: whole registers, so
+// that many loads can be in flight before the first is used.
+template <class T, int W>
+using Raw = std::conditional_t<W == 1, T, uint4>;
+
+template <class T, int W>
+__device__ __forceinline__ Raw<T, W> fill_raw(float x) {
+  if constexpr (W == 1) {
+    return from_float<T>(x);
+  } else if constexpr (std::is_same_v<T, float>) {
+    const uint32_t bits = __float_as_uint(x);
+    return make_uint4(bits, bits, bits, bits);
+  } else {
+    static_assert(std::is_same_v<T, bfloat16>);
+    const uint32_t bits = from_float<bfloat16>(x).bits * 0x10001u;
+    return make_uint4(bits, bits, bits, bits);
+  }
+}
+
+// p must be aligned to W sizeof(T) bytes, here and in store_raw.
+template <int W, class T>
+__device__ __forceinline__ Raw<T, W> load_raw(const T* p) {
+  static_assert(W == 1 || W == kVecSize<T>);
+  return *reinterpret_cast<const Raw<T, W>*>(p);
+}
+
+template <class T, int W>
+__device__ __forceinline__ void unpack(float (&x)[W], const Raw<T, W>& raw) {
+  if constexpr (W == 1) {
+    x[0] = to_float(raw);
+  } else {
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        x[i] = __uint_as_float(words[i]);
+      } else {
+        static_assert(std::is_same_v<T, bfloat16>);
+        x[2 * i] = __uint_as_float(words[i] << 16);
+        x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+      }
+    }
+  }
+}
+
+// p[0..W) = x[0..W), rounded to nearest even, in one access.
+template <int W, class T>
+__device__ __forceinline__ void store_raw(T* p, const float (&x)[W]) {
+  static_assert(W == 1 || W == kVecSize<T>);
+  if constexpr (W == 1) {
+    *p = from_float<T>(x[0]);
+  } else {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        words[i] = __float_as_uint(x[i]);
+      } else {
+        static_assert(std::is_same_v<T, bfloat16>);
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
+      }
+    }
+    // An assignment of 16 bytes the compiler may split into four accesses; this it may not.
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+  }
+}
+
+// exp(x) as exactly as a result that is stored as T needs: the library's for float, else the
+// hardware's power of two, wrong by |x| 2^-23 or so, results below 2^-126 being 0.
+template <class T>
+__device__ __forceinline__ float exp_for(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return expf(x);
+  } else {
+    constexpr float kLog2e = 1.44269504f;
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2e));
+    return y;
+  }
+}
+
 // Whether every pointer allows 16-byte accesses (a null one does). For the host.
 inline bool aligned16(std::initializer_list<const void*> pointers) {
   uintptr_t bits = 0;
