@@ -31,6 +31,10 @@ bool use_shipped_gemm_table() {
   return false;
 }
 
+void clear_gemm_table() {
+  if (kernels::GemmAlgorithms* table = Context::current().gemm().algorithms) table->clear();
+}
+
 void measure_gemm_algorithms() {
   if (kernels::GemmAlgorithms* table = Context::current().gemm().algorithms) {
     table->measuring = true;
@@ -53,6 +57,7 @@ bool use_gemm_table(const std::string&) {
 bool use_shipped_gemm_table() {
   return false;
 }
+void clear_gemm_table() {}
 void measure_gemm_algorithms() {}
 int64_t gemm_table_size() {
   return 0;

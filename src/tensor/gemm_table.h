@@ -15,6 +15,7 @@ bool use_gemm_table(const std::string& text);
 // Uses the table that Quern ships for this GPU and library version (kernels/cuda/gemm_tables), if
 // there is one.
 bool use_shipped_gemm_table();
+void clear_gemm_table();
 // From now on each product that the table does not have is timed with every algorithm proposed, and
 // its result is meaningless. Nothing on the CPU.
 void measure_gemm_algorithms();

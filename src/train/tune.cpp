@@ -18,6 +18,7 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
         "tune: the device is the CPU, expected a GPU: only cuBLASLt has algorithms to "
         "choose from");
   }
+  clear_gemm_table();  // the shipped one is what this may replace
   if (std::filesystem::exists(path) && !use_gemm_table(read_gemm_table(path))) {
     throw UsageError(cat("tune: ", path,
                          " was made on another GPU or with another version of "

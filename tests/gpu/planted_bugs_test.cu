@@ -23,6 +23,12 @@ __global__ void copy_kernel(float* y, const float* x) {
   y[threadIdx.x] = x[threadIdx.x] + 1.0f;
 }
 
+// One of two warps waits for both.
+__global__ void barrier_for_some(float* y) {
+  y[threadIdx.x] = 0.0f;
+  if (threadIdx.x < 32) __syncthreads();
+}
+
 float* device_floats(int n) {
   void* data = nullptr;
   check_cuda(cudaMalloc(&data, static_cast<size_t>(n) * sizeof(float)), "cudaMalloc");
@@ -45,6 +51,12 @@ TEST(DISABLED_PlantedBugs, Initcheck) {
   float *x = device_floats(64), *y = device_floats(64);
   launch(copy_kernel, dim3(1), dim3(64), 0, Stream{}, y, x);
   check_cuda(cudaDeviceSynchronize(), "copy_kernel");
+}
+
+TEST(DISABLED_PlantedBugs, Synccheck) {
+  float* y = device_floats(64);
+  launch(barrier_for_some, dim3(1), dim3(64), 0, Stream{}, y);
+  cudaDeviceSynchronize();
 }
 
 }  // namespace

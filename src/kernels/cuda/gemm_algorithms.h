@@ -37,6 +37,7 @@ class GemmAlgorithms {
   const GemmAlgorithm* find(const GemmProblem& problem) const;  // nullptr when not met yet
   void insert(const GemmProblem& problem, const GemmAlgorithm& algorithm);
   size_t size() const { return table_.size(); }
+  void clear() { table_.clear(); }
 
   // Whether a product met for the first time is timed with every algorithm that the library
   // proposes, on the operands at hand; what it leaves in D is then meaningless. Else the library's
