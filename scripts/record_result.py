@@ -77,7 +77,7 @@ def parse_bench(lines):
         return None
     result = {"peer": "quern", "size": head[1], "params": round(float(head[2]) * 1e6), "vocab": int(head[3]),
               "batch": int(head[4]), "ctx": int(head[5]), "dtype": head[6], "attn": head[7], "kernels": head[8],
-              "compile": "none"}
+              "compile": "graph" if re.search(r"^  launched ", text, re.M) else "none"}
     number = r" +([\d.]+)"
     for name, *v in re.findall(rf"^(fwd|fwdbwd|step){number * 6}$", text, re.M):
         ms, mean, std, mib, tokens, tflops = map(float, v)

@@ -115,9 +115,10 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
   if (fit == pool.free_by_size.end()) {
     int64_t bytes = segment_bytes(size);
     void* segment = source_->allocate(bytes);
-    if (!segment) {  // a fragmented cache may hold the room: give it back and ask again, for less
-      release_free_segments(pool);
-      if (&pool != default_pool_.get()) release_free_segments(*default_pool_);
+    // A fragmented cache may hold the room: give it back and ask again, for less. Not another
+    // pool's: a captured graph replays into it.
+    if (!segment) {
+      release_free_segments(*default_pool_);
       bytes = size;
       segment = source_->allocate(bytes);
     }

@@ -197,6 +197,21 @@ TEST_F(AllocatorTest, APoolIsNotSharedAndGoesWithItsLastAllocation) {
   EXPECT_EQ(allocator->stats().reserved, source->held);
 }
 
+TEST_F(AllocatorTest, APoolKeepsItsMemoryWhenThereIsNoMore) {
+  source->capacity = 64 * kMiB;
+  const std::shared_ptr<MemoryPool> pool = allocator->make_pool();
+  void* captured = nullptr;
+  {
+    const PoolScope scope(*allocator, pool);
+    captured = allocator->allocate(40 * kMiB, "captured");
+    allocator->release(captured);
+    EXPECT_THROW(allocator->allocate(50 * kMiB, "too much"), OutOfMemory);
+  }
+  EXPECT_THROW(allocator->allocate(50 * kMiB, "too much"), OutOfMemory);
+  const PoolScope scope(*allocator, pool);
+  EXPECT_EQ(allocator->allocate(40 * kMiB, "replayed"), captured);
+}
+
 struct Recorder : AllocationObserver {
   std::vector<std::string> events;
   void on_allocate(const Allocation& a) override { events.push_back(cat("+", a.name, a.bytes)); }
