@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 
 #include "commands.h"
 #include "console.h"
@@ -33,11 +34,15 @@ extern "C" void request_stop(int signal) {
   if (signal != SIGPIPE) std::signal(signal, SIG_DFL);
 }
 
-// A resumed run starts from its own configuration; flags change what they name.
+// A resumed run starts from its own configuration; flags change what they name. Its matrix products
+// go on with the algorithms that its folder holds, whatever became of the table they came from.
 Config base_config(const Arguments& args) {
   const std::string resume = parse_args(args).config.run.resume;
   if (resume.empty()) return {};
-  return load_config(RunFolder::open(resume).config().string());
+  const RunFolder folder = RunFolder::open(resume);
+  Config config = load_config(folder.config().string());
+  if (std::filesystem::exists(folder.gemm_table())) config.compute.gemm_table.clear();
+  return config;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ Runs `QUERN bench step` with the keys given, its kernels launched one by one, un
 each kernel its total time in one iteration, share, launches and time a launch; matrix products are cuBLASLt's `nvjet`
 kernels. Each kernel runs alone between the profiler's stops: sums are shorter than a step on a chip that is hot.
 """
-import collections, csv, os, re, subprocess, sys, tempfile
+import collections, csv, os, re, shutil, subprocess, sys, tempfile
 
 UNITS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "msecond": 1e3, "ms": 1e3}
 
@@ -44,8 +44,12 @@ def main():
     most = 40
     if "--rows" in arguments:
         at = arguments.index("--rows")
+        if not arguments[at + 1:at + 2] or not arguments[at + 1].isdigit():
+            sys.exit("kernel_times.py: --rows needs a number")
         most = int(arguments[at + 1])
         del arguments[at:at + 2]
+    if not shutil.which("ncu"):
+        sys.exit("kernel_times.py: ncu (NVIDIA Nsight Compute) is not on PATH")
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "times.csv")
         command = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--csv", "--log-file", log,

@@ -83,6 +83,7 @@ class MemoryPool {
   std::map<char*, Allocator::Block> blocks;          // all blocks by address
   std::set<std::pair<int64_t, char*>> free_by_size;  // the free ones: best fit is lower_bound
   std::map<char*, int64_t> segments;                 // address and bytes
+  bool pinned = false;                               // a captured graph replays into it
 };
 
 Allocator::Allocator(std::unique_ptr<MemorySource> source)
@@ -108,6 +109,11 @@ void Allocator::end_pool() {
   current_pool_ = default_pool_;
 }
 
+void Allocator::pin_pool() {
+  const std::lock_guard lock(mutex_);
+  if (current_pool_ != default_pool_) current_pool_->pinned = true;
+}
+
 // Best fit among the pool's free blocks, else a new segment; what is left over becomes a free
 // block.
 void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
@@ -115,10 +121,9 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
   if (fit == pool.free_by_size.end()) {
     int64_t bytes = segment_bytes(size);
     void* segment = source_->allocate(bytes);
-    // A fragmented cache may hold the room: give it back and ask again, for less. Not another
-    // pool's: a captured graph replays into it.
-    if (!segment) {
+    if (!segment) {  // a fragmented cache may hold the room: give it back and ask again, for less
       release_free_segments(*default_pool_);
+      if (!pool.pinned) release_free_segments(pool);
       bytes = size;
       segment = source_->allocate(bytes);
     }

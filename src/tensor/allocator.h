@@ -74,6 +74,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   std::shared_ptr<MemoryPool> make_pool();
   void begin_pool(std::shared_ptr<MemoryPool> pool);
   void end_pool();
+  // From now on the pool in use, if it is one of make_pool's, keeps its memory also when the device
+  // has no more: a capture begins, whose replays will use those addresses.
+  void pin_pool();
 
   void release_cached();  // gives wholly free segments back to the source
   MemoryStats stats() const;

@@ -9,7 +9,9 @@ namespace quern {
 Graph::Graph(const std::function<void()>& work) {
   QUERN_CHECK(Context::current().device().is_cuda(),
               "graph: the current device is the CPU, expected a GPU");
-  void* stream = Context::current().cuda_stream().handle;
+  const Context& context = Context::current();
+  context.allocator(context.device())->pin_pool();
+  void* stream = context.cuda_stream().handle;
   cuda::begin_capture(stream);
   try {
     work();

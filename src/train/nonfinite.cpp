@@ -72,8 +72,16 @@ std::string find_nonfinite(ParameterArena& arena, const std::function<void()>& s
   for (const Parameter* parameter : arena.parameters()) {
     parameter->leaf()->on_ready = [&finder](Leaf& leaf) { finder.on_gradient(leaf); };
   }
-  step();
-  for (const Parameter* parameter : arena.parameters()) parameter->leaf()->on_ready = nullptr;
+  const auto detach = [&arena] {
+    for (const Parameter* parameter : arena.parameters()) parameter->leaf()->on_ready = nullptr;
+  };
+  try {
+    step();
+  } catch (...) {
+    detach();
+    throw;
+  }
+  detach();
   return finder.found;
 }
 

@@ -153,10 +153,15 @@ void Trainer::handle_nonfinite(const StepResult& result) {
   state_.step = result.state.step;
   state_.skipped = result.state.skipped - 1;
   save("last state before a non-finite loss");
-  const std::string origin = trace_nonfinite(result.step);
-  fail(cat(what, ". The first non-finite tensor is ",
-           origin.empty() ? "not found again when the step is repeated" : origin,
-           ". The weights of step ", state_.iteration, " are saved in ",
+  std::string origin;
+  try {
+    origin = trace_nonfinite(result.step);
+    if (origin.empty()) origin = "not found again when the step is repeated";
+  } catch (const OutOfMemory&) {  // beside a captured step there may be no room for another one
+    origin = "not known: there is no memory to repeat the step";
+  }
+  fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",
+           state_.iteration, " are saved in ",
            checkpoint_path(folder_->checkpoints(), state_.iteration).string(),
            " and stay there. Lower lr or clip and continue with --resume ",
            folder_->path().string(), ", or set on_nonfinite = skip"));

@@ -143,10 +143,13 @@ void Trainer::use_saved_algorithms() {
     return;
   std::ifstream in(folder_->gemm_table());
   const std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!use_gemm_table(text)) {
-    observer_.on_warning(
-        "the run was on another GPU or library version: it goes on, but not with the same bits");
+  try {
+    if (use_gemm_table(text)) return;
+  } catch (const Error& error) {
+    fail(cat(folder_->gemm_table().string(), ": ", error.what()));
   }
+  observer_.on_warning(
+      "the run was on another GPU or library version: it goes on, but not with the same bits");
 }
 
 void Trainer::sample_now() {

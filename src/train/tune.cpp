@@ -24,6 +24,7 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
                          " was made on another GPU or with another version of "
                          "cuBLASLt; give another file"));
   }
+  write_file_atomically(path, gemm_table());  // fails now, rather than after all the measuring
   const auto start = std::chrono::steady_clock::now();
   const int64_t before = gemm_table_size();
   measure_gemm_algorithms();

@@ -203,11 +203,14 @@ TEST_F(AllocatorTest, APoolKeepsItsMemoryWhenThereIsNoMore) {
   void* captured = nullptr;
   {
     const PoolScope scope(*allocator, pool);
+    allocator->release(allocator->allocate(40 * kMiB, "launched"));
+    allocator->release(allocator->allocate(50 * kMiB, "before a capture it may be given back"));
+    allocator->pin_pool();
     captured = allocator->allocate(40 * kMiB, "captured");
     allocator->release(captured);
-    EXPECT_THROW(allocator->allocate(50 * kMiB, "too much"), OutOfMemory);
+    EXPECT_THROW(allocator->allocate(60 * kMiB, "too much"), OutOfMemory);
   }
-  EXPECT_THROW(allocator->allocate(50 * kMiB, "too much"), OutOfMemory);
+  EXPECT_THROW(allocator->allocate(50 * kMiB, "too much outside"), OutOfMemory);
   const PoolScope scope(*allocator, pool);
   EXPECT_EQ(allocator->allocate(40 * kMiB, "replayed"), captured);
 }
