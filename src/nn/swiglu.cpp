@@ -2,7 +2,6 @@
 
 #include "autograd/ops/naive.h"
 #include "autograd/ops/swiglu.h"
-#include "autograd/ops/swiglu_linear.h"
 #include "tensor/context.h"
 
 namespace quern {

@@ -17,10 +17,14 @@ Device choose_device(DeviceChoice choice) {
   return cuda::device_count() > 0 ? gpu : kCpu;
 }
 
-std::string read_gemm_table(const std::string& path) {
+bool use_gemm_table_file(const std::string& path) {
   std::ifstream in(path);
   if (!in) throw UsageError(cat("gemm_table: ", path, " cannot be read"));
-  return std::string(std::istreambuf_iterator<char>(in), {});
+  try {
+    return use_gemm_table(std::string(std::istreambuf_iterator<char>(in), {}));
+  } catch (const Error& error) {
+    fail(cat(path, ": ", error.what()));
+  }
 }
 
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed) {
@@ -30,7 +34,7 @@ std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t se
   const ContextScope scope(*context);
   if (compute.gemm_table.empty()) {
     use_shipped_gemm_table();
-  } else if (context->device().is_cuda() && !use_gemm_table(read_gemm_table(compute.gemm_table))) {
+  } else if (context->device().is_cuda() && !use_gemm_table_file(compute.gemm_table)) {
     throw UsageError(cat("gemm_table: ", compute.gemm_table,
                          " was made on another GPU or with another version of cuBLASLt; make one "
                          "here with `quern tune`"));

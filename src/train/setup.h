@@ -15,8 +15,9 @@ namespace quern {
 // when it is not there.
 Device choose_device(DeviceChoice choice);
 
-// The text of a file that `quern tune` wrote. Throws UsageError when it cannot be read.
-std::string read_gemm_table(const std::string& path);
+// use_gemm_table() of a file. Throws UsageError when it cannot be read, and an Error that names it
+// when it is no such table.
+bool use_gemm_table_file(const std::string& path);
 
 // A Context of that device, with FP32 products by TF32 under precision = tf32, the GEMM table that
 // is configured or shipped, and the CPU's threads set. Throws UsageError for another GPU's table.

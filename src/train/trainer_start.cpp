@@ -141,13 +141,7 @@ void Trainer::forget_later_checkpoints() {
 void Trainer::use_saved_algorithms() {
   if (!Context::current().device().is_cuda() || !std::filesystem::exists(folder_->gemm_table()))
     return;
-  std::ifstream in(folder_->gemm_table());
-  const std::string text(std::istreambuf_iterator<char>(in), {});
-  try {
-    if (use_gemm_table(text)) return;
-  } catch (const Error& error) {
-    fail(cat(folder_->gemm_table().string(), ": ", error.what()));
-  }
+  if (use_gemm_table_file(folder_->gemm_table().string())) return;
   observer_.on_warning(
       "the run was on another GPU or library version: it goes on, but not with the same bits");
 }

@@ -19,7 +19,7 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
         "choose from");
   }
   clear_gemm_table();  // the shipped one is what this may replace
-  if (std::filesystem::exists(path) && !use_gemm_table(read_gemm_table(path))) {
+  if (std::filesystem::exists(path) && !use_gemm_table_file(path)) {
     throw UsageError(cat("tune: ", path,
                          " was made on another GPU or with another version of "
                          "cuBLASLt; give another file"));

@@ -23,7 +23,6 @@
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/split.h"
 #include "autograd/ops/swiglu.h"
-#include "autograd/ops/swiglu_linear.h"
 #include "autograd/ops/weighted_sum.h"
 #include "support/files.h"
 #include "support/op_cases.h"

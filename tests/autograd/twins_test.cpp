@@ -16,7 +16,6 @@
 #include "autograd/ops/rms_norm.h"
 #include "autograd/ops/split.h"
 #include "autograd/ops/swiglu.h"
-#include "autograd/ops/swiglu_linear.h"
 #include "autograd/ops/view.h"
 #include "autograd/ops/weighted_sum.h"
 #include "support/op_cases.h"

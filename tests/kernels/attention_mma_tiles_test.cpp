@@ -1,7 +1,6 @@
 // The tile tables of the portable tensor-core attention, which need no GPU to be checked: every
 // head_dim has a tile on a laptop's GPU, and fragments, warps and registers divide every tile.
-#include <gtest/gtest.h>
-
+#include "attention_tile_table.h"
 #include "kernels/cuda/attention_mma.h"
 
 namespace quern::test {
@@ -9,34 +8,16 @@ namespace {
 
 using namespace kernels::cuda;
 
-constexpr int64_t kLaptopBytes = 99 << 10;   // sm_86, sm_89, sm_120
-constexpr int64_t kHopperBytes = 227 << 10;  // sm_90
-
 template <size_t N>
 void check_table(const AttentionTile (&tiles)[N], int64_t (*bytes)(const AttentionTile&),
                  int (*accumulators)(const AttentionTile&)) {
-  int widest = 0;
-  for (const AttentionTile& t : tiles) {
-    SCOPED_TRACE(::testing::Message() << t.head_dim << " " << t.rows << " " << t.columns);
-    EXPECT_GE(t.head_dim, widest);  // the first that is wide enough is taken
-    widest = t.head_dim;
+  check_tile_table(tiles, bytes, [=](const AttentionTile& t) {
     EXPECT_EQ(t.head_dim % 16, 0);  // a step of mma
     EXPECT_EQ(t.rows % (kMmaWarps * kMmaRowsPerFragment), 0);
     EXPECT_EQ(t.columns % 16, 0);          // columns of the scores are a step of the next product
     EXPECT_EQ(mma_row_bytes(t) % 32, 16);  // an odd number of chunks: no bank conflicts
-    EXPECT_LE(bytes(t), kHopperBytes);
     EXPECT_LE(accumulators(t), 192) << "a thread has 255 registers, about 60 for the rest";
-  }
-  EXPECT_EQ(widest, 256);
-  for (int64_t D = 8; D <= 256; D += 8) {
-    for (const int64_t available : {kLaptopBytes, kHopperBytes}) {
-      const AttentionTile& t = tiles[static_cast<size_t>(choose_tile(tiles, bytes, D, available))];
-      EXPECT_GE(t.head_dim, D);
-      EXPECT_LE(bytes(t), available) << "head_dim " << D;
-    }
-  }
-  EXPECT_THROW(choose_tile(tiles, bytes, 264, kHopperBytes), Error);
-  EXPECT_THROW(choose_tile(tiles, bytes, 256, 48 << 10), Error);
+  });
 }
 
 // Floats a thread: 128 threads hold a tile of rows by (features and scores).

@@ -7,7 +7,6 @@
 #include "autograd/ops/rope.h"
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/swiglu.h"
-#include "autograd/ops/swiglu_linear.h"
 #include "support/op_cases.h"
 #include "tensor/factory.h"
 
