@@ -15,7 +15,10 @@ namespace quern::kernels {
 struct AttentionShape {
   int64_t B = 0, Tq = 0, Tk = 0, H = 0, Hk = 0, D = 0;
   bool causal = true;
-  double scale = 0.0;  // usually 1 / sqrt(D)
+  double scale = 0.0;         // usually 1 / sqrt(D)
+  bool deterministic = true;  // false: the backward may add in any order, where that is faster
+  bool tf32 = false;          // products of float inputs may round them to TF32
+  bool portable = false;      // only kernels that run on every GPU from compute capability 8.0 on
   int64_t q_strides[3] = {}, k_strides[3] = {}, v_strides[3] = {}, o_strides[3] = {};
   int64_t dq_strides[3] = {}, dk_strides[3] = {}, dv_strides[3] = {}, do_strides[3] = {};
 };

@@ -9,7 +9,8 @@ namespace quern {
 
 struct AttentionOptions {
   bool causal = true;
-  double scale = 0.0;  // 0: 1 / sqrt(D)
+  double scale = 0.0;     // 0: 1 / sqrt(D)
+  bool portable = false;  // not the kernels written for one GPU architecture
 };
 
 // Tiled, with an online softmax (Dao, 2023): the scores are never held. Any strides with D

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/ops/common.h"
+#include "tensor/context.h"
 #include "tensor/visit.h"
 
 namespace quern::detail {
@@ -31,6 +32,10 @@ kernels::AttentionShape attention_shape(const Tensor& q, const Tensor& k, const 
               " or a divisor of q's ", s.H);
   s.causal = options.causal;
   s.scale = options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(s.D));
+  const Context& context = Context::current();
+  s.deterministic = context.deterministic;
+  s.tf32 = context.matmul_math == kernels::MatmulMath::tf32;
+  s.portable = options.portable;
   return s;
 }
 

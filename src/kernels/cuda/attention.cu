@@ -150,7 +150,7 @@ template <class T>
 void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
                        const AttentionShape& s, Stream stream) {
   if constexpr (std::is_same_v<T, bfloat16>) {
-    if (hopper_attention_takes(s, q, k, v, o)) {
+    if (!s.portable && hopper_attention_takes(s, q, k, v, o)) {
       return hopper_attention_forward(o, lse, q, k, v, s, stream);
     }
     return mma_attention_forward(o, lse, q, k, v, s, stream);

@@ -220,7 +220,7 @@ void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc
                         Stream stream) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     float* const delta = static_cast<float*>(scratch);
-    if (hopper_attention_backward_takes(s, dq, dk, dv, d_o, q, k, v)) {
+    if (!s.portable && hopper_attention_backward_takes(s, dq, dk, dv, d_o, q, k, v)) {
       return hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, delta, stream);
     }
     return mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, delta, stream);

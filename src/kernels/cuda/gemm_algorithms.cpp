@@ -32,6 +32,16 @@ const GemmAlgorithm* GemmAlgorithms::find(const GemmProblem& problem) const {
   return found == table_.end() ? nullptr : &found->second;
 }
 
+const GemmAlgorithm* GemmAlgorithms::before(const GemmProblem& problem) const {
+  const auto found = before_.find(problem);
+  return found == before_.end() ? nullptr : &found->second;
+}
+
+void GemmAlgorithms::start_measuring() {
+  before_ = std::exchange(table_, {});
+  measuring_ = true;
+}
+
 void GemmAlgorithms::insert(const GemmProblem& problem, const GemmAlgorithm& algorithm) {
   table_.insert_or_assign(problem, algorithm);
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace quern::kernels {
 
@@ -29,6 +30,17 @@ struct GemmProblem {
 
 using GemmAlgorithm = std::array<uint64_t, 8>;  // the bits of a cublasLtMatmulAlgo_t
 
+// What a tuning found out about one product. Microseconds a product; 0: not known.
+struct GemmMeasurement {
+  GemmProblem problem;
+  GemmAlgorithm chosen;
+  double favourite_us = 0.0;  // the library's own choice
+  double before_us = 0.0;     // the algorithm used until now
+  double chosen_us = 0.0;
+  int64_t candidates = 0;
+  bool sustained = false;  // timed under sustained load, else alone
+};
+
 class GemmAlgorithms {
  public:
   // `platform` names GPU and library; an algorithm's bits mean nothing on another (one line).
@@ -37,12 +49,14 @@ class GemmAlgorithms {
   const GemmAlgorithm* find(const GemmProblem& problem) const;  // nullptr when not met yet
   void insert(const GemmProblem& problem, const GemmAlgorithm& algorithm);
   size_t size() const { return table_.size(); }
-  void clear() { table_.clear(); }
 
-  // Whether a product met for the first time is timed with every algorithm that the library
-  // proposes, on the operands at hand; what it leaves in D is then meaningless. Else the library's
-  // first proposal is taken.
-  bool measuring = false;
+  // From now on a product that the table does not have is timed with every algorithm that the
+  // library proposes, on the operands at hand; what it leaves in D is then meaningless. Before, the
+  // library's first proposal is taken. The table becomes empty: what it held is `before`.
+  void start_measuring();
+  bool measuring() const { return measuring_; }
+  const GemmAlgorithm* before(const GemmProblem& problem) const;  // nullptr: not met before
+  std::vector<GemmMeasurement> measurements;                     // in the order of meeting
 
   // Text: two lines of header, then a line a product.
   void save(std::ostream& out) const;
@@ -52,7 +66,8 @@ class GemmAlgorithms {
 
  private:
   std::string platform_;
-  std::map<GemmProblem, GemmAlgorithm> table_;
+  std::map<GemmProblem, GemmAlgorithm> table_, before_;
+  bool measuring_ = false;
 };
 
 }  // namespace quern::kernels
