@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "base/build_info.h"
 #include "bench/attention.h"
@@ -24,8 +26,11 @@ constexpr const char* kUsage =
 
 const std::vector<ExtraFlag> kFlags = {
     {"grid", "some of model (2048 wide) and course (batch 8, one head)", "model,course", false},
-    {"precision", "some of bf16 and fp32", "bf16,fp32", false},
-    {"variant", "some of naive, naive_graph (captured, GPU) and flash; by default all", "", false},
+    {"precision", "some of bf16, tf32 (of FP32 tensors) and fp32", "bf16,fp32", false},
+    {"variant",
+     "some of naive, naive_graph (captured, GPU), flash and portable (flash without the kernels of "
+     "one GPU architecture); by default all but portable",
+     "", false},
     {"dims", "head dimensions D, instead of the grid's", "", false},
     {"lengths", "sequence lengths T, instead of the grid's", "", false},
     {"causal", "some of true and false, instead of the grid's", "", false},
@@ -53,12 +58,14 @@ AttentionBenchOptions options_of(const ParsedArgs& parsed) {
   AttentionBenchOptions options;
   options.grids =
       choices_of(parsed, "grid", std::vector{AttentionGrid::model, AttentionGrid::course});
-  options.variants = choices_of(
-      parsed, "variant",
-      std::vector{AttentionVariant::naive, AttentionVariant::naive_graph, AttentionVariant::flash});
-  options.dtypes.clear();
-  for (const std::string& word : words_of(parsed, "precision", {"bf16", "fp32"})) {
-    options.dtypes.push_back(word == "bf16" ? DType::bf16 : DType::f32);
+  options.variants = choices_of(parsed, "variant",
+                                std::vector{AttentionVariant::naive, AttentionVariant::naive_graph,
+                                            AttentionVariant::flash, AttentionVariant::portable});
+  options.precisions.clear();
+  const std::map<std::string, Precision> precisions{
+      {"bf16", Precision::bf16}, {"tf32", Precision::tf32}, {"fp32", Precision::fp32}};
+  for (const std::string& word : words_of(parsed, "precision", {"bf16", "tf32", "fp32"})) {
+    options.precisions.push_back(precisions.at(word));
   }
   for (const std::string& word : words_of(parsed, "causal", {"true", "false"})) {
     options.causal.push_back(word == "true");
@@ -69,7 +76,9 @@ AttentionBenchOptions options_of(const ParsedArgs& parsed) {
   options.warmup = count_of(parsed, "warmup", 1);
   options.steps = count_of(parsed, "steps", 1);
   if (options.grids.empty()) throw UsageError("--grid is empty, expected model or course");
-  if (options.dtypes.empty()) throw UsageError("--precision is empty, expected bf16 or fp32");
+  if (options.precisions.empty()) {
+    throw UsageError("--precision is empty, expected bf16, tf32 or fp32");
+  }
   return options;
 }
 

@@ -26,7 +26,7 @@ const std::vector<ExtraFlag> kFlags = {
     {"variant", "some of naive and fused", "naive,fused", false},
     {"rows", "rows of every tensor; by default 16384 or 32768 on a GPU and 256 on the CPU", "",
      false},
-    {"warmup", "calls before those measured", "5", false},
+    {"warmup", "calls before those measured, at least; more until 50 ms have passed", "5", false},
     {"steps", "calls measured, of which the median is printed", "20", false},
     {"json", "print a line of JSON a row instead of the table", "", true},
 };

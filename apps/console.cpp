@@ -1,6 +1,7 @@
 #include "console.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -71,12 +72,25 @@ void ConsoleObserver::on_start(const RunSummary& s) {
       "memory      {:.1f} MiB predicted: {:.1f} weights and optimizer, {:.1f} activations",
       mebibytes(s.memory.total()), mebibytes(s.memory.state()),
       mebibytes(s.memory.total() - s.memory.state())));
-  line(fmt::format(
-      "device      {}, {:.2f} TFLOP/s measured on a matrix product (what MFU is a share of)",
-      s.device, s.peak_flops / 1e12));
+  line(fmt::format("device      {}", s.device));
   line(fmt::format("run folder  {}", s.folder.string()));
   if (s.first_step > 0) line(fmt::format("resumed     after step {}", s.first_step));
   line("");
+}
+
+void ConsoleObserver::on_first_step(const StartTimes& t) {
+  clear_bar();
+  spdlog::info(
+      "first step done {:.2f} s after the start (device ready after {:.2f} s, model after {:.2f} "
+      "s)",
+      t.first_step, t.context, t.model);
+}
+
+void ConsoleObserver::on_peak(double flops) {
+  if (flops == 0.0) return line("peak        not measured, for want of memory: no MFU");
+  line(fmt::format(
+      "peak        {:.2f} TFLOP/s measured on a matrix product (what MFU is a share of)",
+      flops / 1e12));
 }
 
 void ConsoleObserver::on_step(const StepMetrics& m) {

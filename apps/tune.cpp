@@ -16,13 +16,32 @@ namespace {
 constexpr const char* kUsage =
     "Usage: quern tune --table FILE [--KEY VALUE ...]\n\n"
     "Times every cuBLASLt algorithm for each matrix product of a training step (size, batch, ctx,\n"
-    "vocab, precision as given) and writes the fastest to FILE; what FILE has already is kept.\n"
+    "vocab, precision, attention, kernels as given) and writes the fastest to FILE; what FILE has\n"
+    "already is kept. A product of 100 us or more is decided among the best few under sustained\n"
+    "load, which takes about a second; whole models take 10 to 30 s.\n"
     "`gemm_table = FILE` then trains with it. Sums are taken in another order than before, so a\n"
     "run in progress keeps the table that it started with.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"table", "the file to write, or to add to", ""},
 };
+
+std::string microseconds(double us) {
+  return us > 0.0 ? fmt::format("{:.1f}", us) : "-";
+}
+
+void print_measured(const std::vector<MeasuredProduct>& products) {
+  if (products.empty()) return;
+  fmt::print("{:<44} {:>10} {:>10} {:>10} {:>7}  {}\n", "product, us each (m x n x k)", "library's",
+             "before", "chosen", "gain", "timed");
+  for (const MeasuredProduct& p : products) {
+    const double old_us = p.before_us > 0.0 ? p.before_us : p.favourite_us;
+    fmt::print("{:<44} {:>10} {:>10} {:>10} {:>5.1f} %  {}, {} algorithms\n", p.name,
+               microseconds(p.favourite_us), microseconds(p.before_us), microseconds(p.chosen_us),
+               old_us > 0.0 ? 100.0 * (1.0 - p.chosen_us / old_us) : 0.0,
+               p.sustained ? "under load" : "alone", p.candidates);
+  }
+}
 
 }  // namespace
 
@@ -44,8 +63,9 @@ int run_tune(const Arguments& args) {
   const auto context = make_context(parsed.config.compute, 1);
   const ContextScope scope(*context);
   const TuneResult result = tune_gemms(parsed.config, path);
+  print_measured(result.measured);
   fmt::print("{}: {} matrix products, {} of them measured now, in {:.1f} s\n", path,
-             result.products, result.measured, result.seconds);
+             result.products, result.measured.size(), result.seconds);
   return 0;
 }
 

@@ -3,9 +3,9 @@
 
 Usage: scripts/readme_tables.py [--check] [--readme FILE] [--results FOLDER]
 
-What stands between <!-- results:KIND --> and <!-- /results:KIND --> (train, verify, bench,
-sgemm, compare, attention) becomes
-the table of the result files of that kind; what stands between <!-- output:NAME --> and
+What stands between <!-- results:KIND --> and <!-- /results:KIND --> (train, verify, bench, sgemm;
+compare, attention, attention-course, attention-memory, kernels: the parts of compare_torch's record)
+becomes the table of the result files of that kind; what stands between <!-- output:NAME --> and
 <!-- /output:NAME --> becomes the text of results/NAME.txt, whose lines of commands begin with "$ ".
 With --check nothing is written, and the exit status is 1 when the file would change.
 """
@@ -99,40 +99,109 @@ def sgemm_table(entries):
                  rows) + commands(entries)
 
 
+def cases_of(entries, *names):
+    """(machine, name, case) of the cases of compare_torch that are among the names, or of all steps."""
+    return [(e["machine"], name, case) for e in entries for name, case in e["result"]["cases"].items()
+            if name in names or (not names and "quern" in case)]
+
+
+def case_commands(cases):
+    """One command for all that were run at one commit on one day."""
+    groups = {}
+    for machine, name, case in cases:
+        groups.setdefault((machine, case["date"], case["commit"], case["rounds"]), []).append(name)
+    return commands([{"command": f"benchmarks/compare_torch --rounds {rounds} {' '.join(names)}", "machine": machine,
+                      "date": date, "commit": commit} for (machine, date, commit, rounds), names in groups.items()])
+
+
 def shape_of(command):
-    value = lambda flag: re.search(rf"--{flag} (\S+)", command)[1]
-    return f"{value('size')}, batch {value('batch')}, ctx {value('ctx')}, vocab {value('vocab')}, {value('precision')}"
+    value = lambda flag: (re.search(rf"--{flag} (\S+)", command) or [None, None])[1]
+    vocab = f", vocab {value('vocab')}" if value("vocab") else ""
+    return f"{value('size')}, batch {value('batch')}, ctx {value('ctx')}{vocab}, {value('precision')}"
+
+
+def number(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def compare_table(entries):
     rows = []
-    for e in entries:
-        for row in e["result"].get("steps", []):
-            torch, quern = row["torch"], row["quern"]
-            show = lambda value, digits=2: "out of memory" if value is None else f"{value:.{digits}f}"
-            mode = re.search(r"--compile (\S+)", torch["command"])[1]
-            rows.append([e["machine"], shape_of(quern["command"]) + (", naive" if "naive" in quern["command"] else ""),
-                         f"{show(torch['ms'])} (compile={mode})", show(quern["ms"]),
-                         f"{row['ratio']:.2f}" if row["ratio"] else "-",
-                         f"{quern['launched_ms']:.2f}" if "launched_ms" in quern else "-",
-                         f"{quern['tflops']:.0f}" if quern.get("tflops") else "-",
-                         f"{quern.get('peak_mib', '-')} / {torch.get('peak_mib', '-')}"])
+    for machine, _, case in cases_of(entries):
+        torch, quern, reference = case.get("torch"), case["quern"], case.get("reference")
+        ms = lambda program: "out of memory" if program["ms"] is None else number(program["ms"])
+        mode = re.search(r"--compile (\S+)", torch["command"])[1] if torch else None
+        torch_ms = f"{ms(torch)} (compile={mode})" if torch else "-"
+        peaks = f"{quern.get('peak_mib', '-')} / {torch.get('peak_mib', '-') if torch else '-'}"
+        other = "-"
+        if reference:
+            other = f"{reference['program']}: {reference['tflops']:.0f} TFLOP/s, {reference['ms']} ms"
+            other += f" ({reference['ratio']:.2f} times in TFLOP/s)" if reference["ratio"] else ""
+        rows.append([machine, shape_of(quern["command"]) + (", naive" if "naive" in quern["command"] else ""), torch_ms,
+                     ms(quern), number(case["ratio"]), number(quern.get("launched_ms")), number(quern.get("tflops"), 0),
+                     peaks, other])
     return table(["machine", "step", "PyTorch ms", "Quern ms", "times as fast", "Quern without graph, ms", "TFLOP/s",
-                  "peak MiB, Quern / PyTorch"], rows) + commands(entries)
+                  "peak MiB, Quern / PyTorch", "published, of another run"], rows) + case_commands(cases_of(entries))
+
+
+def both_ways(row, name):
+    """Forward / backward in TFLOP/s."""
+    return " / ".join(number(value, 0) for value in row.get(name) or [None])
 
 
 def attention_table(entries):
+    cases = cases_of(entries, "attention")
+    rows = [[machine, row["D"], "yes" if row["causal"] else "no", row["T"],
+             *(both_ways(row, name) for name in ("quern", "any_order", "portable", "flash2", "cudnn"))]
+            for machine, _, case in cases for row in case["rows"]]
+    return table(["machine", "D", "causal", "T", "Quern", "not deterministic", "portable kernel", "FlashAttention-2", "cuDNN"],
+                 rows) + case_commands(cases)
+
+
+def course_table(entries):
+    cases = cases_of(entries, "attention-course")
+    rows = [[machine, row["dtype"], row["D"], row["T"], both_ways(row, "quern"),
+             both_ways(row, "flash2" if row["dtype"] == "bf16" else "efficient"),
+             "FlashAttention-2" if row["dtype"] == "bf16" else "memory-efficient"]
+            for machine, _, case in cases for row in case["rows"]]
+    return table(["machine", "dtype", "D", "T", "Quern", "PyTorch", "PyTorch's kernel"], rows) + case_commands(cases)
+
+
+def memory_table(entries):
+    """One row a length, of each variant what it keeps for the backward and what it takes."""
+    cases = cases_of(entries, "attention-memory")
+    variants = ("flash", "naive", "naive_graph")
     rows = []
-    for e in entries:
-        for row in e["result"].get("attention", []):
-            cells = [" / ".join("-" if v is None else f"{v:.0f}" for v in row.get(name, [None]))
-                     for name in ("quern", "flash2", "cudnn")]
-            rows.append([e["machine"], row["D"], "yes" if row["causal"] else "no", row["T"], *cells])
-    return table(["machine", "D", "causal", "T", "Quern", "FlashAttention-2", "cuDNN"], rows) + commands(entries)
+    def cell(line):
+        if "error" in line:
+            return "out of memory"
+        return f"{line['saved_mib']:.1f} MiB, {line['peak_mib']:.0f} MiB, {line['fwd_ms']:.2f} + {line['bwd_ms']:.2f} ms"
+    for machine, _, case in cases:
+        found = {(row["dtype"], row["T"], row["backend"]): row for row in case["rows"]}
+        for dtype, T in dict.fromkeys((dtype, T) for dtype, T, _ in found):
+            lines = [found.get((dtype, T, variant)) for variant in variants]
+            rows.append([machine, dtype, T] + [cell(line) if line else "-" for line in lines])
+    return table(["machine", "dtype", "T", *variants], rows) + case_commands(cases)
+
+
+def kernels_table(entries):
+    cases = cases_of(entries, "kernels")
+    percent = lambda figures: f"{100 * figures['share']:.0f} %" if figures else "-"
+    rows = []
+    for machine, _, case in cases:
+        for row in case["rows"]:
+            fused, naive = row["quern"].get("fused"), row["quern"].get("naive")
+            best = min(row["torch"].items(), key=lambda item: item[1]["ms"], default=(None, None))
+            torch = f"{best[1]['ms']:.3f} ms, {percent(best[1])} ({best[0]})" if best[0] else "-"
+            rows.append([machine, row["kernel"], row["dtype"], " x ".join(map(str, row["shape"])),
+                         number(fused["ms"], 3) if fused else "out of memory", percent(fused),
+                         f"{naive['ms']:.3f} ms, {percent(naive)}" if naive else "-", torch, number(row["ratio"])])
+    return table(["machine", "kernel", "dtype", "shape", "Quern ms", "of the copy", "Quern, naive", "PyTorch's fastest",
+                  "times as fast"], rows) + case_commands(cases)
 
 
 TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "compare": compare_table,
-          "attention": attention_table}
+          "attention": attention_table, "attention-course": course_table, "attention-memory": memory_table,
+          "kernels": kernels_table}
 
 
 def load(folder):
@@ -142,8 +211,11 @@ def load(folder):
             entry = json.load(file)
         if entry["kind"] == "bench" and "sgemm" in entry["result"]:
             entries["sgemm"].append(entry)
-        if entry["kind"] == "compare" and "attention" in entry["result"]:
-            entries["attention"].append(entry)
+        if entry["kind"] == "compare":
+            for case in TABLES.keys() & entry["result"]["cases"].keys():
+                entries[case].append(entry)
+            if not any("quern" in case for case in entry["result"]["cases"].values()):
+                continue
         entries[entry["kind"]].append(entry)
     return entries
 

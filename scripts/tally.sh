@@ -20,16 +20,28 @@ check() {
 
 # run_gtest NAME PROGRAM [ARGUMENT...]: all tests of a GoogleTest program. One that ends without its
 # report, or with a failure that no test explains, counts as a failed test.
-run_gtest() {
-  local name=$1 report status=0 counts
-  shift
-  report=$(mktemp)
+run_gtest() { run_gtest_shards 1 "$@"; }
+
+# run_gtest_shards COUNT NAME PROGRAM [ARGUMENT...]: the same in COUNT processes side by side.
+run_gtest_shards() {
+  local shards=$1 name=$2 folder shard status counts processes=()
+  shift 2
+  folder=$(mktemp -d)
   say "$name"
-  timeout 1500 "$@" --gtest_brief=1 "--gtest_output=json:$report" || status=$?
-  counts=$(python3 "$QUERN_ROOT/scripts/count_gtest.py" "$report" "$status")
-  rm -f "$report"
-  # shellcheck disable=SC2086
-  tally "$name" $counts
+  for ((shard = 0; shard < shards; ++shard)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 1500 "$@" --gtest_brief=1 \
+      "--gtest_output=json:$folder/$shard.json" >"$folder/$shard.log" 2>&1 &
+    processes+=($!)
+  done
+  for ((shard = 0; shard < shards; ++shard)); do
+    status=0
+    wait "${processes[shard]}" || status=$?
+    cat "$folder/$shard.log"
+    counts=$(python3 "$QUERN_ROOT/scripts/count_gtest.py" "$folder/$shard.json" "$status")
+    # shellcheck disable=SC2086
+    tally "$name" $counts
+  done
+  rm -rf "$folder"
 }
 
 # run_tool_test FILE: a script that prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each test.

@@ -32,8 +32,9 @@ Node::~Node() {
 namespace {
 
 // into += grad, without writing memory that somebody else can see.
-Tensor sum(const Tensor& into, const Tensor& grad) {
+Tensor sum(const Tensor& into, const Tensor& strided_grad) {
   const Tensor out = into.is_sole_owner() && into.is_contiguous() ? into : into.clone("gradient");
+  const Tensor grad = strided_grad.contiguous();
   visit_pointwise("accumulate", out, [&]<class T>(std::type_identity<T>, auto stream) {
     accumulate(out.data<T>(), grad.data<T>(), out.numel(), true, stream);
   });
@@ -142,6 +143,12 @@ class Pending {
 Gradients::Gradients(Node& node, std::vector<Tensor> outputs, Pending& pending)
     : node_(node), outputs_(std::move(outputs)), pending_(pending) {}
 
+const Tensor& Gradients::output(int i) {
+  Tensor& grad = outputs_[static_cast<size_t>(i)];
+  if (grad.defined()) grad = grad.contiguous();
+  return grad;
+}
+
 bool Gradients::needs(int input) const {
   const Node::Edge& edge = node_.inputs[static_cast<size_t>(input)];
   return edge.node || edge.leaf;
@@ -155,9 +162,8 @@ void Gradients::add(int input, const Tensor& grad) {
   QUERN_CHECK(grad.shape() == edge.shape && dtype_fits, node_.op, ": the gradient of input ", input,
               " has shape ", grad.shape(), " and dtype ", grad.dtype(), ", expected ", edge.shape,
               " and ", edge.dtype);
-  const Tensor packed = grad.contiguous();
-  if (edge.leaf) return add_to_leaf(*edge.leaf, packed);
-  pending_.add(edge.node, edge.output, packed);
+  if (edge.leaf) return add_to_leaf(*edge.leaf, grad.contiguous());
+  pending_.add(edge.node, edge.output, grad);
 }
 
 Gradients::Target Gradients::target(int input) {

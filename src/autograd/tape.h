@@ -17,11 +17,13 @@ namespace quern {
 class Gradients {
  public:
   // Gradient of the i-th output; contiguous. Undefined when nothing downstream used that output.
-  const Tensor& output(int i = 0) const { return outputs_[static_cast<size_t>(i)]; }
+  const Tensor& output(int i = 0);
+  // The same with the strides it came with: for rules that need no packed copy.
+  const Tensor& strided_output(int i = 0) const { return outputs_[static_cast<size_t>(i)]; }
   bool needs(int input) const;  // does anybody want the gradient of this input?
 
-  // Hands over the gradient of an input: its shape, and its dtype (or the dtype of its leaf's
-  // buffer). Ignored when nobody needs it. Adding twice to one input sums.
+  // Hands over the gradient of an input: its shape, any strides, and its dtype (or the dtype of its
+  // leaf's buffer). Ignored when nobody needs it. Adding twice to one input sums.
   void add(int input, const Tensor& grad);
 
   // For kernels that can accumulate: where to write the gradient of `input` and whether to add to

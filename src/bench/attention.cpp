@@ -54,16 +54,18 @@ Allocator& current_allocator() {
 // a handle to what the op wrote.
 class AttentionOp {
  public:
-  AttentionOp(const AttentionCase& shape, DType dtype, AttentionVariant variant)
-      : flash_(variant == AttentionVariant::flash), causal_(shape.causal) {
+  AttentionOp(const AttentionCase& shape, Precision precision, AttentionVariant variant)
+      : flash_(variant == AttentionVariant::flash || variant == AttentionVariant::portable) {
+    options_.causal = shape.causal;
+    options_.portable = variant == AttentionVariant::portable;
+    const DType dtype = precision == Precision::bf16 ? DType::bf16 : DType::f32;
     const Shape extents{shape.B, shape.T, shape.H, shape.D};
     for (Variable* input : {&q_, &k_, &v_}) *input = Variable::leaf(normal(extents, 0, 1, dtype));
     d_o_ = normal(extents, 0, 1, dtype);
   }
 
   void forward() {
-    const AttentionOptions options{causal_};
-    o_ = flash_ ? flash_attention(q_, k_, v_, options) : naive_attention(q_, k_, v_, options);
+    o_ = flash_ ? flash_attention(q_, k_, v_, options_) : naive_attention(q_, k_, v_, options_);
   }
 
   void backward() {
@@ -73,7 +75,8 @@ class AttentionOp {
   }
 
  private:
-  bool flash_, causal_;
+  bool flash_;
+  AttentionOptions options_;
   Variable q_, k_, v_, o_;
   Tensor d_o_;
 };
@@ -131,17 +134,34 @@ void measure(AttentionRow& row, Op& op, const AttentionBenchOptions& options) {
   row.backward = summarize(backward);
 }
 
-AttentionRow bench_case(const AttentionCase& shape, DType dtype, AttentionVariant variant,
+// How FP32 products are computed, while it lives.
+class MathScope {
+ public:
+  explicit MathScope(Precision precision) : before_(Context::current().matmul_math) {
+    using kernels::MatmulMath;
+    Context::current().matmul_math =
+        precision == Precision::tf32 ? MatmulMath::tf32 : MatmulMath::fp32;
+  }
+  ~MathScope() { Context::current().matmul_math = before_; }
+  MathScope(const MathScope&) = delete;
+  MathScope& operator=(const MathScope&) = delete;
+
+ private:
+  kernels::MatmulMath before_;
+};
+
+AttentionRow bench_case(const AttentionCase& shape, Precision precision, AttentionVariant variant,
                         const AttentionBenchOptions& options) {
+  const MathScope math(precision);
   Allocator& allocator = current_allocator();
   allocator.release_cached();
   AttentionRow row;
   row.variant = variant;
-  row.dtype = dtype;
+  row.precision = precision;
   row.shape = shape;
   try {
     const int64_t before = allocator.stats().allocated;
-    AttentionOp op(shape, dtype, variant);
+    AttentionOp op(shape, precision, variant);
     count_memory(row, op, before);
     if (variant == AttentionVariant::naive_graph) {
       Context::current().synchronize();
@@ -223,9 +243,9 @@ std::vector<AttentionRow> bench_attention(const AttentionBenchOptions& options,
   check_options(options);
   std::vector<AttentionRow> rows;
   for (const AttentionCase& shape : attention_cases(options)) {
-    for (const DType dtype : options.dtypes) {
+    for (const Precision precision : options.precisions) {
       for (const AttentionVariant variant : variants_of(options)) {
-        rows.push_back(bench_case(shape, dtype, variant, options));
+        rows.push_back(bench_case(shape, precision, variant, options));
         if (on_row) on_row(rows.back());
       }
     }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
 #include "bench/timeline.h"
+#include "nn/options.h"
 
 namespace quern {
 
@@ -17,8 +17,9 @@ namespace quern {
 enum class AttentionGrid { model, course };
 
 // naive: scores in memory, launched op by op. naive_graph: the same, captured as CUDA graphs, one a
-// direction. flash: tiled.
-enum class AttentionVariant { naive, naive_graph, flash };
+// direction. flash: tiled. portable: flash by the kernels that every GPU from compute capability
+// 8.0 on runs.
+enum class AttentionVariant { naive, naive_graph, flash, portable };
 
 const char* name_of(AttentionGrid grid);
 const char* name_of(AttentionVariant variant);
@@ -35,8 +36,8 @@ struct AttentionCase {
 
 struct AttentionBenchOptions {
   std::vector<AttentionGrid> grids{AttentionGrid::model, AttentionGrid::course};
-  std::vector<DType> dtypes{DType::bf16, DType::f32};
-  // None: all that the device has; a graph needs a GPU.
+  std::vector<Precision> precisions{Precision::bf16, Precision::fp32};
+  // None: all that the device has but portable; a graph needs a GPU.
   std::vector<AttentionVariant> variants;
   std::vector<int64_t> dims, lengths;  // D and T; none: the grid's own
   std::vector<bool> causal;            // none: the grid's own
@@ -50,7 +51,7 @@ std::vector<AttentionCase> attention_cases(const AttentionBenchOptions& options)
 
 struct AttentionRow {
   AttentionVariant variant = AttentionVariant::flash;
-  DType dtype = DType::bf16;
+  Precision precision = Precision::bf16;  // tf32: of FP32 tensors
   AttentionCase shape;
   Summary forward, backward;  // milliseconds
   // In use between forward and backward, as the peer counts: q, k, v, the output, its gradient, and
@@ -63,9 +64,9 @@ struct AttentionRow {
   double backward_tflops() const;
 };
 
-// Every case in every dtype and variant, on the current Context's device; `on_row` is told of each
-// as it is done. Memory that does not suffice gives a row; other errors end the benchmark. Throws
-// UsageError when a count is below 1 or naive_graph is asked for without a GPU.
+// Every case in every precision and variant, on the current Context's device; `on_row` is told of
+// each as it is done. Memory that does not suffice gives a row; other errors end the benchmark.
+// Throws UsageError when a count is below 1 or naive_graph is asked for without a GPU.
 std::vector<AttentionRow> bench_attention(
     const AttentionBenchOptions& options,
     const std::function<void(const AttentionRow&)>& on_row = {});

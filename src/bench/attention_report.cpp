@@ -1,27 +1,23 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "bench/attention.h"
+#include "bench/rounded.h"
 
 namespace quern {
 
 namespace {
 
 // As torch_attention.py names it.
-const char* precision_name(DType dtype) {
-  switch (dtype) {
-    case DType::bf16: return "bf16";
-    case DType::f32: return "fp32";
-    default: fail(cat("bench attention: dtype is ", dtype, ", expected bf16 or f32"));
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::bf16: return "bf16";
+    case Precision::fp32: return "fp32";
+    case Precision::tf32: return "tf32";
   }
-}
-
-double rounded(double value, double digits) {
-  const double unit = std::pow(10.0, digits);
-  return std::round(value * unit) / unit;
+  fail("bench attention: unknown precision");
 }
 
 double mebibytes(int64_t bytes) {
@@ -43,6 +39,7 @@ const char* name_of(AttentionVariant variant) {
     case AttentionVariant::naive: return "naive";
     case AttentionVariant::naive_graph: return "naive_graph";
     case AttentionVariant::flash: return "flash";
+    case AttentionVariant::portable: return "portable";
   }
   fail("bench attention: unknown variant");
 }
@@ -59,7 +56,7 @@ std::string attention_table_line(const AttentionRow& row) {
   const AttentionCase& s = row.shape;
   const std::string left =
       fmt::format("{:<11} {:<5} {:>3} {:>3} {:>6} {:>4} {:<6}", name_of(row.variant),
-                  precision_name(row.dtype), s.B, s.H, s.T, s.D, s.causal ? "yes" : "no");
+                  precision_name(row.precision), s.B, s.H, s.T, s.D, s.causal ? "yes" : "no");
   if (!row.out_of_memory.empty()) return left + "  out of memory\n";
   return left + fmt::format(" {:>10.4f} {:>10.4f} {:>9.2f} {:>9.2f} {:>10.1f} {:>10.1f}\n",
                             row.forward.median, row.backward.median, row.forward_tflops(),
@@ -71,7 +68,7 @@ std::string attention_json(const AttentionRow& row, const std::string& peer) {
   nlohmann::ordered_json json;
   json["peer"] = peer;
   json["backend"] = name_of(row.variant);
-  json["dtype"] = precision_name(row.dtype);
+  json["dtype"] = precision_name(row.precision);
   json["B"] = row.shape.B;
   json["H"] = row.shape.H;
   json["T"] = row.shape.T;

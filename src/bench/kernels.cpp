@@ -1,6 +1,7 @@
 #include "bench/kernels.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "bench/kernel_cases.h"
 #include "tensor/context.h"
@@ -39,11 +40,15 @@ std::vector<double> time_calls(const KernelWork& work, const KernelBenchOptions&
   const auto prepare = [&] {
     if (work.prepare) work.prepare();
   };
-  for (int64_t i = 0; i < options.warmup; ++i) {
+  // A GPU that was idle takes some tens of milliseconds to reach its clocks.
+  constexpr std::chrono::milliseconds kLeastWarmup{50};
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < options.warmup || std::chrono::steady_clock::now() - start < kLeastWarmup;
+       ++i) {
     prepare();
     work.run();
+    Context::current().synchronize();
   }
-  Context::current().synchronize();
   const auto steps = static_cast<size_t>(options.steps);
   Timeline timeline(2 * steps);
   for (size_t i = 0; i < steps; ++i) {

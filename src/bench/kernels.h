@@ -17,7 +17,7 @@ struct KernelBenchOptions {
   std::vector<std::string> kernels;  // some of kernel_names(); none: all
   std::vector<std::string> variants{"naive", "fused"};
   int64_t rows = 0;    // rows of every tensor; 0: the peer's, more than a GPU's L2 cache holds
-  int64_t warmup = 5;  // unmeasured calls of each
+  int64_t warmup = 5;  // unmeasured calls of each, at least; they take 50 ms
   int64_t steps = 20;  // measured ones
 };
 

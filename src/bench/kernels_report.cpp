@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "bench/kernels.h"
+#include "bench/rounded.h"
 
 namespace quern {
 
@@ -18,11 +18,6 @@ const char* torch_name(DType dtype) {
     case DType::u8: return "uint8";
     default: fail(cat("bench kernels: dtype is ", dtype, ", expected f32, bf16 or u8"));
   }
-}
-
-double rounded(double value, double digits) {
-  const double unit = std::pow(10.0, digits);
-  return std::round(value * unit) / unit;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

@@ -5,16 +5,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "bench/rounded.h"
 #include "train/config_table.h"
 
 namespace quern {
 
 namespace {
-
-double rounded(double value, double digits) {
-  const double unit = std::pow(10.0, digits);
-  return std::round(value * unit) / unit;
-}
 
 int64_t mebibytes(int64_t bytes) {
   return static_cast<int64_t>(std::llround(static_cast<double>(bytes) / (1 << 20)));

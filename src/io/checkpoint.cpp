@@ -24,6 +24,7 @@ constexpr int64_t kFormatVersion = 1;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kMoments = "optimizer.safetensors";
+constexpr const char* kAlgorithms = "gemm_algorithms.txt";
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kTemporary = ".tmp";
 
@@ -116,15 +117,31 @@ Json read_manifest(const fs::path& path) {
   return manifest;
 }
 
-SafetensorsFile open_verified(const fs::path& path, const Json& expected) {
-  const MappedFile raw = MappedFile::open(path);
+// The file, which is what the manifest says that it is.
+MappedFile verified(const fs::path& path, const Json& expected) {
+  MappedFile raw = MappedFile::open(path);
   const auto bytes = expected.at("bytes").get<int64_t>();
   const auto size = static_cast<int64_t>(raw.bytes().size());
   QUERN_CHECK(size == bytes, path.string(), ": has ", size, " bytes, expected ", bytes);
   const std::string checksum = hex(digest_of(raw.bytes()).xxh3);
   const auto xxh3 = expected.at("xxh3").get<std::string>();
   QUERN_CHECK(checksum == xxh3, path.string(), ": checksum is ", checksum, ", expected ", xxh3);
+  return raw;
+}
+
+SafetensorsFile open_verified(const fs::path& path, const Json& expected) {
+  verified(path, expected);
   return SafetensorsFile::open(path);
+}
+
+std::string read_verified(const fs::path& path, const Json& expected) {
+  const MappedFile raw = verified(path, expected);
+  return {reinterpret_cast<const char*>(raw.bytes().data()), raw.bytes().size()};
+}
+
+void write_manifest(const fs::path& folder, Json manifest) {
+  manifest["xxh3"] = manifest_checksum(manifest);
+  write_file_atomically(folder / kManifest, manifest.dump(1) + "\n");
 }
 
 std::set<int64_t> kept_steps(const fs::path& folder) {
@@ -165,10 +182,19 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
   manifest["files"] = {
       {kWeights, to_json(write_safetensors(temporary.path / kWeights, contents.weights, format))},
       {kMoments, to_json(write_safetensors(temporary.path / kMoments, contents.moments, format))}};
-  manifest["xxh3"] = manifest_checksum(manifest);
-  write_file_atomically(temporary.path / kManifest, manifest.dump(1) + "\n");
+  if (const std::string& text = contents.gemm_algorithms; !text.empty()) {
+    write_file_atomically(temporary.path / kAlgorithms, text);
+    manifest["files"][kAlgorithms] = to_json(digest_of(std::as_bytes(std::span(text))));
+  }
+  write_manifest(temporary.path, manifest);
   replace_directory(temporary.path, path);
   return path;
+}
+
+void rewrite_checkpoint_state(const fs::path& path, const std::string& state_json) {
+  Json manifest = read_manifest(path / kManifest);
+  manifest["state"] = parse_state(state_json);
+  write_manifest(path, manifest);
 }
 
 Checkpoint open_checkpoint(const fs::path& path) {
@@ -176,9 +202,13 @@ Checkpoint open_checkpoint(const fs::path& path) {
   try {
     const Json manifest = read_manifest(manifest_path);
     const Json& files = manifest.at("files");
-    return {path, manifest.at("step").get<int64_t>(),
+    return {path,
+            manifest.at("step").get<int64_t>(),
             open_verified(path / kWeights, files.at(kWeights)),
-            open_verified(path / kMoments, files.at(kMoments)), manifest.at("state").dump()};
+            open_verified(path / kMoments, files.at(kMoments)),
+            manifest.at("state").dump(),
+            files.contains(kAlgorithms) ? read_verified(path / kAlgorithms, files.at(kAlgorithms))
+                                        : std::string()};
   } catch (const Json::exception& error) {
     fail(cat(manifest_path.string(), ": is not a checkpoint's manifest: ", error.what()));
   }

@@ -1,6 +1,7 @@
 // Checkpoints of a run: folders checkpoints/step_NNNNNNNN with
 //   model.safetensors      weights, Hugging Face names
 //   optimizer.safetensors  moments
+//   gemm_algorithms.txt    the GEMM table in use, of a GPU
 //   manifest.json          format version, step, sizes and checksums, and the trainer's state
 // A checkpoint is complete or not there: it is written as step_NNNNNNNN.tmp, fsynced and renamed.
 // Every `folder` below is the run's `checkpoints` folder.
@@ -21,7 +22,8 @@ struct CheckpointContents {
   int64_t step = 0;
   std::vector<TensorView> weights;
   std::vector<TensorView> moments;
-  std::string state_json = "{}";  // whatever else the trainer needs to continue, as JSON
+  std::string state_json = "{}";     // whatever else the trainer needs to continue, as JSON
+  std::string gemm_algorithms = {};  // text; empty: no such file
 };
 
 struct Checkpoint {
@@ -30,6 +32,7 @@ struct Checkpoint {
   SafetensorsFile weights;
   SafetensorsFile moments;
   std::string state_json;  // the same JSON value that was written
+  std::string gemm_algorithms;
 };
 
 // Writes folder/step_N, replacing one that is there, and removes half-written ones that an
@@ -37,6 +40,9 @@ struct Checkpoint {
 // nothing is left of it.
 std::filesystem::path write_checkpoint(const std::filesystem::path& folder,
                                        const CheckpointContents& contents);
+
+// Puts another state into a checkpoint; the rest stays. As write_checkpoint, all or nothing.
+void rewrite_checkpoint_state(const std::filesystem::path& path, const std::string& state_json);
 
 // Reads every byte and compares with the manifest. Throws naming the file, what was found and what
 // was expected.

@@ -23,6 +23,14 @@ struct AttentionShape {
   int64_t dq_strides[3] = {}, dk_strides[3] = {}, dv_strides[3] = {}, do_strides[3] = {};
 };
 
+// cos and sin of rope.h, (at least Tq and Tk positions, D / 2), or null. Where q and k were rotated
+// by it, the backward gives the gradients of what they were before.
+template <class A>
+struct RotaryTable {
+  const A* cos = nullptr;
+  const A* sin = nullptr;
+};
+
 // Throws naming the argument when the flash kernels cannot take the shape.
 void check_attention(const AttentionShape& s);
 
@@ -35,11 +43,11 @@ void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
 
 int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream stream);  // bytes
 
-// All with their own strides in `s`. Each element is written once: deterministic.
+// All with their own strides in `s`.
 template <class T>
 void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc_t<T>* lse,
-                        const T* q, const T* k, const T* v, const AttentionShape& s, void* scratch,
-                        Stream stream);
+                        const T* q, const T* k, const T* v, const AttentionShape& s,
+                        const RotaryTable<acc_t<T>>& rotary, void* scratch, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
@@ -49,8 +57,8 @@ void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
 int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream stream);  // bytes
 template <class T>
 void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc_t<T>* lse,
-                        const T* q, const T* k, const T* v, const AttentionShape& s, void* scratch,
-                        Stream stream);
+                        const T* q, const T* k, const T* v, const AttentionShape& s,
+                        const RotaryTable<acc_t<T>>& rotary, void* scratch, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

@@ -15,16 +15,18 @@ struct BinaryLayout {
   int64_t shape[kMaxDims] = {};
   int64_t a_strides[kMaxDims] = {};  // 0 where a is broadcast
   int64_t b_strides[kMaxDims] = {};
+  int64_t dc_strides[kMaxDims] = {};  // read by backward alone
 };
 
 namespace cpu {
-// c = f.forward(a, b) over layout.shape; c is contiguous, a and b have any strides. T as in
-// pointwise.h.
+// c = f.forward(a, b) over layout.shape; c is contiguous, a and b have any strides. c may be a or b
+// if that is contiguous. T as in pointwise.h.
 template <class F, class T>
 void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream);
 
 // The gradients before they are summed over broadcast dimensions: da and db (contiguous,
-// layout.shape; either may be null). a or b may be null when F does not read it.
+// layout.shape; either may be null); dc has any strides. a is read for db alone; a or b may be null
+// when F does not read it.
 template <class F, class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
                      F f, Stream stream);

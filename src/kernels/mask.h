@@ -17,7 +17,7 @@ void masked_fill(T* y, const T* x, const uint8_t* mask, double value, const Bina
                  Stream stream);
 
 // x is (batch, Tq, Tk): y[b, i, j] = x[b, i, j] where j <= i + Tk - Tq (the last query sees every
-// key), else value.
+// key), else value. y may be x.
 template <class T>
 void causal_mask(T* y, const T* x, int64_t batch, int64_t Tq, int64_t Tk, double value,
                  Stream stream);

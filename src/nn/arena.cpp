@@ -84,19 +84,26 @@ void ParameterArena::connect(Parameter& parameter, bool training) {
   parameter.weight_ = Variable::leaf(compute, parameter.store_);
 }
 
+// An element depends on the seed and its place in the arena, whoever draws it.
 void ParameterArena::initialise(uint64_t seed) {
-  for (const Parameter* parameter : parameters_) {
-    const Tensor& value = parameter->value();
-    const Init& init = parameter->init_;
-    if (init.kind == Init::Kind::constant) {
-      fill(value, init.value);
-      continue;
-    }
+  const auto draw = [&](int64_t begin, const Shape& shape, const Init& init) {
+    const Tensor value = view(values_, begin, shape);
+    if (init.kind == Init::Kind::constant) return fill(value, init.value);
     const double cut = init.kind == Init::Kind::truncated_normal ? kTruncation : 0.0;
-    const kernels::PhiloxKey key{seed, static_cast<uint64_t>(parameter->begin_)};
+    const kernels::PhiloxKey key{seed, static_cast<uint64_t>(begin)};
     on_device(value.device(), [&](auto stream) {
       normal(value.data<float>(), value.numel(), 0.0, init.std, cut, key, stream);
     });
+  };
+  for (const Parameter* parameter : parameters_) {
+    if (parameter->parts().empty()) draw(parameter->begin(), parameter->shape(), parameter->init_);
+    for (const ParameterPart& part : parameter->parts()) {
+      Shape shape = parameter->shape();
+      const int64_t width = parameter->numel() / shape[0];
+      shape[0] = part.rows;
+      draw(parameter->begin() + part.row_begin * width, shape,
+           part.init.value_or(parameter->init_));
+    }
   }
   refresh_copies();
 }

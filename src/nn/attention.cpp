@@ -15,9 +15,14 @@ int64_t qkv_width(const ModelConfig& config) {
   return config.q_width() + 2 * config.kv_width();
 }
 
-std::vector<ParameterPart> qkv_parts(const ModelConfig& config) {
+// Each with its own fan-out: k and v are narrower than q when heads share them.
+std::vector<ParameterPart> qkv_parts(const ModelConfig& config, const ModelInit& init) {
   const int64_t q = config.q_width(), kv = config.kv_width();
-  return {{"q_proj.weight", 0, q}, {"k_proj.weight", q, kv}, {"v_proj.weight", q + kv, kv}};
+  const Init q_init = init.projection(config.d_model, q);
+  const Init kv_init = init.projection(config.d_model, kv);
+  return {{"q_proj.weight", 0, q, q_init},
+          {"k_proj.weight", q, kv, kv_init},
+          {"v_proj.weight", q + kv, kv, kv_init}};
 }
 
 }  // namespace
@@ -28,7 +33,7 @@ Attention::Attention(const ModelConfig& config, const ModelOptions& options, con
       head_dim_(config.head_size()),
       options_(options),
       qkv_(config.d_model, qkv_width(config), init.projection(config.d_model, config.q_width()),
-           qkv_parts(config)),
+           qkv_parts(config, init)),
       output_(config.q_width(), config.d_model, init.residual(config.q_width(), config.d_model)) {}
 
 void Attention::declare(ParameterList& list) {
@@ -49,14 +54,12 @@ Variable Attention::operator()(const Variable& x, const RotaryEmbedding& rotary)
   if (fused && options_.attention == AttentionKind::flash) {
     return output_(rope_attention(qkv, H, Hk, D, rotary.table()));
   }
-  const std::vector<Variable> parts = split(qkv, {H * D, Hk * D, Hk * D}, -1);
+  const std::vector<Variable> parts = split(reshape(qkv, {B, T, H + 2 * Hk, D}), {H, Hk, Hk}, 2);
   const auto rotate = [&](const Variable& heads) {
     return fused ? rope(heads, rotary.table()) : naive_rope(heads, rotary.table());
   };
-  const Variable q = rotate(reshape(parts[0], {B, T, H, D}));
-  const Variable k = rotate(reshape(parts[1], {B, T, Hk, D}));
-  const Variable v = reshape(parts[2], {B, T, Hk, D});
-  return output_(reshape(attend(q, k, v), {B, T, H * D}));
+  const Variable y = attend(rotate(parts[0]), rotate(parts[1]), parts[2]);
+  return output_(reshape(y, {B, T, H * D}));
 }
 
 Variable Attention::decode(const Variable& x, const RotaryEmbedding& rotary, KvCache::Layer& cache,

@@ -52,19 +52,18 @@ int64_t norm_bytes(const Sizes& s) {
 }
 
 // q, k and v, the output (which the output projection keeps), and logsumexp or the probabilities.
-// Only rope_attention, fused and flash, rotates q and k in place; else they are kept twice, and the
-// naive rotation keeps them in FP32 besides.
+// Naive attention keeps q, k and v packed by heads. Flash keeps all of qkv for v, and q and k again
+// where they were not rotated in place.
 int64_t attention_bytes(const Sizes& s) {
-  const int64_t qkv = s.Q + 2 * s.KV, rotated = s.fused && s.flash ? 0 : s.Q + s.KV;
-  const int64_t widened = !s.fused && s.activation != kFloat ? s.Q + s.KV : 0;
+  const int64_t qkv = s.Q + 2 * s.KV, rotated = s.flash && !s.fused ? s.Q + s.KV : 0;
   const int64_t weights = s.flash ? s.H * kFloat : s.H * s.T * s.activation;
-  return (qkv + rotated + s.Q) * s.activation + widened * kFloat + weights;
+  return (qkv + rotated + s.Q) * s.activation + weights;
 }
 
-// Gate and up, and their product, which the down projection keeps or rebuilds. Naive: also the gate
-// packed, and silu(gate).
+// Gate and up, and their product, which the down projection keeps or rebuilds. Naive: also
+// silu(gate).
 int64_t feed_forward_bytes(const Sizes& s) {
-  return (s.rebuilt ? 2 : s.fused ? 3 : 5) * s.F * s.activation;
+  return (s.rebuilt ? 2 : s.fused ? 3 : 4) * s.F * s.activation;
 }
 
 // What a block saves a token.
@@ -75,13 +74,14 @@ int64_t block_bytes(const Sizes& s) {
 // The most that the last block's backward holds a token beyond what the forward saved, less what it
 // has freed by then: around SwiGLU the gradients of gate, up and their product, less a kept
 // product; around attention those of q, k, v and the output, less all that the feed-forward had
-// saved.
+// saved. Naive attention: at the softmax those of v, the scores and the probabilities, or after it
+// those of q, k, v and the scores.
 int64_t block_transient_bytes(const Sizes& s) {
   const int64_t qkv = s.Q + 2 * s.KV;
-  const int64_t scores = s.flash ? 0 : 2 * s.H * s.T;  // gradients of scores and probabilities
+  const int64_t scores = s.H * s.T;
+  const int64_t inner = s.flash ? qkv : std::max(s.KV + 2 * scores, qkv + scores);
   const int64_t feed_forward = (s.rebuilt ? 3 : 2) * s.F * s.activation;
-  const int64_t attention =
-      (qkv + s.Q + scores) * s.activation - feed_forward_bytes(s) - norm_bytes(s);
+  const int64_t attention = (inner + s.Q) * s.activation - feed_forward_bytes(s) - norm_bytes(s);
   return s.C * s.residual + std::max(attention, feed_forward);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,13 @@ struct ParameterGroup {
   bool frozen = false;  // no gradient and no moments
 };
 
-// Some rows of a parameter under a name of their own: q_proj within the fused q-k-v weight.
+// Some rows of a parameter under a name of their own: q_proj within the fused q-k-v weight. Starts
+// as it would alone.
 struct ParameterPart {
   std::string name;  // "q_proj.weight"
   int64_t row_begin = 0;
   int64_t rows = 0;
+  std::optional<Init> init = {};  // none: the parameter's
 };
 
 class Parameter {

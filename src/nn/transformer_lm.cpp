@@ -31,6 +31,8 @@ TransformerLM::TransformerLM(const ModelConfig& config, const ModelOptions& opti
       norm_(config.d_model, config.norm_eps, options) {
   config.validate();
   validate_options(config, options);
+  rotary_ =
+      std::make_unique<RotaryEmbedding>(config.context, config.head_size(), config.rope_theta);
   const ModelInit init{scheme, config.layers};
   for (int64_t i = 0; i < config.layers; ++i) {
     blocks_.push_back(
@@ -53,17 +55,9 @@ const Parameter& TransformerLM::head() const {
   return head_ ? *head_ : embedding_.weight;
 }
 
-const RotaryEmbedding& TransformerLM::rotary() const {
-  if (!rotary_) {
-    rotary_ =
-        std::make_unique<RotaryEmbedding>(config_.context, config_.head_size(), config_.rope_theta);
-  }
-  return *rotary_;
-}
-
 Residual TransformerLM::run_blocks(const Residual& in, size_t begin, size_t end) const {
   Residual stream = in;
-  for (size_t i = begin; i < end; ++i) stream = (*blocks_[i])(stream, rotary());
+  for (size_t i = begin; i < end; ++i) stream = (*blocks_[i])(stream, *rotary_);
   return stream;
 }
 
@@ -129,7 +123,7 @@ Tensor TransformerLM::decode(const Tensor& tokens, KvCache& cache) const {
               cache.capacity, " positions, no room for ", T, " more");
   Residual stream{embedding_(tokens, residual_type(options_)), {}};
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    stream = blocks_[i]->decode(stream, rotary(), cache.layers[i], cache.length);
+    stream = blocks_[i]->decode(stream, *rotary_, cache.layers[i], cache.length);
   }
   cache.length += T;
   const Variable h = norm_.add_and_norm(stream.x, stream.branch).second;

@@ -13,7 +13,8 @@ namespace quern {
 
 class TransformerLM : public Module {
  public:
-  // Throws when the configuration cannot be built. Build a ParameterArena before the first call.
+  // Throws when the configuration cannot be built. Needs the Context that it will compute on. Build
+  // a ParameterArena before the first call.
   TransformerLM(const ModelConfig& config, const ModelOptions& options,
                 InitScheme init = InitScheme::normal);
 
@@ -34,7 +35,6 @@ class TransformerLM : public Module {
   const ModelOptions& options() const { return options_; }
 
  private:
-  const RotaryEmbedding& rotary() const;        // made at the first use, on the Context's device
   Variable hidden(const Tensor& tokens) const;  // (B, T, C), normed
   Residual run_blocks(const Residual& in, size_t begin, size_t end) const;
   const Parameter& head() const;  // (V, C)
@@ -45,7 +45,7 @@ class TransformerLM : public Module {
   std::vector<std::unique_ptr<TransformerBlock>> blocks_;
   RMSNorm norm_;
   std::optional<Parameter> head_;  // absent when tied to the embedding
-  mutable std::unique_ptr<RotaryEmbedding> rotary_;
+  std::unique_ptr<RotaryEmbedding> rotary_;
 };
 
 }  // namespace quern

@@ -48,9 +48,8 @@ AdamW::AdamW(ParameterArena& arena, const AdamWOptions& options)
               "AdamW: the arena was built without gradients (training = false)");
   state_ = bytes(sizeof(kernels::StepState), "step state");
   set_progress(0, 0);
-  const std::vector<kernels::AdamWRange> ranges = make_ranges(arena, options.weight_decay);
-  range_count_ = static_cast<int64_t>(ranges.size());
-  ranges_ = upload(ranges, "adamw ranges");
+  runs_ = make_ranges(arena, options.weight_decay);
+  ranges_ = upload(runs_, "adamw ranges");
   on_device(arena.grads().device(), [&](auto stream) {
     scratch_ = bytes(global_norm_scratch(arena_.trainable(), stream), "gradient norm scratch");
   });
@@ -99,8 +98,8 @@ void AdamW::fused_step(const Tensor& loss) {
                 loss_data, scratch_.raw_data(), stream);
     adamw(arena_.values().data<float>(), arena_.moment1().data<float>(),
           arena_.moment2().data<float>(), copies, grads,
-          static_cast<const kernels::AdamWRange*>(ranges_.raw_data()), range_count_,
-          arena_.trainable(), hyper, state_data(), stream);
+          static_cast<const kernels::AdamWRange*>(ranges_.raw_data()),
+          static_cast<int64_t>(runs_.size()), arena_.trainable(), hyper, state_data(), stream);
     finish_step(state_data(), stream);
   });
 }

@@ -1,6 +1,8 @@
 // AdamW (Loshchilov and Hutter, 2019) with global-norm clipping over the parameter arena.
 #pragma once
 
+#include <vector>
+
 #include "kernels/optimizer.h"
 #include "nn/arena.h"
 
@@ -41,14 +43,14 @@ class AdamW {
  private:
   void fused_step(const Tensor& loss);
   void naive_step(const Tensor& loss);
-  void naive_update(const Parameter& parameter, double clip, const kernels::StepState& state);
+  void naive_update(double clip, const kernels::StepState& state);
   kernels::StepState* state_data() const;
 
   ParameterArena& arena_;
   AdamWOptions options_;
   Tensor state_;
-  Tensor ranges_;  // u8, kernels::AdamWRange for each run of parameters, sorted
-  int64_t range_count_ = 0;
+  std::vector<kernels::AdamWRange> runs_;  // of parameters with one treatment, sorted
+  Tensor ranges_;                          // u8, the same on the device
   Tensor scratch_;
 };
 

@@ -1,24 +1,31 @@
-// The naive twin of clipping and AdamW: one small op after another, parameter by parameter, with
-// the scalars on the host. What the fused step is tested and benchmarked against.
+// The naive twin of clipping and AdamW: one small op after another over the whole arena, with the
+// scalars on the host. What the fused step is tested and benchmarked against.
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
+#include "kernels/binary.h"
 #include "optim/adamw.h"
+#include "tensor/visit.h"
 
 namespace quern {
 
 namespace {
 
-double gradient_norm(const ParameterArena& arena) {
-  double sum_of_squares = 0.0;
-  for (const Parameter* parameter : arena.parameters()) {
-    if (parameter->group.frozen) continue;
-    sum_of_squares += sum(pow(parameter->grad(), 2.0)).value().item();
-  }
-  return std::sqrt(sum_of_squares);
+// y = f(y, x); contiguous, one dimension.
+template <class F>
+void update(const Tensor& y, const Tensor& x, F f) {
+  kernels::BinaryLayout layout;
+  layout.ndim = 1;
+  layout.shape[0] = y.numel();
+  layout.a_strides[0] = layout.b_strides[0] = 1;
+  on_device(y.device(), [&](auto stream) {
+    float* const data = y.data<float>();
+    binary_forward(data, data, x.data<float>(), layout, f, stream);
+  });
 }
 
 }  // namespace
@@ -26,7 +33,7 @@ double gradient_norm(const ParameterArena& arena) {
 void AdamW::naive_step(const Tensor& loss) {
   const NoGrad no_grad;
   kernels::StepState now = state();
-  const double norm = gradient_norm(arena_);
+  const double norm = std::sqrt(sum_squares(arena_.grads(), 0).value().item());
   now.norm = static_cast<float>(norm);
   const bool halted = now.halt && now.skipped > 0;
   now.finite = !halted && std::isfinite(norm) && (!loss.defined() || std::isfinite(loss.item()));
@@ -34,9 +41,7 @@ void AdamW::naive_step(const Tensor& loss) {
   now.clip = static_cast<float>(clip);
   if (now.finite) {
     now.step += 1;
-    for (const Parameter* parameter : arena_.parameters()) {
-      if (!parameter->group.frozen) naive_update(*parameter, clip, now);
-    }
+    naive_update(clip, now);
     arena_.refresh_copies();
   } else {
     now.skipped += 1;
@@ -44,21 +49,23 @@ void AdamW::naive_step(const Tensor& loss) {
   copy(state_, Tensor::borrow(&now, state_.shape(), DType::u8, kCpu));
 }
 
-void AdamW::naive_update(const Parameter& parameter, double clip, const kernels::StepState& state) {
-  const NamedSlice here{parameter.name(), parameter.shape(), parameter.begin()};
-  const Tensor m = arena_.slice(arena_.moment1(), here), v = arena_.slice(arena_.moment2(), here);
-  const Tensor& p = parameter.value();
+// As kernels::adamw, with the clip factor and the bias corrections multiplied into its scalars.
+// Padding is zero in all that is read, and its change 0 / eps.
+void AdamW::naive_update(double clip, const kernels::StepState& state) {
+  const Tensor &g = arena_.grads(), &m = arena_.moment1(), &v = arena_.moment2();
   const double beta1 = options_.beta1, beta2 = options_.beta2, t = static_cast<double>(state.step);
-  const double lr = state.lr * parameter.group.lr_scale;
-  const double decay = parameter.group.decay ? options_.weight_decay : 0.0;
+  const double correction1 = 1.0 - std::pow(beta1, t), correction2 = 1.0 - std::pow(beta2, t);
 
-  const Variable g = scale(parameter.grad(), clip);
-  copy(m, add(scale(m, beta1), scale(g, 1.0 - beta1)).value());
-  copy(v, add(scale(v, beta2), scale(pow(g, 2.0), 1.0 - beta2)).value());
-  const Variable m_hat = scale(m, 1.0 / (1.0 - std::pow(beta1, t)));
-  const Variable v_hat = scale(v, 1.0 / (1.0 - std::pow(beta2, t)));
-  const Variable update = div(m_hat, scale(pow(v_hat, 0.5), 1.0, options_.eps));
-  copy(p, sub(scale(p, 1.0 - lr * decay), scale(update, lr)).value());
+  update(m, g, kernels::Axpby{beta1, (1.0 - beta1) * clip});
+  update(v, g, kernels::AxpbySquare{beta2, (1.0 - beta2) * clip * clip});
+  const Variable denominator = scale(sqrt(v), 1.0 / std::sqrt(correction2), options_.eps);
+  const Tensor change = div(m, denominator).value();
+  for (const kernels::AdamWRange& run : runs_) {
+    const double lr = state.lr * run.lr_scale;
+    const int64_t begin = run.begin, end = begin + run.count;
+    update(arena_.values().slice(0, begin, end), change.slice(0, begin, end),
+           kernels::Axpby{1.0 - lr * run.decay, -lr / correction1});
+  }
 }
 
 }  // namespace quern

@@ -83,6 +83,7 @@ class MemoryPool {
   std::map<char*, Allocator::Block> blocks;          // all blocks by address
   std::set<std::pair<int64_t, char*>> free_by_size;  // the free ones: best fit is lower_bound
   std::map<char*, int64_t> segments;                 // address and bytes
+  int64_t allocations = 0;                           // live now
   bool pinned = false;                               // a captured graph replays into it
 };
 
@@ -101,7 +102,7 @@ std::shared_ptr<MemoryPool> Allocator::make_pool() {
 
 void Allocator::begin_pool(std::shared_ptr<MemoryPool> pool) {
   const std::lock_guard lock(mutex_);
-  current_pool_ = std::move(pool);
+  current_pool_ = pool ? std::move(pool) : default_pool_;
 }
 
 void Allocator::end_pool() {
@@ -159,6 +160,7 @@ void* Allocator::allocate(int64_t bytes, const char* name) {
   stats_.allocated += bytes;
   stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
   stats_.allocations += 1;
+  current_pool_->allocations += 1;
   if (observer_) observer_->on_allocate(allocation);
   return data;
 }
@@ -171,6 +173,7 @@ void Allocator::release(void* data) noexcept {
   live_.erase(found);
   stats_.allocated -= allocation.bytes;
   stats_.allocations -= 1;
+  pool->allocations -= 1;
   if (observer_) observer_->on_release(allocation);
 
   auto here = pool->blocks.find(static_cast<char*>(data));
@@ -208,6 +211,11 @@ void Allocator::release_free_segments(MemoryPool& pool) noexcept {
     stats_.segments -= 1;
     segment = pool.segments.erase(segment);
   }
+}
+
+int64_t Allocator::allocations_in(const MemoryPool& pool) const {
+  const std::lock_guard lock(mutex_);
+  return pool.allocations;
 }
 
 void Allocator::release_cached() {

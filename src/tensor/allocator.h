@@ -69,14 +69,16 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void* allocate(int64_t bytes, const char* name);
   void release(void* data) noexcept;
 
-  // Allocations made between begin_pool and end_pool come from `pool`. A pool outlives its
-  // allocations.
+  // Allocations made between begin_pool and end_pool come from `pool`; from the common memory when
+  // it is null. A pool outlives its allocations.
   std::shared_ptr<MemoryPool> make_pool();
   void begin_pool(std::shared_ptr<MemoryPool> pool);
   void end_pool();
   // From now on the pool in use, if it is one of make_pool's, keeps its memory also when the device
   // has no more: a capture begins, whose replays will use those addresses.
   void pin_pool();
+
+  int64_t allocations_in(const MemoryPool& pool) const;  // live now
 
   void release_cached();  // gives wholly free segments back to the source
   MemoryStats stats() const;

@@ -31,19 +31,40 @@ bool use_shipped_gemm_table() {
   return false;
 }
 
-void clear_gemm_table() {
-  if (kernels::GemmAlgorithms* table = Context::current().gemm().algorithms) table->clear();
-}
-
 void measure_gemm_algorithms() {
   if (kernels::GemmAlgorithms* table = Context::current().gemm().algorithms) {
-    table->measuring = true;
+    table->start_measuring();
   }
 }
 
 int64_t gemm_table_size() {
   const kernels::GemmAlgorithms* table = Context::current().gemm().algorithms;
   return table ? static_cast<int64_t>(table->size()) : 0;
+}
+
+namespace {
+
+std::string name_of(const kernels::GemmProblem& p) {
+  const auto type = [](int64_t dtype) { return cat(static_cast<DType>(dtype)); };
+  const bool tf32 = p.math == static_cast<int64_t>(kernels::MatmulMath::tf32);
+  std::string name =
+      cat(tf32 ? "tf32" : type(p.input_type), " ", p.m, " x ", p.n, " x ", p.k, " (",
+          p.transpose_a ? "t" : "n", p.transpose_b ? "t" : "n", ") -> ", type(p.output_type));
+  if (p.batch > 1) name += cat(", batch ", p.batch);
+  return name;
+}
+
+}  // namespace
+
+std::vector<MeasuredProduct> measured_products() {
+  std::vector<MeasuredProduct> products;
+  const kernels::GemmAlgorithms* table = Context::current().gemm().algorithms;
+  if (!table) return products;
+  for (const kernels::GemmMeasurement& m : table->measurements) {
+    products.push_back(
+        {name_of(m.problem), m.favourite_us, m.before_us, m.chosen_us, m.candidates, m.sustained});
+  }
+  return products;
 }
 
 #else
@@ -57,7 +78,9 @@ bool use_gemm_table(const std::string&) {
 bool use_shipped_gemm_table() {
   return false;
 }
-void clear_gemm_table() {}
+std::vector<MeasuredProduct> measured_products() {
+  return {};
+}
 void measure_gemm_algorithms() {}
 int64_t gemm_table_size() {
   return 0;

@@ -53,10 +53,11 @@ void add_compute(std::vector<ConfigKey>& table) {
       "device", &C::device,
       {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}},
       "where to compute; auto: a GPU when there is one");
-  rows.choice("precision", &C::precision,
-              {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
-              "fp32: no tensor cores; tf32: matrix products only; bf16: activations too, with "
-              "weights, gradients and moments in FP32");
+  rows.choice(
+      "precision", &C::precision,
+      {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
+      "fp32: the accuracy of FP32 throughout; tf32: products, attention's too, of inputs "
+      "rounded to TF32; bf16: activations too, with weights, gradients and moments in FP32");
   rows.choice("attention", &C::attention,
               {{"naive", AttentionKind::naive}, {"flash", AttentionKind::flash}},
               "naive: scores in memory; flash: tiled, memory linear in ctx");

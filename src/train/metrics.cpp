@@ -46,6 +46,10 @@ void MetricsLog::write_validation(int64_t step, double loss) {
   line(nlohmann::ordered_json{{"step", step}, {"val_loss", loss}}.dump());
 }
 
+void MetricsLog::write_first_step(int64_t step, double seconds) {
+  line(nlohmann::ordered_json{{"step", step}, {"first_step_s", seconds}}.dump());
+}
+
 void MetricsLog::line(const std::string& text) {
   file_ << text << '\n' << std::flush;
   QUERN_CHECK(file_, path_.string(), ": cannot write; is the disk full?");

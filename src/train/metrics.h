@@ -22,7 +22,7 @@ struct StepMetrics {
 };
 
 // metrics.jsonl: one JSON object a line; {"step", "loss", ...} of a step, {"step", "val_loss"} of a
-// validation.
+// validation, {"step", "first_step_s"} of the first step of a process.
 class MetricsLog {
  public:
   // Continues the file after `last_step`: later lines, of a run that was stopped, are dropped. -1
@@ -30,6 +30,8 @@ class MetricsLog {
   MetricsLog(const std::filesystem::path& path, int64_t last_step);
   void write(const StepMetrics& metrics);
   void write_validation(int64_t step, double loss);
+  // Seconds from the process's start to the end of its first step.
+  void write_first_step(int64_t step, double seconds);
 
  private:
   void line(const std::string& text);

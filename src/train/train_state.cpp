@@ -53,10 +53,11 @@ std::string to_json(const TrainState& s) {
   return j.dump(2);
 }
 
-TrainState from_json(const std::string& text, const std::filesystem::path& path) {
+TrainState from_json(const Checkpoint& checkpoint, const std::filesystem::path& path) {
   try {
-    const Json j = Json::parse(text);
+    const Json j = Json::parse(checkpoint.state_json);
     TrainState s;
+    s.gemm_algorithms = checkpoint.gemm_algorithms;
     s.iteration = j.at("iteration");
     s.step = j.at("step");
     s.skipped = j.at("skipped");
@@ -84,19 +85,24 @@ std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
   const HostTensors values = weights_of(arena);
   const HostTensors m = host_tensors(arena, arena.moment1(), kMoment1);
   const HostTensors v = host_tensors(arena, arena.moment2(), kMoment2);
-  CheckpointContents contents{state.iteration, values.views, m.views, to_json(state)};
+  CheckpointContents contents{state.iteration, values.views, m.views, to_json(state),
+                              state.gemm_algorithms};
   contents.moments.insert(contents.moments.end(), v.views.begin(), v.views.end());
   return write_checkpoint(checkpoints, contents);
 }
 
+void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state) {
+  rewrite_checkpoint_state(checkpoint_path(checkpoints, state.iteration), to_json(state));
+}
+
 TrainState read_train_state(const std::filesystem::path& checkpoint) {
-  return from_json(open_checkpoint(checkpoint).state_json, checkpoint);
+  return from_json(open_checkpoint(checkpoint), checkpoint);
 }
 
 TrainState load_train_state(const std::filesystem::path& path, ParameterArena& arena,
                             const ModelConfig& model) {
   const Checkpoint checkpoint = open_checkpoint(path);
-  TrainState state = from_json(checkpoint.state_json, path);
+  TrainState state = from_json(checkpoint, path);
   QUERN_CHECK(state.model == model, path.string(),
               " is of another model than the configuration describes");
   load_weights(arena, checkpoint.weights);

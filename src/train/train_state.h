@@ -21,13 +21,18 @@ struct TrainState {
   double best_loss = std::numeric_limits<double>::infinity();  // validation
   int64_t best_iteration = 0;
   ModelConfig model;
-  bool is_text = false;  // tokens are bytes: prompts and samples are text
+  bool is_text = false;         // tokens are bytes: prompts and samples are text
+  std::string gemm_algorithms;  // the table in use (tensor/gemm_table.h); empty on the CPU
 };
 
 // Writes checkpoints/step_<iteration>: weights and moments of the arena, under their Hugging Face
 // names, and the state.
 std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const TrainState& state);
+
+// Replaces the state of checkpoints/step_<iteration>, which was saved with the same weights: its
+// validation came later.
+void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state);
 
 // The state of a checkpoint, which is read and verified whole.
 TrainState read_train_state(const std::filesystem::path& checkpoint);

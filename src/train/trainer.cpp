@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -7,6 +8,8 @@
 #include "io/checkpoint.h"
 #include "tensor/gemm_table.h"
 #include "train/nonfinite.h"
+#include "train/peak.h"
+#include "train/process_time.h"
 
 namespace quern {
 
@@ -31,11 +34,49 @@ void Trainer::train_step() {
   readback_.post(state_.iteration, step_->loss(), optimizer_->device_state());
 }
 
+// In memory of its own, which is given back; where there is no room, in the step's. 0: not known.
+double Trainer::measure_peak() const {
+  try {
+    return measure_peak_flops(config_.compute.precision);
+  } catch (const OutOfMemory&) {
+    try {
+      const PoolScope memory = step_->idle_memory();
+      return measure_peak_flops(config_.compute.precision);
+    } catch (const OutOfMemory&) {
+      return 0.0;
+    }
+  }
+}
+
+// After the first step of this process. It has loaded the kernels and chosen algorithms; what can
+// wait until now has waited, so that it comes soon.
+void Trainer::finish_start() {
+  const Context& context = Context::current();
+  context.synchronize();
+  started_.first_step = seconds_since_process_start();
+  observer_.on_first_step(started_);
+  if (config_.train.log_every > 0) {
+    metrics_->write_first_step(state_.iteration, started_.first_step);
+  }
+  train_seconds_ += seconds_since(clock_);
+  Allocator& allocator = *context.allocator(context.device());
+  peak_bytes_ = allocator.stats().peak_allocated;
+  peak_flops_ = measure_peak();
+  allocator.release_cached();
+  allocator.reset_peak();  // of training, not of the measurement
+  observer_.on_peak(peak_flops_);
+  settle(true);
+  readback_.start_clock();
+  clock_ = Clock::now();
+}
+
 TrainResult Trainer::run(const std::atomic<bool>* stop) {
   bool interrupted = false;
   clock_ = Clock::now();
+  readback_.start_clock();
   while (state_.iteration < config_.train.steps && !interrupted) {
     train_step();
+    if (started_.first_step == 0.0) finish_start();
     settle(false);
     at_intervals();
     interrupted = stop && *stop && state_.iteration < config_.train.steps;
@@ -60,12 +101,12 @@ void Trainer::report(const StepResult& result) {
   state_.step = result.state.step;
   state_.skipped = result.state.skipped;
   last_loss_ = result.loss;
+  unreported_ms_ += result.ms;
+  unreported_steps_ += 1;
   observer_.on_progress(result.step, result.loss);
   const int64_t every = config_.train.log_every;
   if (every == 0 || (result.step % every != 0 && result.step != config_.train.steps)) return;
-  const double seconds = train_seconds_ + seconds_since(clock_);
-  const double steps = static_cast<double>(std::max<int64_t>(1, result.step - reported_step_));
-  const double per_step = (seconds - reported_seconds_) / steps;
+  const double per_step = 1e-3 * unreported_ms_ / static_cast<double>(unreported_steps_);
   const double tokens =
       static_cast<double>(config_.train.batch * config_.train.accumulate * config_.model.context);
   StepMetrics m;
@@ -78,10 +119,11 @@ void Trainer::report(const StepResult& result) {
   const double flops = flops_per_token(config_.model, config_.model.context) * m.tokens_per_s;
   m.mfu = peak_flops_ > 0.0 ? flops / peak_flops_ : 0.0;
   const Context& context = Context::current();
-  m.memory_bytes = context.allocator(context.device())->stats().peak_allocated;
+  m.memory_bytes =
+      std::max(peak_bytes_, context.allocator(context.device())->stats().peak_allocated);
   m.skipped = result.state.skipped;
-  reported_seconds_ = seconds;
-  reported_step_ = result.step;
+  unreported_ms_ = 0.0;
+  unreported_steps_ = 0;
   metrics_->write(m);
   observer_.on_step(m);
 }
@@ -90,7 +132,8 @@ bool Trainer::due(int64_t every) const {
   return every > 0 && (state_.iteration % every == 0 || state_.iteration == config_.train.steps);
 }
 
-// Validation, samples and checkpoints. The training clock stands still meanwhile.
+// Checkpoints, validation and samples, in this order: the checkpoint is there whatever becomes of
+// the rest. The training clock stands still meanwhile.
 void Trainer::at_intervals() {
   const bool validate = due(config_.train.eval_every) && data_.validation.size() > 0;
   const bool sample = due(config_.train.sample_every) && data_.is_text;
@@ -98,15 +141,19 @@ void Trainer::at_intervals() {
   if (!validate && !sample && !checkpoint) return;
   settle(true);
   train_seconds_ += seconds_since(clock_);
+  if (checkpoint && saved_step_ != state_.iteration) save();
   if (validate) validate_now();
   if (sample) sample_now();
-  if (checkpoint && saved_step_ != state_.iteration) save();
+  readback_.start_clock();
   clock_ = Clock::now();
 }
 
 void Trainer::validate_now() {
-  const Evaluation result = evaluate(instance_->model, data_.validation, config_.train.batch,
-                                     config_.model.context, config_.train.eval_batches);
+  const Evaluation result = [this] {
+    const PoolScope memory = step_->idle_memory();
+    return evaluate(instance_->model, data_.validation, config_.train.batch, config_.model.context,
+                    config_.train.eval_batches);
+  }();
   metrics_->write_validation(state_.iteration, result.loss);
   const bool best = result.loss < state_.best_loss;
   if (best) {
@@ -115,7 +162,12 @@ void Trainer::validate_now() {
   }
   observer_.on_validation(state_.iteration, result, best);
   if (!best) return;
-  save();  // the best weights must be there to generate from
+  // The best weights must be there to generate from, and know that they are the best.
+  if (saved_step_ == state_.iteration) {
+    update_train_state(folder_->checkpoints(), current_state());
+  } else {
+    save();
+  }
   mark_best(folder_->checkpoints(), state_.iteration);
 }
 
@@ -125,16 +177,19 @@ TrainState Trainer::current_state() const {
                    static_cast<uint64_t>(state_.iteration * config_.train.accumulate)};
   state.model = config_.model;
   state.is_text = data_.is_text;
+  state.gemm_algorithms = gemm_table();
   return state;
 }
 
 void Trainer::save(const std::string& keep_reason) {
-  const auto path = save_train_state(folder_->checkpoints(), instance_->arena, current_state());
+  const TrainState state = current_state();
+  const auto path = save_train_state(folder_->checkpoints(), instance_->arena, state);
   saved_step_ = state_.iteration;
   if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
   rotate_checkpoints(folder_->checkpoints(), config_.train.keep);
-  const std::string algorithms = gemm_table();
-  if (!algorithms.empty()) write_file_atomically(folder_->gemm_table(), algorithms);
+  if (!state.gemm_algorithms.empty()) {
+    write_file_atomically(folder_->gemm_table(), state.gemm_algorithms);
+  }
   observer_.on_checkpoint(state_.iteration, path);
 }
 
@@ -157,7 +212,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
   try {
     origin = trace_nonfinite(result.step);
     if (origin.empty()) origin = "not found again when the step is repeated";
-  } catch (const OutOfMemory&) {  // beside a captured step there may be no room for another one
+  } catch (const OutOfMemory&) {  // looking at every output takes some more than a step
     origin = "not known: there is no memory to repeat the step";
   }
   fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",
@@ -174,6 +229,7 @@ std::string Trainer::trace_nonfinite(int64_t bad_step) {
   feeder_ =
       std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context, first);
   instance_->arena.zero_grad();
+  const PoolScope memory = step_->idle_memory();
   return find_nonfinite(instance_->arena, [this] {
     for (int64_t i = 0; i < config_.train.accumulate; ++i) {
       const DeviceBatch batch = feeder_->next();

@@ -30,9 +30,15 @@ struct RunSummary {
   std::string device;
   int64_t parameters = 0;
   MemoryEstimate memory;
-  double peak_flops = 0.0;  // measured; what MFU is a share of
   int64_t train_tokens = 0, validation_tokens = 0;
   int64_t first_step = 0;  // > 0: resumed
+};
+
+// When this process had what, in seconds since it was started.
+struct StartTimes {
+  double context = 0.0;     // the device, its libraries and the table of GEMM algorithms
+  double model = 0.0;       // data, weights, run folder
+  double first_step = 0.0;  // on the device, and the device waited for
 };
 
 // Shows a run to somebody; every call is optional to answer.
@@ -40,6 +46,8 @@ class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual void on_start(const RunSummary&) {}
+  virtual void on_first_step(const StartTimes&) {}
+  virtual void on_peak(double /*flops*/) {}    // FLOP/s, measured after the first step: see peak.h
   virtual void on_step(const StepMetrics&) {}  // every log_every steps, and the last
   virtual void on_progress(int64_t /*step*/, double /*loss*/) {}  // every step
   virtual void on_validation(int64_t /*step*/, const Evaluation&, bool /*best*/) {}
@@ -75,6 +83,8 @@ class Trainer {
   void forget_later_checkpoints();
   void use_saved_algorithms();
   void train_step();
+  void finish_start();
+  double measure_peak() const;
   void settle(bool all);  // fetches results that have arrived; all: waits for every one
   void report(const StepResult& result);
   void handle_nonfinite(const StepResult& result);
@@ -86,6 +96,7 @@ class Trainer {
   TrainState current_state() const;
   bool due(int64_t every) const;
 
+  StartTimes started_;
   Config config_;
   TrainObserver& observer_;
   Dataset data_;
@@ -98,12 +109,13 @@ class Trainer {
   Readback readback_;
   Schedule schedule_;
 
-  TrainState state_;  // counters as far as the host knows
-  double peak_flops_ = 0.0;
+  TrainState state_;            // counters as far as the host knows
+  double peak_flops_ = 0.0;     // what MFU is a share of; 0: not known
+  int64_t peak_bytes_ = 0;      // most in use before the allocator began to count anew
   double train_seconds_ = 0.0;  // the clock runs within steps alone
   std::chrono::steady_clock::time_point clock_;
-  double reported_seconds_ = 0.0;  // train_seconds_ at the last report
-  int64_t reported_step_ = 0;
+  double unreported_ms_ = 0.0;  // of the steps since the last report
+  int64_t unreported_steps_ = 0;
   int64_t saved_step_ = -1;
   double last_loss_ = 0.0;
 };

@@ -11,7 +11,7 @@
 #include "tensor/gemm_table.h"
 #include "train/config_print.h"
 #include "train/generate.h"
-#include "train/peak.h"
+#include "train/process_time.h"
 #include "train/trainer.h"
 
 namespace quern {
@@ -66,7 +66,10 @@ AdamWOptions optimizer_options(const Config& config) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, TrainObserver& observer)
-    : config_(config), observer_(observer), data_(open_data(config)) {
+    : started_{.context = seconds_since_process_start()},
+      config_(config),
+      observer_(observer),
+      data_(open_data(config)) {
   config_ = resolve(config, data_);
   validate(config_);
   start();
@@ -89,15 +92,14 @@ void Trainer::start() {
   state_.sampler.batch = static_cast<uint64_t>(state_.iteration * config_.train.accumulate);
   feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
                                           state_.sampler);
-  reported_step_ = state_.iteration;
-  peak_flops_ = measure_peak_flops(config_.compute.precision);
   const auto allocator = Context::current().allocator(Context::current().device());
   allocator->release_cached();
-  allocator->reset_peak();  // of training, not of the measurement
+  allocator->reset_peak();  // of training, not of what led to it
+  started_.model = seconds_since_process_start();
   observer_.on_start(
       {config_, folder_->path(), device_name(), parameter_count(config_.model),
        predict_memory(config_.model, config_.compute, config_.train.batch, config_.model.context),
-       peak_flops_, data_.train.size(), data_.validation.size(), state_.iteration});
+       data_.train.size(), data_.validation.size(), state_.iteration});
 }
 
 // From the newest checkpoint, or the one that run.resume names. The folder's configuration becomes
@@ -137,18 +139,26 @@ void Trainer::forget_later_checkpoints() {
   }
 }
 
-// The products of the steps before were computed with these, so the steps to come are.
+// The products of the steps before were computed with these, so the steps to come are. Checkpoints
+// of older runs have none; then those of the run are taken.
 void Trainer::use_saved_algorithms() {
-  if (!Context::current().device().is_cuda() || !std::filesystem::exists(folder_->gemm_table()))
+  if (!Context::current().device().is_cuda()) return;
+  if (!state_.gemm_algorithms.empty()) {
+    if (use_gemm_table(state_.gemm_algorithms)) return;
+  } else if (!std::filesystem::exists(folder_->gemm_table()) ||
+             use_gemm_table_file(folder_->gemm_table().string())) {
     return;
-  if (use_gemm_table_file(folder_->gemm_table().string())) return;
+  }
   observer_.on_warning(
       "the run was on another GPU or library version: it goes on, but not with the same bits");
 }
 
 void Trainer::sample_now() {
   const std::vector<int32_t> prompt = encode_bytes(config_.sample.prompt);
-  const std::vector<int32_t> tokens = generate(instance_->model, prompt, config_.sample);
+  const std::vector<int32_t> tokens = [&] {
+    const PoolScope memory = step_->idle_memory();
+    return generate(instance_->model, prompt, config_.sample);
+  }();
   const std::string text = config_.sample.prompt + decode_bytes(tokens);
   std::ofstream out(folder_->samples(), std::ios::app);
   out << "--- step " << state_.iteration << "\n" << text << "\n" << std::flush;

@@ -5,6 +5,7 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/tape.h"
+#include "base/error.h"
 #include "tensor/factory.h"
 
 namespace quern {
@@ -56,6 +57,11 @@ TrainingStep::TrainingStep(ModelInstance& instance, AdamW& optimizer, bool captu
 
 TrainingStep::~TrainingStep() = default;
 
+PoolScope TrainingStep::idle_memory() const {
+  const Context& context = Context::current();
+  return PoolScope(*context.allocator(context.device()), pool_);
+}
+
 void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
   if (kind.first) instance_.arena.zero_grad();
   const Variable loss = forward_backward(instance_, tokens, targets, kind.count);
@@ -82,6 +88,9 @@ void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch p
   if (!capture_) return launch(tokens, targets, kind);
 
   const Context& context = Context::current();
+  const int64_t held = context.allocator(context.device())->allocations_in(*pool_);
+  QUERN_CHECK(held == 0, "training step: ", held,
+              " tensors are held in the memory that the step is about to write to");
   Recording& recording = recording_for(kind);
   if (!recording.tokens.defined()) {
     recording.tokens = empty_like(tokens, "step tokens");

@@ -40,6 +40,10 @@ class TrainingStep {
   // same bits. The optimizer's learning rate is set beforehand.
   void run(const Tensor& tokens, const Tensor& targets, MicroBatch part);
 
+  // For work between steps (validation, samples): allocations of the scope's lifetime come from the
+  // memory that steps compute in. They must be gone before the next run().
+  PoolScope idle_memory() const;
+
   // The mean loss over the micro-batches of the step so far: one FP32 element on the device, the
   // same tensor at every step.
   const Tensor& loss() const { return loss_; }

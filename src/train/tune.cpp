@@ -18,7 +18,7 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
         "tune: the device is the CPU, expected a GPU: only cuBLASLt has algorithms to "
         "choose from");
   }
-  clear_gemm_table();  // the shipped one is what this may replace
+  measure_gemm_algorithms();  // empties the table: the shipped one is what this may replace
   if (std::filesystem::exists(path) && !use_gemm_table_file(path)) {
     throw UsageError(cat("tune: ", path,
                          " was made on another GPU or with another version of "
@@ -26,8 +26,6 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
   }
   write_file_atomically(path, gemm_table());  // fails now, rather than after all the measuring
   const auto start = std::chrono::steady_clock::now();
-  const int64_t before = gemm_table_size();
-  measure_gemm_algorithms();
   ModelInstance instance(config.model, config.compute, config.model.init, true,
                          static_cast<uint64_t>(config.train.seed));
   const Shape shape{config.train.batch, config.model.context};
@@ -39,7 +37,7 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
   Context::current().synchronize();
   write_file_atomically(path, gemm_table());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  return {gemm_table_size(), gemm_table_size() - before, elapsed.count()};
+  return {gemm_table_size(), measured_products(), elapsed.count()};
 }
 
 }  // namespace quern

@@ -2,21 +2,25 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "tensor/gemm_table.h"
 #include "train/config.h"
 
 namespace quern {
 
 struct TuneResult {
-  int64_t products = 0;  // in the table
-  int64_t measured = 0;  // of them, timed now
+  int64_t products = 0;                   // in the table
+  std::vector<MeasuredProduct> measured;  // of them, those timed now
   double seconds = 0.0;
 };
 
 // Runs one training step and one evaluation of the configuration's model, batch and context on the
 // current Context, timing every proposed algorithm of each product that the table at `path` does
-// not have, and writes the table there. Throws UsageError on the CPU, which has no choice to make,
-// or when the table at `path` was made on another GPU or library version.
+// not have, and writes the table there. A product of 100 us or more takes about a second, most of
+// it under sustained load (kernels/cuda/gemm_tuning.h); a shorter one less. Throws UsageError on
+// the CPU, which has no choice to make, or when the table at `path` was made on another GPU or
+// library version.
 TuneResult tune_gemms(const Config& config, const std::string& path);
 
 }  // namespace quern

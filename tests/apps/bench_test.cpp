@@ -11,13 +11,6 @@ namespace {
 
 using namespace testing_support;
 
-void expect_usage_error(const std::vector<std::string>& args, const std::string& message) {
-  const Outcome outcome = run(args);
-  EXPECT_EQ(outcome.code, 2) << message;
-  EXPECT_EQ(outcome.out, "") << message;
-  EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
-}
-
 std::vector<nlohmann::json> lines_of(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   std::vector<nlohmann::json> lines;
@@ -33,7 +26,7 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "attention", "all"}, "bench attention: found 'all'");
   expect_usage_error({"bench", "attention", "--grid", "seed"}, "--grid has 'seed', expected some");
   expect_usage_error({"bench", "attention", "--grid="}, "--grid is empty");
-  expect_usage_error({"bench", "attention", "--precision", "tf32"}, "--precision has 'tf32'");
+  expect_usage_error({"bench", "attention", "--precision", "fp16"}, "--precision has 'fp16'");
   expect_usage_error({"bench", "attention", "--variant", "flsh"}, "did you mean flash?");
   expect_usage_error({"bench", "attention", "--lengths", "256,0"}, "--lengths is 0, expected an");
   expect_usage_error({"bench", "attention", "--dims",

@@ -10,14 +10,6 @@ namespace {
 
 using namespace testing_support;
 
-void expect_usage_error(const std::vector<std::string>& args, const std::string& message) {
-  const Outcome outcome = run(args);
-  EXPECT_EQ(outcome.code, 2) << message;
-  EXPECT_EQ(outcome.out, "") << message;
-  EXPECT_TRUE(outcome.err.starts_with("quern: ")) << outcome.err;
-  EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
-}
-
 TEST(Program, HelpListsTheCommands) {
   for (const auto& args : std::vector<std::vector<std::string>>{{}, {"help"}, {"--help"}, {"-h"}}) {
     const Outcome outcome = run(args);

@@ -100,6 +100,22 @@ int64_t peak_of(const std::function<void()>& work) {
   return allocator->stats().peak_allocated - before;
 }
 
+TEST(Ops, CausalMaskTakesOverAGradientThatNobodyElseSees) {
+  const Shape shape{64, 64};
+  const int64_t bytes = shape.numel() * 4;
+  const Variable x = Variable::leaf(uniform(shape, -1, 1));
+  const Variable y = scale(causal_mask(x, 0.0), 2.0);
+  const Tensor dy = ones(shape);
+  EXPECT_EQ(peak_of([&] { backward(y, dy); }), bytes);  // scale's; the mask is put into it
+  EXPECT_EQ(x.grad().to_vector<float>(),
+            causal_mask(full(shape, 2.0), 0.0).value().to_vector<float>());
+  EXPECT_EQ(dy.to_vector<float>(), Floats(64 * 64, 1.0f));
+
+  const Variable seen = Variable::leaf(uniform(shape, -1, 1));
+  backward(causal_mask(seen, 0.0), dy);  // the caller's tensor stays as it is
+  EXPECT_EQ(dy.to_vector<float>(), Floats(64 * 64, 1.0f));
+}
+
 TEST(Ops, LmHeadNeverHoldsTheLogits) {
   constexpr int64_t N = 512, C = 8, V = 1000, kChunk = 64;
   const Variable x = Variable::leaf(uniform({N, C}, -1, 1));

@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "autograd/ops/binary.h"
+#include "autograd/ops/concat.h"
 #include "autograd/ops/linear.h"
+#include "autograd/ops/matmul.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/split.h"
+#include "autograd/ops/view.h"
 #include "support/files.h"
 #include "tensor/factory.h"
 
@@ -202,6 +207,37 @@ TEST(Tape, ConstantsSaveNothing) {
   const Tensor a = ones({10});
   const Variable y = mul(a, a);
   EXPECT_TRUE(a.is_sole_owner());
+}
+
+struct AllocationNames : AllocationObserver {
+  AllocationNames() { Context::current().allocator(kCpu)->set_observer(this); }
+  ~AllocationNames() override { Context::current().allocator(kCpu)->set_observer(nullptr); }
+  void on_allocate(const Allocation& a) override { names.emplace_back(a.name); }
+  void on_release(const Allocation&) override {}
+  std::vector<std::string> names;
+};
+
+TEST(Tape, ViewsOfGradientsAreNotPacked) {
+  const Variable x = Variable::leaf(uniform({2, 3}, -1, 1)), z = Variable::leaf(ones({2, 4}));
+  const Tensor factor = uniform({2, 3}, -1, 1), grad = uniform({7, 2}, -1, 1);
+  const Variable y = transpose(concat({mul(x, factor), z}, 1), 0, 1);
+  AllocationNames seen;
+  backward(y, grad);
+  // z's leaf keeps a packed copy; mul reads a transposed slice.
+  EXPECT_EQ(seen.names, (std::vector<std::string>{"contiguous", "mul"}));
+  const Tensor back = grad.transpose(0, 1);
+  EXPECT_EQ(x.grad().to_vector<float>(),
+            mul(back.slice(1, 0, 3), factor).value().to_vector<float>());
+  EXPECT_EQ(z.grad().to_vector<float>(), back.slice(1, 3, 7).to_vector<float>());
+}
+
+TEST(Tape, ProductsPackHeadsOnce) {
+  const auto heads = [] { return Variable::leaf(uniform({2, 5, 3, 4}, -1, 1)); };  // (B, T, H, D)
+  const Variable q = permute(heads(), {0, 2, 1, 3}), k = permute(heads(), {0, 2, 1, 3});
+  AllocationNames seen;
+  const Variable scores = matmul(q, k, false, true);
+  backward(scores, ones(scores.shape()));
+  EXPECT_EQ(std::count(seen.names.begin(), seen.names.end(), "matmul operand"), 2);
 }
 
 struct CountRanges : RangeObserver {

@@ -86,6 +86,17 @@ TEST(BenchAttention, ARowForEachCaseTypeAndVariant) {
   EXPECT_EQ(names, (std::set<std::string>{"naive", "flash"}));
 }
 
+// Asked for by name only. Elsewhere than on a GPU it is flash.
+TEST(BenchAttention, PortableIsAVariantOfItsOwn) {
+  AttentionBenchOptions options = tiny_options();
+  options.precisions = {Precision::bf16};
+  options.variants = {AttentionVariant::portable};
+  const auto rows = bench_attention(options);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_GT(rows[0].backward.median, 0.0);
+  EXPECT_EQ(nlohmann::json::parse(attention_json(rows[0], "quern-test")).at("backend"), "portable");
+}
+
 int64_t elements(const AttentionCase& s) {
   return s.B * s.H * s.T * s.D;
 }
@@ -95,7 +106,7 @@ int64_t elements(const AttentionCase& s) {
 TEST(BenchAttention, FlashSavesAsTAndNaiveAsItsSquare) {
   AttentionBenchOptions options = tiny_options();
   options.lengths = {128, 256};
-  options.dtypes = {DType::f32};
+  options.precisions = {Precision::fp32};
   const auto rows = bench_attention(options);
   ASSERT_EQ(rows.size(), 4u);
   for (const AttentionRow& row : rows) {
@@ -117,7 +128,7 @@ TEST(BenchAttention, WhatDoesNotFitIsARowAndNotAnEnd) {
   GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 8 TiB";
 #endif
   AttentionBenchOptions options = tiny_options();
-  options.dtypes = {DType::f32};
+  options.precisions = {Precision::fp32};
   options.variants = {AttentionVariant::naive};
   options.dims = {8};
   options.lengths = {int64_t{1} << 19, 8};

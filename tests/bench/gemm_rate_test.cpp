@@ -8,14 +8,7 @@ namespace quern {
 namespace {
 
 ModelConfig small_config() {
-  ModelConfig config;
-  config.vocab_size = 31;
-  config.context = 16;
-  config.d_model = 24;
-  config.d_ff = 40;
-  config.layers = 3;
-  config.heads = 3;
-  return config;
+  return {.vocab_size = 31, .context = 16, .d_model = 24, .d_ff = 40, .layers = 3, .heads = 3};
 }
 
 double total(const std::vector<StepGemm>& products) {

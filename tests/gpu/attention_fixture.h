@@ -160,7 +160,8 @@ struct AttentionFixture {
                     key_buffer().get() + layout.v.offset, s);
   }
   void backward() {
-    DeviceBuffer<float> scratch(c.B * c.H * c.Tq);  // delta
+    const int64_t bytes = ::quern::kernels::cuda::attention_backward_scratch(s, dtype_of<T>, {});
+    DeviceBuffer<float> scratch(bytes / static_cast<int64_t>(sizeof(float)));
     kernels.backward(c, dq.get(), key_gradients().get() + layout.k.offset,
                      key_gradients().get() + layout.v.offset, d_o.get(), o.get(), lse.get(),
                      q.get(), key_buffer().get() + layout.k.offset,

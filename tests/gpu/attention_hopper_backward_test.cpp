@@ -1,7 +1,8 @@
 // Hopper's flash attention, backward, against scores written out in double. O and logsumexp come
 // from the CUDA-core forward. Skipped where the binary or the GPU cannot run it.
-#include "attention_fixture.h"
+#include "attention_cases.h"
 #include "kernels/cuda/attention_variants.h"
+#include "kernels/rope.h"
 
 namespace quern::test {
 namespace {
@@ -18,7 +19,8 @@ void backward(const Case&, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloa
               const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
               const bfloat16* v, const AttentionShape& s, float* scratch) {
   ASSERT_TRUE(kernels::cuda::hopper_attention_backward_takes(s, dq, dk, dv, d_o, q, k, v));
-  kernels::cuda::hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch, Stream{});
+  kernels::cuda::hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, {}, scratch,
+                                           Stream{});
 }
 
 const AttentionKernels<bfloat16> kKernels{forward, backward};
@@ -44,54 +46,32 @@ void check(const Case& c) {
 }
 
 TEST_F(AttentionHopperBackwardGpu, OneTile) {
-  for (const int64_t D : {64, 80, 128}) {
-    check({1, 64, 64, 1, 1, D, false});
-    check({1, 64, 64, 1, 1, D, true});
-  }
+  for (const Case& c : hopper_one_tile()) check(c);
 }
 
-// Around the sizes of tiles: 64 rows a warpgroup, 128 or 192 a block, 64 to 128 in the rings.
 TEST_F(AttentionHopperBackwardGpu, Lengths) {
-  for (const int64_t D : {64, 80, 128}) {
-    for (const bool causal : {false, true}) {
-      for (const int64_t T : {1, 2, 63, 65, 79, 97, 127, 129, 160, 193, 200, 321, 450}) {
-        check({1, T, T, 2, 1, D, causal});
-      }
-    }
-  }
+  for (const Case& c : hopper_lengths()) check(c);
 }
 
 // Long enough for each ring to turn several times.
 TEST_F(AttentionHopperBackwardGpu, ManyTurnsOfTheRings) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : kHopperDims) {
     check({1, 1025, 1025, 1, 1, D, true});
     check({1, 900, 1100, 1, 1, D, false});
   }
 }
 
 TEST_F(AttentionHopperBackwardGpu, QueriesAndKeysDiffer) {
-  for (const int64_t D : {64, 80, 128}) {
-    for (const bool causal : {false, true}) {
-      check({2, 1, 77, 6, 2, D, causal});
-      check({1, 37, 400, 4, 1, D, causal});
-      check({3, 200, 1, 2, 2, D, causal});
-      check({1, 129, 511, 2, 2, D, causal});
-      check({1, 511, 129, 2, 1, D, causal});
-    }
-  }
+  for (const Case& c : hopper_queries_and_keys_differ()) check(c);
 }
 
 TEST_F(AttentionHopperBackwardGpu, GroupedHeadsAndGapsBetweenTokens) {
-  for (const int64_t D : {64, 80, 128}) {
-    check({2, 200, 200, 6, 2, D, true, 0, 8});
-    check({2, 200, 200, 6, 1, D, false, 0, 24});
-    check({2, 100, 230, 3, 3, D, true, 8, 8});
-  }
+  for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
 }
 
 // More blocks than the GPU runs at a time, of lengths that differ.
 TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : kHopperDims) {
     check({9, 40, 40, 32, 8, D, true});
     check({3, 260, 260, 25, 5, D, true});
   }
@@ -99,23 +79,19 @@ TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
 
 // Causal: the first Tq - Tk queries see no key. Whole tiles of them write zeros.
 TEST_F(AttentionHopperBackwardGpu, QueriesWithoutKeys) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : kHopperDims) {
     const Case c{2, 500, 37, 2, 1, D, true};
     check(c);
     Fixture f(kKernels, c);
     f.forward();
     f.backward();
-    const auto dq = f.layout.q.take(f.dq.download());
-    for (int64_t row = 0; row < c.B * c.Tq; ++row) {
-      if (row % c.Tq >= c.Tq - c.Tk) continue;
-      for (int64_t i = 0; i < c.H * D; ++i) ASSERT_EQ(dq[row * c.H * D + i], 0.0) << "row " << row;
-    }
+    expect_blind_gradients(f);
   }
 }
 
 // P of a masked key would overflow: its score may exceed what its row sums to by any amount.
 TEST_F(AttentionHopperBackwardGpu, LargeScores) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : kHopperDims) {
     Fixture f(kKernels, {1, 300, 300, 2, 2, D, true});
     f.s.scale = 8.0;
     f.forward();
@@ -127,10 +103,92 @@ TEST_F(AttentionHopperBackwardGpu, LargeScores) {
   }
 }
 
+// In double: the gradients (B, T, heads, D), rotated back.
+std::vector<double> rotated_back(const std::vector<double>& x, int64_t T, int64_t heads,
+                                 const Case& c, const std::vector<float>& cos,
+                                 const std::vector<float>& sin) {
+  std::vector<double> y(x.size());
+  const int64_t row = heads * c.D;
+  const kernels::RopeLayout layout{c.B, T, heads, c.D, {T * row, row, c.D}, {T * row, row, c.D}};
+  kernels::cpu::rope<double>(y.data(), x.data(), widen(cos).data(), widen(sin).data(), nullptr,
+                             layout, true, {});
+  return y;
+}
+
+// With a rotary table: the gradients of q and k as they were before RoPE.
+TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
+  for (const int64_t D : {64, 80, 128}) {
+    for (const Case& c : {Case{2, 333, 333, 6, 2, D, true}, Case{1, 70, 200, 2, 2, D, false},
+                          Case{1, 200, 70, 2, 1, D, true}}) {
+      SCOPED_TRACE(::testing::Message() << c);
+      std::vector<float> cos, sin;  // of angles, so that no length changes
+      for (const float angle : random_values<float>(400 * D / 2, 7, -3.0, 3.0)) {
+        cos.push_back(std::cos(angle));
+        sin.push_back(std::sin(angle));
+      }
+      DeviceBuffer<float> device_cos(cos), device_sin(sin);
+      Fixture f({forward,
+                 [&](const Case&, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
+                     const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
+                     const bfloat16* v, const AttentionShape& s, float* scratch) {
+                   kernels::cuda::hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s,
+                                                            {device_cos.get(), device_sin.get()},
+                                                            scratch, Stream{});
+                 }},
+                c);
+      f.forward();
+      f.backward();
+      const auto expect = [&](const char* name, const AttentionPlace& place,
+                              const std::vector<bfloat16>& actual, const std::vector<double>& exact,
+                              const std::vector<double>& naive) {
+        expect_accurate<bfloat16>(name, place.take(actual),
+                                  rotated_back(exact, place.T, place.heads, c, cos, sin),
+                                  rotated_back(naive, place.T, place.heads, c, cos, sin));
+      };
+      expect("dq", f.layout.q, f.dq.download(), f.exact.dq, f.naive.dq);
+      expect("dk", f.layout.k, f.key_gradients().download(), f.exact.dk, f.naive.dk);
+    }
+  }
+}
+
+// Sums in any order: as accurate, though not the same bits.
+TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
+  for (const int64_t D : {64, 80, 128}) {
+    for (const bool causal : {false, true}) {
+      const Case c{1, 700, 700, 2, 1, D, causal};
+      SCOPED_TRACE(::testing::Message() << c);
+      Fixture f(kKernels, c);
+      f.s.deterministic = false;
+      f.forward();
+      f.backward();
+      expect_accurate<bfloat16>("dq", f.layout.q.take(f.dq.download()), f.exact.dq, f.naive.dq);
+      expect_accurate<bfloat16>("dk", f.layout.k.take(f.dq.download()), f.exact.dk, f.naive.dk);
+      expect_accurate<bfloat16>("dv", f.layout.v.take(f.dq.download()), f.exact.dv, f.naive.dv);
+    }
+  }
+}
+
+// Long sequences, whose blocks wait for each other's sums: the same bits every time.
+TEST_F(AttentionHopperBackwardGpu, ManyTurnsGiveTheSameBits) {
+  for (const int64_t D : {64, 80, 128}) {
+    for (const bool causal : {false, true}) {
+      Fixture f(kKernels, {1, 1400, 1400, 1, 1, D, causal});
+      f.forward();
+      f.backward();
+      const auto gradients = f.dq.download();
+      for (int i = 0; i < 20; ++i) {
+        f.dq.poison();
+        f.backward();
+        expect_same_bits(f.dq.download(), gradients);
+      }
+    }
+  }
+}
+
 // Every order in which copies and warpgroups can meet gives the same bits.
 TEST_F(AttentionHopperBackwardGpu, ThousandRepeats) {
-  for (const int64_t D : {64, 80, 128}) {
-    Fixture f(kKernels, {4, 330, 330, 12, 4, D, true});
+  for (const int64_t D : kHopperDims) {
+    Fixture f(kKernels, {2, 330, 330, 8, 4, D, true});
     f.forward();
     f.backward();
     const auto gradients = f.dq.download();  // dk and dv too

@@ -1,5 +1,6 @@
 // The binary family against the CPU's: one correctly rounded FP32 operation a result (division by a
-// square: three), so the bits agree.
+// square: three), so the bits agree. axpby is a sum of two products, which the GPU rounds twice and
+// the CPU three times.
 #include "kernels/binary.h"
 
 #include "compare.h"
@@ -16,8 +17,9 @@ template <class F, class T>
 void check_case(F f, const LayoutCase& c, int64_t shift) {
   const auto a = random_values<T>(c.a_size, 1, 0.5, 2.0);
   const auto b = random_values<T>(c.b_size, 2, 0.5, 2.0);
-  const auto dc = random_values<T>(c.n, 3);
-  std::vector<T> out(dc.size()), da(dc.size()), db(dc.size());
+  const auto dc = random_values<T>(c.dc_size, 3);
+  const auto n = static_cast<size_t>(c.n);
+  std::vector<T> out(n), da(n), db(n);
   kernels::cpu::binary_forward(out.data(), a.data(), b.data(), c.layout, f, {});
   kernels::cpu::binary_backward(da.data(), db.data(), a.data(), b.data(), dc.data(), c.layout, f,
                                 {});
@@ -72,6 +74,53 @@ TEST_F(BinaryGpu, Mul) {
 }
 TEST_F(BinaryGpu, Div) {
   check(kernels::Div{});
+}
+
+template <class T, class F>
+void check_axpby(F f, const LayoutCase& c, int64_t shift) {
+  const auto a = random_values<T>(c.a_size, 1), b = random_values<T>(c.b_size, 2);
+  std::vector<T> expected(static_cast<size_t>(c.n));
+  kernels::cpu::binary_forward(expected.data(), a.data(), b.data(), c.layout, f, {});
+  DeviceBuffer<T> device_a(a, shift), device_b(b, shift), out(c.n, shift);
+  const auto actual = run_twice(out, [&] {
+    kernels::cuda::binary_forward(out.get(), device_a.get(), device_b.get(), c.layout, f, {});
+  });
+  // Products up to 5.2, off by a few halves of 4.8e-7; then a 16-bit result may be the neighbour.
+  expect_close(actual, expected, sizeof(T) == 2 ? 2 * rounding<T>() : 0x1p-23, 1e-6);
+}
+
+TEST_F(BinaryGpu, Axpby) {
+  for (const LayoutCase& c : layout_cases()) {
+    SCOPED_TRACE(c.name);
+    for (const int64_t shift : {0, 1}) {
+      check_axpby<float>(kernels::Axpby{0.7, -1.3}, c, shift);
+      check_axpby<bfloat16>(kernels::Axpby{0.7, -1.3}, c, shift);
+      check_axpby<float16>(kernels::Axpby{0.7, -1.3}, c, shift);
+      check_axpby<float>(kernels::AxpbySquare{0.7, -1.3}, c, shift);
+      check_axpby<bfloat16>(kernels::AxpbySquare{0.7, -1.3}, c, shift);
+      check_axpby<float16>(kernels::AxpbySquare{0.7, -1.3}, c, shift);
+    }
+  }
+}
+
+TEST_F(BinaryGpu, InPlace) {
+  for (const int64_t shift : {0, 1}) {
+    for (const int64_t n : {33, 1025, 1 << 18}) {
+      const LayoutCase c = layout_case("", {n}, {1}, {1});
+      const auto a = random_values<float>(n, 1), b = random_values<float>(n, 2);
+      std::vector<float> expected(a.size());
+      kernels::cpu::binary_forward(expected.data(), a.data(), b.data(), c.layout, kernels::Sub{},
+                                   {});
+      DeviceBuffer<float> over_a(a, shift), over_b(b, shift), device_a(a, shift);
+      kernels::cuda::binary_forward(over_b.get(), device_a.get(), over_b.get(), c.layout,
+                                    kernels::Sub{}, {});
+      expect_same_bits(over_b.download(), expected);
+      DeviceBuffer<float> device_b(b, shift);
+      kernels::cuda::binary_forward(over_a.get(), over_a.get(), device_b.get(), c.layout,
+                                    kernels::Sub{}, {});
+      expect_same_bits(over_a.download(), expected);
+    }
+  }
 }
 
 }  // namespace

@@ -106,11 +106,12 @@ void check_one_pass(int64_t N, int64_t V, int64_t shift) {
   expect_same_bits(device_logits.download(), once);
 }
 
-// A warp's rows, a block's that fit in shared memory (57,344 bf16, 28,672 f32), and longer ones.
+// A warp's rows; a block's that fit in shared memory (57,344 bf16, 28,672 f32); a cluster's
+// (229,376 and 114,688); and longer ones.
 TEST_F(CrossEntropyGpu, OnePassAnySize) {
-  const int64_t sizes[][2] = {{0, 5},     {1, 1},     {31, 31},   {33, 33},   {1025, 256},
-                              {9, 1024},  {5, 1025},  {5, 1032},  {70, 4096}, {3, 10000},
-                              {4, 50257}, {5, 50304}, {3, 57352}, {2, 151936}};
+  const int64_t sizes[][2] = {{0, 5},     {1, 1},     {31, 31},   {33, 33},    {1025, 256},
+                              {9, 1024},  {5, 1025},  {5, 1032},  {70, 4096},  {3, 10000},
+                              {4, 50257}, {5, 50304}, {3, 57352}, {2, 151936}, {2, 240000}};
   for (const auto& [N, V] : sizes) {
     for (const int64_t shift : {0, 1}) {
       check_one_pass<float>(N, V, shift);
@@ -119,8 +120,14 @@ TEST_F(CrossEntropyGpu, OnePassAnySize) {
   }
 }
 
+// More than the GPU runs at once.
+TEST_F(CrossEntropyGpu, OnePassManyClusters) {
+  check_one_pass<float>(150, 58000, 0);
+  check_one_pass<bfloat16>(150, 58000, 0);
+}
+
 TEST_F(CrossEntropyGpu, OnePassBadTargetGivesNaN) {
-  for (const int64_t V : {33, 2048}) {
+  for (const int64_t V : {33, 2048, 60000}) {
     DeviceBuffer<float> logits(random_values<float>(3 * V, 1)), loss(3);
     DeviceBuffer<float> scale(std::vector<float>{1.0f});
     const auto end = static_cast<int32_t>(V);

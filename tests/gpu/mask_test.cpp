@@ -51,6 +51,9 @@ void check_causal(int64_t batch, int64_t Tq, int64_t Tk, int64_t shift) {
                                                           Tk, -INFINITY, {});
                              }),
                    y);
+  kernels::cuda::causal_mask(device_x.get(), device_x.get(), batch, Tq, Tk, -INFINITY, {});
+  expect_same_bits(device_x.download(), y);
+  device_x.expect_guards_intact();
 }
 
 TEST_F(MaskGpu, Causal) {

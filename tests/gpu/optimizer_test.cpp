@@ -89,6 +89,15 @@ const std::vector<AdamWRange> kRanges = {{0, 5, 1.0f, 0.1f},        {8, 1, 2.0f,
                                          {8192, 20001, 1.5f, 0.1f}, {28256, 64, 1.0f, 0.1f}};
 constexpr int64_t kArena = 28400;  // the last 80 elements are padding
 
+// More of them than a block has threads.
+std::vector<AdamWRange> many_ranges() {
+  std::vector<AdamWRange> ranges;
+  for (int i = 0; i < 690; ++i) {
+    ranges.push_back({i * 41, 40, 1.0f + static_cast<float>(i) / 690.0f, 0.1f});
+  }
+  return ranges;
+}
+
 struct Arena {
   std::vector<float> param = random_values<float>(kArena, 1);
   std::vector<float> m = random_values<float>(kArena, 2);
@@ -96,7 +105,7 @@ struct Arena {
   std::vector<float> grad = random_values<float>(kArena, 4);
 };
 
-void check_adamw(int64_t step, bool copy, int64_t shift) {
+void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, int64_t shift) {
   SCOPED_TRACE(::testing::Message() << "step " << step << ", shift " << shift);
   const Arena arena;
   const AdamWHyper hyper;
@@ -108,15 +117,15 @@ void check_adamw(int64_t step, bool copy, int64_t shift) {
   DeviceBuffer<float> grad(arena.grad, shift);
   const std::vector<bfloat16> old_copy(static_cast<size_t>(kArena), bfloat16(7.0f));
   DeviceBuffer<bfloat16> device_copy(old_copy, shift);
-  DeviceBuffer<AdamWRange> ranges(kRanges);
+  DeviceBuffer<AdamWRange> ranges(all);
   DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
   const auto run = [&] {
     param.upload(arena.param);
     m.upload(arena.m);
     v.upload(arena.v);
     kernels::cuda::adamw(param.get(), m.get(), v.get(), copy ? device_copy.get() : nullptr,
-                         grad.get(), ranges.get(), static_cast<int64_t>(kRanges.size()), kArena,
-                         hyper, device_state.get(), Stream{});
+                         grad.get(), ranges.get(), static_cast<int64_t>(all.size()), kArena, hyper,
+                         device_state.get(), Stream{});
   };
   run();
   const auto new_param = param.download(), new_m = m.download(), new_v = v.download();
@@ -127,7 +136,7 @@ void check_adamw(int64_t step, bool copy, int64_t shift) {
   std::vector<double> wide_param = widen(arena.param), wide_m = widen(arena.m),
                       wide_v = widen(arena.v);
   std::vector<bfloat16> expected_copy = old_copy;
-  for (const AdamWRange& range : kRanges) {
+  for (const AdamWRange& range : all) {
     for (int64_t k = range.begin; k < range.begin + range.count; ++k) {
       const auto i = static_cast<size_t>(k);
       const auto [p, new_first, new_second] =
@@ -149,8 +158,9 @@ void check_adamw(int64_t step, bool copy, int64_t shift) {
 TEST_F(OptimizerGpu, AdamW) {
   for (const int64_t step : {0, 1, 99, 100000}) {
     for (const int64_t shift : {0, 1}) {
-      check_adamw(step, true, shift);
-      check_adamw(step, false, shift);
+      check_adamw(kRanges, step, true, shift);
+      check_adamw(kRanges, step, false, shift);
+      check_adamw(many_ranges(), step, true, shift);
     }
   }
 }

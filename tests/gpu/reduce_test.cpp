@@ -17,12 +17,31 @@ std::vector<ReduceShape> shapes() {
     all.push_back({3, n, 5});
     all.push_back({2, n, 64});
   }
-  all.push_back({1, 1 << 20, 1});  // everything, by one block
+  all.push_back({1, 1 << 20, 1});  // everything
   all.push_back({1, 40000, 96});   // a bias gradient
+  all.push_back({1, 2048, 768});   // a norm's
   all.push_back({20000, 4, 8});
   all.push_back({100000, 3, 1});
   all.push_back({5000, 64, 1});
   return all;
+}
+
+// A sum, of squares or not, over poisoned scratch memory of the size asked for, between guards.
+template <class T>
+std::vector<T> sum_on_gpu(DeviceBuffer<T>& y, DeviceBuffer<T>& x, const ReduceShape& s,
+                          double scale, bool squares = false) {
+  const kernels::cuda::Stream stream{};
+  DeviceBuffer<uint8_t> scratch(kernels::cuda::sum_forward_scratch(s, stream));
+  const auto sums = run_twice(y, [&] {
+    scratch.poison();
+    if (squares) {
+      kernels::cuda::sum_squares_forward(y.get(), x.get(), s, scale, scratch.get(), stream);
+    } else {
+      kernels::cuda::sum_forward(y.get(), x.get(), s, scale, scratch.get(), stream);
+    }
+  });
+  scratch.expect_guards_intact();
+  return sums;
 }
 
 template <class T>
@@ -32,12 +51,11 @@ void check_sum(const ReduceShape& s, int64_t shift) {
   const auto dy = random_values<T>(s.outer * s.inner, 2);
   const double scale = 0.37;
   std::vector<T> y(dy.size()), dx(x.size());
-  kernels::cpu::sum_forward(y.data(), x.data(), s, scale, {});
+  kernels::cpu::sum_forward(y.data(), x.data(), s, scale, nullptr, {});
   kernels::cpu::sum_backward(dx.data(), dy.data(), s, scale, {});
   DeviceBuffer<T> device_x(x, shift), device_dy(dy, shift);
   DeviceBuffer<T> device_y(s.outer * s.inner, shift), device_dx(s.outer * s.n * s.inner, shift);
-  const auto actual = run_twice(
-      device_y, [&] { kernels::cuda::sum_forward(device_y.get(), device_x.get(), s, scale, {}); });
+  const auto actual = sum_on_gpu(device_y, device_x, s, scale);
   // n terms of size at most 2 in another order: each addition rounds partial sums of a few units.
   // A 16-bit result may then round to the neighbour.
   const double neighbour = sizeof(T) == 2 ? 2 * rounding<T>() : 0.0;
@@ -59,14 +77,48 @@ TEST_F(ReduceGpu, Sum) {
   }
 }
 
+// Small integers: every partial sum is below 2^24, so each order gives the exact sum, and one
+// element left out or taken twice shows, however long the row.
+template <class T>
+void check_exact_sum(const ReduceShape& s, int64_t shift, bool squares) {
+  SCOPED_TRACE(::testing::Message()
+               << s.outer << " x " << s.n << " x " << s.inner << ", " << squares);
+  auto x = random_values<T>(s.outer * s.n * s.inner, static_cast<uint32_t>(s.n), -2.5, 2.5);
+  for (T& v : x) v = static_cast<T>(std::nearbyint(static_cast<float>(v)));
+  std::vector<double> sums(static_cast<size_t>(s.outer * s.inner));
+  for (int64_t i = 0; i < s.outer * s.n * s.inner; ++i) {
+    const int64_t at = i / (s.n * s.inner) * s.inner + i % s.inner;
+    const double value = static_cast<float>(x[static_cast<size_t>(i)]);
+    sums[static_cast<size_t>(at)] += squares ? value * value : value;
+  }
+  std::vector<T> expected;
+  for (const double sum : sums) expected.push_back(static_cast<T>(static_cast<float>(0.5 * sum)));
+  DeviceBuffer<T> device_x(x, shift), device_y(s.outer * s.inner, shift);
+  expect_close(sum_on_gpu(device_y, device_x, s, 0.5, squares), expected, 0.0, 0.0);
+}
+
+TEST_F(ReduceGpu, LongSumsAreExactForIntegers) {
+  const std::vector<ReduceShape> shapes = {
+      {1, 2047, 1},    {1, 4096, 1},   {1, 4099, 1},  {1, 50257, 1},  {1, 3000001, 1},
+      {3, 50257, 1},   {2, 300008, 1}, {48, 8192, 1}, {300, 4100, 1}, {1000, 1025, 1},
+      {513, 10000, 1}, {999, 64, 1},   {77, 17, 1},   {1, 50257, 33}, {1, 3001, 768},
+      {2, 129, 31},    {7, 4000, 2},   {3, 128, 4096}};
+  for (const ReduceShape& s : shapes) {
+    for (const int64_t shift : {0, 1}) {
+      for (const bool squares : {false, true}) {
+        check_exact_sum<float>(s, shift, squares);
+        check_exact_sum<bfloat16>(s, shift, squares);
+        check_exact_sum<float16>(s, shift, squares);
+      }
+    }
+  }
+}
+
 TEST_F(ReduceGpu, EmptySumIsZero) {
-  DeviceBuffer<float> x(int64_t{0}), y(6);
-  kernels::cuda::sum_forward(y.get(), x.get(), {2, 0, 3}, 1.0, {});
-  EXPECT_EQ(y.download(), std::vector<float>(6, 0.0f));
-  DeviceBuffer<float> rows(2);
-  kernels::cuda::sum_forward(rows.get(), x.get(), {2, 0, 1}, 1.0, {});
-  EXPECT_EQ(rows.download(), std::vector<float>(2, 0.0f));
-  kernels::cuda::sum_forward(y.get(), x.get(), {0, 4, 3}, 1.0, {});  // nothing to write
+  DeviceBuffer<float> x(int64_t{0}), y(6), rows(2);
+  EXPECT_EQ(sum_on_gpu(y, x, {2, 0, 3}, 1.0), std::vector<float>(6, 0.0f));
+  EXPECT_EQ(sum_on_gpu(rows, x, {2, 0, 1}, 1.0), std::vector<float>(2, 0.0f));
+  kernels::cuda::sum_forward(y.get(), x.get(), {0, 4, 3}, 1.0, nullptr, {});  // nothing to write
 }
 
 template <class T>

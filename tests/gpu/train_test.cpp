@@ -109,6 +109,56 @@ TEST_F(GpuTraining, TheRunKeepsItsGemmAlgorithms) {
   EXPECT_GT(std::filesystem::file_size(folder_.path() / "run" / "gemm_algorithms.txt"), 100u);
 }
 
+TEST_F(GpuTraining, AResumedRunUsesTheAlgorithmsOfItsCheckpoint) {
+  Config c = config();
+  c.train.steps = 3;
+  Recorded recorded;
+  train(c, recorded);
+  const std::filesystem::path run = folder_.path() / "run";
+  const std::string table = read_file(run / "checkpoints/step_00000003/gemm_algorithms.txt");
+  EXPECT_GT(table.size(), 100u);
+  write_file(run / "gemm_algorithms.txt", "that of another step, perhaps");
+  c.run.resume = run.string();
+  c.train.steps = 5;
+  train(c, recorded);
+  EXPECT_TRUE(recorded.warnings.empty());
+  EXPECT_EQ(read_file(run / "checkpoints/step_00000005/gemm_algorithms.txt"), table);
+  EXPECT_EQ(read_file(run / "gemm_algorithms.txt"), table);
+}
+
+// A run that fills the device must not fall at its first validation: that and the samples compute
+// in the memory of the captured step.
+TEST_F(GpuTraining, ValidationAndSamplesTakeNoMemoryOfTheirOwn) {
+  struct Watch : Recorded {
+    static Allocator& allocator() {
+      return *Context::current().allocator(Context::current().device());
+    }
+    int64_t before = 0, validated = 0, sampled = 0;
+    void on_step(const StepMetrics& m) override {
+      Recorded::on_step(m);
+      allocator().release_cached();  // what is not the step's or alive
+      before = allocator().stats().reserved;
+    }
+    void on_validation(int64_t, const Evaluation&, bool) override {
+      validated = allocator().stats().reserved;
+    }
+    void on_sample(int64_t, const std::string&) override { sampled = allocator().stats().reserved; }
+  } watch;
+  Config c = config();
+  c.compute.precision = Precision::bf16;
+  c.model.d_model = 256;  // activations of several segments of memory
+  c.model.d_ff = 1024;
+  c.model.context = 128;
+  c.train.batch = 16;
+  c.train.steps = 4;
+  c.train.eval_every = c.train.sample_every = 4;
+  c.sample.tokens = 3;
+  train(c, watch);
+  ASSERT_GT(watch.before, 0);
+  EXPECT_EQ(watch.validated, watch.before);
+  EXPECT_EQ(watch.sampled, watch.before);
+}
+
 TEST_F(GpuTraining, MemoryDoesNotGrow) {
   struct Watch : Recorded {
     int64_t at100 = 0, at_end = 0, free100 = 0, free_end = 0;

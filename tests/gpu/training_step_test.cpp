@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/training.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
 
@@ -16,12 +17,6 @@ class GpuTrainingStep : public testing::Test {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
     compute_.device = DeviceChoice::cuda;
     compute_.precision = Precision::bf16;
-    model_.d_model = 64;
-    model_.d_ff = 128;
-    model_.layers = 2;
-    model_.heads = 4;
-    model_.vocab_size = 300;
-    model_.context = 48;
   }
 
   struct Result {
@@ -52,7 +47,7 @@ class GpuTrainingStep : public testing::Test {
   }
 
   ComputeSection compute_;
-  ModelConfig model_;
+  ModelConfig model_ = testing_support::tiny_model();
 };
 
 TEST_F(GpuTrainingStep, ReplaysAreBitEqualToLaunches) {
@@ -74,6 +69,28 @@ TEST_F(GpuTrainingStep, ShapesTakeTurns) {
     for (int64_t length = 5; length < 48; length += 4) lengths.insert(lengths.end(), 2, length);
   }
   EXPECT_EQ(train(false, 1, lengths), train(true, 1, lengths));
+}
+
+// What a replay overwrites must not be held; between steps it may be used.
+TEST_F(GpuTrainingStep, IdleMemoryIsGivenBackBeforeTheNextStep) {
+  const auto context = make_context(compute_, 1);
+  const ContextScope scope(*context);
+  ModelInstance instance(model_, compute_, InitScheme::normal, true, 1);
+  AdamW optimizer(instance.arena, {});
+  TrainingStep step(instance, optimizer, true);
+  optimizer.set_learning_rate(1e-3);
+  const Tensor tokens = random_integers({3, 48}, 300), targets = random_integers({3, 48}, 300);
+  Tensor held;
+  for (int i = 0; i < 3; ++i) {
+    step.run(tokens, targets, {0, 1});
+    const PoolScope memory = step.idle_memory();
+    held = ones({1000});
+    EXPECT_EQ(held.to_vector<float>()[999], 1.0f);
+    if (i < 2) held = {};
+  }
+  EXPECT_THROW(step.run(tokens, targets, {0, 1}), Error);
+  held = {};
+  step.run(tokens, targets, {0, 1});
 }
 
 TEST_F(GpuTrainingStep, OnlyFusedKernelsAreCaptured) {

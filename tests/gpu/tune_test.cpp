@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/ops/matmul.h"
+#include "autograd/tape.h"
 #include "support/files.h"
+#include "support/training.h"
 #include "tensor/cuda_runtime.h"
+#include "tensor/factory.h"
 #include "tensor/gemm_table.h"
 #include "train/setup.h"
 
@@ -19,12 +23,7 @@ class GpuTune : public testing::Test {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
     config_.compute.device = DeviceChoice::cuda;
     config_.compute.precision = Precision::bf16;
-    config_.model.d_model = 64;
-    config_.model.d_ff = 128;
-    config_.model.layers = 1;
-    config_.model.heads = 2;
-    config_.model.vocab_size = 300;
-    config_.model.context = 40;
+    static_cast<ModelConfig&>(config_.model) = tiny_model();
     config_.train.batch = 2;
   }
   TuneResult tune() const {
@@ -40,18 +39,45 @@ class GpuTune : public testing::Test {
 
 TEST_F(GpuTune, ATableIsWrittenAddedToAndUsed) {
   const TuneResult first = tune();
-  EXPECT_EQ(first.products, first.measured);
+  EXPECT_EQ(first.products, std::ssize(first.measured));
   EXPECT_GE(first.products, 12);  // four linear layers and the head, three products each, or shared
-  EXPECT_EQ(tune().measured, 0);
+  for (const MeasuredProduct& product : first.measured) {
+    EXPECT_GT(product.chosen_us, 0.0) << product.name;
+    EXPECT_EQ(product.before_us, 0.0) << product.name << " is in no shipped table";
+    EXPECT_FALSE(product.sustained) << product.name << " takes a few microseconds";
+  }
+  EXPECT_EQ(tune().measured.size(), 0u);
   config_.model.context = 24;  // other shapes
   const TuneResult more = tune();
-  EXPECT_GT(more.measured, 0);
-  EXPECT_EQ(more.products, first.products + more.measured);
+  EXPECT_FALSE(more.measured.empty());
+  EXPECT_EQ(more.products, first.products + std::ssize(more.measured));
 
   config_.compute.gemm_table = path();
   const auto context = make_context(config_.compute, 1);
   const ContextScope scope(*context);
   EXPECT_EQ(gemm_table_size(), more.products);
+}
+
+// And the product that it was measured on is right.
+TEST_F(GpuTune, ALongProductIsDecidedUnderLoad) {
+  const auto context = make_context(config_.compute, 1);
+  const ContextScope scope(*context);
+  const NoGrad no_grad;
+  const Tensor a = normal({2048, 2048}, 0.0, 1.0), b = normal({2048, 2048}, 0.0, 1.0);
+  const std::vector<float> expected = matmul(a, b).value().to_vector<float>();
+  measure_gemm_algorithms();
+  EXPECT_EQ(gemm_table_size(), 0);
+  const std::vector<float> found = matmul(a, b).value().to_vector<float>();
+  const std::vector<MeasuredProduct> products = measured_products();
+  ASSERT_EQ(products.size(), 1u);
+  EXPECT_EQ(products[0].name, "f32 2048 x 2048 x 2048 (nn) -> f32");
+  EXPECT_TRUE(products[0].sustained);
+  EXPECT_GT(products[0].before_us, 0.0) << "the table held it";
+  EXPECT_LE(products[0].chosen_us, products[0].before_us);
+  EXPECT_LE(products[0].chosen_us, products[0].favourite_us);
+  for (size_t i = 0; i < found.size(); i += 997) {  // sums of 2048 in another order
+    EXPECT_NEAR(found[i], expected[i], 1e-3);
+  }
 }
 
 TEST_F(GpuTune, AnotherPlatformsTableIsRefused) {

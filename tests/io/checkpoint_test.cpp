@@ -51,6 +51,36 @@ TEST(Checkpoint, RoundTrips) {
   EXPECT_EQ(read.moments.tensor("m").shape, (Shape{2, 1000}));
 }
 
+TEST(Checkpoint, HoldsTheGemmAlgorithms) {
+  const TemporaryFolder run;
+  const Sample sample;
+  CheckpointContents contents = sample.at(3);
+  EXPECT_EQ(open_checkpoint(write_checkpoint(run.path(), contents)).gemm_algorithms, "");
+  contents.gemm_algorithms = "two\nlines\n";
+  const fs::path path = write_checkpoint(run.path(), contents);
+  EXPECT_EQ(read_file(path / "gemm_algorithms.txt"), contents.gemm_algorithms);
+  EXPECT_EQ(open_checkpoint(path).gemm_algorithms, contents.gemm_algorithms);
+  flip_bit(path / "gemm_algorithms.txt", 5);
+  expect_error([&] { open_checkpoint(path); }, {"gemm_algorithms.txt", "checksum is", "expected"});
+  fs::remove(path / "gemm_algorithms.txt");
+  EXPECT_THROW(open_checkpoint(path), Error);
+}
+
+TEST(Checkpoint, ItsStateCanBeReplaced) {
+  const TemporaryFolder run;
+  const Sample sample;
+  CheckpointContents contents = sample.at(5, R"({"best":1})");
+  contents.gemm_algorithms = "x";
+  const fs::path path = write_checkpoint(run.path(), contents);
+  rewrite_checkpoint_state(path, R"({"best":2})");
+  const Checkpoint read = open_checkpoint(path);
+  EXPECT_EQ(read.state_json, R"({"best":2})");
+  EXPECT_EQ(read.gemm_algorithms, "x");
+  EXPECT_EQ(read.weights.tensor("model.norm.weight").shape, (Shape{1000}));
+  expect_error([&] { rewrite_checkpoint_state(path, "{"); }, {"state is not valid JSON"});
+  EXPECT_EQ(open_checkpoint(path).state_json, R"({"best":2})");
+}
+
 TEST(Checkpoint, TheSameStepIsReplaced) {
   const TemporaryFolder run;
   const Sample sample;

@@ -96,7 +96,7 @@ void check(const Shape& shape) {
   cpu::attention_forward(o.data(), lse.data(), q.data(), k.data(), v.data(), s, cpu::Stream{});
   Guarded<char> scratch(cpu::attention_backward_scratch(s, dtype_of<T>, cpu::Stream{}));
   cpu::attention_backward(dq.data(), dk.data(), dv.data(), d_o.data(), o.data(), lse.data(),
-                          q.data(), k.data(), v.data(), s, scratch.data(), cpu::Stream{});
+                          q.data(), k.data(), v.data(), s, {}, scratch.data(), cpu::Stream{});
   scratch.values();
 
   const auto zeros = [](int64_t n) { return std::vector<double>(n, 0.0); };
@@ -174,8 +174,8 @@ TEST(Attention, ThreadCount) {
     std::vector<float> gradients(q.size() + k.size());
     cpu::attention_forward(o.data(), lse.data(), q.data(), k.data(), v.data(), s, cpu::Stream{});
     cpu::attention_backward(gradients.data(), gradients.data() + q.size(), dv.data(), d_o.data(),
-                            o.data(), lse.data(), q.data(), k.data(), v.data(), s, scratch.data(),
-                            cpu::Stream{});
+                            o.data(), lse.data(), q.data(), k.data(), v.data(), s, {},
+                            scratch.data(), cpu::Stream{});
     gradients.insert(gradients.end(), o.begin(), o.end());
     gradients.insert(gradients.end(), dv.begin(), dv.end());
     return gradients;

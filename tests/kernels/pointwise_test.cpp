@@ -1,5 +1,6 @@
 #include "kernels/pointwise.h"
 
+#include <array>
 #include <functional>
 
 #include "support/kernel_test.h"
@@ -89,6 +90,10 @@ TEST(Pointwise, Pow) {
   check_types(
       Pow{1.7}, [](double x) { return std::pow(x, 1.7); }, 0.5, 2.0);
 }
+TEST(Pointwise, Sqrt) {
+  check_types(
+      Sqrt{}, [](double x) { return std::sqrt(x); }, 0.5, 2.0);
+}
 TEST(Pointwise, Scale) {
   check_types(Scale{3.0, 0.5}, [](double x) { return 3 * x + 0.5; });
 }
@@ -99,6 +104,27 @@ TEST(Pointwise, ReluKeepsNaN) {
   cpu::pointwise_forward(y.data(), x, 3, Relu{}, cpu::Stream{});
   EXPECT_TRUE(std::isnan(y.values()[0]));
   EXPECT_EQ(y.values()[1], 0.0f);
+}
+
+TEST(Pointwise, RowsAtADistance) {
+  for (const auto& [rows, cols, pitch] :
+       {std::array<int64_t, 3>{5, 7, 7}, {33, 31, 40}, {300, 64, 128}}) {
+    const auto wide = random_vector<float>(rows * pitch, 1),
+               dy = random_vector<float>(rows * cols, 2);
+    std::vector<float> packed;
+    for (int64_t i = 0; i < rows * cols; ++i) packed.push_back(wide[i / cols * pitch + i % cols]);
+    Guarded<float> y(rows * cols), dx(rows * cols), packed_y(rows * cols), packed_dx(rows * cols);
+    cpu::pointwise_forward(y.data(), wide.data(), {cols, pitch}, rows * cols, Silu{},
+                           cpu::Stream{});
+    cpu::pointwise_forward(packed_y.data(), packed.data(), rows * cols, Silu{}, cpu::Stream{});
+    expect_near(y.values(), doubles(packed_y.values()));
+    const float* none = nullptr;
+    cpu::pointwise_backward(dx.data(), wide.data(), {cols, pitch}, none, dy.data(), rows * cols,
+                            Silu{}, cpu::Stream{});
+    cpu::pointwise_backward(packed_dx.data(), packed.data(), none, dy.data(), rows * cols, Silu{},
+                            cpu::Stream{});
+    expect_near(dx.values(), doubles(packed_dx.values()));
+  }
 }
 
 TEST(Pointwise, ThreadCount) {

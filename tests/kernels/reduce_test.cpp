@@ -17,20 +17,24 @@ TEST(Sum, AgainstPlainLoops) {
     for (const ReduceShape& s : kShapes) {
       const auto x = random_vector<T>(s.outer * s.n * s.inner, 1, 0.0, 1.0);
       const auto dy = random_vector<T>(s.outer * s.inner, 2);
-      std::vector<double> sums(dy.size(), 0.0), gradient(x.size());
+      std::vector<double> sums(dy.size(), 0.0), squares(dy.size(), 0.0), gradient(x.size());
       for (size_t e = 0; e < x.size(); ++e) {
         const size_t out = e / (s.n * s.inner) * s.inner + e % s.inner;
         sums[out] += 0.5 * to_double(x[e]);
+        squares[out] += 0.5 * to_double(x[e]) * to_double(x[e]);
         gradient[e] = 0.5 * to_double(dy[out]);
       }
       Guarded<T> y(s.outer * s.inner), dx(s.outer * s.n * s.inner);
-      cpu::sum_forward(y.data(), x.data(), s, 0.5, cpu::Stream{});
+      cpu::sum_forward(y.data(), x.data(), s, 0.5, nullptr, cpu::Stream{});
+      Guarded<T> y_squares(s.outer * s.inner);
+      cpu::sum_squares_forward(y_squares.data(), x.data(), s, 0.5, nullptr, cpu::Stream{});
       cpu::sum_backward(dx.data(), dy.data(), s, 0.5, cpu::Stream{});
       // Positive terms: at most n / 32 + log2(32) roundings in a row, of chunks of up to 16384,
       // though they mostly cancel; the square root of that many.
       const double roundings = std::sqrt(16384.0 / 32 + 5);
-      expect_near(y.values(), sums,
-                  tolerance<T>() + roundings * (sizeof(T) == 8 ? 0x1p-53 : 0x1p-24));
+      const double bound = tolerance<T>() + roundings * (sizeof(T) == 8 ? 0x1p-53 : 0x1p-24);
+      expect_near(y.values(), sums, bound);
+      expect_near(y_squares.values(), squares, bound);
       expect_near(dx.values(), gradient);
     }
   });
@@ -75,7 +79,7 @@ TEST(Sum, ThreadCount) {
   const auto x = random_vector<float>(300000, 3);
   expect_thread_count_does_not_matter([&] {
     Guarded<float> y(1);
-    cpu::sum_forward(y.data(), x.data(), {1, 300000, 1}, 1.0, cpu::Stream{});
+    cpu::sum_forward(y.data(), x.data(), {1, 300000, 1}, 1.0, nullptr, cpu::Stream{});
     return y.values();
   });
 }

@@ -60,9 +60,8 @@ TEST(MemoryEstimate, NaiveAttentionAddsTheProbabilities) {
   ModelOptions o = options(Precision::bf16);
   const int64_t flash = predict_memory(small(), o, kBatch, kT).activations;
   o.attention = AttentionKind::naive;
-  // In twelve blocks, (B, H, T, T) in BF16 in place of (B, H, T) in FP32, and rotated q and k.
-  const int64_t block =
-      kBatch * 12 * kT * kT * 2 - kBatch * 12 * kT * 4 + kBatch * kT * 2 * 768 * 2;
+  // In twelve blocks, (B, H, T, T) in BF16 in place of (B, H, T) in FP32.
+  const int64_t block = kBatch * 12 * kT * kT * 2 - kBatch * 12 * kT * 4;
   EXPECT_EQ(predict_memory(small(), o, kBatch, kT).activations - flash, 12 * block);
 }
 

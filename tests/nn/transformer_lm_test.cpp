@@ -153,6 +153,22 @@ TEST(TransformerLM, InitialisationFollowsItsScheme) {
   }
 }
 
+// Each projection by its own widths, also where several lie in one weight: k and v have 2 heads of
+// 8 where q has 14.
+TEST(TransformerLM, TruncatedInitialisationKnowsTheParts) {
+  constexpr double kSpread = 0.07, kCut = 0.98658;  // as above
+  const TinyModel truncated(tiny(), {}, {}, InitScheme::truncated);
+  const std::map<std::string, int> out = {{"self_attn.q_proj", 112}, {"self_attn.k_proj", 16},
+                                          {"self_attn.v_proj", 16},  {"self_attn.o_proj", 112},
+                                          {"mlp.gate_proj", 40},     {"mlp.up_proj", 40}};
+  for (const auto& [name, width] : out) {
+    const Floats w =
+        truncated.slice(truncated.arena.values(), "model.layers.1." + name + ".weight");
+    EXPECT_NEAR(standard_deviation(w) / (std::sqrt(2.0 / (112 + width)) * kCut), 1.0, kSpread)
+        << name;
+  }
+}
+
 TEST(TransformerLM, ALaterTokenChangesNoEarlierLogits) {
   for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
     ModelOptions options;

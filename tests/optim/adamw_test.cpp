@@ -134,20 +134,78 @@ TEST_P(AdamWTest, HaltsUntilTheHostHasLooked) {
   EXPECT_EQ(optimizer.state().skipped, 2);
 }
 
+// Which elements of the arena belong to a parameter.
+std::vector<bool> used_elements(const ParameterArena& arena) {
+  std::vector<bool> used(static_cast<size_t>(arena.size()), false);
+  for (const Parameter* parameter : arena.parameters()) {
+    for (int64_t i = 0; i < parameter->numel(); ++i)
+      used[static_cast<size_t>(parameter->begin() + i)] = true;
+  }
+  return used;
+}
+
+TEST_P(AdamWTest, PaddingStaysZero) {
+  Model model(Precision::bf16);
+  ParameterArena& arena = *model.arena;
+  AdamWOptions options;
+  options.kernels = GetParam();
+  AdamW optimizer(arena, options);
+  for (uint64_t step = 0; step < 3; ++step) {
+    set_gradients(arena, step + 1);
+    optimizer.step(0.1);
+  }
+  const std::vector<bool> used = used_elements(arena);
+  for (const Tensor& buffer :
+       {arena.values(), arena.moment1(), arena.moment2(), arena.copies().to(DType::f32)}) {
+    const std::vector<float> values = buffer.to_vector<float>();
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (used[i]) continue;
+      EXPECT_EQ(values[i], 0.0f) << i;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, AdamWTest, testing::Values(KernelKind::naive, KernelKind::fused),
                          [](const auto& info) {
                            return info.param == KernelKind::naive ? "naive" : "fused";
                          });
 
+struct AllocationCounter : AllocationObserver {
+  int64_t count = 0, bytes = 0;
+  void on_allocate(const Allocation& a) override {
+    ++count;
+    bytes += a.bytes;
+  }
+  void on_release(const Allocation&) override {}
+};
+
+// The ops run over the whole arena: as many for many parameters as for few.
+TEST(NaiveAdamW, OpsDoNotGrowWithTheNumberOfParameters) {
+  const auto allocations = [](int layers) {
+    Sequential net;
+    for (int i = 0; i < layers; ++i) net.append<Linear>(5, 5, Init::normal(1.0), true);
+    ParameterArena arena(net, {Precision::fp32, true, 7});
+    AdamWOptions options;
+    options.kernels = KernelKind::naive;
+    AdamW optimizer(arena, options);
+    set_gradients(arena, 1);
+    AllocationCounter counter;
+    const auto& allocator = Context::current().allocator(kCpu);
+    allocator->set_observer(&counter);
+    optimizer.step(0.1);
+    allocator->set_observer(nullptr);
+    // The root, the denominator and the change, each of the arena's size; one sum.
+    EXPECT_LT(counter.bytes, 3 * arena.trainable() * 4 + 4096) << layers;
+    return counter.count;
+  };
+  EXPECT_EQ(allocations(2), allocations(9));
+}
+
 TEST(ParameterArena, AlignsSlicesAndKeepsPaddingZero) {
   Model model(Precision::bf16);
   const ParameterArena& arena = *model.arena;
-  std::vector<bool> used(static_cast<size_t>(arena.size()), false);
-  for (const Parameter* parameter : arena.parameters()) {
-    EXPECT_EQ(parameter->begin() % 128, 0);
-    for (int64_t i = 0; i < parameter->numel(); ++i)
-      used[static_cast<size_t>(parameter->begin() + i)] = true;
-  }
+  const std::vector<bool> used = used_elements(arena);
+  for (const Parameter* parameter : arena.parameters()) EXPECT_EQ(parameter->begin() % 128, 0);
   const std::vector<float> values = arena.values().to_vector<float>();
   for (size_t i = 0; i < values.size(); ++i) {
     if (used[i]) continue;

@@ -2,6 +2,7 @@
 #include "autograd/ops/cast.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/view.h"
 #include "support/op_cases.h"
 
 namespace quern::testing_support {
@@ -24,6 +25,11 @@ void add_binary(std::vector<OpCase>& cases, const char* op,
   add_case("a is a scalar", values({}, 1), values({7}, 2, 0.5, 2.0));
   add_case("no elements", values({0, 3}, 1), values({1, 3}, 2, 0.5, 2.0));
   add_case("strided", strided_values({3, 5}, 1), strided_values({2, 3, 5}, 2, 0.5, 2.0));
+  cases.push_back({op,
+                   "a strided gradient",
+                   {values({3, 5}, 1), values({5}, 2, 0.5, 2.0)},
+                   [fn](const Inputs& in) { return transpose(fn(in[0], in[1]), 0, 1); },
+                   {}});
   cases.push_back({op,
                    "one input twice",
                    {values({4}, 3, 0.5, 2.0)},
@@ -83,12 +89,14 @@ std::vector<OpCase> elementwise_cases() {
     add_pointwise(
         cases, "pow", [=](const Variable& x) { return pow(x, exponent); }, 0.5, 2.0);
   }
+  add_pointwise(cases, "sqrt", sqrt, 0.3, 3.0);
   add_pointwise(
       cases, "scale", [](const Variable& x) { return scale(x, 1.5, -0.25); }, -1.0, 1.0);
   add_pointwise(cases, "neg", neg, -1.0, 1.0);
 
   add_reduction(cases, "sum", sum);
   add_reduction(cases, "mean", mean);
+  add_reduction(cases, "sum_squares", sum_squares);
   add_reduction(cases, "max", max_values);
   cases.push_back({"sum",
                    "a sum of nothing",

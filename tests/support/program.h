@@ -1,6 +1,7 @@
 // The program `quern` from outside: its exit code, what goes to stdout and what to stderr.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
@@ -35,6 +36,14 @@ inline std::string program(const std::vector<std::string>& args) {
 
 inline Outcome run(const std::vector<std::string>& args) {
   return run_shell(program(args));
+}
+
+inline void expect_usage_error(const std::vector<std::string>& args, const std::string& message) {
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 2) << message;
+  EXPECT_EQ(outcome.out, "") << message;
+  EXPECT_TRUE(outcome.err.starts_with("quern: ")) << outcome.err;
+  EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
 }
 
 }  // namespace quern::testing_support

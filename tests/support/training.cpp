@@ -20,6 +20,10 @@ void write_corpus(const fs::path& path, int64_t bytes) {
   write_file(path, text.substr(0, static_cast<size_t>(bytes)));
 }
 
+ModelConfig tiny_model() {
+  return {.vocab_size = 300, .context = 48, .d_model = 64, .d_ff = 128, .layers = 2, .heads = 4};
+}
+
 Config tiny_config(const fs::path& text, const fs::path& out) {
   Config config;
   config.model.context = 32;

@@ -13,6 +13,9 @@ namespace quern::testing_support {
 // A text of `bytes` bytes: pseudo-random words of a small vocabulary, the same each time.
 void write_corpus(const std::filesystem::path& path, int64_t bytes);
 
+// 2 layers, d 64, 4 heads of 16, vocab 300, ctx 48: a model alone, without a corpus.
+ModelConfig tiny_model();
+
 // 2 layers, d 32, 4 heads of 8, ctx 32, batch 4, on the corpus at `text`, into `out`.
 Config tiny_config(const std::filesystem::path& text, const std::filesystem::path& out);
 

@@ -215,6 +215,27 @@ TEST_F(AllocatorTest, APoolKeepsItsMemoryWhenThereIsNoMore) {
   EXPECT_EQ(allocator->allocate(40 * kMiB, "replayed"), captured);
 }
 
+TEST_F(AllocatorTest, AScopeWithoutAPoolUsesTheCommonMemory) {
+  void* first = allocator->allocate(1000, "x");
+  allocator->release(first);
+  const PoolScope scope(*allocator, nullptr);
+  EXPECT_EQ(allocator->allocate(1000, "y"), first);
+}
+
+TEST_F(AllocatorTest, CountsWhatIsAliveInAPool) {
+  const std::shared_ptr<MemoryPool> pool = allocator->make_pool();
+  allocator->allocate(1000, "elsewhere");
+  void* inside = nullptr;
+  {
+    const PoolScope scope(*allocator, pool);
+    inside = allocator->allocate(1000, "inside");
+    allocator->allocate(1000, "left behind");
+  }
+  EXPECT_EQ(allocator->allocations_in(*pool), 2);
+  allocator->release(inside);
+  EXPECT_EQ(allocator->allocations_in(*pool), 1);
+}
+
 struct Recorder : AllocationObserver {
   std::vector<std::string> events;
   void on_allocate(const Allocation& a) override { events.push_back(cat("+", a.name, a.bytes)); }

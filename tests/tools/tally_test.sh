@@ -32,6 +32,16 @@ printf '#!/bin/sh\nkill -SEGV $$\n' >"$scratch/crash"
 printf '#!/bin/sh\necho ok one; echo skip two; echo FAIL three; exit 1\n' >"$scratch/tool"
 chmod +x "$scratch/crash" "$scratch/tool"
 expect 'a program that crashes' 1 '0 passed, 1 failed, 0 skipped' run_sum "run_gtest a $scratch/crash"
+cat >"$scratch/shard" <<'PROGRAM'
+#!/bin/sh
+for argument; do case $argument in --gtest_output=json:*) report=${argument#--gtest_output=json:} ;; esac; done
+[ "$GTEST_SHARD_INDEX" = "$CRASH" ] && kill -SEGV $$
+echo "{\"testsuites\": [{\"testsuite\": [{\"result\": \"COMPLETED\"}]}]}" >"$report"
+PROGRAM
+chmod +x "$scratch/shard"
+expect 'three processes' 0 '3 passed, 0 failed, 0 skipped' run_sum "run_gtest_shards 3 a $scratch/shard"
+CRASH=1 expect 'one of three crashes' 1 '2 passed, 1 failed, 0 skipped' run_sum \
+  "run_gtest_shards 3 a $scratch/shard"
 expect 'a script that crashes' 1 '0 passed, 1 failed, 0 skipped' run_sum "run_tool_test $scratch/crash"
 expect 'a script of three tests' 1 '1 passed, 1 failed, 1 skipped' run_sum "run_tool_test $scratch/tool"
 exit $((failures > 0))

@@ -255,6 +255,17 @@ TEST(ConfigFile, AnIntegerIsARealNumberToo) {
   EXPECT_EQ(load_config(file.path()).optimizer.lr, 1.0);
 }
 
+// Run folders from the time when `recompute` counted blocks: 0 kept everything.
+TEST(ConfigFile, AnOldRecomputeIsUnderstood) {
+  const auto load = [](const std::string& text) { return load_config(TomlFile(text).path()); };
+  EXPECT_EQ(load("[compute]\nrecompute = 0\n").compute.recompute, Recompute::none);
+  const Config blocks = load("[compute]\nrecompute = 3\n");
+  EXPECT_EQ(blocks.compute.recompute, Recompute::blocks);
+  EXPECT_EQ(blocks.compute.segment, 3);
+  EXPECT_NE(file_message("[compute]\nrecompute = -1\n").find("FILE:2: recompute is -1, expected"),
+            std::string::npos);
+}
+
 TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   Config config;
   apply_size(config.model, "1.5B");

@@ -11,15 +11,13 @@ namespace quern {
 namespace {
 
 ModelConfig tiny_model() {
-  ModelConfig config;
-  config.vocab_size = 53;
-  config.context = 16;
-  config.d_model = 32;
-  config.d_ff = 40;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  return config;
+  return {.vocab_size = 53,
+          .context = 16,
+          .d_model = 32,
+          .d_ff = 40,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2};
 }
 
 SampleSection greedy(int64_t tokens) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,8 @@
 #include "support/files.h"
 #include "support/training.h"
 #include "train/config_parse.h"
+#include "train/process_time.h"
+#include "train/train_state.h"
 
 namespace quern {
 namespace {
@@ -140,11 +143,15 @@ TEST_F(TrainerTest, MetricsFileHoldsEveryStepAndSurvivesResume) {
   c.run.resume = (folder_ / "run" / "checkpoints" / "step_00000004").string();
   train(c, recorded);
   std::ifstream in(folder_ / "run" / "metrics.jsonl");
-  std::vector<int64_t> steps, validations;
+  std::vector<int64_t> steps, validations, first_steps;
   for (std::string line; std::getline(in, line);) {
     const auto row = nlohmann::json::parse(line);
-    (row.contains("val_loss") ? validations : steps).push_back(row.at("step"));
+    (row.contains("val_loss")       ? validations
+     : row.contains("first_step_s") ? first_steps
+                                    : steps)
+        .push_back(row.at("step"));
   }
+  EXPECT_EQ(first_steps, (std::vector<int64_t>{1, 5})) << "of each process";
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(validations, (std::vector<int64_t>{3, 6}));
 }
@@ -163,6 +170,72 @@ TEST_F(TrainerTest, SamplesAreWrittenAndTheBestCheckpointIsKept) {
   const auto best = best_checkpoint(folder_ / "run" / "checkpoints");
   ASSERT_TRUE(best);
   EXPECT_EQ(*best, checkpoint_path(folder_ / "run" / "checkpoints", result.best_step));
+}
+
+TEST_F(TrainerTest, TheFirstStepIsTimedFromTheStartOfTheProcess) {
+  struct Watch : Recorded {
+    std::vector<StartTimes> starts;
+    double before = seconds_since_process_start(), seen = 0.0, peak = 0.0;
+    void on_first_step(const StartTimes& times) override {
+      starts.push_back(times);
+      seen = seconds_since_process_start();
+    }
+    void on_peak(double flops) override { peak = flops; }
+  } watch;
+  Config c = config();
+  c.train.steps = 3;
+  train(c, watch);
+  ASSERT_EQ(watch.starts.size(), 1u);
+  const StartTimes& times = watch.starts[0];
+  EXPECT_LE(watch.before, times.context);
+  EXPECT_LE(times.context, times.model);
+  EXPECT_LE(times.model, times.first_step);
+  EXPECT_LE(times.first_step, watch.seen);
+  EXPECT_GT(watch.peak, 0.0);
+  EXPECT_GT(watch.steps[0].mfu, 0.0) << "the peak is there for the first step's line";
+}
+
+// On the CPU a step is done when its launch returns, so its time must not end with the next one's.
+TEST_F(TrainerTest, EveryStepsTimeIsItsOwn) {
+  Config c = config();
+  c.train.steps = 12;
+  c.train.eval_every = 5;
+  c.model.d_ff = 2048;  // some milliseconds a step
+  Recorded recorded;
+  const TrainResult result = train(c, recorded);
+  double sum = 0.0, shortest = 1e9;
+  std::vector<double> times;
+  for (const StepMetrics& m : recorded.steps) {
+    sum += m.ms;
+    shortest = std::min(shortest, m.ms);
+    times.push_back(m.ms);
+  }
+  std::sort(times.begin(), times.end());
+  // The same work each time; a busy machine makes a step longer, not shorter.
+  EXPECT_GT(shortest, 0.3 * times[times.size() / 2]);
+  EXPECT_GT(recorded.steps.back().ms, 0.3 * times[times.size() / 2]);
+  EXPECT_LE(sum, 1e3 * result.train_seconds);
+}
+
+// What a validation runs into does not cost the step's checkpoint, and the best one knows that it
+// is.
+TEST_F(TrainerTest, ACheckpointComesBeforeItsValidation) {
+  struct Failing : Recorded {
+    void on_validation(int64_t step, const Evaluation&, bool) override {
+      if (step == 4) fail("planted");
+    }
+  } failing;
+  Config c = config();
+  c.train.steps = 6;
+  c.train.eval_every = c.train.checkpoint_every = 2;
+  c.optimizer.warmup = 0;
+  EXPECT_THROW(train(c, failing), Error);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{2, 4}));
+  const TrainState at2 = read_train_state(checkpoint_path(checkpoints, 2));
+  EXPECT_EQ(at2.best_iteration, 2);
+  EXPECT_LT(at2.best_loss, 10.0);
+  EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 2));
 }
 
 // Makes training diverge at once: a learning rate that overflows FP32 within a few steps.

@@ -54,19 +54,19 @@ Variable flash_attention(const Variable& q_in, const Variable& k_in, const Varia
 }
 
 // Query heads that share a kv head are stacked along the queries, so that k and v are not repeated:
-// with G = H / Hk, q becomes (B, Hk, G Tq, D).
+// with G = H / Hk, q becomes (B, Hk, G Tq, D). q is scaled and not the scores, which are more.
 Variable naive_attention(const Variable& q_in, const Variable& k_in, const Variable& v_in,
                          const AttentionOptions& options) {
   const RangeScope range("naive_attention");
   const kernels::AttentionShape s =
       detail::attention_shape(q_in.value(), k_in.value(), v_in.value(), options);
   const Shape stacked{s.B, s.Hk, s.H / s.Hk * s.Tq, s.D};
-  const Variable q = reshape(permute(q_in, {0, 2, 1, 3}), stacked);
+  const Variable q = scale(reshape(permute(q_in, {0, 2, 1, 3}), stacked), s.scale);
   const Variable k = permute(k_in, {0, 2, 1, 3}), v = permute(v_in, {0, 2, 1, 3});
   Variable weights;
   {
     const RangeScope scores_range("scores");
-    const Variable scores = scale(matmul(q, k, false, true), s.scale);
+    const Variable scores = matmul(q, k, false, true);
     weights = reshape(scores, {s.B, s.H, s.Tq, s.Tk});
     if (options.causal) weights = causal_mask(weights);
   }

@@ -21,12 +21,12 @@ Heads heads_of(const Tensor& qkv, int64_t H, int64_t Hk, int64_t D) {
           all.slice(2, 0, H + Hk)};
 }
 
-void rotate_in_place(const Tensor& x, const RopeTable& table, bool inverse) {
+void rotate_in_place(const Tensor& x, const RopeTable& table) {
   kernels::RopeLayout layout{.B = x.dim(0), .T = x.dim(1), .H = x.dim(2), .D = x.dim(3)};
   for (int i = 0; i < 3; ++i) layout.x_strides[i] = layout.y_strides[i] = x.strides()[i];
   visit("rope_attention", x, [&]<class T>(std::type_identity<T>, auto stream) {
     rope(x.data<T>(), x.data<T>(), table.cos.data<acc_t<T>>(), table.sin.data<acc_t<T>>(), nullptr,
-         layout, inverse, stream);
+         layout, false, stream);
   });
 }
 
@@ -66,22 +66,21 @@ Variable rope_attention(const Variable& qkv_in, int64_t H, int64_t Hk, int64_t D
   kernels::check_attention(s);
   const Tensor lse = Tensor::empty({s.B, s.H, s.Tq}, detail::accumulate_type(qkv.dtype()),
                                    qkv.device(), "rope_attention logsumexp");
-  rotate_in_place(in.rotated, table, false);
+  rotate_in_place(in.rotated, table);
   visit("rope_attention", qkv, [&]<class T>(std::type_identity<T>, auto stream) {
     attention_forward(o.data<T>(), lse.data<acc_t<T>>(), in.q.data<T>(), in.k.data<T>(),
                       in.v.data<T>(), s, stream);
   });
 
-  // dq, dk and dv are written where q, k and v lie in dqkv; then q and k are rotated back.
+  // dq, dk and dv are written where q, k and v lie in dqkv, dq and dk rotated back.
   const Shape joined{s.B, s.Tq, H * D};
   return record("rope_attention", o.reshape(joined), {qkv_in},
                 [in, o, lse, s, table, shape = qkv.shape()](Gradients& g) {
                   const Tensor dqkv = Tensor::empty(shape, o.dtype(), o.device(), "rope_attention");
                   const Heads out = heads_of(dqkv, s.H, s.Hk, s.D);
                   const Tensor d_o = g.output().reshape(o.shape());
-                  detail::attention_gradients(out.q, out.k, out.v, d_o, o, lse, in.q, in.k, in.v,
-                                              s);
-                  rotate_in_place(out.rotated, table, true);
+                  detail::attention_gradients(out.q, out.k, out.v, d_o, o, lse, in.q, in.k, in.v, s,
+                                              &table);
                   g.add(0, dqkv);
                 });
 }

@@ -45,15 +45,17 @@ void set_strides(int64_t (&strides)[3], const Tensor& x) {
 
 void attention_gradients(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                          const Tensor& o, const Tensor& lse, const Tensor& q, const Tensor& k,
-                         const Tensor& v, kernels::AttentionShape s) {
+                         const Tensor& v, kernels::AttentionShape s, const RopeTable* rotary) {
   set_strides(s.dq_strides, dq);
   set_strides(s.dk_strides, dk);
   set_strides(s.dv_strides, dv);
   set_strides(s.do_strides, d_o);
   visit("attention", q, [&]<class T>(std::type_identity<T>, auto stream) {
+    kernels::RotaryTable<acc_t<T>> table;
+    if (rotary) table = {rotary->cos.data<acc_t<T>>(), rotary->sin.data<acc_t<T>>()};
     const Tensor work = scratch(attention_backward_scratch(s, q.dtype(), stream), q.device());
     attention_backward(dq.data<T>(), dk.data<T>(), dv.data<T>(), d_o.data<T>(), o.data<T>(),
-                       lse.data<acc_t<T>>(), q.data<T>(), k.data<T>(), v.data<T>(), s,
+                       lse.data<acc_t<T>>(), q.data<T>(), k.data<T>(), v.data<T>(), s, table,
                        work.raw_data(), stream);
   });
 }

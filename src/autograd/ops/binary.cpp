@@ -22,7 +22,12 @@ kernels::BinaryLayout broadcast_layout(const Tensor& a, const Tensor& b, const S
   return layout;
 }
 
-// saves: both inputs for mul and div; shapes alone for add and sub
+// The gradient with respect to an operand of `shape`, from that of the broadcast operand.
+Tensor to_operand(const Tensor& grad, const Shape& shape) {
+  return grad.shape() == shape ? grad : detail::sum_to(grad.contiguous(), shape);
+}
+
+// saves: for mul and div the inputs that the gradients need; shapes alone for add and sub
 template <class F>
 Variable binary(const char* op, const Variable& a_in, const Variable& b_in) {
   const RangeScope range(op);
@@ -37,11 +42,14 @@ Variable binary(const char* op, const Variable& a_in, const Variable& b_in) {
   visit_pointwise(op, c, [&]<class T>(std::type_identity<T>, auto stream) {
     binary_forward(c.data<T>(), a.data<T>(), b.data<T>(), layout, F{}, stream);
   });
-  const Tensor saved_a = F::kReadsA ? a : Tensor(), saved_b = F::kReadsB ? b : Tensor();
+  const Tensor saved_a = F::kReadsA && b_in.requires_grad() ? a : Tensor();
+  const Tensor saved_b = F::kReadsB ? b : Tensor();
   return record(
       op, c, {a_in, b_in},
       [op, layout, saved_a, saved_b, a_shape = a.shape(), b_shape = b.shape()](Gradients& g) {
-        const Tensor& dc = g.output();
+        const Tensor& dc = g.strided_output();
+        kernels::BinaryLayout strided = layout;
+        for (int i = 0; i < strided.ndim; ++i) strided.dc_strides[i] = dc.strides()[i];
         constexpr bool kPassesA =
             std::is_same_v<F, kernels::Add> || std::is_same_v<F, kernels::Sub>;
         constexpr bool kPassesB = std::is_same_v<F, kernels::Add>;
@@ -53,11 +61,11 @@ Variable binary(const char* op, const Variable& a_in, const Variable& b_in) {
           visit_pointwise(op, dc, [&]<class T>(std::type_identity<T>, auto stream) {
             using detail::data_or_null;
             binary_backward(data_or_null<T>(da), data_or_null<T>(db), data_or_null<T>(saved_a),
-                            data_or_null<T>(saved_b), dc.data<T>(), layout, F{}, stream);
+                            data_or_null<T>(saved_b), dc.data<T>(), strided, F{}, stream);
           });
         }
-        if (g.needs(0)) g.add(0, detail::sum_to(kPassesA ? dc : da, a_shape));
-        if (g.needs(1)) g.add(1, detail::sum_to(kPassesB ? dc : db, b_shape));
+        if (g.needs(0)) g.add(0, to_operand(kPassesA ? dc : da, a_shape));
+        if (g.needs(1)) g.add(1, to_operand(kPassesB ? dc : db, b_shape));
       });
 }
 

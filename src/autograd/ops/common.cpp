@@ -90,7 +90,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
     }
     const Tensor out = Tensor::empty(kept, y.dtype(), y.device(), "broadcast sum");
     visit_pointwise("sum", y, [&]<class T>(std::type_identity<T>, auto stream) {
-      sum_forward(out.data<T>(), y.data<T>(), s, 1.0, stream);
+      const Tensor work = scratch(sum_forward_scratch(s, stream), y.device());
+      sum_forward(out.data<T>(), y.data<T>(), s, 1.0, work.raw_data(), stream);
     });
     y = out;
     end = begin + 1;

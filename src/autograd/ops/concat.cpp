@@ -29,7 +29,8 @@ Variable concat(const std::vector<Variable>& parts, int dim) {
   }
   return record("concat", y, parts, [axis, ends](Gradients& g) {
     for (size_t i = 0; i < ends.size(); ++i) {
-      g.add(static_cast<int>(i), g.output().slice(axis, i ? ends[i - 1] : 0, ends[i]));
+      const Tensor part = g.strided_output().slice(axis, i ? ends[i - 1] : 0, ends[i]);
+      g.add(static_cast<int>(i), part);
     }
   });
 }

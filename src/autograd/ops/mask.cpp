@@ -26,8 +26,10 @@ Tensor fill_masked(const Tensor& x, const Tensor& mask, double value) {
   return y;
 }
 
+// In place when nobody else sees x.
 Tensor fill_future(const Tensor& x, double value) {
-  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device(), "causal_mask");
+  const Tensor y =
+      x.is_sole_owner() ? x : Tensor::empty(x.shape(), x.dtype(), x.device(), "causal_mask");
   const int64_t batch = detail::count_leading(x.shape(), 2);
   visit_pointwise("causal_mask", x, [&]<class T>(std::type_identity<T>, auto stream) {
     causal_mask(y.data<T>(), x.data<T>(), batch, x.dim(-2), x.dim(-1), value, stream);

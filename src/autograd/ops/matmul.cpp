@@ -33,14 +33,14 @@ Shape product_shape(const Tensor& a, const Tensor& b, bool transpose_a, bool tra
 
 }  // namespace
 
-// saves: both operands
+// saves: both operands, as the products read them
 Variable matmul(const Variable& a_in, const Variable& b_in, bool transpose_a, bool transpose_b) {
   const RangeScope range("matmul");
   const Shape shape = product_shape(a_in.value(), b_in.value(), transpose_a, transpose_b);
   // One b for all matrices of a: their rows are one tall matrix.
   const bool tall = a_in.shape().ndim() > 2 && b_in.shape().ndim() == 2 && !transpose_a;
-  const Tensor a = tall ? detail::as_rows(a_in.value()) : a_in.value();
-  const Tensor b = b_in.value();
+  const Tensor a = detail::product_operand(tall ? detail::as_rows(a_in.value()) : a_in.value());
+  const Tensor b = detail::product_operand(b_in.value());
   const Tensor c = Tensor::empty(shape, a.dtype(), a.device(), "matmul");
   detail::matrix_product(tall ? detail::as_rows(c) : c, a, transpose_a, b, transpose_b);
 

@@ -12,12 +12,16 @@ namespace quern::detail {
 
 namespace {
 
-// An operand as kernels::gemm takes it.
-struct Operand {
-  Tensor x;
+// How kernels::gemm takes an operand.
+struct Layout {
   bool transpose = false;
   int64_t ld = 0;      // elements between stored rows
   int64_t stride = 0;  // elements between matrices
+};
+
+struct Operand {
+  Tensor x;
+  Layout layout;
 };
 
 // The one distance that steps through all matrices of x (..., R, C), if there is one.
@@ -39,17 +43,22 @@ bool is_row_major(int64_t rows, int64_t cols, int64_t row_step, int64_t col_step
   return (cols == 1 || col_step == 1) && (rows == 1 || row_step >= std::max<int64_t>(cols, 1));
 }
 
-Operand as_operand(const Tensor& x, bool transpose) {
+std::optional<Layout> layout_of(const Tensor& x, bool transpose) {
   const int64_t rows = x.dim(-2), cols = x.dim(-1);
   const int64_t row_step = x.strides()[x.ndim() - 2], col_step = x.strides()[x.ndim() - 1];
   const std::optional<int64_t> stride = matrix_stride(x);
   if (stride && is_row_major(rows, cols, row_step, col_step)) {
-    return {x, transpose, rows == 1 ? cols : row_step, *stride};
+    return Layout{transpose, rows == 1 ? cols : row_step, *stride};
   }
   if (stride && is_row_major(cols, rows, col_step, row_step)) {  // stored the other way round
-    return {x, !transpose, cols == 1 ? rows : col_step, *stride};
+    return Layout{!transpose, cols == 1 ? rows : col_step, *stride};
   }
-  return {x.clone("matmul operand"), transpose, cols, x.ndim() > 2 ? rows * cols : 0};
+  return std::nullopt;
+}
+
+Operand as_operand(const Tensor& x_in, bool transpose) {
+  const Tensor x = product_operand(x_in);
+  return {x, layout_of(x, transpose).value()};
 }
 
 template <class TD, class T, class Stream>
@@ -59,35 +68,39 @@ void run(const Tensor& d, const Operand& a, const Operand& b, kernels::Gemm g, b
   if (!sum_batch) return gemm(d.data<TD>(), a.x.data<T>(), b.x.data<T>(), g, resources, stream);
   const int64_t batch = std::exchange(g.batch, 1);
   for (int64_t i = 0; i < batch; ++i) {
-    gemm(d.data<TD>(), a.x.data<T>() + i * a.stride, b.x.data<T>() + i * b.stride, g, resources,
-         stream);
+    gemm(d.data<TD>(), a.x.data<T>() + i * a.layout.stride, b.x.data<T>() + i * b.layout.stride, g,
+         resources, stream);
     g.beta = 1.0;
   }
 }
 
 }  // namespace
 
+Tensor product_operand(const Tensor& x) {
+  return layout_of(x, false) ? x : x.clone("matmul operand");
+}
+
 void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const Tensor& b_in,
                     bool transpose_b, bool add) {
   if (d.numel() == 0) return;
+  if (a_in.numel() == 0 || b_in.numel() == 0) {  // a sum of nothing
+    if (!add) fill(d, 0.0);
+    return;
+  }
   const Operand a = as_operand(a_in, transpose_a), b = as_operand(b_in, transpose_b);
   const int64_t batch = std::max(count_leading(a_in.shape(), 2), count_leading(b_in.shape(), 2));
   kernels::Gemm g;
   g.m = d.dim(-2);
   g.n = d.dim(-1);
   g.k = a_in.dim(transpose_a ? -2 : -1);
-  if (a_in.numel() == 0 || b_in.numel() == 0) {  // a sum of nothing
-    if (!add) fill(d, 0.0);
-    return;
-  }
-  g.transpose_a = a.transpose;
-  g.transpose_b = b.transpose;
-  g.lda = a.ld;
-  g.ldb = b.ld;
+  g.transpose_a = a.layout.transpose;
+  g.transpose_b = b.layout.transpose;
+  g.lda = a.layout.ld;
+  g.ldb = b.layout.ld;
   g.ldd = g.n;
   g.batch = batch;
-  g.stride_a = a.stride;
-  g.stride_b = b.stride;
+  g.stride_a = a.layout.stride;
+  g.stride_b = b.layout.stride;
   g.stride_d = g.m * g.n;
   g.beta = add ? 1.0 : 0.0;
   g.math = Context::current().matmul_math;

@@ -13,4 +13,7 @@ namespace quern::detail {
 void matrix_product(const Tensor& d, const Tensor& a, bool transpose_a, const Tensor& b,
                     bool transpose_b, bool add = false);
 
+// x, or a contiguous copy where matrix_product would make one: for an op that needs it again.
+Tensor product_operand(const Tensor& x);
+
 }  // namespace quern::detail

@@ -12,13 +12,21 @@
 
 namespace quern {
 
+namespace {
+
+// 1 / sqrt(mean(x^2) + eps) of each row, as a column.
+Variable rstd_of(const Variable& x, double eps) {
+  const double share = 1.0 / static_cast<double>(x.dim(-1));
+  return pow(scale(sum_squares(x, -1, true), share, eps), -0.5);
+}
+
+}  // namespace
+
 Variable naive_rms_norm(const Variable& x, const Variable& w, double eps,
                         std::optional<DType> out) {
   const RangeScope range("naive_rms_norm");
   const Variable wide = cast(x, detail::accumulate_type(x.dtype()));
-  const Variable mean_square = mean(mul(wide, wide), -1, true);
-  const Variable rstd = pow(scale(mean_square, 1.0, eps), -0.5);
-  return cast(mul(mul(wide, rstd), w), out.value_or(x.dtype()));
+  return cast(mul(mul(wide, rstd_of(wide, eps)), w), out.value_or(x.dtype()));
 }
 
 std::pair<Variable, Variable> naive_add_rms_norm(const Variable& x, const Variable& y,
@@ -31,29 +39,29 @@ Variable naive_layer_norm(const Variable& x, const Variable& w, const Variable& 
   const RangeScope range("naive_layer_norm");
   const Variable wide = cast(x, detail::accumulate_type(x.dtype()));
   const Variable centred = sub(wide, mean(wide, -1, true));
-  const Variable variance = mean(mul(centred, centred), -1, true);
-  const Variable rstd = pow(scale(variance, 1.0, eps), -0.5);
-  return cast(add(mul(mul(centred, rstd), w), b), x.dtype());
+  return cast(add(mul(mul(centred, rstd_of(centred, eps)), w), b), x.dtype());
 }
 
+// y = x cos + (x2, x1) (-sin, sin), the halves being a dimension of two. Computed as (B, H, T, D),
+// the order that attention's products want: y is a view of that.
 Variable naive_rope(const Variable& x, const RopeTable& table, const Tensor& positions,
                     int64_t first) {
   const RangeScope range("naive_rope");
   const int64_t T = x.dim(1), half = x.dim(-1) / 2;
-  const auto angles = [&](const Tensor& of) {  // (T, 1, D/2) or (B, T, 1, D/2), to all heads
+  // (1, 1, T, 1, D/2) or (B, 1, T, 1, D/2): one for all heads and both halves.
+  const auto angles = [&](const Tensor& of) {
     const Tensor rows =
         positions.defined() ? embedding(of, positions).value() : of.slice(0, first, first + T);
-    Shape shape = rows.shape();
-    shape[shape.ndim() - 1] = 1;
-    shape.push_back(half);
-    return rows.reshape(shape);
+    return rows.reshape({rows.ndim() == 3 ? rows.dim(0) : 1, 1, T, 1, half});
   };
   const Tensor cos = angles(table.cos), sin = angles(table.sin);
-  const std::vector<Variable> halves =
-      split(cast(x, detail::accumulate_type(x.dtype())), {half, half}, -1);
-  const Variable y1 = sub(mul(halves[0], cos), mul(halves[1], sin));
-  const Variable y2 = add(mul(halves[1], cos), mul(halves[0], sin));
-  return cast(concat({y1, y2}, -1), x.dtype());
+  const Tensor signed_sin = concat({neg(sin), sin}, -2).value();
+  const Variable wide = permute(cast(x, detail::accumulate_type(x.dtype())), {0, 2, 1, 3});
+  const std::vector<Variable> halves = split(wide, {half, half}, -1);
+  const Shape paired{x.dim(0), x.dim(2), T, 2, half};
+  const Variable swapped = reshape(concat({halves[1], halves[0]}, -1), paired);
+  const Variable y = add(mul(reshape(wide, paired), cos), mul(swapped, signed_sin));
+  return permute(cast(reshape(y, wide.shape()), x.dtype()), {0, 2, 1, 3});
 }
 
 Variable naive_swiglu(const Variable& gate_up) {

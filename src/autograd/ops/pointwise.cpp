@@ -1,5 +1,7 @@
 #include "autograd/ops/pointwise.h"
 
+#include <utility>
+
 #include "autograd/ops/common.h"
 #include "kernels/pointwise.h"
 #include "tensor/visit.h"
@@ -8,23 +10,33 @@ namespace quern {
 
 namespace {
 
+// x and where it lies: as it is when its rows are at one even distance, else packed.
+std::pair<Tensor, kernels::PointwiseRows> in_rows(const Tensor& x) {
+  if (x.is_contiguous()) return {x, {}};
+  const Tensor rows = detail::as_rows(x);
+  if (rows.strides()[1] != 1) return {rows.contiguous(), {}};
+  return {rows, {rows.dim(1), rows.strides()[0]}};
+}
+
 // saves: x, y or nothing, as the functor says
 template <class F>
 Variable pointwise(const char* op, const Variable& input, F f) {
   const RangeScope range(op);
   detail::check_floating(op, "x", input.value());
-  const Tensor x = input.value().contiguous();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device(), op);
+  const auto in = in_rows(input.value());
+  const Tensor& x = in.first;
+  const kernels::PointwiseRows rows = in.second;
+  const Tensor y = Tensor::empty(input.shape(), x.dtype(), x.device(), op);
   visit_pointwise(op, x, [&]<class T>(std::type_identity<T>, auto stream) {
-    pointwise_forward(y.data<T>(), x.data<T>(), x.numel(), f, stream);
+    pointwise_forward(y.data<T>(), x.data<T>(), rows, y.numel(), f, stream);
   });
   const Tensor saved_x = F::kSaved == kernels::Saved::input ? x : Tensor();
   const Tensor saved_y = F::kSaved == kernels::Saved::output ? y : Tensor();
-  return record(op, y, {input}, [op, f, saved_x, saved_y](Gradients& g) {
+  return record(op, y, {input}, [op, f, saved_x, saved_y, rows](Gradients& g) {
     const Tensor& dy = g.output();
     const Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device(), op);
     visit_pointwise(op, dy, [&]<class T>(std::type_identity<T>, auto stream) {
-      pointwise_backward(dx.data<T>(), detail::data_or_null<T>(saved_x),
+      pointwise_backward(dx.data<T>(), detail::data_or_null<T>(saved_x), rows,
                          detail::data_or_null<T>(saved_y), dy.data<T>(), dy.numel(), f, stream);
     });
     g.add(0, dx);
@@ -59,6 +71,9 @@ Variable gelu_erf(const Variable& x) {
 }
 Variable pow(const Variable& x, double exponent) {
   return pointwise("pow", x, kernels::Pow{exponent});
+}
+Variable sqrt(const Variable& x) {
+  return pointwise("sqrt", x, kernels::Sqrt{});
 }
 Variable scale(const Variable& x, double factor, double offset) {
   return pointwise("scale", x, kernels::Scale{factor, offset});

@@ -15,6 +15,7 @@ Variable silu(const Variable& x);       // x sigmoid(x)
 Variable gelu_tanh(const Variable& x);  // Hendrycks and Gimpel's approximation by tanh
 Variable gelu_erf(const Variable& x);   // x Phi(x)
 Variable pow(const Variable& x, double exponent);
+Variable sqrt(const Variable& x);
 Variable scale(const Variable& x, double factor, double offset = 0.0);  // factor x + offset
 Variable neg(const Variable& x);                                        // -x
 

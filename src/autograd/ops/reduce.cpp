@@ -1,6 +1,8 @@
 #include "autograd/ops/reduce.h"
 
+#include "autograd/ops/binary.h"
 #include "autograd/ops/common.h"
+#include "autograd/ops/pointwise.h"
 #include "kernels/reduce.h"
 #include "tensor/visit.h"
 
@@ -42,7 +44,8 @@ Variable scaled_sum(const char* op, const Variable& input, const Plan& plan, dou
   const Tensor x = input.value().contiguous();
   const Tensor y = Tensor::empty(plan.result, x.dtype(), x.device(), op);
   visit_pointwise(op, x, [&]<class T>(std::type_identity<T>, auto stream) {
-    sum_forward(y.data<T>(), x.data<T>(), plan.extents, scale, stream);
+    const Tensor work = detail::scratch(sum_forward_scratch(plan.extents, stream), x.device());
+    sum_forward(y.data<T>(), x.data<T>(), plan.extents, scale, work.raw_data(), stream);
   });
   return record(op, y, {input}, [op, plan, scale, shape = x.shape()](Gradients& g) {
     const Tensor& dy = g.output();
@@ -72,6 +75,24 @@ Variable mean(const Variable& x, int dim, bool keepdim) {
 }
 Variable mean(const Variable& x) {
   return mean_of(x, plan_everything(x.shape()));
+}
+
+// saves: x
+Variable sum_squares(const Variable& input, int dim, bool keepdim) {
+  const RangeScope range("sum_squares");
+  detail::check_floating("sum_squares", "x", input.value());
+  const Tensor x = input.value().contiguous();
+  const Plan plan = plan_along(x.shape(), dim, keepdim);
+  const Tensor y = Tensor::empty(plan.result, x.dtype(), x.device(), "sum_squares");
+  visit_pointwise("sum_squares", x, [&]<class T>(std::type_identity<T>, auto stream) {
+    const Tensor work = detail::scratch(sum_forward_scratch(plan.extents, stream), x.device());
+    sum_squares_forward(y.data<T>(), x.data<T>(), plan.extents, 1.0, work.raw_data(), stream);
+  });
+  return record("sum_squares", y, {input}, [x, dim](Gradients& g) {
+    Shape kept = x.shape();
+    kept[kept.axis(dim)] = 1;
+    g.add(0, mul(x, scale(g.output().reshape(kept), 2.0)).value());
+  });
 }
 
 // saves: the indices

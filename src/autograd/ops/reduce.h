@@ -9,6 +9,7 @@ namespace quern {
 // The reduced dimension is left out, or kept with extent 1.
 Variable sum(const Variable& x, int dim, bool keepdim = false);
 Variable mean(const Variable& x, int dim, bool keepdim = false);
+Variable sum_squares(const Variable& x, int dim, bool keepdim = false);  // of x^2
 
 // Over all elements; the result has shape ().
 Variable sum(const Variable& x);

@@ -24,12 +24,13 @@ std::vector<Variable> split(const Variable& x, const std::vector<int64_t>& sizes
         const Tensor dx = Tensor::empty(shape, dtype, device, "split");
         const int count = static_cast<int>(sizes.size());
         bool complete = true;  // a part that nobody used has gradient 0
-        for (int i = 0; i < count; ++i) complete = complete && g.output(i).defined();
+        for (int i = 0; i < count; ++i) complete = complete && g.strided_output(i).defined();
         if (!complete) fill(dx, 0.0);
         int64_t begin = 0;
         for (int i = 0; i < count; ++i) {
           const int64_t end = begin + sizes[static_cast<size_t>(i)];
-          if (g.output(i).defined()) copy(dx.slice(axis, begin, end), g.output(i));
+          const Tensor& part = g.strided_output(i);
+          if (part.defined()) copy(dx.slice(axis, begin, end), part);
           begin = end;
         }
         g.add(0, dx);

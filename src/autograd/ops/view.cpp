@@ -8,12 +8,12 @@ namespace quern {
 // saves: nothing, as every op of this file
 Variable reshape(const Variable& x, const Shape& shape) {
   return record("reshape", x.value().reshape(shape), {x},
-                [from = x.shape()](Gradients& g) { g.add(0, g.output().reshape(from)); });
+                [from = x.shape()](Gradients& g) { g.add(0, g.strided_output().reshape(from)); });
 }
 
 Variable transpose(const Variable& x, int a, int b) {
   return record("transpose", x.value().transpose(a, b), {x},
-                [a, b](Gradients& g) { g.add(0, g.output().transpose(a, b)); });
+                [a, b](Gradients& g) { g.add(0, g.strided_output().transpose(a, b)); });
 }
 
 Variable permute(const Variable& x, const std::vector<int>& dims) {
@@ -23,13 +23,13 @@ Variable permute(const Variable& x, const std::vector<int>& dims) {
     inverse[static_cast<size_t>(x.shape().axis(dims[i]))] = static_cast<int>(i);
   }
   return record("permute", y, {x},
-                [inverse](Gradients& g) { g.add(0, g.output().permute(inverse)); });
+                [inverse](Gradients& g) { g.add(0, g.strided_output().permute(inverse)); });
 }
 
 Variable slice(const Variable& x, int dim, int64_t begin, int64_t end) {
   return record("slice", x.value().slice(dim, begin, end), {x},
                 [dim, begin, end, shape = x.shape()](Gradients& g) {
-                  const Tensor& dy = g.output();
+                  const Tensor& dy = g.strided_output();
                   const Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device(), "slice");
                   fill(dx, 0.0);
                   copy(dx.slice(dim, begin, end), dy);
@@ -44,7 +44,7 @@ Variable expand(const Variable& x, const Shape& shape) {
 
 Variable contiguous(const Variable& x) {
   return record("contiguous", x.value().contiguous(), {x},
-                [](Gradients& g) { g.add(0, g.output()); });
+                [](Gradients& g) { g.add(0, g.strided_output()); });
 }
 
 }  // namespace quern

@@ -1,5 +1,5 @@
 // The binary ops' mathematics, one functor an op: forward(a, b), and the gradient with respect to
-// each. kReadsA and kReadsB say which inputs the backward needs.
+// each. kReadsA and kReadsB say which inputs the backward needs; da needs b at most.
 #pragma once
 
 #include "base/host_device.h"
@@ -13,7 +13,7 @@ struct Add {
     return a + b;
   }
   template <class A>
-  QUERN_HD A da(A, A, A dc) const {
+  QUERN_HD A da(A, A dc) const {
     return dc;
   }
   template <class A>
@@ -29,7 +29,7 @@ struct Sub {
     return a - b;
   }
   template <class A>
-  QUERN_HD A da(A, A, A dc) const {
+  QUERN_HD A da(A, A dc) const {
     return dc;
   }
   template <class A>
@@ -45,7 +45,7 @@ struct Mul {
     return a * b;
   }
   template <class A>
-  QUERN_HD A da(A, A b, A dc) const {
+  QUERN_HD A da(A b, A dc) const {
     return dc * b;
   }
   template <class A>
@@ -61,12 +61,48 @@ struct Div {
     return a / b;
   }
   template <class A>
-  QUERN_HD A da(A, A b, A dc) const {
+  QUERN_HD A da(A b, A dc) const {
     return dc / b;
   }
   template <class A>
   QUERN_HD A db(A a, A b, A dc) const {
     return -dc * a / (b * b);
+  }
+};
+
+// alpha a + beta b
+struct Axpby {
+  double alpha = 1.0, beta = 1.0;
+  static constexpr bool kReadsA = false, kReadsB = false;
+  template <class A>
+  QUERN_HD A forward(A a, A b) const {
+    return A(alpha) * a + A(beta) * b;
+  }
+  template <class A>
+  QUERN_HD A da(A, A dc) const {
+    return A(alpha) * dc;
+  }
+  template <class A>
+  QUERN_HD A db(A, A, A dc) const {
+    return A(beta) * dc;
+  }
+};
+
+// alpha a + beta b^2
+struct AxpbySquare {
+  double alpha = 1.0, beta = 1.0;
+  static constexpr bool kReadsA = false, kReadsB = true;
+  template <class A>
+  QUERN_HD A forward(A a, A b) const {
+    return A(alpha) * a + A(beta) * (b * b);
+  }
+  template <class A>
+  QUERN_HD A da(A, A dc) const {
+    return A(alpha) * dc;
+  }
+  template <class A>
+  QUERN_HD A db(A, A b, A dc) const {
+    return A(2 * beta) * b * dc;
   }
 };
 

@@ -30,6 +30,12 @@ QUERN_HD inline double pow(double x, double e) {
 QUERN_HD inline float pow(float x, float e) {
   return ::powf(x, e);
 }
+QUERN_HD inline double sqrt(double x) {
+  return ::sqrt(x);
+}
+QUERN_HD inline float sqrt(float x) {
+  return ::sqrtf(x);
+}
 
 #ifdef __CUDA_ARCH__
 

@@ -140,6 +140,18 @@ struct Pow {
   }
 };
 
+struct Sqrt {
+  static constexpr Saved kSaved = Saved::output;
+  template <class A>
+  QUERN_HD A forward(A x) const {
+    return math::sqrt(x);
+  }
+  template <class A>
+  QUERN_HD A backward(A, A y, A dy) const {
+    return dy / (A(2) * y);
+  }
+};
+
 // factor x + offset
 struct Scale {
   double factor = 1.0;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "kernels/common/math.h"
 #include "kernels/common/parallel.h"
+#include "kernels/common/rotate_gradients.h"
 #include "kernels/cpu/eigen.h"
 #include "kernels/cpu/lanes.h"
 
@@ -252,8 +253,8 @@ int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream)
 
 template <class T>
 void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc_t<T>* lse,
-                        const T* q, const T* k, const T* v, const AttentionShape& s, void* scratch,
-                        Stream) {
+                        const T* q, const T* k, const T* v, const AttentionShape& s,
+                        const RotaryTable<acc_t<T>>& rotary, void* scratch, Stream stream) {
   using A = acc_t<T>;
   check_attention(s);
   const BackwardArguments<T> arguments{dq, dk, dv, d_o, o, lse, q, k, v};
@@ -264,13 +265,15 @@ void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc
     backward_group(arguments, s, task / s.Hk, task % s.Hk, dQ + task * group_rows * s.D,
                    delta + task * group_rows);
   });
+  rotate_gradients_back(dq, dk, s, rotary, stream);
 }
 
 #define QUERN_INSTANTIATE(T)                                                                  \
   template void attention_forward(T*, acc_t<T>*, const T*, const T*, const T*,                \
                                   const AttentionShape&, Stream);                             \
   template void attention_backward(T*, T*, T*, const T*, const T*, const acc_t<T>*, const T*, \
-                                   const T*, const T*, const AttentionShape&, void*, Stream);
+                                   const T*, const T*, const AttentionShape&,                 \
+                                   const RotaryTable<acc_t<T>>&, void*, Stream);
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)

@@ -8,10 +8,6 @@
 namespace quern::kernels::cpu {
 namespace {
 
-StridedWalk<2> walk_of(const BinaryLayout& layout) {
-  return {layout.ndim, layout.shape, {layout.a_strides, layout.b_strides}};
-}
-
 // Calls body(i, a's index, b's index) along a span. The strides 1 and 0 are spelled out for the
 // compiler to vectorise.
 template <class Body>
@@ -32,7 +28,7 @@ void for_span(int64_t count, int64_t a_stride, int64_t b_stride, const Body& bod
 template <class F, class T>
 void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream) {
   using A = acc_t<T>;
-  const StridedWalk<2> walk = walk_of(layout);
+  const StridedWalk<2> walk(layout.ndim, layout.shape, {layout.a_strides, layout.b_strides});
   walk.parallel_spans([&](int64_t position, const auto& at, int64_t count) {
     T* out = c + position;
     const T *left = a + at[0], *right = b + at[1];
@@ -47,26 +43,35 @@ template <class F, class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
                      F f, Stream) {
   using A = acc_t<T>;
-  const StridedWalk<2> walk = walk_of(layout);
+  const StridedWalk<3> walk(layout.ndim, layout.shape,
+                            {layout.a_strides, layout.b_strides, layout.dc_strides});
+  const int64_t a_stride = walk.col_stride(0), b_stride = walk.col_stride(1);
+  const int64_t dc_stride = walk.col_stride(2);
   walk.parallel_spans([&](int64_t position, const auto& at, int64_t count) {
-    const T* grad = dc + position;
-    const auto each = [&](const auto& store) {
-      for_span(count, walk.col_stride(0), walk.col_stride(1),
-               [&](int64_t i, int64_t ia, int64_t ib) {
-                 A left = 0, right = 0;
-                 if constexpr (F::kReadsA) left = static_cast<A>(a[at[0] + ia]);
-                 if constexpr (F::kReadsB) right = static_cast<A>(b[at[1] + ib]);
-                 store(position + i, left, right, static_cast<A>(grad[i]));
-               });
+    // Calls body(i, a's index, b's index, dc's index) along the span.
+    const auto each = [&](const auto& body) {
+      if (dc_stride == 1) {
+        for_span(count, a_stride, b_stride,
+                 [=](int64_t i, int64_t ia, int64_t ib) { body(i, ia, ib, i); });
+      } else {
+        for (int64_t i = 0; i < count; ++i) body(i, i * a_stride, i * b_stride, i * dc_stride);
+      }
     };
+    const int64_t a_first = at[0], b_first = at[1];
+    const T* grad = dc + at[2];
     if (da != nullptr) {
-      each([=](int64_t i, A left, A right, A dy) {
-        da[i] = static_cast<T>(f.template da<A>(left, right, dy));
+      each([=](int64_t i, int64_t, int64_t ib, int64_t ig) {
+        A r = 0;
+        if constexpr (F::kReadsB) r = static_cast<A>(b[b_first + ib]);
+        da[position + i] = static_cast<T>(f.template da<A>(r, static_cast<A>(grad[ig])));
       });
     }
     if (db != nullptr) {
-      each([=](int64_t i, A left, A right, A dy) {
-        db[i] = static_cast<T>(f.template db<A>(left, right, dy));
+      each([=](int64_t i, int64_t ia, int64_t ib, int64_t ig) {
+        A l = 0, r = 0;
+        if constexpr (F::kReadsA) l = static_cast<A>(a[a_first + ia]);
+        if constexpr (F::kReadsB) r = static_cast<A>(b[b_first + ib]);
+        db[position + i] = static_cast<T>(f.template db<A>(l, r, static_cast<A>(grad[ig])));
       });
     }
   });
@@ -85,6 +90,8 @@ QUERN_INSTANTIATE(Add)
 QUERN_INSTANTIATE(Sub)
 QUERN_INSTANTIATE(Mul)
 QUERN_INSTANTIATE(Div)
+QUERN_INSTANTIATE(Axpby)
+QUERN_INSTANTIATE(AxpbySquare)
 #undef QUERN_INSTANTIATE
 #undef QUERN_INSTANTIATE_TYPE
 

@@ -5,28 +5,46 @@
 #include "kernels/common/parallel.h"
 
 namespace quern::kernels::cpu {
+namespace {
+
+// Calls body(i, place of element i in x) for all n.
+template <class Body>
+void for_elements(int64_t n, const PointwiseRows& rows, const Body& body) {
+  if (rows.cols == 0) return parallel_elements(n, [&](int64_t i) { body(i, i); });
+  const auto [cols, pitch] = rows;
+  parallel_for(n / cols, row_grain(cols), [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      vector_for(0, cols, [=](int64_t j) { body(row * cols + j, row * pitch + j); });
+    }
+  });
+}
+
+}  // namespace
 
 template <class F, class T>
-void pointwise_forward(T* y, const T* x, int64_t n, F f, Stream) {
+void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, F f, Stream) {
   using A = acc_t<T>;
-  parallel_elements(
-      n, [=](int64_t i) { y[i] = static_cast<T>(f.template forward<A>(static_cast<A>(x[i]))); });
+  for_elements(n, rows, [=](int64_t i, int64_t at) {
+    y[i] = static_cast<T>(f.template forward<A>(static_cast<A>(x[at])));
+  });
 }
 
 template <class F, class T>
-void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, F f, Stream) {
+void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y, const T* dy,
+                        int64_t n, F f, Stream) {
   using A = acc_t<T>;
-  parallel_elements(n, [=](int64_t i) {
+  for_elements(n, rows, [=](int64_t i, int64_t at) {
     A saved_x = 0, saved_y = 0;
-    if constexpr (F::kSaved == Saved::input) saved_x = static_cast<A>(x[i]);
+    if constexpr (F::kSaved == Saved::input) saved_x = static_cast<A>(x[at]);
     if constexpr (F::kSaved == Saved::output) saved_y = static_cast<A>(y[i]);
     dx[i] = static_cast<T>(f.template backward<A>(saved_x, saved_y, static_cast<A>(dy[i])));
   });
 }
 
-#define QUERN_INSTANTIATE_TYPE(F, T)                                 \
-  template void pointwise_forward(T*, const T*, int64_t, F, Stream); \
-  template void pointwise_backward(T*, const T*, const T*, const T*, int64_t, F, Stream);
+#define QUERN_INSTANTIATE_TYPE(F, T)                                                       \
+  template void pointwise_forward(T*, const T*, const PointwiseRows&, int64_t, F, Stream); \
+  template void pointwise_backward(T*, const T*, const PointwiseRows&, const T*, const T*, \
+                                   int64_t, F, Stream);
 #define QUERN_INSTANTIATE(F)          \
   QUERN_INSTANTIATE_TYPE(F, float)    \
   QUERN_INSTANTIATE_TYPE(F, bfloat16) \
@@ -41,6 +59,7 @@ QUERN_INSTANTIATE(Silu)
 QUERN_INSTANTIATE(GeluTanh)
 QUERN_INSTANTIATE(GeluErf)
 QUERN_INSTANTIATE(Pow)
+QUERN_INSTANTIATE(Sqrt)
 QUERN_INSTANTIATE(Scale)
 #undef QUERN_INSTANTIATE
 #undef QUERN_INSTANTIATE_TYPE

@@ -12,25 +12,27 @@
 namespace quern::kernels::cpu {
 namespace {
 
-// sums[i] = sum over j in [begin, end) of x[j, i], x (n, inner).
-template <class A, class T>
+// sums[i] = sum over j in [begin, end) of x[j, i] or of its square, x (n, inner).
+template <bool kSquares, class A, class T>
 void sum_rows(A* sums, const T* x, int64_t begin, int64_t end, int64_t inner) {
+  const auto term = [](T value) {
+    const A v = static_cast<A>(value);
+    return kSquares ? v * v : v;
+  };
   if (inner == 1) {
     const T* from = x + begin;
-    sums[0] = lane_sum<A>(end - begin, [=](int64_t j) { return static_cast<A>(from[j]); });
+    sums[0] = lane_sum<A>(end - begin, [=](int64_t j) { return term(from[j]); });
     return;
   }
   std::fill_n(sums, inner, A(0));
   for (int64_t j = begin; j < end; ++j) {
     const T* row = x + j * inner;
-    vector_for(0, inner, [=](int64_t i) { sums[i] += static_cast<A>(row[i]); });
+    vector_for(0, inner, [=](int64_t i) { sums[i] += term(row[i]); });
   }
 }
 
-}  // namespace
-
-template <class T>
-void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, Stream) {
+template <bool kSquares, class T>
+void sum_in_parts(T* y, const T* x, const ReduceShape& s, double scale) {
   using A = acc_t<T>;
   const int64_t chunk = std::clamp<int64_t>(row_grain(s.inner), 1, std::max<int64_t>(1, s.n));
   const int64_t chunks = std::max<int64_t>(1, (s.n + chunk - 1) / chunk);
@@ -40,7 +42,8 @@ void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, Stream) {
   parallel_for(s.outer * chunks, row_grain(chunk * s.inner), [=](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece % chunks * chunk, last = std::min(first + chunk, s.n);
-      sum_rows(sums + piece * s.inner, x + piece / chunks * s.n * s.inner, first, last, s.inner);
+      sum_rows<kSquares>(sums + piece * s.inner, x + piece / chunks * s.n * s.inner, first, last,
+                         s.inner);
     }
   });
 
@@ -53,6 +56,22 @@ void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, Stream) {
       y[out] = static_cast<T>(total * factor);
     }
   });
+}
+
+}  // namespace
+
+int64_t sum_forward_scratch(const ReduceShape&, Stream) {
+  return 0;
+}
+
+template <class T>
+void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, void*, Stream) {
+  sum_in_parts<false>(y, x, s, scale);
+}
+
+template <class T>
+void sum_squares_forward(T* y, const T* x, const ReduceShape& s, double scale, void*, Stream) {
+  sum_in_parts<true>(y, x, s, scale);
 }
 
 template <class T>
@@ -109,10 +128,11 @@ void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                                     \
-  template void sum_forward(T*, const T*, const ReduceShape&, double, Stream);   \
-  template void sum_backward(T*, const T*, const ReduceShape&, double, Stream);  \
-  template void max_forward(T*, int64_t*, const T*, const ReduceShape&, Stream); \
+#define QUERN_INSTANTIATE(T)                                                                  \
+  template void sum_forward(T*, const T*, const ReduceShape&, double, void*, Stream);         \
+  template void sum_squares_forward(T*, const T*, const ReduceShape&, double, void*, Stream); \
+  template void sum_backward(T*, const T*, const ReduceShape&, double, Stream);               \
+  template void max_forward(T*, int64_t*, const T*, const ReduceShape&, Stream);              \
   template void max_backward(T*, const T*, const int64_t*, const ReduceShape&, Stream);
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)

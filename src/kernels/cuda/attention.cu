@@ -155,6 +155,7 @@ void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
     }
     return mma_attention_forward(o, lse, q, k, v, s, stream);
   } else {
+    if (tf32_attention_takes(s)) return tf32_attention_forward(o, lse, q, k, v, s, stream);
     attention_forward_within(device_traits().shared_bytes_per_block, o, lse, q, k, v, s, stream);
   }
 }

@@ -4,7 +4,10 @@
 // One kernel walks over queries for a tile of keys (dK, dV), one over keys for a tile of queries
 // (dQ), so every element is written once, by one block, in one order. Bound by FP32 arithmetic:
 // 14 Tq Tk D operations a head, half of that when causal.
+#include <algorithm>
+
 #include "kernels/attention.h"
+#include "kernels/common/rotate_gradients.h"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/reduce.cuh"
@@ -185,8 +188,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 }  // namespace
 
-int64_t attention_backward_scratch(const AttentionShape& s, DType, Stream) {
-  return static_cast<int64_t>(sizeof(float)) * s.B * s.H * s.Tq;  // delta
+int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream) {
+  const int64_t delta = static_cast<int64_t>(sizeof(float)) * s.B * s.H * s.Tq;
+  if (dtype != DType::bf16) return delta;
+  return std::max(mma_attention_backward_scratch(s), hopper_attention_backward_scratch(s));
 }
 
 template <class T>
@@ -216,18 +221,22 @@ void attention_backward_within(int64_t shared_bytes, T* dq, T* dk, T* dv, const 
 
 template <class T>
 void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc_t<T>* lse,
-                        const T* q, const T* k, const T* v, const AttentionShape& s, void* scratch,
-                        Stream stream) {
+                        const T* q, const T* k, const T* v, const AttentionShape& s,
+                        const RotaryTable<acc_t<T>>& rotary, void* scratch, Stream stream) {
   if constexpr (std::is_same_v<T, bfloat16>) {
-    float* const delta = static_cast<float*>(scratch);
     if (!s.portable && hopper_attention_backward_takes(s, dq, dk, dv, d_o, q, k, v)) {
-      return hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, delta, stream);
+      return hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, rotary, scratch,
+                                       stream);
     }
-    return mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, delta, stream);
+    mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch, stream);
+  } else if (tf32_attention_takes(s)) {
+    tf32_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, static_cast<float*>(scratch),
+                            stream);
   } else {
     attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q, k,
                               v, s, scratch, stream);
   }
+  rotate_gradients_back(dq, dk, s, rotary, stream);
 }
 
 #define QUERN_INSTANTIATE(T)                                                                  \
@@ -235,7 +244,8 @@ void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc
                                              const float*, const T*, const T*, const T*,      \
                                              const AttentionShape&, void*, Stream);           \
   template void attention_backward<T>(T*, T*, T*, const T*, const T*, const float*, const T*, \
-                                      const T*, const T*, const AttentionShape&, void*, Stream);
+                                      const T*, const T*, const AttentionShape&,              \
+                                      const RotaryTable<acc_t<T>>&, void*, Stream);
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 #undef QUERN_INSTANTIATE

@@ -17,28 +17,10 @@ __device__ __forceinline__ float lse_log2(float lse) {
   return lse == -INFINITY ? INFINITY : lse * kLog2E;
 }
 
-// P = exp2(S - lse), rounded. With a mask, the keys from limit[r] on, counted from this thread's
-// first column, are not seen. S itself is left alone: writing to registers of a product while
-// another one runs would make the compiler serialize them.
-template <bool kMasked, int kRegisters>
-__device__ __forceinline__ void probabilities(uint32_t (&p)[kRegisters / 8][4],
-                                              const float (&scores)[kRegisters], float scale,
-                                              const float (&lse)[2], const int (&limit)[2]) {
-#pragma unroll
-  for (int i = 0; i < kRegisters / 2; ++i) {
-    const int r = i % 2;
-    float pair[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      pair[e] = fast_exp2(fmaf(scores[2 * i + e], scale, -lse[r]));
-      if (kMasked && i / 2 * 8 + e >= limit[r]) pair[e] = 0.0f;
-    }
-    p[i / 4][i % 4] = pack_bf16(pair[0], pair[1]);
-  }
-}
-
 // P^T = exp2(S^T - lse), rounded. lse from this thread's first column on. With a mask, row r is
-// seen by the queries from first[r] on, counted from this thread's first column.
+// seen by the queries from first[r] on, counted from this thread's first column. S^T itself is left
+// alone: writing to registers of a product while another one runs would make the compiler serialize
+// them.
 template <bool kMasked, int kRegisters>
 __device__ __forceinline__ void transposed_probabilities(uint32_t (&p)[kRegisters / 8][4],
                                                          const float (&scores)[kRegisters],
@@ -90,6 +72,24 @@ __device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat
     for (int e = 0; e < 8; ++e) sum = fmaf(x[e], y[e], sum);
   }
   return sum;
+}
+
+// dS^T of 64 keys by 64 queries, from the registers that hold it to rows of a tile in shared
+// memory. A lane gives the address of one row of one of the four 8 x 8 matrices that it stores at a
+// time.
+template <class Scores, int kSteps>
+__device__ __forceinline__ void store_score_gradients(uint8_t* tile, int first_row,
+                                                      const uint32_t (&ds)[kSteps][4]) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
+  const int matrix = thread % kWarpSize / 8;  // rows 8 (matrix % 2), columns 8 (matrix / 2)
+  const int row = first_row + thread / kWarpSize * 16 + matrix % 2 * 8 + thread % 8;
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const uint32_t address = shared_address(tile + Scores::offset(row, 16 * i + matrix / 2 * 8));
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+                 "r"(ds[i][0]), "r"(ds[i][1]), "r"(ds[i][2]), "r"(ds[i][3])
+                 : "memory");
+  }
 }
 
 // 4 words of each of 4 neighbouring lanes, transposed: word w of lane l becomes word l of lane w.

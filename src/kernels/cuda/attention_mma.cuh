@@ -15,7 +15,7 @@ static_assert(SharedRows<64>::kBytes == mma_row_bytes({64, 0, 0}));
 // Starts to copy x[row, :], x pointing at the tile's first row, to kRows rows at `tile`: zeros
 // beyond `rows` rows and D features. A chunk of 16 bytes is inside or outside as a whole, since D
 // is a multiple of 8. Without `vectors` rows have any alignment, and elements are moved one by one.
-template <int kRows, int kD>
+template <int kRows, int kD, int kThreads = kAttentionThreads>
 __device__ __forceinline__ void load_rows(uint32_t tile, const bfloat16* x, int64_t stride,
                                           int rows, int D, bool vectors) {
   constexpr int kChunks = kD / 8;
@@ -23,23 +23,23 @@ __device__ __forceinline__ void load_rows(uint32_t tile, const bfloat16* x, int6
   const int thread = reread_thread();
   if (vectors) {
 #pragma unroll
-    for (int first = 0; first < kTotal; first += kAttentionThreads) {
+    for (int first = 0; first < kTotal; first += kThreads) {
       int row, chunk;
-      if constexpr (kAttentionThreads % kChunks == 0) {  // the same chunk in every step
+      if constexpr (kThreads % kChunks == 0) {  // the same chunk in every step
         row = thread / kChunks + first / kChunks;
         chunk = thread % kChunks;
       } else {
         row = (first + thread) / kChunks;
         chunk = (first + thread) % kChunks;
       }
-      if (kTotal % kAttentionThreads != 0 && first + thread >= kTotal) break;
+      if (kTotal % kThreads != 0 && first + thread >= kTotal) break;
       copy_async<16>(tile + row * SharedRows<kD>::kBytes + chunk * 16, x + row * stride + chunk * 8,
                      row < rows && chunk * 8 < D);
     }
     return;
   }
 #pragma unroll 1
-  for (int e = thread; e < kTotal; e += kAttentionThreads) {
+  for (int e = thread; e < kTotal; e += kThreads) {
     const int row = e / kChunks;
     const int d = e % kChunks * 8;
     uint32_t pairs[4] = {};
@@ -81,18 +81,23 @@ struct RowsInRegisters {
   }
 };
 
-// scores = rows columns^T; `columns`: address of a tile of 8 kN rows, plus column_lane().
-template <int kD, int kM, int kN, class Rows>
-__device__ __forceinline__ void multiply_transposed(float (&scores)[kM][kN][4], const Rows& rows,
-                                                    uint32_t columns) {
+template <int kM, int kN>
+__device__ __forceinline__ void clear(float (&sums)[kM][kN][4]) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) scores[m][n][i] = 0.0f;
+      for (int i = 0; i < 4; ++i) sums[m][n][i] = 0.0f;
     }
   }
+}
+
+// scores = rows columns^T; `columns`: address of a tile of 8 kN rows, plus column_lane().
+template <int kD, int kM, int kN, class Rows>
+__device__ __forceinline__ void multiply_transposed(float (&scores)[kM][kN][4], const Rows& rows,
+                                                    uint32_t columns) {
+  clear(scores);
   // More steps side by side would hold more fragments than the widest tiles have registers for.
   constexpr int kSteps = kM * kN > 8 && kD >= 128 ? 4 : kD / 16;
 #pragma unroll kSteps
@@ -113,32 +118,45 @@ __device__ __forceinline__ void multiply_transposed(float (&scores)[kM][kN][4], 
   }
 }
 
-// out += bf16(p) columns: the accumulators of two 16 x 8 tiles of p are, rounded, one fragment of
-// A. `columns`: address of a tile of 8 kN rows of kD, at the first of kF features, plus
-// square_lane().
-template <int kD, int kF, int kM, int kN>
-__device__ __forceinline__ void multiply_add(float (&out)[kM][kF / 8][4],
-                                             const float (&p)[kM][kN][4], uint32_t columns) {
+// Scores as A, rounded: the accumulators of two 16 x 8 tiles are one fragment.
+template <int kM, int kN>
+struct ScoresAsRows {
+  const float (&scores)[kM][kN][4];
+  __device__ __forceinline__ void read(uint32_t (&a)[4], int m, int k) const {
 #pragma unroll
-  for (int n = 0; n < kN; n += 2) {
+    for (int i = 0; i < 4; ++i) {
+      const float(&pair)[4] = scores[m][2 * k + i / 2];
+      a[i] = pack_bf16(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+    }
+  }
+};
+
+// out += rows columns. `columns`: address of a tile of 16 kSteps rows of kD, at the first of kF
+// features, plus square_lane().
+template <int kD, int kF, int kSteps, int kM, class Rows>
+__device__ __forceinline__ void multiply_add(float (&out)[kM][kF / 8][4], const Rows& rows,
+                                             uint32_t columns) {
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
     uint32_t a[kM][4];
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
+    for (int m = 0; m < kM; ++m) rows.read(a[m], m, k);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float(&pair)[4] = p[m][n + i / 2];
-        a[m][i] = pack_bf16(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
-      }
-    }
-#pragma unroll
-    for (int f = 0; f < kF / 8; f += 2) {
+    for (int f = 0; f + 1 < kF / 8; f += 2) {
       uint32_t b[4];
-      ldmatrix_transposed(b, columns + n * 8 * SharedRows<kD>::kBytes + f * 16);
+      ldmatrix_transposed(b, columns + k * 16 * SharedRows<kD>::kBytes + f * 16);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         mma_bf16(out[m][f], a[m], b[0], b[1]);
         mma_bf16(out[m][f + 1], a[m], b[2], b[3]);
       }
+    }
+    if constexpr (kF / 8 % 2 != 0) {
+      constexpr int kLast = kF / 8 - 1;
+      uint32_t b[2];
+      ldmatrix_transposed(b, columns + k * 16 * SharedRows<kD>::kBytes + kLast * 16);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) mma_bf16(out[m][kLast], a[m], b[0], b[1]);
     }
   }
 }

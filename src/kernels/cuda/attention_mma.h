@@ -16,30 +16,27 @@ inline constexpr int kMmaPadBytes = 16;     // after a row in shared memory
 inline constexpr int kMmaFeatures = 128;    // of dK and dV that one block can hold in registers
 inline constexpr int kMmaQueryWidth = 64;   // up to it the forward keeps Q in registers
 inline constexpr int kMmaWaveBlocks = 256;  // blocks that run together, about
+inline constexpr int kMmaGroupQueries = 1 << 17;  // of the heads whose backwards run together
 
 // As in attention_tiles.h: the first row that is wide enough and fits the device is taken, and the
-// last of a width fits kPortableAttentionBytes. Each of 4 warps owns rows / 4 rows, and what it
-// accumulates has to stay below 255 registers a thread:
-//   forward  rows (head_dim + columns) / 128
-//   dK, dV   rows (2 features + 2 columns) / 128, features = head_dim up to 128, else half of it
-//   dQ       rows (head_dim + 2 columns) / 128
-// 32 rows a warp use each fragment of the other matrix twice, which halves the traffic from shared
-// memory; where they fit, they win.
+// last of a width fits kPortableAttentionBytes. What a warp accumulates has to stay below 255
+// registers a thread; 32 rows a warp use each fragment of the other matrix twice, which halves the
+// traffic from shared memory: where they fit, they win.
+//
+// Forward: each of 4 warps owns rows / 4 queries, and sums rows (head_dim + columns) / 128 floats a
+// thread.
 inline constexpr AttentionTile kMmaForwardTiles[] = {
     {16, 128, 64},  {32, 128, 64},  {64, 128, 64}, {80, 128, 64}, {96, 128, 64},
     {128, 128, 64}, {128, 128, 32}, {192, 64, 32}, {256, 64, 32},
 };
-inline constexpr AttentionTile kMmaKeyTiles[] = {
-    {16, 128, 64}, {32, 128, 32}, {64, 128, 32}, {80, 64, 64},  {96, 64, 64},  {128, 64, 64},
-    {128, 64, 32}, {192, 64, 32}, {192, 64, 16}, {256, 64, 32}, {256, 64, 16},
-};
-inline constexpr AttentionTile kMmaQueryTiles[] = {
-    {16, 128, 64}, {32, 128, 64}, {64, 128, 64}, {80, 128, 32}, {96, 128, 32}, {128, 128, 32},
-    {128, 64, 32}, {192, 64, 32}, {192, 64, 16}, {256, 64, 32}, {256, 64, 16},
+// Backward: `rows` keys; a block walks over tiles of `columns` queries.
+inline constexpr AttentionTile kMmaBackwardTiles[] = {
+    {16, 128, 64}, {32, 128, 64},  {64, 128, 64}, {64, 128, 32},  {80, 128, 64},
+    {80, 64, 64},  {96, 128, 64},  {96, 64, 32},  {128, 128, 64}, {128, 128, 32},
+    {128, 64, 32}, {192, 128, 32}, {192, 64, 16}, {256, 64, 32},  {256, 32, 16},
 };
 inline constexpr int kMmaForwardTileCount = static_cast<int>(std::size(kMmaForwardTiles));
-inline constexpr int kMmaKeyTileCount = static_cast<int>(std::size(kMmaKeyTiles));
-inline constexpr int kMmaQueryTileCount = static_cast<int>(std::size(kMmaQueryTiles));
+inline constexpr int kMmaBackwardTileCount = static_cast<int>(std::size(kMmaBackwardTiles));
 
 constexpr int64_t mma_row_bytes(const AttentionTile& t) {
   return 2 * int64_t{t.head_dim} + kMmaPadBytes;
@@ -48,15 +45,52 @@ constexpr int64_t mma_row_bytes(const AttentionTile& t) {
 constexpr int64_t mma_forward_shared_bytes(const AttentionTile& t) {
   return (t.rows + 2 * 2 * t.columns) * mma_row_bytes(t);
 }
-// Two tiles of rows; two stages of two tiles of columns (Q and dO; K and V, or the other way
-// round).
-constexpr int64_t mma_backward_shared_bytes(const AttentionTile& t) {
-  return (2 * t.rows + 2 * 2 * t.columns) * mma_row_bytes(t);
+// The features of dK, dV and dQ that a block computes; head_dim over them blocks share a tile of
+// keys, each of which computes all scores.
+constexpr int mma_backward_features(const AttentionTile& t) {
+  return t.head_dim <= kMmaFeatures ? t.head_dim : t.head_dim / 2;
+}
+// Warps that share 32 keys: each computes the scores of its part of the queries, and dK and dV of
+// its part of the features, where a thread has no registers for all features.
+constexpr int mma_backward_split(const AttentionTile& t) {
+  return t.head_dim > 64 && t.columns >= 32 ? 2 : 1;
+}
+constexpr int mma_backward_warp_keys(const AttentionTile& t) {
+  return t.head_dim <= 64 || mma_backward_split(t) > 1 ? 32 : 16;
+}
+constexpr int mma_backward_threads(const AttentionTile& t) {
+  return t.rows / mma_backward_warp_keys(t) * mma_backward_split(t) * 32;
+}
+// Queries whose scores a warp holds at a time.
+constexpr int mma_backward_step(const AttentionTile& t) {
+  const int queries = t.columns / mma_backward_split(t);
+  return queries < 32 ? queries : 32;
 }
 
-// The features of dK and dV that a block computes; ceil(head_dim / them) blocks share a key tile.
-constexpr int mma_key_features(const AttentionTile& t) {
-  return t.head_dim <= kMmaFeatures ? t.head_dim : t.head_dim / 2;
+// K and V; two stages of Q, dO, and logsumexp and delta; two of dS, and P where warps share keys.
+constexpr int64_t mma_backward_shared_bytes(const AttentionTile& t) {
+  const int scores = mma_backward_split(t) > 1 ? 3 : 2;
+  return (2 * t.rows + 4 * t.columns) * mma_row_bytes(t) + 2 * 8 * t.columns +
+         scores * t.rows * mma_row_bytes({t.columns, 0, 0});
+}
+
+// Blocks that a multiprocessor should hold.
+constexpr int mma_backward_blocks(const AttentionTile& t) {
+  return t.head_dim <= 16 ? 3 : mma_backward_threads(t) <= 128 ? 2 : 1;
+}
+// What a warp computes of a tile of dQ: of 32 queries, where that divides the tile among the warps.
+struct MmaDqPart {
+  int queries, features;
+};
+constexpr MmaDqPart mma_dq_part(const AttentionTile& t) {
+  const int warps = mma_backward_threads(t) / 32;
+  const int features = mma_backward_features(t);
+  for (const int queries : {32, 16}) {
+    if (t.columns % queries != 0 || warps % (t.columns / queries) != 0) continue;
+    const int across = warps / (t.columns / queries);
+    if (features % (8 * across) == 0) return {queries, features / across};
+  }
+  return {};
 }
 
 // Blocks of the forward that a multiprocessor should hold: as many as registers for the
@@ -66,17 +100,18 @@ constexpr int mma_forward_blocks(const AttentionTile& t) {
 }
 
 static_assert(detail::portable(kMmaForwardTiles, mma_forward_shared_bytes));
-static_assert(detail::portable(kMmaKeyTiles, mma_backward_shared_bytes));
-static_assert(detail::portable(kMmaQueryTiles, mma_backward_shared_bytes));
+static_assert(detail::portable(kMmaBackwardTiles, mma_backward_shared_bytes));
 
-// mma_attention_forward and mma_attention_backward for a given limit of shared memory a block. They
-// pass their device's; a test passes a smaller one, to run a laptop's tiles.
+// mma_attention_forward and mma_attention_backward for a given limit of shared memory a block, and
+// the bytes of scratch of the latter. They pass their device's; a test passes a smaller one, to run
+// a laptop's tiles.
 void mma_attention_forward_within(int64_t shared_bytes, bfloat16* o, float* lse, const bfloat16* q,
                                   const bfloat16* k, const bfloat16* v, const AttentionShape& s,
                                   Stream stream);
+int64_t mma_attention_backward_scratch_within(int64_t shared_bytes, const AttentionShape& s);
 void mma_attention_backward_within(int64_t shared_bytes, bfloat16* dq, bfloat16* dk, bfloat16* dv,
                                    const bfloat16* d_o, const bfloat16* o, const float* lse,
                                    const bfloat16* q, const bfloat16* k, const bfloat16* v,
-                                   const AttentionShape& s, float* delta, Stream stream);
+                                   const AttentionShape& s, void* scratch, Stream stream);
 
 }  // namespace quern::kernels::cuda

@@ -2,12 +2,13 @@
 // FlashAttention-2 (Dao, 2023), algorithm 2. P is recomputed from logsumexp, tile by tile. With
 // delta_i = dO_i . O_i, dP = dO V^T and dS = P (dP - delta):
 //   dV = P^T dO,   dK = scale dS^T Q,   dQ = scale dS K.
-// One kernel walks over queries for a tile of keys (dK, dV), one over keys for a tile of queries
-// (dQ): seven products instead of five, but every element is written once, by one block, in one
-// order, and dQ needs no FP32 buffer. The scores are computed as S^T in the first and as S in the
-// second, so that P and dS are operands of the next product where they lie, in registers. Bound by
-// mma: 14 Tq Tk D operations a head, half of that when causal.
-#include "kernels/cuda/attention_mma.cuh"
+// A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. The
+// scores are computed as S^T, so that P^T and dS^T are operands of dV and dK where they lie, in
+// registers; dS^T goes through shared memory for dQ, whose share of this tile is added to a sum in
+// global memory one step later, by which time every warp has written its rows. So there is one
+// barrier a step. attention_mma_dq.cuh has the order of the sums. Bound by mma and by what ldmatrix
+// reads: 10 Tq Tk D operations a head, half of that when causal.
+#include "kernels/cuda/attention_mma_backward.cuh"
 #include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -15,317 +16,268 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-constexpr int kBackwardBlocks = 2;  // a multiprocessor, as registers allow
 constexpr int kDeltaThreads = 256;
 constexpr int kDeltaLanes = 8;  // a row; 16 bytes each cover a head of 64
 
-// delta (B, H, Tq) = sum over D of d_o o. Rows lie heads side by side, as in memory.
+// statistics (B, H, Tq) = logsumexp in units of log2, delta = sum over D of d_o o. Rows lie heads
+// side by side, as in memory. A query that sees no key has logsumexp -inf, and its scores are all
+// hidden: any finite number does. Also zeros words [zero, zero_end).
 __global__ void __launch_bounds__(kDeltaThreads)
-    mma_attention_delta_kernel(float* delta, const bfloat16* d_o, const bfloat16* o,
-                               const __grid_constant__ AttentionShape s, bool vectors) {
-  const int64_t row =
-      (static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x) / kDeltaLanes;
+    mma_attention_statistics_kernel(const __grid_constant__ MmaBackward x, uint32_t* zero,
+                                    const uint32_t* zero_end) {
+  const AttentionShape& s = x.s;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x;
+  for (uint32_t* word = zero + thread; word < zero_end;
+       word += static_cast<int64_t>(gridDim.x) * kDeltaThreads) {
+    *word = 0;
+  }
+  const int64_t row = thread / kDeltaLanes;
   const bool exists = row < s.B * s.Tq * s.H;
-  const int64_t h = row % s.H;
-  const int64_t i = row / s.H % s.Tq;
-  const int64_t b = row / s.H / s.Tq;
-  float sum = 0.0f;
+  const int64_t h = exists ? row % s.H : 0;
+  const int64_t i = exists ? row / s.H % s.Tq : 0;
+  const int64_t b = exists ? row / s.H / s.Tq : 0;
+  float delta = 0.0f;
   for (int d = static_cast<int>(threadIdx.x) % kDeltaLanes * 8; exists && d < s.D;
        d += kDeltaLanes * 8) {
-    const bfloat16* x = at(d_o, s.do_strides, b, i, h) + d;
-    const bfloat16* y = at(o, s.o_strides, b, i, h) + d;
+    const bfloat16* y = at(x.d_o, s.do_strides, b, i, h) + d;
+    const bfloat16* z = at(x.o, s.o_strides, b, i, h) + d;
     float a[8], c[8];
-    if (vectors) {
-      load_vec(a, x);
-      load_vec(c, y);
+    if (x.vectors) {
+      load_vec(a, y);
+      load_vec(c, z);
     } else {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        a[e] = to_float(x[e]);
-        c[e] = to_float(y[e]);
+        a[e] = to_float(y[e]);
+        c[e] = to_float(z[e]);
       }
     }
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sum = fmaf(a[e], c[e], sum);
+    for (int e = 0; e < 8; ++e) delta = fmaf(a[e], c[e], delta);
   }
-  sum = warp_reduce<SumOp, kDeltaLanes>(sum, SumOp{});
-  if (exists && threadIdx.x % kDeltaLanes == 0) delta[(b * s.H + h) * s.Tq + i] = sum;
+  delta = warp_reduce<SumOp, kDeltaLanes>(delta, SumOp{});
+  if (!exists || threadIdx.x % kDeltaLanes != 0) return;
+  const int64_t query = (b * s.H + h) * s.Tq + i;
+  const float lse = x.lse[query];
+  x.scratch.statistics[query] = make_float2(lse == -INFINITY ? 0.0f : lse * kLog2E, delta);
 }
 
-// logsumexp in units of log2. A query that sees no key has -inf, and its scores are all hidden: any
-// finite number does.
-__device__ __forceinline__ float log2_sum(float lse) {
-  return lse == -INFINITY ? 0.0f : lse * kLog2E;
-}
-
-// s, dp -> P, dS, of one element.
-__device__ __forceinline__ void recompute(float& s, float& dp, float scale2, float lse2,
-                                          float delta) {
-  s = exp2_approximate(fmaf(s, scale2, -lse2));
-  dp = s * (dp - delta);
-}
-
-// Grid: B H ceil(Tq / rows) blocks in TileOrder, the last queries first.
+// Adds the block's share of a tile of dQ, in its turn: dS K of the tile's keys.
 template <int kTile>
-__global__ void __launch_bounds__(kAttentionThreads, kBackwardBlocks)
-    mma_attention_dq_kernel(bfloat16* dq, const bfloat16* d_o, const float* lse, const float* delta,
-                            const bfloat16* q, const bfloat16* k, const bfloat16* v,
-                            const __grid_constant__ AttentionShape s, bool vectors) {
-  constexpr AttentionTile tile = kMmaQueryTiles[kTile];
+__device__ __forceinline__ void add_dq(const MmaBackward& x, const BackwardPlace<kTile>& place,
+                                       const QueryWalk& walk, uint32_t ds, uint32_t keys,
+                                       Turn& turn) {
+  using Part = DqPart<kTile>;
+  float sum[Part::kM][Part::kN][4];
+  multiply_dq<kTile>(sum, ds, keys + place.part * Part::kFeatures * 2);
+  const int64_t head = static_cast<int64_t>(place.b) * x.s.H + place.first_head + walk.head;
+  const int64_t tile = (head * place.query_tiles + walk.tile) * place.kParts + place.part;
+  turn.wait(walk.step(place.query_tiles));
+  write_dq(x.scratch.dq_sum + tile * Part::kTileFloats + Part::offset(), sum,
+           x.s.deterministic && place.tile == 0);
+}
+
+// Grid: B Hk ceil(Tk / rows) ceil(head_dim / features) blocks. The query heads that share the key
+// head are summed in order.
+template <int kTile>
+__global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile]),
+                                  mma_backward_blocks(kMmaBackwardTiles[kTile]))
+    mma_attention_backward_kernel(const __grid_constant__ MmaBackward x) {
+  constexpr AttentionTile tile = kMmaBackwardTiles[kTile];
   constexpr int kD = tile.head_dim;
-  constexpr int kWarpRows = tile.rows / kMmaWarps;
-  constexpr int kM = kWarpRows / kMmaRowsPerFragment;
-  constexpr int kN = tile.columns / 8;
-  using Rows = SharedRows<kD>;
-  constexpr int kRowBytes = tile.rows * Rows::kBytes;        // Q or dO
-  constexpr int kColumnBytes = tile.columns * Rows::kBytes;  // K or V; a stage is both
+  using Warp = BackwardWarp<kTile>;
+  using Shared = BackwardShared<kTile>;
+  using Rows = typename Shared::Rows;
+  constexpr int kM = Warp::kKeys / kMmaRowsPerFragment;
+  constexpr int kStep = mma_backward_step(tile);
+  constexpr int kN = kStep / 8;
+  constexpr int kFragments = Warp::kFeatures / 8;
   extern __shared__ uint4 mma_shared[];
-  const uint32_t q_tile = shared_address(mma_shared);
-  const uint32_t stages = q_tile + 2 * kRowBytes;
-  const uint32_t q_rows = q_tile + warp_index() * kWarpRows * Rows::kBytes;
+  const Shared shared(mma_shared);
 
-  const int Tq = static_cast<int>(s.Tq), Tk = static_cast<int>(s.Tk), D = static_cast<int>(s.D);
-  const int heads = static_cast<int>(s.H);
-  const int tiles = static_cast<int>(ceil_div(Tq, tile.rows));
-  const TileOrder order(s.B * s.H, tiles);
-  const int b = order.head / heads;
-  const int h = order.head % heads;
-  const int kv_head = h / (heads / static_cast<int>(s.Hk));
-  const int q0 = (tiles - 1 - order.tile) * tile.rows;
-  const int warp_q0 = q0 + warp_index() * kWarpRows;
-  const auto load_stage = [&](int j) {
-    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
-    const int k0 = j * tile.columns;
-    load_rows<tile.columns, kD>(stage, at(k, s.k_strides, b, k0, kv_head), s.k_strides[1], Tk - k0,
-                                D, vectors);
-    load_rows<tile.columns, kD>(stage + kColumnBytes, at(v, s.v_strides, b, k0, kv_head),
-                                s.v_strides[1], Tk - k0, D, vectors);
-  };
-
-  const int end = max(static_cast<int>(keys_end(s, q0, tile.rows)), 0);
-  const int key_tiles = (end + tile.columns - 1) / tile.columns;
-  if (key_tiles > 0) {
-    load_rows<tile.rows, kD>(q_tile, at(q, s.q_strides, b, q0, h), s.q_strides[1], Tq - q0, D,
-                             vectors);
-    load_rows<tile.rows, kD>(q_tile + kRowBytes, at(d_o, s.do_strides, b, q0, h), s.do_strides[1],
-                             Tq - q0, D, vectors);
-    load_stage(0);
-  }
-  float lse2[kM][2], delta_row[kM][2];
-#pragma unroll
-  for (int r = 0; r < 2 * kM; ++r) {
-    const int i = warp_q0 + 8 * r + lane_row();
-    lse2[r / 2][r % 2] = i < Tq ? log2_sum(lse[order.head * s.Tq + i]) : 0.0f;
-    delta_row[r / 2][r % 2] = i < Tq ? delta[order.head * s.Tq + i] : 0.0f;
+  const AttentionShape& s = x.s;
+  const BackwardPlace<kTile> place(s, take_ticket(x.scratch.ticket));
+  const Warp warp;
+  QueryWalk next(place.query_tiles);
+  if (place.steps > 0) {
+    load_keys<kTile>(x, shared, place);
+    load_queries<kTile>(x, shared.queries(0), place, next);
   }
 
   const float scale2 = static_cast<float>(s.scale) * kLog2E;
-  const RowsInShared<kD> q_fragments{q_rows + Rows::square_lane()};
-  const RowsInShared<kD> do_fragments{q_fragments.address + kRowBytes};
-  float out[kM][kD / 8][4] = {};
-  for (int j = 0; j < key_tiles; ++j) {
+  Turn turn = place.turn(s.deterministic ? x.scratch.progress : nullptr);
+  const uint32_t rows = warp.key * Rows::kBytes + Rows::square_lane();
+  const RowsInShared<kD> keys{shared.keys + rows}, values{shared.values + rows};
+  const uint32_t features =
+      (place.part * Shared::kFeatures + warp.feature) * 2 + Rows::square_lane();
+  float dk[kM][kFragments][4] = {};
+  float dv[kM][kFragments][4] = {};
+  QueryWalk now = next, before = next;
+  for (int j = 0;; ++j) {
     wait_for_copies();
-    __syncthreads();  // tile j is there, and no warp reads tile j - 1 any more
-    if (j + 1 < key_tiles) load_stage(j + 1);
-    const Visible visible = visible_keys(s, warp_q0, j * tile.columns);
-    if (visible.none(kWarpRows, tile.columns)) continue;
+    __syncthreads();  // tile j and dS of j - 1 are there, and no warp reads tile j - 1 any more
+    before = now;
+    now = next;
+    next.advance(place.first_tile, place.query_tiles);
+    if (j + 1 < place.steps) load_queries<kTile>(x, shared.queries(j + 1), place, next);
+    if (j > 0) add_dq<kTile>(x, place, before, shared.ds(j - 1), shared.keys, turn);
+    if (j >= place.steps) break;
 
-    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
-    float p[kM][kN][4], ds[kM][kN][4];
-    multiply_transposed<kD>(p, q_fragments, stage + Rows::column_lane());
-    if (!visible.all(kWarpRows, tile.columns)) hide_scores(p, visible);
-    multiply_transposed<kD>(ds, do_fragments, stage + kColumnBytes + Rows::column_lane());
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          recompute(p[m][n][i], ds[m][n][i], scale2, lse2[m][i / 2], delta_row[m][i / 2]);
-        }
+    const uint32_t q_tile = shared.queries(j), do_tile = q_tile + Shared::kQueryBytes;
+    const uint32_t p_rows = shared.p() + warp.key * Shared::ScoreRows::kBytes;
+    const uint32_t ds_rows = shared.ds(j) + warp.key * Shared::ScoreRows::kBytes;
+    const auto visible = [&](int query) {
+      return visible_queries(s, place.k0 + warp.key, now.tile * tile.columns + query);
+    };
+#pragma unroll 1
+    for (int query = warp.query; query < warp.query + Warp::kQueries; query += kStep) {
+      float p[kM][kN][4], ds[kM][kN][4];
+      const Visible seen = visible(query);
+      if (seen.none(Warp::kKeys, kStep)) {
+        const float zeros[kM][kN][4] = {};
+        store_scores<tile.columns>(ds_rows + query * 2, zeros);
+        continue;
       }
+      const uint32_t row = query * Rows::kBytes;
+      multiply_transposed<kD>(p, keys, q_tile + row + Rows::column_lane());
+      if (!seen.all(Warp::kKeys, kStep)) hide_scores(p, seen);
+      const uint32_t statistics = do_tile + Shared::kQueryBytes + query * 8;
+      multiply_transposed<kD>(ds, values, do_tile + row + Rows::column_lane());
+      exponentiate(p, scale2, statistics);
+      differentiate(ds, p, statistics);
+      if constexpr (Warp::kSplit > 1) store_scores<tile.columns>(p_rows + query * 2, p);
+      store_scores<tile.columns>(ds_rows + query * 2, ds);
+      multiply_add<kD, Warp::kFeatures, kStep / 16>(dv, ScoresAsRows{p}, do_tile + row + features);
+      multiply_add<kD, Warp::kFeatures, kStep / 16>(dk, ScoresAsRows{ds}, q_tile + row + features);
     }
-    multiply_add<kD, kD>(out, ds, stage + Rows::square_lane());
+    // What was added above has arrived by now: to wait for it costs little.
+    if (j > 0) turn.publish(before.step(place.query_tiles));
+    if constexpr (Warp::kSplit > 1) {  // the scores of the other warp that has these keys
+      warp.synchronize();
+      const int query = Warp::kQueries - warp.query;
+      if (visible(query).none(Warp::kKeys, kStep)) continue;
+      const uint32_t row = query * Rows::kBytes;
+      const uint32_t scores = query * 2 + Shared::ScoreRows::square_lane();
+      multiply_add<kD, Warp::kFeatures, kStep / 16>(dv, RowsInShared<tile.columns>{p_rows + scores},
+                                                    do_tile + row + features);
+      multiply_add<kD, Warp::kFeatures, kStep / 16>(
+          dk, RowsInShared<tile.columns>{ds_rows + scores}, q_tile + row + features);
+    }
   }
-
-  float factor[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = scale2 * kLn2;
-  store_rows<kD, kD>(at(dq, s.dq_strides, b, warp_q0, h), s.dq_strides[1], Tq - warp_q0, 0, D, out,
-                     factor, q_fragments.address - Rows::square_lane(), vectors);
+  if (place.steps > 0) turn.publish(before.step(place.query_tiles));
+  store_gradient<kTile>(x.dv, s.dv_strides, x, shared, place, dv, 1.0f);
+  store_gradient<kTile>(x.dk, s.dk_strides, x, shared, place, dk, static_cast<float>(s.scale));
 }
 
-// Starts to copy logsumexp and delta of kColumns queries into the padding of their rows of Q. Zeros
-// beyond `rows`.
-template <int kColumns, int kD>
-__device__ __forceinline__ void load_statistics(uint32_t q_tile, const float* lse,
-                                                const float* delta, int rows) {
-  const int column = reread_thread();
-  if (column >= kColumns) return;
-  const uint32_t padding = q_tile + column * SharedRows<kD>::kBytes + SharedRows<kD>::kPadding;
-  copy_async<4>(padding, lse + column, column < rows);
-  copy_async<4>(padding + 4, delta + column, column < rows);
-}
-
-// Grid: B Hk ceil(Tk / rows) ceil(head_dim / features) blocks in TileOrder; causal, the first keys
-// have most queries. Rows are keys here, columns queries. The query heads that share the key head
-// are summed in order. A head too wide for the registers has its features shared out over blocks,
-// each of which computes all scores.
+// dq = scale dq_sum, a block a tile. Grid: B H query tiles parts. A tile that no key reaches was
+// never written.
 template <int kTile>
-__global__ void __launch_bounds__(kAttentionThreads, kBackwardBlocks)
-    mma_attention_dkdv_kernel(bfloat16* dk, bfloat16* dv, const bfloat16* d_o, const float* lse,
-                              const float* delta, const bfloat16* q, const bfloat16* k,
-                              const bfloat16* v, const __grid_constant__ AttentionShape s,
-                              bool vectors) {
-  constexpr AttentionTile tile = kMmaKeyTiles[kTile];
-  constexpr int kD = tile.head_dim;
-  constexpr int kF = mma_key_features(tile);
-  constexpr int kParts = kD / kF;
-  constexpr int kWarpRows = tile.rows / kMmaWarps;
-  constexpr int kM = kWarpRows / kMmaRowsPerFragment;
-  constexpr int kN = tile.columns / 8;
-  using Rows = SharedRows<kD>;
-  constexpr int kRowBytes = tile.rows * Rows::kBytes;        // K or V
-  constexpr int kColumnBytes = tile.columns * Rows::kBytes;  // Q or dO; a stage is both
-  extern __shared__ uint4 mma_shared[];
-  const uint32_t k_tile = shared_address(mma_shared);
-  const uint32_t stages = k_tile + 2 * kRowBytes;
-  const uint32_t k_rows = k_tile + warp_index() * kWarpRows * Rows::kBytes;
+__global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile]))
+    mma_attention_dq_kernel(const __grid_constant__ MmaBackward x) {
+  using Part = DqPart<kTile>;
+  using Rows = SharedRows<Part::kFeatures>;
+  constexpr int kParts = Part::tile.head_dim / Part::kFeatures;
+  __shared__ __align__(16) uint8_t rows_shared[Part::tile.columns * Rows::kBytes];
 
-  const int Tq = static_cast<int>(s.Tq), Tk = static_cast<int>(s.Tk), D = static_cast<int>(s.D);
-  const int kv_heads = static_cast<int>(s.Hk);
-  const int group = static_cast<int>(s.H / s.Hk);
-  const int tiles = static_cast<int>(ceil_div(Tk, tile.rows));
-  const TileOrder order(s.B * s.Hk, tiles * kParts);
-  const int b = order.head / kv_heads;
-  const int kv_head = order.head % kv_heads;
-  const int k0 = order.tile / kParts * tile.rows;
-  const int first_feature = order.tile % kParts * kF;
-  const int warp_k0 = k0 + warp_index() * kWarpRows;
+  const AttentionShape& s = x.s;
+  const int query_tiles = static_cast<int>(ceil_div(s.Tq, Part::tile.columns));
+  const int part = blockIdx.x % kParts;
+  const int tile = blockIdx.x / kParts % query_tiles;
+  const int64_t head = blockIdx.x / kParts / query_tiles;
+  const int q0 = tile * Part::tile.columns + Part::first_query();
 
-  // Tile j is tile j % query_tiles of query head kv_head group + j / query_tiles.
-  const int first_query = s.causal ? max(k0 + Tq - Tk, 0) : 0;  // the first that sees key k0
-  const int q_begin = first_query / tile.columns * tile.columns;
-  const int query_tiles = q_begin < Tq ? (Tq - q_begin + tile.columns - 1) / tile.columns : 0;
-  int next_head = kv_head * group, next_q0 = q_begin;
-  const auto load_next = [&](int j) {
-    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
-    const int64_t row = (static_cast<int64_t>(b) * s.H + next_head) * s.Tq + next_q0;
-    load_rows<tile.columns, kD>(stage, at(q, s.q_strides, b, next_q0, next_head), s.q_strides[1],
-                                Tq - next_q0, D, vectors);
-    load_rows<tile.columns, kD>(stage + kColumnBytes, at(d_o, s.do_strides, b, next_q0, next_head),
-                                s.do_strides[1], Tq - next_q0, D, vectors);
-    load_statistics<tile.columns, kD>(stage, lse + row, delta + row, Tq - next_q0);
-    next_q0 += tile.columns;
-    if (next_q0 >= Tq) {
-      next_q0 = q_begin;
-      ++next_head;
+  const bool written = s.Tk > 0 && tile >= first_query_tile(s, 0, Part::tile.columns);
+  const float* source =
+      x.scratch.dq_sum + static_cast<int64_t>(blockIdx.x) * Part::kTileFloats + Part::offset();
+  float sum[Part::kM][Part::kN][4] = {};
+  float factor[Part::kM][2];
+#pragma unroll
+  for (int m = 0; m < Part::kM; ++m) {
+    factor[m][0] = factor[m][1] = static_cast<float>(s.scale);
+#pragma unroll
+    for (int n = 0; n < Part::kN; ++n) {
+      if (written) load_vec(sum[m][n], source + (m * Part::kN + n) * (4 * kWarpSize));
     }
-  };
-
-  const int all_tiles = group * query_tiles;
-  if (all_tiles > 0) {
-    load_rows<tile.rows, kD>(k_tile, at(k, s.k_strides, b, k0, kv_head), s.k_strides[1], Tk - k0, D,
-                             vectors);
-    load_rows<tile.rows, kD>(k_tile + kRowBytes, at(v, s.v_strides, b, k0, kv_head), s.v_strides[1],
-                             Tk - k0, D, vectors);
-    load_next(0);
   }
-
-  const float scale2 = static_cast<float>(s.scale) * kLog2E;
-  const RowsInShared<kD> k_fragments{k_rows + Rows::square_lane()};
-  const RowsInShared<kD> v_fragments{k_fragments.address + kRowBytes};
-  float dk_out[kM][kF / 8][4] = {};
-  float dv_out[kM][kF / 8][4] = {};
-  int q0 = q_begin;
-  for (int j = 0; j < all_tiles; ++j) {
-    wait_for_copies();
-    __syncthreads();  // tile j is there, and no warp reads tile j - 1 any more
-    if (j + 1 < all_tiles) load_next(j + 1);
-    const Visible visible = visible_queries(s, warp_k0, q0);
-    q0 = q0 + tile.columns < Tq ? q0 + tile.columns : q_begin;
-    if (visible.none(kWarpRows, tile.columns)) continue;
-
-    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
-    float p[kM][kN][4], ds[kM][kN][4];
-    multiply_transposed<kD>(p, k_fragments, stage + Rows::column_lane());
-    if (!visible.all(kWarpRows, tile.columns)) hide_scores(p, visible);
-    multiply_transposed<kD>(ds, v_fragments, stage + kColumnBytes + Rows::column_lane());
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int column = 8 * n + lane_column() + c;
-        const float2 lse_delta = load_shared_float2(stage + column * Rows::kBytes + Rows::kPadding);
-        const float lse2 = log2_sum(lse_delta.x);
-#pragma unroll
-        for (int m = 0; m < kM; ++m) {
-#pragma unroll
-          for (int i = c; i < 4; i += 2) {
-            recompute(p[m][n][i], ds[m][n][i], scale2, lse2, lse_delta.y);
-          }
-        }
-      }
-    }
-    const uint32_t features = first_feature * 2 + Rows::square_lane();
-    multiply_add<kD, kF>(dv_out, p, stage + kColumnBytes + features);
-    multiply_add<kD, kF>(dk_out, ds, stage + features);
-  }
-
-  float one[kM][2], factor[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-    one[m][0] = one[m][1] = 1.0f;
-    factor[m][0] = factor[m][1] = scale2 * kLn2;
-  }
-  store_rows<kD, kF>(at(dv, s.dv_strides, b, warp_k0, kv_head), s.dv_strides[1], Tk - warp_k0,
-                     first_feature, D, dv_out, one, v_fragments.address - Rows::square_lane(),
-                     vectors);
-  store_rows<kD, kF>(at(dk, s.dk_strides, b, warp_k0, kv_head), s.dk_strides[1], Tk - warp_k0,
-                     first_feature, D, dk_out, factor, k_fragments.address - Rows::square_lane(),
-                     vectors);
+  store_rows<Part::kFeatures, Part::part.features>(
+      at(x.dq, s.dq_strides, head / s.H, q0, head % s.H), s.dq_strides[1],
+      static_cast<int>(s.Tq) - q0, part * Part::kFeatures + Part::first_feature(),
+      static_cast<int>(s.D), sum, factor,
+      shared_address(rows_shared) + Part::first_query() * Rows::kBytes + Part::first_feature() * 2,
+      x.vectors);
 }
+
+int backward_tile(int64_t shared_bytes, const AttentionShape& s) {
+  return choose_tile(kMmaBackwardTiles, mma_backward_shared_bytes, s.D, shared_bytes);
+}
+
+// Bytes from the scratch's start at which its parts end. Each is a multiple of 16.
+struct ScratchEnds {
+  int64_t statistics, dq_sum, all;
+
+  ScratchEnds(const AttentionShape& s, const AttentionTile& t) {
+    const auto chunks = [](int64_t bytes) { return ceil_div(bytes, 16) * 16; };
+    const int64_t parts = t.head_dim / mma_backward_features(t);
+    const int64_t warps = mma_backward_threads(t) / kWarpSize;
+    statistics = chunks(8 * s.B * s.H * s.Tq);
+    dq_sum = statistics + 4 * s.B * s.H * ceil_div(s.Tq, t.columns) * t.columns * t.head_dim;
+    all = dq_sum + chunks(4 * (1 + s.B * s.Hk * parts * ceil_div(s.Tk, t.rows) * warps));
+  }
+};
 
 }  // namespace
+
+int64_t mma_attention_backward_scratch_within(int64_t shared_bytes, const AttentionShape& s) {
+  return ScratchEnds(s, kMmaBackwardTiles[backward_tile(shared_bytes, s)]).all;
+}
 
 void mma_attention_backward_within(int64_t shared_bytes, bfloat16* dq, bfloat16* dk, bfloat16* dv,
                                    const bfloat16* d_o, const bfloat16* o, const float* lse,
                                    const bfloat16* q, const bfloat16* k, const bfloat16* v,
-                                   const AttentionShape& s, float* delta, Stream stream) {
+                                   const AttentionShape& s, void* scratch, Stream stream) {
   check_mma_attention(s);
-  const bool delta_vectors = rows_aligned(d_o, s.do_strides) && rows_aligned(o, s.o_strides);
-  launch(mma_attention_delta_kernel,
-         one_block_each(ceil_div(s.B * s.Tq * s.H, kDeltaThreads / kDeltaLanes)),
-         dim3(kDeltaThreads), 0, stream, delta, d_o, o, s, delta_vectors);
+  const int index = backward_tile(shared_bytes, s);
+  const AttentionTile& t = kMmaBackwardTiles[index];
+  const ScratchEnds ends(s, t);
+  auto* const bytes = static_cast<uint8_t*>(scratch);
+  auto* const counters = reinterpret_cast<uint32_t*>(bytes + ends.dq_sum);
+  MmaBackward x{dq, dk, dv, d_o, o, lse, q, k, v, s, {}, false};
+  x.scratch.statistics = static_cast<float2*>(scratch);
+  x.scratch.dq_sum = reinterpret_cast<float*>(bytes + ends.statistics);
+  x.scratch.ticket = counters;
+  x.scratch.progress = counters + 1;
+  x.vectors = rows_aligned(dq, s.dq_strides) && rows_aligned(dk, s.dk_strides) &&
+              rows_aligned(dv, s.dv_strides) && rows_aligned(d_o, s.do_strides) &&
+              rows_aligned(o, s.o_strides) && rows_aligned(q, s.q_strides) &&
+              rows_aligned(k, s.k_strides) && rows_aligned(v, s.v_strides);
 
-  const bool vectors = rows_aligned(dq, s.dq_strides) && rows_aligned(dk, s.dk_strides) &&
-                       rows_aligned(dv, s.dv_strides) && rows_aligned(d_o, s.do_strides) &&
-                       rows_aligned(q, s.q_strides) && rows_aligned(k, s.k_strides) &&
-                       rows_aligned(v, s.v_strides);
-  const int key_index = choose_tile(kMmaKeyTiles, mma_backward_shared_bytes, s.D, shared_bytes);
-  with_tile<kMmaKeyTileCount>(key_index, [&](auto tile) {
-    const AttentionTile& t = kMmaKeyTiles[key_index];
-    const int64_t parts = t.head_dim / mma_key_features(t);
-    launch(mma_attention_dkdv_kernel<tile>,
-           one_block_each(s.B * s.Hk * ceil_div(s.Tk, t.rows) * parts), dim3(kAttentionThreads),
-           static_cast<size_t>(mma_backward_shared_bytes(t)), stream, dk, dv, d_o, lse, delta, q, k,
-           v, s, vectors);
+  const int64_t zero = s.deterministic ? ends.dq_sum : ends.statistics;
+  const int64_t rows = s.B * s.Tq * s.H;
+  launch(mma_attention_statistics_kernel,
+         one_block_each(ceil_div(rows + 1, kDeltaThreads / kDeltaLanes)), dim3(kDeltaThreads), 0,
+         stream, x, reinterpret_cast<uint32_t*>(bytes + zero),
+         reinterpret_cast<const uint32_t*>(bytes + ends.all));
+  const int64_t parts = t.head_dim / mma_backward_features(t);
+  const auto threads = dim3(static_cast<unsigned>(mma_backward_threads(t)));
+  with_tile<kMmaBackwardTileCount>(index, [&](auto tile) {
+    launch(mma_attention_backward_kernel<tile>,
+           one_block_each(s.B * s.Hk * parts * ceil_div(s.Tk, t.rows)), threads,
+           static_cast<size_t>(mma_backward_shared_bytes(t)), stream, x);
+    launch(mma_attention_dq_kernel<tile>,
+           one_block_each(s.B * s.H * ceil_div(s.Tq, t.columns) * parts), threads, 0, stream, x);
   });
-  const int query_index = choose_tile(kMmaQueryTiles, mma_backward_shared_bytes, s.D, shared_bytes);
-  with_tile<kMmaQueryTileCount>(query_index, [&](auto tile) {
-    const AttentionTile& t = kMmaQueryTiles[query_index];
-    launch(mma_attention_dq_kernel<tile>, one_block_each(s.B * s.H * ceil_div(s.Tq, t.rows)),
-           dim3(kAttentionThreads), static_cast<size_t>(mma_backward_shared_bytes(t)), stream, dq,
-           d_o, lse, delta, q, k, v, s, vectors);
-  });
+}
+
+int64_t mma_attention_backward_scratch(const AttentionShape& s) {
+  return mma_attention_backward_scratch_within(device_traits().shared_bytes_per_block, s);
 }
 
 void mma_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
                             const bfloat16* o, const float* lse, const bfloat16* q,
                             const bfloat16* k, const bfloat16* v, const AttentionShape& s,
-                            float* delta, Stream stream) {
+                            void* scratch, Stream stream) {
   mma_attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q,
-                                k, v, s, delta, stream);
+                                k, v, s, scratch, stream);
 }
 
 }  // namespace quern::kernels::cuda

@@ -14,66 +14,86 @@ namespace quern::kernels::cuda {
 namespace {
 
 // The online softmax (Milakov and Gimelshein, 2018) of a warp's rows, in units of log2 and with the
-// scale folded in: p = 2^(scale2 s - scale2 max). The maximum is let be until a score exceeds it by
-// 2^kSlack, since any base gives the same quotient and P up to 2^kSlack is as exact as P up to 1.
-// So the output is rescaled a few times a row, and not for every tile.
+// scale folded in: p = 2^(scale2 s - base). Any base near the row's maximum gives the same
+// quotient, and P of any size below overflow is as exact as P up to 1. So only the first tile is
+// searched for its maximum; later ones tell from the sums of their weights when the base has to
+// follow. Scores that jump by more than floats can hold show there too, and then all is done again,
+// with care: looking for the maximum of every tile.
 template <int kM>
 struct MmaSoftmax {
-  static constexpr float kSlack = 8.0f;
-  float max[kM][2];
+  static constexpr float kMost = 0x1p10f;      // of a lane's weights in a tile, or the base moves
+  static constexpr float kOverflow = 0x1p60f;  // and here the products may overflow
+  float base[kM][2];
   float sum[kM][2];  // of this lane's columns only, until `finish`
+  bool overflow = false;
 
   __device__ MmaSoftmax() {
 #pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) {
-      max[r / 2][r % 2] = -INFINITY;
-      sum[r / 2][r % 2] = 0.0f;
-    }
+    for (int r = 0; r < 2 * kM; ++r) base[r / 2][r % 2] = sum[r / 2][r % 2] = 0.0f;
   }
 
-  // Moves the maximum where these scores exceed it. Returns whether any row of the warp did; then
-  // what was summed before has to be multiplied by `rescale`.
+  // Moves the base up to these scores' maximum, in the first tile also down. What was summed before
+  // has to be multiplied by `rescale`.
   template <int kN>
-  __device__ __forceinline__ bool raise(const float (&scores)[kM][kN][4], float scale2,
+  __device__ __forceinline__ void raise(const float (&scores)[kM][kN][4], float scale2, bool first,
                                         float (&rescale)[kM][2]) {
-    bool raised = false;
 #pragma unroll
     for (int r = 0; r < 2 * kM; ++r) {
       const int m = r / 2, half = r % 2;
-      float highest = max[m][half];
+      float highest = -INFINITY;
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
         highest = fmaxf(highest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
       }
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
-      const float excess = (highest - max[m][half]) * scale2;  // inf at first, NaN without keys
-      rescale[m][half] = excess > kSlack ? exp2_approximate(-excess) : 1.0f;
-      if (excess > kSlack) max[m][half] = highest;
-      raised = raised || excess > kSlack;
+      highest = scale2 * fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
+      const bool moves = highest > (first ? -INFINITY : base[m][half]);  // not without keys
+      rescale[m][half] = moves && !first ? exp2_approximate(base[m][half] - highest) : 1.0f;
+      if (moves) base[m][half] = highest;
+      sum[m][half] *= rescale[m][half];
     }
-    if (!__any_sync(0xffffffffu, raised)) return false;
-#pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) sum[r / 2][r % 2] *= rescale[r / 2][r % 2];
-    return true;
   }
 
-  // scores -> P, not yet divided by the sum.
+  // scores -> P, not yet divided by the sum. Returns in `weights` what to `add`.
   template <int kN>
-  __device__ __forceinline__ void exponentiate(float (&scores)[kM][kN][4], float scale2) {
+  __device__ __forceinline__ void exponentiate(float (&scores)[kM][kN][4], float scale2,
+                                               float (&weights)[kM][2]) const {
 #pragma unroll
     for (int r = 0; r < 2 * kM; ++r) {
       const int m = r / 2, half = r % 2;
-      const float base = max[m][half] == -INFINITY ? 0.0f : max[m][half] * scale2;
+      weights[m][half] = 0.0f;
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale2, -base));
-          sum[m][half] += scores[m][n][i];
+          scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale2, -base[m][half]));
+          weights[m][half] += scores[m][n][i];
         }
       }
     }
+  }
+
+  // Adds a tile's weights. Returns whether they were so large that the base moved; then what was
+  // summed has to be multiplied by `rescale`.
+  __device__ __forceinline__ bool add(const float (&weights)[kM][2], float (&rescale)[kM][2]) {
+    bool small = true;
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) {
+      sum[r / 2][r % 2] += weights[r / 2][r % 2];
+      small = small && weights[r / 2][r % 2] <= kMost;
+    }
+    if (__all_sync(0xffffffffu, small)) return false;
+#pragma unroll
+    for (int r = 0; r < 2 * kM; ++r) {
+      const int m = r / 2, half = r % 2;
+      const float total = warp_reduce<SumOp, 4>(weights[m][half], SumOp{});
+      overflow = overflow || !(total <= kOverflow);
+      const float moved = total > kMost && total <= kOverflow ? ceilf(log2f(total)) : 0.0f;
+      rescale[m][half] = exp2f(-moved);
+      base[m][half] += moved;
+      sum[m][half] *= rescale[m][half];
+    }
+    return true;
   }
 
   // Returns in `inverse` 1 / sum, 0 for a row without keys.
@@ -86,10 +106,22 @@ struct MmaSoftmax {
     }
   }
 
-  __device__ __forceinline__ float logsumexp(int m, int half, float scale2) const {
-    return max[m][half] * scale2 * kLn2 + logf(sum[m][half]);
+  __device__ __forceinline__ float logsumexp(int m, int half) const {
+    return base[m][half] * kLn2 + logf(sum[m][half]);
   }
 };
+
+template <int kM, int kF>
+__device__ __forceinline__ void scale_rows(float (&out)[kM][kF][4], const float (&factor)[kM][2]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int f = 0; f < kF; ++f) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[m][f][i] *= factor[m][i / 2];
+    }
+  }
+}
 
 // Grid: B H ceil(Tq / rows) blocks in TileOrder, the last queries first.
 template <int kTile>
@@ -129,16 +161,13 @@ __global__ void __launch_bounds__(kAttentionThreads, mma_forward_blocks(kMmaForw
   const int end = max(static_cast<int>(keys_end(s, q0, tile.rows)), 0);
   const int key_tiles = (end + tile.columns - 1) / tile.columns;
   const float scale2 = static_cast<float>(s.scale) * kLog2E;
-  MmaSoftmax<kM> softmax;
-  float out[kM][kD / 8][4] = {};
-
-  constexpr bool kQueriesInRegisters = kD <= kMmaQueryWidth;
-  std::conditional_t<kQueriesInRegisters, RowsInRegisters<kM, kD>, RowsInShared<kD>> queries;
   if (key_tiles > 0) {
     load_rows<tile.rows, kD>(q_tile, at(q, s.q_strides, b, q0, h), s.q_strides[1], Tq - q0, D,
                              vectors);
     load_stage(0);
   }
+  constexpr bool kQueriesInRegisters = kD <= kMmaQueryWidth;
+  std::conditional_t<kQueriesInRegisters, RowsInRegisters<kM, kD>, RowsInShared<kD>> queries;
   if constexpr (kQueriesInRegisters) {
     wait_for_copies();
     __syncthreads();
@@ -147,30 +176,35 @@ __global__ void __launch_bounds__(kAttentionThreads, mma_forward_blocks(kMmaForw
     queries.address = q_rows + Rows::square_lane();
   }
 
-  for (int j = 0; j < key_tiles; ++j) {
-    wait_for_copies();
-    __syncthreads();  // tile j is there, and no warp reads tile j - 1 any more
-    if (j + 1 < key_tiles) load_stage(j + 1);
-    const Visible visible = visible_keys(s, warp_q0, j * tile.columns);
-    if (visible.none(kWarpRows, tile.columns)) continue;
+  MmaSoftmax<kM> softmax;
+  float out[kM][kD / 8][4];
+#pragma unroll 1
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const bool careful = attempt > 0;
+    softmax = {};
+    clear(out);
+    for (int j = 0; j < key_tiles; ++j) {
+      wait_for_copies();
+      __syncthreads();  // tile j is there, and no warp reads tile j - 1 any more
+      if (j + 1 < key_tiles) load_stage(j + 1);
+      const Visible visible = visible_keys(s, warp_q0, j * tile.columns);
+      if (visible.none(kWarpRows, tile.columns)) continue;
 
-    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
-    float scores[kM][tile.columns / 8][4];
-    multiply_transposed<kD>(scores, queries, stage + Rows::column_lane());
-    if (!visible.all(kWarpRows, tile.columns)) hide_scores(scores, visible);
-    float rescale[kM][2];
-    if (softmax.raise(scores, scale2, rescale)) {
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-#pragma unroll
-        for (int f = 0; f < kD / 8; ++f) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) out[m][f][i] *= rescale[m][i / 2];
-        }
+      const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
+      float scores[kM][tile.columns / 8][4], weights[kM][2], rescale[kM][2];
+      multiply_transposed<kD>(scores, queries, stage + Rows::column_lane());
+      if (!visible.all(kWarpRows, tile.columns)) hide_scores(scores, visible);
+      if (j == 0 || careful) {
+        softmax.raise(scores, scale2, j == 0, rescale);
+        if (j > 0) scale_rows(out, rescale);
       }
+      softmax.exponentiate(scores, scale2, weights);
+      multiply_add<kD, kD, tile.columns / 16>(out, ScoresAsRows{scores},
+                                              stage + kColumnBytes + Rows::square_lane());
+      if (softmax.add(weights, rescale)) scale_rows(out, rescale);
     }
-    softmax.exponentiate(scores, scale2);
-    multiply_add<kD, kD>(out, scores, stage + kColumnBytes + Rows::square_lane());
+    if (careful || !__syncthreads_or(softmax.overflow)) break;
+    load_stage(0);
   }
 
   float inverse[kM][2];
@@ -181,7 +215,7 @@ __global__ void __launch_bounds__(kAttentionThreads, mma_forward_blocks(kMmaForw
 #pragma unroll
   for (int r = 0; r < 2 * kM; ++r) {
     const int i = warp_q0 + 8 * r + lane_row();
-    if (i < Tq) lse[order.head * s.Tq + i] = softmax.logsumexp(r / 2, r % 2, scale2);
+    if (i < Tq) lse[order.head * s.Tq + i] = softmax.logsumexp(r / 2, r % 2);
   }
 }
 

@@ -32,15 +32,16 @@ __device__ __forceinline__ int reread_thread() {
 }
 
 // Which scores of a warp's rows and a tile's columns take part, both counted from their first:
-// first <= column - row <= last, and column < columns.
+// first <= column - row <= last, row < rows and column < columns.
 struct Visible {
-  int first = INT_MIN, last = INT_MAX, columns = INT_MAX;
+  int first = INT_MIN, last = INT_MAX, rows = INT_MAX, columns = INT_MAX;
 
   __device__ __forceinline__ bool none(int tile_rows, int tile_columns) const {
-    return columns <= 0 || last < 1 - tile_rows || first > tile_columns - 1;
+    return rows <= 0 || columns <= 0 || last < 1 - tile_rows || first > tile_columns - 1;
   }
   __device__ __forceinline__ bool all(int tile_rows, int tile_columns) const {
-    return columns >= tile_columns && last >= tile_columns - 1 && first <= 1 - tile_rows;
+    return rows >= tile_rows && columns >= tile_columns && last >= tile_columns - 1 &&
+           first <= 1 - tile_rows;
   }
 };
 
@@ -51,9 +52,11 @@ __device__ __forceinline__ Visible visible_keys(const AttentionShape& s, int q0,
   if (s.causal) visible.last = q0 + static_cast<int>(s.Tk - s.Tq) - k0;
   return visible;
 }
-// Rows are keys from k0, columns queries from q0. Queries beyond Tq are zeros and add nothing.
+// Rows are keys from k0, columns queries from q0. Queries beyond Tq are zeros and add nothing; keys
+// beyond Tk have to be hidden, because every row counts for dQ.
 __device__ __forceinline__ Visible visible_queries(const AttentionShape& s, int k0, int q0) {
   Visible visible;
+  visible.rows = static_cast<int>(s.Tk) - k0;
   if (s.causal) visible.first = k0 - (q0 + static_cast<int>(s.Tk - s.Tq));
   return visible;
 }
@@ -69,9 +72,11 @@ __device__ __forceinline__ void hide_scores(float (&scores)[kM][kN][4], const Vi
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
+        const int row = 16 * m + i / 2 * 8 + lane_row(thread);
         const int column = 8 * n + lane_column(thread) + i % 2;
         const int diagonal = lane_diagonal + 8 * n + i % 2 - (16 * m + i / 2 * 8);
-        if (diagonal < visible.first || diagonal > visible.last || column >= visible.columns) {
+        if (diagonal < visible.first || diagonal > visible.last || row >= visible.rows ||
+            column >= visible.columns) {
           scores[m][n][i] = -INFINITY;
         }
       }
@@ -88,18 +93,19 @@ inline void check_mma_attention(const AttentionShape& s) {
   QUERN_CHECK(s.scale > 0, "attention: scale is ", s.scale, ", expected more than 0");
 }
 
-// Which head and which of its tiles a block has. Heads go in groups that fill the GPU about once;
-// the first tiles of all heads of a group come first. So with the longest tile as the first, no
-// long one starts late, while the heads that run at a time are few enough for their K and V to stay
-// in the L2 cache.
+// Which head and which of its tiles a block has. Heads go in groups, by default such that a group
+// fills the GPU about once; the first tiles of all heads of a group come first. So with the longest
+// tile as the first, no long one starts late, while the heads that run at a time are few enough for
+// what they read to stay in the L2 cache.
 struct TileOrder {
   int head, tile;
 
-  __device__ TileOrder(int64_t all_heads, int tiles) {
+  __device__ TileOrder(int64_t heads, int tiles)
+      : TileOrder(blockIdx.x, heads, tiles, (kMmaWaveBlocks + tiles - 1) / tiles) {}
+  __device__ TileOrder(unsigned block, int64_t all_heads, int tiles, unsigned together) {
     const auto heads = static_cast<unsigned>(all_heads);  // heads x tiles is a grid, below 2^31
-    const unsigned together = (kMmaWaveBlocks + tiles - 1) / tiles;
-    const unsigned first = blockIdx.x / (together * tiles) * together;
-    const unsigned within = blockIdx.x % (together * tiles);
+    const unsigned first = block / (together * tiles) * together;
+    const unsigned within = block % (together * tiles);
     const unsigned here = heads - first < together ? heads - first : together;
     head = static_cast<int>(first + within % here);
     tile = static_cast<int>(within / here);

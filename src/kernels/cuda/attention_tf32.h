@@ -10,9 +10,10 @@
 namespace quern::kernels::cuda {
 
 inline constexpr int kTf32Warps = kAttentionThreads / 32;
-inline constexpr int kTf32RowsPerFragment = 16;  // of mma.m16n8k8
-inline constexpr int kTf32PadBytes = 16;         // after a row in shared memory
-inline constexpr int kTf32WidestHead = 128;      // beyond it the CUDA-core kernels run
+inline constexpr int kTf32RowsPerFragment = 16;   // of mma.m16n8k8
+inline constexpr int kTf32PadBytes = 16;          // after a row in shared memory
+inline constexpr int kTf32WidestHead = 128;       // beyond it the CUDA-core kernels run
+inline constexpr int kTf32RegisterQueries = 128;  // floats of Q a lane holds, twice, in registers
 
 // As in attention_tiles.h: the first row that is wide enough and fits the device is taken, and the
 // last of a width fits kPortableAttentionBytes. Each of 4 warps owns rows / 4 rows. What a thread
@@ -21,24 +22,31 @@ inline constexpr int kTf32WidestHead = 128;      // beyond it the CUDA-core kern
 //   dK, dV   rows (2 head_dim + 2 columns) / 128
 //   dQ       rows (head_dim + 2 columns) / 128
 // where columns count twice in split mode, which keeps a high and a low part of P and of dS.
+// Rows of 128 use each fragment of the other matrix twice; the row of 64 that follows is taken
+// where they would leave the GPU half empty.
 inline constexpr AttentionTile kTf32ForwardTiles[] = {
-    {16, 128, 64}, {32, 128, 64}, {64, 128, 32}, {80, 128, 32}, {96, 128, 16}, {128, 128, 16},
+    {16, 128, 64}, {16, 64, 64}, {32, 128, 64}, {32, 64, 64}, {64, 128, 32},  {64, 64, 64},
+    {80, 128, 32}, {80, 64, 32}, {96, 128, 16}, {96, 64, 32}, {128, 128, 16}, {128, 64, 32},
 };
 inline constexpr AttentionTile kTf32KeyTiles[] = {
-    {16, 128, 32}, {32, 128, 32}, {64, 128, 16}, {80, 64, 32}, {96, 64, 16}, {128, 64, 16},
+    {16, 128, 32}, {16, 64, 32}, {32, 128, 32}, {32, 64, 32}, {64, 128, 32},
+    {64, 128, 16}, {64, 64, 32}, {80, 64, 32},  {96, 64, 16}, {128, 64, 16},
 };
 inline constexpr AttentionTile kTf32QueryTiles[] = {
-    {16, 128, 32}, {32, 128, 32}, {64, 128, 32}, {64, 128, 16},
-    {80, 64, 32},  {96, 64, 16},  {128, 64, 16},
+    {16, 128, 32}, {16, 64, 32}, {32, 128, 32}, {32, 64, 32}, {64, 128, 32},
+    {64, 128, 16}, {64, 64, 32}, {80, 64, 32},  {96, 64, 16}, {128, 64, 16},
 };
 inline constexpr AttentionTile kSplitForwardTiles[] = {
-    {16, 128, 32}, {32, 128, 32}, {64, 128, 32}, {80, 64, 32}, {96, 64, 32}, {128, 64, 32},
+    {16, 128, 32}, {16, 64, 32}, {32, 128, 32}, {32, 64, 32},  {64, 128, 32},
+    {64, 64, 32},  {80, 64, 32}, {96, 64, 32},  {128, 64, 32},
 };
 inline constexpr AttentionTile kSplitKeyTiles[] = {
-    {16, 128, 16}, {32, 128, 16}, {64, 64, 32}, {80, 64, 32}, {96, 64, 16}, {128, 64, 16},
+    {16, 128, 16}, {16, 64, 32}, {32, 128, 16}, {32, 64, 32},
+    {64, 64, 32},  {80, 64, 16}, {96, 64, 16},  {128, 64, 16},
 };
 inline constexpr AttentionTile kSplitQueryTiles[] = {
-    {16, 128, 32}, {32, 128, 32}, {64, 128, 16}, {80, 64, 32}, {96, 64, 16}, {128, 64, 16},
+    {16, 128, 32}, {16, 64, 32}, {32, 128, 32}, {32, 64, 32},  {64, 128, 16},
+    {64, 64, 32},  {80, 64, 32}, {96, 64, 16},  {128, 64, 16},
 };
 
 constexpr int64_t tf32_row_bytes(const AttentionTile& t) {
@@ -61,21 +69,44 @@ static_assert(detail::portable(kSplitForwardTiles, tf32_forward_shared_bytes));
 static_assert(detail::portable(kSplitKeyTiles, tf32_backward_shared_bytes));
 static_assert(detail::portable(kSplitQueryTiles, tf32_backward_shared_bytes));
 
-// tf32_attention_forward and tf32_attention_backward for a given limit of shared memory a block.
-// They pass their device's; a test passes a smaller one, to run a laptop's tiles.
-void tf32_attention_forward_within(int64_t shared_bytes, float* o, float* lse, const float* q,
+// What a tile is chosen for: the shared memory that a block may have, and the blocks that fill the
+// GPU about once.
+struct Tf32Limits {
+  int64_t shared_bytes = kPortableAttentionBytes;
+  int64_t blocks = 0;
+};
+
+// Index of the tile for head_dim D, of which `length` rows of each head are needed: the first that
+// fits, or one of fewer rows where that makes too few blocks.
+template <size_t N>
+int choose_tf32_tile(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(const AttentionTile&),
+                     int64_t D, int64_t length, int64_t heads, const Tf32Limits& limits) {
+  const int chosen = choose_tile(tiles, shared_bytes, D, limits.shared_bytes);
+  const AttentionTile& first = tiles[chosen];
+  if (heads * ((length + first.rows - 1) / first.rows) >= limits.blocks) return chosen;
+  for (int i = chosen + 1; i < static_cast<int>(N); ++i) {
+    const AttentionTile& t = tiles[i];
+    const bool fits = shared_bytes(t) <= limits.shared_bytes;
+    if (t.head_dim == first.head_dim && t.rows < first.rows && fits) return i;
+  }
+  return chosen;
+}
+
+// tf32_attention_forward and tf32_attention_backward for given limits. They pass their device's; a
+// test passes others, to run every tile.
+void tf32_attention_forward_within(const Tf32Limits& limits, float* o, float* lse, const float* q,
                                    const float* k, const float* v, const AttentionShape& s,
                                    Stream stream);
-void tf32_attention_backward_within(int64_t shared_bytes, float* dq, float* dk, float* dv,
+void tf32_attention_backward_within(const Tf32Limits& limits, float* dq, float* dk, float* dv,
                                     const float* d_o, const float* o, const float* lse,
                                     const float* q, const float* k, const float* v,
                                     const AttentionShape& s, float* delta, Stream stream);
 
-// The two kernels of the backward, each for a limit of shared memory.
-void tf32_attention_dkdv(int64_t shared_bytes, float* dk, float* dv, const float* d_o,
+// The two kernels of the backward.
+void tf32_attention_dkdv(const Tf32Limits& limits, float* dk, float* dv, const float* d_o,
                          const float* lse, const float* delta, const float* q, const float* k,
                          const float* v, const AttentionShape& s, Stream stream);
-void tf32_attention_dq(int64_t shared_bytes, float* dq, const float* d_o, const float* lse,
+void tf32_attention_dq(const Tf32Limits& limits, float* dq, const float* d_o, const float* lse,
                        const float* delta, const float* q, const float* k, const float* v,
                        const AttentionShape& s, Stream stream);
 

@@ -21,7 +21,8 @@ bool hopper_attention_backward_takes(const AttentionShape& s, const bfloat16* dq
 void hopper_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
                                const bfloat16* o, const float* lse, const bfloat16* q,
                                const bfloat16* k, const bfloat16* v, const AttentionShape& s,
-                               float* delta, Stream stream);
+                               const RotaryTable<float>& rotary, void* scratch, Stream stream);
+int64_t hopper_attention_backward_scratch(const AttentionShape& s);  // bytes; 0 for other D
 
 // mma.sync and cp.async: compute capability 8.0 and later, any D, any strides.
 void mma_attention_forward(bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
@@ -29,6 +30,17 @@ void mma_attention_forward(bfloat16* o, float* lse, const bfloat16* q, const bfl
 void mma_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
                             const bfloat16* o, const float* lse, const bfloat16* q,
                             const bfloat16* k, const bfloat16* v, const AttentionShape& s,
-                            float* delta, Stream stream);
+                            void* scratch, Stream stream);
+int64_t mma_attention_backward_scratch(const AttentionShape& s);  // bytes
+
+// FP32 tensors on tensor cores: mma.sync of TF32, compute capability 8.0 and later, D up to 128,
+// any strides, a positive scale. s.tf32: one product of inputs rounded to TF32. Otherwise three of
+// high and low parts, with the error of FP32.
+bool tf32_attention_takes(const AttentionShape& s);
+void tf32_attention_forward(float* o, float* lse, const float* q, const float* k, const float* v,
+                            const AttentionShape& s, Stream stream);
+void tf32_attention_backward(float* dq, float* dk, float* dv, const float* d_o, const float* o,
+                             const float* lse, const float* q, const float* k, const float* v,
+                             const AttentionShape& s, float* delta, Stream stream);
 
 }  // namespace quern::kernels::cuda

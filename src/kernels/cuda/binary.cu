@@ -12,7 +12,7 @@ namespace quern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kC = 0, kA = 1, kB = 2;
+constexpr int kC = 0, kA = 1, kB = 2, kDc = 3;  // kC: what is written
 
 template <int W, class F, class T>
 __global__ void forward_kernel(T* c, const T* a, const T* b,
@@ -32,18 +32,18 @@ __global__ void forward_kernel(T* c, const T* a, const T* b,
 
 template <int W, class F, class T>
 __global__ void backward_kernel(T* da, T* db, const T* a, const T* b, const T* dc,
-                                const __grid_constant__ StridedIndex<3> at, F f) {
+                                const __grid_constant__ StridedIndex<4> at, F f) {
   const uint32_t threads = gridDim.x * blockDim.x;
   for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < at.count; i += threads) {
-    int64_t offset[3];
+    int64_t offset[4];
     at.offsets(i, offset);
     float u[W] = {}, v[W] = {}, g[W], out[W];
     if (F::kReadsA && a != nullptr) load_or_repeat(u, a + offset[kA], at.repeats(kA));
     if (F::kReadsB && b != nullptr) load_or_repeat(v, b + offset[kB], at.repeats(kB));
-    load_vec(g, dc + offset[kC]);
+    load_or_repeat(g, dc + offset[kDc], at.repeats(kDc));
     if (da != nullptr) {
 #pragma unroll
-      for (int j = 0; j < W; ++j) out[j] = f.da(u[j], v[j], g[j]);
+      for (int j = 0; j < W; ++j) out[j] = f.da(v[j], g[j]);
       store_vec(da + offset[kC], out);
     }
     if (db != nullptr) {
@@ -54,8 +54,9 @@ __global__ void backward_kernel(T* da, T* db, const T* a, const T* b, const T* d
   }
 }
 
-Strided<3> strided(const BinaryLayout& layout) {
-  Strided<3> all;
+template <int K>
+Strided<K> strided(const BinaryLayout& layout) {
+  Strided<K> all;
   all.ndim = layout.ndim;
   int64_t step = 1;
   for (int d = layout.ndim - 1; d >= 0; --d) {
@@ -63,6 +64,7 @@ Strided<3> strided(const BinaryLayout& layout) {
     all.strides[kC][d] = step;
     all.strides[kA][d] = layout.a_strides[d];
     all.strides[kB][d] = layout.b_strides[d];
+    if constexpr (K > kDc) all.strides[kDc][d] = layout.dc_strides[d];
     step *= layout.shape[d];
   }
   return all;
@@ -76,7 +78,7 @@ uintptr_t address(const void* p) {
 
 template <class F, class T>
 void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream) {
-  Strided<3> all = strided(layout);
+  Strided<3> all = strided<3>(layout);
   if (all.numel() == 0) return;
   all = simplified(all);
   constexpr int N = kVecSize<T>;
@@ -91,14 +93,14 @@ void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F 
 template <class F, class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
                      F f, Stream stream) {
-  Strided<3> all = strided(layout);
+  Strided<4> all = strided<4>(layout);
   if (all.numel() == 0) return;
   all = simplified(all);
   constexpr int N = kVecSize<T>;
   const bool grouped =
-      group_by(N, all, {address(da) | address(db) | address(dc), address(a), address(b)},
-               {16, 16, 16}, /*may_repeat=*/true);
-  for_each_part(all, [&](const StridedIndex<3>& at) {
+      group_by(N, all, {address(da) | address(db), address(a), address(b), address(dc)},
+               {16, 16, 16, 16}, /*may_repeat=*/true);
+  for_each_part(all, [&](const StridedIndex<4>& at) {
     launch(grouped ? backward_kernel<N, F, T> : backward_kernel<1, F, T>,
            grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, da, db, a, b, dc, at, f);
   });
@@ -115,6 +117,8 @@ QUERN_INSTANTIATE_TYPES(Add)
 QUERN_INSTANTIATE_TYPES(Sub)
 QUERN_INSTANTIATE_TYPES(Mul)
 QUERN_INSTANTIATE_TYPES(Div)
+QUERN_INSTANTIATE_TYPES(Axpby)
+QUERN_INSTANTIATE_TYPES(AxpbySquare)
 
 #undef QUERN_INSTANTIATE_TYPES
 #undef QUERN_INSTANTIATE

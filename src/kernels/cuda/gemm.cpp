@@ -1,5 +1,6 @@
-// Matrix products by cuBLASLt. A call allocates nothing; the first call of a shape asks the library's
-// heuristic which algorithm to use, or measures (`quern tune`), and GemmAlgorithms remembers.
+// Matrix products by cuBLASLt. A call allocates nothing; the first call of a shape asks the
+// library's heuristic which algorithm to use, or measures (`quern tune`), and GemmAlgorithms
+// remembers.
 #include "kernels/gemm.h"
 
 #include <vector>
@@ -42,10 +43,9 @@ void check_problem(const GemmProblem& p) {
 
 // Writes the workspace, which is most of the L2 cache.
 void sweep_cache(const GemmResources& resources, Stream stream) {
-  check_cuda(
-      cudaMemsetAsync(resources.workspace, 0, static_cast<size_t>(resources.workspace_bytes),
-                      static_cast<cudaStream_t>(stream.handle)),
-      "clearing the workspace");
+  check_cuda(cudaMemsetAsync(resources.workspace, 0, static_cast<size_t>(resources.workspace_bytes),
+                             static_cast<cudaStream_t>(stream.handle)),
+             "clearing the workspace");
 }
 
 // Times what the library has for a product on its own operands, and remembers what was found.
@@ -87,11 +87,10 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   GemmDescriptors descriptors(p);
   const auto multiply = [&](const GemmAlgorithm& algorithm) {
     const cublasLtMatmulAlgo_t chosen = library_algorithm(algorithm);
-    return cublasLtMatmul(handle, descriptors.operation(), &alpha, b, descriptors.first(), a,
-                          descriptors.second(), &beta, d, descriptors.d(), d, descriptors.d(),
-                          &chosen, resources.workspace,
-                          static_cast<size_t>(resources.workspace_bytes),
-                          static_cast<cudaStream_t>(stream.handle));
+    return cublasLtMatmul(
+        handle, descriptors.operation(), &alpha, b, descriptors.first(), a, descriptors.second(),
+        &beta, d, descriptors.d(), d, descriptors.d(), &chosen, resources.workspace,
+        static_cast<size_t>(resources.workspace_bytes), static_cast<cudaStream_t>(stream.handle));
   };
   GemmAlgorithms& algorithms = *resources.algorithms;
   const GemmAlgorithm* algorithm = algorithms.find(p);

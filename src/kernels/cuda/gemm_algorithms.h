@@ -49,6 +49,7 @@ class GemmAlgorithms {
   const GemmAlgorithm* find(const GemmProblem& problem) const;  // nullptr when not met yet
   void insert(const GemmProblem& problem, const GemmAlgorithm& algorithm);
   size_t size() const { return table_.size(); }
+  const std::map<GemmProblem, GemmAlgorithm>& entries() const { return table_; }
 
   // From now on a product that the table does not have is timed with every algorithm that the
   // library proposes, on the operands at hand; what it leaves in D is then meaningless. Before, the
@@ -56,7 +57,7 @@ class GemmAlgorithms {
   void start_measuring();
   bool measuring() const { return measuring_; }
   const GemmAlgorithm* before(const GemmProblem& problem) const;  // nullptr: not met before
-  std::vector<GemmMeasurement> measurements;                     // in the order of meeting
+  std::vector<GemmMeasurement> measurements;                      // in the order of meeting
 
   // Text: two lines of header, then a line a product.
   void save(std::ostream& out) const;

@@ -12,8 +12,8 @@ namespace quern::kernels::cuda {
 // Throws with the product's sizes unless status is a success.
 void check_cublas(cublasStatus_t status, const char* what, const GemmProblem& p);
 
-cudaDataType_t cuda_type(int64_t dtype);                   // of a DType value: f32, bf16
-cublasComputeType_t compute_type(const GemmProblem& p);    // sums in FP32
+cudaDataType_t cuda_type(int64_t dtype);                 // of a DType value: f32, bf16
+cublasComputeType_t compute_type(const GemmProblem& p);  // sums in FP32
 cublasLtMatmulAlgo_t library_algorithm(const GemmAlgorithm& bits);
 
 // All on the stack, so that making one allocates nothing. first is B and second is A, as above.

@@ -66,12 +66,10 @@ class Variants {
 
   void add(cublasLtMatmulAlgo_t algorithm) {
     const auto splits = capability<int32_t>(algorithm, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT);
-    const auto schemes =
-        capability<uint32_t>(algorithm, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK);
+    const auto schemes = capability<uint32_t>(algorithm, CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK);
     const bool can_split = splits != 0 && (schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0;
     const auto options = capability<int32_t>(algorithm, CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX);
-    const auto swizzles =
-        capability<uint32_t>(algorithm, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT);
+    const auto swizzles = capability<uint32_t>(algorithm, CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT);
     for (const uint32_t tile : choices(algorithm, CUBLASLT_ALGO_CAP_TILE_IDS)) {
       set(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, tile);
       for (const uint32_t stages : choices(algorithm, CUBLASLT_ALGO_CAP_STAGES_IDS)) {
@@ -136,10 +134,9 @@ std::vector<GemmAlgorithm> gemm_proposals(cublasLtHandle_t handle, const GemmPro
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d_bytes, p);
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
-  check_cublas(cublasLtMatmulAlgoGetHeuristic(handle, descriptors.operation(), descriptors.first(),
-                                              descriptors.second(), descriptors.d(),
-                                              descriptors.d(), &preference, most, results.data(),
-                                              &found),
+  check_cublas(cublasLtMatmulAlgoGetHeuristic(
+                   handle, descriptors.operation(), descriptors.first(), descriptors.second(),
+                   descriptors.d(), descriptors.d(), &preference, most, results.data(), &found),
                "choosing an algorithm", p);
   results.resize(static_cast<size_t>(found));
   std::vector<GemmAlgorithm> proposals;
@@ -166,8 +163,8 @@ std::vector<GemmAlgorithm> gemm_configurations(cublasLtHandle_t handle, const Ge
   Variants variants(handle, p, found);
   for (const int id : std::vector<int>(ids, ids + count)) {
     cublasLtMatmulAlgo_t algorithm;
-    const cublasStatus_t status = cublasLtMatmulAlgoInit(
-        handle, compute, CUDA_R_32F, input, input, output, output, id, &algorithm);
+    const cublasStatus_t status = cublasLtMatmulAlgoInit(handle, compute, CUDA_R_32F, input, input,
+                                                         output, output, id, &algorithm);
     if (status == CUBLAS_STATUS_SUCCESS && serves(algorithm, p)) variants.add(algorithm);
   }
   return found;

@@ -6,19 +6,20 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/error.h"
 #include "kernels/cuda/cuda_check.h"
 
 namespace quern::kernels::cuda {
 
 namespace {
 
-constexpr double kClearly = 0.98;     // of the favourite's time, for another one to replace it
-constexpr double kHopeless = 1.3;     // of the best median so far: not timed again
+constexpr double kClearly = 0.98;      // of the favourite's time, for another one to replace it
+constexpr double kHopeless = 1.3;      // of the best median so far: not timed again
 constexpr double kFirstRoundMs = 4e3;  // then no further candidate is tried
-constexpr double kLongUs = 100.0;     // products that go to the final
-constexpr size_t kFinalists = 4;
-constexpr int kTurns = 3;
-constexpr double kTurnMs = 40.0, kWarmUpMs = 60.0;
+constexpr double kLongUs = 100.0;      // products that go to the final
+constexpr size_t kFinalists = 4;       // beside the favourite and the one in use
+constexpr int kTurns = 2;
+constexpr double kWarmUpMs = 60.0, kRunInMs = 20.0, kTurnMs = 40.0;
 
 struct Event {
   cudaEvent_t handle = nullptr;
@@ -64,9 +65,9 @@ class Stopwatch {
     return us[runs / 2];
   }
 
-  // As `time` for about `ms`.
-  double time_for(const GemmAlgorithm& algorithm, double ms, double us) {
-    return time(algorithm, std::max(1, static_cast<int>(1e3 * ms / us)));
+  // As `time`, for about `ms`.
+  double time_for(const Timed& timed, double ms) {
+    return time(timed.algorithm, std::max(1, static_cast<int>(1e3 * ms / timed.us)));
   }
 
  private:
@@ -94,14 +95,16 @@ std::vector<Timed> first_round(const std::vector<GemmAlgorithm>& candidates, Sto
   return times;
 }
 
-// Replaces the finalists' times by those under load. They take turns, so that a drift of the clock
-// meets all.
+// Replaces the finalists' times by those under load. They take turns, so that a slow drift of the
+// clock meets all, and run in before they are timed, so that it is at the speed that their own
+// power allows.
 void final_round(std::vector<Timed>& finalists, Stopwatch& watch) {
-  watch.time_for(finalists.front().algorithm, kWarmUpMs, finalists.front().us);
+  watch.time_for(finalists.front(), kWarmUpMs);
   std::vector<double> sums(finalists.size());
   for (int turn = 0; turn < kTurns; ++turn) {
     for (size_t i = 0; i < finalists.size(); ++i) {
-      sums[i] += watch.time_for(finalists[i].algorithm, kTurnMs, finalists[i].us);
+      watch.time_for(finalists[i], kRunInMs);
+      sums[i] += watch.time_for(finalists[i], kTurnMs);
     }
   }
   for (size_t i = 0; i < finalists.size(); ++i) finalists[i].us = sums[i] / kTurns;
@@ -111,6 +114,26 @@ bool faster(const Timed& a, const Timed& b) {
   return a.us < b.us;
 }
 
+// Those that run, each once.
+std::vector<Timed> distinct(const std::vector<Timed>& all) {
+  std::vector<Timed> kept;
+  for (const Timed& timed : all) {
+    const bool seen = std::any_of(kept.begin(), kept.end(), [&](const Timed& other) {
+      return other.algorithm == timed.algorithm;
+    });
+    if (!seen && std::isfinite(timed.us)) kept.push_back(timed);
+  }
+  return kept;
+}
+
+// 0 when it is not among them.
+double time_of(const GemmAlgorithm& algorithm, const std::vector<Timed>& times) {
+  for (const Timed& timed : times) {
+    if (timed.algorithm == algorithm) return timed.us;
+  }
+  return 0.0;
+}
+
 }  // namespace
 
 GemmMeasurement find_fastest(const std::vector<GemmAlgorithm>& candidates,
@@ -118,29 +141,24 @@ GemmMeasurement find_fastest(const std::vector<GemmAlgorithm>& candidates,
   Stopwatch watch(trial, stream);
   std::vector<Timed> times = first_round(candidates, watch);
   const Timed favourite = times.front();
-  std::vector<Timed> kept{favourite};  // then `before`, if there is one, then the best others
+  std::vector<Timed> kept{favourite};
   if (before) kept.push_back({*before, watch.time_alone(*before, INFINITY)});
   std::sort(times.begin(), times.end(), faster);
 
   GemmMeasurement result;
   result.candidates = static_cast<int64_t>(times.size());
-  result.sustained = times.front().us >= kLongUs && std::isfinite(times.front().us);
+  result.sustained = std::isfinite(times.front().us) && times.front().us >= kLongUs;
   times.resize(std::min(times.size(), result.sustained ? kFinalists : 1));
   kept.insert(kept.end(), times.begin(), times.end());
-  std::erase_if(kept, [](const Timed& timed) { return std::isinf(timed.us); });
+  kept = distinct(kept);
   QUERN_CHECK(!kept.empty(), "gemm: the library refuses every algorithm that it proposes");
   if (result.sustained) final_round(kept, watch);
 
-  const auto time_of = [&](const GemmAlgorithm& algorithm) {
-    const auto found = std::find_if(kept.begin(), kept.end(),
-                                    [&](const Timed& timed) { return timed.algorithm == algorithm; });
-    return found == kept.end() ? 0.0 : found->us;
-  };
-  result.favourite_us = time_of(favourite.algorithm);
-  result.before_us = before ? time_of(*before) : 0.0;
+  result.favourite_us = time_of(favourite.algorithm, kept);
+  result.before_us = before ? time_of(*before, kept) : 0.0;
   const Timed best = *std::min_element(kept.begin(), kept.end(), faster);
-  const bool stays = !result.sustained && result.favourite_us > 0.0 &&
-                     best.us > kClearly * result.favourite_us;
+  const bool stays =
+      !result.sustained && best.us > kClearly * result.favourite_us && result.favourite_us > 0.0;
   result.chosen = stays ? favourite.algorithm : best.algorithm;
   result.chosen_us = stays ? result.favourite_us : best.us;
   return result;

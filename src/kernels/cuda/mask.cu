@@ -36,7 +36,8 @@ __global__ void masked_fill_kernel(T* y, const T* x, const uint8_t* mask, float 
   }
 }
 
-// W neighbours of a row at a time; W divides Tk.
+// W neighbours of a row at a time; W divides Tk. What is hidden is not read; in place (y == x) what
+// is visible is not touched.
 template <int W, class T>
 __global__ void causal_mask_kernel(T* y, const T* x, int64_t rows, int64_t Tq, int64_t Tk,
                                    float value) {
@@ -44,9 +45,10 @@ __global__ void causal_mask_kernel(T* y, const T* x, int64_t rows, int64_t Tq, i
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < rows;
        row += warps) {
     const int64_t last = row % Tq + Tk - Tq;  // the last key that the row's query sees
-    for (int64_t j = threadIdx.x * W; j < Tk; j += kWarpSize * W) {
-      float v[W];
-      load_vec(v, x + row * Tk + j);
+    const int64_t begin = y == x && last >= 0 ? (last + 1) / W * W : 0;
+    for (int64_t j = begin + threadIdx.x * W; j < Tk; j += kWarpSize * W) {
+      float v[W] = {};
+      if (j <= last) load_vec(v, x + row * Tk + j);
 #pragma unroll
       for (int k = 0; k < W; ++k) v[k] = j + k <= last ? v[k] : value;
       store_vec(y + row * Tk + j, v);

@@ -43,15 +43,23 @@ __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[4], uint32_t a
                : "memory");
 }
 
+// The first two of them; lanes 16 to 31 name nothing.
+__device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[2], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Copies kBytes (4 or 16) to shared memory, zeros when there is no source. Both are aligned to
+// Copies kBytes (4, 8 or 16) to shared memory, zeros when there is no source. Both are aligned to
 // kBytes; what is absent is not read.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t destination, const void* source, bool present) {
-  static_assert(kBytes == 4 || kBytes == 16);
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
   const auto global = __cvta_generic_to_global(source);
   const int bytes = present ? kBytes : 0;
   if constexpr (kBytes == 16) {
@@ -60,9 +68,9 @@ __device__ __forceinline__ void copy_async(uint32_t destination, const void* sou
                  : "r"(destination), "l"(global), "r"(bytes)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                  :
-                 : "r"(destination), "l"(global), "r"(bytes)
+                 : "r"(destination), "l"(global), "n"(kBytes), "r"(bytes)
                  : "memory");
   }
 }
@@ -70,6 +78,11 @@ __device__ __forceinline__ void copy_async(uint32_t destination, const void* sou
 // Waits for this thread's copies. Those of others are seen after a barrier.
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// A barrier of `threads` threads, whole warps; 0 is that of __syncthreads.
+__device__ __forceinline__ void synchronize(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(barrier), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t x) {
@@ -94,6 +107,52 @@ __device__ __forceinline__ float2 load_shared_float2(uint32_t address) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
   return x;
 }
+__device__ __forceinline__ float4 load_shared_float4(uint32_t address) {
+  const uint4 x = load_shared_16(address);
+  return make_float4(__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z),
+                     __uint_as_float(x.w));
+}
+
+// Between blocks: what was done before store_release, here and, behind a barrier, in other threads,
+// is seen by whoever loads the value with load_acquire.
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
+  uint32_t x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+               : "=r"(x)
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+  return x;
+}
+__device__ __forceinline__ void store_release(uint32_t* p, uint32_t x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;"
+               :
+               : "l"(__cvta_generic_to_global(p)), "r"(x)
+               : "memory");
+}
+
+// p[0..4) = x, and p[0..4) += x, each sum atomic; p is aligned to 16 bytes.
+__device__ __forceinline__ void store_global_16(float* p, const float (&x)[4]) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(p)), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+__device__ __forceinline__ void add_global_16(float* p, const float (&x)[4]) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(p)), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(p + i)), "f"(x[i])
+                 : "memory");
+  }
+#endif
+}
 
 // `low` in the lower half: the element of the smaller column. Rounds to nearest even.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
@@ -117,7 +176,6 @@ template <int kD>
 struct SharedRows {
   static_assert(kD % 16 == 0);
   static constexpr int kBytes = (kD + 8) * 2;  // of a row
-  static constexpr int kPadding = kD * 2;      // offset of the padding in a row
 
   // This lane's address for ldmatrix of 16 x 16 elements: as A, or transposed as two B tiles (rows
   // are k, r[0] and r[1] are the first 8 columns, r[2] and r[3] the others).

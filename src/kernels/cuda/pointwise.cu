@@ -10,25 +10,31 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Element i of x, or the vector that starts there.
+__device__ __forceinline__ int64_t place(const PointwiseRows& rows, int64_t i) {
+  return rows.cols == 0 ? i : i + i / rows.cols * (rows.pitch - rows.cols);
+}
+
 template <class F, class T>
-__global__ void forward_kernel(T* y, const T* x, int64_t n, F f, bool aligned) {
+__global__ void forward_kernel(T* y, const T* x, PointwiseRows rows, int64_t n, F f, bool aligned) {
   for_each_vec<kVecSize<T>>(n, aligned, [&](auto width, int64_t i) {
     constexpr int W = decltype(width)::value;
     float v[W];
-    load_vec(v, x + i);
+    load_vec(v, x + place(rows, i));
 #pragma unroll
     for (int j = 0; j < W; ++j) v[j] = f.forward(v[j]);
     store_vec(y + i, v);
   });
 }
 
-// `saved` is x or y, whichever F reads.
+// `saved` is x or y, whichever F reads, in rows.
 template <class F, class T>
-__global__ void backward_kernel(T* dx, const T* saved, const T* dy, int64_t n, F f, bool aligned) {
+__global__ void backward_kernel(T* dx, const T* saved, PointwiseRows rows, const T* dy, int64_t n,
+                                F f, bool aligned) {
   for_each_vec<kVecSize<T>>(n, aligned, [&](auto width, int64_t i) {
     constexpr int W = decltype(width)::value;
     float s[W] = {}, g[W];
-    if constexpr (F::kSaved != Saved::none) load_vec(s, saved + i);
+    if constexpr (F::kSaved != Saved::none) load_vec(s, saved + place(rows, i));
     load_vec(g, dy + i);
 #pragma unroll
     for (int j = 0; j < W; ++j) g[j] = f.backward(s[j], s[j], g[j]);
@@ -36,25 +42,34 @@ __global__ void backward_kernel(T* dx, const T* saved, const T* dy, int64_t n, F
   });
 }
 
+// Whether 16-byte groups of elements lie together, and at 16 bytes.
+template <class T>
+bool grouped(std::initializer_list<const void*> arrays, const PointwiseRows& rows) {
+  return aligned16(arrays) && rows.cols % kVecSize<T> == 0 && rows.pitch % kVecSize<T> == 0;
+}
+
 }  // namespace
 
 template <class F, class T>
-void pointwise_forward(T* y, const T* x, int64_t n, F f, Stream stream) {
+void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, F f, Stream stream) {
   launch(forward_kernel<F, T>, grid_stride_blocks(n, kThreads * kVecSize<T>), kThreads, 0, stream,
-         y, x, n, f, aligned16({y, x}));
+         y, x, rows, n, f, grouped<T>({y, x}, rows));
 }
 
 template <class F, class T>
-void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, F f, Stream stream) {
-  const T* saved = F::kSaved == Saved::output ? y : x;
-  if constexpr (F::kSaved == Saved::none) saved = nullptr;
+void pointwise_backward(T* dx, const T* x, const PointwiseRows& x_rows, const T* y, const T* dy,
+                        int64_t n, F f, Stream stream) {
+  const bool reads_x = F::kSaved == Saved::input;
+  const T* saved = F::kSaved == Saved::none ? nullptr : reads_x ? x : y;
+  const PointwiseRows rows = reads_x ? x_rows : PointwiseRows{};
   launch(backward_kernel<F, T>, grid_stride_blocks(n, kThreads * kVecSize<T>), kThreads, 0, stream,
-         dx, saved, dy, n, f, aligned16({dx, saved, dy}));
+         dx, saved, rows, dy, n, f, grouped<T>({dx, saved, dy}, rows));
 }
 
-#define QUERN_INSTANTIATE(F, T)                                            \
-  template void pointwise_forward<F, T>(T*, const T*, int64_t, F, Stream); \
-  template void pointwise_backward<F, T>(T*, const T*, const T*, const T*, int64_t, F, Stream);
+#define QUERN_INSTANTIATE(F, T)                                                                  \
+  template void pointwise_forward<F, T>(T*, const T*, const PointwiseRows&, int64_t, F, Stream); \
+  template void pointwise_backward<F, T>(T*, const T*, const PointwiseRows&, const T*, const T*, \
+                                         int64_t, F, Stream);
 #define QUERN_INSTANTIATE_TYPES(F) \
   QUERN_INSTANTIATE(F, float) QUERN_INSTANTIATE(F, bfloat16) QUERN_INSTANTIATE(F, float16)
 
@@ -67,6 +82,7 @@ QUERN_INSTANTIATE_TYPES(Silu)
 QUERN_INSTANTIATE_TYPES(GeluTanh)
 QUERN_INSTANTIATE_TYPES(GeluErf)
 QUERN_INSTANTIATE_TYPES(Pow)
+QUERN_INSTANTIATE_TYPES(Sqrt)
 QUERN_INSTANTIATE_TYPES(Scale)
 
 #undef QUERN_INSTANTIATE_TYPES

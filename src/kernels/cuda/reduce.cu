@@ -1,7 +1,8 @@
-// Sums and maxima over the middle extent of (outer, n, inner); bound by memory. inner = 1: a warp
-// or a block reads each row. inner > 1: a block has 32 neighbouring columns, read by up to 32 rows
-// of threads whose results meet in shared memory. Each result belongs to one block and has one
-// order.
+// Sums and maxima over the middle extent of (outer, n, inner); bound by memory. inner = 1: some
+// lanes of a warp, a warp or a block read each row. inner > 1: a block has 32 neighbouring columns,
+// read by up to 32 rows of threads whose results meet in shared memory. A sum with too few rows or
+// columns to fill the GPU is cut along n, and the partial sums are summed in turn. Each result has
+// one order.
 #include "kernels/reduce.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -14,18 +15,23 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
+constexpr int64_t kWarpRow = 1024;  // the longest row that is left to a warp
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-struct Sum {
+// Of the elements, or of their squares.
+template <bool kSquares>
+struct SumOf {
   float value;
 
-  static __device__ __forceinline__ Sum identity() { return {0.0f}; }
-  __device__ __forceinline__ void take(float x, int64_t) { value += x; }
-  __device__ __forceinline__ void merge(const Sum& other) { value += other.value; }
-  __device__ __forceinline__ Sum shuffled(int mask) const {
+  static __device__ __forceinline__ SumOf identity() { return {0.0f}; }
+  __device__ __forceinline__ void take(float x, int64_t) { value += kSquares ? x * x : x; }
+  __device__ __forceinline__ void merge(const SumOf& other) { value += other.value; }
+  __device__ __forceinline__ SumOf shuffled(int mask) const {
     return {__shfl_xor_sync(kAllLanes, value, mask)};
   }
 };
+using Sum = SumOf<false>;
+using SumOfSquares = SumOf<true>;
 
 // The largest value and the first place of it; NaN is larger than all.
 struct Max {
@@ -46,16 +52,50 @@ struct Max {
   }
 };
 
-// Every lane gets the combination of all 32.
+// How n is cut: `count` parts of `length`, the last one shorter.
+struct Parts {
+  int64_t count, length;
+};
+
+Parts whole(const ReduceShape& s) {
+  return {1, s.n};
+}
+
+// A function of the shape alone: enough blocks for any GPU, parts not too short to be worth one.
+Parts cut(const ReduceShape& s) {
+  constexpr int64_t kBlocks = 1024, kRowPart = 2048, kColumnPart = 64, kMultiple = 8;
+  const bool rows = s.inner == 1;
+  const int64_t blocks = rows ? s.outer : ceil_div(s.outer * s.inner, kWarpSize);
+  if (blocks == 0) return whole(s);
+  const int64_t most = kBlocks / blocks, worth = s.n / (rows ? kRowPart : kColumnPart);
+  const int64_t count = most < worth ? most : worth;
+  if (count < 2) return whole(s);
+  const int64_t length = ceil_div(ceil_div(s.n, count), kMultiple) * kMultiple;
+  return {ceil_div(s.n, length), length};
+}
+
+// The combination of what blockDim.x threads have: a power of two up to 32, or a multiple of 32 in
+// a 1-d block. All threads of the block take part; thread 0 of the group gets it.
 template <class Result>
-__device__ __forceinline__ Result warp_merge(Result r) {
+__device__ __forceinline__ Result group_merge(Result r) {
+  __shared__ Result partial[kWarpSize];
+  for (unsigned mask = min(blockDim.x, unsigned{kWarpSize}) / 2; mask > 0; mask /= 2) {
+    r.merge(r.shuffled(mask));
+  }
+  if (blockDim.x <= kWarpSize) return r;
+  const unsigned lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  __syncthreads();  // the previous call's readers are done
+  if (lane == 0) partial[warp] = r;
+  __syncthreads();
+  r = lane < blockDim.x / kWarpSize ? partial[lane] : Result::identity();
 #pragma unroll
   for (int mask = kWarpSize / 2; mask > 0; mask /= 2) r.merge(r.shuffled(mask));
   return r;
 }
 
-template <class T>
-__device__ __forceinline__ void write(T* y, int64_t*, int64_t at, const Sum& sum, float scale) {
+template <class T, bool kSquares>
+__device__ __forceinline__ void write(T* y, int64_t*, int64_t at, const SumOf<kSquares>& sum,
+                                      float scale) {
   y[at] = from_float<T>(sum.value * scale);
 }
 template <class T>
@@ -64,58 +104,72 @@ __device__ __forceinline__ void write(T* y, int64_t* index, int64_t at, const Ma
   index[at] = max.index;
 }
 
-// inner = 1. blockDim is (32, rows a block) or (threads, 1).
+// What one of blockDim.x threads takes of n neighbours. Several loads are in flight at a time, and
+// each element of a vector has a chain of its own: short ones instead of a long one.
 template <class Result, class T>
+__device__ __forceinline__ Result take_row(const T* from, int64_t n, bool vector) {
+  constexpr int N = kVecSize<T>, kBatch = 16 / N;
+  Result result[N];
+#pragma unroll
+  for (int j = 0; j < N; ++j) result[j] = Result::identity();
+  const int64_t vectors = vector ? n / N : 0, step = blockDim.x;
+  for (int64_t first = threadIdx.x; first < vectors; first += kBatch * step) {
+    float group[kBatch][N];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (first + b * step < vectors) load_vec(group[b], from + (first + b * step) * N);
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (first + b * step >= vectors) continue;
+#pragma unroll
+      for (int j = 0; j < N; ++j) result[j].take(group[b][j], (first + b * step) * N + j);
+    }
+  }
+  for (int64_t j = vectors * N + threadIdx.x; j < n; j += step) {
+    result[0].take(to_float(from[j]), j);
+  }
+#pragma unroll
+  for (int j = 1; j < N; ++j) result[0].merge(result[j]);
+  return result[0];
+}
+
+// inner = 1: y[row, part]. blockDim is (lanes a row, rows a block), or 1-d with a row a block.
+template <class Result, class Y, class T>
 __global__ void __launch_bounds__(kMaxThreads)
-    reduce_rows(T* y, int64_t* index, const T* x, int64_t rows, int64_t n, float scale,
+    reduce_rows(Y* y, int64_t* index, const T* x, int64_t rows, int64_t n, Parts parts, float scale,
                 bool vector) {
-  constexpr int N = kVecSize<T>;
-  __shared__ Result partial[kWarpSize];
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < rows;
-       row += step) {
-    const T* const from = x + row * n;
-    Result result[N];  // one a vector lane: N short chains instead of a long one
-#pragma unroll
-    for (int j = 0; j < N; ++j) result[j] = Result::identity();
-    const int64_t vectors = vector ? n / N : 0;
-    for (int64_t v = threadIdx.x; v < vectors; v += blockDim.x) {
-      float group[N];
-      load_vec(group, from + v * N);
-#pragma unroll
-      for (int j = 0; j < N; ++j) result[j].take(group[j], v * N + j);
+  const int64_t results = rows * parts.count;
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.y; first < results;
+       first += static_cast<int64_t>(gridDim.x) * blockDim.y) {
+    const int64_t at = first + threadIdx.y;
+    Result result = Result::identity();
+    if (at < results) {
+      const int64_t row = parts.count == 1 ? at : at / parts.count;
+      const int64_t begin = (at - row * parts.count) * parts.length;
+      result = take_row<Result>(x + row * n + begin, min(parts.length, n - begin), vector);
     }
-    for (int64_t j = vectors * N + threadIdx.x; j < n; j += blockDim.x) {
-      result[0].take(to_float(from[j]), j);
-    }
-#pragma unroll
-    for (int j = 1; j < N; ++j) result[0].merge(result[j]);
-    Result total = warp_merge(result[0]);
-    if (blockDim.x > kWarpSize) {  // then blockDim.y is 1
-      const unsigned lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-      __syncthreads();  // the previous row's readers are done
-      if (lane == 0) partial[warp] = total;
-      __syncthreads();
-      total = warp_merge(lane < blockDim.x / kWarpSize ? partial[lane] : Result::identity());
-    }
-    if (threadIdx.x == 0) write(y, index, row, total, scale);
+    result = group_merge(result);
+    if (threadIdx.x == 0 && at < results) write(y, index, at, result, scale);
   }
 }
 
-// inner > 1. blockDim is (32 columns, up to 32 row lanes, a power of two).
-template <class Result, class T>
+// inner > 1: y[o, part, i], the part being blockIdx.y. blockDim is (32 columns, up to 32 row lanes,
+// a power of two).
+template <class Result, class Y, class T>
 __global__ void __launch_bounds__(kMaxThreads)
-    reduce_columns(T* y, int64_t* index, const T* x, ReduceShape s, float scale) {
+    reduce_columns(Y* y, int64_t* index, const T* x, ReduceShape s, Parts parts, float scale) {
   __shared__ Result partial[kWarpSize][kWarpSize];
   const int64_t columns = s.outer * s.inner;
+  const int64_t begin = blockIdx.y * parts.length, end = min(begin + parts.length, s.n);
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kWarpSize; first < columns;
        first += static_cast<int64_t>(gridDim.x) * kWarpSize) {
-    const int64_t column = first + threadIdx.x;
+    const int64_t column = first + threadIdx.x, o = column / s.inner, i = column % s.inner;
     Result result = Result::identity();
     if (column < columns) {
-      const T* const from = x + column / s.inner * s.n * s.inner + column % s.inner;
+      const T* const from = x + o * s.n * s.inner + i;
 #pragma unroll 4
-      for (int64_t j = threadIdx.y; j < s.n; j += blockDim.y) {
+      for (int64_t j = begin + threadIdx.y; j < end; j += blockDim.y) {
         result.take(to_float(from[j * s.inner]), j);
       }
     }
@@ -128,27 +182,49 @@ __global__ void __launch_bounds__(kMaxThreads)
       }
     }
     if (threadIdx.y == 0 && column < columns) {
-      write(y, index, column, partial[0][threadIdx.x], scale);
+      write(y, index, (o * parts.count + blockIdx.y) * s.inner + i, partial[0][threadIdx.x], scale);
     }
   }
 }
 
-template <class Result, class T>
-void reduce(T* y, int64_t* index, const T* x, const ReduceShape& s, float scale, Stream stream) {
+// Threads for each row of n elements: some of a warp for short ones, so that none idles.
+template <class T>
+dim3 row_block(int64_t n) {
+  if (n > kWarpRow) return dim3(n <= 32 * kThreads ? kThreads : kMaxThreads);
+  unsigned lanes = kWarpSize;
+  while (lanes > 1 && lanes / 2 * 16 >= n) lanes /= 2;  // 16 elements each
+  return dim3(lanes, kThreads / lanes);
+}
+
+template <class Result, class Y, class T>
+void reduce(Y* y, int64_t* index, const T* x, const ReduceShape& s, const Parts& parts, float scale,
+            Stream stream) {
   if (s.outer * s.inner == 0) return;
   if (s.inner == 1) {
-    const bool vector = aligned16({x}) && s.n % kVecSize<T> == 0;
-    const bool narrow = s.n <= kWarpSize * 32;  // short enough for one warp
-    const dim3 block = narrow ? dim3(kWarpSize, kThreads / kWarpSize)
-                              : dim3(s.n <= 32 * kThreads ? kThreads : kMaxThreads);
-    launch(reduce_rows<Result, T>, grid_stride_blocks(s.outer, block.y), block, 0, stream, y, index,
-           x, s.outer, s.n, scale, vector);
+    const bool vector = aligned16({x}) && (s.outer == 1 || s.n % kVecSize<T> == 0);
+    const dim3 block = row_block<T>(parts.length);
+    launch(reduce_rows<Result, Y, T>, grid_stride_blocks(s.outer * parts.count, block.y), block, 0,
+           stream, y, index, x, s.outer, s.n, parts, scale, vector);
     return;
   }
   unsigned lanes = 1;
-  while (lanes < kWarpSize && lanes * 4 < s.n) lanes *= 2;  // at least 4 elements each
-  launch(reduce_columns<Result, T>, grid_stride_blocks(s.outer * s.inner, kWarpSize),
-         dim3(kWarpSize, lanes), 0, stream, y, index, x, s, scale);
+  while (lanes < kWarpSize && lanes * 4 < parts.length) lanes *= 2;  // at least 4 elements each
+  dim3 grid = grid_stride_blocks(s.outer * s.inner, kWarpSize);
+  grid.y = static_cast<unsigned>(parts.count);
+  launch(reduce_columns<Result, Y, T>, grid, dim3(kWarpSize, lanes), 0, stream, y, index, x, s,
+         parts, scale);
+}
+
+// First: Sum or SumOfSquares. Partial sums, then the sum of those.
+template <class First, class T>
+void sum_in_parts(T* y, const T* x, const ReduceShape& s, float scale, void* scratch,
+                  Stream stream) {
+  const Parts parts = cut(s);
+  if (parts.count == 1) return reduce<First>(y, nullptr, x, s, parts, scale, stream);
+  auto* const partial = static_cast<float*>(scratch);
+  reduce<First>(partial, nullptr, x, s, parts, 1.0f, stream);
+  const ReduceShape rest{s.outer, parts.count, s.inner};
+  reduce<Sum>(y, nullptr, partial, rest, whole(rest), scale, stream);
 }
 
 constexpr int kDx = 0, kDy = 1;
@@ -182,9 +258,21 @@ __global__ void max_backward_kernel(T* dx, const T* dy, const int64_t* index, Re
 
 }  // namespace
 
+int64_t sum_forward_scratch(const ReduceShape& s, Stream) {
+  const int64_t parts = cut(s).count;
+  return parts == 1 ? 0 : s.outer * parts * s.inner * static_cast<int64_t>(sizeof(float));
+}
+
 template <class T>
-void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, Stream stream) {
-  reduce<Sum>(y, nullptr, x, s, static_cast<float>(scale), stream);
+void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, void* scratch,
+                 Stream stream) {
+  sum_in_parts<Sum>(y, x, s, static_cast<float>(scale), scratch, stream);
+}
+
+template <class T>
+void sum_squares_forward(T* y, const T* x, const ReduceShape& s, double scale, void* scratch,
+                         Stream stream) {
+  sum_in_parts<SumOfSquares>(y, x, s, static_cast<float>(scale), scratch, stream);
 }
 
 template <class T>
@@ -212,7 +300,7 @@ void sum_backward(T* dx, const T* dy, const ReduceShape& s, double scale, Stream
 
 template <class T>
 void max_forward(T* y, int64_t* index, const T* x, const ReduceShape& s, Stream stream) {
-  reduce<Max>(y, index, x, s, 1.0f, stream);
+  reduce<Max>(y, index, x, s, whole(s), 1.0f, stream);
 }
 
 template <class T>
@@ -221,10 +309,11 @@ void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s
          stream, dx, dy, index, s);
 }
 
-#define QUERN_INSTANTIATE(T)                                                        \
-  template void sum_forward<T>(T*, const T*, const ReduceShape&, double, Stream);   \
-  template void sum_backward<T>(T*, const T*, const ReduceShape&, double, Stream);  \
-  template void max_forward<T>(T*, int64_t*, const T*, const ReduceShape&, Stream); \
+#define QUERN_INSTANTIATE(T)                                                                     \
+  template void sum_forward<T>(T*, const T*, const ReduceShape&, double, void*, Stream);         \
+  template void sum_squares_forward<T>(T*, const T*, const ReduceShape&, double, void*, Stream); \
+  template void sum_backward<T>(T*, const T*, const ReduceShape&, double, Stream);               \
+  template void max_forward<T>(T*, int64_t*, const T*, const ReduceShape&, Stream);              \
   template void max_backward<T>(T*, const T*, const int64_t*, const ReduceShape&, Stream);
 
 QUERN_INSTANTIATE(float)

@@ -155,8 +155,16 @@ struct Held {
 template <class T, int N>
 using HeldBits = std::conditional_t<Held<T, N>::kWords == 4, uint4, uint2>;
 
-// p[0..N), zero and unread unless `inside`. Marked in the caches as the first to go, so that what
-// every row needs (the weights) stays there. The row may be written by this kernel.
+// p[0..N), zero and unread unless `inside`.
+template <int N, class T>
+__device__ __forceinline__ Held<T, N> load_held(const T* p, bool inside) {
+  HeldBits<T, N> bits{};
+  if (inside) bits = *reinterpret_cast<const HeldBits<T, N>*>(p);
+  return std::bit_cast<Held<T, N>>(bits);
+}
+
+// As load_held, but marked in the caches as the first to go, so that what every row needs (the
+// weights) stays there.
 template <int N, class T>
 __device__ __forceinline__ Held<T, N> load_streaming(const T* p, bool inside) {
   HeldBits<T, N> bits{};
@@ -167,6 +175,26 @@ __device__ __forceinline__ Held<T, N> load_streaming(const T* p, bool inside) {
 template <class T, int N>
 __device__ __forceinline__ void store_held(T* p, const Held<T, N>& x) {
   *reinterpret_cast<HeldBits<T, N>*>(p) = std::bit_cast<HeldBits<T, N>>(x);
+}
+
+// --- rows of whole 16-byte vectors: vector v of a thread is at column (v blockDim.x + threadIdx.x)
+// kVecSize<T>, and threadIdx.y tells the rows of a block apart
+
+template <class T>
+__device__ __forceinline__ int vector_column(int v) {
+  return static_cast<int>(v * blockDim.x + threadIdx.x) * kVecSize<T>;
+}
+
+// Threads, in whole warps, that hold a row of C elements with `vectors` vectors each.
+template <class T>
+int64_t row_threads(int64_t C, int vectors) {
+  return ceil_div(C, int64_t{vectors} * kVecSize<T> * kWarpSize) * kWarpSize;
+}
+
+// Whether rows of C elements in all these arrays consist of such vectors. For the host.
+template <class T>
+bool vector_rows(std::initializer_list<const void*> arrays, int64_t C) {
+  return C > 0 && C % kVecSize<T> == 0 && aligned16(arrays);
 }
 
 }  // namespace quern::kernels::cuda

@@ -1,0 +1,255 @@
+// Cross-entropy of logits (N, V) and its gradient in their place, in one pass: a row waits in
+// shared memory, of a block or of a cluster of blocks, for its logsumexp, so that it is read and
+// written once. Bound by memory; two exponentials an element are the next limit.
+#include <cuda_pipeline.h>
+
+#include <algorithm>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/cuda/cross_entropy.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+// The second half of a row whose target counts: the gradient over the logits, and the loss, which
+// whoever holds the target's logit writes.
+struct RowGradient {
+  float lse, factor;
+  int64_t target;
+  float* loss;
+
+  template <int kWidth, class T>
+  __device__ __forceinline__ void store(T* row, const float (&x)[kWidth], int64_t i) const {
+    float p[kWidth];
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) p[e] = fast_exp(x[e] - lse);
+    const int64_t at = target - i;
+    if (at >= 0 && at < kWidth) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        if (e != at) continue;
+        *loss = lse - x[e];
+        p[e] -= 1.0f;
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) p[e] *= factor;
+    store_vec(row + i, p);
+  }
+};
+
+// Short rows, which the cache keeps between the two passes, and rows without 16-byte accesses.
+template <class T, int kGroup>
+__global__ void __launch_bounds__(kRowThreads)
+    cross_entropy_forward_backward_kernel(float* row_loss, T* logits, const int32_t* targets,
+                                          const float* scale, int64_t N, int64_t V,
+                                          int32_t ignore_index, bool vectors) {
+  const float factor = scale[0];
+  for_each_row<kGroup>(N, [&](int64_t row) {
+    T* const x = logits + row * V;
+    const int32_t target = targets[row];
+    const bool ignored = target == ignore_index;
+    if (group_lane<kGroup>() == 0 && (ignored || target < 0 || target >= V)) {
+      row_loss[row] = ignored ? 0.0f : NAN;
+    }
+    if (ignored) {
+      for_each_in_row<kGroup, kVecSize<T>>(V, vectors, [&](auto width, int64_t i) {
+        const float zero[width] = {};
+        store_vec(x + i, zero);
+      });
+      return;
+    }
+    RunningSum running;
+    for_each_in_row<kGroup, kVecSize<T>>(V, vectors, [&](auto width, int64_t i) {
+      float values[width];
+      load_vec(values, x + i);
+      running.add(values);
+    });
+    const RowGradient gradient{logsumexp<kGroup>(running), factor, target, row_loss + row};
+    for_each_in_row<kGroup, kVecSize<T>>(V, vectors, [&](auto width, int64_t i) {
+      float values[width];
+      load_vec(values, x + i);
+      gradient.store(x, values, i);
+    });
+  });
+}
+
+constexpr int kHeldThreads = 512;
+constexpr int64_t kHeldBytes = 112 << 10;  // two blocks share the 228 KiB of a Hopper SM
+
+// Long rows. Shared memory holds the first `held` elements of a row between its two passes; what is
+// beyond is read twice. Each thread reads what it copied itself, so the copies need no barrier. Two
+// blocks an SM: one computes while the other's row is on its way.
+template <class T>
+__global__ void __launch_bounds__(kHeldThreads, 2)
+    cross_entropy_forward_backward_held_kernel(float* row_loss, T* logits, const int32_t* targets,
+                                               const float* scale, int64_t N, int64_t V,
+                                               int64_t held, int32_t ignore_index) {
+  constexpr int kWidth = kVecSize<T>, kStep = kHeldThreads * kWidth;
+  extern __shared__ uint4 held_memory[];
+  T* const held_row = reinterpret_cast<T*>(held_memory);
+  const int64_t first = threadIdx.x * kWidth;
+  const float factor = scale[0];
+  for (int64_t row = blockIdx.x; row < N; row += gridDim.x) {
+    T* const x = logits + row * V;
+    const int32_t target = targets[row];
+    const bool ignored = target == ignore_index;
+    if (threadIdx.x == 0 && (ignored || target < 0 || target >= V)) {
+      row_loss[row] = ignored ? 0.0f : NAN;
+    }
+    float values[kWidth] = {};
+    if (ignored) {
+      for (int64_t i = first; i < V; i += kStep) store_vec(x + i, values);
+      continue;
+    }
+    for (int64_t i = first; i < held; i += kStep) {
+      __pipeline_memcpy_async(held_row + i, x + i, kWidth * sizeof(T));
+    }
+    __pipeline_commit();
+    RunningSum running;
+    for (int64_t i = held + first; i < V; i += kStep) {
+      load_vec(values, x + i);
+      running.add(values);
+    }
+    __pipeline_wait_prior(0);
+    for (int64_t i = first; i < held; i += kStep) {
+      load_vec(values, held_row + i);
+      running.add(values);
+    }
+    const RowGradient gradient{logsumexp<kBlockGroup>(running), factor, target, row_loss + row};
+    for (int64_t i = held + first; i < V; i += kStep) {
+      load_vec(values, x + i);
+      gradient.store(x, values, i);
+    }
+    for (int64_t i = first; i < held; i += kStep) {
+      load_vec(values, held_row + i);
+      gradient.store(x, values, i);
+    }
+  }
+}
+
+constexpr int kCluster = 4;  // blocks that share a row
+
+// A barrier of the cluster in two halves. What was written before `arrive` is seen after `wait`.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Writes to the shared memory of the cluster's block `rank`, where `mine` is in this block.
+__device__ __forceinline__ void store_in_cluster(float* mine, uint32_t rank, float value) {
+  uint32_t theirs;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(theirs)
+      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(mine))), "r"(rank));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(theirs), "f"(value) : "memory");
+}
+
+// Rows that one block cannot hold: each block of a cluster holds `part` elements, and they tell
+// each other their parts' logsumexp.
+template <class T>
+__global__ void
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // others have no clusters
+__cluster_dims__(kCluster)
+#endif
+    __launch_bounds__(kHeldThreads, 3)
+        cross_entropy_forward_backward_cluster_kernel(float* row_loss, T* logits,
+                                                      const int32_t* targets, const float* scale,
+                                                      int64_t V, int64_t part,
+                                                      int32_t ignore_index) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int kWidth = kVecSize<T>, kStep = kHeldThreads * kWidth;
+  extern __shared__ uint4 held_memory[];
+  __shared__ float parts[kCluster];
+  T* const held = reinterpret_cast<T*>(held_memory);
+  const int rank = static_cast<int>(blockIdx.x) % kCluster;
+  const int64_t row = blockIdx.x / kCluster;
+  const int64_t begin = rank * part, end = begin + part < V ? begin + part : V;
+  const int length = static_cast<int>(end - begin), first = static_cast<int>(threadIdx.x) * kWidth;
+  T* const x = logits + row * V + begin;
+  const int32_t target = targets[row];
+  const bool ignored = target == ignore_index;
+  if (rank == 0 && threadIdx.x == 0 && (ignored || target < 0 || target >= V)) {
+    row_loss[row] = ignored ? 0.0f : NAN;
+  }
+  float values[kWidth] = {};
+  if (ignored) {
+    for (int i = first; i < length; i += kStep) store_vec(x + i, values);
+    return;
+  }
+  cluster_arrive();
+  for (int i = first; i < length; i += kStep) {
+    __pipeline_memcpy_async(held + i, x + i, kWidth * sizeof(T));
+  }
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  RunningSum running;
+  for (int i = first; i < length; i += kStep) {
+    load_vec(values, held + i);
+    running.add(values);
+  }
+  const float block_lse = logsumexp<kBlockGroup>(running);
+  cluster_wait();  // all its blocks have started: their shared memory is there
+  if (threadIdx.x < kCluster) store_in_cluster(parts + rank, threadIdx.x, block_lse);
+  cluster_arrive();
+  cluster_wait();
+  RunningSum whole;
+  whole.add(parts);
+  const float lse = RunningSum::base(whole.max) + logf(whole.sum);
+  const RowGradient gradient{lse, scale[0], target - begin, row_loss + row};
+  for (int i = first; i < length; i += kStep) {
+    load_vec(values, held + i);
+    gradient.store(x, values, i);
+  }
+#endif
+}
+
+// Whether the code that runs on this device has clusters.
+template <class T>
+bool clusters_run() {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, cross_entropy_forward_backward_cluster_kernel<T>),
+             "cudaFuncGetAttributes");
+  return attributes.ptxVersion >= 90;
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
+                                    const acc_t<T>* scale, int64_t N, int64_t V,
+                                    int32_t ignore_index, Stream stream) {
+  constexpr int64_t kWidth = kVecSize<T>;
+  const bool vectors = V % kWidth == 0 && aligned16({logits});
+  if (!vectors || V <= kWarpRow) {
+    launch_rows(cross_entropy_forward_backward_kernel<T, kWarpSize>,
+                cross_entropy_forward_backward_kernel<T, kBlockGroup>, N, V, stream, row_loss,
+                logits, targets, scale, N, V, ignore_index, vectors);
+    return;
+  }
+  constexpr int64_t kOtherShared = 1 << 10;  // the block's reductions
+  const int64_t bytes =
+      std::min<int64_t>(kHeldBytes, device_traits().shared_bytes_per_block - kOtherShared);
+  const int64_t held = std::min<int64_t>(V, bytes / 16 * kWidth);
+  const int64_t part = ceil_div(V / kWidth, kCluster) * kWidth;
+  if (held < V && part <= held && clusters_run<T>()) {
+    launch(cross_entropy_forward_backward_cluster_kernel<T>, one_block_each(N * kCluster),
+           dim3(kHeldThreads), static_cast<size_t>(part) * sizeof(T), stream, row_loss, logits,
+           targets, scale, V, part, ignore_index);
+    return;
+  }
+  launch(cross_entropy_forward_backward_held_kernel<T>, grid_stride_blocks(N, 1),
+         dim3(kHeldThreads), static_cast<size_t>(held) * sizeof(T), stream, row_loss, logits,
+         targets, scale, N, V, held, ignore_index);
+}
+
+#define QUERN_INSTANTIATE(T)                                                                      \
+  template void cross_entropy_forward_backward<T>(acc_t<T>*, T*, const int32_t*, const acc_t<T>*, \
+                                                  int64_t, int64_t, int32_t, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+#undef QUERN_INSTANTIATE
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,47 @@
+#include "train/process_time.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace quern {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const Clock::time_point first_code = Clock::now();
+
+// Of proc(5), /proc/self/stat: after the program's name in brackets, the start is the 20th word, in
+// clock ticks since the system was booted.
+std::optional<double> seconds_by_the_system() {
+  constexpr int kWordsBefore = 19;
+  std::ifstream file("/proc/self/stat");
+  std::string text;
+  if (!std::getline(file, text) || text.rfind(')') == std::string::npos) return {};
+  std::istringstream words(text.substr(text.rfind(')') + 1));
+  std::string skipped;
+  for (int i = 0; i < kWordsBefore; ++i) words >> skipped;
+  double ticks = 0.0;
+  timespec now{};
+  if (!(words >> ticks) || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return {};
+  const double seconds = static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return seconds - ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
+
+double seconds_since_process_start() {
+  const double own = std::chrono::duration<double>(Clock::now() - first_code).count();
+  const std::optional<double> system = seconds_by_the_system();
+  constexpr double kLongestLoading = 60.0;  // more is a system whose clocks do not agree
+  const bool plausible = system && *system >= own && *system <= own + kLongestLoading;
+  return plausible ? *system : own;
+}
+
+}  // namespace quern

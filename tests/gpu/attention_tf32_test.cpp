@@ -1,0 +1,376 @@
+// The tensor-core attention of FP32 tensors on the GPU against scores written out in double, with
+// one TF32 part an operand and with two: every tile of the tables, masks, grouped heads, lengths
+// that differ, any alignment, the same bits each time, and which kernel an op runs.
+#include "kernels/cuda/attention_tf32.h"
+
+#include <cstring>
+
+#include "attention_cases.h"
+#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/attention_variants.h"
+#include "tensor/cuda_runtime.h"
+
+namespace quern::test {
+namespace {
+
+using Case = AttentionCase;
+using Kernels = AttentionKernels<float>;
+namespace gpu = ::quern::kernels::cuda;
+
+// Blocks below which tiles of fewer rows are taken: never, and always.
+constexpr int64_t kLargeTiles = 0, kSmallTiles = int64_t{1} << 40;
+
+// With the tiles that fit the case's shared memory.
+Kernels tensor_cores(int64_t blocks) {
+  return {[blocks](const Case& c, float* o, float* lse, const float* q, const float* k,
+                   const float* v, const AttentionShape& s) {
+            gpu::tf32_attention_forward_within({c.shared_kib << 10, blocks}, o, lse, q, k, v, s,
+                                               Stream{});
+          },
+          [blocks](const Case& c, float* dq, float* dk, float* dv, const float* d_o, const float* o,
+                   const float* lse, const float* q, const float* k, const float* v,
+                   const AttentionShape& s, float* delta) {
+            gpu::tf32_attention_backward_within({c.shared_kib << 10, blocks}, dq, dk, dv, d_o, o,
+                                                lse, q, k, v, s, delta, Stream{});
+          }};
+}
+
+Kernels cuda_cores() {
+  return {[](const Case& c, float* o, float* lse, const float* q, const float* k, const float* v,
+             const AttentionShape& s) {
+            gpu::attention_forward_within(c.shared_kib << 10, o, lse, q, k, v, s, Stream{});
+          },
+          [](const Case& c, float* dq, float* dk, float* dv, const float* d_o, const float* o,
+             const float* lse, const float* q, const float* k, const float* v,
+             const AttentionShape& s, float* delta) {
+            gpu::attention_backward_within(c.shared_kib << 10, dq, dk, dv, d_o, o, lse, q, k, v, s,
+                                           delta, Stream{});
+          }};
+}
+
+// What an op calls.
+Kernels dispatched() {
+  return {[](const Case&, float* o, float* lse, const float* q, const float* k, const float* v,
+             const AttentionShape& s) { gpu::attention_forward(o, lse, q, k, v, s, Stream{}); },
+          [](const Case&, float* dq, float* dk, float* dv, const float* d_o, const float* o,
+             const float* lse, const float* q, const float* k, const float* v,
+             const AttentionShape& s, float* delta) {
+            gpu::attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, {}, delta, Stream{});
+          }};
+}
+
+struct Fixture : AttentionFixture<float> {
+  Fixture(const Case& c, bool tf32, const Kernels& kernels = tensor_cores(kLargeTiles))
+      : AttentionFixture<float>(kernels, c) {
+    s.tf32 = tf32;
+  }
+};
+
+struct Results {
+  std::vector<double> o, dq, dk, dv;
+};
+
+// Both directions, each twice over poison, with their guards.
+Results run(Fixture& f) {
+  f.lse.poison();
+  Results r;
+  r.o = f.layout.o.take(run_twice(f.o, [&] { f.forward(); }));
+  f.lse.expect_guards_intact();
+  r.dq = f.layout.q.take(run_twice(f.dq, [&] { f.backward(); }));
+  const auto dkv = run_twice(f.key_gradients(), [&] { f.backward(); });
+  r.dk = f.layout.k.take(dkv);
+  r.dv = f.layout.v.take(dkv);
+  return r;
+}
+
+double round_to_tf32(double x) {  // 11 bits
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, 11)), exponent - 11);
+}
+
+double norm(const std::vector<double>& x) {
+  return distance(x, std::vector<double>(x.size(), 0.0));
+}
+
+void expect_within(const char* name, const std::vector<double>& actual,
+                   const std::vector<double>& exact, double allowed) {
+  ASSERT_EQ(actual.size(), exact.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(actual[i])) << name << ", element " << i << ": " << actual[i];
+  }
+  EXPECT_LE(distance(actual, exact), allowed) << name << ", norm " << norm(exact);
+}
+
+// Each error is a norm. TF32: twice what an op loses that rounds its inputs and every tensor
+// between to TF32. A sum of terms of size 1 that cancels adds what FP32 loses. With a single key dP
+// - delta is zero, but only dP has rounded inputs: off by 2^-12 of a sum of D products of 4/3 in
+// the mean square, which 5e-4 an element of dq holds. dk sums it over the queries: the same norm.
+void check_tf32(Fixture& f, const AttentionArrays& rounded) {
+  const Results r = run(f);
+  const double of_delta =
+      f.c.Tk == 1 ? 5e-4 * std::sqrt(static_cast<double>(f.exact.dq.size())) : 0.0;
+  const auto check = [](const char* name, const auto& actual, const auto& exact, const auto& naive,
+                        double more) {
+    const double in_float = 5e-6 * std::sqrt(static_cast<double>(exact.size()));
+    expect_within(name, actual, exact, 2.0 * distance(naive, exact) + in_float + more);
+  };
+  check("o", r.o, f.exact.o, rounded.o, 0.0);
+  check("dq", r.dq, f.exact.dq, rounded.dq, of_delta);
+  check("dk", r.dk, f.exact.dk, rounded.dk, of_delta);
+  check("dv", r.dv, f.exact.dv, rounded.dv, 0.0);
+  // A score is a sum of D products of numbers up to 2, each off by 2^-11 of it, over sqrt(D): it is
+  // off by 4e-4 in the mean square, and by up to five times that.
+  expect_near(f.lse.download(), f.exact.lse, 0.0, 2e-3);
+}
+
+// Two parts: twice what the CUDA-core kernel loses, which computes in FP32 throughout. The cut last
+// bits of a low part add 2^-23 of an operand, where that kernel may be exact. With a single key P
+// is 2^(s - lse) = 1 but for the rounding of scores of up to 20, which in that kernel may cancel.
+void check_split(Fixture& f, const Results& baseline) {
+  const Results r = run(f);
+  const double of_scores = f.c.Tk == 1 ? 20 * 0x1p-24 : 0.0;
+  const auto check = [&](const char* name, const auto& actual, const auto& exact,
+                         const auto& expected) {
+    const double size = std::sqrt(static_cast<double>(exact.size()));
+    const double cut = 0x1p-23 * (norm(exact) + size) + of_scores * norm(exact);
+    expect_within(name, actual, exact, 2.0 * distance(expected, exact) + cut);
+  };
+  check("o", r.o, f.exact.o, baseline.o);
+  check("dq", r.dq, f.exact.dq, baseline.dq);
+  check("dk", r.dk, f.exact.dk, baseline.dk);
+  check("dv", r.dv, f.exact.dv, baseline.dv);
+  // Scores of up to about 20, each off by a few 1e-6.
+  expect_near(f.lse.download(), f.exact.lse, 1e-6, 1e-5);
+}
+
+void check_all(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    Fixture f(c, false, cuda_cores());
+    const Results baseline = run(f);
+    AttentionArrays rounded = f.exact;
+    for (auto* x : {&rounded.q, &rounded.k, &rounded.v, &rounded.d_o}) {
+      for (double& value : *x) value = round_to_tf32(value);
+    }
+    naive_attention(rounded, f.s, round_to_tf32);
+    for (const int64_t blocks : {kLargeTiles, kSmallTiles}) {
+      SCOPED_TRACE(::testing::Message() << c << " blocks " << blocks);
+      f.kernels = tensor_cores(blocks);
+      f.s.tf32 = true;
+      check_tf32(f, rounded);
+      f.s.tf32 = false;
+      check_split(f, baseline);
+    }
+  }
+}
+
+class AttentionTf32Gpu : public GpuTest {};
+
+// More rows than one tile of 128, and a last tile that is not full.
+TEST_F(AttentionTf32Gpu, HeadDims) {
+  std::vector<Case> cases;
+  for (const int64_t D : {8, 16, 24, 32, 40, 64, 72, 80, 88, 96, 104, 128}) {
+    for (const int64_t shared_kib : {99, 227}) {
+      cases.push_back({2, 130, 130, 2, 2, D, true, 0, 0, shared_kib});
+      cases.push_back({1, 67, 67, 4, 2, D, false, 0, 0, shared_kib});
+    }
+  }
+  check_all(cases);
+}
+
+TEST_F(AttentionTf32Gpu, Lengths) {
+  std::vector<Case> cases;
+  for (const int64_t D : {32, 64, 128}) {
+    for (const bool causal : {false, true}) {
+      for (const int64_t T : {1, 17, 31, 33, 63, 64, 65, 128, 130, 257}) {
+        cases.push_back({2, T, T, 2, 1, D, causal});
+      }
+      cases.push_back({2, 1, 77, 6, 2, D, causal});
+      cases.push_back({1, 150, 37, 4, 4, D, causal});  // causal: the first 113 queries see no key
+      cases.push_back({1, 37, 300, 4, 1, D, causal});
+      cases.push_back({3, 200, 1, 2, 2, D, causal});
+    }
+  }
+  cases.push_back({1, 1025, 1025, 1, 1, 16, true});
+  cases.push_back({5, 300, 300, 32, 8, 16, true});  // more blocks than one group of the tile order
+  check_all(cases);
+}
+
+TEST_F(AttentionTf32Gpu, UnalignedRowsAreCopiedFloatByFloat) {
+  check_all({{2, 130, 130, 3, 1, 64, true, 1, 0},
+             {2, 65, 65, 3, 1, 64, true, 0, 3},
+             {1, 40, 90, 2, 2, 80, true, 3, 5},
+             {1, 130, 130, 2, 1, 128, false, 2, 2}});
+}
+
+// 16-byte rows with NaN between them.
+TEST_F(AttentionTf32Gpu, PaddedRows) {
+  check_all({{2, 130, 130, 3, 1, 64, true, 0, 8}, {1, 65, 130, 2, 1, 24, false, 4, 12}});
+}
+
+TEST_F(AttentionTf32Gpu, QueriesWithoutKeys) {
+  for (const bool tf32 : {false, true}) {
+    for (const Case& c : {Case{2, 200, 37, 2, 1, 64, true}, Case{1, 5, 0, 2, 1, 32, false}}) {
+      SCOPED_TRACE(::testing::Message() << c << " tf32 " << tf32);
+      Fixture f(c, tf32);
+      f.forward();
+      f.backward();
+      expect_blind_outputs(f);
+      expect_blind_gradients(f);
+    }
+  }
+}
+
+TEST_F(AttentionTf32Gpu, EmptyAndKeysWithoutQueries) {
+  check_all({{0, 5, 5, 2, 1, 32, true}});
+  for (const bool tf32 : {false, true}) {
+    Fixture f({1, 0, 7, 2, 1, 32, true}, tf32);
+    f.forward();
+    f.backward();
+    for (const double g : f.layout.k.take(f.dkv.download())) ASSERT_EQ(g, 0.0);
+    for (const double g : f.layout.v.take(f.dkv.download())) ASSERT_EQ(g, 0.0);
+  }
+}
+
+// Sums of positive numbers over many keys, where sums that the tensor cores cut off would drift
+// 2^-24 of the sum at every step: over 4096 keys, hundreds of times the error of FP32.
+TEST_F(AttentionTf32Gpu, LongSumsDoNotDrift) {
+  const Case c{1, 64, 4096, 1, 1, 64, false};
+  Fixture f(c, false), baseline(c, false, cuda_cores());
+  for (double& v : f.exact.v) v = widen(static_cast<float>(std::abs(v) + 1.0));
+  naive_attention(f.exact, f.s, [](double x) { return x; });
+  for (Fixture* each : {&f, &baseline}) {
+    std::vector<float> image(static_cast<size_t>(f.layout.k.buffer_size()));
+    f.layout.k.put(image, f.exact.k);
+    f.layout.v.put(image, f.exact.v);
+    each->kv.upload(image);
+    each->forward();
+  }
+  const auto o = f.layout.o.take(f.o.download());
+  const auto expected = f.layout.o.take(baseline.o.download());
+  expect_within("o", o, f.exact.o, 2.0 * distance(expected, f.exact.o) + 0x1p-23 * norm(f.exact.o));
+}
+
+// Scores that grow along the keys raise the maximum of every row again and again, beyond what the
+// softmax lets pass, and scores of many sizes in a row must still give weights that sum to 1.
+TEST_F(AttentionTf32Gpu, MaximumThatRises) {
+  for (const bool tf32 : {false, true}) {
+    SCOPED_TRACE(::testing::Message() << "tf32 " << tf32);
+    Fixture f({1, 130, 1000, 1, 1, 64, false}, tf32);
+    for (size_t i = 0; i < f.exact.k.size(); ++i) {
+      f.exact.k[i] = i % 64 == 0 ? static_cast<double>(i / 64) : 0.0;  // within 11 bits
+    }
+    for (size_t i = 0; i < f.exact.q.size(); ++i) {
+      f.exact.q[i] = i % 64 == 0 ? static_cast<double>(i / 64 % 3) : 0.0;
+    }
+    naive_attention(f.exact, f.s, [](double x) { return x; });
+    std::vector<float> image(static_cast<size_t>(f.layout.q.buffer_size()));
+    f.layout.q.put(image, f.exact.q);
+    f.q.upload(image);
+    image.resize(static_cast<size_t>(f.layout.k.buffer_size()));
+    f.layout.k.put(image, f.exact.k);
+    f.layout.v.put(image, f.exact.v);
+    f.kv.upload(image);
+    f.forward();
+    // P and V rounded to 11 bits, or what FP32 loses of scores of up to 250.
+    const double relative = tf32 ? 1e-3 : 2e-5;
+    expect_within("o", f.layout.o.take(f.o.download()), f.exact.o, relative * norm(f.exact.o));
+    expect_near(f.lse.download(), f.exact.lse, 1e-6, tf32 ? 1e-3 : 1e-5);
+  }
+}
+
+// What is not a number must reach whoever guards against it. All bits set is the NaN that rounding
+// by addition would turn into a number.
+TEST_F(AttentionTf32Gpu, NaNStaysNaN) {
+  for (const bool tf32 : {false, true}) {
+    for (const uint32_t bits : {0x7fc00000u, 0x7fffffffu, 0xffffffffu}) {
+      SCOPED_TRACE(::testing::Message() << "tf32 " << tf32 << " bits " << bits);
+      Fixture f({1, 40, 40, 1, 1, 64, false}, tf32);
+      auto image = f.q.download();  // q, k and v of a token lie side by side
+      for (const int64_t element :
+           {5 * f.layout.q.row + 3, 7 * f.layout.q.row + f.layout.v.offset}) {
+        std::memcpy(&image[static_cast<size_t>(element)], &bits, sizeof(bits));
+      }
+      f.q.upload(image);
+      f.forward();
+      const auto o = f.layout.o.take(f.o.download());
+      for (int64_t d = 0; d < 64; ++d) EXPECT_TRUE(std::isnan(o[5 * 64 + d])) << d;  // of query 5
+      for (int64_t i = 0; i < 40; ++i) EXPECT_TRUE(std::isnan(o[i * 64])) << i;      // of value 7
+    }
+  }
+}
+
+// An op runs these kernels, in its mode, and the CUDA-core kernels beyond their head dims.
+TEST_F(AttentionTf32Gpu, DispatchTakesThem) {
+  const auto bits = [](const Case& c, bool tf32, const Kernels& kernels) {
+    Fixture f(c, tf32, kernels);
+    f.forward();
+    f.backward();
+    return std::pair{f.o.download(), f.dq.download()};  // q, k and v side by side
+  };
+  const auto same = [](const auto& a, const auto& b) {
+    const auto equal = [](const std::vector<float>& x, const std::vector<float>& y) {
+      return std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    };
+    return std::pair{equal(a.first, b.first), equal(a.second, b.second)};
+  };
+  constexpr std::pair kBoth{true, true}, kNeither{false, false};
+  const cuda::DeviceInfo device = cuda::device_info(0);
+  const int64_t own_kib = device.shared_bytes_per_block >> 10;
+  const Kernels own_tiles = tensor_cores(device.multiprocessors);  // more than the cases' 16 blocks
+  for (const int64_t D : {24, 64, 128}) {
+    const Case c{2, 130, 130, 4, 2, D, true, 0, 0, own_kib};
+    for (const bool tf32 : {false, true}) {
+      const auto op = bits(c, tf32, dispatched());
+      EXPECT_EQ(same(op, bits(c, tf32, own_tiles)), kBoth) << D << " tf32 " << tf32;
+      EXPECT_EQ(same(op, bits(c, !tf32, own_tiles)), kNeither) << D << " tf32 " << tf32;
+      EXPECT_EQ(same(op, bits(c, tf32, cuda_cores())), kNeither) << D << " tf32 " << tf32;
+    }
+  }
+  const Case wide{1, 70, 70, 2, 1, 136, true, 0, 0, own_kib};
+  EXPECT_EQ(same(bits(wide, true, dispatched()), bits(wide, true, cuda_cores())), kBoth);
+}
+
+// A copy that is read before it arrived, or overwritten while it is read, shows sooner or later.
+TEST_F(AttentionTf32Gpu, ThousandRepeatsGiveTheSameBits) {
+  for (const bool tf32 : {false, true}) {
+    for (const int64_t D : {64, 128}) {
+      Fixture f({2, 260, 260, 8, 2, D, true}, tf32);
+      std::vector<float> o, gradients;  // dq, dk and dv lie in one buffer
+      for (int repeat = 0; repeat < 1000; ++repeat) {
+        SCOPED_TRACE(::testing::Message() << "D " << D << " repeat " << repeat);
+        f.o.poison();
+        f.dq.poison();
+        f.forward();
+        f.backward();
+        const auto o_again = f.o.download();
+        const auto gradients_again = f.dq.download();
+        if (repeat == 0) {
+          o = o_again;
+          gradients = gradients_again;
+        }
+        expect_same_bits(o_again, o);
+        expect_same_bits(gradients_again, gradients);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTf32Gpu, RefusesOtherShapes) {
+  Fixture f({1, 4, 4, 2, 1, 32, true}, false);
+  f.s.scale = 0.0;
+  EXPECT_FALSE(gpu::tf32_attention_takes(f.s));
+  EXPECT_THROW(f.forward(), Error);
+  EXPECT_THROW(f.backward(), Error);
+  f.s.scale = 1.0;
+  EXPECT_TRUE(gpu::tf32_attention_takes(f.s));
+  f.s.D = 12;
+  EXPECT_THROW(f.forward(), Error);
+  f.s.D = 136;
+  EXPECT_FALSE(gpu::tf32_attention_takes(f.s));
+  EXPECT_THROW(f.forward(), Error);
+}
+
+}  // namespace
+}  // namespace quern::test
