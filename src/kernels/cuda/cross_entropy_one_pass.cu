@@ -132,14 +132,15 @@ __global__ void __launch_bounds__(kHeldThreads, 2)
 constexpr int kCluster = 4;  // blocks that share a row
 
 // A barrier of the cluster in two halves. What was written before `arrive` is seen after `wait`.
-__device__ __forceinline__ void cluster_arrive() {
+[[maybe_unused]] __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void cluster_wait() {
+[[maybe_unused]] __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 // Writes to the shared memory of the cluster's block `rank`, where `mine` is in this block.
-__device__ __forceinline__ void store_in_cluster(float* mine, uint32_t rank, float value) {
+[[maybe_unused]] __device__ __forceinline__ void store_in_cluster(float* mine, uint32_t rank,
+                                                                  float value) {
   uint32_t theirs;
   asm("mapa.shared::cluster.u32 %0, %1, %2;"
       : "=r"(theirs)
