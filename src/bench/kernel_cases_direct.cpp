@@ -61,7 +61,7 @@ KernelWork fused_adamw(int64_t n, bool with_copy) {
           }};
 }
 
-// The first update, op by op, as optim/adamw_naive.cpp does each parameter's.
+// The first update of AdamW, op by op.
 void naive_update(const AdamWTensors& t) {
   const NoGrad no_grad;
   copy(t.m, add(scale(t.m, kBeta1), scale(t.g, 1.0 - kBeta1)).value());

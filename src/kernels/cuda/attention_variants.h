@@ -1,7 +1,8 @@
-// The flash attention kernels for BF16 that use tensor cores. attention.cu picks one: Hopper's
-// where the binary holds its code for this GPU and the head size is one of its own, else the
-// portable one. Arguments and meaning are those of kernels/attention.h; `delta` is scratch of B H
-// Tq floats.
+// The flash attention kernels that use tensor cores. attention.cu and attention_backward.cu pick
+// one: for BF16 Hopper's where the binary holds its code for this GPU and the head size is one of
+// its own, else the portable one; for FP32 the one below where it takes the shape, else CUDA cores.
+// Arguments and meaning are those of kernels/attention.h, scratch of the bytes that each asks for;
+// `delta` is scratch of B H Tq floats.
 #pragma once
 
 #include "base/half.h"
