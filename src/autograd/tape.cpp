@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "autograd/gradient_observer.h"
 #include "autograd/node.h"
 #include "base/error.h"
 #include "kernels/copy.h"
@@ -33,7 +34,7 @@ namespace {
 
 // into += grad, without writing memory that somebody else can see.
 Tensor sum(const Tensor& into, const Tensor& strided_grad) {
-  const Tensor out = into.is_sole_owner() && into.is_contiguous() ? into : into.clone("gradient");
+  Tensor out = into.is_sole_owner() && into.is_contiguous() ? into : into.clone("gradient");
   const Tensor grad = strided_grad.contiguous();
   visit_pointwise("accumulate", out, [&]<class T>(std::type_identity<T>, auto stream) {
     accumulate(out.data<T>(), grad.data<T>(), out.numel(), true, stream);
@@ -59,6 +60,15 @@ void write_buffer(const Leaf& leaf, const Tensor& grad, bool add) {
     }
     fail(cat("gradient of ", leaf.name, ": cannot add ", from, " to a buffer of ", to));
   });
+}
+
+void show_gradients(const Node& node, const std::vector<Tensor>& grads) {
+  auto* observer = dynamic_cast<GradientObserver*>(Context::current().output_observer);
+  if (!observer) return;
+  for (int i = 0; i < node.outputs; ++i) {
+    const Tensor& grad = grads[static_cast<size_t>(i)];
+    if (grad.defined()) observer->on_gradient(node.order, i, node.outputs, grad);
+  }
 }
 
 void add_to_leaf(Leaf& leaf, const Tensor& grad) {
@@ -225,6 +235,7 @@ class Tape {
       QUERN_CHECK(
           node.backward, "backward: ", node.op,
           " was already run backwards and its saved tensors are gone; compute the forward again");
+      show_gradients(node, entry.grads);
       {
         const RangeScope range(node.op);
         const NoGrad no_grad;

@@ -166,7 +166,7 @@ std::optional<int64_t> best_step(const fs::path& folder) {
 }  // namespace
 
 fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& contents) {
-  const fs::path path = checkpoint_path(folder, contents.step);
+  fs::path path = checkpoint_path(folder, contents.step);
   Json manifest{{"format", kFormatVersion}, {"step", contents.step}};
   manifest["state"] = parse_state(contents.state_json);
 

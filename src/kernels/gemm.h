@@ -1,5 +1,5 @@
 // Matrix products, single and batched. Row-major throughout.
-// CPU: Eigen. CUDA: cuBLASLt.
+// CPU: Eigen. CUDA: cuBLASLt, and a kernel of our own for FP32 on Hopper (cuda/gemm_split.h).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,9 @@ struct Gemm {
           stride_d = 0;  // elements between matrices; 0 repeats one (not for D)
   double alpha = 1.0, beta = 0.0;
   MatmulMath math = MatmulMath::fp32;
+  // Float operands with math fp32: multiplied as sums of three BF16 parts by tensor cores, with
+  // FP32's error, where the GPU can and that is faster. The CPU ignores it.
+  bool split = false;
 };
 
 class GemmAlgorithms;  // the table of cuBLASLt algorithms by shape; kernels/cuda/gemm_algorithms.h
@@ -33,6 +36,8 @@ struct GemmResources {
   void* workspace = nullptr;  // device memory
   int64_t workspace_bytes = 0;
   GemmAlgorithms* algorithms = nullptr;
+  void* scratch = nullptr;  // device memory of one call, as gemm_scratch asks; not the Context's
+  int64_t scratch_bytes = 0;
 };
 
 namespace cpu {
@@ -44,12 +49,18 @@ namespace cpu {
 template <class TD, class T>
 void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& resources,
           Stream stream);
+
+// Bytes of GemmResources::scratch, aligned to 256 bytes, that a product of such operands needs.
+inline int64_t gemm_scratch(const Gemm&, DType /*input*/, Stream) {
+  return 0;
+}
 }  // namespace cpu
 
 namespace cuda {
 template <class TD, class T>
 void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& resources,
           Stream stream);
+int64_t gemm_scratch(const Gemm& g, DType input, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

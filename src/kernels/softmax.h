@@ -14,6 +14,11 @@ namespace cpu {
 template <class T>
 void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
 
+// The same in two passes over x, for comparison: the running maximum and sum (Milakov and
+// Gimelshein, 2018), then the quotients.
+template <class T>
+void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
+
 // dx = y (dy - sum(y dy))
 template <class T>
 void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream);
@@ -30,6 +35,8 @@ void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t 
 namespace cuda {
 template <class T>
 void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
+template <class T>
+void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream);
 template <class T>
 void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream);
 template <class T>

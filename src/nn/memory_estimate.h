@@ -27,8 +27,8 @@ struct MemoryEstimate {
   }
 };
 
-// For micro-batches of `batch` sequences of `T` tokens. Library workspaces and the arena's
-// padding are not in it. Throws when batch or T is below 1.
+// For micro-batches of `batch` sequences of `T` tokens. Library workspaces, scratch memory of
+// kernels and the arena's padding are not in it. Throws when batch or T is below 1.
 MemoryEstimate predict_memory(const ModelConfig& config, const ModelOptions& options, int64_t batch,
                               int64_t T);
 

@@ -43,7 +43,6 @@ class AdamW {
  private:
   void fused_step(const Tensor& loss);
   void naive_step(const Tensor& loss);
-  void naive_update(double clip, const kernels::StepState& state);
   kernels::StepState* state_data() const;
 
   ParameterArena& arena_;

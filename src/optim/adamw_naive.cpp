@@ -1,5 +1,7 @@
 // The naive twin of clipping and AdamW: one small op after another over the whole arena, with the
 // scalars on the host. What the fused step is tested and benchmarked against.
+#include "optim/adamw_naive.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +10,6 @@
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
 #include "kernels/binary.h"
-#include "optim/adamw.h"
 #include "tensor/visit.h"
 
 namespace quern {
@@ -30,6 +31,26 @@ void update(const Tensor& y, const Tensor& x, F f) {
 
 }  // namespace
 
+// Padding between the ranges is zero in all that is read, and its change 0 / eps.
+void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRange> ranges,
+                 const AdamWOptions& options, double clip, const kernels::StepState& state) {
+  const NoGrad no_grad;
+  const auto& [param, m, v, grad] = tensors;
+  const double beta1 = options.beta1, beta2 = options.beta2, t = static_cast<double>(state.step);
+  const double correction1 = 1.0 - std::pow(beta1, t), correction2 = 1.0 - std::pow(beta2, t);
+
+  update(m, grad, kernels::Axpby{beta1, (1.0 - beta1) * clip});
+  update(v, grad, kernels::AxpbySquare{beta2, (1.0 - beta2) * clip * clip});
+  const Variable denominator = scale(sqrt(v), 1.0 / std::sqrt(correction2), options.eps);
+  const Tensor change = div(m, denominator).value();
+  for (const kernels::AdamWRange& range : ranges) {
+    const double lr = state.lr * range.lr_scale;
+    const int64_t begin = range.begin, end = begin + range.count;
+    update(param.slice(0, begin, end), change.slice(0, begin, end),
+           kernels::Axpby{1.0 - lr * range.decay, -lr / correction1});
+  }
+}
+
 void AdamW::naive_step(const Tensor& loss) {
   const NoGrad no_grad;
   kernels::StepState now = state();
@@ -41,31 +62,13 @@ void AdamW::naive_step(const Tensor& loss) {
   now.clip = static_cast<float>(clip);
   if (now.finite) {
     now.step += 1;
-    naive_update(clip, now);
+    naive_adamw({arena_.values(), arena_.moment1(), arena_.moment2(), arena_.grads()}, runs_,
+                options_, clip, now);
     arena_.refresh_copies();
   } else {
     now.skipped += 1;
   }
   copy(state_, Tensor::borrow(&now, state_.shape(), DType::u8, kCpu));
-}
-
-// As kernels::adamw, with the clip factor and the bias corrections multiplied into its scalars.
-// Padding is zero in all that is read, and its change 0 / eps.
-void AdamW::naive_update(double clip, const kernels::StepState& state) {
-  const Tensor &g = arena_.grads(), &m = arena_.moment1(), &v = arena_.moment2();
-  const double beta1 = options_.beta1, beta2 = options_.beta2, t = static_cast<double>(state.step);
-  const double correction1 = 1.0 - std::pow(beta1, t), correction2 = 1.0 - std::pow(beta2, t);
-
-  update(m, g, kernels::Axpby{beta1, (1.0 - beta1) * clip});
-  update(v, g, kernels::AxpbySquare{beta2, (1.0 - beta2) * clip * clip});
-  const Variable denominator = scale(sqrt(v), 1.0 / std::sqrt(correction2), options_.eps);
-  const Tensor change = div(m, denominator).value();
-  for (const kernels::AdamWRange& run : runs_) {
-    const double lr = state.lr * run.lr_scale;
-    const int64_t begin = run.begin, end = begin + run.count;
-    update(arena_.values().slice(0, begin, end), change.slice(0, begin, end),
-           kernels::Axpby{1.0 - lr * run.decay, -lr / correction1});
-  }
 }
 
 }  // namespace quern

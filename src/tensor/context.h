@@ -53,6 +53,7 @@ class Context {
 
   kernels::MatmulMath matmul_math =
       kernels::MatmulMath::fp32;              // how FP32 matrix products are computed
+  bool split_products = true;                 // see kernels::Gemm::split
   bool deterministic = true;                  // false: sums may be taken in any order
   bool grad_enabled = true;                   // see NoGrad in autograd/tape.h
   uint64_t next_node = 0;                     // creation order of the tape's nodes

@@ -66,6 +66,11 @@ void add_compute(std::vector<ConfigKey>& table) {
   rows.choice("residual", &C::residual,
               {{"bf16", ResidualType::bf16}, {"fp32", ResidualType::fp32}},
               "storage of the residual stream when precision is bf16");
+  rows.choice(
+      "fp32_products", &C::fp32_products,
+      {{"split", Fp32Products::split}, {"fma", Fp32Products::fma}},
+      "matrix products when precision is fp32, both with its error; split: where faster, "
+      "of three BF16 parts on tensor cores of GPUs that have the kernel; fma: on CUDA cores");
   rows.boolean("deterministic", &C::deterministic, "the same seed gives the same bits");
   rows.boolean("graph", &C::graph,
                "capture the training step as a CUDA graph; on a GPU, with kernels = fused");

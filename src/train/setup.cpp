@@ -31,6 +31,7 @@ std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t se
   if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
   auto context = std::make_unique<Context>(choose_device(compute.device), seed);
   if (compute.precision == Precision::tf32) context->matmul_math = kernels::MatmulMath::tf32;
+  context->split_products = compute.fp32_products == Fp32Products::split;
   context->deterministic = compute.deterministic;
   const ContextScope scope(*context);
   if (compute.gemm_table.empty()) {

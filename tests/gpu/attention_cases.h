@@ -1,6 +1,8 @@
 // Cases and checks that the tests of several attention kernels share.
 #pragma once
 
+#include <initializer_list>
+
 #include "attention_fixture.h"
 
 namespace quern::test {
@@ -51,6 +53,112 @@ inline std::vector<AttentionCase> hopper_grouped_heads_and_gaps() {
       cases.push_back({2, 200, 200, 6, 1, D, false, 0, 24});
     }
   });
+}
+
+// What the kernels of mma.sync are asked. Each head dimension with a laptop's tiles and an H200's;
+// more rows than one tile of 128, and a last tile that is not full.
+inline std::vector<AttentionCase> mma_head_dims(std::initializer_list<int64_t> dims) {
+  std::vector<AttentionCase> cases;
+  for (const int64_t D : dims) {
+    for (const int64_t shared_kib : {99, 227}) {
+      cases.push_back({2, 130, 130, 2, 2, D, true, 0, 0, shared_kib});
+      cases.push_back({1, 67, 67, 4, 2, D, false, 0, 0, shared_kib});
+    }
+  }
+  return cases;
+}
+
+inline std::vector<AttentionCase> mma_lengths(std::initializer_list<int64_t> dims) {
+  std::vector<AttentionCase> cases;
+  for (const int64_t D : dims) {
+    for (const bool causal : {false, true}) {
+      for (const int64_t T : {1, 17, 31, 33, 63, 64, 65, 128, 130, 257}) {
+        cases.push_back({2, T, T, 2, 1, D, causal});
+      }
+      cases.push_back({2, 1, 77, 6, 2, D, causal});
+      cases.push_back({1, 150, 37, 4, 4, D, causal});  // causal: the first 113 queries see no key
+      cases.push_back({1, 37, 300, 4, 1, D, causal});
+      cases.push_back({3, 200, 1, 2, 2, D, causal});
+    }
+  }
+  cases.push_back({1, 1025, 1025, 1, 1, 16, true});
+  cases.push_back({5, 300, 300, 32, 8, 16, true});  // more blocks than one group of the tile order
+  return cases;
+}
+
+// No access of 16 bytes is aligned.
+inline std::vector<AttentionCase> mma_unaligned_rows() {
+  return {{2, 130, 130, 3, 1, 64, true, 1, 0},
+          {2, 65, 65, 3, 1, 64, true, 0, 3},
+          {1, 40, 90, 2, 2, 80, true, 3, 5},
+          {1, 130, 130, 2, 1, 128, false, 2, 2}};
+}
+
+// 16-byte rows with NaN between them.
+inline std::vector<AttentionCase> mma_padded_rows() {
+  return {{2, 130, 130, 3, 1, 64, true, 0, 8}, {1, 65, 130, 2, 1, 24, false, 8, 16}};
+}
+
+// Causal with fewer keys than queries, and none.
+inline std::vector<AttentionCase> mma_queries_without_keys() {
+  return {{2, 200, 37, 2, 1, 64, true}, {1, 5, 0, 2, 1, 32, false}};
+}
+
+// f.exact with q[i] and k[j] in feature 0 and zeros elsewhere, and f.forward() of that; in f.naive
+// the same as T rounds it. One head, as many rows of v as before.
+template <class T>
+void forward_of_products(AttentionFixture<T>& f, const std::function<double(int64_t)>& q,
+                         const std::function<double(int64_t)>& k) {
+  const auto round = [](double x) { return widen(T(static_cast<float>(x))); };
+  const auto fill = [&](std::vector<double>& x, int64_t rows, const auto& value) {
+    x.assign(x.size(), 0.0);
+    for (int64_t row = 0; row < rows; ++row) x[row * f.c.D] = round(value(row));
+  };
+  fill(f.exact.q, f.c.Tq, q);
+  fill(f.exact.k, f.c.Tk, k);
+  f.naive = f.exact;
+  naive_attention(f.exact, f.s, [](double x) { return x; });
+  naive_attention(f.naive, f.s, round);
+  std::vector<T> image(static_cast<size_t>(f.layout.q.buffer_size()));
+  f.layout.q.put(image, f.exact.q);
+  f.q.upload(image);
+  image.resize(static_cast<size_t>(f.layout.k.buffer_size()));
+  f.layout.k.put(image, f.exact.k);
+  f.layout.v.put(image, f.exact.v);
+  f.kv.upload(image);
+  f.forward();
+}
+
+// Keys without queries have no gradient.
+template <class T>
+void expect_zero_key_gradients(AttentionFixture<T>& f) {
+  f.forward();
+  f.backward();
+  for (const double g : f.layout.k.take(f.dkv.download())) ASSERT_EQ(g, 0.0);
+  for (const double g : f.layout.v.take(f.dkv.download())) ASSERT_EQ(g, 0.0);
+}
+
+// A copy that is read before it arrived, or overwritten while it is read, shows sooner or later: a
+// thousand times over poison, the same bits. q, k and v have to lie in one buffer.
+template <class T>
+void expect_same_bits_a_thousand_times(AttentionFixture<T>& f) {
+  std::vector<T> o, gradients;
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    SCOPED_TRACE(::testing::Message() << f.c << " repeat " << repeat);
+    f.o.poison();
+    f.dq.poison();
+    f.forward();
+    f.backward();
+    const auto o_again = f.o.download();
+    const auto gradients_again = f.dq.download();
+    if (repeat == 0) {
+      o = o_again;
+      gradients = gradients_again;
+    }
+    expect_same_bits(o_again, o);
+    expect_same_bits(gradients_again, gradients);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
 }
 
 // `check(b, h, i)` for each query that sees no key: causal, the first Tq - Tk of a head; without

@@ -69,11 +69,29 @@ TEST_F(AttentionHopperBackwardGpu, GroupedHeadsAndGapsBetweenTokens) {
   for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
 }
 
-// More blocks than the GPU runs at a time, of lengths that differ.
+// More blocks than the GPU runs at a time, of lengths that differ: on 132 multiprocessors a kv
+// head's group in as many parts as it has heads, in two unlike ones, and whole; and last key tiles
+// first.
 TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
   for (const int64_t D : kHopperDims) {
     check({9, 40, 40, 32, 8, D, true});
     check({3, 260, 260, 25, 5, D, true});
+    check({30, 130, 130, 12, 4, D, true});
+    check({60, 130, 130, 12, 4, D, true});
+    check({7, 200, 200, 51, 51, D, true});
+  }
+}
+
+// More counters than rows of queries, which the kernel before sets to 0.
+TEST_F(AttentionHopperBackwardGpu, OneQueryAndManyKeys) {
+  for (const int64_t D : kHopperDims) {
+    Fixture f(kKernels, {1, 1, 17000, 1, 1, D, true});
+    f.forward();
+    f.backward();
+    const auto dkv = f.key_gradients().download();
+    expect_accurate<bfloat16>("dq", f.layout.q.take(f.dq.download()), f.exact.dq, f.naive.dq);
+    expect_accurate<bfloat16>("dk", f.layout.k.take(dkv), f.exact.dk, f.naive.dk);
+    expect_accurate<bfloat16>("dv", f.layout.v.take(dkv), f.exact.dv, f.naive.dv);
   }
 }
 

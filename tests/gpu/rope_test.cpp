@@ -1,6 +1,8 @@
 // RoPE on the GPU against the CPU in double: packed and strided, any positions, both directions.
 #include "kernels/rope.h"
 
+#include <algorithm>
+
 #include "reference.h"
 
 namespace quern::test {
@@ -73,9 +75,8 @@ TEST_F(RopeGpu, AnyLayout) {
   }
 }
 
-// Enough work for several heads a thread: heads that the threads share evenly, unevenly, and too
-// few.
-TEST_F(RopeGpu, SeveralHeadsAThread) {
+// Inputs of a training's size: heads that fill warps and blocks, that do not, and one alone.
+TEST_F(RopeGpu, LargeInputs) {
   const Case cases[] = {{4, 512, 24, 64, 768, Positions::none, 0},
                         {3, 700, 7, 128, 128, Positions::per_batch, 0},
                         {4, 1025, 5, 80, 16, Positions::shared, 0},
@@ -89,7 +90,7 @@ TEST_F(RopeGpu, SeveralHeadsAThread) {
   }
 }
 
-// One sequence, which has one head a thread, gets the bits that it gets among others.
+// One sequence gets the bits that it gets among others.
 TEST_F(RopeGpu, BatchDoesNotMatter) {
   const int64_t B = 4, T = 512, H = 24, D = 64, sequence = T * H * D;
   RopeLayout layout{B, T, H, D, {sequence, H * D, D}, {sequence, H * D, D}, 0, false};
@@ -105,6 +106,41 @@ TEST_F(RopeGpu, BatchDoesNotMatter) {
   const auto rotated = all.download();
   expect_same_bits(one.download(), {rotated.begin() + 2 * sequence, rotated.end() - sequence});
   one.expect_guards_intact();
+}
+
+// More threads than 32 bits number are launched in parts. All heads are one and the same (their
+// stride is 0), so that 2^31 threads need little memory.
+void check_parts(int64_t B, int64_t length, Positions kind) {
+  const int64_t n = B * length * 2, H = 1 << 15;
+  ASSERT_GT(B * length * H, int64_t{1} << 31);
+  RopeLayout layout{B, length, 1, 2, {2 * length, 2, 0}, {2 * length, 2, 0}, 1, false};
+  layout.positions_per_batch = kind == Positions::per_batch;
+  std::vector<int32_t> positions(static_cast<size_t>(B * length));
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * 7 % 1009);
+  const auto x = random_values<bfloat16>(n, 1);
+  const int64_t rows = std::max<int64_t>(length + 1, 1009);
+  const auto cos = random_values<float>(rows, 2, -1.0, 1.0);
+  const auto sin = random_values<float>(rows, 3, -1.0, 1.0);
+  const bool given = kind != Positions::none;
+  std::vector<double> y(static_cast<size_t>(n));
+  kernels::cpu::rope<double>(y.data(), widen(x).data(), widen(cos).data(), widen(sin).data(),
+                             given ? positions.data() : nullptr, layout, false, {});
+  DeviceBuffer<bfloat16> device_x(x), device_y(n);
+  DeviceBuffer<float> device_cos(cos), device_sin(sin);
+  DeviceBuffer<int32_t> device_positions(positions);
+  layout.H = H;
+  kernels::cuda::rope(device_y.get(), device_x.get(), device_cos.get(), device_sin.get(),
+                      given ? device_positions.get() : nullptr, layout, false, Stream{});
+  expect_near(device_y.download(), y, storage_error<bfloat16>(), 5e-7);  // as in check
+  device_y.expect_guards_intact();
+}
+
+TEST_F(RopeGpu, TooManyThreadsForOneLaunch) {
+  constexpr int64_t kMore = (1 << 16) + 3;
+  check_parts(kMore, 1, Positions::none);
+  check_parts(kMore, 1, Positions::per_batch);
+  check_parts(1, kMore, Positions::none);
+  check_parts(1, kMore, Positions::shared);
 }
 
 // From (B, H, T, D) to (B, T, H, D), over poison.

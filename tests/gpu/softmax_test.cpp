@@ -53,6 +53,20 @@ void check(int64_t rows, int64_t cols, bool log, int64_t shift) {
       dx, relative, 1e-5 * largest(dx));
 }
 
+TEST_F(SoftmaxGpu, InTwoPasses) {
+  for (const int64_t cols : {1, 33, 1025, 5000}) {
+    const int64_t rows = 7;
+    const auto x = random_values<float>(rows * cols, 1, -6.0, 6.0);
+    std::vector<float> y(x.size());
+    kernels::cpu::softmax_online_forward(y.data(), x.data(), rows, cols, {});
+    DeviceBuffer<float> device_x(x, 0), device_y(rows * cols, 0);
+    const auto forward = [&] {
+      kernels::cuda::softmax_online_forward(device_y.get(), device_x.get(), rows, cols, {});
+    };
+    expect_close(run_twice(device_y, forward), y, 1e-5, 0.0);  // as check()
+  }
+}
+
 TEST_F(SoftmaxGpu, AnySize) {
   const int64_t sizes[][2] = {{0, 5},     {5, 0},     {1, 1},     {7, 31},    {300, 33},
                               {9, 256},   {9, 264},   {9, 512},   {9, 520},   {10, 1024},

@@ -60,6 +60,7 @@ TEST_F(GpuTune, ATableIsWrittenAddedToAndUsed) {
 
 // And the product that it was measured on is right.
 TEST_F(GpuTune, ALongProductIsDecidedUnderLoad) {
+  config_.compute.fp32_products = Fp32Products::fma;  // the library's own
   const auto context = make_context(config_.compute, 1);
   const ContextScope scope(*context);
   const NoGrad no_grad;

@@ -63,6 +63,10 @@ TEST(AttentionMmaTiles, SharedBytesAreCounted) {
   // K and V 128 x 72, Q and dO twice 32 x 72; two floats a query twice; dS twice 128 x 40.
   EXPECT_EQ(mma_backward_shared_bytes({64, 128, 32}),
             2 * (2 * 128 * 72 + 4 * 32 * 72) + 2 * 32 * 8 + 2 * 2 * 128 * 40);
+  // K and V 128 x 136; three times Q and dO 64 x 136 and two floats a query; dS twice and P 128 x
+  // 72.
+  EXPECT_EQ(mma_backward_shared_bytes({128, 128, 64}),
+            2 * (2 * 128 * 136 + 3 * 2 * 64 * 136) + 3 * 64 * 8 + 3 * 2 * 128 * 72);
 }
 
 // The tiles that were tuned for: as many blocks as registers allow on a multiprocessor of 228 KiB,

@@ -1,5 +1,7 @@
 #include "kernels/softmax.h"
 
+#include <limits>
+
 #include "support/kernel_test.h"
 
 namespace quern::kernels {
@@ -17,6 +19,25 @@ std::vector<double> reference_softmax(const std::vector<double>& x, int64_t rows
     for (int64_t c = 0; c < cols; ++c) p[r * cols + c] = std::exp(x[r * cols + c] - max) / sum;
   }
   return p;
+}
+
+TEST(Softmax, InTwoPasses) {
+  for_float_types([](auto t) {
+    using T = decltype(t);
+    for (const int64_t cols : kSizes) {
+      const int64_t rows = 3, n = rows * cols;
+      const auto x = random_vector<T>(n, 1, -8.0, 8.0);
+      Guarded<T> y(n);
+      cpu::softmax_online_forward(y.data(), x.data(), rows, cols, cpu::Stream{});
+      // As below; the sum is not taken in lanes, so that its rounding grows with the row.
+      expect_near(y.values(), reference_softmax(doubles(x), rows, cols), 8 * tolerance<T>());
+    }
+  });
+  const float least = -std::numeric_limits<float>::infinity();
+  const std::vector<float> x{least, least, least, 1.0f};
+  Guarded<float> y(4);
+  cpu::softmax_online_forward(y.data(), x.data(), 2, 2, cpu::Stream{});
+  EXPECT_EQ(y.values(), (std::vector<float>{0.0f, 0.0f, 0.0f, 1.0f}));
 }
 
 TEST(Softmax, ForwardAndBackward) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/gpu_check sanitize: a finding, a test that takes too long, a silent tool and a skipped test
-# are told apart, and a tool that misses its planted bug fails.
+# scripts/gpu_check sanitize: a finding, a test that fails, one that takes too long, a silent tool and a skipped
+# test are told apart, what the time did not suffice for is named, and a tool that misses its planted bug fails.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -18,6 +18,9 @@ case "$*" in
   *PlantedBugs*) echo "========= ${SEEN-Invalid __global__ write}"; exit 9 ;;
   *Finds*) echo "========= Invalid __shared__ read"; exit 9 ;;
   *TakesLong*) exit 124 ;;
+  *Sleeps*) sleep 5 ;;
+  *FailsItself*) echo '[  FAILED  ] it'; echo '========= ERROR SUMMARY: 0 errors'; exit 1 ;;
+  *FoundFirst*) echo '========= Uninitialized __global__ memory read'; exit 124 ;;
   *Skips*) echo '[  SKIPPED ] it'; echo '========= ERROR SUMMARY: 0 errors' ;;
   *SaysNothing*) echo '[       OK ] it' ;;
   *) echo '[       OK ] it'; echo '========= ERROR SUMMARY: 0 errors' ;;
@@ -25,14 +28,18 @@ esac
 PROGRAM
 chmod +x "$scratch"/bin/*
 export PATH=$scratch/bin:$PATH
-sanitize() { CASE=$1 "$root/scripts/gpu_check" "$scratch/bin" sanitize:memcheck; }
+sanitize() { CASE=$1 "$root/scripts/gpu_check" "$scratch/bin" "sanitize:memcheck${2:-}"; }
 
-expect 'nothing found' 0 'memcheck: 3 of 3 tests without a finding, 0 skipped' sanitize Works
-expect 'a finding' 1 'memcheck: Modes/OtherGpu.Finds/bf16 failed (9)' sanitize Finds
+expect 'nothing found' 0 'memcheck: of 3 tests 3 without a finding, 0 finding' sanitize Works
+expect 'a finding' 1 'memcheck: Modes/OtherGpu.Finds/bf16: finding (9)' sanitize Finds
 expect 'its report' 1 'Invalid __shared__ read' sanitize Finds
-expect 'a test that takes too long' 1 'OtherGpu.TakesLong/bf16 was not done after' sanitize TakesLong
-expect 'no summary' 1 'OtherGpu.SaysNothing/bf16 failed (8)' sanitize SaysNothing
-expect 'a skipped test' 0 '2 of 3 tests without a finding, 1 skipped' sanitize Skips
+expect 'a finding of a test that did not end' 1 'Modes/OtherGpu.FoundFirst/bf16: finding (124)' sanitize FoundFirst
+expect 'a test that takes too long' 0 'memcheck: not done: Modes/OtherGpu.TakesLong/bf16' sanitize TakesLong
+expect 'the time is up' 0 'memcheck: not done: Modes/OtherGpu.Sleeps/bf16' sanitize Sleeps :1
+expect 'a test that fails' 0 'OtherGpu.FailsItself/bf16 failed without a finding' sanitize FailsItself
+expect 'no summary' 1 'OtherGpu.SaysNothing/bf16: silent (0)' sanitize SaysNothing
+expect 'a skipped test' 0 '2 without a finding, 0 finding, 0 silent, 0 failed, 1 skipped' sanitize Skips
+expect 'no number of seconds' 2 "unknown part 'sanitize:memcheck:soon'" sanitize Works :soon
 export SEEN='nothing'
 expect 'the planted bug is missed' 1 'memcheck does not see DISABLED_PlantedBugs.Memcheck' sanitize Works
 expect 'an unknown part' 2 "unknown part 'sanitise'" "$root/scripts/gpu_check" "$scratch/bin" sanitise

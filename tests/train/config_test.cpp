@@ -281,6 +281,7 @@ TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   config.compute.recompute = Recompute::blocks;
   config.compute.segment = 2;
   config.compute.device = DeviceChoice::cuda;
+  config.compute.fp32_products = Fp32Products::fma;
   config.compute.deterministic = false;
   config.data.train = R"(C:\a "quoted" # path\u0041.txt)";
   config.data.validation_fraction = 0.1 + 0.2;  // needs all 17 digits
@@ -296,6 +297,20 @@ TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   const Config read = load_config(file.path());
   EXPECT_EQ(read, config) << config_toml(read);
   EXPECT_EQ(config_toml(read), config_toml(config));
+}
+
+// config.toml of a run by a version that did not have the key yet.
+TEST(ConfigFile, AKeyThatAnOlderRunLacksHasItsDefault) {
+  Config config;
+  config.compute.precision = Precision::fp32;
+  config.compute.fp32_products = Fp32Products::fma;
+  std::string text = config_toml(config);
+  const size_t line = text.find("fp32_products");
+  ASSERT_NE(line, std::string::npos);
+  text.erase(line, text.find('\n', line) + 1 - line);
+  const TomlFile file(text);
+  config.compute.fp32_products = Fp32Products::split;
+  EXPECT_EQ(load_config(file.path()), config);
 }
 
 TEST(ConfigFile, SaveWritesTheResolvedConfiguration) {

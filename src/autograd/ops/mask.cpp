@@ -18,7 +18,7 @@ Tensor fill_masked(const Tensor& x, const Tensor& mask, double value) {
     layout.a_strides[i] = x.strides()[i];
     layout.b_strides[i] = wide.strides()[i];
   }
-  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device(), "masked_fill");
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device(), "masked_fill");
   const auto* bytes = static_cast<const uint8_t*>(mask.raw_data());
   visit_pointwise("masked_fill", x, [&]<class T>(std::type_identity<T>, auto stream) {
     masked_fill(y.data<T>(), x.data<T>(), bytes, value, layout, stream);
@@ -28,8 +28,7 @@ Tensor fill_masked(const Tensor& x, const Tensor& mask, double value) {
 
 // In place when nobody else sees x.
 Tensor fill_future(const Tensor& x, double value) {
-  const Tensor y =
-      x.is_sole_owner() ? x : Tensor::empty(x.shape(), x.dtype(), x.device(), "causal_mask");
+  Tensor y = x.is_sole_owner() ? x : Tensor::empty(x.shape(), x.dtype(), x.device(), "causal_mask");
   const int64_t batch = detail::count_leading(x.shape(), 2);
   visit_pointwise("causal_mask", x, [&]<class T>(std::type_identity<T>, auto stream) {
     causal_mask(y.data<T>(), x.data<T>(), batch, x.dim(-2), x.dim(-1), value, stream);

@@ -64,10 +64,15 @@ Operand as_operand(const Tensor& x_in, bool transpose) {
 template <class TD, class T, class Stream>
 void run(const Tensor& d, const Operand& a, const Operand& b, kernels::Gemm g, bool sum_batch,
          Stream stream) {
-  const kernels::GemmResources& resources = Context::current().gemm();
-  if (!sum_batch) return gemm(d.data<TD>(), a.x.data<T>(), b.x.data<T>(), g, resources, stream);
-  const int64_t batch = std::exchange(g.batch, 1);
-  for (int64_t i = 0; i < batch; ++i) {
+  const int64_t products = sum_batch ? std::exchange(g.batch, 1) : 1;
+  kernels::GemmResources resources = Context::current().gemm();
+  Tensor work;
+  if (const int64_t bytes = gemm_scratch(g, dtype_of<T>, stream); bytes > 0) {
+    work = scratch(bytes, d.device());
+    resources.scratch = work.raw_data();
+    resources.scratch_bytes = bytes;
+  }
+  for (int64_t i = 0; i < products; ++i) {
     gemm(d.data<TD>(), a.x.data<T>() + i * a.layout.stride, b.x.data<T>() + i * b.layout.stride, g,
          resources, stream);
     g.beta = 1.0;
@@ -104,6 +109,7 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
   g.stride_d = g.m * g.n;
   g.beta = add ? 1.0 : 0.0;
   g.math = Context::current().matmul_math;
+  g.split = Context::current().split_products;
   const bool sum_batch = d.ndim() == 2 && batch > 1;
   visit("matmul", a.x, [&]<class T>(std::type_identity<T>, auto stream) {
     if (d.dtype() == dtype_of<T>) return run<T, T>(d, a, b, g, sum_batch, stream);

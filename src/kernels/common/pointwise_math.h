@@ -61,7 +61,7 @@ struct Relu {
   static constexpr Saved kSaved = Saved::output;
   template <class A>
   QUERN_HD A forward(A x) const {
-    return x > A(0) ? x : (x != x ? x : A(0));  // NaN stays NaN
+    return x <= A(0) ? A(0) : x;  // NaN, which is not <= 0, stays NaN
   }
   template <class A>
   QUERN_HD A backward(A, A y, A dy) const {

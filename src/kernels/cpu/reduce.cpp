@@ -3,6 +3,7 @@
 #include "kernels/reduce.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "kernels/common/parallel.h"
@@ -105,7 +106,7 @@ void max_forward(T* y, int64_t* index, const T* x, const ReduceShape& s, Stream)
       for (int64_t j = 1; j < s.n; ++j) {
         for (int64_t i = 0; i < s.inner; ++i) {
           const A now = static_cast<A>(best[i]), next = static_cast<A>(slab[j * s.inner + i]);
-          if (next > now || (next != next && now == now)) {  // larger, or the first NaN
+          if (next > now || (std::isnan(next) && !std::isnan(now))) {  // larger, or the first NaN
             best[i] = slab[j * s.inner + i];
             where[i] = j;
           }

@@ -45,6 +45,27 @@ void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream) {
 }
 
 template <class T>
+void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream) {
+  using A = acc_t<T>;
+  for_rows(rows, cols, [=](int64_t offset) {
+    const T* in = x + offset;
+    T* out = y + offset;
+    A max = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < cols; ++c) {
+      const A v = static_cast<A>(in[c]);
+      const A larger = v > max ? v : max;
+      if (larger == -INFINITY) continue;
+      sum = sum * math::exp(max - larger) + math::exp(v - larger);
+      max = larger;
+    }
+    const A shift = max == -INFINITY ? A(0) : max, inverse = sum == A(0) ? A(0) : A(1) / sum;
+    vector_for(0, cols, [=](int64_t c) {
+      out[c] = static_cast<T>(math::exp(static_cast<A>(in[c]) - shift) * inverse);
+    });
+  });
+}
+
+template <class T>
 void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream) {
   using A = acc_t<T>;
   for_rows(rows, cols, [=](int64_t offset) {
@@ -89,6 +110,7 @@ void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t 
 
 #define QUERN_INSTANTIATE(T)                                                        \
   template void softmax_forward(T*, const T*, int64_t, int64_t, Stream);            \
+  template void softmax_online_forward(T*, const T*, int64_t, int64_t, Stream);     \
   template void softmax_backward(T*, const T*, const T*, int64_t, int64_t, Stream); \
   template void log_softmax_forward(T*, const T*, int64_t, int64_t, Stream);        \
   template void log_softmax_backward(T*, const T*, const T*, int64_t, int64_t, Stream);

@@ -190,7 +190,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream) {
   const int64_t delta = static_cast<int64_t>(sizeof(float)) * s.B * s.H * s.Tq;
-  if (dtype != DType::bf16) return delta;
+  if (dtype != DType::bf16) {
+    return tf32_attention_takes(s) ? tf32_attention_backward_scratch(s) : delta;
+  }
   return std::max(mma_attention_backward_scratch(s), hopper_attention_backward_scratch(s));
 }
 
@@ -230,8 +232,7 @@ void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc
     }
     mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch, stream);
   } else if (tf32_attention_takes(s)) {
-    tf32_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, static_cast<float*>(scratch),
-                            stream);
+    tf32_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch, stream);
   } else {
     attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q, k,
                               v, s, scratch, stream);

@@ -1,12 +1,13 @@
 // Flash attention for Hopper, backward, in one kernel, transposed throughout:
 //   S^T = K Q^T,  P^T = exp2(S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta),
 //   dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
-// A block owns a tile of keys and walks over the queries of all heads that share it. P^T and dS^T
+// A block owns a tile of keys and walks over the queries of the heads that share it. P^T and dS^T
 // go from the registers that hold them straight into the next product; dS^T also goes to shared
 // memory, for dQ, to which many blocks add (attention_hopper_query_sums.cuh). Bound by the tensor
 // cores: 10 Tq Tk D operations a head.
 #include "kernels/cuda/attention_hopper_backward.cuh"
 #include "kernels/cuda/attention_hopper_backward_load.cuh"
+#include "kernels/cuda/attention_hopper_key_sums.cuh"
 #include "kernels/cuda/attention_hopper_query_sums.cuh"
 #include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/tma.cuh"
@@ -17,8 +18,9 @@ namespace {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Named barriers 1 and 2: dS^T of both consumers is in shared memory.
-constexpr int kScoresReady = 1;
+// Named barriers 1 and 2: dS^T of both consumers is in shared memory. 3 and 4: a consumer's dK and
+// dV are in scratch memory.
+constexpr int kScoresReady = 1, kPartsStored = 3;
 
 // One warpgroup: 64 keys of each item.
 template <int kTile>
@@ -72,22 +74,22 @@ struct Consumer {
     barriers.v_full[keys.stage].wait(keys.parity);
     wgmma_wait<0>();
     settle(scores);
-    int in_group = 0, tile = item.first_tile;
+    int h = item.first_head, tile = item.first_tile;
     while (true) {
       const bool last_of_head = tile + 1 == x.plan.query_tiles;
-      const bool last = last_of_head && in_group + 1 == x.plan.group;
+      const bool last = last_of_head && h + 1 == item.end_head;
       if (steps % 2 == warpgroup) {
-        last ? step<true, false>(item, in_group, tile) : step<true, true>(item, in_group, tile);
+        last ? step<true, false>(item, h, tile) : step<true, true>(item, h, tile);
       } else {
-        last ? step<false, false>(item, in_group, tile) : step<false, true>(item, in_group, tile);
+        last ? step<false, false>(item, h, tile) : step<false, true>(item, h, tile);
       }
       ++steps;
       if (last) break;
       tile = last_of_head ? item.first_tile : tile + 1;
-      in_group += last_of_head ? 1 : 0;
+      h += last_of_head ? 1 : 0;
     }
     release(barriers.keys_empty[keys.stage]);
-    store_keys(item);
+    if (x.plan.parts == 1 || add_parts(item)) store_keys(item);
     if (item.key_tile == 0) clear_unseeing(item);
   }
 
@@ -105,7 +107,7 @@ struct Consumer {
   // the last products are finished, the other warpgroup computes. Nothing is in flight from one
   // step to the next, or the compiler would serialize the products.
   template <bool kOwnsDq, bool kHasNext>
-  __device__ __forceinline__ void step(const BackwardItem& item, int in_group, int tile) {
+  __device__ __forceinline__ void step(const BackwardItem& item, int h, int tile) {
     const int stage = ring.stage, turn = steps % 2;
     if constexpr (!kScoresAhead) multiply_scores();
     barriers.do_full[stage].wait(ring.parity);
@@ -145,13 +147,13 @@ struct Consumer {
       wgmma_wait<1>();  // all but dK: dQ needs the registers of P^T
       settle(dv);
       named_barrier_sync(kScoresReady + turn, kBackwardConsumers * kWarpgroupSize);
-      add_queries(item, in_group, tile, stage);
+      add_queries(item, h, tile, stage);
     } else {
       named_barrier_arrive(kScoresReady + turn, kBackwardConsumers * kWarpgroupSize);
       finish_products(stage);
     }
     settle(scores);
-    if ((kOwnsDq || Tile::kParts > 1) && item.key_tile > 0) sums_parity ^= 1;
+    if ((kOwnsDq || Tile::kParts > 1) && !x.plan.finishes(item.key_tile, tile)) sums_parity ^= 1;
   }
 
   __device__ __forceinline__ void finish_products(int stage) {
@@ -198,9 +200,10 @@ struct Consumer {
 
   // dQ of the tile, from all keys of the block: to the sums, or finished. In parts where registers
   // do not hold all of it, nor S^T of the next tile before the second part.
-  __device__ __forceinline__ void add_queries(const BackwardItem& item, int in_group, int tile,
+  __device__ __forceinline__ void add_queries(const BackwardItem& item, int h, int tile,
                                               int stage) {
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
+    const bool finishes = x.plan.finishes(item.key_tile, tile);
 #pragma unroll
     for (int part = 0; part < Tile::kParts; ++part) {
       const int buffer = Tile::kParts > 1 ? part : warpgroup;
@@ -223,12 +226,12 @@ struct Consumer {
         tiles.dq[buffer][j * kWarpgroupSize + thread] =
             make_float4(dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       }
-      if (item.key_tile == 0) continue;
+      if (finishes) continue;
       fence_async_proxy();
       __syncwarp();
       if (threadIdx.x % kWarpSize == 0) barriers.sums_full[buffer].arrive();
     }
-    if (item.key_tile == 0) finish(item, in_group, tile);
+    if (finishes) finish(item, h, tile);
   }
 
   __device__ __forceinline__ QueryRows query_rows(const BackwardItem& item, int h, int tile) const {
@@ -238,10 +241,9 @@ struct Consumer {
   }
 
   // Nobody adds to dQ of the tile after this block.
-  __device__ __forceinline__ void finish(const BackwardItem& item, int in_group, int tile) {
-    const int h = item.kv_head * x.plan.group + in_group;
+  __device__ __forceinline__ void finish(const BackwardItem& item, int h, int tile) {
     const int64_t place = (item.b * x.s.H + h) * x.plan.query_tiles + tile;
-    const int before = x.plan.last_key_tile(tile);  // contributions
+    const int before = x.plan.before(item.key_tile, tile);  // contributions
     const float4* earlier = nullptr;
     if (before > 0) {
       wait_turn(x.scratch.turns + place, Tile::kParts * before);
@@ -255,12 +257,31 @@ struct Consumer {
   __device__ __forceinline__ void clear_unseeing(const BackwardItem& item) {
     if (warpgroup != 0) return;
     const float zeros[kD / 2] = {};
-    for (int in_group = 0; in_group < x.plan.group; ++in_group) {
+    for (int h = item.first_head; h < item.end_head; ++h) {
       for (int tile = 0; tile < item.first_tile; ++tile) {
-        const QueryRows rows = query_rows(item, item.kv_head * x.plan.group + in_group, tile);
+        const QueryRows rows = query_rows(item, h, tile);
         store_fragment(rows.dq, rows.stride, rows.tokens - rows.token, zeros, 0.0f, fragment);
       }
     }
+  }
+
+  // dK and dV of the item go to scratch memory. True: all other parts are there too, and added up.
+  __device__ __forceinline__ bool add_parts(const BackwardItem& item) {
+    constexpr int kPart = kWarpgroupRows * kD / 4;  // float4 of dV; as many of dK
+    const int64_t head = item.b * x.s.Hk + item.kv_head;
+    const int64_t place =
+        (head * x.plan.key_tiles + item.key_tile) * kBackwardConsumers + warpgroup;
+    float4* const first =
+        reinterpret_cast<float4*>(x.scratch.dkv) + place * x.plan.parts * 2 * kPart;
+    store_part(first + item.part * 2 * kPart, dv);
+    store_part(first + item.part * 2 * kPart + kPart, dk);
+    const bool last = is_last_part(x.scratch.key_parts + place, x.plan.parts,
+                                   barriers.parts_arrived[warpgroup], kPartsStored + warpgroup);
+    if (last) {
+      sum_parts(dv, first, x.plan.parts, 2 * kPart);
+      sum_parts(dk, first + kPart, x.plan.parts, 2 * kPart);
+    }
+    return last;
   }
 
   __device__ __forceinline__ void store_keys(const BackwardItem& item) {
@@ -351,7 +372,8 @@ bool hopper_attention_backward_takes(const AttentionShape& s, const bfloat16* dq
 }
 
 int64_t hopper_attention_backward_scratch(const AttentionShape& s) {
-  return hopper_backward_tile(s.D) >= 0 ? BackwardScratch::bytes(s) : 0;
+  if (hopper_backward_tile(s.D) < 0 || !hopper_extents_fit(s)) return 0;
+  return BackwardScratch::Extents(s, BackwardPlan(s)).bytes();
 }
 
 void hopper_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
@@ -362,24 +384,27 @@ void hopper_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const b
   with_tile<kHopperBackwardTileCount>(hopper_backward_tile(s.D), [&](auto index) {
     using Tile = BackwardTile<index>;
     constexpr int kDeltaThreads = 256;
-    const BackwardScratch memory(s, scratch);
+    const BackwardPlan plan(s);
+    const BackwardScratch::Extents extents(s, plan);
+    const BackwardScratch memory(extents, scratch);
+    const int64_t threads = std::max(4 * s.B * s.Tq * s.H, extents.counters());
     launch(hopper_attention_delta_kernel<Tile::kD>,
-           one_block_each(ceil_div(4 * s.B * s.Tq * s.H, kDeltaThreads)), dim3(kDeltaThreads), 0,
-           stream, memory, BackwardScratch::tiles(s) + 1, d_o, o, s, rows_aligned(o, s.o_strides));
+           one_block_each(ceil_div(threads, kDeltaThreads)), dim3(kDeltaThreads), 0, stream, memory,
+           extents.counters(), d_o, o, s, rows_aligned(o, s.o_strides));
     const BackwardArguments x{
         .q = make_tile_map(q, s.q_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
         .k = make_tile_map(k, s.k_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
         .v = make_tile_map(v, s.v_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
         .d_o = make_tile_map(d_o, s.do_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
         .s = s,
-        .plan = BackwardPlan(s),
+        .plan = plan,
         .dq = dq,
         .dk = dk,
         .dv = dv,
         .lse = lse,
         .scratch = memory,
         .rotary = rotary};
-    const int64_t blocks = std::min<int64_t>(x.plan.items, device_traits().multiprocessors);
+    const int64_t blocks = std::min<int64_t>(plan.items, device_traits().multiprocessors);
     launch(hopper_attention_backward_kernel<index>, one_block_each(blocks), dim3(kBackwardThreads),
            size_t{Tile::kSharedBytes}, stream, x);
   });

@@ -44,6 +44,7 @@ struct BackwardTile {
     MBarrier q_full[kStages], do_full[kStages], empty[kStages];
     MBarrier sums_full[kSumBuffers], sums_empty[kSumBuffers];
     int item[kKeyStages];  // whose keys these are; -1: no more. Comes with k_full
+    uint32_t parts_arrived[kBackwardConsumers];  // of dK and dV, see is_last_part
     alignas(16) float lse[kStages][kBackwardQueries], delta[kStages][kBackwardQueries];  // with q
 
     __device__ __forceinline__ void init() {
@@ -84,8 +85,7 @@ __device__ __forceinline__ void load_queries(typename BackwardTile<kTile>::Tiles
   constexpr int kRounds = kBackwardQueries / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int length = static_cast<int>(x.s.Tq);
-  for (int in_group = 0; in_group < x.plan.group; ++in_group) {
-    const int h = item.kv_head * x.plan.group + in_group;
+  for (int h = item.first_head; h < item.end_head; ++h) {
     const int64_t head = (item.b * x.s.H + h) * x.s.Tq;
     for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile) {
       const int q0 = tile * kBackwardQueries;
@@ -172,13 +172,13 @@ __device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& ti
     barriers.keys_empty[keys.stage].arrive();
     keys.advance();
     const BackwardItem item(index, x.plan, static_cast<int>(x.s.Hk));
-    for (int in_group = 0; in_group < x.plan.group; ++in_group) {
-      const int64_t head = item.b * x.s.H + item.kv_head * x.plan.group + in_group;
+    for (int h = item.first_head; h < item.end_head; ++h) {
+      const int64_t head = item.b * x.s.H + h;
       for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile, ++step) {
         if (Tile::kParts == 1 && step % 2 != buffer) continue;
-        if (item.key_tile == 0) continue;  // the consumers finish
+        if (x.plan.finishes(item.key_tile, tile)) continue;  // by the consumers
         const int64_t place = head * x.plan.query_tiles + tile;
-        const int before = x.plan.last_key_tile(tile) - item.key_tile;  // contributions
+        const int before = x.plan.before(item.key_tile, tile);  // contributions
         float* const sum = x.scratch.dq + place * Tile::kSumFloats +
                            (Tile::kParts > 1 ? buffer * Tile::kPartFloats : 0);
         if (before > 0) {

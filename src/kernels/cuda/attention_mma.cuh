@@ -22,19 +22,25 @@ __device__ __forceinline__ void load_rows(uint32_t tile, const bfloat16* x, int6
   constexpr int kTotal = kRows * kChunks;
   const int thread = reread_thread();
   if (vectors) {
+    if constexpr (kThreads % kChunks == 0) {  // the same chunk of every kStep-th row
+      constexpr int kStep = kThreads / kChunks;
+      const int row = thread / kChunks, chunk = thread % kChunks;
+      const int present = chunk * 8 < D ? rows - row : 0;
+      tile += row * SharedRows<kD>::kBytes + chunk * 16;
+      x += row * stride + chunk * 8;
 #pragma unroll
-    for (int first = 0; first < kTotal; first += kThreads) {
-      int row, chunk;
-      if constexpr (kThreads % kChunks == 0) {  // the same chunk in every step
-        row = thread / kChunks + first / kChunks;
-        chunk = thread % kChunks;
-      } else {
-        row = (first + thread) / kChunks;
-        chunk = (first + thread) % kChunks;
+      for (int step = 0; step < kRows; step += kStep, x += kStep * stride) {
+        if (kRows % kStep != 0 && row + step >= kRows) break;
+        copy_async<16>(tile + step * SharedRows<kD>::kBytes, x, step < present);
       }
-      if (kTotal % kThreads != 0 && first + thread >= kTotal) break;
-      copy_async<16>(tile + row * SharedRows<kD>::kBytes + chunk * 16, x + row * stride + chunk * 8,
-                     row < rows && chunk * 8 < D);
+    } else {
+#pragma unroll
+      for (int first = 0; first < kTotal; first += kThreads) {
+        const int row = (first + thread) / kChunks, chunk = (first + thread) % kChunks;
+        if (kTotal % kThreads != 0 && first + thread >= kTotal) break;
+        copy_async<16>(tile + row * SharedRows<kD>::kBytes + chunk * 16,
+                       x + row * stride + chunk * 8, row < rows && chunk * 8 < D);
+      }
     }
     return;
   }

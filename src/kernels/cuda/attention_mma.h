@@ -67,10 +67,17 @@ constexpr int mma_backward_step(const AttentionTile& t) {
   return queries < 32 ? queries : 32;
 }
 
-// K and V; two stages of Q, dO, and logsumexp and delta; two of dS, and P where warps share keys.
+// Tiles of queries in shared memory. With a third one the warps of a block need not begin a step
+// together. It pays for the longest steps, of blocks that have a multiprocessor for themselves.
+constexpr int mma_backward_stages(const AttentionTile& t) {
+  return mma_backward_threads(t) > kAttentionThreads && t.head_dim > 96 ? 3 : 2;
+}
+
+// K and V; the stages of Q, dO, and logsumexp and delta; two of dS, and P where warps share keys.
 constexpr int64_t mma_backward_shared_bytes(const AttentionTile& t) {
   const int scores = mma_backward_split(t) > 1 ? 3 : 2;
-  return (2 * t.rows + 4 * t.columns) * mma_row_bytes(t) + 2 * 8 * t.columns +
+  return 2 * t.rows * mma_row_bytes(t) +
+         mma_backward_stages(t) * 2 * t.columns * (mma_row_bytes(t) + 4) +
          scores * t.rows * mma_row_bytes({t.columns, 0, 0});
 }
 

@@ -5,10 +5,13 @@
 // A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. The
 // scores are computed as S^T, so that P^T and dS^T are operands of dV and dK where they lie, in
 // registers; dS^T goes through shared memory for dQ, whose share of this tile is added to a sum in
-// global memory one step later, by which time every warp has written its rows. So there is one
-// barrier a step. attention_mma_dq.cuh has the order of the sums. Bound by mma and by what ldmatrix
-// reads: 10 Tq Tk D operations a head, half of that when causal.
+// global memory one step later, by which time every warp has written its rows. So the warps wait
+// for each other once a step (attention_mma_barriers.cuh), and for the tiles of keys before theirs,
+// whose shares come first (attention_turn.cuh). Bound by mma and by what ldmatrix reads: 10 Tq Tk D
+// operations a head, half of that when causal.
 #include "kernels/cuda/attention_mma_backward.cuh"
+
+#include "kernels/cuda/attention_mma_key_gradients.cuh"
 #include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -64,14 +67,15 @@ __global__ void __launch_bounds__(kDeltaThreads)
 
 // Adds the block's share of a tile of dQ, in its turn: dS K of the tile's keys.
 template <int kTile>
-__device__ __forceinline__ void add_dq(const MmaBackward& x, const BackwardPlace<kTile>& place,
+__device__ __forceinline__ void add_dq(const MmaBackward& x, const BackwardPlace& place,
                                        const QueryWalk& walk, uint32_t ds, uint32_t keys,
                                        Turn& turn) {
   using Part = DqPart<kTile>;
+  turn.ask();
   float sum[Part::kM][Part::kN][4];
   multiply_dq<kTile>(sum, ds, keys + place.part * Part::kFeatures * 2);
   const int64_t head = static_cast<int64_t>(place.b) * x.s.H + place.first_head + walk.head;
-  const int64_t tile = (head * place.query_tiles + walk.tile) * place.kParts + place.part;
+  const int64_t tile = (head * place.query_tiles + walk.tile) * Part::kParts + place.part;
   turn.wait(walk.step(place.query_tiles));
   write_dq(x.scratch.dq_sum + tile * Part::kTileFloats + Part::offset(), sum,
            x.s.deterministic && place.tile == 0);
@@ -84,19 +88,16 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
                                   mma_backward_blocks(kMmaBackwardTiles[kTile]))
     mma_attention_backward_kernel(const __grid_constant__ MmaBackward x) {
   constexpr AttentionTile tile = kMmaBackwardTiles[kTile];
-  constexpr int kD = tile.head_dim;
   using Warp = BackwardWarp<kTile>;
-  using Shared = BackwardShared<kTile>;
-  using Rows = typename Shared::Rows;
-  constexpr int kM = Warp::kKeys / kMmaRowsPerFragment;
-  constexpr int kStep = mma_backward_step(tile);
-  constexpr int kN = kStep / 8;
-  constexpr int kFragments = Warp::kFeatures / 8;
+  using Part = DqPart<kTile>;
   extern __shared__ uint4 mma_shared[];
-  const Shared shared(mma_shared);
+  const BackwardShared<kTile> shared(mma_shared);
 
+  __shared__ uint64_t step_barriers[4];
+  const StepBarriers<kTile> barriers(step_barriers);
   const AttentionShape& s = x.s;
-  const BackwardPlace<kTile> place(s, take_ticket(x.scratch.ticket));
+  const BackwardPlace place(s, take_ticket(x.scratch.ticket), tile.rows, tile.columns,
+                            Part::kParts);
   const Warp warp;
   QueryWalk next(place.query_tiles);
   if (place.steps > 0) {
@@ -106,16 +107,12 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
 
   const float scale2 = static_cast<float>(s.scale) * kLog2E;
   Turn turn = place.turn(s.deterministic ? x.scratch.progress : nullptr);
-  const uint32_t rows = warp.key * Rows::kBytes + Rows::square_lane();
-  const RowsInShared<kD> keys{shared.keys + rows}, values{shared.values + rows};
-  const uint32_t features =
-      (place.part * Shared::kFeatures + warp.feature) * 2 + Rows::square_lane();
-  float dk[kM][kFragments][4] = {};
-  float dv[kM][kFragments][4] = {};
+  KeyGradients<kTile> sums;
   QueryWalk now = next, before = next;
   for (int j = 0;; ++j) {
-    wait_for_copies();
-    __syncthreads();  // tile j and dS of j - 1 are there, and no warp reads tile j - 1 any more
+    barriers.begin(j);
+    // All have added their shares of tile j - 2: one warp after the other tells it.
+    if (j > 1 && warp_index() == j % Part::kWarps) turn.publish(before.step(place.query_tiles));
     before = now;
     now = next;
     next.advance(place.first_tile, place.query_tiles);
@@ -123,50 +120,26 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
     if (j > 0) add_dq<kTile>(x, place, before, shared.ds(j - 1), shared.keys, turn);
     if (j >= place.steps) break;
 
-    const uint32_t q_tile = shared.queries(j), do_tile = q_tile + Shared::kQueryBytes;
-    const uint32_t p_rows = shared.p() + warp.key * Shared::ScoreRows::kBytes;
-    const uint32_t ds_rows = shared.ds(j) + warp.key * Shared::ScoreRows::kBytes;
+    if (barriers.kLoose && j > 0) warp.synchronize();  // the other reads the last P no more
+    const BackwardStep<kTile> step(shared, warp, j);
     const auto visible = [&](int query) {
       return visible_queries(s, place.k0 + warp.key, now.tile * tile.columns + query);
     };
 #pragma unroll 1
-    for (int query = warp.query; query < warp.query + Warp::kQueries; query += kStep) {
-      float p[kM][kN][4], ds[kM][kN][4];
-      const Visible seen = visible(query);
-      if (seen.none(Warp::kKeys, kStep)) {
-        const float zeros[kM][kN][4] = {};
-        store_scores<tile.columns>(ds_rows + query * 2, zeros);
-        continue;
-      }
-      const uint32_t row = query * Rows::kBytes;
-      multiply_transposed<kD>(p, keys, q_tile + row + Rows::column_lane());
-      if (!seen.all(Warp::kKeys, kStep)) hide_scores(p, seen);
-      const uint32_t statistics = do_tile + Shared::kQueryBytes + query * 8;
-      multiply_transposed<kD>(ds, values, do_tile + row + Rows::column_lane());
-      exponentiate(p, scale2, statistics);
-      differentiate(ds, p, statistics);
-      if constexpr (Warp::kSplit > 1) store_scores<tile.columns>(p_rows + query * 2, p);
-      store_scores<tile.columns>(ds_rows + query * 2, ds);
-      multiply_add<kD, Warp::kFeatures, kStep / 16>(dv, ScoresAsRows{p}, do_tile + row + features);
-      multiply_add<kD, Warp::kFeatures, kStep / 16>(dk, ScoresAsRows{ds}, q_tile + row + features);
+    for (int query = warp.query; query < warp.query + Warp::kQueries; query += Warp::kStep) {
+      sums.add_own(step, visible(query), query, scale2, place.part, barriers);
     }
-    // What was added above has arrived by now: to wait for it costs little.
-    if (j > 0) turn.publish(before.step(place.query_tiles));
-    if constexpr (Warp::kSplit > 1) {  // the scores of the other warp that has these keys
+    if constexpr (Warp::kSplit > 1) {
       warp.synchronize();
       const int query = Warp::kQueries - warp.query;
-      if (visible(query).none(Warp::kKeys, kStep)) continue;
-      const uint32_t row = query * Rows::kBytes;
-      const uint32_t scores = query * 2 + Shared::ScoreRows::square_lane();
-      multiply_add<kD, Warp::kFeatures, kStep / 16>(dv, RowsInShared<tile.columns>{p_rows + scores},
-                                                    do_tile + row + features);
-      multiply_add<kD, Warp::kFeatures, kStep / 16>(
-          dk, RowsInShared<tile.columns>{ds_rows + scores}, q_tile + row + features);
+      if (!visible(query).none(Warp::kKeys, Warp::kStep)) sums.add_other(step, query, place.part);
     }
+    barriers.end(j);
   }
-  if (place.steps > 0) turn.publish(before.step(place.query_tiles));
-  store_gradient<kTile>(x.dv, s.dv_strides, x, shared, place, dv, 1.0f);
-  store_gradient<kTile>(x.dk, s.dk_strides, x, shared, place, dk, static_cast<float>(s.scale));
+  __syncthreads();
+  if (place.steps > 0 && warp_index() == 0) turn.publish(before.step(place.query_tiles));
+  store_gradient<kTile>(x.dv, s.dv_strides, x, shared, place, sums.dv, 1.0f);
+  store_gradient<kTile>(x.dk, s.dk_strides, x, shared, place, sums.dk, static_cast<float>(s.scale));
 }
 
 // dq = scale dq_sum, a block a tile. Grid: B H query tiles parts. A tile that no key reaches was
@@ -176,14 +149,13 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
     mma_attention_dq_kernel(const __grid_constant__ MmaBackward x) {
   using Part = DqPart<kTile>;
   using Rows = SharedRows<Part::kFeatures>;
-  constexpr int kParts = Part::tile.head_dim / Part::kFeatures;
   __shared__ __align__(16) uint8_t rows_shared[Part::tile.columns * Rows::kBytes];
 
   const AttentionShape& s = x.s;
   const int query_tiles = static_cast<int>(ceil_div(s.Tq, Part::tile.columns));
-  const int part = blockIdx.x % kParts;
-  const int tile = blockIdx.x / kParts % query_tiles;
-  const int64_t head = blockIdx.x / kParts / query_tiles;
+  const int part = blockIdx.x % Part::kParts;
+  const int tile = blockIdx.x / Part::kParts % query_tiles;
+  const int64_t head = blockIdx.x / Part::kParts / query_tiles;
   const int q0 = tile * Part::tile.columns + Part::first_query();
 
   const bool written = s.Tk > 0 && tile >= first_query_tile(s, 0, Part::tile.columns);
@@ -218,10 +190,9 @@ struct ScratchEnds {
   ScratchEnds(const AttentionShape& s, const AttentionTile& t) {
     const auto chunks = [](int64_t bytes) { return ceil_div(bytes, 16) * 16; };
     const int64_t parts = t.head_dim / mma_backward_features(t);
-    const int64_t warps = mma_backward_threads(t) / kWarpSize;
     statistics = chunks(8 * s.B * s.H * s.Tq);
     dq_sum = statistics + 4 * s.B * s.H * ceil_div(s.Tq, t.columns) * t.columns * t.head_dim;
-    all = dq_sum + chunks(4 * (1 + s.B * s.Hk * parts * ceil_div(s.Tk, t.rows) * warps));
+    all = dq_sum + chunks(4 * (1 + s.B * s.Hk * parts * ceil_div(s.Tk, t.rows)));
   }
 };
 

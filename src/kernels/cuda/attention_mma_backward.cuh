@@ -1,5 +1,5 @@
 // What a block of the portable tensor-core attention's backward is built from: its arguments, its
-// tiles in shared memory, and the step from scores to P and dS.
+// tiles in shared memory, and how they are filled.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,7 @@ struct MmaBackward {
   bool vectors;  // every row allows 16-byte accesses
 };
 
-// Hands out places in the order in which blocks start.
-__device__ __forceinline__ unsigned take_ticket(uint32_t* ticket) {
-  __shared__ unsigned mine;
-  if (threadIdx.x == 0) mine = atomicAdd(ticket, 1u);
-  __syncthreads();
-  return mine;
-}
-
-// The addresses in shared memory of one tile: K; V; two stages of Q, dO and the statistics; two of
+// The addresses in shared memory of one tile: K; V; the stages of Q, dO and the statistics; two of
 // dS^T; P^T, where warps share keys.
 template <int kTile>
 struct BackwardShared {
@@ -38,8 +30,9 @@ struct BackwardShared {
   static constexpr int kQueryBytes = tile.columns * Rows::kBytes;
   static constexpr int kStageBytes = 2 * kQueryBytes + tile.columns * 8;
   static constexpr int kScoreBytes = tile.rows * ScoreRows::kBytes;
-  static_assert(2 * (kKeyBytes + kStageBytes + kScoreBytes) +
-                    (mma_backward_split(tile) > 1 ? kScoreBytes : 0) ==
+  static constexpr int kStages = mma_backward_stages(tile);
+  static_assert(2 * kKeyBytes + kStages * kStageBytes +
+                    (mma_backward_split(tile) > 1 ? 3 : 2) * kScoreBytes ==
                 mma_backward_shared_bytes(tile));
 
   uint32_t keys, values, stages, scores;
@@ -48,8 +41,10 @@ struct BackwardShared {
       : keys(shared_address(shared)),
         values(keys + kKeyBytes),
         stages(values + kKeyBytes),
-        scores(stages + 2 * kStageBytes) {}
-  __device__ __forceinline__ uint32_t queries(int j) const { return stages + j % 2 * kStageBytes; }
+        scores(stages + kStages * kStageBytes) {}
+  __device__ __forceinline__ uint32_t queries(int j) const {
+    return stages + j % kStages * kStageBytes;
+  }
   __device__ __forceinline__ uint32_t ds(int j) const { return scores + j % 2 * kScoreBytes; }
   __device__ __forceinline__ uint32_t p() const { return scores + 2 * kScoreBytes; }
 };
@@ -63,7 +58,8 @@ struct BackwardWarp {
   static constexpr int kKeys = mma_backward_warp_keys(tile);
   static constexpr int kQueries = tile.columns / kSplit;
   static constexpr int kFeatures = mma_backward_features(tile) / kSplit;
-  static_assert(kSplit == 1 || (kSplit == 2 && mma_backward_step(tile) == kQueries));
+  static constexpr int kStep = mma_backward_step(tile);  // queries whose scores it holds at a time
+  static_assert(kSplit == 1 || (kSplit == 2 && kStep == kQueries));
 
   int key = warp_index() / kSplit * kKeys;
   int query = warp_index() % kSplit * kQueries;
@@ -78,7 +74,7 @@ struct BackwardWarp {
 // Starts to copy the block's tiles of K and V.
 template <int kTile>
 __device__ __forceinline__ void load_keys(const MmaBackward& x, const BackwardShared<kTile>& shared,
-                                          const BackwardPlace<kTile>& place) {
+                                          const BackwardPlace& place) {
   constexpr AttentionTile tile = kMmaBackwardTiles[kTile];
   constexpr int kThreads = mma_backward_threads(tile);
   const AttentionShape& s = x.s;
@@ -94,8 +90,7 @@ __device__ __forceinline__ void load_keys(const MmaBackward& x, const BackwardSh
 // Starts to copy a tile of Q, dO, logsumexp and delta to `stage`.
 template <int kTile>
 __device__ __forceinline__ void load_queries(const MmaBackward& x, uint32_t stage,
-                                             const BackwardPlace<kTile>& place,
-                                             const QueryWalk& walk) {
+                                             const BackwardPlace& place, const QueryWalk& walk) {
   using Shared = BackwardShared<kTile>;
   constexpr AttentionTile tile = Shared::tile;
   constexpr int kThreads = mma_backward_threads(tile);
@@ -113,79 +108,6 @@ __device__ __forceinline__ void load_queries(const MmaBackward& x, uint32_t stag
   const int64_t first = (static_cast<int64_t>(place.b) * s.H + h) * s.Tq + q0;
   copy_async<8>(stage + 2 * Shared::kQueryBytes + row * 8,
                 x.scratch.statistics + first + (row < rows ? row : 0), row < rows);
-}
-
-// body(element, logsumexp, delta) for each of a warp's scores. `statistics`: address of those of
-// the first column.
-template <int kM, int kN, class Body>
-__device__ __forceinline__ void for_each_score(uint32_t statistics, Body body) {
-  statistics += lane_column() * 8;
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-    const float4 columns = load_shared_float4(statistics + n * 64);
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        body(m, n, i, i % 2 == 0 ? columns.x : columns.z, i % 2 == 0 ? columns.y : columns.w);
-      }
-    }
-  }
-}
-
-// S^T -> P^T
-template <int kM, int kN>
-__device__ __forceinline__ void exponentiate(float (&p)[kM][kN][4], float scale2,
-                                             uint32_t statistics) {
-  for_each_score<kM, kN>(statistics, [&](int m, int n, int i, float lse2, float) {
-    p[m][n][i] = exp2_approximate(fmaf(p[m][n][i], scale2, -lse2));
-  });
-}
-// dP^T -> dS^T
-template <int kM, int kN>
-__device__ __forceinline__ void differentiate(float (&ds)[kM][kN][4], const float (&p)[kM][kN][4],
-                                              uint32_t statistics) {
-  for_each_score<kM, kN>(statistics, [&](int m, int n, int i, float, float delta) {
-    ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta);
-  });
-}
-
-// Writes a warp's rows of P^T or dS^T to `tile`, the address of their first column.
-template <int kColumns, int kM, int kN>
-__device__ __forceinline__ void store_scores(uint32_t tile, const float (&scores)[kM][kN][4]) {
-  constexpr int kBytes = SharedRows<kColumns>::kBytes;
-  tile += lane_row() * kBytes + lane_column() * 2;
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float* pair = scores[m][n] + 2 * half;
-        store_shared(tile + (16 * m + 8 * half) * kBytes + n * 16, pack_bf16(pair[0], pair[1]));
-      }
-    }
-  }
-}
-
-// dx = factor sum, for the warp's keys and features of dK or dV. V's rows serve as its way out.
-template <int kTile, int kM, int kFragments>
-__device__ __forceinline__ void store_gradient(bfloat16* dx, const int64_t (&strides)[3],
-                                               const MmaBackward& x,
-                                               const BackwardShared<kTile>& shared,
-                                               const BackwardPlace<kTile>& place,
-                                               const float (&sum)[kM][kFragments][4],
-                                               float factor) {
-  using Shared = BackwardShared<kTile>;
-  const BackwardWarp<kTile> warp;
-  float factors[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; ++m) factors[m][0] = factors[m][1] = factor;
-  const int key = place.k0 + warp.key;
-  store_rows<Shared::tile.head_dim, 8 * kFragments>(
-      at(dx, strides, place.b, key, place.kv_head), strides[1], static_cast<int>(x.s.Tk) - key,
-      place.part * Shared::kFeatures + warp.feature, static_cast<int>(x.s.D), sum, factors,
-      shared.values + warp.key * Shared::Rows::kBytes + warp.feature * 2, x.vectors);
 }
 
 }  // namespace quern::kernels::cuda

@@ -10,6 +10,12 @@
 
 namespace quern::kernels::cuda {
 
+__device__ __forceinline__ float load_shared_float(uint32_t address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
+
 // The warp's rows as A, read from shared memory when needed. `address`: of the rows, plus
 // row_lane().
 template <bool kSplit, int kD>
@@ -85,58 +91,76 @@ __device__ __forceinline__ void multiply_transposed(float (&scores)[kM][kN][4], 
   });
 }
 
-template <bool kCut, bool kSplit, int kWide>
-__device__ __forceinline__ void load_features(Operand<kSplit, 2> (&b)[kWide], uint32_t address,
+// Rows 2t and 2t + 1 of kWide neighbouring features, as k of kWide tiles of B; with more tiles than
+// that, the next kWide follow 8 kWide features on.
+template <int kWide, bool kCut, bool kSplit, int kTiles>
+__device__ __forceinline__ void load_features(Operand<kSplit, 2> (&b)[kTiles], uint32_t address,
                                               int row_bytes) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if constexpr (kWide == 4) {
-      const uint4 x = load_shared_16(address + i * row_bytes);
-      b[0].set(i, __uint_as_float(x.x), kCut);
-      b[1].set(i, __uint_as_float(x.y), kCut);
-      b[2].set(i, __uint_as_float(x.z), kCut);
-      b[3].set(i, __uint_as_float(x.w), kCut);
-    } else {
-      const float2 x = load_shared_float2(address + i * row_bytes);
-      b[0].set(i, x.x, kCut);
-      b[1].set(i, x.y, kCut);
+  for (int n = 0; n < kTiles; n += kWide) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t source = address + n * 32 + i * row_bytes;
+      float x[kWide];
+      if constexpr (kWide == 4) {
+        const float4 y = load_shared_float4(source);
+        x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
+      } else if constexpr (kWide == 2) {
+        const float2 y = load_shared_float2(source);
+        x[0] = y.x, x[1] = y.y;
+      } else {
+        x[0] = load_shared_float(source);
+      }
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) b[n + j].set(i, x[j], kCut);
     }
   }
 }
 
-// out += p columns. The accumulators of a 16 x 8 tile of p are a fragment of A when its k is taken
-// in the order 0, 2, 4, 6, 1, 3, 5, 7, and so are the rows of `columns` (address of a tile of 8 kN
-// rows) then.
-template <bool kSplit, int kD, int kM, int kN>
-__device__ __forceinline__ void multiply_add(float (&out)[kM][kD / 8][4],
-                                             const float (&p)[kM][kN][4], uint32_t columns) {
-  using Rows = FloatRows<kD>;
-  constexpr int kWide = kFeatureWidth<kSplit, kD>;
-  Operand<kSplit, 4> a[kN][kM];
+// Scores as A: the accumulators of a 16 x 8 tile are a fragment when its k is taken in the order 0,
+// 2, 4, 6, 1, 3, 5, 7.
+template <bool kSplit, int kM, int kN>
+struct ScoresAsRows {
+  Operand<kSplit, 4> fragments[kN][kM];
+
+  __device__ __forceinline__ explicit ScoresAsRows(const float (&scores)[kM][kN][4]) {
 #pragma unroll
-  for (int n = 0; n < kN; ++n) {
+    for (int n = 0; n < kN; ++n) {
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      a[n][m].set(0, p[m][n][0]);
-      a[n][m].set(1, p[m][n][2]);
-      a[n][m].set(2, p[m][n][1]);
-      a[n][m].set(3, p[m][n][3]);
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) fragments[n][m].set(i, scores[m][n][score(i)]);
+      }
     }
   }
+  // Which score of its tile a fragment's register i is; and the other way round.
+  static constexpr int score(int i) {
+    return i / 2 + i % 2 * 2;
+  }
+};
+
+// out += rows columns. The rows of `columns`, the address of a tile of 8 kN rows, are taken in the
+// order of the scores' columns.
+template <bool kSplit, int kD, int kM, int kN>
+__device__ __forceinline__ void multiply_add(float (&out)[kM][kD / 8][4],
+                                             const ScoresAsRows<kSplit, kM, kN>& rows,
+                                             uint32_t columns) {
+  using Rows = FloatRows<kD>;
+  constexpr int kWide = kFeatureWidth<kSplit, kD>, kTiles = kWide == 1 ? 2 : kWide;
   const uint32_t lane = columns + Rows::template feature_lane<kWide>();
 #pragma unroll
-  for (int f = 0; f < kD / 8; f += kWide) {
-    ProductSum<kSplit> sums[kM][kWide];
-    for_each_element<kM, kWide>([&](int m, int j, int i) {
+  for (int f = 0; f < kD / 8; f += kTiles) {
+    ProductSum<kSplit> sums[kM][kTiles];
+    for_each_element<kM, kTiles>([&](int m, int j, int i) {
       if constexpr (!kSplit) sums[m][j].high[i] = out[m][f + j][i];
     });
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
-      Operand<kSplit, 2> b[kWide];
-      load_features<kCutOperand<kD>>(b, lane + n * 8 * Rows::kBytes + f * 32, Rows::kBytes);
-      multiply(sums, 0, a[n], b);
+      Operand<kSplit, 2> b[kTiles];
+      load_features<kWide, kCutOperand<kD>>(b, lane + n * 8 * Rows::kBytes + f * 32, Rows::kBytes);
+      multiply(sums, 0, rows.fragments[n], b);
     }
-    for_each_element<kM, kWide>([&](int m, int j, int i) {
+    for_each_element<kM, kTiles>([&](int m, int j, int i) {
       const float sum = sums[m][j].value(i);
       out[m][f + j][i] = kSplit ? out[m][f + j][i] + sum : sum;
     });

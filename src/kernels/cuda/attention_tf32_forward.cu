@@ -3,9 +3,9 @@
 // warp its own rows, and walks over the keys; K and V of the next tile are copied meanwhile. S and
 // P stay in registers: the accumulators of Q K^T are the operand of P V. Bound by mma: 4 Tq Tk D
 // operations a head, half of that when causal, and three times as many in split mode.
+#include "kernels/cuda/attention_mma_softmax.cuh"
 #include "kernels/cuda/attention_tf32.cuh"
 #include "kernels/cuda/attention_variants.h"
-#include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -15,86 +15,6 @@ template <bool kSplit>
 constexpr AttentionTile forward_tile(int index) {
   return kSplit ? kSplitForwardTiles[index] : kTf32ForwardTiles[index];
 }
-
-// The online softmax (Milakov and Gimelshein, 2018) of a warp's rows, in units of log2 and with the
-// scale folded in: p = 2^(scale2 s - scale2 max). The maximum is let be until a score exceeds it by
-// 2^kSlack, since any base gives the same quotient. So the output is rescaled a few times a row,
-// and not for every tile.
-template <int kM>
-struct Tf32Softmax {
-  static constexpr float kSlack = 8.0f;
-  float max[kM][2];
-  float sum[kM][2];  // of this lane's columns only, until `finish`
-
-  __device__ Tf32Softmax() {
-#pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) {
-      max[r / 2][r % 2] = -INFINITY;
-      sum[r / 2][r % 2] = 0.0f;
-    }
-  }
-
-  // Moves the maximum where these scores exceed it. Returns whether any row of the warp did; then
-  // what was summed before has to be multiplied by `rescale`.
-  template <int kN>
-  __device__ __forceinline__ bool raise(const float (&scores)[kM][kN][4], float scale2,
-                                        float (&rescale)[kM][2]) {
-    bool raised = false;
-#pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) {
-      const int m = r / 2, half = r % 2;
-      float highest = max[m][half];
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        highest = fmaxf(highest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-      }
-      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, 2));
-      const float excess = (highest - max[m][half]) * scale2;  // inf at first, NaN without keys
-      rescale[m][half] = excess > kSlack ? exp2_approximate(-excess) : 1.0f;
-      if (excess > kSlack) max[m][half] = highest;
-      raised = raised || excess > kSlack;
-    }
-    if (!__any_sync(0xffffffffu, raised)) return false;
-#pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) sum[r / 2][r % 2] *= rescale[r / 2][r % 2];
-    return true;
-  }
-
-  // scores -> P, not yet divided by the sum.
-  template <int kN>
-  __device__ __forceinline__ void exponentiate(float (&scores)[kM][kN][4], float scale2) {
-#pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) {
-      const int m = r / 2, half = r % 2;
-      const float base = max[m][half] == -INFINITY ? 0.0f : max[m][half] * scale2;
-      float tile_sum = 0.0f;  // of its own: fewer roundings of the long sum
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale2, -base));
-          tile_sum += scores[m][n][i];
-        }
-      }
-      sum[m][half] += tile_sum;
-    }
-  }
-
-  // Returns in `inverse` 1 / sum, 0 for a row without keys.
-  __device__ __forceinline__ void finish(float (&inverse)[kM][2]) {
-#pragma unroll
-    for (int r = 0; r < 2 * kM; ++r) {
-      const float total = warp_reduce<SumOp, 4>(sum[r / 2][r % 2], SumOp{});
-      sum[r / 2][r % 2] = total;
-      inverse[r / 2][r % 2] = total == 0.0f ? 0.0f : 1.0f / total;
-    }
-  }
-
-  __device__ __forceinline__ float logsumexp(int m, int half, float scale2) const {
-    return max[m][half] * scale2 * kLn2 + logf(sum[m][half]);
-  }
-};
 
 // Grid: B H ceil(Tq / rows) blocks in TileOrder, the last queries first.
 template <bool kSplit, int kTile>
@@ -106,6 +26,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   constexpr int kD = tile.head_dim;
   constexpr int kWarpRows = tile.rows / kTf32Warps;
   constexpr int kM = kWarpRows / kTf32RowsPerFragment;
+  constexpr int kN = tile.columns / 8;
   using Rows = FloatRows<kD>;
   constexpr int kColumnBytes = tile.columns * Rows::kBytes;  // K or V; a stage is both
   extern __shared__ uint4 tf32_shared[];
@@ -140,38 +61,48 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   }
 
   const float scale2 = static_cast<float>(s.scale) * kLog2E;
-  Tf32Softmax<kM> softmax;
-  float out[kM][kD / 8][4] = {};
   const auto queries =
       hold_queries<kSplit, kM>(RowsInShared<kSplit, kD>{q_rows + Rows::row_lane()});
-  for (int j = 0; j < key_tiles; ++j) {
-    wait_for_copies();
-    __syncthreads();  // tile j is there, and no warp reads tile j - 1 any more
-    if (j + 1 < key_tiles) load_stage(j + 1);
-    const Visible visible = visible_keys(s, warp_q0, j * tile.columns);
-    if (visible.none(kWarpRows, tile.columns)) continue;
+  OnlineSoftmax<kM> softmax;
+  float out[kM][kD / 8][4];
+#pragma unroll 1
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const bool careful = attempt > 0;
+    softmax = {};
+    clear(out);
+    for (int j = 0; j < key_tiles; ++j) {
+      wait_for_copies();
+      __syncthreads();  // tile j is there, and no warp reads tile j - 1 any more
+      if (j + 1 < key_tiles) load_stage(j + 1);
+      const Visible visible = visible_keys(s, warp_q0, j * tile.columns);
+      if (visible.none(kWarpRows, tile.columns)) continue;
 
-    const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
-    float scores[kM][tile.columns / 8][4];
-    multiply_transposed<kSplit, kD, kD / 8>(scores, queries, stage + Rows::column_lane());
-    if (!visible.all(kWarpRows, tile.columns)) hide_scores(scores, visible);
-    float rescale[kM][2];
-    if (softmax.raise(scores, scale2, rescale)) {
-      for_each_element<kM, kD / 8>([&](int m, int f, int i) { out[m][f][i] *= rescale[m][i / 2]; });
+      const uint32_t stage = stages + j % 2 * (2 * kColumnBytes);
+      float scores[kM][kN][4], weights[kM][2], rescale[kM][2];
+      multiply_transposed<kSplit, kD, kD / 8>(scores, queries, stage + Rows::column_lane());
+      if (!visible.all(kWarpRows, tile.columns)) hide_scores(scores, visible);
+      if (j == 0 || careful) {
+        softmax.raise(scores, scale2, j == 0, rescale);
+        if (j > 0) scale_rows(out, rescale);
+      }
+      softmax.exponentiate(scores, scale2, weights);
+      multiply_add<kSplit, kD>(out, ScoresAsRows<kSplit, kM, kN>(scores), stage + kColumnBytes);
+      if (softmax.add(weights, rescale)) scale_rows(out, rescale);
     }
-    softmax.exponentiate(scores, scale2);
-    multiply_add<kSplit, kD>(out, scores, stage + kColumnBytes);
+    if (careful || !__syncthreads_or(softmax.overflow)) break;
+    load_stage(0);
   }
 
   float inverse[kM][2];
   softmax.finish(inverse);
+  scale_rows(out, inverse);
   store_rows<kSplit, kD>(at(o, s.o_strides, b, warp_q0, h), s.o_strides[1], Tq - warp_q0, D, out,
-                         inverse, vectors);
+                         vectors);
   if (lane_column() != 0) return;
 #pragma unroll
   for (int r = 0; r < 2 * kM; ++r) {
     const int i = warp_q0 + 8 * r + lane_row();
-    if (i < Tq) lse[order.head * s.Tq + i] = softmax.logsumexp(r / 2, r % 2, scale2);
+    if (i < Tq) lse[order.head * s.Tq + i] = softmax.logsumexp(r / 2, r % 2);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention_mma_place.cuh"
 #include "kernels/cuda/attention_tf32.h"
+#include "kernels/cuda/attention_tf32_operand.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace quern::kernels::cuda {
@@ -42,25 +43,37 @@ static_assert(FloatRows<64>::kBytes == tf32_row_bytes({64, 0, 0}));
 // Starts to copy x[row, :], x pointing at the tile's first row, to kRows rows at `tile`: zeros
 // beyond `rows` rows and D features. A chunk of 16 bytes is inside or outside as a whole, since D
 // is a multiple of 8. Without `vectors` rows have any alignment, and floats are copied one by one.
-template <int kRows, int kD>
+template <int kRows, int kD, int kThreads = kAttentionThreads>
 __device__ __forceinline__ void load_rows(uint32_t tile, const float* x, int64_t stride, int rows,
                                           int D, bool vectors) {
   constexpr int kChunks = kD / 4;
+  constexpr int kTotal = kRows * kChunks;
   const int thread = reread_thread();
   if (vectors) {
-    constexpr int kTotal = kRows * kChunks;
+    if constexpr (kThreads % kChunks == 0) {  // the same chunk of every kStep-th row
+      constexpr int kStep = kThreads / kChunks;
+      const int row = thread / kChunks, chunk = thread % kChunks;
+      const int present = chunk * 4 < D ? rows - row : 0;
+      tile += row * FloatRows<kD>::kBytes + chunk * 16;
+      x += row * stride + chunk * 4;
 #pragma unroll
-    for (int first = 0; first < kTotal; first += kAttentionThreads) {
-      const int row = (first + thread) / kChunks;
-      const int chunk = (first + thread) % kChunks;
-      if (kTotal % kAttentionThreads != 0 && first + thread >= kTotal) break;
-      copy_async<16>(tile + row * FloatRows<kD>::kBytes + chunk * 16, x + row * stride + chunk * 4,
-                     row < rows && chunk * 4 < D);
+      for (int step = 0; step < kRows; step += kStep, x += kStep * stride) {
+        if (kRows % kStep != 0 && row + step >= kRows) break;
+        copy_async<16>(tile + step * FloatRows<kD>::kBytes, x, step < present);
+      }
+    } else {
+#pragma unroll
+      for (int first = 0; first < kTotal; first += kThreads) {
+        const int row = (first + thread) / kChunks, chunk = (first + thread) % kChunks;
+        if (kTotal % kThreads != 0 && first + thread >= kTotal) break;
+        copy_async<16>(tile + row * FloatRows<kD>::kBytes + chunk * 16,
+                       x + row * stride + chunk * 4, row < rows && chunk * 4 < D);
+      }
     }
     return;
   }
 #pragma unroll 1
-  for (int e = thread; e < kRows * kD; e += kAttentionThreads) {
+  for (int e = thread; e < kRows * kD; e += kThreads) {
     const int row = e / kD;
     const int d = e % kD;
     copy_async<4>(tile + row * FloatRows<kD>::kBytes + d * 4, x + row * stride + d,
@@ -70,38 +83,37 @@ __device__ __forceinline__ void load_rows(uint32_t tile, const float* x, int64_t
 
 // The features that a lane holds of a product with kD of them: of each kWide 8 of them it loads
 // kWide neighbours, one for each of kWide tiles of B. So feature 8 kWide f + 2 kWide t + kWide i +
-// j lies in tile kWide f + j, element i of the pair.
+// j lies in tile kWide f + j, element i of the pair. The high part of a cut operand is what was
+// loaded, and mma wants the two of a tile in registers next to each other, where neighbours that
+// were loaded together are not: so these are loaded one at a time.
 template <bool kSplit, int kD>
-inline constexpr int kFeatureWidth = kD % 32 == 0 && !(kSplit && kD > 32) ? 4 : 2;
+inline constexpr int kFeatureWidth = kSplit&& kCutOperand<kD> ? 1 : (kD % 32 == 0 ? 4 : 2);
 
-// x[row, :] = factor values, for the warp's rows, of which `rows` exist, x pointing at the first;
-// values from multiply_add.
+// x[row, :] = values, for the warp's rows, of which `rows` exist, x pointing at the first; values
+// from multiply_add.
 template <bool kSplit, int kD, int kM>
 __device__ __forceinline__ void store_rows(float* x, int64_t stride, int rows, int D,
-                                           const float (&values)[kM][kD / 8][4],
-                                           const float (&factor)[kM][2], bool vectors) {
+                                           const float (&values)[kM][kD / 8][4], bool vectors) {
   constexpr int kWide = kFeatureWidth<kSplit, kD>;
 #pragma unroll
   for (int r = 0; r < 2 * kM; ++r) {
-    const int m = r / 2, half = r % 2;
     const int row = 8 * r + lane_row();
     if (row >= rows) continue;
 #pragma unroll
     for (int f = 0; f < kD / 8; f += kWide) {
+      const int d = 8 * f + lane_column() * kWide;
+      if (d >= D) continue;  // D is a multiple of 8, and d of 2 kWide
+      float part[2 * kWide];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int d = 8 * f + lane_column() * kWide + i * kWide;
-        if (d >= D) continue;  // D is a multiple of 8, and d of kWide
-        float part[kWide];
+      for (int e = 0; e < 2 * kWide; ++e) {
+        part[e] = values[r / 2][f + e % kWide][r % 2 * 2 + e / kWide];
+      }
+      float* const target = x + row * stride + d;
+      if (vectors) {
+        store_vec(target, part);
+      } else {
 #pragma unroll
-        for (int j = 0; j < kWide; ++j) part[j] = factor[m][half] * values[m][f + j][2 * half + i];
-        float* const target = x + row * stride + d;
-        if (vectors) {
-          store_vec(target, part);
-        } else {
-#pragma unroll
-          for (int j = 0; j < kWide; ++j) target[j] = part[j];
-        }
+        for (int e = 0; e < 2 * kWide; ++e) target[e] = part[e];
       }
     }
   }

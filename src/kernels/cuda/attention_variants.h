@@ -1,8 +1,7 @@
 // The flash attention kernels that use tensor cores. attention.cu and attention_backward.cu pick
 // one: for BF16 Hopper's where the binary holds its code for this GPU and the head size is one of
 // its own, else the portable one; for FP32 the one below where it takes the shape, else CUDA cores.
-// Arguments and meaning are those of kernels/attention.h, scratch of the bytes that each asks for;
-// `delta` is scratch of B H Tq floats.
+// Arguments and meaning are those of kernels/attention.h, scratch of the bytes that each asks for.
 #pragma once
 
 #include "base/half.h"
@@ -42,6 +41,7 @@ void tf32_attention_forward(float* o, float* lse, const float* q, const float* k
                             const AttentionShape& s, Stream stream);
 void tf32_attention_backward(float* dq, float* dk, float* dv, const float* d_o, const float* o,
                              const float* lse, const float* q, const float* k, const float* v,
-                             const AttentionShape& s, float* delta, Stream stream);
+                             const AttentionShape& s, void* scratch, Stream stream);
+int64_t tf32_attention_backward_scratch(const AttentionShape& s);  // bytes
 
 }  // namespace quern::kernels::cuda

@@ -1,13 +1,15 @@
-// Matrix products by cuBLASLt. A call allocates nothing; the first call of a shape asks the
-// library's heuristic which algorithm to use, or measures (`quern tune`), and GemmAlgorithms
-// remembers.
+// Matrix products by cuBLASLt, large FP32 ones on Hopper by gemm_split. A call allocates nothing;
+// the first call of a shape asks the library's heuristic which algorithm to use, or measures
+// (`quern tune`), and GemmAlgorithms remembers.
 #include "kernels/gemm.h"
 
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/gemm_proposals.h"
 #include "kernels/cuda/gemm_scale.h"
+#include "kernels/cuda/gemm_split.h"
 #include "kernels/cuda/gemm_tuning.h"
 
 namespace quern::kernels::cuda {
@@ -41,6 +43,12 @@ void check_problem(const GemmProblem& p) {
               ": the products would overwrite each other");
 }
 
+// How the product is computed as one of split operands, if it is.
+std::optional<SplitPlan> plan_of_split(const Gemm& g, const GemmProblem& p, DType input) {
+  if (!g.split || input != DType::f32 || g.math != MatmulMath::fp32 || g.k == 0) return {};
+  return split_runs() ? choose_split(p) : std::nullopt;
+}
+
 // Writes the workspace, which is most of the L2 cache.
 void sweep_cache(const GemmResources& resources, Stream stream) {
   check_cuda(cudaMemsetAsync(resources.workspace, 0, static_cast<size_t>(resources.workspace_bytes),
@@ -65,6 +73,13 @@ GemmAlgorithm measure(const GemmProblem& p, const GemmResources& resources, cons
 
 }  // namespace
 
+int64_t gemm_scratch(const Gemm& g, DType input, Stream) {
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return 0;
+  const GemmProblem p = describe(g);
+  const std::optional<SplitPlan> plan = plan_of_split(g, p, input);
+  return plan ? split_scratch(p, *plan) : 0;
+}
+
 template <class TD, class T>
 void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& resources,
           Stream stream) {
@@ -75,6 +90,14 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   if (g.k == 0) {
     scale_matrices(d, g.m, g.n, p.ldd, g.batch, g.stride_d, beta, stream);
     return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (const std::optional<SplitPlan> plan = plan_of_split(g, p, dtype_of<T>)) {
+      const int64_t needed = split_scratch(p, *plan);
+      QUERN_CHECK(resources.scratch_bytes >= needed, "gemm: the scratch memory has ",
+                  resources.scratch_bytes, " bytes, expected at least ", needed);
+      return split_gemm(d, a, b, p, alpha, beta, *plan, resources.scratch, stream);
+    }
   }
   p.input_type = static_cast<int64_t>(dtype_of<T>);
   p.output_type = static_cast<int64_t>(dtype_of<TD>);

@@ -235,6 +235,12 @@ void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream
   forward<false>(y, x, rows, cols, stream);
 }
 template <class T>
+void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream) {
+  if (rows == 0 || cols == 0) return;
+  launch(forward_long_kernel<false, T>, grid_stride_blocks(rows, 1), kMaxThreads, 0, stream, y, x,
+         rows, cols);
+}
+template <class T>
 void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream) {
   backward<false>(dx, y, dy, rows, cols, stream);
 }
@@ -250,6 +256,7 @@ void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t 
 
 #define QUERN_INSTANTIATE(T)                                                           \
   template void softmax_forward<T>(T*, const T*, int64_t, int64_t, Stream);            \
+  template void softmax_online_forward<T>(T*, const T*, int64_t, int64_t, Stream);     \
   template void softmax_backward<T>(T*, const T*, const T*, int64_t, int64_t, Stream); \
   template void log_softmax_forward<T>(T*, const T*, int64_t, int64_t, Stream);        \
   template void log_softmax_backward<T>(T*, const T*, const T*, int64_t, int64_t, Stream);

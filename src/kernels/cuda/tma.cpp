@@ -83,4 +83,24 @@ CUtensorMap make_tile_map(const bfloat16* x, const int64_t (&strides)[3], int64_
   return map;
 }
 
+CUtensorMap make_panel_map(const MatrixStack& stack, int rows, int columns) {
+  const int64_t pitch_bytes = stack.pitch * kBytes;
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(stack.columns),
+                                static_cast<cuuint64_t>(stack.rows),
+                                static_cast<cuuint64_t>(stack.matrices)};
+  const cuuint64_t steps[] = {static_cast<cuuint64_t>(pitch_bytes),
+                              static_cast<cuuint64_t>(stack.rows * pitch_bytes)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(rows), 1};
+  const cuuint32_t every[] = {1, 1, 1};
+  CUtensorMap map;
+  const CUresult status =
+      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bfloat16*>(stack.x),
+                     extents, steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns),
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  QUERN_CHECK(status == CUDA_SUCCESS, "tma: no tensor map for ", stack.matrices, " matrices of ",
+              stack.rows, " x ", stack.columns, ", pitch ", stack.pitch, ", panels of ", rows,
+              " x ", columns, ": driver error ", static_cast<int>(status));
+  return map;
+}
+
 }  // namespace quern::kernels::cuda

@@ -25,6 +25,18 @@ __device__ __forceinline__ void load_tile_async(void* tile, const CUtensorMap& m
       : "memory");
 }
 
+// A panel of a map of make_panel_map, from (row, column) of one matrix on, to shared memory, where
+// the tile that it belongs to is aligned to 1024 bytes. Counts as load_tile_async does.
+__device__ __forceinline__ void load_panel_async(void* panel, const CUtensorMap& map,
+                                                 MBarrier& barrier, int row, int column,
+                                                 int matrix) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(panel)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(matrix)
+      : "memory");
+}
+
 // Shared memory to the tile; rows beyond T are not written. The threads that wrote the shared tile
 // call fence_async_proxy and synchronize before.
 __device__ __forceinline__ void store_tile_async(const CUtensorMap& map, const void* tile, int row,

@@ -1,5 +1,5 @@
-// Tensor maps: what the tensor memory accelerator (TMA) needs to know of a (B, T, heads, D) BF16
-// tensor in global memory, to copy tiles of rows between it and shared memory.
+// Tensor maps: what the tensor memory accelerator (TMA) needs to know of a BF16 tensor in global
+// memory, (B, T, heads, D) or a stack of matrices, to copy tiles between it and shared memory.
 #pragma once
 
 #include <cuda.h>
@@ -25,5 +25,17 @@ bool tma_takes(const void* x, const int64_t (&strides)[3], int64_t B, int64_t T,
 // 16) columns. Rows beyond T read as zeros and are not written. Throws when the driver refuses.
 CUtensorMap make_tile_map(const bfloat16* x, const int64_t (&strides)[3], int64_t B, int64_t T,
                           int64_t heads, int64_t D, int rows);
+
+// `matrices` row-major matrices, one after the other, with `pitch` elements (a multiple of 8) from
+// row to row; x is aligned to 16 bytes.
+struct MatrixStack {
+  const bfloat16* x;
+  int64_t matrices, rows, columns, pitch;
+};
+
+// The map for panels of `rows` (at most 256) rows by `columns` (16, 32 or 64) columns, swizzled as
+// SwizzledTile's. What lies beyond a matrix's rows or columns reads as zeros. Throws when the
+// driver refuses.
+CUtensorMap make_panel_map(const MatrixStack& stack, int rows, int columns);
 
 }  // namespace quern::kernels::cuda

@@ -1,0 +1,98 @@
+// The plan of Hopper's backward attention, on the host: whatever the shape, every query head meets
+// every tile of keys once, and no item waits for one that is begun after it.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cuda/attention_hopper_backward_plan.cuh"
+
+namespace quern::test {
+namespace {
+
+using kernels::AttentionShape;
+using kernels::cuda::BackwardItem;
+using kernels::cuda::BackwardPlan;
+
+struct Sizes {
+  int64_t B, Tq, Tk, H, Hk;
+};
+
+AttentionShape shape_of(const Sizes& sizes, bool causal) {
+  AttentionShape s;
+  s.B = sizes.B, s.Tq = sizes.Tq, s.Tk = sizes.Tk, s.H = sizes.H, s.Hk = sizes.Hk;
+  s.D = 64;
+  s.causal = causal;
+  return s;
+}
+
+const Sizes kSizes[] = {{1, 1, 1, 1, 1},         {1, 1, 5000, 2, 1},    {2, 700, 700, 6, 2},
+                        {3, 333, 1000, 5, 5},    {2, 1000, 333, 7, 1},  {8, 1024, 1024, 12, 2},
+                        {16, 1024, 1024, 14, 2}, {4, 512, 512, 12, 12}, {8, 1024, 1024, 32, 32},
+                        {1, 16384, 16384, 8, 8}, {40, 130, 130, 12, 4}, {1, 4096, 4096, 7, 1}};
+
+// For each query head of a batch and each tile of its queries: the key tiles that add to its dQ, in
+// the order in which their items are begun.
+using Contributions = std::map<std::tuple<int, int, int>, std::vector<int>>;
+
+Contributions contributions(const BackwardPlan& plan, const AttentionShape& s) {
+  Contributions found;
+  for (int i = 0; i < plan.items; ++i) {
+    const BackwardItem item(i, plan, static_cast<int>(s.Hk));
+    EXPECT_EQ(item.first_head / plan.group, item.kv_head);
+    EXPECT_EQ((item.end_head - 1) / plan.group, item.kv_head);
+    for (int h = item.first_head; h < item.end_head; ++h) {
+      for (int tile = item.first_tile; tile < plan.query_tiles; ++tile) {
+        found[{item.b, h, tile}].push_back(item.key_tile);
+      }
+    }
+  }
+  return found;
+}
+
+void check(const Sizes& sizes, bool causal) {
+  SCOPED_TRACE(::testing::Message()
+               << "B " << sizes.B << " Tq " << sizes.Tq << " Tk " << sizes.Tk << " H " << sizes.H
+               << " Hk " << sizes.Hk << " causal " << causal);
+  const AttentionShape s = shape_of(sizes, causal);
+  const BackwardPlan plan(s);
+  const Contributions found = contributions(plan, s);
+  for (int b = 0; b < s.B; ++b) {
+    for (int h = 0; h < s.H; ++h) {
+      for (int tile = 0; tile < plan.query_tiles; ++tile) {
+        const int count = plan.last_key_tile(tile) + 1;
+        const auto place = found.find({b, h, tile});
+        ASSERT_EQ(place != found.end(), count > 0);
+        if (count == 0) continue;
+        const std::vector<int>& order = place->second;
+        ASSERT_EQ(static_cast<int>(order.size()), count);
+        for (int i = 0; i < count; ++i) {
+          ASSERT_EQ(plan.before(order[i], tile), i) << "key tile " << order[i];
+          ASSERT_EQ(plan.finishes(order[i], tile), i + 1 == count) << "key tile " << order[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionHopperPlan, EveryPairOnceAndNoneWaitsForALaterOne) {
+  for (const Sizes& sizes : kSizes) {
+    for (const bool causal : {false, true}) check(sizes, causal);
+  }
+}
+
+// Where items would be longer than a block's share.
+TEST(AttentionHopperPlan, SplitsGroupsWhereItemsAreFew) {
+  const auto plan = [](const Sizes& sizes) { return BackwardPlan(shape_of(sizes, true)); };
+  EXPECT_EQ(plan({8, 1024, 1024, 12, 2}).parts, 3);
+  EXPECT_EQ(plan({16, 1024, 1024, 14, 2}).parts, 2);
+  EXPECT_EQ(plan({1, 4096, 4096, 7, 1}).parts, 7);
+  EXPECT_EQ(plan({40, 1024, 1024, 12, 4}).parts, 1);
+  EXPECT_TRUE(plan({8, 1024, 1024, 12, 2}).longest_first);
+  EXPECT_FALSE(plan({8, 1024, 1024, 32, 32}).longest_first);  // many items
+  EXPECT_FALSE(plan({4, 512, 512, 12, 12}).longest_first);    // few, but short ones
+}
+
+}  // namespace
+}  // namespace quern::test
