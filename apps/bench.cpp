@@ -15,6 +15,11 @@ const std::vector<Command> kBenchmarks = {
     {"attention", "attention alone, naive and flash, over two grids of shapes",
      run_bench_attention},
     {"kernels", "the memory-bound kernels against the bandwidth of a copy", run_bench_kernels},
+    {"matmul", "matrix products over a sweep of sizes", run_bench_matmul},
+    {"mlp", "a multilayer perceptron, scaled along one dimension after another", run_bench_mlp},
+    {"accumulate", "one sum in FP32, FP16, BF16 and mixed: why accumulation is FP32",
+     run_bench_accumulate},
+    {"dtypes", "which tensor has which dtype under which precision", run_bench_dtypes},
 };
 
 void print_help() {
@@ -38,8 +43,8 @@ int run_bench(const Arguments& args) {
     if (name == benchmark.name) return benchmark.run({args.begin() + 1, args.end()});
     names.emplace_back(benchmark.name);
   }
-  throw UsageError(cat("bench: found '", name, "', expected step, attention or kernels",
-                       did_you_mean(name, names)));
+  throw UsageError(cat("bench: found '", name, "', expected one of ",
+                       fmt::to_string(fmt::join(names, ", ")), did_you_mean(name, names)));
 }
 
 }  // namespace quern

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 
-#include "base/build_info.h"
 #include "bench/attention.h"
 #include "bench_commands.h"
 #include "bench_flags.h"
@@ -22,7 +21,7 @@ constexpr const char* kUsage =
     "precision and variant. saved: memory in use between forward and backward; peak: the most in\n"
     "use; both count q, k, v, the output and its gradient. What does not fit is a row that says "
     "so.\n"
-    "The grids are a GPU's; on the CPU give --lengths and --tokens of hundreds.\n";
+    "On the CPU the grids are small: T 128, 256, 512.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"grid", "some of model (2048 wide) and course (batch 8, one head)", "model,course", false},
@@ -34,10 +33,10 @@ const std::vector<ExtraFlag> kFlags = {
     {"dims", "head dimensions D, instead of the grid's", "", false},
     {"lengths", "sequence lengths T, instead of the grid's", "", false},
     {"causal", "some of true and false, instead of the grid's", "", false},
-    {"tokens", "tokens a launch in the model grid: batch = tokens / T", "16384", false},
-    {"warmup", "iterations before those measured", "3", false},
-    {"steps", "iterations measured, of which the median is printed", "20", false},
-    {"json", "print a line of JSON a row instead of the table", "", true},
+    {"tokens", "tokens a launch in the model grid: batch = tokens / T (default 16384, CPU 512)", "",
+     false},
+    {"warmup", "iterations before those measured (default 3, CPU 1)", "", false},
+    {"steps", "iterations measured, of which the median is printed (default 20, CPU 5)", "", false},
 };
 
 // The values whose names the flag lists.
@@ -72,9 +71,11 @@ AttentionBenchOptions options_of(const ParsedArgs& parsed) {
   }
   options.dims = counts_of(parsed, "dims", 1);
   options.lengths = counts_of(parsed, "lengths", 1);
-  options.tokens = count_of(parsed, "tokens", 1);
-  options.warmup = count_of(parsed, "warmup", 1);
-  options.steps = count_of(parsed, "steps", 1);
+  for (const auto& [flag, count] : {std::pair{"tokens", &options.tokens},
+                                    {"warmup", &options.warmup},
+                                    {"steps", &options.steps}}) {
+    *count = parsed.extra.at(flag).empty() ? 0 : count_of(parsed, flag, 1);
+  }
   if (options.grids.empty()) throw UsageError("--grid is empty, expected model or course");
   if (options.precisions.empty()) {
     throw UsageError("--precision is empty, expected bf16, tf32 or fp32");
@@ -82,28 +83,36 @@ AttentionBenchOptions options_of(const ParsedArgs& parsed) {
   return options;
 }
 
+// What was not given.
+void fill_defaults(AttentionBenchOptions& options, bool on_gpu) {
+  options.small = !on_gpu;
+  if (options.tokens == 0) options.tokens = on_gpu ? 16384 : 512;
+  if (options.warmup == 0) options.warmup = on_gpu ? 3 : 1;
+  if (options.steps == 0) options.steps = on_gpu ? 20 : 5;
+}
+
 }  // namespace
 
 int run_bench_attention(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const std::vector<ExtraFlag> flags = with_format_flags(kFlags);
+  const ParsedArgs parsed = parse_args(args, flags);
   if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, help_without_model(kFlags));
+    fmt::print("{}\n{}", kUsage, help_without_model(flags));
     return 0;
   }
   check_arguments(parsed, "bench attention");
-  const AttentionBenchOptions options = options_of(parsed);
-  const bool json = parsed.extra.at("json") == "true";
+  AttentionBenchOptions options = options_of(parsed);
+  const Table table = attention_table(format_of(parsed));
   const Config& config = parsed.config;
   const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
+  fill_defaults(options, context->device().is_cuda());
 
-  const std::string peer = cat("quern-", build_info().version);
+  const std::string peer = peer_name();
   bool first = true;
   bench_attention(options, [&](const AttentionRow& row) {
-    if (first && !json) fmt::print("{}", attention_table_head());
+    print_now((first ? table.head() : "") + attention_line(table, row, peer));
     first = false;
-    fmt::print("{}", json ? attention_json(row, peer) + "\n" : attention_table_line(row));
-    std::fflush(stdout);
   });
   return 0;
 }

@@ -9,5 +9,9 @@ namespace quern {
 int run_bench_step(const Arguments& args);
 int run_bench_attention(const Arguments& args);
 int run_bench_kernels(const Arguments& args);
+int run_bench_matmul(const Arguments& args);
+int run_bench_mlp(const Arguments& args);
+int run_bench_accumulate(const Arguments& args);
+int run_bench_dtypes(const Arguments& args);
 
 }  // namespace quern

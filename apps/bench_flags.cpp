@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 #include <sstream>
 
+#include "base/build_info.h"
 #include "train/config_table.h"
 
 namespace quern {
@@ -30,6 +32,17 @@ std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string&
   std::vector<std::string> parts;
   std::istringstream words(parsed.extra.at(flag));
   for (std::string word; std::getline(words, word, ',');) parts.push_back(word);
+  return parts;
+}
+
+// Also what is empty: "a,,b" has three parts.
+std::vector<std::string> split_commas(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
   return parts;
 }
 
@@ -62,6 +75,66 @@ std::vector<std::string> words_of(const ParsedArgs& parsed, const std::string& f
         cat("--", flag, " has '", word, "', expected some of ", all, did_you_mean(word, known)));
   }
   return words;
+}
+
+std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string>& args,
+                                                   const std::vector<std::string>& keys,
+                                                   std::set<std::string>& varying) {
+  std::vector<std::string> rest;
+  std::map<std::string, std::string> lists;  // of a flag given twice the later counts
+  for (size_t i = 0; i < args.size(); ++i) {
+    const size_t equals = std::min(args[i].find('='), args[i].size());
+    const std::string name = args[i].starts_with("--") ? args[i].substr(2, equals - 2) : "";
+    const bool inline_value = equals < args[i].size();
+    const bool valued = inline_value || (i + 1 < args.size() && !args[i + 1].starts_with("--"));
+    if (args[i] == "--" || !valued || std::find(keys.begin(), keys.end(), name) == keys.end()) {
+      rest.push_back(args[i]);
+    } else {
+      lists[name] = inline_value ? args[i].substr(equals + 1) : args[++i];
+    }
+  }
+  std::vector<std::vector<std::string>> product{rest};
+  for (const std::string& key : keys) {
+    if (!lists.contains(key)) continue;
+    const std::vector<std::string> values = split_commas(lists[key]);
+    if (values.size() > 1) varying.insert(key);
+    std::vector<std::vector<std::string>> longer;
+    for (const std::vector<std::string>& line : product) {
+      for (const std::string& value : values) {
+        longer.push_back(line);
+        longer.back().insert(longer.back().begin(), cat("--", key, "=", value));
+      }
+    }
+    product = std::move(longer);
+  }
+  return product;
+}
+
+std::vector<ExtraFlag> with_format_flags(std::vector<ExtraFlag> flags) {
+  flags.push_back(
+      {"format", "text, markdown, csv, or json: an object a line (default text)", "", false});
+  flags.push_back({"json", "the same as --format json", "", true});
+  return flags;
+}
+
+TableFormat format_of(const ParsedArgs& parsed) {
+  const std::string& name = parsed.extra.at("format");
+  const bool json = parsed.extra.at("json") == "true";
+  if (name.empty()) return json ? TableFormat::json : TableFormat::text;
+  const TableFormat format = parse_table_format(name);
+  if (json && format != TableFormat::json) {
+    throw UsageError(cat("--format is ", name, " beside --json, expected one of the two"));
+  }
+  return format;
+}
+
+std::string peer_name() {
+  return cat("quern-", build_info().version);
+}
+
+void print_now(const std::string& text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
 }
 
 void check_arguments(const ParsedArgs& parsed, const std::string& command) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "bench/table.h"
 #include "train/config_parse.h"
 
 namespace quern {
@@ -18,6 +20,25 @@ std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag
 // "naive,flash", each one of `known`; none when the flag was not given. Throws UsageError.
 std::vector<std::string> words_of(const ParsedArgs& parsed, const std::string& flag,
                                   const std::vector<std::string>& known);
+
+// The command lines that lists stand for: of each flag in `keys` that has several values separated
+// by commas ("--ctx 128,256") one at a time, the product of all, the last flag varying fastest.
+// `varying` gets the names of the flags with several values.
+std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string>& args,
+                                                   const std::vector<std::string>& keys,
+                                                   std::set<std::string>& varying);
+
+// What every benchmark takes besides its own: --format, and --json, which means --format json.
+std::vector<ExtraFlag> with_format_flags(std::vector<ExtraFlag> flags);
+
+// The two of them. Throws UsageError on an unknown format, or when they contradict each other.
+TableFormat format_of(const ParsedArgs& parsed);
+
+// "quern-0.1.0": the JSON lines' `peer`.
+std::string peer_name();
+
+// Prints at once, so that a row is seen as soon as it is done.
+void print_now(const std::string& text);
 
 // For benchmarks without a model: flags alone, and of the configuration's keys only device,
 // threads, seed and deterministic. `command` is "bench kernels". Throws UsageError.

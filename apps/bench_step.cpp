@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
-#include "base/build_info.h"
 #include "bench/step_report.h"
 #include "bench_commands.h"
 #include "bench_flags.h"
@@ -18,22 +18,25 @@ namespace {
 
 constexpr const char* kUsage =
     "Usage: quern bench step [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]\n\n"
-    "Times forward, backward and optimizer of a model with random weights on random tokens. On "
-    "the\n"
-    "CPU it also measures the matrix products of the step alone and prints the ratio of the two\n"
+    "Times forward, backward and optimizer of a model with random weights on random tokens. Lists\n"
+    "of size, ctx, batch, precision, attention and kernels (--ctx 128,256) give one table of all\n"
+    "their combinations; what does not fit is a row that says so. Of one configuration on the CPU\n"
+    "it also measures the matrix products of the step alone and prints the ratio of the two "
     "rates.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"phases", "some of fwd (no tape), fwdbwd, step (with clipping and AdamW)", "fwd,fwdbwd,step",
      false},
-    {"warmup", "iterations before those measured", "5", false},
+    {"warmup", "iterations before those measured; 0 counts the first ones in", "5", false},
     {"steps", "iterations measured", "20", false},
-    {"json", "print one line of JSON instead of the table", "", true},
     {"check",
      "on the CPU: exit 1 when the step's matmul FLOP/s are below half of the SGEMM rate at its "
      "shapes",
      "", true},
 };
+
+const std::vector<std::string> kLists = {"size",      "ctx",       "batch",
+                                         "precision", "attention", "kernels"};
 
 constexpr double kLeastRatio = 0.5;  // of the step's matmul rate to SGEMM's alone
 
@@ -58,50 +61,80 @@ const PhaseResult* find_step(const StepBenchResult& result) {
 }
 
 // The CPU's yardstick. Returns the exit code.
-int compare_with_gemm(const StepBenchResult& result, bool check, bool json) {
+int compare_with_gemm(const StepBenchResult& result, bool check, TableFormat format) {
   const PhaseResult* step = find_step(result);
   if (!step) return check ? 1 : 0;  // not measured; with check: out of memory, as the table says
   const Config& config = result.config;
   const GemmRates rates =
       measure_gemm_rates(config.model, config.train.batch, config.model.context);
   const double seconds = step->total.median / 1e3;
-  fmt::print(json ? stderr : stdout, "\n{}", gemm_table(rates, seconds));
+  fmt::print(format == TableFormat::text ? stdout : stderr, "\n{}", gemm_table(rates, seconds));
   const double ratio = rates.seconds / seconds;
   if (!check || ratio >= kLeastRatio) return 0;
   fmt::print(stderr, "quern: the ratio is {:.3f}, expected at least {}\n", ratio, kLeastRatio);
   return 1;
 }
 
-}  // namespace
-
-int run_bench_step(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags, base_config());
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, config_help(kFlags));
-    return 0;
-  }
+StepBenchOptions options_of(const ParsedArgs& parsed, bool check, bool single) {
   if (!parsed.positional.empty()) {
     throw UsageError(cat("bench step: found '", parsed.positional[0], "', expected flags alone"));
   }
-  const bool check = parsed.extra.at("check") == "true", json = parsed.extra.at("json") == "true";
-  const StepBenchOptions options{parse_phases(parsed.extra.at("phases")),
-                                 count_of(parsed, "warmup", 0), count_of(parsed, "steps", 1)};
-  if (check && std::find(options.phases.begin(), options.phases.end(), Phase::step) ==
-                   options.phases.end()) {
-    throw UsageError("--check needs the phase step");
+  StepBenchOptions options{parse_phases(parsed.extra.at("phases")), count_of(parsed, "warmup", 0),
+                           count_of(parsed, "steps", 1)};
+  const bool has_step =
+      std::find(options.phases.begin(), options.phases.end(), Phase::step) != options.phases.end();
+  if (check && !has_step) throw UsageError("--check needs the phase step");
+  if (check && !single) throw UsageError("--check is for one configuration, found lists");
+  return options;
+}
+
+// In the scope of the run's context.
+void check_device(bool check) {
+  if (check && Context::current().device().is_cuda()) {
+    throw UsageError("--check needs --device cpu");
   }
-  const Config& config = parsed.config;
+}
+
+// To people, with the yardstick on the CPU.
+int bench_one(const Config& config, const StepBenchOptions& options, bool check) {
   const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
-  const bool on_cpu = !context->device().is_cuda();
-  if (check && !on_cpu) throw UsageError("--check needs --device cpu");
-
+  check_device(check);
   const StepBenchResult result = bench_step(config, options);
-  fmt::print("{}{}",
-             json ? step_json(result, cat("quern-", build_info().version)) : step_table(result),
-             json ? "\n" : "");
-  std::fflush(stdout);
-  return on_cpu && (check || !json) ? compare_with_gemm(result, check, json) : 0;
+  print_now(step_table(result));
+  return context->device().is_cuda() ? 0 : compare_with_gemm(result, check, TableFormat::text);
+}
+
+}  // namespace
+
+int run_bench_step(const Arguments& args) {
+  std::set<std::string> varying;
+  std::vector<ParsedArgs> runs;  // all are read before the first is measured
+  for (const Arguments& one : expand_lists(args, kLists, varying)) {
+    runs.push_back(parse_args(one, with_format_flags(kFlags), base_config()));
+  }
+  const ParsedArgs& first = runs.front();
+  if (first.help) {
+    fmt::print("{}\n{}", kUsage, config_help(with_format_flags(kFlags)));
+    return 0;
+  }
+  const bool check = first.extra.at("check") == "true", single = runs.size() == 1;
+  const TableFormat format = format_of(first);
+  const StepBenchOptions options = options_of(first, check, single);
+  if (format == TableFormat::text && single) return bench_one(first.config, options, check);
+
+  const StepRows rows(format, varying, peer_name());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Config& config = runs[i].config;
+    const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
+    const ContextScope scope(*context);
+    check_device(check);
+    const StepBenchResult result = bench_step(config, options);
+    if (i == 0) print_now(rows.head(config, result.device));
+    print_now(rows.rows(result));
+    if (check) return compare_with_gemm(result, check, format);
+  }
+  return 0;
 }
 
 }  // namespace quern

@@ -24,7 +24,13 @@ constexpr int64_t kModelWidth = 2048;
 constexpr int64_t kWideDim = 80, kWideHeads = 32;  // the 2.7B model's heads
 constexpr int64_t kCourseBatch = 8;
 
-GridShapes own_shapes(AttentionGrid grid, int64_t D) {
+GridShapes small_shapes(AttentionGrid grid) {
+  if (grid == AttentionGrid::course) return {{16, 64}, {128, 256, 512}, {false}};
+  return {{64}, {128, 256, 512}, {true, false}};
+}
+
+GridShapes own_shapes(AttentionGrid grid, int64_t D, bool small) {
+  if (small) return small_shapes(grid);
   if (grid == AttentionGrid::course) {
     return {{16, 32, 64, 128}, {256, 1024, 4096, 8192, 16384}, {false}};
   }
@@ -226,8 +232,8 @@ double AttentionRow::backward_tflops() const {
 std::vector<AttentionCase> attention_cases(const AttentionBenchOptions& options) {
   std::vector<AttentionCase> cases;
   for (const AttentionGrid grid : options.grids) {
-    for (const int64_t D : first_given(options.dims, own_shapes(grid, 0).dims)) {
-      const GridShapes own = own_shapes(grid, D);
+    for (const int64_t D : first_given(options.dims, own_shapes(grid, 0, options.small).dims)) {
+      const GridShapes own = own_shapes(grid, D, options.small);
       for (const int64_t T : first_given(options.lengths, own.lengths)) {
         for (const bool causal : first_given(options.causal, own.causal)) {
           cases.push_back(make_case(grid, options.tokens, T, D, causal));

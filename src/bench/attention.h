@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/table.h"
 #include "bench/timeline.h"
 #include "nn/options.h"
 
@@ -41,6 +42,7 @@ struct AttentionBenchOptions {
   std::vector<AttentionVariant> variants;
   std::vector<int64_t> dims, lengths;  // D and T; none: the grid's own
   std::vector<bool> causal;            // none: the grid's own
+  bool small = false;                  // the grids' own D and T are a CPU's, of a few seconds
   int64_t tokens = 16384;              // a launch of the model grid: B = tokens / T, at least 1
   int64_t warmup = 3;                  // unmeasured iterations of each row
   int64_t steps = 20;                  // measured ones
@@ -71,12 +73,10 @@ std::vector<AttentionRow> bench_attention(
     const AttentionBenchOptions& options,
     const std::function<void(const AttentionRow&)>& on_row = {});
 
-// The table, a line at a time. Each ends in a newline.
-std::string attention_table_head();
-std::string attention_table_line(const AttentionRow& row);
+// The table; in JSON and CSV its keys are those of torch_attention.py.
+Table attention_table(TableFormat format);
 
-// One line of JSON, without a newline, with the keys of torch_attention.py. `peer` names the
-// program: "quern-0.1.0".
-std::string attention_json(const AttentionRow& row, const std::string& peer);
+// The row's line of it. `peer` names the program: "quern-0.1.0".
+std::string attention_line(const Table& table, const AttentionRow& row, const std::string& peer);
 
 }  // namespace quern

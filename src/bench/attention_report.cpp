@@ -1,10 +1,5 @@
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "bench/attention.h"
-#include "bench/rounded.h"
 
 namespace quern {
 
@@ -44,47 +39,39 @@ const char* name_of(AttentionVariant variant) {
   fail("bench attention: unknown variant");
 }
 
-std::string attention_table_head() {
-  return fmt::format(
-      "{:<11} {:<5} {:>3} {:>3} {:>6} {:>4} {:<6} {:>10} {:>10} {:>9} {:>9} {:>10} "
-      "{:>10}\n",
-      "variant", "dtype", "B", "H", "T", "D", "causal", "fwd ms", "bwd ms", "fwd TF/s", "bwd TF/s",
-      "saved MiB", "peak MiB");
+Table attention_table(TableFormat format) {
+  return Table({{"", "peer"},
+                {"variant", "backend", 0, 11, Align::left},
+                {"dtype", "dtype", 0, 5, Align::left},
+                {"B", "B", 0, 3},
+                {"H", "H", 0, 3},
+                {"T", "T", 0, 6},
+                {"D", "D", 0, 4},
+                {"causal", "causal", 0, 6, Align::left},
+                {"fwd ms", "fwd_ms", 4},
+                {"bwd ms", "bwd_ms", 4},
+                {"fwd TF/s", "fwd_tflops", 3, 9},
+                {"bwd TF/s", "bwd_tflops", 3, 9},
+                {"saved MiB", "saved_mib", 1},
+                {"peak MiB", "peak_mib", 1}},
+               format);
 }
 
-std::string attention_table_line(const AttentionRow& row) {
+std::string attention_line(const Table& table, const AttentionRow& row, const std::string& peer) {
   const AttentionCase& s = row.shape;
-  const std::string left =
-      fmt::format("{:<11} {:<5} {:>3} {:>3} {:>6} {:>4} {:<6}", name_of(row.variant),
-                  precision_name(row.precision), s.B, s.H, s.T, s.D, s.causal ? "yes" : "no");
-  if (!row.out_of_memory.empty()) return left + "  out of memory\n";
-  return left + fmt::format(" {:>10.4f} {:>10.4f} {:>9.2f} {:>9.2f} {:>10.1f} {:>10.1f}\n",
-                            row.forward.median, row.backward.median, row.forward_tflops(),
-                            row.backward_tflops(), mebibytes(row.saved_bytes),
-                            mebibytes(row.peak_bytes));
-}
-
-std::string attention_json(const AttentionRow& row, const std::string& peer) {
-  nlohmann::ordered_json json;
-  json["peer"] = peer;
-  json["backend"] = name_of(row.variant);
-  json["dtype"] = precision_name(row.precision);
-  json["B"] = row.shape.B;
-  json["H"] = row.shape.H;
-  json["T"] = row.shape.T;
-  json["D"] = row.shape.D;
-  json["causal"] = row.shape.causal;
-  if (!row.out_of_memory.empty()) {
-    json["error"] = "OOM";
-    return json.dump();
-  }
-  json["fwd_ms"] = rounded(row.forward.median, 4);
-  json["bwd_ms"] = rounded(row.backward.median, 4);
-  json["fwd_tflops"] = rounded(row.forward_tflops(), 3);
-  json["bwd_tflops"] = rounded(row.backward_tflops(), 3);
-  json["saved_mib"] = rounded(mebibytes(row.saved_bytes), 1);
-  json["peak_mib"] = rounded(mebibytes(row.peak_bytes), 1);
-  return json.dump();
+  std::vector<Cell> cells{peer,
+                          std::string(name_of(row.variant)),
+                          std::string(precision_name(row.precision)),
+                          s.B,
+                          s.H,
+                          s.T,
+                          s.D,
+                          s.causal};
+  if (!row.out_of_memory.empty()) return table.row(std::move(cells), &kOutOfMemory);
+  cells.insert(cells.end(),
+               {row.forward.median, row.backward.median, row.forward_tflops(),
+                row.backward_tflops(), mebibytes(row.saved_bytes), mebibytes(row.peak_bytes)});
+  return table.row(std::move(cells));
 }
 
 }  // namespace quern

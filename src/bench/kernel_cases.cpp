@@ -8,12 +8,14 @@
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/embedding.h"
 #include "autograd/ops/gather.h"
+#include "autograd/ops/layer_norm.h"
 #include "autograd/ops/naive.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/rms_norm.h"
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/swiglu.h"
+#include "autograd/ops/weighted_sum.h"
 #include "bench/kernel_calls.h"
 #include "tensor/factory.h"
 
@@ -45,6 +47,7 @@ std::vector<KernelCase> softmax_cases(int64_t rows) {
            dtype,
            bytes_of(dtype, 2 * N * M),
            {forward("naive", make, [](const Inputs& in) { return naive_softmax(in[0]); }),
+            online_softmax_variant(N, M, dtype),
             forward("fused", make, [](const Inputs& in) { return softmax(in[0]); })}});
     }
   }
@@ -69,6 +72,17 @@ std::vector<KernelCase> gelu_cases(int64_t rows) {
 }
 
 constexpr int64_t kNormRows = 32768, kNormWidth = 2560;
+
+std::vector<KernelCase> weighted_sum_cases(int64_t rows) {
+  const int64_t N = rows > 0 ? rows : 16384, M = 4096;
+  const MakeInputs make = [=] { return Inputs{normal({N, M}, 0.0, 1.0), normal({M}, 0.0, 1.0)}; };
+  const Op naive = [](const Inputs& in) { return sum(mul(in[0], in[1]), -1); };
+  const Op fused = [](const Inputs& in) { return weighted_sum(in[0], in[1]); };
+  return {{{N, M},
+           DType::f32,
+           bytes_of(DType::f32, N * M + M + N),
+           {forward("naive", make, naive), forward("fused", make, fused)}}};
+}
 
 Variable naive_norm(const Inputs& in) {
   return naive_rms_norm(in[0], in[1], kEps);
@@ -116,6 +130,18 @@ std::vector<KernelCase> add_rms_norm_cases(int64_t rows) {
     return naive_add_rms_norm(in[0], in[1], in[2], kEps).second;
   };
   const Op fused = [](const Inputs& in) { return add_rms_norm(in[0], in[1], in[2], kEps).second; };
+  norm.variants = {forward("naive", make, naive), forward("fused", make, fused)};
+  return {norm};
+}
+
+std::vector<KernelCase> layer_norm_cases(int64_t rows) {
+  KernelCase norm = norm_case(rows, 2);
+  const MakeInputs make = [N = norm.shape[0]] {
+    return Inputs{random_leaf({N, kNormWidth}, DType::bf16), Variable::leaf(ones({kNormWidth})),
+                  Variable::leaf(zeros({kNormWidth}))};
+  };
+  const Op naive = [](const Inputs& in) { return naive_layer_norm(in[0], in[1], in[2], kEps); };
+  const Op fused = [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], kEps); };
   norm.variants = {forward("naive", make, naive), forward("fused", make, fused)};
   return {norm};
 }
@@ -234,9 +260,11 @@ const std::vector<KernelFamily>& kernel_families() {
   static const std::vector<KernelFamily> kFamilies{
       {"softmax", softmax_cases},
       {"gelu", gelu_cases},
+      {"weighted_sum", weighted_sum_cases},
       {"rmsnorm_fwd", rms_norm_forward_cases},
       {"rmsnorm_bwd", rms_norm_backward_cases},
       {"add_rmsnorm_fwd", add_rms_norm_cases},
+      {"layernorm_fwd", layer_norm_cases},
       {"swiglu_fwd", swiglu_forward_cases},
       {"swiglu_bwd", swiglu_backward_cases},
       {"rope_fwd", rope_cases},

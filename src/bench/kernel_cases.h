@@ -17,7 +17,7 @@ struct KernelWork {
 };
 
 struct KernelVariant {
-  std::string name;                  // "naive", "fused"
+  std::string name;                  // "naive", "online", "fused"
   std::function<KernelWork()> make;  // allocates the inputs
 };
 
@@ -40,10 +40,16 @@ struct KernelFamily {
 
 const std::vector<KernelFamily>& kernel_families();  // in the peer's order
 
-// One copy within the device. 0 rows: 1 GiB; else 32 KiB a row.
+// The roofline's two ceilings. One copy within the device. 0 rows: 1 GiB; else 32 KiB a row.
 KernelCase copy_case(int64_t rows);
 
+// A product of two square matrices, large enough to keep the device busy.
+KernelCase matmul_case(DType dtype);
+
 inline constexpr int64_t kVocabulary = 50304;  // GPT-2's, rounded up
+
+// Milakov and Gimelshein's: the maximum and the sum in one pass, the quotient in a second.
+KernelVariant online_softmax_variant(int64_t N, int64_t M, DType dtype);
 
 std::vector<KernelCase> cross_entropy_in_place_cases(int64_t rows);
 

@@ -1,13 +1,15 @@
 // Kernels that are no ops: the optimizer's, called as AdamW calls them over one run of parameters;
-// the cross-entropy that the fused head calls; the copy.
-#include "autograd/ops/binary.h"
+// the cross-entropy that the fused head calls; softmax in two passes; the copy and the product that
+// are the roofline's ceilings.
 #include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/matmul.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
 #include "bench/kernel_calls.h"
 #include "kernels/cross_entropy.h"
-#include "kernels/optimizer.h"
+#include "kernels/softmax.h"
+#include "optim/adamw_naive.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"
@@ -31,46 +33,47 @@ Tensor upload(T value, const char* name) {
   return out;
 }
 
-struct AdamWTensors {
-  AdamWTensors(int64_t n, bool with_copy)
-      : p(normal({n}, 0.0, 0.02)),
-        m(zeros({n})),
-        v(zeros({n})),
-        g(normal({n}, 0.0, 1e-3)),
-        copies(with_copy ? Tensor::empty({n}, DType::bf16, "copies") : Tensor()) {}
+// One run of parameters, and their BF16 copies or none.
+struct Parameters {
+  Parameters(int64_t n, bool with_copy)
+      : fp32{normal({n}, 0.0, 0.02), zeros({n}), zeros({n}), normal({n}, 0.0, 1e-3)},
+        copies(with_copy ? Tensor::empty({n}, DType::bf16, "copies") : Tensor()),
+        range{0, n, 1.0f, static_cast<float>(kDecay)} {}
 
-  Tensor p, m, v, g, copies;
+  AdamWTensors fp32;
+  Tensor copies;
+  kernels::AdamWRange range;
 };
 
-KernelWork fused_adamw(int64_t n, bool with_copy) {
+KernelWork fused_adamw_first_step(int64_t n, bool with_copy) {
   kernels::StepState first;
   first.lr = static_cast<float>(kLearningRate);
   const Tensor state = upload(first, "step state");
-  const Tensor range =
-      upload(kernels::AdamWRange{0, n, 1.0f, static_cast<float>(kDecay)}, "adamw range");
-  const AdamWTensors t(n, with_copy);
+  const Parameters p(n, with_copy);
+  const Tensor range = upload(p.range, "adamw range");
   return {{}, [=] {
             const kernels::AdamWHyper hyper{static_cast<float>(kBeta1), static_cast<float>(kBeta2),
                                             static_cast<float>(kAdamEps)};
-            on_device(t.p.device(), [&](auto stream) {
-              adamw(t.p.data<float>(), t.m.data<float>(), t.v.data<float>(),
-                    t.copies.defined() ? t.copies.data<bfloat16>() : nullptr, t.g.data<float>(),
+            const AdamWTensors& t = p.fp32;
+            on_device(t.param.device(), [&](auto stream) {
+              adamw(t.param.data<float>(), t.m.data<float>(), t.v.data<float>(),
+                    p.copies.defined() ? p.copies.data<bfloat16>() : nullptr, t.grad.data<float>(),
                     static_cast<const kernels::AdamWRange*>(range.raw_data()), 1, n, hyper,
                     static_cast<const kernels::StepState*>(state.raw_data()), stream);
             });
           }};
 }
 
-// The first update of AdamW, op by op.
-void naive_update(const AdamWTensors& t) {
-  const NoGrad no_grad;
-  copy(t.m, add(scale(t.m, kBeta1), scale(t.g, 1.0 - kBeta1)).value());
-  copy(t.v, add(scale(t.v, kBeta2), scale(pow(t.g, 2.0), 1.0 - kBeta2)).value());
-  const Variable m_hat = scale(t.m, 1.0 / (1.0 - kBeta1));
-  const Variable v_hat = scale(t.v, 1.0 / (1.0 - kBeta2));
-  const Variable update = div(m_hat, scale(pow(v_hat, 0.5), 1.0, kAdamEps));
-  copy(t.p, sub(scale(t.p, 1.0 - kLearningRate * kDecay), scale(update, kLearningRate)).value());
-  if (t.copies.defined()) copy(t.copies, t.p);
+KernelWork naive_adamw_first_step(int64_t n, bool with_copy) {
+  const Parameters p(n, with_copy);
+  return {{}, [=] {
+            const AdamWOptions options{.beta1 = kBeta1, .beta2 = kBeta2, .eps = kAdamEps};
+            kernels::StepState first;
+            first.lr = static_cast<float>(kLearningRate);
+            first.step = 1;
+            naive_adamw(p.fp32, {&p.range, 1}, options, 1.0, first);
+            if (p.copies.defined()) copy(p.copies, p.fp32.param);
+          }};
 }
 
 KernelWork fused_global_norm(int64_t n) {
@@ -102,7 +105,20 @@ KernelWork in_place_cross_entropy(int64_t N, int64_t V) {
           }};
 }
 
+KernelWork online_softmax_work(int64_t N, int64_t M, DType dtype) {
+  const Tensor x = normal({N, M}, 0.0, 1.0, dtype), y = Tensor::empty({N, M}, dtype, "softmax");
+  return {{}, [=] {
+            visit("online softmax", x, [&]<class T>(std::type_identity<T>, auto stream) {
+              softmax_online_forward(y.data<T>(), x.data<T>(), N, M, stream);
+            });
+          }};
+}
+
 }  // namespace
+
+KernelVariant online_softmax_variant(int64_t N, int64_t M, DType dtype) {
+  return {"online", [=] { return online_softmax_work(N, M, dtype); }};
+}
 
 // The logits are read and their gradient is written in their place.
 std::vector<KernelCase> cross_entropy_in_place_cases(int64_t rows) {
@@ -124,14 +140,11 @@ std::vector<KernelCase> adamw_cases(int64_t rows) {
   const int64_t n = parameter_count(rows);
   std::vector<KernelCase> cases;
   for (const bool with_copy : {false, true}) {
-    const auto naive = [=] {
-      const AdamWTensors t(n, with_copy);
-      return KernelWork{{}, [=] { naive_update(t); }};
-    };
     cases.push_back({{n},
                      with_copy ? DType::bf16 : DType::f32,
                      n * (with_copy ? 30 : 28),
-                     {{"naive", naive}, {"fused", [=] { return fused_adamw(n, with_copy); }}}});
+                     {{"naive", [=] { return naive_adamw_first_step(n, with_copy); }},
+                      {"fused", [=] { return fused_adamw_first_step(n, with_copy); }}}});
   }
   return cases;
 }
@@ -164,6 +177,17 @@ KernelCase copy_case(int64_t rows) {
                       }};
   };
   return {{bytes}, DType::u8, 2 * bytes, {{"memcpy", make}}};
+}
+
+// A millisecond or so: on a GPU tensor cores need 16-bit operands and so the larger product.
+KernelCase matmul_case(DType dtype) {
+  const bool on_gpu = Context::current().device().is_cuda();
+  const int64_t n = !on_gpu ? 512 : dtype == DType::f32 ? 4096 : 8192;
+  const MakeInputs make = [=] {
+    return Inputs{normal({n, n}, 0.0, 1.0, dtype), normal({n, n}, 0.0, 1.0, dtype)};
+  };
+  const Op product = [](const Inputs& in) { return matmul(in[0], in[1], false, true); };
+  return {{n, n, n}, dtype, bytes_of(dtype, 3 * n * n), {forward("gemm", make, product)}};
 }
 
 }  // namespace quern

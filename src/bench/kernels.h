@@ -1,21 +1,24 @@
 // `quern bench kernels`: the memory-bound kernels, each fused and as its naive twin of small ops,
-// against the bandwidth of a copy in the same run. Kernels, shapes and byte counts are those of
-// benchmarks/peers/torch_kernels.py.
+// against the bandwidth of a copy and the roofline of the same run. Kernels, shapes and byte counts
+// are those of benchmarks/peers/torch_kernels.py.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
+#include "bench/kernel_accounts.h"
+#include "bench/table.h"
 #include "bench/timeline.h"
 
 namespace quern {
 
 struct KernelBenchOptions {
   std::vector<std::string> kernels;  // some of kernel_names(); none: all
-  std::vector<std::string> variants{"naive", "fused"};
+  std::vector<std::string> variants{"naive", "online", "fused"};  // online: of softmax alone
   int64_t rows = 0;    // rows of every tensor; 0: the peer's, more than a GPU's L2 cache holds
   int64_t warmup = 5;  // unmeasured calls of each, at least; they take 50 ms
   int64_t steps = 20;  // measured ones
@@ -25,30 +28,35 @@ struct KernelBenchOptions {
 std::vector<std::string> kernel_names();
 
 struct KernelRow {
-  std::string kernel, variant;      // the copy: "copy", "memcpy"
+  std::string kernel, variant;      // the ceilings: "copy", "memcpy" and "matmul", "gemm"
   std::vector<int64_t> shape;       // of the main input; one extent: a count of parameters or bytes
   DType dtype = DType::f32;         // of the main input
   Summary time;                     // milliseconds
   int64_t bytes = 0;                // that must move once: each input read, each output written
   double copy_tb_per_second = 0.0;  // of this run
-  std::string out_of_memory;        // the allocator's message; then there are no figures
+  double matmul_tflops = 0.0;       // of this run, in this dtype; 0 when it was not measured
+  std::optional<KernelAccount> account;
+  std::string out_of_memory;  // the allocator's message; then there are no figures
 
   double tb_per_second() const;  // 10^12 bytes a second, of the median; 0 when out of memory
   double share() const;          // of the copy's bandwidth
+  double tflops() const;         // 10^12 FLOP a second, as the account counts
+  // The time that the account's bytes take at the copy's bandwidth, or its FLOPs at the product's
+  // rate, whichever is longer, over the measured time. 0 without an account.
+  double roofline_share() const;
 };
 
-// The copy, then every kernel in every variant, on the current Context's device; `on_row` is told
-// of each as it is done. Memory that does not suffice gives a row; other errors end the benchmark.
-// Throws UsageError on a kernel or variant that there is not, and on a count below 1.
+// The copy and the matrix products, which are the ceilings, then every kernel in every variant, on
+// the current Context's device; `on_row` is told of each as it is done. Memory that does not
+// suffice gives a row; other errors end the benchmark. Throws UsageError on a kernel or variant
+// that there is not, and on a count below 1.
 std::vector<KernelRow> bench_kernels(const KernelBenchOptions& options,
                                      const std::function<void(const KernelRow&)>& on_row = {});
 
-// The table, a line at a time. Each ends in a newline.
-std::string kernel_table_head();
-std::string kernel_table_line(const KernelRow& row);
+// The table; in JSON and CSV its keys are those of torch_kernels.py and more.
+Table kernel_table(TableFormat format);
 
-// One line of JSON, without a newline, with the keys of torch_kernels.py, and bytes and share.
-// `peer` names the program: "quern-0.1.0".
-std::string kernel_json(const KernelRow& row, const std::string& peer);
+// The row's line of it. `peer` names the program: "quern-0.1.0".
+std::string kernel_line(const Table& table, const KernelRow& row, const std::string& peer);
 
 }  // namespace quern

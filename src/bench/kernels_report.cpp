@@ -1,10 +1,5 @@
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "bench/kernels.h"
-#include "bench/rounded.h"
 
 namespace quern {
 
@@ -20,48 +15,69 @@ const char* torch_name(DType dtype) {
   }
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t extent : shape) text += cat(text.empty() ? "" : " x ", extent);
-  return text;
+double millions(int64_t count) {
+  return static_cast<double>(count) / 1e6;
 }
 
 }  // namespace
 
-std::string kernel_table_head() {
-  return fmt::format("{:<22} {:<7} {:<9} {:<20} {:>10} {:>10} {:>8} {:>7}\n", "kernel", "variant",
-                     "dtype", "shape", "ms", "MB", "TB/s", "of copy");
+Table kernel_table(TableFormat format) {
+  return Table({{"", "peer"},
+                {"kernel", "kernel", 0, 22, Align::left},
+                {"variant", "variant", 0, 7, Align::left},
+                {"dtype", "dtype", 0, 8, Align::left},
+                {"shape", "", 0, 20, Align::left},
+                {"", "bytes"},
+                {"", "shape"},
+                {"", "params"},
+                {"", "reads"},
+                {"", "writes"},
+                {"", "moved_bytes"},
+                {"", "flops"},
+                {"", "intensity", 4},
+                {"ms", "ms", 4},
+                {"MB", "", 2, 9},
+                {"TB/s", "tb_s", 4, 7},
+                {"% copy", "", 1, 6},
+                {"", "share", 4},
+                {"M reads", "", 2, 9},
+                {"M writes", "", 2, 9},
+                {"moved MB", "", 2, 9},
+                {"MFLOP", "", 2},
+                {"FLOP/B", "", 3, 7},
+                {"TFLOP/s", "tflops", 4, 8},
+                {"% roof", "", 1, 6},
+                {"", "roofline", 4}},
+               format);
 }
 
-std::string kernel_table_line(const KernelRow& row) {
-  const std::string left = fmt::format("{:<22} {:<7} {:<9} {:<20}", row.kernel, row.variant,
-                                       torch_name(row.dtype), shape_text(row.shape));
-  if (!row.out_of_memory.empty()) return left + "  out of memory\n";
-  return left + fmt::format(" {:>10.4f} {:>10.2f} {:>8.4f} {:>6.1f}%\n", row.time.median,
-                            static_cast<double>(row.bytes) / 1e6, row.tb_per_second(),
-                            100.0 * row.share());
-}
-
-std::string kernel_json(const KernelRow& row, const std::string& peer) {
-  nlohmann::ordered_json json;
-  json["peer"] = peer;
-  json["kernel"] = row.kernel;
-  json["variant"] = row.variant;
-  if (row.out_of_memory.empty()) {
-    json["ms"] = rounded(row.time.median, 4);
-    json["tb_s"] = rounded(row.tb_per_second(), 4);
-    json["share"] = rounded(row.share(), 4);
+std::string kernel_line(const Table& table, const KernelRow& row, const std::string& peer) {
+  const bool counts_bytes = row.dtype == DType::u8;  // the copy
+  std::vector<Cell> cells{peer,
+                          row.kernel,
+                          row.variant,
+                          counts_bytes ? Cell() : Cell(std::string(torch_name(row.dtype))),
+                          row.shape,
+                          row.bytes,
+                          row.shape.size() > 1 ? Cell(row.shape) : Cell(),
+                          row.shape.size() > 1 || counts_bytes ? Cell() : Cell(row.shape.at(0))};
+  const std::optional<KernelAccount>& account = row.account;
+  if (account) {
+    cells.insert(cells.end(), {account->reads, account->writes, account->bytes, account->flops,
+                               account->intensity()});
   } else {
-    json["error"] = "OOM";
+    cells.resize(cells.size() + 5);
   }
-  json["bytes"] = row.bytes;
-  if (row.shape.size() > 1) {
-    json["shape"] = row.shape;
-  } else if (row.dtype != DType::u8) {
-    json["params"] = row.shape.at(0);
+  if (!row.out_of_memory.empty()) return table.row(std::move(cells), &kOutOfMemory);
+  cells.insert(cells.end(), {row.time.median, millions(row.bytes), row.tb_per_second(),
+                             100.0 * row.share(), row.share()});
+  if (account) {
+    cells.insert(cells.end(),
+                 {millions(account->reads), millions(account->writes), millions(account->bytes),
+                  millions(account->flops), account->intensity(), row.tflops(),
+                  100.0 * row.roofline_share(), row.roofline_share()});
   }
-  if (row.dtype != DType::u8) json["dtype"] = torch_name(row.dtype);
-  return json.dump();
+  return table.row(std::move(cells));
 }
 
 }  // namespace quern

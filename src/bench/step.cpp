@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <numeric>
 #include <optional>
 #include <sstream>
 
@@ -19,6 +21,7 @@ namespace quern {
 namespace {
 
 constexpr size_t kBatches = 4;
+constexpr size_t kFirst = 3;           // iterations that show the effect of warming up
 constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
 constexpr std::array kPhases{Phase::fwd, Phase::fwdbwd, Phase::step};
 
@@ -44,6 +47,50 @@ size_t part_count(Phase phase) {
   return phase == Phase::fwd ? 1 : phase == Phase::fwdbwd ? 2 : 3;
 }
 
+Allocator& current_allocator() {
+  const Context& context = Context::current();
+  return *context.allocator(context.device());
+}
+
+// Time and memory of launched iterations, part by part.
+class PartMeter {
+ public:
+  PartMeter(int64_t iterations, Phase phase)
+      : parts_(part_count(phase)), timeline_(1 + static_cast<size_t>(iterations) * parts_) {
+    current_allocator().reset_peak();
+    timeline_.mark();
+  }
+
+  void end_part() {
+    timeline_.mark();
+    int64_t& peak = peaks_[at_];
+    peak = std::max(peak, current_allocator().stats().peak_allocated);
+    current_allocator().reset_peak();
+    at_ = (at_ + 1) % parts_;
+  }
+
+  std::vector<double> part(size_t index) const {
+    const std::vector<double> all = timeline_.intervals();
+    std::vector<double> ms;
+    for (size_t i = index; i < all.size(); i += parts_) ms.push_back(all[i]);
+    return ms;
+  }
+
+  std::vector<double> totals() const {
+    const std::vector<double> all = timeline_.intervals();
+    std::vector<double> ms(all.size() / parts_, 0.0);
+    for (size_t i = 0; i < all.size(); ++i) ms[i / parts_] += all[i];
+    return ms;
+  }
+
+  int64_t peak(size_t index) const { return peaks_[index]; }
+
+ private:
+  size_t parts_, at_ = 0;
+  Timeline timeline_;
+  std::array<int64_t, 3> peaks_{};
+};
+
 // A model with random weights, and one phase of training it.
 class PhaseRunner {
  public:
@@ -56,27 +103,27 @@ class PhaseRunner {
     optimizer_->set_learning_rate(config.optimizer.lr);
   }
 
-  // Kernel by kernel, with a mark after each part.
-  void launch(const Batch& batch, Timeline* timeline) {
+  // Kernel by kernel; the meter, if there is one, is told of each part's end.
+  void launch(const Batch& batch, PartMeter* meter) {
     if (phase_ == Phase::fwd) {
       const NoGrad no_grad;
-      forward(batch, timeline);
+      forward(batch, meter);
       return;
     }
     instance_.arena.zero_grad();
-    const Variable loss = forward(batch, timeline);
+    const Variable loss = forward(batch, meter);
     {
       const RangeScope range("backward");
       backward(loss);
     }
-    if (timeline) timeline->mark();
+    if (meter) meter->end_part();
     if (!optimizer_) return;
     optimizer_->step(loss.value());
-    if (timeline) timeline->mark();
+    if (meter) meter->end_part();
   }
 
   // As one graph, captured at the first call; a whole step as the trainer runs it.
-  void replay(const Batch& batch, Timeline* timeline) {
+  void replay(const Batch& batch) {
     if (phase_ == Phase::step) {
       if (!step_) step_.emplace(instance_, *optimizer_, true);
       step_->run(batch.tokens, batch.targets, {});
@@ -86,14 +133,13 @@ class PhaseRunner {
       copy(input_.targets, batch.targets);
       graph_->launch();
     }
-    if (timeline) timeline->mark();
   }
 
  private:
-  Variable forward(const Batch& batch, Timeline* timeline) {
+  Variable forward(const Batch& batch, PartMeter* meter) {
     const RangeScope range("forward");
     Variable loss = instance_.model.loss(batch.tokens, batch.targets);
-    if (timeline) timeline->mark();
+    if (meter) meter->end_part();
     return loss;
   }
 
@@ -115,70 +161,87 @@ class PhaseRunner {
   std::unique_ptr<Graph> graph_;
 };
 
-// Every `parts`-th interval from the first-th on.
-Summary summarize_part(const std::vector<double>& intervals, size_t parts, size_t first) {
-  std::vector<double> part;
-  for (size_t i = first; i < intervals.size(); i += parts) part.push_back(intervals[i]);
-  return summarize(part);
+using Batches = std::array<Batch, kBatches>;
+
+// The first iterations of all, and the mean of the measured ones after them.
+void note_first(PhaseResult& result, const std::vector<double>& warmup,
+                const std::vector<double>& measured) {
+  std::vector<double> all = warmup;
+  all.insert(all.end(), measured.begin(), measured.end());
+  const size_t first = std::min(kFirst, all.size());
+  result.first.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first));
+  const size_t skipped = first > warmup.size() ? first - warmup.size() : 0;
+  result.rest = std::accumulate(measured.begin() + static_cast<std::ptrdiff_t>(skipped),
+                                measured.end(), 0.0) /
+                static_cast<double>(measured.size() - skipped);
 }
 
-void summarize_launched(PhaseResult& result, const std::vector<double>& intervals) {
+void measure_launched(PhaseResult& result, PhaseRunner& runner, const Batches& batches,
+                      const StepBenchOptions& options) {
+  const auto iterate = [&](int64_t count, PartMeter& meter) {
+    for (int64_t i = 0; i < count; ++i) {
+      runner.launch(batches[static_cast<size_t>(i) % kBatches], &meter);
+    }
+    Context::current().synchronize();
+  };
+  PartMeter warmup(options.warmup, result.phase);
+  iterate(options.warmup, warmup);
+  const ProfiledRange profiled("launched");
+  PartMeter meter(options.steps, result.phase);
+  iterate(options.steps, meter);
+
   const size_t parts = part_count(result.phase);
-  std::vector<double> totals(intervals.size() / parts, 0.0);
-  for (size_t i = 0; i < intervals.size(); ++i) totals[i / parts] += intervals[i];
-  result.launched = summarize(totals);
-  result.forward = summarize_part(intervals, parts, 0);
-  if (parts > 1) result.backward = summarize_part(intervals, parts, 1);
-  if (parts > 2) result.optimizer = summarize_part(intervals, parts, 2);
+  result.launched = summarize(meter.totals());
+  note_first(result, warmup.totals(), meter.totals());
+  const std::array summaries{&result.forward, &result.backward, &result.optimizer};
+  const std::array peaks{&result.forward_peak, &result.backward_peak, &result.optimizer_peak};
+  for (size_t i = 0; i < parts; ++i) {
+    *summaries[i] = summarize(meter.part(i));
+    *peaks[i] = std::max(meter.peak(i), warmup.peak(i));
+    result.peak_bytes = std::max(result.peak_bytes, *peaks[i]);
+  }
 }
 
-// run(batch, timeline), which marks the timeline `parts` times: the intervals between the marks.
-template <class Run>
-std::vector<double> time_iterations(const StepBenchOptions& options,
-                                    const std::array<Batch, kBatches>& batches, int64_t warmup,
-                                    size_t parts, const char* range, Run run) {
-  const Context& context = Context::current();
-  for (int64_t i = 0; i < warmup; ++i) run(batches[static_cast<size_t>(i) % kBatches], nullptr);
-  context.synchronize();
+Summary measure_replayed(PhaseRunner& runner, const Batches& batches,
+                         const StepBenchOptions& options) {
+  const int64_t warmup = std::max(options.warmup, kCaptureWarmup);
+  for (int64_t i = 0; i < warmup; ++i) runner.replay(batches[static_cast<size_t>(i) % kBatches]);
+  Context::current().synchronize();
   const auto steps = static_cast<size_t>(options.steps);
-  Timeline timeline(1 + steps * parts);
-  const ProfiledRange profiled(range);
+  Timeline timeline(1 + steps);
+  const ProfiledRange profiled("measure");
   timeline.mark();
-  for (size_t i = 0; i < steps; ++i) run(batches[i % kBatches], &timeline);
-  context.synchronize();
-  return timeline.intervals();
+  for (size_t i = 0; i < steps; ++i) {
+    runner.replay(batches[i % kBatches]);
+    timeline.mark();
+  }
+  Context::current().synchronize();
+  return summarize(timeline.intervals());
 }
 
 void measure(PhaseResult& result, const Config& config, const StepBenchOptions& options) {
-  const Context& context = Context::current();
-  Allocator& allocator = *context.allocator(context.device());
   PhaseRunner runner(config, result.phase);
-  const std::array<Batch, kBatches> batches = random_batches(config);
-  allocator.reset_peak();
-  summarize_launched(
-      result, time_iterations(
-                  options, batches, options.warmup, part_count(result.phase), "launched",
-                  [&](const Batch& batch, Timeline* timeline) { runner.launch(batch, timeline); }));
+  const Batches batches = random_batches(config);
+  measure_launched(result, runner, batches, options);
   result.total = result.launched;
   result.captured = captures_steps(config.compute);
-  if (result.captured) {
-    allocator.release_cached();  // the graph takes memory of its own
-    const int64_t warmup = std::max(options.warmup, kCaptureWarmup);
-    result.total = summarize(time_iterations(
-        options, batches, warmup, 1, "measure",
-        [&](const Batch& batch, Timeline* timeline) { runner.replay(batch, timeline); }));
-  }
-  result.peak_bytes = allocator.stats().peak_allocated;
+  if (!result.captured) return;
+  Allocator& allocator = current_allocator();
+  allocator.release_cached();  // the graph takes memory of its own
+  allocator.reset_peak();
+  result.total = measure_replayed(runner, batches, options);
+  result.peak_bytes = std::max(result.peak_bytes, allocator.stats().peak_allocated);
 }
 
 PhaseResult bench_phase(Phase phase, const Config& config, const StepBenchOptions& options) {
-  const Context& context = Context::current();
-  context.allocator(context.device())->release_cached();
+  current_allocator().release_cached();
   PhaseResult result;
   result.phase = phase;
   try {
     measure(result, config, options);
   } catch (const OutOfMemory& error) {
+    result = {};  // what was measured before memory ran out is not the phase's
+    result.phase = phase;
     result.out_of_memory = error.what();
     return result;
   }

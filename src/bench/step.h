@@ -20,7 +20,7 @@ std::vector<Phase> parse_phases(const std::string& text);
 
 struct StepBenchOptions {
   std::vector<Phase> phases{Phase::fwd, Phase::fwdbwd, Phase::step};
-  int64_t warmup = 5;  // unmeasured iterations before each phase
+  int64_t warmup = 5;  // iterations before those measured, of each phase; may be 0
   int64_t steps = 20;  // measured ones
 };
 
@@ -31,9 +31,14 @@ struct PhaseResult {
   Summary total;                         // milliseconds an iteration
   Summary launched;                      // the same with every kernel launched by itself
   Summary forward, backward, optimizer;  // parts of launched; zero where the phase has none
-  int64_t peak_bytes = 0;                // most memory in use
-  double tokens_per_second = 0.0;        // of the median
-  double tflops = 0.0;                   // model FLOPs of the phase over the median
+  // Milliseconds of the first iterations there were, at most three, of the warm-up if it has any;
+  // and the mean of the measured ones without these, NaN when none is left.
+  std::vector<double> first;
+  double rest = 0.0;
+  int64_t peak_bytes = 0;                                           // most memory in use
+  int64_t forward_peak = 0, backward_peak = 0, optimizer_peak = 0;  // of the launched parts
+  double tokens_per_second = 0.0;                                   // of the median
+  double tflops = 0.0;  // model FLOPs of the phase over the median
 };
 
 struct StepBenchResult {

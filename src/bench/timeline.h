@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace quern {
@@ -31,7 +33,13 @@ class Timeline {
 // Of a set of measurements.
 struct Summary {
   double median = 0.0, mean = 0.0, std = 0.0;  // std: of the population, as pstdev
+  // Half the width of the 95 % confidence interval of the mean, by Student's t; NaN for a single
+  // measurement.
+  double ci95 = std::numeric_limits<double>::quiet_NaN();
 };
 Summary summarize(std::vector<double> values);  // at least one
+
+// The 97.5 % quantile of Student's t distribution with this many degrees of freedom, at least 1.
+double student_t_975(int64_t degrees);
 
 }  // namespace quern

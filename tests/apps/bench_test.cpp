@@ -1,6 +1,7 @@
-// quern bench attention and kernels from outside.
+// quern bench from outside.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -21,8 +22,8 @@ std::vector<nlohmann::json> lines_of(const Outcome& outcome) {
 
 TEST(BenchProgram, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "attenton"},
-                     "found 'attenton', expected step, attention or kernels,"
-                     " did you mean attention?");
+                     "found 'attenton', expected one of step, attention, kernels, matmul, mlp,"
+                     " accumulate, dtypes, did you mean attention?");
   expect_usage_error({"bench", "attention", "all"}, "bench attention: found 'all'");
   expect_usage_error({"bench", "attention", "--grid", "seed"}, "--grid has 'seed', expected some");
   expect_usage_error({"bench", "attention", "--grid="}, "--grid is empty");
@@ -41,6 +42,15 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "kernels", "--variant", "fast"}, "--variant has 'fast'");
   expect_usage_error({"bench", "kernels", "--rows", "-3"}, "--rows is -3");
   expect_usage_error({"bench", "kernels", "--row", "3"}, "did you mean --rows?");
+  for (const char* name : {"step", "attention", "kernels"}) {
+    expect_usage_error({"bench", name, "--format", "yaml"}, "--format is 'yaml', expected text,");
+    expect_usage_error({"bench", name, "--json", "--format", "csv"}, "beside --json");
+  }
+  expect_usage_error({"bench", "step", "--size", "toy,smal"}, "smal");
+  expect_usage_error({"bench", "step", "--ctx", "8,,16"}, "--ctx is empty");
+  expect_usage_error({"bench", "step", "--batch", "2,x"}, "--batch is x");
+  expect_usage_error({"bench", "step", "--device", "cpu", "--batch", "1,2", "--check"},
+                     "--check is for one configuration");
 }
 
 TEST(BenchProgram, EachBenchmarkHasHelp) {
@@ -78,15 +88,83 @@ TEST(BenchProgram, KernelsPrintsALineARow) {
                                          "--steps", "1",       "--warmup", "1"};
   const Outcome table = run(args);
   EXPECT_EQ(table.code, 0) << table.err;
-  for (const char* text : {"of copy", "memcpy", "softmax ", "gelu ", "2 x 4096", "bfloat16"}) {
+  for (const char* text :
+       {"% copy", "% roof", "memcpy", "softmax ", "gelu ", "2 x 4096", "bfloat16"}) {
     EXPECT_NE(table.out.find(text), std::string::npos) << text << "\n" << table.out;
   }
   std::vector<std::string> with_json = args;
   with_json.emplace_back("--json");
   const auto lines = lines_of(run(with_json));
-  ASSERT_EQ(lines.size(), 1u + 8u + 2u);
+  ASSERT_EQ(lines.size(), 3u + 12u + 2u);  // the ceilings, four softmax in three variants, gelu
   EXPECT_EQ(lines[0].at("kernel"), "copy");
-  EXPECT_EQ(lines[10].at("variant"), "fused");
+  EXPECT_EQ(lines[1].at("kernel"), "matmul");
+  EXPECT_EQ(lines[3].at("reads"), 5 * 2 * 4096 + 2 * 2);
+  EXPECT_EQ(lines[4].at("variant"), "online");
+  EXPECT_EQ(lines[16].at("variant"), "fused");
+}
+
+const std::vector<std::string> kTinyStep = {
+    "bench",    "step", "--device", "cpu", "--size",   "shakespeare-cpu",
+    "--layers", "1",    "--vocab",  "50",  "--ctx",    "8,16",
+    "--batch",  "1,2",  "--warmup", "0",   "--phases", "step",
+    "--steps",  "4"};
+
+size_t count_lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(BenchProgram, StepTakesTheProductOfItsLists) {
+  const Outcome table = run(kTinyStep);
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_EQ(count_lines(table.out), 3u + 4u) << table.out;
+  for (const char* text : {"ctx    batch phase", "95 % ms", "fwd ms", "opt MiB", "1st ms"}) {
+    EXPECT_NE(table.out.find(text), std::string::npos) << text << "\n" << table.out;
+  }
+  std::vector<std::string> args = kTinyStep;
+  args.emplace_back("--json");
+  const auto lines = lines_of(run(args));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1].at("ctx"), 8);
+  EXPECT_EQ(lines[1].at("batch"), 2);
+  EXPECT_EQ(lines[3].at("ctx"), 16);
+  EXPECT_EQ(lines[3].at("step").at("first_ms").size(), 3u);
+  EXPECT_GT(lines[3].at("step").at("rest_ms"), 0.0);
+}
+
+// Matrices of 2^44 bytes. Every row says so, and the one after it is still tried.
+TEST(BenchProgram, StepsOutOfMemoryAreRows) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 16 TiB";
+#endif
+  std::vector<std::string> args = kTinyStep;
+  args.insert(args.end(),
+              {"--d_model", "1048576", "--d_ff", "4194304", "--heads", "8192", "--format", "csv"});
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_EQ(count_lines(outcome.out), 1u + 4u) << outcome.out;
+  std::istringstream lines(outcome.out);
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) EXPECT_TRUE(line.ends_with(",OOM\r")) << line;
+}
+
+TEST(BenchProgram, EveryBenchmarkWritesMarkdownAndCsv) {
+  std::vector<std::string> kernels{"bench",    "kernels", "--device", "cpu", "--rows",   "2",
+                                   "--kernel", "gelu",    "--steps",  "1",   "--warmup", "1"};
+  for (std::vector<std::string> args : {kTinyStep, kTinyAttention, kernels}) {
+    args.insert(args.end(), {"--format", "markdown"});
+    const Outcome markdown = run(args);
+    EXPECT_EQ(markdown.code, 0) << markdown.err;
+    EXPECT_NE(markdown.out.find("\n| :--- |"), std::string::npos) << markdown.out;
+    args.back() = "csv";
+    const Outcome csv = run(args);
+    EXPECT_EQ(csv.code, 0) << csv.err;
+    EXPECT_TRUE(csv.out.starts_with("peer,")) << csv.out;
+    const size_t commas = static_cast<size_t>(std::count(csv.out.begin(), csv.out.end(), ','));
+    const std::string head = csv.out.substr(0, csv.out.find('\n'));
+    const auto columns = static_cast<size_t>(std::count(head.begin(), head.end(), ','));
+    EXPECT_EQ(commas, columns * count_lines(csv.out)) << csv.out;
+  }
 }
 
 }  // namespace

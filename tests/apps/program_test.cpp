@@ -62,7 +62,7 @@ TEST(Program, UsageErrorsExitWithTwo) {
   expect_usage_error({"tune"}, "no --table FILE");
   expect_usage_error({"tune", "--table", "t", "--device", "cpu", "--vocab", "9"}, "expected a GPU");
   expect_usage_error({"tune", "--table", "t"}, "--vocab is 0");
-  expect_usage_error({"bench"}, "expected step");
+  expect_usage_error({"bench"}, "expected one of step");
   expect_usage_error({"bench", "stpe"}, "found 'stpe'");
   expect_usage_error({"bench", "step", "--phases", "fwd,bwd"}, "'bwd'");
   expect_usage_error({"bench", "step", "--steps", "0"}, "--steps is 0, expected an integer from 1");

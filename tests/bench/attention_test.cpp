@@ -22,6 +22,11 @@ AttentionBenchOptions tiny_options() {
   return options;
 }
 
+nlohmann::json json_of(const AttentionRow& row) {
+  return nlohmann::json::parse(
+      attention_line(attention_table(TableFormat::json), row, "quern-0.1.0"));
+}
+
 // torch_attention.py's shapes: 24 of --grid lm, 8 of --grid d80, 20 of --grid seed.
 TEST(AttentionCases, AreThePeersGrids) {
   AttentionBenchOptions options;
@@ -56,6 +61,18 @@ TEST(AttentionCases, OptionsReplaceTheGridsOwn) {
             (std::vector<AttentionCase>{{2, 32, 100, 80, true}, {2, 1, 100, 4096, true}}));
   options.tokens = 50;  // less than a sequence
   EXPECT_EQ(attention_cases(options)[0].B, 1);
+}
+
+// What `bench attention` runs on the CPU without further flags: minutes there otherwise.
+TEST(AttentionCases, TheSmallGridsAreShort) {
+  AttentionBenchOptions options;
+  options.small = true;
+  options.tokens = 512;
+  const std::vector<AttentionCase> cases = attention_cases(options);
+  EXPECT_EQ(cases.size(), 6u + 6u);
+  for (const AttentionCase& one : cases) {
+    EXPECT_LE(one.forward_flops(), 2.2e9) << one.T << " " << one.D;
+  }
 }
 
 // 4 B H T^2 D, all integers below 2^53: exact.
@@ -94,7 +111,7 @@ TEST(BenchAttention, PortableIsAVariantOfItsOwn) {
   const auto rows = bench_attention(options);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_GT(rows[0].backward.median, 0.0);
-  EXPECT_EQ(nlohmann::json::parse(attention_json(rows[0], "quern-test")).at("backend"), "portable");
+  EXPECT_EQ(json_of(rows[0]).at("backend"), "portable");
 }
 
 int64_t elements(const AttentionCase& s) {
@@ -139,10 +156,11 @@ TEST(BenchAttention, WhatDoesNotFitIsARowAndNotAnEnd) {
   EXPECT_NE(rows[0].out_of_memory, "");
   EXPECT_EQ(rows[0].forward_tflops(), 0.0);
   EXPECT_EQ(rows[0].peak_bytes, 0);
-  const auto json = nlohmann::json::parse(attention_json(rows[0], "quern-test"));
+  const auto json = json_of(rows[0]);
   EXPECT_EQ(json.at("error"), "OOM");
   EXPECT_FALSE(json.contains("fwd_ms"));
-  EXPECT_NE(attention_table_line(rows[0]).find("out of memory"), std::string::npos);
+  const std::string text = attention_line(attention_table(TableFormat::text), rows[0], "quern");
+  EXPECT_NE(text.find("out of memory"), std::string::npos);
   EXPECT_EQ(rows[1].out_of_memory, "");
   EXPECT_GT(rows[1].forward.median, 0.0);
   EXPECT_EQ(allocator.stats().allocated, before);
@@ -167,9 +185,7 @@ TEST(AttentionReport, JsonHasThePeersKeys) {
   row.backward.median = 2.0;
   row.saved_bytes = 3 << 20;
   row.peak_bytes = 4 << 20;
-  const std::string line = attention_json(row, "quern-0.1.0");
-  EXPECT_EQ(line.find('\n'), std::string::npos);
-  const auto json = nlohmann::json::parse(line);
+  const auto json = json_of(row);
   std::set<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.insert(key);
   EXPECT_EQ(keys, (std::set<std::string>{"peer", "backend", "dtype", "B", "H", "T", "D", "causal",
@@ -182,6 +198,24 @@ TEST(AttentionReport, JsonHasThePeersKeys) {
   EXPECT_DOUBLE_EQ(json.at("bwd_tflops"), 0.25);
   EXPECT_DOUBLE_EQ(json.at("saved_mib"), 3.0);
   EXPECT_DOUBLE_EQ(json.at("peak_mib"), 4.0);
+}
+
+TEST(AttentionReport, CsvAndMarkdownHaveTheSameCells) {
+  AttentionRow row;
+  row.shape = {1, 2, 1000, 50, true};
+  row.forward.median = 0.5;
+  row.backward.median = 2.0;
+  const Table csv = attention_table(TableFormat::csv),
+              markdown = attention_table(TableFormat::markdown);
+  EXPECT_EQ(csv.head(),
+            "peer,backend,dtype,B,H,T,D,causal,fwd_ms,bwd_ms,fwd_tflops,bwd_tflops,saved_mib,"
+            "peak_mib,error\r\n");
+  EXPECT_EQ(attention_line(csv, row, "quern-0.1.0"),
+            "quern-0.1.0,flash,bf16,1,2,1000,50,true,0.5000,2.0000,0.400,0.250,0.0,0.0,\r\n");
+  EXPECT_EQ(
+      attention_line(markdown, row, "quern-0.1.0"),
+      "| flash | bf16 | 1 | 2 | 1000 | 50 | yes | 0.5000 | 2.0000 | 0.400 | 0.250 | 0.0 | 0.0 "
+      "|\n");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "bench/step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -58,8 +59,36 @@ TEST(BenchStep, MeasuresEachPhaseAndItsParts) {
   EXPECT_EQ(fwd.backward.median, 0.0);
   EXPECT_GT(fwdbwd.backward.median, 0.0);
   EXPECT_EQ(fwdbwd.optimizer.median, 0.0);
+  // Without a warm-up the first iterations are the measured ones: two here, and none is left.
+  EXPECT_EQ(step.first.size(), 2u);
+  EXPECT_NEAR((step.first[0] + step.first[1]) / 2, step.launched.mean, 1e-9);
+  EXPECT_TRUE(std::isnan(step.rest));
+  EXPECT_GT(step.total.ci95, 0.0);
   // The parts are the whole: means add up, to rounding.
   EXPECT_NEAR(step.forward.mean + step.backward.mean + step.optimizer.mean, step.total.mean, 1e-9);
+}
+
+TEST(BenchStep, TheFirstIterationsAreTheWarmUps) {
+  const StepBenchResult result = bench_step(tiny_config(), {{Phase::fwd, Phase::fwdbwd}, 1, 4});
+  for (const PhaseResult& phase : result.phases) {
+    ASSERT_EQ(phase.first.size(), 3u);
+    // Two of the four measured belong to the first three.
+    EXPECT_NEAR(phase.first[1] + phase.first[2] + 2 * phase.rest, 4 * phase.launched.mean, 1e-9);
+  }
+  const auto later = bench_step(tiny_config(), {{Phase::fwd}, 3, 2}).phases[0];
+  EXPECT_NEAR(later.rest, later.launched.mean, 1e-9);
+}
+
+// The optimizer's part needs neither activations nor logits; the peak is the largest part's.
+TEST(BenchStep, EachPartHasItsOwnPeak) {
+  Config config = tiny_config();
+  config.train.batch = 8;
+  config.model.context = 64;
+  const PhaseResult step = bench_step(config, {{Phase::step}, 0, 2}).phases[0];
+  EXPECT_GT(step.forward_peak, 0);
+  EXPECT_GT(step.backward_peak, step.optimizer_peak);
+  EXPECT_EQ(step.peak_bytes,
+            std::max({step.forward_peak, step.backward_peak, step.optimizer_peak}));
 }
 
 // fwd holds the weights alone; the others also gradients and Adam's two moments.
@@ -98,18 +127,49 @@ TEST(StepReport, JsonHasThePeersKeys) {
   const std::string line = step_json(result, "quern-0.1.0");
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto json = nlohmann::json::parse(line);
-  EXPECT_EQ(keys_of(json), (std::set<std::string>{"peer", "size", "params", "batch", "ctx", "vocab",
-                                                  "attn", "dtype", "compile", "fwd", "fwdbwd",
-                                                  "step", "model_tflop_step", "setup_s"}));
-  const std::set<std::string> phase{"ms", "mean", "std", "peak_mib", "tok_s"};
+  EXPECT_EQ(keys_of(json),
+            (std::set<std::string>{"peer", "size", "params", "batch", "ctx", "vocab", "attn",
+                                   "dtype", "kernels", "compile", "fwd", "fwdbwd", "step",
+                                   "model_tflop_step", "setup_s"}));
+  std::set<std::string> phase{"ms",   "mean",     "std",    "peak_mib",    "tok_s",
+                              "ci95", "first_ms", "fwd_ms", "fwd_peak_mib"};
   EXPECT_EQ(keys_of(json.at("fwd")), phase);
+  phase.insert({"bwd_ms", "bwd_peak_mib"});
   EXPECT_EQ(keys_of(json.at("fwdbwd")), phase);
-  std::set<std::string> step = phase;
-  step.insert("tflops");
-  EXPECT_EQ(keys_of(json.at("step")), step);
+  phase.insert({"opt_ms", "opt_peak_mib", "tflops"});
+  EXPECT_EQ(keys_of(json.at("step")), phase);
   EXPECT_EQ(json.at("attn"), "flash");
   EXPECT_EQ(json.at("dtype"), "fp32");
   EXPECT_EQ(json.at("params"), result.parameters);
+}
+
+// Two configurations in one table: a row a phase, the settings that differ in columns.
+TEST(StepRows, ARowAPhaseOfEachConfiguration) {
+  Config config = tiny_config();
+  const StepRows rows(TableFormat::text, {"batch"}, "quern-0.1.0");
+  const StepBenchResult result = bench_step(config, {{Phase::fwd, Phase::step}, 0, 2});
+  const std::string head = rows.head(config, result.device), text = rows.rows(result);
+  EXPECT_NE(head.find("vocab 50, size shakespeare-cpu, ctx 8, precision fp32"), std::string::npos)
+      << head;
+  EXPECT_NE(head.find("\nbatch phase "), std::string::npos) << head;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  EXPECT_TRUE(text.starts_with("2     fwd ")) << text;
+  EXPECT_NE(text.find("\n2     step "), std::string::npos) << text;
+  const StepRows json(TableFormat::json, {"batch"}, "quern-0.1.0");
+  EXPECT_EQ(json.head(config, result.device), "");
+  EXPECT_EQ(json.rows(result), step_json(result, "quern-0.1.0") + "\n");
+}
+
+TEST(StepRows, OutOfMemoryIsARow) {
+  StepBenchResult result;
+  result.config = tiny_config();
+  result.phases.resize(1);
+  result.phases[0].out_of_memory = "no room";
+  EXPECT_EQ(StepRows(TableFormat::text, {"ctx"}, "quern").rows(result),
+            "8      fwd     out of memory\n");
+  const std::string csv = StepRows(TableFormat::csv, {}, "quern").rows(result);
+  EXPECT_TRUE(csv.starts_with("quern,shakespeare-cpu,8,2,fp32,flash,fused,50,0,fwd,,")) << csv;
+  EXPECT_TRUE(csv.ends_with(",OOM\r\n")) << csv;
 }
 
 // torch_lm.py: 3 (2 (params - vocab d) + 2 2 ctx d layers / 2) batch ctx.
@@ -154,6 +214,24 @@ TEST(Summarize, MedianMeanAndPopulationDeviation) {
   EXPECT_DOUBLE_EQ(odd.std, std::sqrt(8.0 / 3.0));
   EXPECT_DOUBLE_EQ(summarize({4.0, 1.0, 2.0, 9.0}).median, 3.0);
   EXPECT_THROW(summarize({}), Error);
+}
+
+// The tables of any textbook: 12.706, 4.303, 3.182, 2.093 for 19, 1.984 for 100, 1.960 in the end.
+TEST(StudentT, IsTheTablesQuantile) {
+  EXPECT_NEAR(student_t_975(1), 12.7062, 5e-5);
+  EXPECT_NEAR(student_t_975(2), 4.30265, 5e-6);
+  EXPECT_NEAR(student_t_975(3), 3.18245, 5e-6);
+  EXPECT_NEAR(student_t_975(19), 2.09302, 5e-6);
+  EXPECT_NEAR(student_t_975(100), 1.98397, 5e-6);
+  EXPECT_NEAR(student_t_975(100000), 1.95998, 5e-5);
+  EXPECT_THROW(student_t_975(0), Error);
+}
+
+// 1, 3, 5: the sample's deviation is 2, of the mean 2 / sqrt(3), and t of two degrees 4.30265.
+TEST(Summarize, ConfidenceOfTheMean) {
+  EXPECT_NEAR(summarize({5.0, 1.0, 3.0}).ci95, 4.30265 * 2.0 / std::sqrt(3.0), 1e-5);
+  EXPECT_EQ(summarize({2.0, 2.0}).ci95, 0.0);
+  EXPECT_TRUE(std::isnan(summarize({2.0}).ci95));
 }
 
 TEST(Timeline, IntervalsBetweenMarks) {

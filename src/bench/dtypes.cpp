@@ -1,0 +1,271 @@
+#include "bench/dtypes.h"
+
+#include <algorithm>
+#include <map>
+
+#include "autograd/gradient_observer.h"
+#include "autograd/ops/cast.h"
+#include "autograd/ops/cross_entropy.h"
+#include "autograd/tape.h"
+#include "bench/matmul_math.h"
+#include "nn/activations.h"
+#include "nn/layer_norm.h"
+#include "nn/linear.h"
+#include "tensor/factory.h"
+#include "train/setup.h"
+
+namespace quern {
+
+namespace {
+
+constexpr int64_t kToyBatch = 4, kToyIn = 8, kToyHidden = 16, kToyClasses = 5;
+constexpr int64_t kBatch = 2, kContext = 16;
+
+// Writes down what the ops make and the gradients that reach it.
+class DtypeObserver : public RangeObserver, public GradientObserver {
+ public:
+  DtypeObserver()
+      : context_(Context::current()),
+        ranges_(context_.range_observer),
+        outputs_(context_.output_observer) {
+    context_.range_observer = this;
+    context_.output_observer = this;
+  }
+  ~DtypeObserver() override {
+    context_.range_observer = ranges_;
+    context_.output_observer = outputs_;
+  }
+  DtypeObserver(const DtypeObserver&) = delete;
+  DtypeObserver& operator=(const DtypeObserver&) = delete;
+
+  void on_begin(const char* name) override { path_.emplace_back(name); }
+  void on_end() override { path_.pop_back(); }
+
+  void on_output(const char* op, const Tensor& output) override {
+    std::string name;
+    for (const std::string& part : path_) name += part + ".";
+    if (path_.empty() || path_.back() != op) name += cat(op, ".");
+    name.pop_back();
+    if (const int n = ++seen_[name]; n > 1) name += cat(" ", n);
+    made_.push_back({context_.next_node, output.raw_data()});
+    activations.push_back({"activation", name, output.shape(), output.dtype()});
+  }
+
+  // The op's outputs are the last that were shown under its number: the number of an op that is not
+  // recorded is used again.
+  void on_gradient(uint64_t order, int output, int outputs, const Tensor& grad) override {
+    size_t end = made_.size();
+    while (end > 0 && made_[end - 1].order != order) --end;
+    const size_t at = end - static_cast<size_t>(outputs) + static_cast<size_t>(output);
+    QUERN_CHECK(at < end, "bench dtypes: a gradient of an output that was not shown");
+    gradients.push_back({"gradient", activations[at].name, grad.shape(), grad.dtype()});
+  }
+
+  // The latest output that lies where `x` does is of this kind.
+  void call(const Tensor& x, const char* kind) {
+    for (size_t i = made_.size(); i-- > 0;) {
+      if (made_[i].data != x.raw_data()) continue;
+      activations[i].kind = kind;
+      return;
+    }
+    fail(cat("bench dtypes: the ", kind, " came from no op"));
+  }
+
+  std::vector<DtypeEntry> activations, gradients;
+
+ private:
+  struct Made {
+    uint64_t order;
+    const void* data;
+  };
+
+  Context& context_;
+  RangeObserver* ranges_;
+  OutputObserver* outputs_;
+  std::vector<std::string> path_;
+  std::map<std::string, int> seen_;
+  std::vector<Made> made_;  // beside `activations`
+};
+
+// x (B, in) -> logits (B, classes). Its products compute in `precision`.
+class ToyModel : public Module {
+ public:
+  Variable logits(const Variable& x) const {
+    return named("fc2", fc2_, named("ln", ln_, named("relu", relu_, named("fc1", fc1_, x))));
+  }
+  void declare(ParameterList& list) override {
+    list.add("fc1", fc1_);
+    list.add("ln", ln_);
+    list.add("fc2", fc2_);
+  }
+
+ private:
+  static Variable named(const char* name, const Layer& layer, const Variable& x) {
+    const RangeScope range(name);
+    return layer(x);
+  }
+
+  Linear fc1_{kToyIn, kToyHidden, false};
+  ReLU relu_;
+  LayerNorm ln_{kToyHidden};
+  Linear fc2_{kToyHidden, kToyClasses, false};
+};
+
+void add_parameters(std::vector<DtypeEntry>& entries, const ParameterArena& arena) {
+  for (const Parameter* parameter : arena.parameters()) {
+    entries.push_back(
+        {"parameter", parameter->name(), parameter->shape(), parameter->value().dtype()});
+  }
+  for (const Parameter* parameter : arena.parameters()) {
+    const Tensor& read = parameter->weight().value();
+    if (read.shares_storage(parameter->value())) continue;
+    entries.push_back({"copy", parameter->name(), parameter->shape(), read.dtype()});
+  }
+}
+
+void add_observed(std::vector<DtypeEntry>& entries, const DtypeObserver& observer,
+                  const ParameterArena& arena) {
+  entries.insert(entries.end(), observer.activations.begin(), observer.activations.end());
+  entries.insert(entries.end(), observer.gradients.begin(), observer.gradients.end());
+  for (const Parameter* parameter : arena.parameters()) {
+    QUERN_CHECK(!parameter->leaf()->fresh, "bench dtypes: no gradient reached ", parameter->name());
+    const Tensor& grad = parameter->grad();
+    entries.push_back({"gradient", parameter->name(), grad.shape(), grad.dtype()});
+  }
+}
+
+std::vector<DtypeEntry> observe_toy(Precision precision) {
+  ToyModel model;
+  ParameterArena arena(model, {precision});
+  const Tensor x = normal({kToyBatch, kToyIn}, 0.0, 1.0);
+  const Tensor targets = random_integers({kToyBatch}, kToyClasses);
+  std::vector<DtypeEntry> entries{{"input", "x", x.shape(), x.dtype()},
+                                  {"input", "targets", targets.shape(), targets.dtype()}};
+  add_parameters(entries, arena);
+  arena.zero_grad();
+  DtypeObserver observer;
+  const Variable logits = model.logits(cast(x, operand_type(precision)));
+  const Variable loss = cross_entropy(logits, targets);
+  observer.call(logits.value(), "logits");
+  observer.call(loss.value(), "loss");
+  backward(loss);
+  add_observed(entries, observer, arena);
+  return entries;
+}
+
+// The fused head holds a few rows of logits at a time, inside the loss's op: those of all rows are
+// made by a forward of their own.
+void observe_logits(std::vector<DtypeEntry>& entries, const TransformerLM& model,
+                    const Tensor& tokens) {
+  const NoGrad no_grad;
+  const Variable logits = model.logits(tokens);
+  entries.push_back({"logits", "model.logits", logits.shape(), logits.dtype()});
+}
+
+std::vector<DtypeEntry> observe_lm(Precision precision, KernelKind kernels) {
+  const ModelConfig config{
+      .vocab_size = 61, .context = kContext, .d_model = 32, .d_ff = 64, .layers = 2, .heads = 2};
+  ModelOptions options;
+  options.precision = precision;
+  options.kernels = kernels;
+  ModelInstance instance(config, options, InitScheme::normal, true, 0);
+  const Shape shape{kBatch, kContext};
+  const auto V = static_cast<int32_t>(config.vocab_size);
+  const Tensor tokens = random_integers(shape, V), targets = random_integers(shape, V);
+  std::vector<DtypeEntry> entries{{"input", "tokens", shape, tokens.dtype()},
+                                  {"input", "targets", shape, targets.dtype()}};
+  add_parameters(entries, instance.arena);
+  observe_logits(entries, instance.model, tokens);
+  instance.arena.zero_grad();
+  DtypeObserver observer;
+  const Variable loss = instance.model.loss(tokens, targets);
+  observer.call(loss.value(), "loss");
+  backward(loss);
+  add_observed(entries, observer, instance.arena);
+  return entries;
+}
+
+bool same_tensor(const DtypeRow& row, const DtypeEntry& entry) {
+  return row.kind == entry.kind && row.name == entry.name;
+}
+
+// Puts the entries into column `column` of the rows, new ones behind their predecessors.
+void merge(std::vector<DtypeRow>& rows, DtypeModel model, const std::vector<DtypeEntry>& entries,
+           size_t column, size_t columns) {
+  size_t next = 0;
+  for (const DtypeEntry& entry : entries) {
+    const auto found = std::find_if(rows.begin(), rows.end(),
+                                    [&](const DtypeRow& row) { return same_tensor(row, entry); });
+    size_t at = static_cast<size_t>(found - rows.begin());
+    if (found == rows.end()) {
+      at = next;
+      rows.insert(rows.begin() + static_cast<std::ptrdiff_t>(at),
+                  {model, entry.kind, entry.name, entry.shape, std::vector<std::string>(columns)});
+    }
+    rows[at].dtypes[column] = name_of(entry.dtype);
+    next = at + 1;
+  }
+}
+
+}  // namespace
+
+const char* name_of(DtypeModel model) {
+  switch (model) {
+    case DtypeModel::toy: return "toy";
+    case DtypeModel::lm: return "lm";
+  }
+  fail("bench dtypes: unknown model");
+}
+
+std::vector<DtypeEntry> observe_dtypes(DtypeModel model, Precision precision, KernelKind kernels) {
+  const MatmulMathScope math(precision);
+  switch (model) {
+    case DtypeModel::toy: return observe_toy(precision);
+    case DtypeModel::lm: return observe_lm(precision, kernels);
+  }
+  fail("bench dtypes: unknown model");
+}
+
+std::vector<DtypeRow> bench_dtypes(DtypeModel model, const std::vector<Precision>& precisions,
+                                   KernelKind kernels) {
+  std::vector<DtypeRow> rows;
+  for (size_t i = 0; i < precisions.size(); ++i) {
+    merge(rows, model, observe_dtypes(model, precisions[i], kernels), i, precisions.size());
+  }
+  return rows;
+}
+
+std::vector<Column> dtype_columns(const std::vector<Precision>& precisions) {
+  std::vector<Column> columns{{"", "peer"},
+                              {"model", "model", 0, 5, Align::left},
+                              {"tensor", "kind", 0, 10, Align::left},
+                              {"name", "name", 0, 52, Align::left},
+                              {"shape", "shape", 0, 12, Align::left}};
+  for (const Precision precision : precisions) {
+    columns.push_back({name_of(precision), name_of(precision), 0, 5, Align::left});
+  }
+  return columns;
+}
+
+std::vector<Cell> dtype_cells(const DtypeRow& row, const std::string& peer) {
+  std::vector<Cell> cells{peer, std::string(name_of(row.model)), row.kind, row.name,
+                          std::vector<int64_t>(row.shape.begin(), row.shape.end())};
+  for (const std::string& dtype : row.dtypes) {
+    if (dtype.empty()) {
+      cells.emplace_back();
+    } else {
+      cells.emplace_back(dtype);
+    }
+  }
+  return cells;
+}
+
+std::string dtype_lesson() {
+  return "Under bf16 the parameters (the masters that the optimizer updates), their gradients and "
+         "the loss stay\nFP32; matrix products read BF16 copies and BF16 activations and sum in "
+         "FP32. Norms read their FP32\nparameters, not the copies, and keep their statistics in "
+         "FP32. tf32 rounds the inputs of products\ninside the GPU's tensor cores: no tensor has "
+         "another dtype for it.\n";
+}
+
+}  // namespace quern

@@ -1,0 +1,42 @@
+// What each benchmarked kernel reads, writes and computes, counted by hand: the account behind a
+// roofline (Williams, Waterman and Patterson, 2009).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace quern {
+
+// Elements of one dtype that a kernel reads or writes.
+struct Elements {
+  int64_t count;
+  DType dtype;
+};
+
+// The sum over a variant's kernels. Every operand of a kernel counts once; what is broadcast counts
+// at its own size. An exponential, a root, a quotient, a comparison: one FLOP each.
+struct KernelAccount {
+  int64_t reads = 0, writes = 0;  // elements
+  int64_t bytes = 0;              // of both
+  int64_t written_bytes = 0;
+  int64_t flops = 0;
+
+  void kernel(std::initializer_list<Elements> read, std::initializer_list<Elements> written,
+              int64_t operations);
+  double intensity() const;  // FLOP a byte
+};
+
+// Of a case of kernel_families(): `variant` is naive, online or fused; shape and dtype are the
+// case's. None for the kernels that no account is kept of (backward passes alone, global_norm).
+std::optional<KernelAccount> account_of(const std::string& kernel, const std::string& variant,
+                                        const std::vector<int64_t>& shape, DType dtype);
+
+// A product of two n x n matrices.
+KernelAccount matmul_account(int64_t n, DType dtype);
+
+}  // namespace quern

@@ -1,0 +1,57 @@
+// `quern bench matmul`: a matrix product alone, over a sweep of sizes, in each precision.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/table.h"
+#include "bench/timeline.h"
+#include "nn/options.h"
+
+namespace quern {
+
+// (M, K) by (K, N).
+struct MatmulShape {
+  int64_t M = 0, N = 0, K = 0;
+
+  double flops() const;  // 2 M N K: a multiplication and an addition each
+  friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
+};
+
+inline constexpr int64_t kMostMatmulExtent = int64_t{1} << 30;
+
+// "512x1024x64" -> M 512, N 1024, K 64. Throws UsageError on anything else, and on extents below 1
+// or above kMostMatmulExtent.
+MatmulShape parse_matmul_shape(const std::string& text);
+
+// Of the current Context's device: what a sweep measures unless told otherwise. tf32 is fp32 on the
+// CPU, and left out there.
+std::vector<MatmulShape> default_matmul_shapes();
+std::vector<Precision> default_matmul_precisions();
+
+struct MatmulBenchOptions {
+  int64_t warmup = 3;  // unmeasured calls
+  int64_t steps = 20;  // measured ones
+};
+
+struct MatmulRow {
+  MatmulShape shape;
+  Precision precision = Precision::fp32;
+  Summary time;               // milliseconds a call
+  std::string out_of_memory;  // the allocator's message; then there are no figures
+
+  double flops_per_second() const;  // of the median; 0 when out of memory
+};
+
+// Times one product of random matrices after another, as a program calls them, on the current
+// Context's device. Memory that does not suffice gives a row. Throws UsageError when a count is
+// below 1.
+MatmulRow bench_matmul(const MatmulShape& shape, Precision precision,
+                       const MatmulBenchOptions& options);
+
+// TFLOP/s on a GPU, GFLOP/s on the CPU.
+std::vector<Column> matmul_columns(bool on_gpu);
+std::vector<Cell> matmul_cells(const MatmulRow& row, bool on_gpu, const std::string& peer);
+
+}  // namespace quern

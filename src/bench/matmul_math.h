@@ -1,0 +1,44 @@
+// A precision as matrix products know it: the dtype of their operands, and how FP32 ones are
+// multiplied.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "nn/options.h"
+#include "tensor/context.h"
+
+namespace quern {
+
+inline const char* name_of(Precision precision) {
+  switch (precision) {
+    case Precision::fp32: return "fp32";
+    case Precision::tf32: return "tf32";
+    case Precision::bf16: return "bf16";
+  }
+  fail("bench: unknown precision");
+}
+
+inline DType operand_type(Precision precision) {
+  return precision == Precision::bf16 ? DType::bf16 : DType::f32;
+}
+
+// While it lives, the current Context multiplies FP32 operands as `precision` says.
+class MatmulMathScope {
+ public:
+  explicit MatmulMathScope(Precision precision)
+      : context_(Context::current()), before_(context_.matmul_math) {
+    using kernels::MatmulMath;
+    context_.matmul_math = precision == Precision::tf32 ? MatmulMath::tf32 : MatmulMath::fp32;
+  }
+  ~MatmulMathScope() { context_.matmul_math = before_; }
+  MatmulMathScope(const MatmulMathScope&) = delete;
+  MatmulMathScope& operator=(const MatmulMathScope&) = delete;
+
+ private:
+  Context& context_;
+  kernels::MatmulMath before_;
+};
+
+}  // namespace quern

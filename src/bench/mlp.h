@@ -1,0 +1,66 @@
+// `quern bench mlp`: forward and backward of a multilayer perceptron whose layers, width, batch and
+// steps are scaled one by one. Shows which of them a device's time grows with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/table.h"
+#include "bench/timeline.h"
+#include "nn/options.h"
+
+namespace quern {
+
+// `layers` times Linear (width, width) and GELU on a batch of rows; a run is `steps` times forward,
+// mean and backward.
+struct MlpShape {
+  int64_t layers = 4, width = 256, batch = 256, steps = 2;
+
+  double flops() const;  // of the products of a run: 2 forward and 4 backward a weight and row,
+                         // less the first layer's gradient of the input
+  friend bool operator==(const MlpShape&, const MlpShape&) = default;
+};
+
+enum class MlpDimension { none, layers, width, batch, steps };  // none: the base itself
+const char* name_of(MlpDimension dimension);                    // "base", "layers", ...
+
+struct MlpCase {
+  MlpDimension scaled = MlpDimension::none;
+  int64_t scale = 1;
+  MlpShape shape;
+};
+
+struct MlpBenchOptions {
+  MlpShape base;
+  std::vector<int64_t> scales{2, 3, 4, 5};
+  std::vector<MlpDimension> dimensions{MlpDimension::layers, MlpDimension::width,
+                                       MlpDimension::batch, MlpDimension::steps};
+  bool optimizer = false;  // AdamW after each backward
+  int64_t warmup = 2;      // unmeasured runs
+  int64_t trials = 10;     // measured ones
+};
+
+// The base, then each dimension by each scale, the others as in the base.
+std::vector<MlpCase> mlp_cases(const MlpBenchOptions& options);
+
+struct MlpRow {
+  MlpCase one;
+  Precision precision = Precision::fp32;
+  Summary total, forward, backward, optimizer;  // milliseconds a run, of all its steps
+  double base_ms = 0.0;                         // total of the base, 0 when that did not fit
+  std::string out_of_memory;                    // the allocator's message; then no figures
+};
+
+// Every case in one precision on the current Context's device, launched op by op; `on_row` is told
+// of each as it is done. Memory that does not suffice gives a row. Throws UsageError when a count
+// is below 1.
+std::vector<MlpRow> bench_mlp(const MlpBenchOptions& options, Precision precision,
+                              const std::function<void(const MlpRow&)>& on_row = {});
+
+std::vector<Column> mlp_columns(bool optimizer, bool on_gpu);
+std::vector<Cell> mlp_cells(const MlpRow& row, bool optimizer, bool on_gpu,
+                            const std::string& peer);
+
+}  // namespace quern

@@ -1,0 +1,91 @@
+#include "bench/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/files.h"
+#include "tensor/context.h"
+#include "train/config.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+const MatmulBenchOptions kFew{1, 3};
+
+TEST(MatmulShape, IsReadFromItsThreeExtents) {
+  EXPECT_EQ(parse_matmul_shape("512x1024x64"), (MatmulShape{512, 1024, 64}));
+  EXPECT_EQ(parse_matmul_shape("1x1x1073741824"), (MatmulShape{1, 1, int64_t{1} << 30}));
+  for (const char* text : {"", "512", "512x64", "512x64x", "512x64x8x2", "0x1x1", "1x-1x1", "1x1xk",
+                           "1*1*1", "1x1x1073741825", "99999999999999999999x1x1", " 1x1x1"}) {
+    expect_error([&] { parse_matmul_shape(text); }, {"--shapes", "MxNxK"});
+    EXPECT_THROW(parse_matmul_shape(text), UsageError) << text;
+  }
+}
+
+// Integers below 2^53: exact.
+TEST(MatmulShape, CountsAMultiplicationAndAnAdditionEach) {
+  EXPECT_EQ((MatmulShape{3, 5, 7}.flops()), 210.0);
+}
+
+TEST(BenchMatmul, RatesFollowFromTheMedian) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    const MatmulRow row = bench_matmul({48, 32, 17}, precision, kFew);
+    EXPECT_EQ(row.out_of_memory, "");
+    EXPECT_GT(row.time.median, 0.0);
+    EXPECT_DOUBLE_EQ(row.flops_per_second(), 2.0 * 48 * 32 * 17 / (row.time.median / 1e3));
+  }
+  EXPECT_EQ(Context::current().matmul_math, kernels::MatmulMath::fp32);
+}
+
+TEST(BenchMatmul, TheDefaultSweepOfTheCpu) {
+  const auto shapes = default_matmul_shapes();
+  ASSERT_EQ(shapes.size(), 5u);
+  EXPECT_EQ(shapes.front(), (MatmulShape{64, 64, 64}));
+  EXPECT_EQ(shapes.back(), (MatmulShape{1024, 1024, 1024}));
+  EXPECT_EQ(default_matmul_precisions(),
+            (std::vector<Precision>{Precision::fp32, Precision::bf16}));
+}
+
+// A result of 2^49 bytes, more than the address space has.
+TEST(BenchMatmul, WhatDoesNotFitIsARow) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 512 TiB";
+#endif
+  const Allocator& allocator = *Context::current().allocator(kCpu);
+  const int64_t before = allocator.stats().allocated;
+  const int64_t n = int64_t{1} << 24;  // operands of 32 MiB
+  const MatmulRow row = bench_matmul({n, n, 1}, Precision::bf16, kFew);
+  EXPECT_NE(row.out_of_memory, "");
+  EXPECT_EQ(row.flops_per_second(), 0.0);
+  EXPECT_EQ(allocator.stats().allocated, before);
+  const Table text(matmul_columns(false), TableFormat::text);
+  const std::string line = text.row(matmul_cells(row, false, "quern-test"), &kOutOfMemory);
+  EXPECT_NE(line.find("16777216      1  out of memory\n"), std::string::npos) << line;
+}
+
+TEST(BenchMatmul, RefusesUnusableCounts) {
+  expect_error([] { bench_matmul({1, 1, 1}, Precision::fp32, {0, 1}); }, {"--warmup is 0"});
+  expect_error([] { bench_matmul({1, 1, 1}, Precision::fp32, {1, 0}); }, {"--steps is 0"});
+}
+
+TEST(MatmulTable, GivesGflopsOnTheCpuAndTflopsOnAGpu) {
+  MatmulRow row;
+  row.shape = {1000, 500, 1000};
+  row.precision = Precision::bf16;
+  row.time.median = 0.5;  // 10^9 operations: 2 TFLOP/s
+  for (const bool on_gpu : {false, true}) {
+    const Table json(matmul_columns(on_gpu), TableFormat::json);
+    const auto parsed = nlohmann::json::parse(json.row(matmul_cells(row, on_gpu, "quern-test")));
+    EXPECT_DOUBLE_EQ(parsed.at(on_gpu ? "tflops" : "gflops"), on_gpu ? 2.0 : 2000.0);
+    EXPECT_EQ(parsed.at("precision"), "bf16");
+    EXPECT_EQ(parsed.at("N"), 500);
+    const Table text(matmul_columns(on_gpu), TableFormat::text);
+    EXPECT_NE(text.head().find(on_gpu ? "TFLOP/s" : "GFLOP/s"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace quern
