@@ -32,9 +32,14 @@ const Sizes kSizes[] = {{1, 1, 1, 1, 1},         {1, 1, 5000, 2, 1},    {2, 700,
                         {16, 1024, 1024, 14, 2}, {4, 512, 512, 12, 12}, {8, 1024, 1024, 32, 32},
                         {1, 16384, 16384, 8, 8}, {40, 130, 130, 12, 4}, {1, 4096, 4096, 7, 1}};
 
-// For each query head of a batch and each tile of its queries: the key tiles that add to its dQ, in
-// the order in which their items are begun.
-using Contributions = std::map<std::tuple<int, int, int>, std::vector<int>>;
+struct Contribution {
+  int key_tile;
+  bool finishes;
+};
+
+// For each query head of a batch and each tile of its queries: what adds to its dQ, in the order in
+// which the items are begun.
+using Contributions = std::map<std::tuple<int, int, int>, std::vector<Contribution>>;
 
 Contributions contributions(const BackwardPlan& plan, const AttentionShape& s) {
   Contributions found;
@@ -44,7 +49,7 @@ Contributions contributions(const BackwardPlan& plan, const AttentionShape& s) {
     EXPECT_EQ((item.end_head - 1) / plan.group, item.kv_head);
     for (int h = item.first_head; h < item.end_head; ++h) {
       for (int tile = item.first_tile; tile < plan.query_tiles; ++tile) {
-        found[{item.b, h, tile}].push_back(item.key_tile);
+        found[{item.b, h, tile}].push_back({item.key_tile, item.finishes(tile)});
       }
     }
   }
@@ -65,11 +70,11 @@ void check(const Sizes& sizes, bool causal) {
         const auto place = found.find({b, h, tile});
         ASSERT_EQ(place != found.end(), count > 0);
         if (count == 0) continue;
-        const std::vector<int>& order = place->second;
+        const std::vector<Contribution>& order = place->second;
         ASSERT_EQ(static_cast<int>(order.size()), count);
         for (int i = 0; i < count; ++i) {
-          ASSERT_EQ(plan.before(order[i], tile), i) << "key tile " << order[i];
-          ASSERT_EQ(plan.finishes(order[i], tile), i + 1 == count) << "key tile " << order[i];
+          ASSERT_EQ(plan.before(order[i].key_tile, tile), i);
+          ASSERT_EQ(order[i].finishes, i + 1 == count) << "key tile " << order[i].key_tile;
         }
       }
     }

@@ -153,7 +153,7 @@ struct Consumer {
       finish_products(stage);
     }
     settle(scores);
-    if ((kOwnsDq || Tile::kParts > 1) && !x.plan.finishes(item.key_tile, tile)) sums_parity ^= 1;
+    if ((kOwnsDq || Tile::kParts > 1) && !item.finishes(tile)) sums_parity ^= 1;
   }
 
   __device__ __forceinline__ void finish_products(int stage) {
@@ -203,7 +203,7 @@ struct Consumer {
   __device__ __forceinline__ void add_queries(const BackwardItem& item, int h, int tile,
                                               int stage) {
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
-    const bool finishes = x.plan.finishes(item.key_tile, tile);
+    const bool finishes = item.finishes(tile);
 #pragma unroll
     for (int part = 0; part < Tile::kParts; ++part) {
       const int buffer = Tile::kParts > 1 ? part : warpgroup;

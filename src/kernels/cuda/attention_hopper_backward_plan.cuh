@@ -87,14 +87,16 @@ struct BackwardPlan {
   __host__ __device__ __forceinline__ int before(int key_tile, int query_tile) const {
     return longest_first ? key_tile : last_key_tile(query_tile) - key_tile;
   }
-  // Whether `key_tile` is the last to add to dQ of `query_tile`, and so the one to finish it.
-  __host__ __device__ __forceinline__ bool finishes(int key_tile, int query_tile) const {
-    return key_tile == (longest_first ? last_key_tile(query_tile) : 0);
+  // `key_tile` is the last to add to dQ of the query tiles that see it and come before this one.
+  __host__ __device__ __forceinline__ int finished_tiles(int key_tile) const {
+    if (key_tile == (longest_first ? key_tiles - 1 : 0)) return query_tiles;
+    return longest_first ? first_query_tile(key_tile + 1) : 0;
   }
 };
 
 struct BackwardItem {
-  int b, kv_head, key_tile, first_tile;
+  int b, kv_head, key_tile;
+  int first_tile, finished_tiles;  // of queries: walked from, and finished up to (exclusive)
   int part, first_head, end_head;  // query heads
 
   __host__ __device__ __forceinline__ BackwardItem(int item, const BackwardPlan& plan,
@@ -112,6 +114,12 @@ struct BackwardItem {
     end_head = kv_head * plan.group + plan.group * (part + 1) / plan.parts;
     key_tile = plan.longest_first ? rest / in_group : plan.key_tiles - 1 - rest / in_group;
     first_tile = plan.first_query_tile(key_tile);
+    finished_tiles = plan.finished_tiles(key_tile);
+  }
+
+  // Whether this item is the last to add to dQ of `tile`, and so the one to finish it.
+  __host__ __device__ __forceinline__ bool finishes(int tile) const {
+    return tile < finished_tiles;
   }
 };
 
