@@ -82,10 +82,11 @@ std::vector<Cell> accumulate_cells(const AccumulateRow& row, const std::string& 
 std::string accumulate_lesson() {
   return "A sum grows only as finely as its own format: from 8 to 16 FP16 numbers are 0.0078 apart "
          "and each\naddition of 0.01 is rounded to that, and from 4 on BF16 numbers are 0.031 "
-         "apart and it is rounded away.\nAn FP32 sum of 16-bit terms keeps every addition and is "
-         "wrong by the rounding of the term alone, which\ndoes not grow with their count: so "
-         "products and activations may be stored in 16 bits, and every sum of\nthem (matrix "
-         "products, norms, softmax, the loss, gradients) is taken in FP32.\n";
+         "apart and it is rounded away.\nAn FP32 sum of a thousand 16-bit terms is wrong by hardly "
+         "more than the rounding of the term itself: so\nproducts and activations may be stored in "
+         "16 bits, and every sum of them (matrix products, norms, softmax,\nthe loss, gradients) "
+         "is taken in FP32. A million terms one after the other are too many for FP32 as well\n"
+         "(try --count): long sums are taken in parts.\n";
 }
 
 }  // namespace quern

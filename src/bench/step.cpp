@@ -285,6 +285,9 @@ std::vector<Phase> parse_phases(const std::string& text) {
       throw UsageError(cat("--phases has '", word, "', expected fwd, fwdbwd or step",
                            did_you_mean(word, {"fwd", "fwdbwd", "step"})));
     }
+    if (std::find(phases.begin(), phases.end(), *found) != phases.end()) {
+      throw UsageError(cat("--phases has '", word, "' twice"));
+    }
     phases.push_back(*found);
   }
   if (phases.empty()) throw UsageError("--phases is empty, expected some of fwd,fwdbwd,step");

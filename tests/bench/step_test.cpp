@@ -36,6 +36,7 @@ TEST(ParsePhases, RefusesWhatItDoesNotKnow) {
   expect_error([] { parse_phases("fwd,bwd"); }, {"'bwd'", "fwd, fwdbwd or step"});
   expect_error([] { parse_phases("stpe"); }, {"did you mean step?"});
   expect_error([] { parse_phases(""); }, {"--phases is empty"});
+  expect_error([] { parse_phases("fwd,step,fwd"); }, {"'fwd' twice"});
   EXPECT_THROW(parse_phases("all"), UsageError);
 }
 

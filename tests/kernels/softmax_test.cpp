@@ -94,6 +94,17 @@ TEST(Softmax, RowOfMinusInfinityAndNaN) {
   for (int c = 0; c < 3; ++c) EXPECT_EQ(log_y.values()[c], -INFINITY);
 }
 
+TEST(Softmax, OnlineOfMinusInfinityAndNaN) {
+  const std::vector<float> x = {-INFINITY, -INFINITY, -INFINITY, 1.0f, -INFINITY, 1.0f,
+                                -INFINITY, NAN,       0.0f,      NAN,  1.0f,      2.0f};
+  Guarded<float> y(12);
+  cpu::softmax_online_forward(y.data(), x.data(), 4, 3, cpu::Stream{});
+  const auto p = y.values();
+  EXPECT_EQ(std::vector<float>(p.begin(), p.begin() + 6),
+            (std::vector<float>{0, 0, 0, 0.5f, 0, 0.5f}));
+  for (int c = 6; c < 12; ++c) EXPECT_TRUE(std::isnan(p[c])) << c;
+}
+
 TEST(Softmax, LargeLogitsDoNotOverflow) {
   const float x[] = {1e30f, 1e30f, -1e30f};
   Guarded<float> y(3);

@@ -53,8 +53,8 @@ void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream
     A max = -INFINITY, sum = 0;
     for (int64_t c = 0; c < cols; ++c) {
       const A v = static_cast<A>(in[c]);
+      if (v == -INFINITY) continue;
       const A larger = v > max ? v : max;
-      if (larger == -INFINITY) continue;
       sum = sum * math::exp(max - larger) + math::exp(v - larger);
       max = larger;
     }

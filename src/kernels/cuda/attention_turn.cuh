@@ -54,9 +54,10 @@ class Turn {
   __device__ Turn(const uint32_t* before, uint32_t* own) : before_(before), own_(own) {}
 
   // Asks how far the block before has come. The answer takes about as long as a product of tiles,
-  // so it is asked for ahead of one. It needs no acquire, which would empty the L1 cache: what
-  // waits for it are additions in L2, done where the counter lies, and none starts before the
-  // counter was seen.
+  // so it is asked for ahead of one. It has no acquire, which would empty the L1 cache: what waits
+  // for it are additions in L2, done where the counter lies, and none starts before the counter was
+  // seen. That rests on how these GPUs work (no store or addition is speculated): PTX's memory
+  // model does not order an addition behind a relaxed load that it depends on.
   __device__ __forceinline__ void ask() {
     if (before_ != nullptr) answer_ = load_relaxed(before_);
   }

@@ -114,15 +114,7 @@ __device__ __forceinline__ float4 load_shared_float4(uint32_t address) {
 }
 
 // Between blocks: what was done before store_release, here and, behind a barrier, in other threads,
-// is seen by whoever loads the value with load_acquire.
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
-  uint32_t x;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-               : "=r"(x)
-               : "l"(__cvta_generic_to_global(p))
-               : "memory");
-  return x;
-}
+// is in L2 when the value is.
 __device__ __forceinline__ void store_release(uint32_t* p, uint32_t x) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;"
                :
