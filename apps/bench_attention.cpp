@@ -71,11 +71,10 @@ AttentionBenchOptions options_of(const ParsedArgs& parsed) {
   }
   options.dims = counts_of(parsed, "dims", 1);
   options.lengths = counts_of(parsed, "lengths", 1);
-  for (const auto& [flag, count] : {std::pair{"tokens", &options.tokens},
-                                    {"warmup", &options.warmup},
-                                    {"steps", &options.steps}}) {
-    *count = parsed.extra.at(flag).empty() ? 0 : count_of(parsed, flag, 1);
-  }
+  const auto given = [&](const char* flag) { return !parsed.extra.at(flag).empty(); };
+  options.tokens = given("tokens") ? count_of(parsed, "tokens", 1) : 0;
+  options.warmup = given("warmup") ? iterations_of(parsed, "warmup", 1) : 0;
+  options.steps = given("steps") ? iterations_of(parsed, "steps", 1) : 0;
   if (options.grids.empty()) throw UsageError("--grid is empty, expected model or course");
   if (options.precisions.empty()) {
     throw UsageError("--precision is empty, expected bf16, tf32 or fp32");

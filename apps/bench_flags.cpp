@@ -15,15 +15,16 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;
+constexpr int64_t kMost = int64_t{1} << 40, kMostIterations = 1'000'000;
 constexpr std::array kKeys{"device", "threads", "seed", "deterministic"};
 
-int64_t parse_count(const std::string& flag, const std::string& text, int64_t least) {
+int64_t parse_count(const std::string& flag, const std::string& text, int64_t least,
+                    int64_t most = kMost) {
   int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < least || count > kMost) {
-    throw UsageError(
-        cat("--", flag, " is ", text, ", expected an integer from ", least, " to ", kMost));
+  if (error != std::errc() || end != text.data() + text.size() || count < least || count > most) {
+    throw UsageError(cat("--", flag, text.empty() ? " has an empty entry" : " is ", text,
+                         ", expected an integer from ", least, " to ", most));
   }
   return count;
 }
@@ -54,6 +55,10 @@ std::string help_line(const std::string& name, const std::string& text) {
 
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
   return parse_count(flag, parsed.extra.at(flag), least);
+}
+
+int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
+  return parse_count(flag, parsed.extra.at(flag), least, kMostIterations);
 }
 
 std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {

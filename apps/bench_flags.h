@@ -13,6 +13,8 @@ namespace quern {
 
 // One extra flag as an integer from `least` to 2^40. Throws UsageError.
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
+// The same for a number of iterations, of which the times are kept: at most 10^6.
+int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 
 // "64,128"; none when the flag was not given. Throws UsageError.
 std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);

@@ -50,8 +50,8 @@ int run_bench_kernels(const Arguments& args) {
   KernelBenchOptions options;
   options.kernels = words_of(parsed, "kernel", kernel_names());
   options.variants = words_of(parsed, "variant", {"naive", "online", "fused"});
-  options.warmup = count_of(parsed, "warmup", 1);
-  options.steps = count_of(parsed, "steps", 1);
+  options.warmup = iterations_of(parsed, "warmup", 1);
+  options.steps = iterations_of(parsed, "steps", 1);
   if (!parsed.extra.at("rows").empty()) options.rows = count_of(parsed, "rows", 1);
   const Table table = kernel_table(format_of(parsed));
   const Config& config = parsed.config;

@@ -58,7 +58,8 @@ int run_bench_matmul(const Arguments& args) {
   std::vector<MatmulShape> shapes = shapes_of(parsed);
   std::vector<Precision> precisions;
   if (!parsed.extra.at("precision").empty()) precisions = precisions_of(parsed);
-  const MatmulBenchOptions options{count_of(parsed, "warmup", 1), count_of(parsed, "steps", 1)};
+  const MatmulBenchOptions options{iterations_of(parsed, "warmup", 1),
+                                   iterations_of(parsed, "steps", 1)};
   const TableFormat format = format_of(parsed);
   const Config& config = parsed.config;
   const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));

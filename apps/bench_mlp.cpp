@@ -48,12 +48,12 @@ std::vector<MlpDimension> dimensions_of(const ParsedArgs& parsed) {
 MlpBenchOptions options_of(const ParsedArgs& parsed) {
   MlpBenchOptions options;
   options.base = {count_of(parsed, "layers", 1), count_of(parsed, "width", 1),
-                  count_of(parsed, "batch", 1), count_of(parsed, "steps", 1)};
+                  count_of(parsed, "batch", 1), iterations_of(parsed, "steps", 1)};
   options.dimensions = dimensions_of(parsed);
   options.scales = counts_of(parsed, "scales", 1);
   options.optimizer = parsed.extra.at("optimizer") == "true";
-  options.warmup = count_of(parsed, "warmup", 1);
-  options.trials = count_of(parsed, "trials", 1);
+  options.warmup = iterations_of(parsed, "warmup", 1);
+  options.trials = iterations_of(parsed, "trials", 1);
   return options;
 }
 

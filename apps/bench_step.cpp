@@ -79,8 +79,8 @@ StepBenchOptions options_of(const ParsedArgs& parsed, bool check, bool single) {
   if (!parsed.positional.empty()) {
     throw UsageError(cat("bench step: found '", parsed.positional[0], "', expected flags alone"));
   }
-  StepBenchOptions options{parse_phases(parsed.extra.at("phases")), count_of(parsed, "warmup", 0),
-                           count_of(parsed, "steps", 1)};
+  StepBenchOptions options{parse_phases(parsed.extra.at("phases")),
+                           iterations_of(parsed, "warmup", 0), iterations_of(parsed, "steps", 1)};
   const bool has_step =
       std::find(options.phases.begin(), options.phases.end(), Phase::step) != options.phases.end();
   if (check && !has_step) throw UsageError("--check needs the phase step");

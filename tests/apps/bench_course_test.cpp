@@ -91,6 +91,9 @@ TEST(BenchCourse, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "matmul", "--sizes", "2000000000"}, "--sizes is 2000000000");
   expect_usage_error({"bench", "matmul", "--shapes", "256x256"}, "expected MxNxK");
   expect_usage_error({"bench", "matmul", "--steps", "0"}, "--steps is 0");
+  expect_usage_error({"bench", "matmul", "--steps", "1099511627776"},
+                     "expected an integer from 1 to 1000000");
+  expect_usage_error({"bench", "matmul", "--sizes", "64,,32"}, "--sizes has an empty entry");
   expect_usage_error({"bench", "matmul", "all"}, "bench matmul: found 'all'");
   expect_usage_error({"bench", "mlp", "--width", "0"}, "--width is 0");
   expect_usage_error({"bench", "mlp", "--scale", "depth"}, "--scale has 'depth'");
