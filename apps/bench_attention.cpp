@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 
 #include "bench/attention.h"
+#include "bench/matmul_math.h"
 #include "bench_commands.h"
 #include "bench_flags.h"
 #include "tensor/context.h"
@@ -60,12 +60,8 @@ AttentionBenchOptions options_of(const ParsedArgs& parsed) {
   options.variants = choices_of(parsed, "variant",
                                 std::vector{AttentionVariant::naive, AttentionVariant::naive_graph,
                                             AttentionVariant::flash, AttentionVariant::portable});
-  options.precisions.clear();
-  const std::map<std::string, Precision> precisions{
-      {"bf16", Precision::bf16}, {"tf32", Precision::tf32}, {"fp32", Precision::fp32}};
-  for (const std::string& word : words_of(parsed, "precision", {"bf16", "tf32", "fp32"})) {
-    options.precisions.push_back(precisions.at(word));
-  }
+  options.precisions = choices_of(parsed, "precision",
+                                  std::vector{Precision::bf16, Precision::tf32, Precision::fp32});
   for (const std::string& word : words_of(parsed, "causal", {"true", "false"})) {
     options.causal.push_back(word == "true");
   }

@@ -6,6 +6,7 @@
 
 #include "autograd/ops/attention.h"
 #include "autograd/tape.h"
+#include "bench/matmul_math.h"
 #include "tensor/factory.h"
 #include "tensor/graph.h"
 #include "train/config.h"
@@ -64,7 +65,7 @@ class AttentionOp {
       : flash_(variant == AttentionVariant::flash || variant == AttentionVariant::portable) {
     options_.causal = shape.causal;
     options_.portable = variant == AttentionVariant::portable;
-    const DType dtype = precision == Precision::bf16 ? DType::bf16 : DType::f32;
+    const DType dtype = operand_type(precision);
     const Shape extents{shape.B, shape.T, shape.H, shape.D};
     for (Variable* input : {&q_, &k_, &v_}) *input = Variable::leaf(normal(extents, 0, 1, dtype));
     d_o_ = normal(extents, 0, 1, dtype);
@@ -140,25 +141,9 @@ void measure(AttentionRow& row, Op& op, const AttentionBenchOptions& options) {
   row.backward = summarize(backward);
 }
 
-// How FP32 products are computed, while it lives.
-class MathScope {
- public:
-  explicit MathScope(Precision precision) : before_(Context::current().matmul_math) {
-    using kernels::MatmulMath;
-    Context::current().matmul_math =
-        precision == Precision::tf32 ? MatmulMath::tf32 : MatmulMath::fp32;
-  }
-  ~MathScope() { Context::current().matmul_math = before_; }
-  MathScope(const MathScope&) = delete;
-  MathScope& operator=(const MathScope&) = delete;
-
- private:
-  kernels::MatmulMath before_;
-};
-
 AttentionRow bench_case(const AttentionCase& shape, Precision precision, AttentionVariant variant,
                         const AttentionBenchOptions& options) {
-  const MathScope math(precision);
+  const MatmulMathScope math(precision);
   Allocator& allocator = current_allocator();
   allocator.release_cached();
   AttentionRow row;

@@ -1,19 +1,10 @@
 #include "base/error.h"
 #include "bench/attention.h"
+#include "bench/matmul_math.h"
 
 namespace quern {
 
 namespace {
-
-// As torch_attention.py names it.
-const char* precision_name(Precision precision) {
-  switch (precision) {
-    case Precision::bf16: return "bf16";
-    case Precision::fp32: return "fp32";
-    case Precision::tf32: return "tf32";
-  }
-  fail("bench attention: unknown precision");
-}
 
 double mebibytes(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
@@ -61,7 +52,7 @@ std::string attention_line(const Table& table, const AttentionRow& row, const st
   const AttentionCase& s = row.shape;
   std::vector<Cell> cells{peer,
                           std::string(name_of(row.variant)),
-                          std::string(precision_name(row.precision)),
+                          std::string(name_of(row.precision)),
                           s.B,
                           s.H,
                           s.T,
