@@ -71,6 +71,12 @@ void show_gradients(const Node& node, const std::vector<Tensor>& grads) {
   }
 }
 
+void show_inputs(const char* op, const std::vector<Variable>& inputs, uint64_t node) {
+  std::vector<Shape> shapes;
+  for (const Variable& input : inputs) shapes.push_back(input.shape());
+  Context::current().input_observer->on_inputs(op, node, shapes);
+}
+
 void add_to_leaf(Leaf& leaf, const Tensor& grad) {
   if (leaf.has_buffer) {
     write_buffer(leaf, grad, !leaf.fresh);
@@ -237,7 +243,7 @@ class Tape {
           " was already run backwards and its saved tensors are gone; compute the forward again");
       show_gradients(node, entry.grads);
       {
-        const RangeScope range(node.op);
+        const RangeScope range(Range{RangeKind::op, node.op, node.order});
         const NoGrad no_grad;
         const BackwardFn rule = std::exchange(node.backward, nullptr);
         Gradients gradients(node, std::move(entry.grads), pending);
@@ -261,8 +267,10 @@ std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
   }
   bool wanted = always;
   for (const Variable& input : inputs) wanted = wanted || input.requires_grad();
+  wanted = wanted && context.grad_enabled;
+  if (context.input_observer) show_inputs(op, inputs, wanted ? context.next_node : Range::kNoNode);
   std::shared_ptr<Node> node;
-  if (wanted && context.grad_enabled) {
+  if (wanted) {
     node = std::make_shared<Node>();
     node->op = op;
     node->order = context.next_node++;

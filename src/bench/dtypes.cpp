@@ -24,21 +24,14 @@ constexpr int64_t kBatch = 2, kContext = 16;
 // Writes down what the ops make and the gradients that reach it.
 class DtypeObserver : public RangeObserver, public GradientObserver {
  public:
-  DtypeObserver()
-      : context_(Context::current()),
-        ranges_(context_.range_observer),
-        outputs_(context_.output_observer) {
-    context_.range_observer = this;
+  DtypeObserver() : context_(Context::current()), outputs_(context_.output_observer) {
     context_.output_observer = this;
   }
-  ~DtypeObserver() override {
-    context_.range_observer = ranges_;
-    context_.output_observer = outputs_;
-  }
+  ~DtypeObserver() override { context_.output_observer = outputs_; }
   DtypeObserver(const DtypeObserver&) = delete;
   DtypeObserver& operator=(const DtypeObserver&) = delete;
 
-  void on_begin(const char* name) override { path_.emplace_back(name); }
+  void on_begin(const Range& range) override { path_.emplace_back(range.name); }
   void on_end() override { path_.pop_back(); }
 
   void on_output(const char* op, const Tensor& output) override {
@@ -80,11 +73,11 @@ class DtypeObserver : public RangeObserver, public GradientObserver {
   };
 
   Context& context_;
-  RangeObserver* ranges_;
   OutputObserver* outputs_;
   std::vector<std::string> path_;
   std::map<std::string, int> seen_;
   std::vector<Made> made_;  // beside `activations`
+  ObserveRanges observe_{*this};
 };
 
 // x (B, in) -> logits (B, classes). Its products compute in `precision`.
@@ -101,7 +94,7 @@ class ToyModel : public Module {
 
  private:
   static Variable named(const char* name, const Layer& layer, const Variable& x) {
-    const RangeScope range(name);
+    const RangeScope range(RangeKind::module, name);
     return layer(x);
   }
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "autograd/tape.h"
-#include "bench/nvtx.h"
+#include "bench/profiled_range.h"
 #include "optim/adamw.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
@@ -113,7 +113,7 @@ class PhaseRunner {
     instance_.arena.zero_grad();
     const Variable loss = forward(batch, meter);
     {
-      const RangeScope range("backward");
+      const RangeScope range(RangeKind::phase, "backward");
       backward(loss);
     }
     if (meter) meter->end_part();
@@ -137,7 +137,7 @@ class PhaseRunner {
 
  private:
   Variable forward(const Batch& batch, PartMeter* meter) {
-    const RangeScope range("forward");
+    const RangeScope range(RangeKind::phase, "forward");
     Variable loss = instance_.model.loss(batch.tokens, batch.targets);
     if (meter) meter->end_part();
     return loss;
@@ -297,7 +297,6 @@ std::vector<Phase> parse_phases(const std::string& text) {
 StepBenchResult bench_step(const Config& config, const StepBenchOptions& options) {
   check_options(config, options);
   const auto start = std::chrono::steady_clock::now();
-  const NvtxRanges ranges;
   StepBenchResult result;
   result.config = config;
   result.device = cat(Context::current().device());

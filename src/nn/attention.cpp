@@ -47,33 +47,34 @@ Variable Attention::attend(const Variable& q, const Variable& k, const Variable&
 }
 
 Variable Attention::operator()(const Variable& x, const RotaryEmbedding& rotary) const {
-  const RangeScope range("self_attn");
+  const RangeScope range(RangeKind::module, "self_attn");
   const int64_t B = x.dim(0), T = x.dim(1), H = heads_, Hk = kv_heads_, D = head_dim_;
-  const Variable qkv = qkv_(x);
+  const Variable qkv = qkv_("qkv_proj", x);
   const bool fused = options_.kernels == KernelKind::fused;
   if (fused && options_.attention == AttentionKind::flash) {
-    return output_(rope_attention(qkv, H, Hk, D, rotary.table()));
+    return output_("o_proj", rope_attention(qkv, H, Hk, D, rotary.table()));
   }
   const std::vector<Variable> parts = split(reshape(qkv, {B, T, H + 2 * Hk, D}), {H, Hk, Hk}, 2);
   const auto rotate = [&](const Variable& heads) {
     return fused ? rope(heads, rotary.table()) : naive_rope(heads, rotary.table());
   };
   const Variable y = attend(rotate(parts[0]), rotate(parts[1]), parts[2]);
-  return output_(reshape(y, {B, T, H * D}));
+  return output_("o_proj", reshape(y, {B, T, H * D}));
 }
 
 Variable Attention::decode(const Variable& x, const RotaryEmbedding& rotary, KvCache::Layer& cache,
                            int64_t cache_length) const {
+  const RangeScope range(RangeKind::module, "self_attn");
   const NoGrad no_grad;
   const int64_t B = x.dim(0), T = x.dim(1), H = heads_, Hk = kv_heads_, D = head_dim_;
-  const std::vector<Variable> parts = split(qkv_(x), {H * D, Hk * D, Hk * D}, -1);
+  const std::vector<Variable> parts = split(qkv_("qkv_proj", x), {H * D, Hk * D, Hk * D}, -1);
   const int64_t end = cache_length + T;
   const Variable q = rope(reshape(parts[0], {B, T, H, D}), rotary.table(), {}, cache_length);
   const Variable k = rope(reshape(parts[1], {B, T, Hk, D}), rotary.table(), {}, cache_length);
   copy(cache.k.slice(1, cache_length, end), k.value());
   copy(cache.v.slice(1, cache_length, end), parts[2].value().reshape({B, T, Hk, D}));
   const Variable y = attend(q, cache.k.slice(1, 0, end), cache.v.slice(1, 0, end));
-  return output_(reshape(y, {B, T, H * D}));
+  return output_("o_proj", reshape(y, {B, T, H * D}));
 }
 
 }  // namespace quern

@@ -3,8 +3,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "tensor/context.h"
 
 namespace quern {
+
+Variable Layer::operator()(const char* name, const Variable& x) const {
+  const RangeScope range(RangeKind::module, name);
+  return forward(x);
+}
 
 void ParameterList::add(const std::string& name, Parameter& parameter) {
   QUERN_CHECK(parameter.name_.empty(), "parameter ", prefix_, name, " was already declared as ",

@@ -45,6 +45,8 @@ class Layer : public Module {
  public:
   virtual Variable forward(const Variable& x) const = 0;
   Variable operator()(const Variable& x) const { return forward(x); }
+  // The same as a module range of that name, for observers.
+  Variable operator()(const char* name, const Variable& x) const;
 };
 
 }  // namespace quern

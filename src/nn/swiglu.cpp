@@ -14,10 +14,11 @@ SwiGLU::SwiGLU(int64_t width, int64_t hidden, const ModelOptions& options, const
       down_(hidden, width, init.residual(hidden, width)) {}
 
 Variable SwiGLU::forward(const Variable& x) const {
-  const RangeScope range("mlp");
-  const Variable gate_up = gate_up_(x);
-  if (kernels_ == KernelKind::naive) return down_(naive_swiglu(gate_up));
-  if (keep_product_) return down_(swiglu(gate_up).without_recipe());
+  const RangeScope range(RangeKind::module, "mlp");
+  const Variable gate_up = gate_up_("gate_up_proj", x);
+  if (kernels_ == KernelKind::naive) return down_("down_proj", naive_swiglu(gate_up));
+  if (keep_product_) return down_("down_proj", swiglu(gate_up).without_recipe());
+  const RangeScope down(RangeKind::module, "down_proj");
   return swiglu_linear(gate_up, down_.weight.weight());
 }
 

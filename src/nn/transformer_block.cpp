@@ -1,5 +1,7 @@
 #include "nn/transformer_block.h"
 
+#include <utility>
+
 #include "tensor/context.h"
 
 namespace quern {
@@ -30,14 +32,21 @@ void TransformerBlock::declare(ParameterList& list) {
 
 template <class Attend>
 Residual TransformerBlock::run(const Residual& in, const Attend& attend) const {
-  const RangeScope range(name_.c_str());
+  const RangeScope range(RangeKind::module, name_.c_str());
   Variable x = in.x, h;
-  if (in.branch.defined()) {
-    std::tie(x, h) = attention_norm_.add_and_norm(in.x, in.branch);
-  } else {
-    h = attention_norm_(in.x, activation_);
+  {
+    const RangeScope norm(RangeKind::module, "input_layernorm");
+    if (in.branch.defined()) {
+      std::tie(x, h) = attention_norm_.add_and_norm(in.x, in.branch);
+    } else {
+      h = attention_norm_(in.x, activation_);
+    }
   }
-  std::tie(x, h) = mlp_norm_.add_and_norm(x, attend(h));
+  Variable attended = attend(h);
+  {
+    const RangeScope norm(RangeKind::module, "post_attention_layernorm");
+    std::tie(x, h) = mlp_norm_.add_and_norm(x, std::exchange(attended, {}));
+  }
   return {x, mlp_(h)};
 }
 

@@ -63,7 +63,7 @@ Residual TransformerLM::run_blocks(const Residual& in, size_t begin, size_t end)
 
 Variable TransformerLM::hidden(const Tensor& tokens) const {
   check_tokens("TransformerLM", tokens, config_.context);
-  Residual stream{embedding_(tokens, residual_type(options_)), {}};
+  Residual stream{embed(tokens), {}};
   const bool recompute = options_.recompute == Recompute::blocks;
   const size_t segment = recompute ? static_cast<size_t>(options_.segment) : blocks_.size();
   for (size_t begin = 0; begin < blocks_.size(); begin += segment) {
@@ -81,11 +81,26 @@ Variable TransformerLM::hidden(const Tensor& tokens) const {
     const std::vector<Variable> out = checkpoint(run, in);
     stream = {out[0], out[1]};
   }
+  return final_norm(stream);
+}
+
+Variable TransformerLM::embed(const Tensor& tokens) const {
+  const RangeScope range(RangeKind::module, "model.embed_tokens");
+  return embedding_(tokens, residual_type(options_));
+}
+
+Variable TransformerLM::final_norm(const Residual& stream) const {
+  const RangeScope range(RangeKind::module, "model.norm");
   return norm_.add_and_norm(stream.x, stream.branch).second;
 }
 
+Variable TransformerLM::project(const Variable& h) const {
+  const RangeScope range(RangeKind::module, "lm_head");
+  return linear(h, head().weight());
+}
+
 Variable TransformerLM::logits(const Tensor& tokens) const {
-  return linear(hidden(tokens), head().weight());
+  return project(hidden(tokens));
 }
 
 Variable TransformerLM::loss(const Tensor& tokens, const Tensor& targets, double scale) const {
@@ -96,9 +111,10 @@ Variable TransformerLM::loss(const Tensor& tokens, const Tensor& targets, double
   const Tensor flat_targets = targets.reshape({N});
   if (options_.kernels == KernelKind::fused) {
     const int64_t rows = head_chunk_rows(N, config_.vocab_size, size_of(h.dtype()));
+    const RangeScope range(RangeKind::module, "lm_head");
     return lm_head_cross_entropy(h, head().weight(), flat_targets, kIgnoreIndex, rows, scale);
   }
-  const Variable mean = naive_cross_entropy(linear(h, head().weight()), flat_targets, kIgnoreIndex);
+  const Variable mean = naive_cross_entropy(project(h), flat_targets, kIgnoreIndex);
   return scale == 1.0 ? mean : quern::scale(mean, scale);
 }
 
@@ -121,14 +137,14 @@ Tensor TransformerLM::decode(const Tensor& tokens, KvCache& cache) const {
   const int64_t B = tokens.dim(0), T = tokens.dim(1);
   QUERN_CHECK(cache.length + T <= cache.capacity, "decode: the cache holds ", cache.length, " of ",
               cache.capacity, " positions, no room for ", T, " more");
-  Residual stream{embedding_(tokens, residual_type(options_)), {}};
+  Residual stream{embed(tokens), {}};
   for (size_t i = 0; i < blocks_.size(); ++i) {
     stream = blocks_[i]->decode(stream, *rotary_, cache.layers[i], cache.length);
   }
   cache.length += T;
-  const Variable h = norm_.add_and_norm(stream.x, stream.branch).second;
+  const Variable h = final_norm(stream);
   const Tensor last = h.value().slice(1, T - 1, T).reshape({B, config_.d_model});
-  return linear(last, head().weight()).value();
+  return project(last).value();
 }
 
 }  // namespace quern

@@ -80,7 +80,7 @@ void AdamW::set_learning_rate(double lr) {
 }
 
 void AdamW::step(const Tensor& loss) {
-  const RangeScope range("optimizer");
+  const RangeScope range(RangeKind::phase, "optimizer");
   arena_.finish_gradients();
   if (options_.kernels == KernelKind::fused) return fused_step(loss);
   naive_step(loss);

@@ -135,6 +135,8 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
     fit = pool.free_by_size.insert({bytes, address}).first;
     stats_.reserved += bytes;
     stats_.segments += 1;
+    segments_[segment] = bytes;
+    if (observer_) observer_->on_reserve(segment, bytes);
   }
   char* address = fit->second;
   pool.free_by_size.erase(fit);
@@ -206,9 +208,11 @@ void Allocator::release_free_segments(MemoryPool& pool) noexcept {
     }
     pool.free_by_size.erase({block->second.bytes, block->first});
     pool.blocks.erase(block);
+    if (observer_) observer_->on_unreserve(segment->first, segment->second);
     source_->release(segment->first);
     stats_.reserved -= segment->second;
     stats_.segments -= 1;
+    segments_.erase(segment->first);
     segment = pool.segments.erase(segment);
   }
 }
@@ -241,6 +245,11 @@ std::vector<Allocation> Allocator::live() const {
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.data < b.data;
   });
   return allocations;
+}
+
+std::vector<std::pair<void*, int64_t>> Allocator::held_segments() const {
+  const std::lock_guard lock(mutex_);
+  return {segments_.begin(), segments_.end()};
 }
 
 void Allocator::set_observer(AllocationObserver* observer) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,6 +44,9 @@ class AllocationObserver {
   virtual ~AllocationObserver() = default;
   virtual void on_allocate(const Allocation& allocation) = 0;
   virtual void on_release(const Allocation& allocation) = 0;
+  // A segment was taken from the source, or given back to it: allocations lie inside segments.
+  virtual void on_reserve(void* /*data*/, int64_t /*bytes*/) {}
+  virtual void on_unreserve(void* /*data*/, int64_t /*bytes*/) {}
 };
 
 struct MemoryStats {
@@ -83,7 +87,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void release_cached();  // gives wholly free segments back to the source
   MemoryStats stats() const;
   void reset_peak();
-  std::vector<Allocation> live() const;             // largest first
+  std::vector<Allocation> live() const;                          // largest first
+  std::vector<std::pair<void*, int64_t>> held_segments() const;  // address and bytes, by address
   void set_observer(AllocationObserver* observer);  // nullptr detaches; not owned
 
  private:
@@ -100,6 +105,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   std::shared_ptr<MemoryPool> default_pool_;
   std::shared_ptr<MemoryPool> current_pool_;
   std::unordered_map<void*, std::pair<Allocation, std::shared_ptr<MemoryPool>>> live_;
+  std::map<void*, int64_t> segments_;  // of all pools
   MemoryStats stats_;
   AllocationObserver* observer_ = nullptr;
 };

@@ -15,6 +15,15 @@ constexpr int64_t kGemmWorkspaceBytes = int64_t{32}
 
 thread_local Context* current_context = nullptr;
 
+// Shows the ranges to NVIDIA's profilers. Without one attached a call is a null check in NVTX.
+class NvtxRanges : public RangeObserver {
+ public:
+  void on_begin(const Range& range) override { cuda::push_range(range.name); }
+  void on_end() override { cuda::pop_range(); }
+};
+
+NvtxRanges nvtx_ranges;
+
 }  // namespace
 
 Context::Context(Device device, uint64_t seed)
@@ -33,6 +42,7 @@ Context::Context(Device device, uint64_t seed)
   cuda::set_device(device.index);
   stream_ = cuda::create_stream();
   device_allocator_ = std::make_shared<Allocator>(device_memory(device.index));
+  range_observers_.push_back(&nvtx_ranges);
 #ifdef QUERN_WITH_CUDA
   gemm_.handle = kernels::cuda::create_gemm_handle();
   gemm_.workspace = device_allocator_->allocate(kGemmWorkspaceBytes, "gemm workspace");
@@ -72,6 +82,14 @@ kernels::PhiloxKey Context::next_random(int64_t n) {
   const kernels::PhiloxKey key = random_;
   random_.offset += static_cast<uint64_t>(n);
   return key;
+}
+
+ObserveRanges::ObserveRanges(RangeObserver& observer) : context_(Context::current()) {
+  context_.range_observers_.push_back(&observer);
+}
+
+ObserveRanges::~ObserveRanges() {
+  context_.range_observers_.pop_back();
 }
 
 ContextScope::ContextScope(Context& context) : previous_(current_context) {

@@ -3,10 +3,13 @@
 // is a plain CPU Context.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/device.h"
+#include "base/shape.h"
 #include "base/stream.h"
 #include "kernels/gemm.h"
 #include "kernels/random.h"
@@ -16,12 +19,36 @@ namespace quern {
 
 class Tensor;
 
-// Told when a named range of work begins and ends: phases, modules, ops. See RangeScope.
+enum class RangeKind : uint8_t {
+  phase,   // "forward", "backward", "optimizer"
+  module,  // as the parameters' names have it: "model.layers.3", in it "self_attn", "q_proj"
+  op,      // "rms_norm"; an op may be made of others
+};
+
+// A named range of work. Ranges nest.
+struct Range {
+  RangeKind kind = RangeKind::op;
+  const char* name = "";  // valid while the range is open
+  // Of an op's backward: the number that InputObserver was given with its forward; else kNoNode.
+  uint64_t node = kNoNode;
+
+  static constexpr uint64_t kNoNode = ~uint64_t{0};
+};
+
+// Told when a named range of work begins and ends. See RangeScope and ObserveRanges.
 class RangeObserver {
  public:
   virtual ~RangeObserver() = default;
-  virtual void on_begin(const char* name) = 0;
+  virtual void on_begin(const Range& range) = 0;
   virtual void on_end() = 0;
+};
+
+// Told of every op's inputs as it is recorded, within the op's range: their shapes, and the number
+// that the range of its backward will carry (Range::kNoNode when it will have none).
+class InputObserver {
+ public:
+  virtual ~InputObserver() = default;
+  virtual void on_inputs(const char* op, uint64_t node, const std::vector<Shape>& inputs) = 0;
 };
 
 // Told of every op's outputs as it is recorded; how a non-finite value is traced to its origin.
@@ -57,7 +84,7 @@ class Context {
   bool deterministic = true;                  // false: sums may be taken in any order
   bool grad_enabled = true;                   // see NoGrad in autograd/tape.h
   uint64_t next_node = 0;                     // creation order of the tape's nodes
-  RangeObserver* range_observer = nullptr;    // not owned
+  InputObserver* input_observer = nullptr;    // not owned
   OutputObserver* output_observer = nullptr;  // not owned
 
  private:
@@ -67,6 +94,9 @@ class Context {
   std::shared_ptr<Allocator> host_;
   std::shared_ptr<Allocator> device_allocator_;  // host_ on the CPU
   kernels::PhiloxKey random_;
+  friend class RangeScope;
+  friend class ObserveRanges;
+  std::vector<RangeObserver*> range_observers_;  // the latest last; not owned
 };
 
 // Makes a Context current on this thread for its lifetime; scopes nest.
@@ -81,20 +111,39 @@ class ContextScope {
   Context* previous_;
 };
 
-// Names the work of its lifetime for an attached observer; costs a null check when there is none.
+// Attaches an observer to the current Context's ranges for its lifetime, beside those that are
+// attached already. The latest attached is detached first.
+class ObserveRanges {
+ public:
+  explicit ObserveRanges(RangeObserver& observer);
+  ~ObserveRanges();
+  ObserveRanges(const ObserveRanges&) = delete;
+  ObserveRanges& operator=(const ObserveRanges&) = delete;
+
+ private:
+  Context& context_;
+};
+
+// Names the work of its lifetime for the attached observers; costs a look at an empty list when
+// there is none. An observer attached or detached while the range is open is not told of its end.
 class RangeScope {
  public:
-  explicit RangeScope(const char* name) : observer_(Context::current().range_observer) {
-    if (observer_) observer_->on_begin(name);
+  explicit RangeScope(const char* op) : RangeScope(Range{RangeKind::op, op}) {}
+  RangeScope(RangeKind kind, const char* name) : RangeScope(Range{kind, name}) {}
+  explicit RangeScope(const Range& range)
+      : context_(Context::current()), observers_(context_.range_observers_.size()) {
+    for (size_t i = 0; i < observers_; ++i) context_.range_observers_[i]->on_begin(range);
   }
   ~RangeScope() {
-    if (observer_) observer_->on_end();
+    const size_t left = std::min(observers_, context_.range_observers_.size());
+    for (size_t i = left; i-- > 0;) context_.range_observers_[i]->on_end();
   }
   RangeScope(const RangeScope&) = delete;
   RangeScope& operator=(const RangeScope&) = delete;
 
  private:
-  RangeObserver* observer_;
+  Context& context_;
+  size_t observers_;  // attached when the range began
 };
 
 }  // namespace quern

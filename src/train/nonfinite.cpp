@@ -25,21 +25,14 @@ namespace {
 // Keeps the path of open ranges, and the first bad output with the path it appeared under.
 class Finder : public RangeObserver, public OutputObserver {
  public:
-  Finder()
-      : context_(Context::current()),
-        ranges_(context_.range_observer),
-        outputs_(context_.output_observer) {
-    context_.range_observer = this;
+  Finder() : context_(Context::current()), outputs_(context_.output_observer) {
     context_.output_observer = this;
   }
-  ~Finder() override {
-    context_.range_observer = ranges_;
-    context_.output_observer = outputs_;
-  }
+  ~Finder() override { context_.output_observer = outputs_; }
   Finder(const Finder&) = delete;
   Finder& operator=(const Finder&) = delete;
 
-  void on_begin(const char* name) override { path_.emplace_back(name); }
+  void on_begin(const Range& range) override { path_.emplace_back(range.name); }
   void on_end() override { path_.pop_back(); }
   void on_output(const char* op, const Tensor& output) override {
     if (!found.empty() || !is_floating(output.dtype()) || all_finite(output)) return;
@@ -57,9 +50,9 @@ class Finder : public RangeObserver, public OutputObserver {
 
  private:
   Context& context_;
-  RangeObserver* ranges_;
   OutputObserver* outputs_;
   std::vector<std::string> path_;
+  ObserveRanges observe_{*this};
 };
 
 }  // namespace

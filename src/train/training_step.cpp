@@ -40,10 +40,10 @@ Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
                           const Tensor& targets, int64_t count) {
   Variable loss;
   {
-    const RangeScope range("forward");
+    const RangeScope range(RangeKind::phase, "forward");
     loss = instance.model.loss(tokens, targets, 1.0 / static_cast<double>(count));
   }
-  const RangeScope range("backward");
+  const RangeScope range(RangeKind::phase, "backward");
   backward(loss);
   return loss.detach();
 }

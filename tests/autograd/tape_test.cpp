@@ -243,8 +243,8 @@ TEST(Tape, ProductsPackHeadsOnce) {
 struct CountRanges : RangeObserver {
   std::vector<std::string> names;
   int open = 0;
-  void on_begin(const char* name) override {
-    names.push_back(name);
+  void on_begin(const Range& range) override {
+    names.push_back(range.name);
     ++open;
   }
   void on_end() override { --open; }
@@ -253,11 +253,56 @@ struct CountRanges : RangeObserver {
 TEST(Tape, RangesNameForwardAndBackward) {
   CountRanges ranges;
   const Variable x = Variable::leaf(ones({}));
-  Context::current().range_observer = &ranges;
-  backward(exp(scale(x, 2.0)));
-  Context::current().range_observer = nullptr;
+  {
+    const ObserveRanges observe(ranges);
+    backward(exp(scale(x, 2.0)));
+  }
   EXPECT_EQ(ranges.names, (std::vector<std::string>{"scale", "exp", "exp", "scale"}));
   EXPECT_EQ(ranges.open, 0);
+}
+
+// An observer hears of the ranges that begin and end while it is attached, beside the others.
+TEST(Tape, ObserversOfRangesAreAttachedBesideEachOther) {
+  CountRanges outer, inner;
+  const ObserveRanges observe_outer(outer);
+  {
+    const RangeScope open(RangeKind::phase, "forward");
+    const ObserveRanges observe_inner(inner);
+    const RangeScope module(RangeKind::module, "mlp");
+    EXPECT_EQ(outer.open, 2);
+    EXPECT_EQ(inner.open, 1);
+  }
+  EXPECT_EQ(outer.names, (std::vector<std::string>{"forward", "mlp"}));
+  EXPECT_EQ(inner.names, std::vector<std::string>{"mlp"});
+  EXPECT_EQ(outer.open, 0);
+  EXPECT_EQ(inner.open, 0);
+}
+
+struct NodeNumbers : RangeObserver, InputObserver {
+  std::vector<uint64_t> forward, backward;
+  std::vector<std::vector<Shape>> inputs;
+  void on_begin(const Range& range) override {
+    if (range.node != Range::kNoNode) backward.push_back(range.node);
+  }
+  void on_end() override {}
+  void on_inputs(const char*, uint64_t node, const std::vector<Shape>& shapes) override {
+    forward.push_back(node);
+    inputs.push_back(shapes);
+  }
+};
+
+TEST(Tape, ABackwardsRangeCarriesItsForwardsNumber) {
+  NodeNumbers seen;
+  const ObserveRanges observe(seen);
+  Context::current().input_observer = &seen;
+  const Variable x = Variable::leaf(ones({2, 3}));
+  backward(sum(mul(x, ones({3}))));
+  exp(Variable(ones({4})));  // nobody wants its gradient
+  Context::current().input_observer = nullptr;
+  ASSERT_EQ(seen.forward.size(), 3u);
+  EXPECT_EQ(seen.inputs[0], (std::vector<Shape>{{2, 3}, {3}}));
+  EXPECT_EQ(seen.backward, (std::vector<uint64_t>{seen.forward[1], seen.forward[0]}));
+  EXPECT_EQ(seen.forward[2], Range::kNoNode);
 }
 
 }  // namespace

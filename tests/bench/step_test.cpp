@@ -185,16 +185,17 @@ TEST(StepReport, CountsFlopsAsThePeer) {
 
 class RangeNames : public RangeObserver {
  public:
-  RangeNames() { Context::current().range_observer = this; }
-  ~RangeNames() override { Context::current().range_observer = nullptr; }
-  void on_begin(const char* name) override {
-    names.insert(name);
+  void on_begin(const Range& range) override {
+    names.insert(range.name);
     ++depth;
   }
   void on_end() override { --depth; }
 
   std::set<std::string> names;
   int depth = 0;
+
+ private:
+  ObserveRanges observe_{*this};
 };
 
 TEST(BenchStep, RangesAreNamed) {

@@ -251,6 +251,39 @@ TEST_F(AllocatorTest, ObserverSeesEveryAllocation) {
   EXPECT_EQ(recorder.events, (std::vector<std::string>{"+x10", "-x10"}));
 }
 
+struct SegmentRecorder : AllocationObserver {
+  std::map<void*, int64_t> segments;
+  void on_allocate(const Allocation& a) override {
+    const auto after = segments.upper_bound(a.data);
+    ASSERT_NE(after, segments.begin());
+    const auto& [begin, bytes] = *std::prev(after);
+    EXPECT_LE(static_cast<char*>(a.data) + a.bytes, static_cast<char*>(begin) + bytes);
+  }
+  void on_release(const Allocation&) override {}
+  void on_reserve(void* data, int64_t bytes) override { segments[data] = bytes; }
+  void on_unreserve(void* data, int64_t bytes) override {
+    EXPECT_EQ(segments.at(data), bytes);
+    segments.erase(data);
+  }
+};
+
+TEST_F(AllocatorTest, ObserverKnowsTheSegmentsThatAllocationsLieIn) {
+  SegmentRecorder recorder;
+  allocator->set_observer(&recorder);
+  void* small = allocator->allocate(100, "small");
+  void* large = allocator->allocate(40 * kMiB, "large");
+  const auto held = allocator->held_segments();
+  EXPECT_EQ((std::map<void*, int64_t>{held.begin(), held.end()}), recorder.segments);
+  EXPECT_EQ(recorder.segments, source->segments);
+  EXPECT_EQ(recorder.segments.size(), 2u);
+  allocator->release(large);
+  allocator->release_cached();
+  EXPECT_EQ(recorder.segments, source->segments);
+  EXPECT_EQ(recorder.segments.size(), 1u);
+  allocator->release(small);
+  allocator->set_observer(nullptr);
+}
+
 TEST_F(AllocatorTest, AStepRepeatedReservesNothingMore) {
   int64_t after_first = 0;
   for (int step = 0; step < 100; ++step) {

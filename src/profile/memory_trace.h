@@ -1,0 +1,72 @@
+// The history of an allocator's memory: every allocation with where it was made and what it is for,
+// and the segments they lie in. Recorded by MemoryRecorder (memory_recorder.h); read by the
+// snapshot, the page and the tables.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profile/range_tracker.h"
+#include "tensor/allocator.h"
+
+namespace quern {
+
+enum class MemoryCategory : uint8_t {
+  parameters,   // master weights and their BF16 copies
+  gradients,    // of parameters
+  optimizer,    // moments and what the optimizer keeps between steps
+  activations,  // made in the forward, kept for the backward
+  workspace,    // scratch of kernels and libraries
+  other,        // everything else: activations not kept, gradients of activations, batches
+};
+inline constexpr size_t kMemoryCategories = 6;
+const char* name_of(MemoryCategory category);
+
+struct TracedAllocation {
+  uint64_t address = 0;
+  int64_t bytes = 0;                     // as asked for
+  int64_t allocated = 0, released = -1;  // ns since the recording began; -1: never
+  MemoryCategory category = MemoryCategory::other;
+  int32_t name = 0;  // as the allocation is named; numbers in MemoryTrace::names
+  Place place;
+};
+
+struct TracedSegment {
+  uint64_t address = 0;
+  int64_t bytes = 0;
+  int64_t reserved = 0, unreserved = -1;  // ns; -1: never
+};
+
+struct TracedPhase {
+  int32_t name = 0;
+  int64_t begin = 0, end = 0;  // ns
+};
+
+struct MemoryTrace {
+  Names names;
+  std::string device;                         // "cuda:0"
+  std::vector<TracedAllocation> allocations;  // by time of allocation
+  std::vector<TracedSegment> segments;        // by time
+  std::vector<TracedPhase> phases;            // by begin
+  int64_t end = 0;                            // ns: when the recording ended
+  MemoryStats stats;                          // of the allocator, at the end
+  int64_t dropped = 0;  // ended allocations that the recording no longer holds (see its limit)
+};
+
+// Bytes in use by category at one time.
+using MemoryByCategory = std::array<int64_t, kMemoryCategories>;
+
+struct MemoryPeak {
+  int64_t time = 0, bytes = 0;
+  MemoryByCategory by_category{};
+  std::vector<size_t> live;  // allocations of the trace in use then, largest first
+};
+
+// The first time at which most bytes were in use.
+MemoryPeak peak_of(const MemoryTrace& trace);
+// In use at `time` (ns).
+std::vector<size_t> live_at(const MemoryTrace& trace, int64_t time);
+
+}  // namespace quern

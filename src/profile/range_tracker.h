@@ -1,0 +1,61 @@
+// Keeps where in the model work happens: the open ranges, each with its phase, its module path and
+// whether it is a backward. The recorders of time and of memory are built on it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "profile/profile.h"
+#include "tensor/context.h"
+
+namespace quern {
+
+// Where something happens. Numbers in the tracker's Names.
+struct Place {
+  int32_t phase = 0;   // "" outside phases
+  int32_t module = 0;  // "" outside modules
+  int32_t op = 0;  // the outermost open op (the one that the module called), in an op's backward
+                   // that of its forward; "" outside ops
+  int32_t shapes = 0;  // of that op's inputs; "" until they are told
+  bool backward = false;
+};
+
+// Attached to the current Context from its making to its end. Everything happens on one thread.
+class RangeTracker : public RangeObserver, public InputObserver {
+ public:
+  explicit RangeTracker(Names& names);
+  ~RangeTracker() override;
+
+  void on_begin(const Range& range) override;
+  void on_end() override;
+  void on_inputs(const char* op, uint64_t node, const std::vector<Shape>& inputs) override;
+
+  Place place() const;  // now
+
+ protected:
+  struct Open {
+    RangeKind kind = RangeKind::op;
+    int32_t name = 0;
+    Place place;  // with this range in it
+  };
+  const std::vector<Open>& open() const { return open_; }
+  Names& names() { return names_; }
+
+ private:
+  // What an op's backward is told by: where its forward was.
+  struct Forward {
+    int32_t module = 0, op = 0, shapes = 0;
+  };
+
+  Names& names_;
+  int32_t forward_;  // the phase's name
+  std::vector<Open> open_;
+  std::unordered_map<uint64_t, Forward> forwards_;  // by node, until its backward has run
+  Context& context_;
+  InputObserver* previous_;
+  ObserveRanges observe_;
+};
+
+}  // namespace quern
