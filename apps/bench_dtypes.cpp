@@ -36,7 +36,6 @@ int run_bench_dtypes(const Arguments& args) {
   }
   check_arguments(parsed, "bench dtypes");
   const std::vector<std::string> models = words_of(parsed, "model", {"toy", "lm"});
-  if (models.empty()) throw UsageError("--model is empty, expected some of toy, lm");
   const std::vector<Precision> precisions = precisions_of(parsed);
   const std::vector<std::string> kernels = words_of(parsed, "kernels", {"fused", "naive"});
   if (kernels.size() != 1) {

@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <map>
-#include <sstream>
 
 #include "base/build_info.h"
 #include "train/config_table.h"
@@ -23,17 +22,10 @@ int64_t parse_count(const std::string& flag, const std::string& text, int64_t le
   int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count < least || count > most) {
-    throw UsageError(cat("--", flag, text.empty() ? " has an empty entry" : " is ", text,
-                         ", expected an integer from ", least, " to ", most));
+    throw UsageError(
+        cat("--", flag, " is ", text, ", expected an integer from ", least, " to ", most));
   }
   return count;
-}
-
-std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag) {
-  std::vector<std::string> parts;
-  std::istringstream words(parsed.extra.at(flag));
-  for (std::string word; std::getline(words, word, ',');) parts.push_back(word);
-  return parts;
 }
 
 // Also what is empty: "a,,b" has three parts.
@@ -43,6 +35,22 @@ std::vector<std::string> split_commas(const std::string& text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     parts.push_back(text.substr(begin, end - begin));
     begin = end + 1;
+  }
+  return parts;
+}
+
+std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag) {
+  const std::string& text = parsed.extra.at(flag);
+  if (text.empty() && !parsed.extra_given.contains(flag)) return {};
+  const std::vector<std::string> parts = split_commas(text);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].empty()) {
+      throw UsageError(cat("--", flag, parts.size() == 1 ? " is empty" : " has an empty entry"));
+    }
+    if (std::find(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(i), parts[i]) !=
+        parts.begin() + static_cast<std::ptrdiff_t>(i)) {
+      throw UsageError(cat("--", flag, " has '", parts[i], "' twice"));
+    }
   }
   return parts;
 }

@@ -16,10 +16,12 @@ int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t leas
 // The same for a number of iterations, of which the times are kept: at most 10^6.
 int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 
-// "64,128"; none when the flag was not given. Throws UsageError.
+// "64,128"; none when the flag was not given. Throws UsageError, also for a list that is empty or
+// has an entry twice.
 std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 
-// "naive,flash", each one of `known`; none when the flag was not given. Throws UsageError.
+// "naive,flash", each one of `known`; none when the flag was not given. Throws UsageError as
+// counts_of does.
 std::vector<std::string> words_of(const ParsedArgs& parsed, const std::string& flag,
                                   const std::vector<std::string>& known);
 

@@ -9,7 +9,7 @@
 
 namespace quern {
 
-// The flag --precision as a list. Throws UsageError, also when it is empty.
+// The flag --precision as a list. Throws UsageError.
 inline std::vector<Precision> precisions_of(const ParsedArgs& parsed) {
   const std::map<std::string, Precision> known{
       {"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}};
@@ -17,7 +17,6 @@ inline std::vector<Precision> precisions_of(const ParsedArgs& parsed) {
   for (const std::string& word : words_of(parsed, "precision", {"fp32", "tf32", "bf16"})) {
     precisions.push_back(known.at(word));
   }
-  if (precisions.empty()) throw UsageError("--precision is empty, expected fp32, tf32 or bf16");
   return precisions;
 }
 

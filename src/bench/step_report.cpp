@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -169,7 +170,8 @@ std::string step_json(const StepBenchResult& result, const std::string& peer) {
   json["attn"] = value_text(config, "attention");
   json["dtype"] = value_text(config, "precision");
   json["kernels"] = value_text(config, "kernels");
-  const bool captured = !result.phases.empty() && result.phases[0].captured;
+  const bool captured = std::any_of(result.phases.begin(), result.phases.end(),
+                                    [](const PhaseResult& phase) { return phase.captured; });
   json["compile"] = captured ? "graph" : "none";
   for (const PhaseResult& phase : result.phases) {
     nlohmann::ordered_json& entry = json[name_of(phase.phase)];

@@ -170,6 +170,7 @@ class ArgReader {
     const auto own = std::find_if(extra_.begin(), extra_.end(),
                                   [&](const ExtraFlag& flag) { return flag.name == name; });
     if (own != extra_.end()) {
+      parsed.extra_given.insert(name);
       parsed.extra[name] = own->is_switch ? switch_value(name) : value(name, "a value");
     } else if (name == "config") {
       parsed.config_file = value(name, "a TOML file");

@@ -23,6 +23,7 @@ struct ParsedArgs {
   Config config;
   std::set<std::string> given;               // configuration keys set by the file or a flag
   std::map<std::string, std::string> extra;  // every extra flag's value
+  std::set<std::string> extra_given;         // those that the command line has
   std::vector<std::string> positional;
   std::string config_file;  // --config; empty when not given
   bool help = false;        // --help or -h; then the rest is not validated

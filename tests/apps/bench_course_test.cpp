@@ -93,6 +93,9 @@ TEST(BenchCourse, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "matmul", "--steps", "0"}, "--steps is 0");
   expect_usage_error({"bench", "matmul", "--steps", "1099511627776"},
                      "expected an integer from 1 to 1000000");
+  expect_usage_error({"bench", "dtypes", "--precision", "fp32,fp32"},
+                     "--precision has 'fp32' twice");
+  expect_usage_error({"bench", "mlp", "--scales="}, "--scales is empty");
   expect_usage_error({"bench", "matmul", "--sizes", "64,,32"}, "--sizes has an empty entry");
   expect_usage_error({"bench", "matmul", "all"}, "bench matmul: found 'all'");
   expect_usage_error({"bench", "mlp", "--width", "0"}, "--width is 0");

@@ -27,6 +27,8 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "attention", "all"}, "bench attention: found 'all'");
   expect_usage_error({"bench", "attention", "--grid", "seed"}, "--grid has 'seed', expected some");
   expect_usage_error({"bench", "attention", "--grid="}, "--grid is empty");
+  expect_usage_error({"bench", "attention", "--dims="}, "--dims is empty");
+  expect_usage_error({"bench", "kernels", "--kernel="}, "--kernel is empty");
   expect_usage_error({"bench", "attention", "--precision", "fp16"}, "--precision has 'fp16'");
   expect_usage_error({"bench", "attention", "--variant", "flsh"}, "did you mean flash?");
   expect_usage_error({"bench", "attention", "--lengths", "256,0"}, "--lengths is 0, expected an");
