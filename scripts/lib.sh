@@ -7,7 +7,8 @@ QUERN_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export CCACHE_BASEDIR=$QUERN_ROOT CCACHE_NOHASHDIR=1
 
 BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 libeigen3-dev
-  libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libgtest-dev)
+  libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev
+  libutf8proc-dev libgtest-dev)
 
 say() { printf '== %s\n' "$*"; }
 

@@ -89,7 +89,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void reset_peak();
   std::vector<Allocation> live() const;                          // largest first
   std::vector<std::pair<void*, int64_t>> held_segments() const;  // address and bytes, by address
-  void set_observer(AllocationObserver* observer);  // nullptr detaches; not owned
+  void set_observer(AllocationObserver* observer);               // nullptr detaches; not owned
 
  private:
   friend class MemoryPool;

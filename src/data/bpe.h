@@ -1,0 +1,60 @@
+// Byte-pair encoding: the tokens of one piece of text, by merging neighbours in the order in which
+// the merges were learnt (Sennrich et al. 2016; on bytes as in GPT-2).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace quern {
+
+struct BpeMerge {
+  int32_t left = 0, right = 0, result = 0;  // token ids
+};
+
+// What pieces were encoded to: words come again and again. One a thread.
+class BpeCache {
+ public:
+  const std::vector<int32_t>* find(std::string_view piece) const;
+  void insert(std::string_view piece, std::span<const int32_t> tokens);
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const;
+  };
+  std::unordered_map<std::string, std::vector<int32_t>, Hash, std::equal_to<>> pieces_;
+};
+
+class Bpe {
+ public:
+  // byte_tokens: the token of each byte alone; merges: the first is the first to be applied.
+  Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> merges);
+
+  // Appends the tokens of `piece`, any bytes. Time n log n in its length.
+  void encode(std::string_view piece, std::vector<int32_t>& tokens) const;
+
+ private:
+  struct Merged {
+    int32_t rank = 0, result = 0;
+  };
+  // Open addressing: a lookup is one multiplication and mostly one cache line.
+  struct Slot {
+    uint64_t pair = kEmpty;
+    Merged merged;
+  };
+  static constexpr uint64_t kEmpty = ~uint64_t{0};
+
+  const Merged* find(int32_t left, int32_t right) const;
+  size_t slot_of(uint64_t pair) const;
+
+  std::array<int32_t, 256> byte_tokens_;
+  std::vector<Slot> slots_;  // a power of two
+  int shift_ = 0;
+};
+
+}  // namespace quern
