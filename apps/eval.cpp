@@ -7,6 +7,7 @@
 #include "train/config_parse.h"
 #include "train/config_print.h"
 #include "train/evaluate.h"
+#include "train/memory_report.h"
 #include "train/saved_model.h"
 
 namespace quern {
@@ -34,18 +35,24 @@ int run_eval(const Arguments& args) {
   }
   if (parsed.positional.size() != 2)
     throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kUsage));
-  const Config& config = parsed.config;
+  Config config = parsed.config;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
-  const SavedModel saved =
-      load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true", config.compute);
+  MemoryWatch memory;
+  const SavedModel saved = memory.run(config, MemoryPass::forward, ".", [&] {
+    return load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true",
+                            config.compute);
+  });
   const ModelConfig& model = saved.state.model;
+  static_cast<ModelConfig&>(config.model) = model;
   const Dataset data =
       open_dataset({parsed.positional[1], "", 0.0, config.data.format}, model.context);
   saved.check_kind(parsed.positional[1], data.is_text);
   data.train.check_vocabulary(model.vocab_size);
-  const Evaluation e = evaluate(saved.instance->model, data.train, config.train.batch,
-                                model.context, config.train.eval_batches);
+  const Evaluation e = memory.run(config, MemoryPass::forward, ".", [&] {
+    return evaluate(saved.instance->model, data.train, config.train.batch, model.context,
+                    config.train.eval_batches);
+  });
   const double perplexity = std::exp(e.loss);
   if (parsed.extra.at("json") == "true") {
     fmt::print(

@@ -10,6 +10,7 @@
 #include "train/config_parse.h"
 #include "train/config_print.h"
 #include "train/generate.h"
+#include "train/memory_report.h"
 #include "train/saved_model.h"
 
 namespace quern {
@@ -59,11 +60,16 @@ int run_generate(const Arguments& args) {
   }
   if (parsed.positional.size() != 1)
     throw UsageError(fmt::format("generate: expected one run folder\n{}", kUsage));
-  const Config& config = parsed.config;
+  Config config = parsed.config;
+  config.train.batch = 1;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
-  const SavedModel saved =
-      load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true", config.compute);
+  MemoryWatch memory;
+  const SavedModel saved = memory.run(config, MemoryPass::forward, ".", [&] {
+    return load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true",
+                            config.compute);
+  });
+  static_cast<ModelConfig&>(config.model) = saved.state.model;
   const bool text_model = saved.state.is_text;
   const std::string& ids = parsed.extra.at("prompt_ids");
   QUERN_CHECK(text_model || !ids.empty(), "generate: ", saved.checkpoint.string(),
@@ -83,7 +89,9 @@ int run_generate(const Arguments& args) {
     std::fflush(stdout);
     return true;
   };
-  const size_t made = generate(saved.instance->model, prompt, config.sample, show).size();
+  const size_t made = memory.run(config, MemoryPass::forward, ".", [&] {
+    return generate(saved.instance->model, prompt, config.sample, show).size();
+  });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   fmt::print("\n");
   std::fflush(stdout);  // before the line on stderr

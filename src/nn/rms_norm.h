@@ -7,7 +7,8 @@ namespace quern {
 
 class RMSNorm : public Module {
  public:
-  RMSNorm(int64_t width, double eps, const ModelOptions& options);
+  // `name` is that of the module range around each call, for observers; it outlives the module.
+  RMSNorm(int64_t width, double eps, const ModelOptions& options, const char* name = "norm");
 
   // x (..., C) -> the same shape in `out`, the activations' type.
   Variable operator()(const Variable& x, DType out) const;
@@ -18,6 +19,9 @@ class RMSNorm : public Module {
   Parameter weight;  // (C)
 
  private:
+  Variable norm(const Variable& x, DType out) const;
+
+  const char* name_;
   double eps_;
   KernelKind kernels_;
   bool keep_output_;  // for the backward, rather than compute it again

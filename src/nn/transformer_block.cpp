@@ -1,7 +1,5 @@
 #include "nn/transformer_block.h"
 
-#include <utility>
-
 #include "tensor/context.h"
 
 namespace quern {
@@ -18,9 +16,9 @@ TransformerBlock::TransformerBlock(const ModelConfig& config, const ModelOptions
                                    const ModelInit& init, std::string name)
     : name_(std::move(name)),
       activation_(activation_type(options)),
-      attention_norm_(config.d_model, config.norm_eps, options),
+      attention_norm_(config.d_model, config.norm_eps, options, "input_layernorm"),
       attention_(config, options, init),
-      mlp_norm_(config.d_model, config.norm_eps, options),
+      mlp_norm_(config.d_model, config.norm_eps, options, "post_attention_layernorm"),
       mlp_(config.d_model, config.d_ff, options, init) {}
 
 void TransformerBlock::declare(ParameterList& list) {
@@ -34,19 +32,12 @@ template <class Attend>
 Residual TransformerBlock::run(const Residual& in, const Attend& attend) const {
   const RangeScope range(RangeKind::module, name_.c_str());
   Variable x = in.x, h;
-  {
-    const RangeScope norm(RangeKind::module, "input_layernorm");
-    if (in.branch.defined()) {
-      std::tie(x, h) = attention_norm_.add_and_norm(in.x, in.branch);
-    } else {
-      h = attention_norm_(in.x, activation_);
-    }
+  if (in.branch.defined()) {
+    std::tie(x, h) = attention_norm_.add_and_norm(in.x, in.branch);
+  } else {
+    h = attention_norm_(in.x, activation_);
   }
-  Variable attended = attend(h);
-  {
-    const RangeScope norm(RangeKind::module, "post_attention_layernorm");
-    std::tie(x, h) = mlp_norm_.add_and_norm(x, std::exchange(attended, {}));
-  }
+  std::tie(x, h) = mlp_norm_.add_and_norm(x, attend(h));
   return {x, mlp_(h)};
 }
 

@@ -28,7 +28,7 @@ TransformerLM::TransformerLM(const ModelConfig& config, const ModelOptions& opti
     : config_(config),
       options_(options),
       embedding_(config.vocab_size, config.d_model, ModelInit{scheme, config.layers}.embedding()),
-      norm_(config.d_model, config.norm_eps, options) {
+      norm_(config.d_model, config.norm_eps, options, "model.norm") {
   config.validate();
   validate_options(config, options);
   rotary_ =
@@ -81,17 +81,12 @@ Variable TransformerLM::hidden(const Tensor& tokens) const {
     const std::vector<Variable> out = checkpoint(run, in);
     stream = {out[0], out[1]};
   }
-  return final_norm(stream);
+  return norm_.add_and_norm(stream.x, stream.branch).second;
 }
 
 Variable TransformerLM::embed(const Tensor& tokens) const {
   const RangeScope range(RangeKind::module, "model.embed_tokens");
   return embedding_(tokens, residual_type(options_));
-}
-
-Variable TransformerLM::final_norm(const Residual& stream) const {
-  const RangeScope range(RangeKind::module, "model.norm");
-  return norm_.add_and_norm(stream.x, stream.branch).second;
 }
 
 Variable TransformerLM::project(const Variable& h) const {
@@ -110,8 +105,8 @@ Variable TransformerLM::loss(const Tensor& tokens, const Tensor& targets, double
   const Variable h = reshape(hidden(tokens), {N, config_.d_model});
   const Tensor flat_targets = targets.reshape({N});
   if (options_.kernels == KernelKind::fused) {
-    const int64_t rows = head_chunk_rows(N, config_.vocab_size, size_of(h.dtype()));
     const RangeScope range(RangeKind::module, "lm_head");
+    const int64_t rows = head_chunk_rows(N, config_.vocab_size, size_of(h.dtype()));
     return lm_head_cross_entropy(h, head().weight(), flat_targets, kIgnoreIndex, rows, scale);
   }
   const Variable mean = naive_cross_entropy(project(h), flat_targets, kIgnoreIndex);
@@ -142,7 +137,7 @@ Tensor TransformerLM::decode(const Tensor& tokens, KvCache& cache) const {
     stream = blocks_[i]->decode(stream, *rotary_, cache.layers[i], cache.length);
   }
   cache.length += T;
-  const Variable h = final_norm(stream);
+  const Variable h = norm_.add_and_norm(stream.x, stream.branch).second;
   const Tensor last = h.value().slice(1, T - 1, T).reshape({B, config_.d_model});
   return project(last).value();
 }

@@ -35,10 +35,9 @@ class TransformerLM : public Module {
   const ModelOptions& options() const { return options_; }
 
  private:
-  Variable embed(const Tensor& tokens) const;         // (B, T) -> (B, T, C)
-  Variable final_norm(const Residual& stream) const;  // -> (B, T, C)
-  Variable project(const Variable& h) const;          // (..., C) -> logits (..., V)
-  Variable hidden(const Tensor& tokens) const;        // (B, T) -> (B, T, C), normed
+  Variable embed(const Tensor& tokens) const;   // (B, T) -> (B, T, C)
+  Variable project(const Variable& h) const;    // (..., C) -> logits (..., V)
+  Variable hidden(const Tensor& tokens) const;  // (B, T) -> (B, T, C), normed
   Residual run_blocks(const Residual& in, size_t begin, size_t end) const;
   const Parameter& head() const;  // (V, C)
 

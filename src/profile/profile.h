@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -16,12 +18,18 @@ namespace quern {
 class Names {
  public:
   Names() { id(""); }
-  int32_t id(const std::string& name);
+  int32_t id(std::string_view name);  // allocates for a new name alone
   const std::string& operator[](int32_t id) const { return names_[static_cast<size_t>(id)]; }
 
  private:
+  // A text is found without being made a std::string.
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+
   std::vector<std::string> names_;
-  std::unordered_map<std::string, int32_t> ids_;
+  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;
 };
 
 // All times are nanoseconds of one clock, CPU and GPU alike. Names, phases, modules and shapes are
@@ -85,7 +93,9 @@ struct Profile {
   std::string target;  // "train", "forward", "softmax"
   std::string note;    // what a reader must know: "CUPTI is missing (...): times of ops ..."
   bool on_gpu = false;
-  bool captured = false;  // steps were replayed as a CUDA graph
+  // Steps were replayed as a CUDA graph: `ranges` are those of its capture, before the first step,
+  // and device events of every step name them.
+  bool captured = false;
   GpuTimes gpu_times = GpuTimes::none;
   std::vector<TimeSpan> steps;             // on the host, each to the end of its device work
   std::vector<RangeEvent> ranges;          // by begin: a parent comes before its children

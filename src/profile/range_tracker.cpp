@@ -4,10 +4,13 @@
 
 namespace quern {
 
-int32_t Names::id(const std::string& name) {
-  const auto [found, added] = ids_.emplace(name, static_cast<int32_t>(names_.size()));
-  if (added) names_.push_back(name);
-  return found->second;
+int32_t Names::id(std::string_view name) {
+  const auto found = ids_.find(name);
+  if (found != ids_.end()) return found->second;
+  const auto next = static_cast<int32_t>(names_.size());
+  names_.emplace_back(name);
+  ids_.emplace(names_.back(), next);
+  return next;
 }
 
 RangeTracker::RangeTracker(Names& names)
@@ -24,47 +27,76 @@ RangeTracker::~RangeTracker() {
 }
 
 void RangeTracker::on_begin(const Range& range) {
-  Open next{range.kind, names_.id(range.name), place()};
+  Open next{range.kind, names_.id(range.name), 0, place()};
   Place& place = next.place;
   switch (range.kind) {
     case RangeKind::phase:
       if (open_.empty() && next.name == forward_) forwards_.clear();  // whose backward never came
       place.phase = next.name;
       break;
-    case RangeKind::module: {
-      const std::string& outer = names_[place.module];
-      place.module = outer.empty() ? next.name : names_.id(outer + "." + range.name);
+    case RangeKind::module:  // also within a backward that computes a forward again
+      place = {.phase = place.phase, .module = path(place.module, next.name)};
       break;
-    }
-    case RangeKind::op: {
-      const bool outermost = place.op == 0;
-      if (outermost) place.op = next.name;
-      const auto forward = forwards_.find(range.node);
-      if (forward == forwards_.end()) break;
-      place.backward = true;
-      place.module = forward->second.module;
-      if (outermost) place.op = forward->second.op;
-      place.shapes = forward->second.shapes;
-      forwards_.erase(forward);
+    case RangeKind::op:
+      if (range.node != Range::kNoNode) {
+        enter_backward(next, range.node);
+      } else if (place.op == 0) {
+        place.op = next.name;
+      }
       break;
-    }
   }
   open_.push_back(next);
 }
 
+void RangeTracker::enter_backward(Open& op, uint64_t node) {
+  op.place.backward = true;
+  op.place.op = op.name;
+  op.place.shapes = 0;
+  const auto forward = forwards_.find(node);
+  if (forward == forwards_.end()) return;  // it ran before this was attached
+  op.shapes = forward->second.shapes;
+  op.place.module = forward->second.module;
+  op.place.op = forward->second.op;
+  op.place.shapes = forward->second.shapes;
+  forwards_.erase(forward);
+}
+
+int32_t RangeTracker::path(int32_t outer, int32_t name) {
+  if (outer == 0) return name;
+  const uint64_t key = static_cast<uint64_t>(outer) << 32 | static_cast<uint32_t>(name);
+  const auto [found, added] = paths_.emplace(key, 0);
+  if (added) found->second = names_.id(names_[outer] + "." + names_[name]);
+  return found->second;
+}
+
 void RangeTracker::on_end() {
-  open_.pop_back();
+  if (!open_.empty()) open_.pop_back();  // else it began before this was attached
+}
+
+// Shapes repeat step after step: their text is made once.
+int32_t RangeTracker::shapes_id(const std::vector<Shape>& inputs) {
+  shapes_key_.clear();
+  for (const Shape& shape : inputs) {
+    shapes_key_.push_back(-1 - shape.ndim());
+    shapes_key_.insert(shapes_key_.end(), shape.begin(), shape.end());
+  }
+  const auto found = shapes_.find(shapes_key_);
+  if (found != shapes_.end()) return found->second;
+  std::string text;
+  for (const Shape& shape : inputs) text += cat(text.empty() ? "" : " ", shape);
+  return shapes_[shapes_key_] = names_.id(text);
 }
 
 // The op that records is the innermost open one. A composed op records none of its own: it has the
 // shapes of its first part.
-void RangeTracker::on_inputs(const char*, uint64_t node, const std::vector<Shape>& inputs) {
-  std::string text;
-  for (const Shape& shape : inputs) text += cat(text.empty() ? "" : " ", shape);
-  const int32_t shapes = names_.id(text);
+void RangeTracker::on_inputs(const char* name, uint64_t node, const std::vector<Shape>& inputs) {
+  if (previous_) previous_->on_inputs(name, node, inputs);
+  const int32_t shapes = shapes_id(inputs);
   if (node != Range::kNoNode) forwards_[node] = {place().module, place().op, shapes};
   for (size_t i = open_.size(); i-- > 0 && open_[i].kind == RangeKind::op;) {
-    if (open_[i].place.shapes == 0) open_[i].place.shapes = shapes;
+    Open& op = open_[i];
+    if (op.shapes == 0) op.shapes = shapes;
+    if (op.place.shapes == 0) op.place.shapes = shapes;
   }
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -16,10 +16,10 @@ namespace quern {
 struct Place {
   int32_t phase = 0;   // "" outside phases
   int32_t module = 0;  // "" outside modules
-  int32_t op = 0;  // the outermost open op (the one that the module called), in an op's backward
-                   // that of its forward; "" outside ops
+  int32_t op = 0;      // the outermost open op of the module (the one that it called), in an op's
+                       // backward that of its forward; "" outside ops
   int32_t shapes = 0;  // of that op's inputs; "" until they are told
-  bool backward = false;
+  bool backward = false;  // in an op's backward; not in what it computes again (checkpoint)
 };
 
 // Attached to the current Context from its making to its end. Everything happens on one thread.
@@ -38,7 +38,8 @@ class RangeTracker : public RangeObserver, public InputObserver {
   struct Open {
     RangeKind kind = RangeKind::op;
     int32_t name = 0;
-    Place place;  // with this range in it
+    int32_t shapes = 0;  // of an op: its own inputs'
+    Place place;         // with this range in it
   };
   const std::vector<Open>& open() const { return open_; }
   Names& names() { return names_; }
@@ -49,10 +50,17 @@ class RangeTracker : public RangeObserver, public InputObserver {
     int32_t module = 0, op = 0, shapes = 0;
   };
 
+  void enter_backward(Open& op, uint64_t node);
+  int32_t path(int32_t outer, int32_t name);  // of a module in a module
+  int32_t shapes_id(const std::vector<Shape>& inputs);
+
   Names& names_;
   int32_t forward_;  // the phase's name
   std::vector<Open> open_;
   std::unordered_map<uint64_t, Forward> forwards_;  // by node, until its backward has run
+  std::unordered_map<uint64_t, int32_t> paths_;     // by outer path and name
+  std::map<std::vector<int64_t>, int32_t> shapes_;  // by -1 - dimensions, extents, and so on
+  std::vector<int64_t> shapes_key_;
   Context& context_;
   InputObserver* previous_;
   ObserveRanges observe_;

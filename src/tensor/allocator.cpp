@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tensor/cuda_runtime.h"
 
@@ -115,18 +116,23 @@ void Allocator::pin_pool() {
   if (current_pool_ != default_pool_) current_pool_->pinned = true;
 }
 
+void* Allocator::take_segment(int64_t bytes) {
+  if (limit_ > 0 && stats_.reserved + bytes > limit_) return nullptr;
+  return source_->allocate(bytes);
+}
+
 // Best fit among the pool's free blocks, else a new segment; what is left over becomes a free
 // block.
 void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
   auto fit = pool.free_by_size.lower_bound({size, nullptr});
   if (fit == pool.free_by_size.end()) {
     int64_t bytes = segment_bytes(size);
-    void* segment = source_->allocate(bytes);
+    void* segment = take_segment(bytes);
     if (!segment) {  // a fragmented cache may hold the room: give it back and ask again, for less
       release_free_segments(*default_pool_);
       if (!pool.pinned) release_free_segments(pool);
       bytes = size;
-      segment = source_->allocate(bytes);
+      segment = take_segment(bytes);
     }
     if (!segment) return nullptr;
     char* address = static_cast<char*>(segment);
@@ -156,7 +162,10 @@ void* Allocator::allocate(int64_t bytes, const char* name) {
   const std::lock_guard lock(mutex_);
   const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlignment);
   void* data = find_memory(*current_pool_, size);
-  if (!data) throw OutOfMemory(out_of_memory_message(bytes, name));
+  if (!data) {
+    if (observer_) observer_->on_out_of_memory(bytes, name);
+    throw OutOfMemory(out_of_memory_message(bytes, name));
+  }
   const Allocation allocation{data, bytes, name};
   live_.emplace(data, std::pair{allocation, current_pool_});
   stats_.allocated += bytes;
@@ -252,9 +261,14 @@ std::vector<std::pair<void*, int64_t>> Allocator::held_segments() const {
   return {segments_.begin(), segments_.end()};
 }
 
-void Allocator::set_observer(AllocationObserver* observer) {
+AllocationObserver* Allocator::set_observer(AllocationObserver* observer) {
   const std::lock_guard lock(mutex_);
-  observer_ = observer;
+  return std::exchange(observer_, observer);
+}
+
+void Allocator::set_limit(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ = bytes;
 }
 
 // Sums the live allocations by name, so that a thousand activations read as one line.

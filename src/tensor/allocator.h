@@ -47,6 +47,8 @@ class AllocationObserver {
   // A segment was taken from the source, or given back to it: allocations lie inside segments.
   virtual void on_reserve(void* /*data*/, int64_t /*bytes*/) {}
   virtual void on_unreserve(void* /*data*/, int64_t /*bytes*/) {}
+  // OutOfMemory is about to be thrown; what is live then is gone when it has been caught.
+  virtual void on_out_of_memory(int64_t /*bytes*/, const char* /*name*/) {}
 };
 
 struct MemoryStats {
@@ -89,7 +91,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void reset_peak();
   std::vector<Allocation> live() const;                          // largest first
   std::vector<std::pair<void*, int64_t>> held_segments() const;  // address and bytes, by address
-  void set_observer(AllocationObserver* observer);               // nullptr detaches; not owned
+  AllocationObserver* set_observer(AllocationObserver*);  // not owned; returns the one before
+  void set_limit(int64_t bytes);  // takes no more than this from the source; 0: all there is
 
  private:
   friend class MemoryPool;
@@ -97,6 +100,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   struct Segment;
 
   void* find_memory(MemoryPool& pool, int64_t size);
+  void* take_segment(int64_t bytes);
   std::string out_of_memory_message(int64_t bytes, const char* name) const;
   void release_free_segments(MemoryPool& pool) noexcept;
 
@@ -107,6 +111,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   std::unordered_map<void*, std::pair<Allocation, std::shared_ptr<MemoryPool>>> live_;
   std::map<void*, int64_t> segments_;  // of all pools
   MemoryStats stats_;
+  int64_t limit_ = 0;  // 0: none
   AllocationObserver* observer_ = nullptr;
 };
 

@@ -19,11 +19,10 @@ namespace quern {
 
 class Tensor;
 
-enum class RangeKind : uint8_t {
-  phase,   // "forward", "backward", "optimizer"
-  module,  // as the parameters' names have it: "model.layers.3", in it "self_attn", "q_proj"
-  op,      // "rms_norm"; an op may be made of others
-};
+// phase: "forward", "backward", "optimizer". module: as the parameters' names have it,
+// "model.layers.3", in it "self_attn", in it "qkv_proj". op: "rms_norm"; an op may be made of
+// others. (On one line: nvcc takes a line that begins with "module" for a directive.)
+enum class RangeKind : uint8_t { phase, module, op };
 
 // A named range of work. Ranges nest.
 struct Range {

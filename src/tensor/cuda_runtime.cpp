@@ -157,6 +157,13 @@ void synchronize_event(void* event) {
   check(cudaEventSynchronize(as_event(event)), "a kernel");
 }
 
+bool is_done(void* event) {
+  const cudaError_t status = cudaEventQuery(as_event(event));
+  if (status == cudaErrorNotReady) return false;
+  check(status, "a kernel");
+  return true;
+}
+
 double elapsed_ms(void* start, void* stop) {
   float ms = 0.0f;
   check(cudaEventElapsedTime(&ms, as_event(start), as_event(stop)), "cudaEventElapsedTime");
@@ -268,6 +275,9 @@ void wait_event(void*, void*) {
   no_cuda();
 }
 void synchronize_event(void*) {
+  no_cuda();
+}
+bool is_done(void*) {
   no_cuda();
 }
 double elapsed_ms(void*, void*) {

@@ -43,6 +43,7 @@ void destroy_event(void* event) noexcept;
 void record_event(void* event, void* stream);
 void wait_event(void* stream, void* event);  // the stream waits
 void synchronize_event(void* event);         // the host waits
+bool is_done(void* event);                   // what was on the stream before it has run
 double elapsed_ms(void* start, void* stop);  // of two recorded timing events
 
 // What is put on the stream between begin_capture and end_capture is recorded instead of run.

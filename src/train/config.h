@@ -38,9 +38,10 @@ struct ComputeSection : ModelOptions {
   DeviceChoice device = DeviceChoice::automatic;
   Fp32Products fp32_products = Fp32Products::split;
   bool deterministic = true;
-  bool graph = true;       // capture the training step as a CUDA graph
-  std::string gemm_table;  // written by `quern tune`; empty: the shipped one, if there is one
-  int64_t threads = 0;     // 0: all cores
+  bool graph = true;         // capture the training step as a CUDA graph
+  std::string gemm_table;    // written by `quern tune`; empty: the shipped one, if there is one
+  int64_t threads = 0;       // 0: all cores
+  int64_t memory_limit = 0;  // MiB that the device's allocator may hold; 0: all there is
 
   friend bool operator==(const ComputeSection&, const ComputeSection&) = default;
 };
@@ -62,6 +63,7 @@ struct TrainSection {
   int64_t accumulate = 1;  // micro-batches a step
   int64_t seed = 1;
   int64_t log_every = 10;
+  bool tensorboard = false;  // the metrics as TensorBoard event files too
   int64_t eval_every = 250;
   int64_t eval_batches = 0;  // 0: all validation windows
   int64_t sample_every = 500;

@@ -86,6 +86,8 @@ void add_compute(std::vector<ConfigKey>& table) {
       "cuBLASLt algorithms measured by `quern tune`; empty: the shipped table of this GPU, else "
       "the library's own choice");
   rows.integer("threads", &C::threads, 0, 4096, "CPU threads; 0: all cores");
+  rows.integer("memory_limit", &C::memory_limit, 0, 1 << 30,
+               "MiB of the device's memory that may be used; 0: all there is");
 }
 
 void add_data(std::vector<ConfigKey>& table) {
@@ -113,6 +115,8 @@ void add_train(std::vector<ConfigKey>& table) {
   rows.integer("accumulate", &T::accumulate, 1, 1 << 20, "micro-batches in a step");
   rows.integer("seed", &T::seed, 0, kNoIntegerLimit, "of the initial weights and the batches");
   rows.integer("log_every", &T::log_every, 0, kMany, "steps between lines of progress; 0: none");
+  rows.boolean("tensorboard", &T::tensorboard,
+               "write the metrics as TensorBoard event files too, in the run folder");
   rows.integer("eval_every", &T::eval_every, 0, kMany, "steps between validations; 0: none");
   rows.integer("eval_batches", &T::eval_batches, 0, kMany,
                "batches in a validation; 0: every window");

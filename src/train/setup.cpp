@@ -33,6 +33,7 @@ std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t se
   if (compute.precision == Precision::tf32) context->matmul_math = kernels::MatmulMath::tf32;
   context->split_products = compute.fp32_products == Fp32Products::split;
   context->deterministic = compute.deterministic;
+  context->allocator(context->device())->set_limit(compute.memory_limit << 20);
   const ContextScope scope(*context);
   if (compute.gemm_table.empty()) {
     use_shipped_gemm_table();

@@ -56,7 +56,8 @@ void Trainer::finish_start() {
   started_.first_step = seconds_since_process_start();
   observer_.on_first_step(started_);
   if (config_.train.log_every > 0) {
-    metrics_->write_first_step(state_.iteration, started_.first_step);
+    metrics_->write_first_step(
+        {state_.iteration, started_.first_step, device_name(), parameter_count(config_.model)});
   }
   train_seconds_ += seconds_since(clock_);
   Allocator& allocator = *context.allocator(context.device());
@@ -71,6 +72,15 @@ void Trainer::finish_start() {
 }
 
 TrainResult Trainer::run(const std::atomic<bool>* stop) {
+  try {
+    return train(stop);
+  } catch (const OutOfMemory& error) {
+    end_log("out of memory");
+    memory_.explain(error, config_, MemoryPass::step, folder_->path());
+  }
+}
+
+TrainResult Trainer::train(const std::atomic<bool>* stop) {
   bool interrupted = false;
   clock_ = Clock::now();
   readback_.start_clock();
@@ -84,8 +94,13 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   settle(true);
   train_seconds_ += seconds_since(clock_);
   if (saved_step_ != state_.iteration) save();
+  end_log(interrupted ? "stopped" : "done");
   return {folder_->path(), state_.iteration, interrupted,          train_seconds_,
           last_loss_,      state_.best_loss, state_.best_iteration};
+}
+
+void Trainer::end_log(const std::string& how) {
+  if (config_.train.log_every > 0) metrics_->write_end(state_.iteration, how);
 }
 
 // Results come one step late, so that the device never waits for the host. `all` waits for it.
@@ -107,21 +122,23 @@ void Trainer::report(const StepResult& result) {
   const int64_t every = config_.train.log_every;
   if (every == 0 || (result.step % every != 0 && result.step != config_.train.steps)) return;
   const double per_step = 1e-3 * unreported_ms_ / static_cast<double>(unreported_steps_);
-  const double tokens =
-      static_cast<double>(config_.train.batch * config_.train.accumulate * config_.model.context);
+  const int64_t tokens_per_step =
+      config_.train.batch * config_.train.accumulate * config_.model.context;
   StepMetrics m;
   m.step = result.step;
   m.loss = result.loss;
   m.grad_norm = result.state.norm;
   m.lr = result.state.lr;
   m.ms = 1e3 * per_step;
-  m.tokens_per_s = tokens / per_step;
+  m.tokens_per_s = static_cast<double>(tokens_per_step) / per_step;
   const double flops = flops_per_token(config_.model, config_.model.context) * m.tokens_per_s;
   m.mfu = peak_flops_ > 0.0 ? flops / peak_flops_ : 0.0;
   const Context& context = Context::current();
   m.memory_bytes =
       std::max(peak_bytes_, context.allocator(context.device())->stats().peak_allocated);
   m.skipped = result.state.skipped;
+  m.tokens = result.step * tokens_per_step;
+  m.time = unix_time();
   unreported_ms_ = 0.0;
   unreported_steps_ = 0;
   metrics_->write(m);
@@ -208,6 +225,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
   state_.step = result.state.step;
   state_.skipped = result.state.skipped - 1;
   save("last state before a non-finite loss");
+  end_log("a loss or gradient norm that is not finite");
   std::string origin;
   try {
     origin = trace_nonfinite(result.step);

@@ -14,6 +14,7 @@
 #include "optim/schedule.h"
 #include "train/batch_feeder.h"
 #include "train/evaluate.h"
+#include "train/memory_report.h"
 #include "train/metrics.h"
 #include "train/readback.h"
 #include "train/run_folder.h"
@@ -74,7 +75,8 @@ class Trainer {
   ~Trainer();
 
   // To the last step, or until *stop becomes true: then a checkpoint is saved. Throws when a loss
-  // or gradient norm is not finite and on_nonfinite is stop, after saving the last finite state.
+  // or gradient norm is not finite and on_nonfinite is stop, after saving the last finite state;
+  // OutOfMemory with a report (memory_report.h), after writing the run folder's memory.pickle.
   TrainResult run(const std::atomic<bool>* stop = nullptr);
 
  private:
@@ -82,11 +84,14 @@ class Trainer {
   void resume();
   void forget_later_checkpoints();
   void use_saved_algorithms();
+  TrainResult train(const std::atomic<bool>* stop);
   void train_step();
+  static std::string device_name();
   void finish_start();
   double measure_peak() const;
   void settle(bool all);  // fetches results that have arrived; all: waits for every one
   void report(const StepResult& result);
+  void end_log(const std::string& how);
   void handle_nonfinite(const StepResult& result);
   std::string trace_nonfinite(int64_t bad_step);
   void at_intervals();
@@ -99,6 +104,7 @@ class Trainer {
   StartTimes started_;
   Config config_;
   TrainObserver& observer_;
+  MemoryWatch memory_;
   Dataset data_;
   std::optional<RunFolder> folder_;  // made once the model stands
   std::unique_ptr<ModelInstance> instance_;

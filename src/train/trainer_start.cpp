@@ -44,12 +44,6 @@ RunFolder open_folder(const Config& config) {
   return RunFolder::open(config.run.resume);
 }
 
-std::string device_name() {
-  const Device device = Context::current().device();
-  if (device.is_cuda()) return cuda::device_info(device.index).name;
-  return "CPU";
-}
-
 AdamWOptions optimizer_options(const Config& config) {
   const OptimizerSection& o = config.optimizer;
   AdamWOptions options;
@@ -65,6 +59,12 @@ AdamWOptions optimizer_options(const Config& config) {
 
 }  // namespace
 
+std::string Trainer::device_name() {
+  const Device device = Context::current().device();
+  if (device.is_cuda()) return cuda::device_info(device.index).name;
+  return "CPU";
+}
+
 Trainer::Trainer(const Config& config, TrainObserver& observer)
     : started_{.context = seconds_since_process_start()},
       config_(config),
@@ -72,7 +72,11 @@ Trainer::Trainer(const Config& config, TrainObserver& observer)
       data_(open_data(config)) {
   config_ = resolve(config, data_);
   validate(config_);
-  start();
+  try {
+    start();
+  } catch (const OutOfMemory& error) {
+    memory_.explain(error, config_, MemoryPass::step, folder_ ? folder_->path() : ".");
+  }
 }
 
 Trainer::~Trainer() = default;
@@ -88,7 +92,8 @@ void Trainer::start() {
   state_.sampler.seed = seed;
   folder_ = open_folder(config_);
   if (!config_.run.resume.empty()) resume();
-  metrics_ = std::make_unique<MetricsLog>(folder_->metrics(), saved_step_);
+  metrics_ =
+      std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
   state_.sampler.batch = static_cast<uint64_t>(state_.iteration * config_.train.accumulate);
   feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
                                           state_.sampler);

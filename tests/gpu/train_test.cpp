@@ -210,7 +210,9 @@ TEST_F(GpuTraining, RunsOutOfMemoryWithNames) {
     const std::string message = error.what();
     EXPECT_NE(message.find("out of memory on cuda:0"), std::string::npos) << message;
     EXPECT_NE(message.find("Lower batch"), std::string::npos) << message;
+    EXPECT_NE(message.find("memory.pickle"), std::string::npos) << message;
   }
+  std::filesystem::remove("memory.pickle");  // where there is no run folder yet
 }
 
 TEST_F(GpuTraining, GeneratesWithACacheWhatTheWholeModelGenerates) {

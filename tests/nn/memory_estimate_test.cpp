@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "nn/arena.h"
 #include "nn/transformer_lm.h"
+#include "optim/adamw.h"
 #include "tensor/factory.h"
 
 namespace quern {
@@ -152,6 +153,148 @@ TEST(MemoryEstimate, IsWhatTheAllocatorCounts) {
           << (o.kernels == KernelKind::fused) << ", flash " << (o.attention == AttentionKind::flash)
           << ", recompute " << static_cast<int>(o.recompute) << ", segment " << o.segment;
     }
+  }
+}
+
+// Most bytes that a pass holds, from an empty allocator on.
+int64_t measured_peak(const ModelConfig& config, const ModelOptions& options, int64_t batch,
+                      MemoryPass pass) {
+  Context context(kCpu);
+  const ContextScope scope(context);
+  const bool training = pass == MemoryPass::step;
+  TransformerLM model(config, options);
+  ParameterArena::Options arena_options;
+  arena_options.precision = options.precision;
+  arena_options.training = training;
+  ParameterArena arena(model, arena_options);
+  const Shape shape{batch, config.context};
+  const Tensor tokens = random_integers(shape, 8), targets = random_integers(shape, 8);
+  const Allocator& allocator = *context.allocator(kCpu);
+  if (!training) {
+    const NoGrad no_grad;
+    model.loss(tokens, targets);
+    return allocator.stats().peak_allocated;
+  }
+  AdamWOptions adamw_options;
+  adamw_options.kernels = options.kernels;
+  AdamW optimizer(arena, adamw_options);
+  const Variable loss = model.loss(tokens, targets);
+  backward(loss);
+  optimizer.step(1e-3, loss.value());
+  return allocator.stats().peak_allocated;
+}
+
+struct PeakCase {
+  const char* what;
+  int64_t vocab, T, d_model, d_ff, layers, heads, kv_heads;
+  bool tied;
+};
+
+// Where the peak lies: in the feed-forward, in the scores, in the head, in the optimizer.
+constexpr PeakCase kPeakCases[] = {{"wide", 64, 64, 64, 256, 4, 4, 0, false},
+                                   {"long", 64, 256, 32, 64, 3, 4, 0, false},
+                                   {"vocabulary", 4000, 64, 32, 96, 2, 2, 0, false},
+                                   {"weights", 2000, 16, 96, 256, 2, 4, 2, true},
+                                   {"one block", 64, 128, 64, 192, 1, 4, 1, false}};
+
+TEST(MemoryEstimate, PeaksAreWithin5PercentOfTheAllocators) {
+  for (const PeakCase& c : kPeakCases) {
+    ModelConfig config;
+    config.vocab_size = c.vocab;
+    config.context = c.T;
+    config.d_model = c.d_model;
+    config.d_ff = c.d_ff;
+    config.layers = c.layers;
+    config.heads = c.heads;
+    config.kv_heads = c.kv_heads;
+    config.tied = c.tied;
+    for (const ModelOptions& o : every_way()) {
+      for (const MemoryPass pass : {MemoryPass::forward, MemoryPass::step}) {
+        const auto predicted =
+            static_cast<double>(predict_peak(config, o, 2, c.T, pass, current_target()).total());
+        const auto found = static_cast<double>(measured_peak(config, o, 2, pass));
+        // 8 KiB: targets and one number a row, which do not grow with the width.
+        EXPECT_NEAR(predicted, found, 0.05 * found + 8 * 1024)
+            << c.what << (pass == MemoryPass::step ? " step" : " forward") << ", bf16 "
+            << (o.precision == Precision::bf16) << ", fp32 residual "
+            << (o.residual == ResidualType::fp32) << ", fused " << (o.kernels == KernelKind::fused)
+            << ", flash " << (o.attention == AttentionKind::flash) << ", recompute "
+            << static_cast<int>(o.recompute) << ", segment " << o.segment << ": "
+            << predicted / found;
+      }
+    }
+  }
+}
+
+TEST(MemoryEstimate, CountsTheArenaToTheElement) {
+  for (const PeakCase& c : kPeakCases) {
+    ModelConfig config;
+    config.vocab_size = c.vocab;
+    config.d_model = c.d_model;
+    config.d_ff = c.d_ff;
+    config.layers = c.layers;
+    config.heads = c.heads;
+    config.kv_heads = c.kv_heads;
+    config.tied = c.tied;
+    TransformerLM model(config, {});
+    const ParameterArena arena(model, {});
+    EXPECT_EQ(arena_elements(config), arena.size()) << c.what;
+  }
+}
+
+TEST(MemoryEstimate, AGpuAddsTheLibrarysWorkspaceAndSplitOperands) {
+  // By hand, at the fused head in FP32: the planes of 2048 rows of dlogits and of the weight, 6
+  // bytes an element, and 32 MiB. The head is the peak of small's step here.
+  ModelOptions o = options(Precision::fp32);
+  const auto peak = [&](const MemoryTarget& target) {
+    return predict_peak(small(), o, kBatch, kT, MemoryPass::step, target);
+  };
+  const int64_t planes = 6 * (2048 * 10000 + 10000 * 768);
+  EXPECT_EQ(peak(hopper_target()).workspace, planes + (int64_t{32} << 20));
+  EXPECT_EQ(peak(MemoryTarget{}).workspace, 0);
+  o.precision = Precision::tf32;
+  EXPECT_EQ(peak(hopper_target()).workspace, int64_t{32} << 20);
+}
+
+// `quern memory` on an NVIDIA H200 at batch 4 and vocabulary 10000.
+struct H200Case {
+  const char* size;
+  int64_t T;
+  Precision precision;
+  AttentionKind attention;
+  KernelKind kernels;
+  Recompute recompute;
+  MemoryPass pass;
+  double mib;
+};
+
+TEST(MemoryEstimate, IsWithin5PercentOfPeaksMeasuredOnAGpu) {
+  const auto fp32 = Precision::fp32, bf16 = Precision::bf16;
+  const auto naive = AttentionKind::naive, flash = AttentionKind::flash;
+  const auto small_ops = KernelKind::naive, fused = KernelKind::fused;
+  const auto none = Recompute::none, norms = Recompute::norms, blocks = Recompute::blocks;
+  const auto forward = MemoryPass::forward, step = MemoryPass::step;
+  const H200Case cases[] = {{"small", 512, fp32, flash, fused, norms, forward, 692.3},
+                            {"small", 1024, fp32, naive, small_ops, norms, forward, 1038.9},
+                            {"small", 1024, bf16, naive, fused, norms, forward, 1026.3},
+                            {"small", 512, fp32, naive, small_ops, none, step, 4721.5},
+                            {"small", 512, bf16, flash, small_ops, blocks, step, 3221.5},
+                            {"small", 512, fp32, naive, fused, blocks, step, 2417.8},
+                            {"medium", 1024, fp32, naive, fused, norms, step, 18507.6},
+                            {"2.7B", 512, fp32, flash, fused, norms, step, 61604.5},
+                            {"2.7B", 1024, bf16, naive, fused, none, step, 79739.1},
+                            {"2.7B", 128, bf16, flash, fused, norms, forward, 19571.0}};
+  for (const H200Case& c : cases) {
+    ModelConfig config = small();
+    apply_size(config, c.size);
+    config.context = c.T;
+    ModelOptions o = options(c.precision);
+    o.attention = c.attention;
+    o.kernels = c.kernels;
+    o.recompute = c.recompute;
+    const PeakEstimate p = predict_peak(config, o, kBatch, c.T, c.pass, hopper_target());
+    EXPECT_NEAR(static_cast<double>(p.total()) / (1 << 20), c.mib, 0.05 * c.mib)
+        << c.size << " at " << c.T;
   }
 }
 

@@ -240,6 +240,9 @@ struct Recorder : AllocationObserver {
   std::vector<std::string> events;
   void on_allocate(const Allocation& a) override { events.push_back(cat("+", a.name, a.bytes)); }
   void on_release(const Allocation& a) override { events.push_back(cat("-", a.name, a.bytes)); }
+  void on_out_of_memory(int64_t bytes, const char* name) override {
+    events.push_back(cat("!", name, bytes));
+  }
 };
 
 TEST_F(AllocatorTest, ObserverSeesEveryAllocation) {
@@ -282,6 +285,28 @@ TEST_F(AllocatorTest, ObserverKnowsTheSegmentsThatAllocationsLieIn) {
   EXPECT_EQ(recorder.segments.size(), 1u);
   allocator->release(small);
   allocator->set_observer(nullptr);
+}
+
+TEST_F(AllocatorTest, ObserverSeesARefusalWhileAllIsStillAlive) {
+  Recorder recorder;
+  EXPECT_EQ(allocator->set_observer(&recorder), nullptr);
+  source->capacity = 2 * kMiB;
+  void* held = allocator->allocate(10, "x");
+  EXPECT_THROW(allocator->allocate(3 * kMiB, "large"), OutOfMemory);
+  allocator->release(held);
+  EXPECT_EQ(recorder.events, (std::vector<std::string>{"+x10", "!large3145728", "-x10"}));
+  EXPECT_EQ(allocator->set_observer(nullptr), &recorder) << "the one before";
+}
+
+TEST_F(AllocatorTest, ALimitIsNotPassed) {
+  allocator->set_limit(40 * kMiB);
+  void* first = allocator->allocate(20 * kMiB, "first");
+  EXPECT_THROW(allocator->allocate(21 * kMiB, "too much"), OutOfMemory);
+  allocator->release(first);
+  EXPECT_NO_THROW(allocator->release(allocator->allocate(40 * kMiB, "what was cached is used")));
+  EXPECT_LE(allocator->stats().reserved, 40 * kMiB);
+  allocator->set_limit(0);
+  EXPECT_NO_THROW(allocator->allocate(100 * kMiB, "without a limit"));
 }
 
 TEST_F(AllocatorTest, AStepRepeatedReservesNothingMore) {

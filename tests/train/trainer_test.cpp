@@ -143,17 +143,19 @@ TEST_F(TrainerTest, MetricsFileHoldsEveryStepAndSurvivesResume) {
   c.run.resume = (folder_ / "run" / "checkpoints" / "step_00000004").string();
   train(c, recorded);
   std::ifstream in(folder_ / "run" / "metrics.jsonl");
-  std::vector<int64_t> steps, validations, first_steps;
+  std::vector<int64_t> steps, validations, first_steps, ends;
   for (std::string line; std::getline(in, line);) {
     const auto row = nlohmann::json::parse(line);
     (row.contains("val_loss")       ? validations
      : row.contains("first_step_s") ? first_steps
+     : row.contains("ended")        ? ends
                                     : steps)
         .push_back(row.at("step"));
   }
   EXPECT_EQ(first_steps, (std::vector<int64_t>{1, 5})) << "of each process";
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(validations, (std::vector<int64_t>{3, 6}));
+  EXPECT_EQ(ends, (std::vector<int64_t>{6})) << "of the process that went on to the end";
 }
 
 TEST_F(TrainerTest, SamplesAreWrittenAndTheBestCheckpointIsKept) {

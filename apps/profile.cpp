@@ -1,0 +1,151 @@
+// quern profile: where the time of a step goes.
+#include "bench/profile.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "bench/profile_report.h"
+#include "bench/profile_targets.h"
+#include "bench_flags.h"
+#include "commands.h"
+#include "profile/memory_page.h"
+#include "profile/memory_snapshot.h"
+#include "tensor/context.h"
+#include "train/config_print.h"
+#include "train/memory_report.h"
+#include "train/setup.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern profile [--size NAME] [--batch N] [--ctx N] [--target NAME] [--KEY VALUE ...]\n\n"
+    "Runs steps of training with random weights on random tokens, or a part alone, and shows "
+    "where\n"
+    "their time goes: by op, kernel, phase and module, in words, and in files of the folder "
+    "--out:\n"
+    "tables, trace.json for ui.perfetto.dev, stacks for speedscope.app, and the memory in use.\n";
+
+const std::vector<ExtraFlag> kFlags = with_format_flags({
+    {"target", "train, or a part alone, as listed below", "train", false},
+    {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step", false},
+    {"forward_only", "the same as --phases fwd", "", true},
+    {"warmup", "steps before those measured", "3", false},
+    {"steps", "steps recorded, and as many before them without the recorder", "5", false},
+    {"out", "the folder to write to", "profile", false},
+    {"group_by", "some of step, phase, module, op, shape (ops by their inputs' shapes) and kernel",
+     "", false},
+    {"sort", "cpu, cpu-self, gpu, gpu-self, calls or name", "", false},
+    {"rows", "rows of a table, at most; 0: all", "20", false},
+    {"graph", "replay the training step as a CUDA graph instead of launching every kernel", "false",
+     true},
+    {"memory", "a run more, whose allocations become memory.html and memory.pickle", "true", true},
+    {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead", "auto", false},
+});
+
+// As `bench step` has it.
+Config base_config() {
+  Config config;
+  config.model.size = "small";
+  apply_size(config.model, config.model.size);
+  config.model.vocab_size = 10000;
+  config.model.context = 512;
+  config.train.batch = 4;
+  config.optimizer.lr = 1e-4;
+  return config;
+}
+
+bool truth_of(const ParsedArgs& parsed, const std::string& flag) {
+  const std::string& text = parsed.extra.at(flag);
+  if (text == "true" || text == "false") return text == "true";
+  throw UsageError(cat("--", flag, " is '", text, "', expected true or false"));
+}
+
+Phase phase_of(const ParsedArgs& parsed) {
+  const std::vector<Phase> phases = parse_phases(parsed.extra.at("phases"));
+  if (phases.size() != 1) throw UsageError("--phases has several, expected one");
+  if (parsed.extra.at("forward_only") != "true") return phases[0];
+  if (phases[0] == Phase::fwdbwd) throw UsageError("--forward_only contradicts --phases fwdbwd");
+  return Phase::fwd;
+}
+
+ProfileOptions options_of(const ParsedArgs& parsed) {
+  if (!parsed.positional.empty()) {
+    throw UsageError(cat("profile: found '", parsed.positional[0], "', expected flags alone"));
+  }
+  ProfileOptions options;
+  options.target = parsed.extra.at("target");
+  check_profile_target(options.target);
+  options.phase = phase_of(parsed);
+  options.warmup = iterations_of(parsed, "warmup", 0);
+  options.steps = iterations_of(parsed, "steps", 1);
+  options.graph = truth_of(parsed, "graph");
+  options.cupti = parsed.extra.at("cupti");
+  return options;
+}
+
+ProfileReportOptions report_options_of(const ParsedArgs& parsed) {
+  ProfileReportOptions options;
+  options.group_by =
+      words_of(parsed, "group_by", {"step", "phase", "module", "op", "shape", "kernel"});
+  options.sort = parsed.extra.at("sort");
+  options.rows = count_of(parsed, "rows", 0);
+  check_options(options);
+  return options;
+}
+
+// Before the run, whose result would be lost.
+void check_writable(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::filesystem::path probe = folder / ".quern-profile";
+  const bool written = !error && std::ofstream(probe).put('\n').flush().good();
+  std::filesystem::remove(probe, error);
+  QUERN_CHECK(written, "--out ", folder.string(), ": no file can be written there");
+}
+
+void print_help() {
+  fmt::print("{}\n{}\nTargets:", kUsage, config_help(kFlags));
+  for (const std::string& name : profile_targets()) fmt::print(" {}", name);
+  fmt::print("\n");
+}
+
+}  // namespace
+
+int run_profile(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags, base_config());
+  if (parsed.help) {
+    print_help();
+    return 0;
+  }
+  const ProfileOptions options = options_of(parsed);
+  const ProfileReportOptions report = report_options_of(parsed);
+  const TableFormat format = format_of(parsed);
+  const bool with_memory = truth_of(parsed, "memory");
+  const std::filesystem::path folder = parsed.extra.at("out");
+  const Config& config = parsed.config;
+  const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
+  const ContextScope scope(*context);
+  check_options(config, options);
+  check_writable(folder);
+
+  MemoryWatch watch;
+  const MemoryPass pass = options.phase == Phase::fwd ? MemoryPass::forward : MemoryPass::step;
+  const Profile profile =
+      watch.run(config, pass, folder, [&] { return profile_steps(config, options); });
+  write_profile(profile, folder, report);
+  print_now(profile_report(profile, report, format));
+  if (with_memory) {
+    const MemoryTrace memory =
+        watch.run(config, pass, folder, [&] { return trace_memory(config, options); });
+    write_memory_page(memory, folder / "memory.html");
+    write_memory_snapshot(memory, folder / "memory.pickle");
+  }
+  if (format == TableFormat::text) print_now(cat("\nwritten to ", folder.string(), "\n"));
+  return 0;
+}
+
+}  // namespace quern

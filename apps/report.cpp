@@ -1,0 +1,73 @@
+// quern report: one HTML page about one run or several.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "commands.h"
+#include "io/atomic_file.h"
+#include "train/config_parse.h"
+#include "train/report.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern report RUN... [--out FILE] [--title TEXT] [--chart-js FILE]\n\n"
+    "Writes one HTML page about the run folders: losses, learning rate, gradient norm, tokens/s, "
+    "MFU\n"
+    "and memory over the steps, the configurations' differences, and samples through training. "
+    "The\n"
+    "page needs nothing else, no network either. Charts are drawn by chart.js of Debian's package\n"
+    "libjs-chart.js.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"out", "the page to write", "report.html"},
+    {"title", "heads the page; by default the runs' names", ""},
+    {"chart_js", "a chart.min.js of version 3, in place of the package's", ""},
+};
+
+std::string title_of(const std::vector<ReportRun>& runs) {
+  std::string title = runs[0].name;
+  if (runs.size() == 2) title += " and " + runs[1].name;
+  if (runs.size() > 2) title += fmt::format(" and {} more runs", runs.size() - 1);
+  return title;
+}
+
+}  // namespace
+
+int run_report(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    fmt::print("{}\n", kUsage);
+    for (const ExtraFlag& flag : kFlags) {
+      fmt::print("  --{:<10} {}{}\n", flag.name, flag.help,
+                 flag.value.empty() ? "" : " (" + flag.value + ")");
+    }
+    return 0;
+  }
+  if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");
+  if (!parsed.given.empty()) {
+    throw UsageError(fmt::format("report: --{} is no flag of report", *parsed.given.begin()));
+  }
+  const std::vector<ReportRun> runs =
+      read_report_runs({parsed.positional.begin(), parsed.positional.end()});
+  for (const ReportRun& run : runs) {
+    for (const std::string& warning : run.warnings) {
+      fmt::print(stderr, "quern: warning: {}\n", warning);
+    }
+  }
+  const std::string& title = parsed.extra.at("title");
+  const std::string& chart_js = parsed.extra.at("chart_js");
+  const std::string page =
+      report_page(runs, title.empty() ? title_of(runs) : title,
+                  chart_js.empty() ? default_chart_js() : std::filesystem::path(chart_js));
+  const std::string& out = parsed.extra.at("out");
+  write_file_atomically(out, page);
+  fmt::print("{}: {} run{}, {} kB\n", out, runs.size(), runs.size() == 1 ? "" : "s",
+             page.size() / 1000);
+  return 0;
+}
+
+}  // namespace quern

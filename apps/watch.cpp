@@ -1,0 +1,151 @@
+// quern watch: a run in the terminal, while it goes on.
+#include "train/watch.h"
+
+#include <fmt/format.h>
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "commands.h"
+#include "train/config_parse.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern watch RUN [--once] [--interval SECONDS]\n\n"
+    "Follows a run that another `quern train` writes: progress, losses with their curve, speed, "
+    "memory\n"
+    "and the newest sample; in a pipe, a line for each record. Ends when the run does, or on "
+    "Ctrl-C,\n"
+    "which leaves the run alone.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"once", "show what there is now, and end", "", true},
+    {"interval", "seconds between looks at the files", "0.5"},
+};
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
+
+extern "C" void stop_watching(int) {
+  stop_requested = true;
+}
+
+double interval_of(const ParsedArgs& parsed) {
+  const std::string& text = parsed.extra.at("interval");
+  size_t used = 0;
+  double seconds = 0.0;
+  try {
+    seconds = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used == 0 || used != text.size() || !(seconds >= 0.01 && seconds <= 3600.0)) {
+    throw UsageError(fmt::format("--interval is {}, expected a number from 0.01 to 3600", text));
+  }
+  return seconds;
+}
+
+ScreenSize screen_size() {
+  ScreenSize size;
+  size.unicode = std::setlocale(LC_CTYPE, "") && std::string(nl_langinfo(CODESET)) == "UTF-8";
+  winsize window{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 && window.ws_row > 0) {
+    size.columns = window.ws_col;
+    size.rows = window.ws_row;
+  }
+  return size;
+}
+
+void print_screen(const RunWatch& watch) {
+  for (const std::string& line : watch.screen(screen_size(), unix_time())) fmt::print("{}\n", line);
+}
+
+void print_lines(RunWatch& watch) {
+  for (const std::string& line : watch.new_lines()) fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+// The other screen of a terminal, without its cursor; what was there comes back at the end.
+class OtherScreen {
+ public:
+  OtherScreen() { fmt::print("\033[?1049h\033[?25l"); }
+  ~OtherScreen() {
+    std::fputs("\033[?25h\033[?1049l", stdout);
+    std::fflush(stdout);
+  }
+  OtherScreen(const OtherScreen&) = delete;
+  OtherScreen& operator=(const OtherScreen&) = delete;
+
+  void draw(const RunWatch& watch) {
+    const std::vector<std::string> lines = watch.screen(screen_size(), unix_time());
+    std::string text = "\033[H";
+    for (size_t i = 0; i < lines.size(); ++i) {
+      text += (i > 0 ? "\r\n" : "") + lines[i] + "\033[K";
+    }
+    std::fputs((text + "\033[J").c_str(), stdout);
+    std::fflush(stdout);
+  }
+};
+
+template <class Show>
+void follow(RunWatch& watch, double interval, Show&& show) {
+  const std::chrono::duration<double> pause(interval);
+  for (show(); !watch.ended() && !stop_requested; show()) {
+    std::this_thread::sleep_for(pause);
+    watch.update();
+  }
+}
+
+void print_warnings(const RunWatch& watch) {
+  std::fflush(stdout);
+  for (const std::string& warning : watch.metrics().warnings) {
+    fmt::print(stderr, "quern: warning: {}\n", warning);
+  }
+}
+
+}  // namespace
+
+int run_watch(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    fmt::print("{}\n", kUsage);
+    for (const ExtraFlag& flag : kFlags) fmt::print("  --{:<10} {}\n", flag.name, flag.help);
+    return 0;
+  }
+  if (parsed.positional.size() != 1) throw UsageError("watch: expected one run folder");
+  if (!parsed.given.empty()) {
+    throw UsageError(fmt::format("watch: --{} is no flag of watch", *parsed.given.begin()));
+  }
+  const double interval = interval_of(parsed);
+  RunWatch watch(parsed.positional[0]);
+  if (parsed.extra.at("once") == "true") {
+    watch.finish();
+    print_screen(watch);
+    print_warnings(watch);
+    return 0;
+  }
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, stop_watching);
+  if (isatty(STDOUT_FILENO) == 0) {
+    follow(watch, interval, [&] { print_lines(watch); });
+  } else {
+    {
+      OtherScreen screen;
+      follow(watch, interval, [&] { screen.draw(watch); });
+    }
+    print_screen(watch);
+  }
+  print_warnings(watch);
+  return 0;
+}
+
+}  // namespace quern

@@ -1,0 +1,235 @@
+#include "bench/profile.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "autograd/tape.h"
+#include "bench/profile_targets.h"
+#include "bench/timeline.h"
+#include "optim/adamw.h"
+#include "profile/clock.h"
+#include "profile/memory_recorder.h"
+#include "profile/recorder.h"
+#include "tensor/factory.h"
+#include "train/setup.h"
+#include "train/training_step.h"
+
+namespace quern {
+
+namespace {
+
+constexpr size_t kBatches = 4;         // in turn
+constexpr int64_t kTracedSteps = 2;    // of the memory: the second allocates as all later ones do
+constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
+
+struct Batch {
+  Tensor tokens, targets;  // (B, T) i32
+};
+
+AdamWOptions adamw_options(const Config& config) {
+  const OptimizerSection& o = config.optimizer;
+  return {o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels};
+}
+
+// What is profiled, a step at a time.
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual void step() = 0;
+};
+
+class Part : public Work {
+ public:
+  explicit Part(std::function<void()> step) : step_(std::move(step)) {}
+  void step() override { step_(); }
+
+ private:
+  std::function<void()> step_;
+};
+
+// A model with random weights, trained as the trainer does it, or less of that.
+class Training : public Work {
+ public:
+  Training(const Config& config, Phase phase, bool capture)
+      : phase_(phase),
+        instance_(config.model, config.compute, config.model.init, phase != Phase::fwd,
+                  static_cast<uint64_t>(config.train.seed)) {
+    const Shape shape{config.train.batch, config.model.context};
+    const auto V = static_cast<int32_t>(config.model.vocab_size);
+    for (Batch& batch : batches_) batch = {random_integers(shape, V), random_integers(shape, V)};
+    if (phase != Phase::step) return;
+    optimizer_.emplace(instance_.arena, adamw_options(config));
+    optimizer_->set_learning_rate(config.optimizer.lr);
+    step_.emplace(instance_, *optimizer_, capture);
+  }
+
+  void step() override {
+    const Batch& batch = batches_[next_++ % kBatches];
+    switch (phase_) {
+      case Phase::fwd: {
+        const NoGrad no_grad;
+        const RangeScope range(RangeKind::phase, "forward");
+        instance_.model.loss(batch.tokens, batch.targets);
+        return;
+      }
+      case Phase::fwdbwd:
+        instance_.arena.zero_grad();
+        forward_backward(instance_, batch.tokens, batch.targets, 1);
+        return;
+      case Phase::step: step_->run(batch.tokens, batch.targets, {}); return;
+    }
+    fail("profile: unknown phase");
+  }
+
+ private:
+  Phase phase_;
+  ModelInstance instance_;
+  std::array<Batch, kBatches> batches_;
+  size_t next_ = 0;
+  std::optional<AdamW> optimizer_;
+  std::optional<TrainingStep> step_;
+};
+
+std::unique_ptr<Work> make_work(const Config& config, const ProfileOptions& options) {
+  if (options.target != "train") {
+    return std::make_unique<Part>(make_part(options.target, config));
+  }
+  return std::make_unique<Training>(config, options.phase, options.graph);
+}
+
+std::string target_text(const ProfileOptions& options) {
+  if (options.target != "train") return options.target;
+  switch (options.phase) {
+    case Phase::fwd: return "forward";
+    case Phase::fwdbwd: return "forward and backward";
+    case Phase::step: return "train";
+  }
+  fail("profile: unknown phase");
+}
+
+// Milliseconds: the median of steps each of which waits for the device, as the recorder's do.
+double time_steps(Work& work, int64_t steps) {
+  const Context& context = Context::current();
+  std::vector<double> ms;
+  for (int64_t i = 0; i < steps; ++i) {
+    context.synchronize();
+    const int64_t begin = profile_clock();
+    work.step();
+    context.synchronize();
+    ms.push_back(static_cast<double>(profile_clock() - begin) / 1e6);
+  }
+  return summarize(ms).median;
+}
+
+// The steps, after one that is not kept: CUPTI sets itself up at the first.
+void record_steps(Profile& profile, Work& work, const ProfileOptions& options) {
+  {
+    Profile first;
+    Recorder recorder(first, {options.cupti});
+    recorder.begin_step();
+    work.step();
+    recorder.end_step();
+    recorder.finish();
+  }
+  Recorder recorder(profile, {options.cupti});
+  for (int64_t i = 0; i < options.steps; ++i) {
+    recorder.begin_step();
+    work.step();
+    recorder.end_step();
+  }
+  recorder.finish();
+}
+
+// A graph is captured by the second step of its kind, under the recorder, which learns there what
+// the graph's kernels belong to; then it is replayed.
+void record_replays(Profile& profile, Work& work, const ProfileOptions& options) {
+  work.step();
+  Recorder recorder(profile, {options.cupti});
+  work.step();
+  work.step();
+  for (int64_t i = 0; i < options.steps; ++i) {
+    recorder.begin_step();
+    work.step();
+    recorder.end_step();
+  }
+  recorder.finish();
+}
+
+void add_note(Profile& profile, const std::string& note) {
+  profile.note = note + (profile.note.empty() ? "" : "; ") + profile.note;
+}
+
+}  // namespace
+
+void check_options(const Config& config, const ProfileOptions& options) {
+  check_profile_target(options.target);
+  if (options.steps < 1) {
+    throw UsageError(cat("--steps is ", options.steps, ", expected at least 1"));
+  }
+  if (options.warmup < 0) {
+    throw UsageError(cat("--warmup is ", options.warmup, ", expected 0 or more"));
+  }
+  const bool training = options.target == "train";
+  if (!training && options.phase != Phase::step) {
+    throw UsageError(cat("--phases is ", name_of(options.phase), ", which is of --target train, ",
+                         "found ", options.target));
+  }
+  if (training && config.model.vocab_size < 1) {
+    throw UsageError("--vocab is 0, expected at least 1: the profile has no data to tell it");
+  }
+  if (!options.graph) return;
+  if (!training || options.phase != Phase::step) {
+    throw UsageError("--graph is for whole steps of --target train: nothing else is captured");
+  }
+  if (!Context::current().device().is_cuda()) {
+    throw UsageError("--graph needs a GPU: the CPU has no graphs");
+  }
+  if (config.compute.kernels != KernelKind::fused) {
+    throw UsageError("--graph needs --kernels fused: the naive optimizer reads back its norm");
+  }
+}
+
+Profile profile_steps(const Config& config, const ProfileOptions& options) {
+  check_options(config, options);
+  Profile profile;
+  profile.target = target_text(options);
+  profile.captured = options.graph;
+  std::unique_ptr<Work> work = make_work(config, options);
+  const int64_t warmup = options.graph ? std::max(options.warmup, kCaptureWarmup) : options.warmup;
+  for (int64_t i = 0; i < warmup; ++i) work->step();
+  profile.unprofiled_step_ms = time_steps(*work, options.steps);
+  if (options.graph) {
+    work.reset();  // its graph was captured unseen: another one is
+    work = make_work(config, options);
+    record_replays(profile, *work, options);
+    if (profile.gpu_times == GpuTimes::events) {
+      add_note(profile, "without CUPTI a replayed graph cannot be told apart: it is one op");
+    }
+    return profile;
+  }
+  record_steps(profile, *work, options);
+  if (options.target == "train" && options.phase == Phase::step && profile.on_gpu &&
+      config.compute.kernels == KernelKind::fused) {
+    add_note(profile,
+             "steps ran kernel by kernel; training replays them as a CUDA graph, which "
+             "--graph profiles");
+  }
+  return profile;
+}
+
+MemoryTrace trace_memory(const Config& config, const ProfileOptions& options) {
+  check_options(config, options);
+  ProfileOptions launched = options;
+  launched.graph = false;
+  const Context& context = Context::current();
+  context.allocator(context.device())->release_cached();
+  const MemoryRecorder recorder;
+  const std::unique_ptr<Work> work = make_work(config, launched);
+  for (int64_t i = 0; i < kTracedSteps; ++i) work->step();
+  context.synchronize();
+  return recorder.trace();
+}
+
+}  // namespace quern

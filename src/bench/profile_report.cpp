@@ -1,0 +1,290 @@
+#include "bench/profile_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "profile/summary.h"
+#include "train/config_parse.h"
+
+namespace quern {
+
+namespace {
+
+const std::vector<std::string> kGroups{"step", "phase", "module", "op", "shape", "kernel"};
+const std::vector<std::string> kSortKeys{"cpu", "cpu-self", "gpu", "gpu-self", "calls", "name"};
+constexpr size_t kMostName = 50, kMostShapes = 44, kMostKernel = 72;  // characters to people
+
+bool has_gpu_times(const Profile& profile) {
+  return profile.on_gpu && profile.gpu_times != GpuTimes::none;
+}
+
+void check_word(const char* flag, const std::string& word, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), word) != known.end()) return;
+  throw UsageError(fmt::format("--{} has '{}', expected {}{}", flag, word, fmt::join(known, ", "),
+                               did_you_mean(word, known)));
+}
+
+GroupBy group_of(const std::string& group) {
+  if (group == "phase") return GroupBy::phase;
+  if (group == "module") return GroupBy::module;
+  if (group == "op") return GroupBy::op;
+  if (group == "shape") return GroupBy::shape;
+  if (group == "kernel") return GroupBy::kernel;
+  fail(cat("profile: unknown table ", group));
+}
+
+// The parts of a step as rows, so that they are read like the others.
+std::vector<ProfileRow> rows_of_step(const Profile& profile) {
+  const StepSplit split = split_step(profile);
+  std::vector<ProfileRow> rows;
+  const auto add = [&](const std::string& name, double ms) {
+    ProfileRow row;
+    row.name = name;
+    (has_gpu_times(profile) ? row.gpu_total : row.cpu_total) = ms;
+    (has_gpu_times(profile) ? row.gpu_self : row.cpu_self) = ms;
+    rows.push_back(row);
+  };
+  for (const WorkKind kind : kAllWork) add(name_of(kind), split.of(kind));
+  for (const IdleKind kind : kAllIdle) add(cat("idle: ", name_of(kind)), split.of(kind));
+  return rows;
+}
+
+std::string sort_key(const std::string& group, const std::string& asked, bool gpu) {
+  std::string key = asked;
+  if (key.empty()) key = group == "phase" || group == "module" ? "gpu" : "gpu-self";
+  if (!gpu && key.starts_with("gpu")) key.replace(0, 3, "cpu");
+  return key;
+}
+
+double value_of(const ProfileRow& row, const std::string& key) {
+  if (key == "cpu") return row.cpu_total;
+  if (key == "cpu-self") return row.cpu_self;
+  if (key == "gpu") return row.gpu_total;
+  if (key == "gpu-self") return row.gpu_self;
+  if (key == "calls") return row.calls;
+  fail(cat("profile: unknown key ", key));
+}
+
+std::vector<ProfileRow> sorted_rows(const Profile& profile, const std::string& group,
+                                    const std::string& asked) {
+  if (group == "step") return rows_of_step(profile);
+  std::vector<ProfileRow> rows = rows_by(profile, group_of(group));
+  const std::string key = sort_key(group, asked, has_gpu_times(profile));
+  std::stable_sort(rows.begin(), rows.end(), [&](const ProfileRow& a, const ProfileRow& b) {
+    return key == "name" ? a.name < b.name : value_of(a, key) > value_of(b, key);
+  });
+  return rows;
+}
+
+// The end says more than the middle: of a path its last part, of a name its template arguments not.
+std::string cut(const std::string& text, size_t most, bool keep_end) {
+  if (text.size() <= most) return text;
+  const size_t kept = most - 2;
+  return keep_end ? ".." + text.substr(text.size() - kept) : text.substr(0, kept) + "..";
+}
+
+// One table: what its columns are, and its rows in them.
+class ProfileTable {
+ public:
+  ProfileTable(const Profile& profile, std::string group, std::vector<ProfileRow> rows,
+               TableFormat format)
+      : group_(std::move(group)),
+        rows_(std::move(rows)),
+        gpu_(has_gpu_times(profile)),
+        kernels_(group_ == "kernel"),
+        shapes_(group_ == "shape"),
+        step_(group_ == "step"),
+        nested_(group_ == "phase" || group_ == "module"),
+        table_(columns(), format) {
+    // Phases' self times are not all there is, and kernels' CPU times are the launches' alone.
+    const bool whole = !nested_ && !kernels_;
+    for (const ProfileRow& row : whole ? rows_ : rows_by(profile, GroupBy::op)) {
+      cpu_ += row.cpu_self;
+      gpu_all_ += row.gpu_self;
+    }
+  }
+
+  std::string head() const { return table_.head(); }
+
+  std::string lines(size_t most) const {
+    std::string text;
+    for (size_t i = 0; i < std::min(most, rows_.size()); ++i) text += line(rows_[i]);
+    return text;
+  }
+
+ private:
+  std::string shown_name(const ProfileRow& row) const {
+    if (kernels_) return cut(short_kernel_name(row.name), kMostKernel, false);
+    return cut(row.name, kMostName, group_ == "module");
+  }
+
+  int name_width() const {
+    size_t width = 16;
+    for (const ProfileRow& row : rows_) width = std::max(width, shown_name(row).size());
+    return static_cast<int>(width);
+  }
+
+  int shapes_width() const {
+    size_t width = 12;
+    for (const ProfileRow& row : rows_) width = std::max(width, row.shapes.size());
+    return static_cast<int>(std::min(width, kMostShapes));
+  }
+
+  // Whole unless a step has part of a call: what happens in some steps alone.
+  int call_decimals() const {
+    const bool whole = std::all_of(rows_.begin(), rows_.end(), [](const ProfileRow& row) {
+      return std::abs(row.calls - std::round(row.calls)) < 1e-9;
+    });
+    return whole ? 0 : 1;
+  }
+
+  // Programs get the same columns of every table, people those that this one has.
+  std::vector<Column> columns() const {
+    const auto shown = [](bool yes, const char* name) { return std::string(yes ? name : ""); };
+    const std::string heading = step_ ? "part of a step" : shapes_ ? "op" : group_;
+    const bool cpu = !kernels_ && !(step_ && gpu_), self = !kernels_ && !step_;
+    const bool cpu_details = self && !(shapes_ && gpu_);  // where the line has room
+    const std::string total = step_ || kernels_ ? "ms" : gpu_ ? "gpu ms" : "";
+    std::vector<Column> all{{"", "group"},
+                            {heading, "", 0, name_width(), Align::left},
+                            {"", "name"},
+                            {shown(shapes_, "inputs"), "", 0, shapes_width(), Align::left},
+                            {"", "shapes"},
+                            {shown(kernels_, "kind"), "kind", 0, 12, Align::left},
+                            {shown(!step_, "calls"), "calls", call_decimals(), 7},
+                            {shown(cpu, step_ ? "ms" : "cpu ms"), "cpu_ms", 3, 9},
+                            {shown(cpu_details, "self ms"), "cpu_self_ms", 3, 9},
+                            {shown(cpu_details, "us/call"), "cpu_us_call", 1, 9},
+                            {shown(cpu, "cpu %"), "cpu_share", 1, 5}};
+    if (!gpu_) return all;
+    all.insert(all.end(), {{total, "gpu_ms", 3, 9},
+                           {shown(self, "self ms"), "gpu_self_ms", 3, 9},
+                           {shown(!step_, "us/call"), "gpu_us_call", 1, 9},
+                           {"gpu %", "gpu_share", 1, 5},
+                           {shown(kernels_, "launch us"), "", 1, 9}});
+    return all;
+  }
+
+  static Cell per_call(const ProfileRow& row, double ms) {
+    return row.calls > 0.0 ? Cell(ms * 1e3 / row.calls) : Cell();
+  }
+
+  Cell share(double total, double self, double all) const {
+    return all > 0.0 ? Cell(100.0 * (nested_ ? total : self) / all) : Cell();
+  }
+
+  Cell kind(const ProfileRow& row) const { return kernels_ ? Cell(name_of(row.kind)) : Cell(); }
+
+  std::string line(const ProfileRow& row) const {
+    const Cell calls = row.calls > 0.0 ? Cell(row.calls) : Cell();
+    std::vector<Cell> cells{group_,
+                            shown_name(row),
+                            row.name,
+                            shapes_ ? Cell(cut(row.shapes, kMostShapes, false)) : Cell(),
+                            shapes_ ? Cell(row.shapes) : Cell(),
+                            kind(row),
+                            calls,
+                            row.cpu_total,
+                            row.cpu_self,
+                            per_call(row, row.cpu_total),
+                            share(row.cpu_total, row.cpu_self, cpu_)};
+    if (gpu_) {
+      const Cell launch = row.cpu_total > 0.0 ? per_call(row, row.cpu_total) : Cell();
+      cells.insert(cells.end(), {row.gpu_total, row.gpu_self, per_call(row, row.gpu_total),
+                                 share(row.gpu_total, row.gpu_self, gpu_all_), launch});
+    }
+    return table_.row(std::move(cells));
+  }
+
+  std::string group_;
+  std::vector<ProfileRow> rows_;
+  bool gpu_, kernels_, shapes_, step_, nested_;
+  Table table_;
+  double cpu_ = 0.0, gpu_all_ = 0.0;  // what shares are of
+};
+
+bool for_programs(TableFormat format) {
+  return format == TableFormat::csv || format == TableFormat::json;
+}
+
+std::vector<std::string> groups_to_show(const ProfileReportOptions& options, TableFormat format) {
+  if (!options.group_by.empty()) return options.group_by;
+  if (for_programs(format)) return {"step", "phase", "module", "op", "kernel"};
+  return {"phase", "module", "op", "kernel"};
+}
+
+// Sentences of more than kLine characters go on in the next line, indented.
+std::string wrapped(const std::string& text) {
+  constexpr size_t kLine = 120;
+  std::string out;
+  size_t column = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find_first_of(" \n", begin), text.size() - 1) + 1;
+    if (text.compare(end, 1, "%") == 0) {  // stays with its number
+      end = std::min(text.find_first_of(" \n", end), text.size() - 1) + 1;
+    }
+    if (column + (end - begin) > kLine + 1 && column > 0) {
+      out.back() = '\n';  // was a space
+      out += "  ";
+      column = 2;
+    }
+    out.append(text, begin, end - begin);
+    column = text[end - 1] == '\n' ? 0 : column + end - begin;
+    begin = end;
+  }
+  return out;
+}
+
+std::string title(const Profile& profile) {
+  const size_t steps = profile.steps.size();
+  return fmt::format("{} on {}: {} step{}{}\n\n", profile.target, profile.device, steps,
+                     steps == 1 ? "" : "s", profile.captured ? ", replayed as a CUDA graph" : "");
+}
+
+}  // namespace
+
+void check_options(const ProfileReportOptions& options) {
+  for (const std::string& group : options.group_by) check_word("group_by", group, kGroups);
+  if (!options.sort.empty()) check_word("sort", options.sort, kSortKeys);
+  if (options.rows < 0) {
+    throw UsageError(fmt::format("--rows is {}, expected at least 0", options.rows));
+  }
+}
+
+std::string profile_table(const Profile& profile, const std::string& group,
+                          const ProfileReportOptions& options, TableFormat format) {
+  check_options(options);
+  std::vector<ProfileRow> rows = sorted_rows(profile, group, options.sort);
+  if (rows.empty()) return "";
+  const size_t count = rows.size();
+  const bool all = for_programs(format) || options.rows == 0;
+  const size_t most = all ? count : static_cast<size_t>(options.rows);
+  const ProfileTable table(profile, group, std::move(rows), format);
+  std::string text = table.head() + table.lines(most);
+  if (most < count) text += fmt::format("and {} more (--rows 0 shows all)\n", count - most);
+  return text;
+}
+
+std::string profile_report(const Profile& profile, const ProfileReportOptions& options,
+                           TableFormat format) {
+  check_options(options);
+  const bool words = !for_programs(format);
+  std::string text = words ? title(profile) + wrapped(summary_in_words(profile)) : "";
+  bool headed = false;
+  for (const std::string& group : groups_to_show(options, format)) {
+    std::string table = profile_table(profile, group, options, format);
+    if (table.empty()) continue;
+    if (words) text += '\n';
+    // One heading for all tables, since programs get the same columns of each.
+    if (format == TableFormat::csv && headed) table.erase(0, table.find('\n') + 1);
+    headed = true;
+    text += table;
+  }
+  return text;
+}
+
+}  // namespace quern

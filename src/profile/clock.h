@@ -1,0 +1,16 @@
+// The one clock of a profile.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace quern {
+
+// Nanoseconds, steady.
+inline int64_t profile_clock() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace quern

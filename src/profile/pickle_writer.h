@@ -1,0 +1,52 @@
+// Writes Python's pickle format, protocol 4: lists, dicts, texts, integers and truth values, in the
+// opcodes that PyTorch's MemoryViz.js knows. (Python's pickletools.py documents the opcodes.)
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace quern {
+
+class PickleWriter {
+ public:
+  PickleWriter();
+
+  void none();
+  void boolean(bool value);
+  void integer(int64_t value);
+  void text(std::string_view value);  // UTF-8; a text is stored once
+
+  // Between begin and end: a list's items, or a dict's keys and values in turns.
+  void begin_list();
+  void begin_dict();
+  void end();
+  void key(std::string_view name) { text(name); }
+  void tuple(int64_t first, int64_t second);
+
+  // The value written last can be written again by its number: Python gets one object.
+  uint32_t remember();
+  void again(uint32_t number);
+
+  std::string take();  // the whole, after one value
+
+ private:
+  struct Open {
+    bool list = false;
+    int64_t items = 0;  // since the last batch
+  };
+
+  void before_value();
+  void byte(int value) { out_.push_back(static_cast<char>(value)); }
+  void little_endian(uint64_t value, int bytes);
+
+  std::string out_;
+  std::vector<Open> open_;
+  uint32_t remembered_ = 0;
+  std::unordered_map<std::string, uint32_t> texts_;
+};
+
+}  // namespace quern

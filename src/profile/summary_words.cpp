@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "profile/summary.h"
+
+namespace quern {
+
+namespace {
+
+std::string percent(double part, double whole) {
+  const double share = whole > 0.0 ? 100.0 * part / whole : 0.0;
+  return fmt::format("{:.{}f} %", share, share < 9.95 ? 1 : 0);
+}
+
+// "5.02 ms", "12.3 us"
+std::string time_text(double ms) {
+  return ms < 0.1 ? fmt::format("{:.1f} us", ms * 1e3) : fmt::format("{:.2f} ms", ms);
+}
+
+struct Part {
+  std::string name;
+  double ms;
+};
+
+// "GEMM 61 %, attention 14 %": the largest first, what is less than a twentieth of a percent left
+// out.
+std::string shares(std::vector<Part> parts, double whole) {
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return a.ms > b.ms; });
+  std::string text;
+  for (const Part& part : parts) {
+    if (part.ms < 0.0005 * whole) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", part.name, percent(part.ms, whole));
+  }
+  return text;
+}
+
+std::vector<Part> work_parts(const StepSplit& split, bool kernels) {
+  std::vector<Part> parts;
+  for (const WorkKind kind : kAllWork) {
+    std::string name = name_of(kind);
+    if (kind == WorkKind::memory_bound) name += kernels ? " kernels" : " ops";
+    if (kind == WorkKind::other) name = "not told apart";
+    parts.push_back({name, split.of(kind)});
+  }
+  return parts;
+}
+
+// Of the GPU's reasons "between ops" and the like are the host's whereabouts; on the CPU they are
+// all there is.
+std::string idle_name(IdleKind kind, bool on_gpu) {
+  if (on_gpu) return name_of(kind);
+  return kind == IdleKind::between_ops ? "modules and phases outside ops" : name_of(kind);
+}
+
+std::vector<Part> idle_parts(const StepSplit& split, bool on_gpu) {
+  std::vector<Part> parts;
+  for (const IdleKind kind : kAllIdle) parts.push_back({idle_name(kind, on_gpu), split.of(kind)});
+  return parts;
+}
+
+std::string gpu_words(const Profile& profile, const StepSplit& split) {
+  const double step = split.step_ms;
+  std::string text =
+      fmt::format("Of a step's {} the GPU computes {} ({}): {}.\n", time_text(step),
+                  time_text(split.work()), percent(split.work(), step),
+                  shares(work_parts(split, profile.gpu_times == GpuTimes::cupti), step));
+  text += fmt::format("It idles {} ({})", time_text(split.idle()), percent(split.idle(), step));
+  const std::string reasons = shares(idle_parts(split, true), step);
+  text += reasons.empty() ? ".\n" : ": " + reasons + ".\n";
+  if (split.launches > 0.0) {
+    text += fmt::format(
+        "Launches cost the host {} a step: {:.0f} calls of {}; it waits for the GPU {}.\n",
+        time_text(split.launch_ms), split.launches, time_text(split.launch_ms / split.launches),
+        time_text(split.wait_ms));
+  }
+  return text;
+}
+
+std::string cpu_words(const StepSplit& split) {
+  std::vector<Part> parts = work_parts(split, false);
+  for (Part& part : idle_parts(split, false)) parts.push_back(std::move(part));
+  return fmt::format("A step takes {} on the CPU: {}.\n", time_text(split.step_ms),
+                     shares(std::move(parts), split.step_ms));
+}
+
+// Of naive ops: theirs and what they are made of, forward only.
+double naive_share(const Profile& profile, const char* prefix) {
+  const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
+  double naive = 0.0, all = 0.0;
+  for (const ProfileRow& row : rows_by(profile, GroupBy::op)) {
+    all += gpu ? row.gpu_self : row.cpu_self;
+    if (row.name.starts_with(prefix)) naive += gpu ? row.gpu_total : row.cpu_total;
+  }
+  return all > 0.0 ? naive / all : 0.0;
+}
+
+// Only what the figures say plainly.
+std::string advice(const Profile& profile, const StepSplit& split) {
+  constexpr double kMuchIdle = 0.2, kMuchWaiting = 0.1, kMuchCopied = 0.1, kMuchNaive = 0.05;
+  const double step = split.step_ms;
+  std::string text;
+  if (step <= 0.0) return text;
+  const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
+  const double host =
+      split.of(IdleKind::launch_call) + split.of(IdleKind::op) + split.of(IdleKind::between_ops);
+  if (gpu && host > kMuchIdle * step && !profile.captured) {
+    const bool train = profile.target == "train";
+    text += fmt::format(
+        "The GPU waits for the host: {}give each launch more work (a larger batch or "
+        "context).\n",
+        train ? "capture the step as a graph (--graph), or " : "");
+  }
+  if (gpu && split.of(IdleKind::synchronisation) > kMuchWaiting * step) {
+    text += "Host and GPU wait for each other: read values back less often.\n";
+  }
+  if (split.of(WorkKind::copy) > kMuchCopied * step) {
+    text += "Much is copied: keep tensors where they are used.\n";
+  }
+  if (naive_share(profile, "naive_attention") > kMuchNaive) {
+    text += "Naive attention writes all its scores to memory: attention = flash does not.\n";
+  }
+  if (naive_share(profile, "naive_") - naive_share(profile, "naive_attention") > kMuchNaive) {
+    text +=
+        "Naive ops pass over memory once for each of their parts: kernels = fused does it "
+        "once.\n";
+  }
+  return text;
+}
+
+std::string profiling_cost(const Profile& profile, const StepSplit& split) {
+  if (profile.unprofiled_step_ms <= 0.0) return "";
+  const double added = split.step_ms / profile.unprofiled_step_ms - 1.0;
+  const std::string without = time_text(profile.unprofiled_step_ms);
+  return added > 0.0
+             ? fmt::format("Without the profiler a step takes {}: profiling adds {:.1f} %.\n",
+                           without, 100.0 * added)
+             : fmt::format("Without the profiler a step takes {}, no less.\n", without);
+}
+
+std::string memory_words(const Profile& profile) {
+  int64_t allocated = 0, reserved = 0;
+  for (const MemoryPoint& point : profile.memory) {
+    allocated = std::max(allocated, point.allocated);
+    reserved = std::max(reserved, point.reserved);
+  }
+  if (allocated == 0) return "";
+  const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  return fmt::format("At most {:.1f} MiB of memory are in use, {:.1f} MiB reserved.\n",
+                     mebibytes(allocated), mebibytes(reserved));
+}
+
+}  // namespace
+
+std::string summary_in_words(const Profile& profile) {
+  const StepSplit split = split_step(profile);
+  std::string text;
+  if (!profile.note.empty()) text += "Note: " + profile.note + "\n";
+  if (profile.gpu_times == GpuTimes::events &&
+      profile.note.find("CUDA events") == std::string::npos) {
+    text += "GPU times are of whole ops, timed by CUDA events: kernels are not told apart.\n";
+  }
+  if (split.step_ms <= 0.0) return text + "Nothing was recorded.\n";
+  const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
+  text += gpu ? gpu_words(profile, split) : cpu_words(split);
+  text += profiling_cost(profile, split) + memory_words(profile);
+  return text + advice(profile, split);
+}
+
+}  // namespace quern

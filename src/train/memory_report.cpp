@@ -1,0 +1,250 @@
+#include "train/memory_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "profile/memory_snapshot.h"
+#include "tensor/cuda_runtime.h"
+
+namespace quern {
+
+namespace {
+
+constexpr size_t kLargest = 10;     // allocations listed
+constexpr double kAccuracy = 1.05;  // predictions hold within 5 %
+
+std::string size_text(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < (int64_t{1} << 20)) return fmt::format("{:.1f} KiB", value / 1024);
+  if (bytes < (int64_t{10} << 30)) return fmt::format("{:.1f} MiB", value / (1 << 20));
+  return fmt::format("{:.1f} GiB", value / (1 << 30));
+}
+
+std::string category_table(const MemoryTrace& trace, const std::vector<size_t>& live) {
+  const MemoryByCategory bytes = by_category(trace, live);
+  int64_t total = 0;
+  for (const int64_t b : bytes) total += b;
+  std::string text = "In use by category:\n";
+  for (size_t i = 0; i < kMemoryCategories; ++i) {
+    const double share =
+        total > 0 ? 100.0 * static_cast<double>(bytes[i]) / static_cast<double>(total) : 0.0;
+    text += fmt::format("  {:<12}{:>12}{:>7.1f} %\n", name_of(static_cast<MemoryCategory>(i)),
+                        size_text(bytes[i]), share);
+  }
+  return text + fmt::format("  {:<12}{:>12}\n", "total", size_text(total));
+}
+
+std::string or_dash(const std::string& text) {
+  return text.empty() ? "-" : text;
+}
+
+// Size, name, op, module and phase, each column as wide as it must be.
+std::string largest_table(const MemoryTrace& trace, const std::vector<size_t>& live) {
+  using Row = std::array<std::string, 5>;
+  std::vector<Row> rows = {{"size", "name", "op", "module", "phase"}};
+  for (size_t i = 0; i < live.size() && i < kLargest; ++i) {
+    const TracedAllocation& a = trace.allocations[live[i]];
+    const std::string op = trace.names[a.place.op] + (a.place.backward ? " backward" : "");
+    rows.push_back({size_text(a.bytes), trace.names[a.name], or_dash(op),
+                    or_dash(trace.names[a.place.module]), or_dash(trace.names[a.place.phase])});
+  }
+  std::array<size_t, 5> width{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string text = fmt::format("The largest of {} allocations:\n", live.size());
+  for (const Row& row : rows) {
+    text += fmt::format("  {:>{}}  {:<{}}  {:<{}}  {:<{}}  {}\n", row[0], width[0], row[1],
+                        width[1], row[2], width[2], row[3], width[3], row[4]);
+  }
+  return text;
+}
+
+int64_t need_of(const Config& config, MemoryPass pass) {
+  return predict_peak(config.model, config.compute, config.train.batch, config.model.context, pass,
+                      current_target())
+      .total();
+}
+
+// Of an unknown capacity nobody can say that it is not enough.
+bool fits(int64_t need, const MemoryCapacity& capacity) {
+  if (capacity.bytes == 0) return true;
+  return static_cast<double>(need) * kAccuracy <= static_cast<double>(capacity.bytes);
+}
+
+// A change to the configuration and what it would need.
+struct Remedy {
+  std::string change;
+  Config config;
+  int64_t need = 0;
+};
+
+class Remedies {
+ public:
+  Remedies(const Config& config, MemoryPass pass, const MemoryCapacity& capacity)
+      : config_(config), pass_(pass), capacity_(capacity) {}
+
+  std::vector<Remedy> find() {
+    less_batch();
+    const ComputeSection& now = config_.compute;
+    const bool step = pass_ == MemoryPass::step;
+    if (step && now.recompute != Recompute::blocks) {
+      add("recompute = blocks", [](Config& c) { c.compute.recompute = Recompute::blocks; });
+    }
+    if (now.precision != Precision::bf16) {
+      add("precision = bf16", [](Config& c) { c.compute.precision = Precision::bf16; });
+    }
+    if (now.attention != AttentionKind::flash) {
+      add("attention = flash", [](Config& c) { c.compute.attention = AttentionKind::flash; });
+    }
+    if (now.kernels != KernelKind::fused) {
+      add("kernels = fused", [](Config& c) { c.compute.kernels = KernelKind::fused; });
+    }
+    if (step) less_context();  // else it is the trained model's
+    const bool enough = std::any_of(found_.begin(), found_.end(),
+                                    [&](const Remedy& r) { return fits(r.need, capacity_); });
+    if (!enough) everything();
+    return std::move(found_);
+  }
+
+ private:
+  template <class F>
+  void add(const std::string& change, F apply) {
+    Config config = config_;
+    apply(config);
+    try {
+      validate_options(config.model, config.compute);
+    } catch (const Error&) {
+      return;  // flash attention does not take every head_dim
+    }
+    const int64_t need = need_of(config, pass_);
+    if (need < need_of(config_, pass_)) found_.push_back({change, config, need});
+  }
+
+  // The largest part of the batch that fits, else one sequence; the step keeps its tokens.
+  void less_batch() {
+    int64_t batch = 1;
+    for (int64_t b = config_.train.batch - 1; b > 1 && batch == 1; --b) {
+      if (config_.train.batch % b != 0) continue;
+      Config config = config_;
+      config.train.batch = b;
+      if (fits(need_of(config, pass_), capacity_)) batch = b;
+    }
+    if (batch >= config_.train.batch) return;
+    const int64_t accumulate = config_.train.accumulate * config_.train.batch / batch;
+    const bool step = pass_ == MemoryPass::step;
+    add(step ? cat("batch = ", batch, ", accumulate = ", accumulate) : cat("batch = ", batch),
+        [&](Config& c) { c.train.batch = batch, c.train.accumulate = accumulate; });
+  }
+
+  // Halved until it fits.
+  void less_context() {
+    Config config = config_;
+    do {
+      config.model.context /= 2;
+      if (config.model.context < 1) return;
+    } while (config.model.context > 64 && !fits(need_of(config, pass_), capacity_));
+    add(cat("ctx = ", config.model.context),
+        [&](Config& c) { c.model.context = config.model.context; });
+  }
+
+  void everything() {
+    const int64_t parts = config_.train.accumulate * config_.train.batch;
+    const bool step = pass_ == MemoryPass::step;
+    const std::string change =
+        step ? cat("batch = 1, accumulate = ", parts,
+                   ", recompute = blocks, precision = bf16, attention = flash, kernels = fused")
+             : "batch = 1, precision = bf16, attention = flash, kernels = fused";
+    add(change, [&](Config& c) {
+      c.train.batch = 1, c.train.accumulate = parts;
+      c.compute.recompute = Recompute::blocks, c.compute.precision = Precision::bf16;
+      c.compute.attention = AttentionKind::flash, c.compute.kernels = KernelKind::fused;
+    });
+  }
+
+  const Config& config_;
+  const MemoryPass pass_;
+  const MemoryCapacity& capacity_;
+  std::vector<Remedy> found_;
+};
+
+std::string need_text(const Config& config, MemoryPass pass, const MemoryCapacity& capacity) {
+  const bool step = pass == MemoryPass::step;
+  std::string text = fmt::format("Predicted need of {} (batch {}, ctx {}): {}",
+                                 step ? "a training step" : "a forward", config.train.batch,
+                                 config.model.context, size_text(need_of(config, pass)));
+  if (capacity.bytes > 0)
+    text += fmt::format("; {} has {}", capacity.of, size_text(capacity.bytes));
+  return text + "\n";
+}
+
+std::string remedy_table(const Config& config, MemoryPass pass, const MemoryCapacity& capacity) {
+  const std::vector<Remedy> remedies = Remedies(config, pass, capacity).find();
+  if (remedies.empty()) return "Nothing in the configuration lowers it: choose a smaller size.\n";
+  std::string text = "Lower batch, or change what else is listed; predicted:\n";
+  bool enough = false;
+  for (const Remedy& r : remedies) {
+    const bool ok = fits(r.need, capacity);
+    enough = enough || ok;
+    text += fmt::format("  {:>12}  {:<6}{}\n", size_text(r.need),
+                        capacity.bytes == 0 ? ""
+                        : ok                ? "fits"
+                                            : "-",
+                        r.change);
+  }
+  if (capacity.bytes > 0 && !enough) text += "None of it is enough: choose a smaller size.\n";
+  return text;
+}
+
+}  // namespace
+
+MemoryCapacity memory_capacity(const Config& config) {
+  const Context& context = Context::current();
+  if (config.compute.memory_limit > 0) return {config.compute.memory_limit << 20, "memory_limit"};
+  const Device device = context.device();
+  if (!device.is_cuda()) return {};
+  const int64_t held = context.allocator(device)->stats().reserved;
+  return {held + cuda::device_info(device.index).free_bytes, cat(device)};
+}
+
+std::string memory_report(const MemoryTrace& trace, const Config& config, MemoryPass pass,
+                          const MemoryCapacity& capacity) {
+  QUERN_CHECK(trace.failure, "memory report: the trace does not end with a failure");
+  const TracedFailure& failure = *trace.failure;
+  const std::string& op = trace.names[failure.place.op];
+  const std::string& module = trace.names[failure.place.module];
+  const std::string& phase = trace.names[failure.place.phase];
+  std::string text = fmt::format("out of memory on {}: {} asked for {}", trace.device,
+                                 trace.names[failure.name], size_text(failure.bytes));
+  if (!op.empty()) text += " in " + op + (failure.place.backward ? " backward" : "");
+  if (!module.empty()) text += " of " + module;
+  if (!phase.empty()) text += ", phase " + phase;
+  text += fmt::format("; {} are in use, {} held from the device\n\n",
+                      size_text(trace.stats.allocated), size_text(trace.stats.reserved));
+  const std::vector<size_t> live = live_at(trace, trace.end);
+  text += category_table(trace, live) + "\n" + largest_table(trace, live) + "\n";
+  if (config.model.vocab_size == 0) return text;
+  return text + need_text(config, pass, capacity) + remedy_table(config, pass, capacity);
+}
+
+void MemoryWatch::explain(const OutOfMemory& error, const Config& config, MemoryPass pass,
+                          const std::filesystem::path& folder) {
+  const std::optional<MemoryTrace> trace = recorder_.take_failure();
+  const std::string message = error.what();
+  if (!trace || !message.starts_with(cat("out of memory on ", trace->device, ":"))) throw;
+  const std::filesystem::path file = folder / "memory.pickle";
+  std::string snapshot =
+      cat("The snapshot of this moment is ", file.string(), "; pytorch.org/memory_viz draws it");
+  try {
+    write_memory_snapshot(*trace, file);
+  } catch (const Error& failed) {
+    snapshot = cat("No snapshot: ", failed.what());
+  }
+  throw OutOfMemory(memory_report(*trace, config, pass, memory_capacity(config)) + snapshot);
+}
+
+}  // namespace quern

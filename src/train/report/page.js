@@ -1,0 +1,213 @@
+// The page: the table of runs, the controls, samples and configuration around the charts.
+"use strict";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const view = { axis: "step", logX: false, logY: false, smoothing: 0 };
+const byId = (id) => document.getElementById(id);
+
+// make("td", { class: "x" }, child, ...): an element; strings become text, never markup.
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const runs = data.runs.map((run, index) => ({
+  ...run,
+  index,
+  on: true,
+  matches: true,
+  // Where a step lies on an axis: between the points of the curve around it.
+  xOf(step, axis) {
+    const steps = run.series.step, xs = run.series[axis];
+    if (axis === "step") return step;
+    let i = steps.findIndex((s) => s >= step);
+    if (i < 0) return xs.length ? xs[xs.length - 1] : null;
+    if (i === 0 || steps[i] === step) return xs[i];
+    const part = (step - steps[i - 1]) / (steps[i] - steps[i - 1]);
+    return xs[i - 1] + part * (xs[i] - xs[i - 1]);
+  },
+}));
+const shownRuns = () => runs.filter((run) => run.on && run.matches);
+const runVariable = (run) => `--color: var(--run-${run.index % 8})`;
+
+// The numbers of a run: label, value, and a remark under it.
+function facts(run) {
+  const s = run.summary;
+  const validated = s.best_val_loss !== null;
+  return [
+    ["Loss", format.number(s.loss), s.step ? `at step ${s.step.toLocaleString("en")}` : ""],
+    ["Best validation", format.number(s.best_val_loss), validated ? `at step ${s.best_step.toLocaleString("en")}` : "not validated"],
+    ["Tokens", format.count(s.tokens), run.tokens_per_step ? `${format.count(run.tokens_per_step)} a step` : ""],
+    ["Time", format.duration(s.wall_seconds ?? s.train_seconds), s.wall_seconds === null ? "in steps" : `${format.duration(s.train_seconds)} in steps`],
+    ["Tokens/s", format.count(s.tokens_per_s), "median"],
+    ["MFU", s.mfu ? format.percent(s.mfu) : "–", s.mfu ? "median" : "peak not known"],
+    ["Memory", format.bytes(s.memory_bytes || null), "most in use"],
+    ["Device", s.device || (s.parameters ? "–" : "not recorded"), s.parameters ? `${format.count(s.parameters)} parameters` : ""],
+  ];
+}
+
+function runRow(run) {
+  const toggle = make("button", { type: "button", class: "toggle", "aria-pressed": "true", style: runVariable(run), title: "Show or hide this run's curves" }, run.name);
+  toggle.addEventListener("click", () => {
+    run.on = !run.on;
+    drawAll();
+  });
+  const skipped = run.summary.skipped ? `, ${run.summary.skipped} skipped` : "";
+  const row = make("tr", {}, make("th", { scope: "row" }, toggle, make("small", {}, run.summary.status + skipped)));
+  for (const [label, value, remark] of facts(run)) {
+    const words = label === "Device" ? { class: "words" } : {};
+    row.append(make("td", { "data-label": label }, make("strong", words, value), make("small", {}, remark)));
+  }
+  run.row = row;
+  run.toggle = toggle;
+  return row;
+}
+
+function buildRuns() {
+  const head = make("tr", {}, make("th", { scope: "col" }, "Run"));
+  for (const [label] of facts(runs[0])) head.append(make("th", { scope: "col" }, label));
+  byId("runs").append(make("thead", {}, head), make("tbody", {}, ...runs.map(runRow)));
+  const narrow = matchMedia("(max-width: 1020px)");
+  const arrange = () => byId("runs").classList.toggle("blocks", narrow.matches || runs.length === 1);
+  narrow.addEventListener("change", arrange);
+  arrange();
+}
+
+function buildCharts() {
+  for (const spec of CHARTS) {
+    const canvas = make("canvas", { id: `chart-${spec.id}`, role: "img" });
+    const caption = make("figcaption", {}, make("b", {}, spec.title));
+    const validated = spec.validation && runs.some((run) => run.validation.step.length > 0);
+    if (validated) {
+      const key = make("span", { class: "key" }, make("span", {}, make("i"), "training"), make("span", {}, make("i", { class: "dashed" }), "validation"), spec.unit);
+      caption.append(key);
+    } else {
+      caption.append(make("span", {}, spec.unit ?? ""));
+    }
+    byId("charts").append(make("figure", { class: `card ${spec.size ?? ""}` }, caption, make("div", { class: "plot" }, canvas)));
+    spec.chart = makeChart(canvas);
+  }
+}
+
+function drawCharts() {
+  for (const spec of CHARTS) drawChart(spec.chart, spec, shownRuns(), view);
+}
+
+const sampleSteps = [...new Set(runs.flatMap((run) => run.samples.map((s) => s.step)))].sort((a, b) => a - b);
+
+// Of each run the newest sample up to the chosen step.
+function drawSamples() {
+  if (sampleSteps.length === 0) return;
+  const step = sampleSteps[Number(byId("sample-step").value)];
+  byId("sample-value").textContent = step.toLocaleString("en");
+  const cards = shownRuns().filter((run) => run.samples.length > 0).map((run) => {
+    const sample = run.samples.filter((s) => s.step <= step).pop();
+    const head = make("h3", { style: runVariable(run) }, run.name, make("span", {}, sample ? `step ${sample.step.toLocaleString("en")}` : "none yet"));
+    return make("article", { class: "card sample" }, head, make("pre", { tabindex: "0", "aria-label": `Sample of ${run.name}` }, sample ? sample.text.trim() : ""));
+  });
+  byId("samples").replaceChildren(...cards);
+}
+
+function keyCell(key) {
+  return make("th", { scope: "row", title: key.help }, make("span", {}, `${key.section}.`), key.name);
+}
+
+function configHead(columns) {
+  const cells = columns.map((column) => {
+    if (typeof column === "string") return make("th", { scope: "col" }, column);
+    return make("th", { scope: "col" }, make("span", { class: "dot", style: runVariable(column) }), column.name);
+  });
+  return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Key"), ...cells));
+}
+
+// The keys of which `wanted(index)` holds: each run's value, and with `standard` the default.
+function fillConfig(table, shown, wanted, standard) {
+  const body = make("tbody");
+  data.keys.forEach((key, k) => {
+    if (!wanted(k)) return;
+    const row = make("tr", {}, keyCell(key));
+    for (const run of shown) {
+      const usual = run.config.values[k] === run.config.defaults[k];
+      row.append(make("td", usual ? { class: "default" } : {}, run.config.values[k]));
+    }
+    if (standard) row.append(make("td", { class: "default" }, shown[0].config.defaults[k]));
+    body.append(row);
+  });
+  table.replaceChildren(configHead(standard ? [...shown, "Default"] : shown), body);
+  return body.childElementCount;
+}
+
+// Of several runs what differs between them, of one what differs from the defaults.
+function drawConfig() {
+  const shown = shownRuns().filter((run) => run.config);
+  byId("config-section").hidden = shown.length === 0;
+  if (shown.length === 0) return;
+  const single = shown.length === 1;
+  const set = (k) => data.keys[k].section !== "run";
+  const differs = single
+    ? (k) => set(k) && shown[0].config.values[k] !== shown[0].config.defaults[k]
+    : (k) => set(k) && shown.some((run) => run.config.values[k] !== shown[0].config.values[k]);
+  const count = fillConfig(byId("config"), shown, differs, single);
+  const keys = count === 1 ? "1 key" : `${count} keys`;
+  byId("config").parentElement.hidden = count === 0;
+  byId("config-note").textContent = single
+    ? (count ? `${keys} set otherwise than by default.` : "All keys are at their defaults.")
+    : (count ? `${keys} differ between the runs shown. What is at its default is grey.` : "The runs shown have the same configuration.");
+  fillConfig(byId("config-all"), shown, () => true, single);
+}
+
+function drawAll() {
+  const filter = byId("filter").value.trim().toLowerCase();
+  for (const run of runs) {
+    run.matches = run.name.toLowerCase().includes(filter);
+    run.row.classList.toggle("filtered", !run.matches);
+    run.row.classList.toggle("off", !run.on);
+    run.toggle.setAttribute("aria-pressed", String(run.on));
+  }
+  drawCharts();
+  drawSamples();
+  drawConfig();
+}
+
+function listen() {
+  for (const button of byId("axis").children) {
+    button.addEventListener("click", () => {
+      view.axis = button.dataset.axis;
+      for (const other of byId("axis").children) other.setAttribute("aria-pressed", String(other === button));
+      drawCharts();
+    });
+  }
+  byId("log-x").addEventListener("change", (event) => { view.logX = event.target.checked; drawCharts(); });
+  byId("log-y").addEventListener("change", (event) => { view.logY = event.target.checked; drawCharts(); });
+  byId("smoothing").addEventListener("input", (event) => {
+    view.smoothing = Number(event.target.value) / 100;
+    const width = view.smoothing ** 2 * 20;
+    byId("smoothing-value").textContent = width > 0 ? `${Number(width.toPrecision(2))} % of axis` : "off";
+    drawCharts();
+  });
+  byId("filter").addEventListener("input", drawAll);
+  byId("sample-step").addEventListener("input", drawSamples);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCharts);
+}
+
+function start() {
+  byId("title").textContent = data.title;
+  byId("written").textContent = `Written ${new Date(1000 * data.written).toLocaleString("en", { dateStyle: "long", timeStyle: "short" })}`;
+  byId("footer").textContent = `Quern ${data.version}. Charts by chart.js ${Chart.version}.`;
+  for (const run of runs) byId("warnings").append(...run.warnings.map((text) => make("p", {}, text)));
+  byId("filter-label").hidden = runs.length < 2;
+  byId("samples-section").hidden = sampleSteps.length === 0;
+  byId("sample-step").max = String(Math.max(0, sampleSteps.length - 1));
+  byId("sample-step").value = byId("sample-step").max;
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  Chart.defaults.font.size = 12.5;
+  buildRuns();
+  buildCharts();
+  listen();
+  drawAll();
+  document.documentElement.dataset.ready = "true"; // for tests: everything is drawn
+}
+
+start();

@@ -1,0 +1,137 @@
+// The runs as JSON for the page's script.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/build_info.h"
+#include "train/config_print.h"
+#include "train/config_table.h"
+#include "train/report.h"
+#include "train/report_series.h"
+
+namespace quern {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Six digits are more than a chart can show, and make the page half as large.
+Json rounded(double x) {
+  if (!std::isfinite(x)) return nullptr;
+  return std::stod(fmt::format("{:.6g}", x));
+}
+
+Json rounded(const std::vector<double>& values) {
+  Json array = Json::array();
+  for (const double x : values) array.push_back(rounded(x));
+  return array;
+}
+
+Json series_json(const ReportRun& run, size_t most_points) {
+  const ChartData data = chart_data(run.metrics.steps, tokens_per_step(run.config), most_points);
+  Json json = {
+      {"step", data.step}, {"tokens", rounded(data.tokens)}, {"seconds", rounded(data.seconds)}};
+  for (const Series& series : data.series) {
+    json[series.name] = {{"mean", rounded(series.mean)}};
+    if (series.low.empty()) continue;
+    json[series.name]["low"] = rounded(series.low);
+    json[series.name]["high"] = rounded(series.high);
+  }
+  return json;
+}
+
+Json validation_json(const ReportRun& run) {
+  Json json = {{"step", Json::array()}, {"val_loss", Json::array()}};
+  for (const Validation& v : run.metrics.validations) {
+    json["step"].push_back(v.step);
+    json["val_loss"].push_back(rounded(v.loss));
+  }
+  return json;
+}
+
+Json summary_json(const ReportRun& run) {
+  const ReportSummary s = summarize(run);
+  return {{"status", s.status},
+          {"step", s.step},
+          {"steps", s.steps},
+          {"loss", rounded(s.loss)},
+          {"best_val_loss", rounded(s.best_val_loss)},
+          {"best_step", s.best_step},
+          {"tokens", rounded(s.tokens)},
+          {"train_seconds", rounded(s.train_seconds)},
+          {"wall_seconds", rounded(s.wall_seconds)},
+          {"tokens_per_s", rounded(s.tokens_per_s)},
+          {"mfu", rounded(s.mfu)},
+          {"memory_bytes", s.memory_bytes},
+          {"skipped", s.skipped},
+          {"parameters", s.parameters},
+          {"device", s.device}};
+}
+
+std::string value_of(const Config& config, const ConfigKey& key) {
+  const ConfigValue value = key.get(config);
+  const std::string* text = std::get_if<std::string>(&value);
+  return text && key.kind == ValueKind::choice ? *text : to_toml(value);
+}
+
+// Every key's value, and what it would be by default with the run's model size.
+Json config_json(const Config& config) {
+  Config defaults;
+  find_key("size")->set(defaults, config.model.size);
+  Json values = Json::array(), standard = Json::array();
+  for (const ConfigKey& key : config_table()) {
+    values.push_back(value_of(config, key));
+    standard.push_back(value_of(defaults, key));
+  }
+  return {{"values", values}, {"defaults", standard}};
+}
+
+Json run_json(const ReportRun& run, size_t most_points) {
+  Json samples = Json::array();
+  for (const Sample& sample : run.samples) {
+    samples.push_back({{"step", sample.step}, {"text", sample.text}});
+  }
+  return {{"name", run.name},
+          {"folder", run.folder.string()},
+          {"warnings", run.warnings},
+          {"summary", summary_json(run)},
+          {"records", run.metrics.steps.size()},
+          {"tokens_per_step", rounded(tokens_per_step(run.config))},
+          {"series", series_json(run, most_points)},
+          {"validation", validation_json(run)},
+          {"config", run.config ? config_json(*run.config) : Json(nullptr)},
+          {"samples", samples}};
+}
+
+// Inside a <script> element '<' could begin its end.
+std::string without_less_than(const std::string& json) {
+  std::string out;
+  for (const char c : json) {
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string report_json(const std::vector<ReportRun>& runs, const std::string& title,
+                        size_t most_points) {
+  Json keys = Json::array(), all = Json::array();
+  for (const ConfigKey& key : config_table()) {
+    keys.push_back({{"section", key.section}, {"name", key.name}, {"help", key.help}});
+  }
+  for (const ReportRun& run : runs) all.push_back(run_json(run, most_points));
+  const Json json = {{"title", title},
+                     {"version", build_info().version},
+                     {"written", std::floor(unix_time())},
+                     {"keys", keys},
+                     {"runs", all}};
+  // A sample is a model's bytes, which need not be UTF-8.
+  return without_less_than(json.dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+}  // namespace quern

@@ -1,0 +1,47 @@
+// quern memory on a GPU: what is measured adds up, and the prediction holds there.
+#include "bench/memory_study.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tensor/context.h"
+#include "tensor/cuda_runtime.h"
+#include "train/setup.h"
+
+namespace quern {
+namespace {
+
+TEST(MemoryStudyOnGpu, PredictionIsWithin5Percent) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
+      for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+        for (const MemoryPass pass : {MemoryPass::forward, MemoryPass::step}) {
+          Config config;
+          apply_size(config.model, "small");
+          config.model.vocab_size = 10000;
+          config.model.layers = 4;
+          config.model.context = 256;
+          config.train.batch = 4;
+          config.compute.device = DeviceChoice::cuda;
+          config.compute.precision = precision;
+          config.compute.attention = attention;
+          config.compute.kernels = kernels;
+          const auto context = make_context(config.compute, 0);
+          const ContextScope scope(*context);
+          const MemoryStudy study = study_memory(config, pass, false, false);
+          EXPECT_TRUE(study.measured);
+          EXPECT_EQ(peak_of(study.trace).bytes, study.peak_bytes);
+          EXPECT_LT(std::abs(study.deviation()), 5.0)
+              << name_of(pass) << ", precision " << static_cast<int>(precision) << ", flash "
+              << (attention == AttentionKind::flash) << ", fused " << (kernels == KernelKind::fused)
+              << ": " << study.predicted.total() << " and " << study.peak_bytes;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,186 @@
+// What is said when the memory runs out: on traces made by hand, and in a training run with a
+// limit.
+#include "train/memory_report.h"
+
+#include <gtest/gtest.h>
+
+#include "support/files.h"
+#include "support/training.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+void expect_parts(const std::string& text, std::initializer_list<std::string> parts) {
+  size_t at = 0;
+  for (const std::string& part : parts) {
+    const size_t found = text.find(part, at);
+    ASSERT_NE(found, std::string::npos) << "in this order: " << part << "\n" << text;
+    at = found;
+  }
+}
+
+TracedAllocation live(MemoryTrace& trace, int64_t bytes, const char* name, const char* module,
+                      const char* phase, MemoryCategory category) {
+  TracedAllocation a;
+  a.bytes = bytes;
+  a.category = category;
+  a.name = trace.names.id(name);
+  a.place.module = trace.names.id(module);
+  a.place.phase = trace.names.id(phase);
+  a.place.op = trace.names.id("swiglu");
+  a.place.backward = true;
+  return a;
+}
+
+MemoryTrace failed_trace() {
+  MemoryTrace trace;
+  trace.device = "cuda:0";
+  for (int i = 0; i < 12; ++i) {
+    trace.allocations.push_back(live(trace, (i + 1) * kMiB, "small one", "model.layers.1",
+                                     "forward", MemoryCategory::activations));
+  }
+  trace.allocations.push_back(
+      live(trace, 2000 * kMiB, "parameters", "", "", MemoryCategory::parameters));
+  trace.end = 5;
+  trace.stats.allocated = 2078 * kMiB;
+  trace.stats.reserved = 2100 * kMiB;
+  trace.failure = TracedFailure{5, 512 * kMiB, 0, trace.names.id("logits"), {}};
+  trace.failure->place.phase = trace.names.id("backward");
+  return trace;
+}
+
+Config small_config() {
+  Config config;
+  apply_size(config.model, "small");
+  config.model.vocab_size = 10000;
+  config.model.context = 512;
+  config.train.batch = 12;
+  return config;
+}
+
+TEST(MemoryReport, NamesTheRequestTheCategoriesAndTheLargest) {
+  const std::string text = memory_report(failed_trace(), Config(), MemoryPass::step, {});
+  expect_parts(
+      text, {"out of memory on cuda:0: logits asked for 512.0 MiB, phase backward",
+             "2078.0 MiB are in use, 2100.0 MiB held", "parameters    2000.0 MiB   96.2 %",
+             "gradients        0.0 KiB", "activations     78.0 MiB    3.8 %",
+             "total         2078.0 MiB", "The largest of 13 allocations:", "2000.0 MiB  parameters",
+             "12.0 MiB  small one", "swiglu backward", "model.layers.1", "forward", "4.0 MiB"});
+  EXPECT_EQ(text.find("3.0 MiB  small"), std::string::npos) << "ten are listed";
+  EXPECT_EQ(text.find("Predicted"), std::string::npos) << "without a vocabulary nothing is known";
+}
+
+TEST(MemoryReport, SaysWhatToLowerAndWhatThenFits) {
+  const Config config = small_config();
+  const std::string text =
+      memory_report(failed_trace(), config, MemoryPass::step, {4 * kGiB, "cuda:0"});
+  expect_parts(text,
+               {"Predicted need of a training step (batch 12, ctx 512): ", "cuda:0 has 4096.0 MiB",
+                "Lower batch", "fits", "batch = ", "accumulate = ", "recompute = blocks",
+                "precision = bf16", "ctx = "});
+  EXPECT_EQ(text.find("attention = flash"), std::string::npos) << "it is already";
+  EXPECT_EQ(text.find("kernels = fused"), std::string::npos);
+}
+
+// The figures beside a change are what predict_peak says of it.
+TEST(MemoryReport, TheNeedsAreThoseOfThePrediction) {
+  Config config = small_config();
+  const std::string text =
+      memory_report(failed_trace(), config, MemoryPass::step, {4 * kGiB, "cuda:0"});
+  config.compute.recompute = Recompute::blocks;
+  const int64_t need =
+      predict_peak(config.model, config.compute, 12, 512, MemoryPass::step, current_target())
+          .total();
+  std::string line = text.substr(0, text.find("recompute = blocks"));
+  line = line.substr(line.rfind('\n') + 1);
+  EXPECT_NEAR(std::stod(line), static_cast<double>(need) / static_cast<double>(kMiB), 0.06) << line;
+}
+
+TEST(MemoryReport, WhatDoesNotFitAloneIsTriedTogether) {
+  const std::string text = memory_report(failed_trace(), small_config(), MemoryPass::step,
+                                         {2200 * kMiB, "memory_limit"});
+  expect_parts(text,
+               {"memory_limit has 2200.0 MiB", "batch = 1, accumulate = 12, recompute = blocks"});
+  const std::string none =
+      memory_report(failed_trace(), small_config(), MemoryPass::step, {100 * kMiB, "memory_limit"});
+  expect_parts(none, {"None of it is enough: choose a smaller size"});
+  EXPECT_EQ(none.find("fits"), std::string::npos);
+}
+
+TEST(MemoryReport, AForwardHasNoAccumulationAndNothingToRecompute) {
+  const std::string text =
+      memory_report(failed_trace(), small_config(), MemoryPass::forward, {1 * kGiB, "cuda:0"});
+  expect_parts(text, {"Predicted need of a forward (batch 12, ctx 512)"});
+  EXPECT_EQ(text.find("accumulate"), std::string::npos);
+  EXPECT_EQ(text.find("recompute"), std::string::npos);
+}
+
+struct LimitedTraining : testing::Test {
+  void SetUp() override { write_corpus(folder / "text.txt", 20000); }
+  Config config() const {
+    Config c = tiny_config(folder / "text.txt", folder / "run");
+    c.train.steps = 3;
+    return c;
+  }
+  TemporaryFolder folder;
+  Recorded recorded;
+};
+
+TEST_F(LimitedTraining, EnoughIsEnough) {
+  Config c = config();
+  c.compute.memory_limit = 64;
+  EXPECT_EQ(train(c, recorded).steps, 3);
+}
+
+TEST_F(LimitedTraining, RunningOutIsReportedWithASnapshotInTheRunFolder) {
+  Config c = config();
+  c.train.batch = 64;
+  c.compute.memory_limit = 8;
+  try {
+    train(c, recorded);
+    FAIL() << "expected OutOfMemory";
+  } catch (const OutOfMemory& error) {
+    expect_parts(error.what(), {"out of memory on cpu: ", "phase forward", "In use by category:",
+                                "activations", "The largest of ", "model.layers.",
+                                "Predicted need of a training step (batch 64, ctx 32)",
+                                "memory_limit has 8.0 MiB", "fits", "batch = ", "memory.pickle"});
+  }
+  EXPECT_GT(std::filesystem::file_size(folder / "run" / "memory.pickle"), 1000u);
+}
+
+// What measures or tries, and gets along without, leaves no trace.
+TEST_F(LimitedTraining, AnotherDevicesFailureIsNotExplained) {
+  Context context{kCpu};
+  const ContextScope scope(context);
+  MemoryWatch watch;
+  try {
+    watch.run(Config(), MemoryPass::step, folder.path(),
+              []() -> int { throw OutOfMemory("out of memory on elsewhere: x"); });
+    FAIL() << "expected OutOfMemory";
+  } catch (const OutOfMemory& error) {
+    EXPECT_STREQ(error.what(), "out of memory on elsewhere: x");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "memory.pickle"));
+}
+
+TEST_F(LimitedTraining, AnUnwritableSnapshotDoesNotHideTheReport) {
+  Context context{kCpu};
+  const ContextScope scope(context);
+  context.allocator(kCpu)->set_limit(kMiB);
+  MemoryWatch watch;
+  try {
+    watch.run(Config(), MemoryPass::step, folder / "no" / "folder", [] { zeros({kMiB}); });
+    FAIL() << "expected OutOfMemory";
+  } catch (const OutOfMemory& error) {
+    expect_parts(error.what(), {"full asked for 4.0 MiB", "No snapshot: ", "cannot be written"});
+  }
+}
+
+}  // namespace
+}  // namespace quern
