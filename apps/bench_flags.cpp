@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
 #include <map>
 
 #include "base/build_info.h"
+#include "nn/model_config.h"
 #include "train/config_table.h"
 
 namespace quern {
@@ -121,6 +123,26 @@ std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string
     product = std::move(longer);
   }
   return product;
+}
+
+Config bench_config() {
+  Config config;
+  config.model.size = "small";
+  apply_size(config.model, config.model.size);
+  config.model.vocab_size = 10000;
+  config.model.context = 512;
+  config.train.batch = 4;
+  config.optimizer.lr = 1e-4;
+  return config;
+}
+
+void check_writable(const std::string& flag, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::filesystem::path probe = folder / ".quern-probe";
+  const bool written = !error && std::ofstream(probe).put('\n').flush().good();
+  std::filesystem::remove(probe, error);
+  QUERN_CHECK(written, "--", flag, " ", folder.string(), ": no file can be written there");
 }
 
 std::vector<ExtraFlag> with_format_flags(std::vector<ExtraFlag> flags) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,14 @@ std::vector<std::string> words_of(const ParsedArgs& parsed, const std::string& f
 std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string>& args,
                                                    const std::vector<std::string>& keys,
                                                    std::set<std::string>& varying);
+
+// The model that `bench step`, `profile` and `memory` take unless told otherwise, as torch_lm.py
+// does: small, batch 4, ctx 512, a vocabulary of 10,000.
+Config bench_config();
+
+// Makes the folder and throws when no file can be written there: to be known before a long run,
+// whose result would be lost.
+void check_writable(const std::string& flag, const std::filesystem::path& folder);
 
 // What every benchmark takes besides its own: --format, and --json, which means --format json.
 std::vector<ExtraFlag> with_format_flags(std::vector<ExtraFlag> flags);

@@ -40,18 +40,6 @@ const std::vector<std::string> kLists = {"size",      "ctx",       "batch",
 
 constexpr double kLeastRatio = 0.5;  // of the step's matmul rate to SGEMM's alone
 
-// What torch_lm.py measures unless told otherwise.
-Config base_config() {
-  Config config;
-  config.model.size = "small";
-  apply_size(config.model, config.model.size);
-  config.model.vocab_size = 10000;
-  config.model.context = 512;
-  config.train.batch = 4;
-  config.optimizer.lr = 1e-4;
-  return config;
-}
-
 const PhaseResult* find_step(const StepBenchResult& result) {
   const auto found =
       std::find_if(result.phases.begin(), result.phases.end(), [](const PhaseResult& phase) {
@@ -111,7 +99,7 @@ int run_bench_step(const Arguments& args) {
   std::set<std::string> varying;
   std::vector<ParsedArgs> runs;  // all are read before the first is measured
   for (const Arguments& one : expand_lists(args, kLists, varying)) {
-    runs.push_back(parse_args(one, with_format_flags(kFlags), base_config()));
+    runs.push_back(parse_args(one, with_format_flags(kFlags), bench_config()));
   }
   const ParsedArgs& first = runs.front();
   if (first.help) {

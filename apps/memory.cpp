@@ -43,16 +43,6 @@ const std::vector<ExtraFlag> kFlags = {
 const std::vector<std::string> kLists = {"size",      "ctx",     "batch",     "precision",
                                          "attention", "kernels", "recompute", "residual"};
 
-Config base_config() {
-  Config config;
-  config.model.size = "small";
-  apply_size(config.model, config.model.size);
-  config.model.vocab_size = 10000;
-  config.model.context = 512;
-  config.train.batch = 4;
-  return config;
-}
-
 void write_trace(const MemoryTrace& trace, const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -72,6 +62,7 @@ int study_passes(const std::vector<ParsedArgs>& runs, const std::set<std::string
     throw UsageError("--out is for one configuration, found lists");
   if (!out.empty() && predict) throw UsageError("--out needs a measured pass, found --predict");
 
+  if (!out.empty()) check_writable("out", out);
   const MemoryRows rows(format_of(first), varying, peer_name());
   bool begun = false;
   for (const ParsedArgs& run : runs) {
@@ -129,7 +120,7 @@ int run_memory(const Arguments& args) {
   std::set<std::string> varying;
   std::vector<ParsedArgs> runs;  // all are read before the first is measured
   for (const Arguments& one : expand_lists(args, kLists, varying)) {
-    runs.push_back(parse_args(one, with_format_flags(kFlags), base_config()));
+    runs.push_back(parse_args(one, with_format_flags(kFlags), bench_config()));
   }
   const ParsedArgs& first = runs.front();
   if (first.help) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "bench/profile_report.h"
 #include "bench/profile_targets.h"
@@ -46,18 +45,6 @@ const std::vector<ExtraFlag> kFlags = with_format_flags({
     {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead", "auto", false},
 });
 
-// As `bench step` has it.
-Config base_config() {
-  Config config;
-  config.model.size = "small";
-  apply_size(config.model, config.model.size);
-  config.model.vocab_size = 10000;
-  config.model.context = 512;
-  config.train.batch = 4;
-  config.optimizer.lr = 1e-4;
-  return config;
-}
-
 bool truth_of(const ParsedArgs& parsed, const std::string& flag) {
   const std::string& text = parsed.extra.at(flag);
   if (text == "true" || text == "false") return text == "true";
@@ -68,7 +55,9 @@ Phase phase_of(const ParsedArgs& parsed) {
   const std::vector<Phase> phases = parse_phases(parsed.extra.at("phases"));
   if (phases.size() != 1) throw UsageError("--phases has several, expected one");
   if (parsed.extra.at("forward_only") != "true") return phases[0];
-  if (phases[0] == Phase::fwdbwd) throw UsageError("--forward_only contradicts --phases fwdbwd");
+  if (phases[0] != Phase::fwd && parsed.extra_given.contains("phases")) {
+    throw UsageError(cat("--forward_only contradicts --phases ", name_of(phases[0])));
+  }
   return Phase::fwd;
 }
 
@@ -97,16 +86,6 @@ ProfileReportOptions report_options_of(const ParsedArgs& parsed) {
   return options;
 }
 
-// Before the run, whose result would be lost.
-void check_writable(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  const std::filesystem::path probe = folder / ".quern-profile";
-  const bool written = !error && std::ofstream(probe).put('\n').flush().good();
-  std::filesystem::remove(probe, error);
-  QUERN_CHECK(written, "--out ", folder.string(), ": no file can be written there");
-}
-
 void print_help() {
   fmt::print("{}\n{}\nTargets:", kUsage, config_help(kFlags));
   for (const std::string& name : profile_targets()) fmt::print(" {}", name);
@@ -116,7 +95,7 @@ void print_help() {
 }  // namespace
 
 int run_profile(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags, base_config());
+  const ParsedArgs parsed = parse_args(args, kFlags, bench_config());
   if (parsed.help) {
     print_help();
     return 0;
@@ -130,17 +109,18 @@ int run_profile(const Arguments& args) {
   const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
   check_options(config, options);
-  check_writable(folder);
+  check_writable("out", folder);
 
   MemoryWatch watch;
   const MemoryPass pass = options.phase == Phase::fwd ? MemoryPass::forward : MemoryPass::step;
-  const Profile profile =
-      watch.run(config, pass, folder, [&] { return profile_steps(config, options); });
+  const auto watched = [&](const auto& f) {  // what a part needs is not predicted
+    return options.target == "train" ? watch.run(config, pass, folder, f) : f();
+  };
+  const Profile profile = watched([&] { return profile_steps(config, options); });
+  print_now(profile_report(profile, report, format));  // seen, whatever the disk says
   write_profile(profile, folder, report);
-  print_now(profile_report(profile, report, format));
   if (with_memory) {
-    const MemoryTrace memory =
-        watch.run(config, pass, folder, [&] { return trace_memory(config, options); });
+    const MemoryTrace memory = watched([&] { return trace_memory(config, options); });
     write_memory_page(memory, folder / "memory.html");
     write_memory_snapshot(memory, folder / "memory.pickle");
   }

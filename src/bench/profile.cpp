@@ -37,16 +37,18 @@ AdamWOptions adamw_options(const Config& config) {
 class Work {
  public:
   virtual ~Work() = default;
+  virtual void prepare() {}  // before each step, outside of what is timed
   virtual void step() = 0;
 };
 
 class Part : public Work {
  public:
-  explicit Part(std::function<void()> step) : step_(std::move(step)) {}
-  void step() override { step_(); }
+  explicit Part(ProfilePart part) : part_(std::move(part)) {}
+  void prepare() override { part_.prepare(); }
+  void step() override { part_.run(); }
 
  private:
-  std::function<void()> step_;
+  ProfilePart part_;
 };
 
 // A model with random weights, trained as the trainer does it, or less of that.
@@ -114,6 +116,7 @@ double time_steps(Work& work, int64_t steps) {
   const Context& context = Context::current();
   std::vector<double> ms;
   for (int64_t i = 0; i < steps; ++i) {
+    work.prepare();
     context.synchronize();
     const int64_t begin = profile_clock();
     work.step();
@@ -128,6 +131,7 @@ void record_steps(Profile& profile, Work& work, const ProfileOptions& options) {
   {
     Profile first;
     Recorder recorder(first, {options.cupti});
+    work.prepare();
     recorder.begin_step();
     work.step();
     recorder.end_step();
@@ -135,6 +139,7 @@ void record_steps(Profile& profile, Work& work, const ProfileOptions& options) {
   }
   Recorder recorder(profile, {options.cupti});
   for (int64_t i = 0; i < options.steps; ++i) {
+    work.prepare();
     recorder.begin_step();
     work.step();
     recorder.end_step();
@@ -198,7 +203,10 @@ Profile profile_steps(const Config& config, const ProfileOptions& options) {
   profile.captured = options.graph;
   std::unique_ptr<Work> work = make_work(config, options);
   const int64_t warmup = options.graph ? std::max(options.warmup, kCaptureWarmup) : options.warmup;
-  for (int64_t i = 0; i < warmup; ++i) work->step();
+  for (int64_t i = 0; i < warmup; ++i) {
+    work->prepare();
+    work->step();
+  }
   profile.unprofiled_step_ms = time_steps(*work, options.steps);
   if (options.graph) {
     work.reset();  // its graph was captured unseen: another one is
@@ -227,7 +235,10 @@ MemoryTrace trace_memory(const Config& config, const ProfileOptions& options) {
   context.allocator(context.device())->release_cached();
   const MemoryRecorder recorder;
   const std::unique_ptr<Work> work = make_work(config, launched);
-  for (int64_t i = 0; i < kTracedSteps; ++i) work->step();
+  for (int64_t i = 0; i < kTracedSteps; ++i) {
+    work->prepare();
+    work->step();
+  }
   context.synchronize();
   return recorder.trace();
 }

@@ -85,9 +85,8 @@ std::function<void()> mlp_part(const Config& config) {
   };
 }
 
-// The first case in the precision's dtype, or the first; fused or naive as the kernels are. Before
-// a backward its forward is recorded: that is a phase of the step.
-std::function<void()> kernel_part(const KernelFamily& family, const Config& config) {
+// The first case in the precision's dtype, or the first; fused or naive as the kernels are.
+ProfilePart kernel_part(const KernelFamily& family, const Config& config) {
   const bool on_gpu = Context::current().device().is_cuda();
   const std::vector<KernelCase> cases = family.cases(on_gpu ? 0 : kCpuRows);
   const DType dtype = operand_type(config.compute.precision);
@@ -98,14 +97,13 @@ std::function<void()> kernel_part(const KernelFamily& family, const Config& conf
   const auto variant = std::find_if(found->variants.begin(), found->variants.end(),
                                     [&](const KernelVariant& one) { return one.name == name; });
   QUERN_CHECK(variant != found->variants.end(), "profile: ", family.name, " has no variant ", name);
-  return [work = variant->make()] {
-    if (work.prepare) {
-      const RangeScope range(RangeKind::phase, "prepare");
-      work.prepare();
-    }
+  const auto work = variant->make();
+  ProfilePart part{[run = work.run] {
     const RangeScope range(RangeKind::phase, "run");
-    work.run();
-  };
+    run();
+  }};
+  if (work.prepare) part.prepare = work.prepare;
+  return part;
 }
 
 }  // namespace
@@ -126,10 +124,10 @@ void check_profile_target(const std::string& target) {
       cat("--target is '", target, "', expected one of ", all, did_you_mean(target, targets)));
 }
 
-std::function<void()> make_part(const std::string& target, const Config& config) {
-  if (target == "attention") return attention_part(config);
-  if (target == "matmul") return matmul_part(config);
-  if (target == "mlp") return mlp_part(config);
+ProfilePart make_part(const std::string& target, const Config& config) {
+  if (target == "attention") return {attention_part(config)};
+  if (target == "matmul") return {matmul_part(config)};
+  if (target == "mlp") return {mlp_part(config)};
   for (const KernelFamily& family : kernel_families()) {
     if (target == family.name) return kernel_part(family, config);
   }

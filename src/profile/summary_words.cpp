@@ -63,11 +63,14 @@ std::vector<Part> idle_parts(const StepSplit& split, bool on_gpu) {
 
 std::string gpu_words(const Profile& profile, const StepSplit& split) {
   const double step = split.step_ms;
+  const bool kernels = profile.gpu_times == GpuTimes::cupti;
   std::string text =
-      fmt::format("Of a step's {} the GPU computes {} ({}): {}.\n", time_text(step),
+      fmt::format("Of a step's {} {} {} ({}): {}.\n", time_text(step),
+                  kernels ? "the GPU computes" : "ops, with the gaps between their kernels, take",
                   time_text(split.work()), percent(split.work(), step),
-                  shares(work_parts(split, profile.gpu_times == GpuTimes::cupti), step));
-  text += fmt::format("It idles {} ({})", time_text(split.idle()), percent(split.idle(), step));
+                  shares(work_parts(split, kernels), step));
+  text += fmt::format("{} {} ({})", kernels ? "It idles" : "Between them it idles",
+                      time_text(split.idle()), percent(split.idle(), step));
   const std::string reasons = shares(idle_parts(split, true), step);
   text += reasons.empty() ? ".\n" : ": " + reasons + ".\n";
   if (split.launches > 0.0) {
@@ -130,14 +133,28 @@ std::string advice(const Profile& profile, const StepSplit& split) {
   return text;
 }
 
-std::string profiling_cost(const Profile& profile, const StepSplit& split) {
-  if (profile.unprofiled_step_ms <= 0.0) return "";
-  const double added = split.step_ms / profile.unprofiled_step_ms - 1.0;
+// As unprofiled_step_ms is one: a step in which the host stalled says nothing of the profiler.
+double median_step_ms(const Profile& profile) {
+  std::vector<double> ms;
+  for (const TimeSpan& step : profile.steps) {
+    ms.push_back(static_cast<double>(step.end - step.begin) / 1e6);
+  }
+  std::sort(ms.begin(), ms.end());
+  const size_t half = ms.size() / 2;
+  return ms.size() % 2 == 1 ? ms[half] : (ms[half - 1] + ms[half]) / 2;
+}
+
+std::string profiling_cost(const Profile& profile) {
+  if (profile.unprofiled_step_ms <= 0.0 || profile.steps.empty()) return "";
+  const double added = median_step_ms(profile) / profile.unprofiled_step_ms - 1.0;
   const std::string without = time_text(profile.unprofiled_step_ms);
   return added > 0.0
              ? fmt::format("Without the profiler a step takes {}: profiling adds {:.1f} %.\n",
                            without, 100.0 * added)
-             : fmt::format("Without the profiler a step takes {}, no less.\n", without);
+             : fmt::format(
+                   "Without the profiler a step takes {}: profiling adds nothing that "
+                   "can be measured.\n",
+                   without);
 }
 
 std::string memory_words(const Profile& profile) {
@@ -165,7 +182,7 @@ std::string summary_in_words(const Profile& profile) {
   if (split.step_ms <= 0.0) return text + "Nothing was recorded.\n";
   const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
   text += gpu ? gpu_words(profile, split) : cpu_words(split);
-  text += profiling_cost(profile, split) + memory_words(profile);
+  text += profiling_cost(profile) + memory_words(profile);
   return text + advice(profile, split);
 }
 

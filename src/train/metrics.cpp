@@ -18,7 +18,8 @@ std::string keep_until(const std::filesystem::path& path, int64_t last_step) {
   std::string kept, line;
   while (std::getline(in, line)) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_discarded() && row.value("step", last_step + 1) <= last_step) kept += line + "\n";
+    if (row.is_discarded() || row.contains("ended")) continue;  // the run goes on
+    if (row.value("step", last_step + 1) <= last_step) kept += line + "\n";
   }
   return kept;
 }

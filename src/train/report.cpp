@@ -67,7 +67,10 @@ fs::path default_chart_js() {
 std::vector<ReportRun> read_report_runs(const std::vector<fs::path>& folders) {
   std::vector<ReportRun> runs;
   std::multiset<std::string> names;
+  std::set<fs::path> seen;
   for (const fs::path& folder : folders) {
+    const bool first = seen.insert(fs::weakly_canonical(folder / ".")).second;
+    QUERN_CHECK(first, "report: ", folder.string(), " is given twice");
     runs.push_back(read_report_run(folder));
     names.insert(runs.back().name);
   }

@@ -77,6 +77,13 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   } catch (const OutOfMemory& error) {
     end_log("out of memory");
     memory_.explain(error, config_, MemoryPass::step, folder_->path());
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    try {
+      end_log(what.substr(0, what.find('\n')));
+    } catch (const Error&) {  // the disk may be what failed
+    }
+    throw;
   }
 }
 
@@ -100,7 +107,8 @@ TrainResult Trainer::train(const std::atomic<bool>* stop) {
 }
 
 void Trainer::end_log(const std::string& how) {
-  if (config_.train.log_every > 0) metrics_->write_end(state_.iteration, how);
+  if (config_.train.log_every > 0 && !ended_) metrics_->write_end(state_.iteration, how);
+  ended_ = true;
 }
 
 // Results come one step late, so that the device never waits for the host. `all` waits for it.

@@ -124,6 +124,7 @@ class Trainer {
   int64_t unreported_steps_ = 0;
   int64_t saved_step_ = -1;
   double last_loss_ = 0.0;
+  bool ended_ = false;  // metrics.jsonl says how
 };
 
 }  // namespace quern

@@ -73,8 +73,8 @@ TEST(Memory, PredictsWithoutMeasuring) {
 
 TEST(Memory, OutOfMemoryIsARow) {
   const Outcome outcome =
-      run({"memory", "--size", "toy", "--vocab", "2000000000", "--d_model", "131072", "--device",
-           "cpu", "--passes", "forward", "--ctx", "16,32", "--batch", "1", "--heads", "1024"});
+      run({"memory", "--size", "toy", "--vocab", "100", "--device", "cpu", "--passes", "forward",
+           "--ctx", "16,32", "--batch", "1", "--memory_limit", "1"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   size_t rows = 0;
   for (size_t at = 0; (at = outcome.out.find("out of memory", at)) != std::string::npos; ++at) {

@@ -10,6 +10,7 @@
 
 #include "bench/profile_targets.h"
 #include "profile/recorder.h"
+#include "profile/step_split.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"
 #include "train/setup.h"
@@ -134,6 +135,22 @@ TEST_F(ProfileGpu, KernelsAndGapsAddUpToTheSteps) {
   EXPECT_GT(busy, 0);
   EXPECT_NEAR(static_cast<double>(busy), static_cast<double>(covered),
               0.03 * static_cast<double>(covered));  // one stream: kernels hardly overlap
+  for (const bool graph : {false, true}) {
+    ProfileOptions options = quick();
+    options.graph = graph;
+    const Profile one = profile(config(), options);
+    double kernels = 0.0, steps = 0.0;
+    for (const DeviceEvent& event : one.device_events) {
+      kernels += static_cast<double>(event.end - event.begin) / 1e6;
+    }
+    for (const TimeSpan& step : one.steps) {
+      steps += static_cast<double>(step.end - step.begin) / 1e6;
+    }
+    const StepSplit split = split_step(one);
+    const auto count = static_cast<double>(one.steps.size());
+    EXPECT_NEAR(kernels + split.idle() * count, steps, 0.03 * steps) << "graph " << graph;
+    EXPECT_GT(split.idle(), 0.0);
+  }
 }
 
 // The same work, replayed: the same kernels, in the same places.
@@ -211,9 +228,9 @@ TEST_F(ProfileGpu, ASecondRecorderDoesWithoutCupti) {
     EXPECT_NE(second.note.find("recording already"), std::string::npos) << second.note;
     inner.finish();
   }
-  const std::function<void()> part = make_part("softmax", c);
+  const ProfilePart part = make_part("softmax", c);
   outer.begin_step();
-  part();
+  part.run();
   outer.end_step();
   outer.finish();
   EXPECT_FALSE(first.device_events.empty());

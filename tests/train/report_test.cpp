@@ -156,6 +156,11 @@ TEST_F(ReportTest, RunsOfOneNameAreToldApart) {
   EXPECT_EQ(runs[2].name, "c");
 }
 
+TEST_F(ReportTest, ARunGivenTwiceIsAMistake) {
+  const std::filesystem::path a = run("a", 2);
+  expect_error([&] { read_report_runs({a, a.parent_path() / "." / "a"}); }, {"a is given twice"});
+}
+
 TEST_F(ReportTest, PageHoldsAllItNeeds) {
   const std::string page = report_page(read_report_runs({run("a", 3)}), "<a> & b", chart_js());
   EXPECT_NE(page.find("<title>&lt;a> &amp; b"), std::string::npos);

@@ -347,10 +347,15 @@ TEST_F(TrainerTest, AFullDiskIsAnErrorAndOlderCheckpointsStay) {
     EXPECT_NE(message.find("step_00000004"), std::string::npos) << message;
     EXPECT_NE(message.find("File too large"), std::string::npos) << message;
   }
+  const std::string metrics = read_file(folder_ / "run" / "metrics.jsonl");
+  EXPECT_NE(metrics.find("\"ended\":"), std::string::npos) << "the run says how it ended";
+  EXPECT_NE(metrics.find("File too large\",\"time\""), std::string::npos) << metrics;
   const fs::path checkpoints = folder_ / "run" / "checkpoints";
   EXPECT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{2});
   EXPECT_NO_THROW(open_checkpoint(checkpoint_path(checkpoints, 2)));
   EXPECT_EQ(train(c, recorded).steps, 4);  // there is room again
+  const std::string again = read_file(folder_ / "run" / "metrics.jsonl");
+  EXPECT_EQ(again.find("too large"), std::string::npos) << "a resumed run has not ended";
 }
 
 TEST_F(TrainerTest, GoingBackForgetsWhatCameAfter) {
