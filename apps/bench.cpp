@@ -15,6 +15,7 @@ const std::vector<Command> kBenchmarks = {
     {"attention", "attention alone, naive and flash, over two grids of shapes",
      run_bench_attention},
     {"kernels", "the memory-bound kernels against the bandwidth of a copy", run_bench_kernels},
+    {"decode", "generation, a token at a time, against reading the weights", run_bench_decode},
     {"matmul", "matrix products over a sweep of sizes", run_bench_matmul},
     {"mlp", "a multilayer perceptron, scaled along one dimension after another", run_bench_mlp},
     {"accumulate", "one sum in FP32, FP16, BF16 and mixed: why accumulation is FP32",

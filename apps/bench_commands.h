@@ -11,6 +11,7 @@ int run_bench_attention(const Arguments& args);
 int run_bench_kernels(const Arguments& args);
 int run_bench_matmul(const Arguments& args);
 int run_bench_mlp(const Arguments& args);
+int run_bench_decode(const Arguments& args);
 int run_bench_accumulate(const Arguments& args);
 int run_bench_dtypes(const Arguments& args);
 

@@ -136,6 +136,17 @@ Config bench_config() {
   return config;
 }
 
+std::vector<ParsedArgs> parse_lists(const std::vector<std::string>& args,
+                                    const std::vector<std::string>& keys,
+                                    const std::vector<ExtraFlag>& flags,
+                                    std::set<std::string>& varying) {
+  std::vector<ParsedArgs> runs;
+  for (const std::vector<std::string>& one : expand_lists(args, keys, varying)) {
+    runs.push_back(parse_args(one, with_format_flags(flags), bench_config()));
+  }
+  return runs;
+}
+
 void check_writable(const std::string& flag, const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);

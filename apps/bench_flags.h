@@ -37,6 +37,13 @@ std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string
 // does: small, batch 4, ctx 512, a vocabulary of 10,000.
 Config bench_config();
 
+// expand_lists(), each command line read with bench_config() beneath and the format's flags beside
+// `flags`: all before the first is measured. At least one. Throws UsageError.
+std::vector<ParsedArgs> parse_lists(const std::vector<std::string>& args,
+                                    const std::vector<std::string>& keys,
+                                    const std::vector<ExtraFlag>& flags,
+                                    std::set<std::string>& varying);
+
 // Makes the folder and throws when no file can be written there: to be known before a long run,
 // whose result would be lost.
 void check_writable(const std::string& flag, const std::filesystem::path& folder);

@@ -12,7 +12,10 @@ using Arguments = std::vector<std::string>;  // after the subcommand's name
 int run_train(const Arguments& args);
 int run_generate(const Arguments& args);
 int run_eval(const Arguments& args);
+int run_import(const Arguments& args);
 int run_export(const Arguments& args);
+int run_data(const Arguments& args);
+int run_tokenizer(const Arguments& args);
 int run_bench(const Arguments& args);
 int run_profile(const Arguments& args);
 int run_memory(const Arguments& args);

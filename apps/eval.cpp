@@ -3,11 +3,14 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "commands.h"
 #include "train/config_parse.h"
 #include "train/config_print.h"
 #include "train/evaluate.h"
 #include "train/memory_report.h"
+#include "train/model_from.h"
+#include "train/run_data.h"
 #include "train/saved_model.h"
 
 namespace quern {
@@ -16,9 +19,10 @@ namespace {
 
 constexpr const char* kUsage =
     "Usage: quern eval RUN FILE [--KEY VALUE ...]\n\n"
-    "Mean loss over the non-overlapping windows of FILE, a text or token file, of RUN's best "
-    "checkpoint (or of the\n"
-    "checkpoint that RUN names). With --json one line of JSON.\n";
+    "Mean loss over the non-overlapping windows of FILE, a text or token file, of RUN's best\n"
+    "checkpoint (or of the checkpoint that RUN names). --ctx takes shorter windows than the "
+    "model's\n"
+    "context. With --json one line of JSON.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"latest", "use the newest checkpoint of the run, not the best", "false", true},
@@ -45,26 +49,33 @@ int run_eval(const Arguments& args) {
   });
   const ModelConfig& model = saved.state.model;
   static_cast<ModelConfig&>(config.model) = model;
-  const Dataset data =
-      open_dataset({parsed.positional[1], "", 0.0, config.data.format}, model.context);
-  saved.check_kind(parsed.positional[1], data.is_text);
-  data.train.check_vocabulary(model.vocab_size);
+  const int64_t T = parsed.given.contains("ctx") ? parsed.config.model.context
+                                                 : usual_context(model, saved.state.iteration > 0);
+  QUERN_CHECK(T <= model.context, "eval: ctx is ", T, ", but ", saved.checkpoint.string(),
+              " takes at most ", model.context, " tokens");
+  const Dataset data = open_dataset({parsed.positional[1], "", 0.0, config.data.format}, T);
+  const TokenFacts facts = read_token_facts(data);
+  saved.check_kind(parsed.positional[1], data.is_text || facts.of_bytes());
+  const RunTokenizer tokenizer{"of the run", saved.tokenizer};
+  check_tokenizer(facts, tokenizer);
+  check_vocabulary(data, facts, model.vocab_size, "the model");
+  const BatchOptions options = batch_options(config.data, data, facts, tokenizer);
   const Evaluation e = memory.run(config, MemoryPass::forward, ".", [&] {
-    return evaluate(saved.instance->model, data.train, config.train.batch, model.context,
-                    config.train.eval_batches);
+    return evaluate(saved.instance->model, data.train, config.train.batch, T,
+                    config.train.eval_batches, options.document_end);
   });
   const double perplexity = std::exp(e.loss);
   if (parsed.extra.at("json") == "true") {
     fmt::print(
         "{{\"loss\": {}, \"perplexity\": {}, \"windows\": {}, \"context\": {}, \"seconds\": "
         "{:.3f}}}\n",
-        e.loss, perplexity, e.windows, model.context, e.seconds);
+        e.loss, perplexity, e.windows, T, e.seconds);
     return 0;
   }
   fmt::print(
       "loss {:.4f} nats a token ({:.4f} bits), perplexity {:.3f}, {} windows of {} tokens, {:.1f} "
       "s\n",
-      e.loss, e.loss / std::log(2.0), perplexity, e.windows, model.context, e.seconds);
+      e.loss, e.loss / std::log(2.0), perplexity, e.windows, T, e.seconds);
   return 0;
 }
 

@@ -1,32 +1,59 @@
-// quern export: a trained model as a Hugging Face folder.
+// quern export: a model as a Hugging Face folder.
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <optional>
+#include <charconv>
 
-#include "base/error.h"
 #include "commands.h"
-#include "data/byte_tokenizer.h"
-#include "io/huggingface.h"
 #include "train/config_parse.h"
 #include "train/config_print.h"
-#include "train/saved_model.h"
-#include "train/weights.h"
+#include "train/hf_model.h"
 
 namespace quern {
 
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern export RUN FOLDER [--latest]\n\n"
-    "Writes the best checkpoint of RUN (or the checkpoint that RUN names) as a Hugging Face Llama\n"
-    "folder: config.json, generation_config.json and model.safetensors, the weights in float32.\n"
-    "FOLDER must not exist. There is no tokenizer to write: a text model's tokens are bytes, and\n"
-    "256 ends a text.\n";
+    "Usage: quern export RUN FOLDER [--latest] [--dtype TYPE] [--shard-size MB]\n\n"
+    "Writes the best checkpoint of RUN (or the checkpoint that RUN names) as a Hugging Face\n"
+    "folder that transformers opens: config.json, generation_config.json, model.safetensors (or\n"
+    "several shards and their index) and the tokenizer of the run; of a model of bytes, one whose\n"
+    "tokens are the bytes' values and 256, which ends a text. FOLDER must not exist.\n\n"
+    "  --latest            use the newest checkpoint of the run, not the best\n"
+    "  --dtype TYPE        float32, bfloat16, float16, or source: that of the folder which the\n"
+    "                      model came from; without it as in the checkpoint, which is float32\n"
+    "                      after training, and after `quern import` what it was\n"
+    "  --shard-size MB     most megabytes (of 10^6 bytes) in a file; default 5000\n";
 
 const std::vector<ExtraFlag> kFlags = {
-    {"latest", "use the newest checkpoint of the run, not the best", "false", true},
-};
+    {"latest", "", "false", true}, {"dtype", "", "", false}, {"shard_size", "", "5000", false}};
+
+void set_dtype(ExportOptions& options, const std::string& name) {
+  if (name.empty()) return;
+  if (name == "source") {
+    options.source_dtype = true;
+  } else if (name == "float32") {
+    options.dtype = DType::f32;
+  } else if (name == "bfloat16") {
+    options.dtype = DType::bf16;
+  } else if (name == "float16") {
+    options.dtype = DType::f16;
+  } else {
+    throw UsageError(fmt::format(
+        "export: --dtype is {}, expected one of float32, bfloat16, float16, source", name));
+  }
+}
+
+int64_t shard_bytes(const std::string& text) {
+  constexpr int64_t kMost = 1'000'000'000;
+  int64_t megabytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), megabytes);
+  if (error != std::errc() || end != text.data() + text.size() || megabytes < 1 ||
+      megabytes > kMost) {
+    throw UsageError(
+        fmt::format("export: --shard-size is {}, expected an integer from 1 to {}", text, kMost));
+  }
+  return megabytes * 1'000'000;
+}
 
 }  // namespace
 
@@ -40,21 +67,14 @@ int run_export(const Arguments& args) {
     throw UsageError(fmt::format("export: expected a run folder and a new folder\n{}", kUsage));
   if (!parsed.given.empty())
     throw UsageError(
-        fmt::format("export: found --{}, expected no flag but --latest", *parsed.given.begin()));
-  const std::filesystem::path folder = parsed.positional[1];
-  QUERN_CHECK(!std::filesystem::exists(folder), "export: ", folder.string(),
-              " exists already, expected a new folder");
-  ComputeSection compute;
-  compute.device = DeviceChoice::cpu;
-  compute.attention = AttentionKind::naive;  // nothing is computed, so that any head_dim will do
-  const auto context = make_context(compute, 0);
-  const ContextScope scope(*context);
-  const SavedModel saved =
-      load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true", compute);
-  const auto end_token =
-      saved.state.is_text ? std::optional<int64_t>(kEndOfText) : std::optional<int64_t>();
-  export_hf(folder, saved.state.model, weights_of(saved.instance->arena).views, end_token);
-  fmt::print("{}: the model of {}\n", folder.string(), saved.checkpoint.string());
+        fmt::format("export: found --{}, expected no flag but --latest, --dtype and --shard-size",
+                    *parsed.given.begin()));
+  ExportOptions options;
+  options.latest = parsed.extra.at("latest") == "true";
+  set_dtype(options, parsed.extra.at("dtype"));
+  options.shard_bytes = shard_bytes(parsed.extra.at("shard_size"));
+  const auto checkpoint = export_model(parsed.positional[0], parsed.positional[1], options);
+  fmt::print("{}: the model of {}\n", parsed.positional[1], checkpoint.string());
   return 0;
 }
 

@@ -1,12 +1,16 @@
 // quern generate: text from a trained model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "commands.h"
-#include "data/byte_tokenizer.h"
+#include "data/text_stream.h"
 #include "train/config_parse.h"
 #include "train/config_print.h"
 #include "train/generate.h"
@@ -18,15 +22,22 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--KEY VALUE ...]\n\n"
-    "Continues a prompt. RUN is a run folder (its best checkpoint is used) or one of its "
-    "checkpoints.\n";
+    "Usage: quern generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--KEY VALUE ...]\n"
+    "       quern generate RUN --prompts FILE [--batch N] [--json]\n\n"
+    "Continues a prompt, or each line of a file. RUN is a run folder (its best checkpoint is "
+    "used)\n"
+    "or one of its checkpoints. The text goes to standard output as it comes, the speed to "
+    "standard\n"
+    "error. With several prompts, --batch of them at a time, each text is printed when it is "
+    "done.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"latest", "use the newest checkpoint of the run, not the best", "false", true},
+    {"prompts", "a file with a prompt on each line", "", false},
     {"prompt_ids",
      "the prompt as token ids, separated by commas: for models that were not trained on text", "",
      false},
+    {"json", "a line of JSON for each prompt: prompt, text, tokens, finish", "false", true},
 };
 
 std::vector<int32_t> parse_ids(const std::string& text) {
@@ -50,6 +61,122 @@ std::vector<int32_t> parse_ids(const std::string& text) {
   return ids;
 }
 
+std::vector<std::string> read_lines(const std::string& path) {
+  std::ifstream in(path);
+  QUERN_CHECK(in, "prompts: ", path, " cannot be read");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    QUERN_CHECK(!line.empty(), "prompts: ", path, ": line ", lines.size() + 1,
+                " is empty, expected a prompt");
+    lines.push_back(line);
+  }
+  QUERN_CHECK(!lines.empty(), "prompts: ", path, " is empty, expected a prompt on each line");
+  return lines;
+}
+
+// What is continued.
+struct Prompts {
+  std::vector<std::string> texts;  // empty: the prompts are ids
+  std::vector<std::vector<int32_t>> ids;
+};
+
+Prompts read_prompts(const ParsedArgs& parsed, const SavedModel& saved) {
+  const std::string& ids = parsed.extra.at("prompt_ids");
+  const std::string& file = parsed.extra.at("prompts");
+  Prompts prompts;
+  if (!ids.empty()) {
+    prompts.ids = {parse_ids(ids)};
+    return prompts;
+  }
+  QUERN_CHECK(saved.tokenizer, "generate: ", saved.checkpoint.string(),
+              " was trained on token files; give --prompt_ids 1,2,3 instead of a text prompt");
+  prompts.texts = file.empty() ? std::vector{parsed.config.sample.prompt} : read_lines(file);
+  for (const std::string& text : prompts.texts) {
+    prompts.ids.push_back(encode_prompt(*saved.tokenizer, text));
+  }
+  return prompts;
+}
+
+void check_arguments(const ParsedArgs& parsed) {
+  if (parsed.positional.size() != 1)
+    throw UsageError(fmt::format("generate: expected one run folder\n{}", kUsage));
+  const bool file = parsed.extra_given.contains("prompts");
+  const bool ids = parsed.extra_given.contains("prompt_ids");
+  if (file + ids + parsed.given.contains("prompt") > 1)
+    throw UsageError("generate: expected one of --prompt, --prompts and --prompt_ids");
+}
+
+// Shows texts as they come, or each when it is done: in the order of the prompts.
+class Printer {
+ public:
+  Printer(const SavedModel& saved, const Prompts& prompts, const SampleSection& options, bool json)
+      : prompts_(prompts), json_(json), streamed_(!json && prompts.ids.size() == 1) {
+    const std::vector<std::string> stops = split_stop_strings(options.stop);
+    const bool as_text = !prompts.texts.empty();
+    if (!as_text && !stops.empty())
+      throw UsageError("generate: --stop is text, but the prompt is token ids");
+    texts_.resize(prompts.ids.size());
+    for (size_t i = 0; as_text && i < prompts.ids.size(); ++i) {
+      const std::vector<int32_t>& ids = prompts.ids[i];
+      const size_t before = std::min<size_t>(ids.size(), 1);
+      streams_.emplace_back(*saved.tokenizer, std::vector(ids.end() - before, ids.end()), stops);
+    }
+    if (streamed_ && as_text) show(prompts.texts[0]);
+  }
+
+  // Whether the text goes on.
+  bool add(size_t prompt, int32_t token) {
+    if (streams_.empty()) {
+      add_text(prompt, fmt::format("{} ", token));
+      return true;
+    }
+    add_text(prompt, streams_[prompt].push(token));
+    return !streams_[prompt].stopped();
+  }
+
+  void finish(const std::vector<Generation>& results) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!streams_.empty()) add_text(i, streams_[i].finish());
+      if (json_) {
+        show(json_line(i, results[i]) + "\n");
+      } else if (streamed_) {
+        show("\n");
+      } else {
+        show(fmt::format("--- prompt {} of {}\n{}{}\n", i + 1, results.size(), prompts_.texts[i],
+                         texts_[i]));
+      }
+    }
+  }
+
+ private:
+  static void show(const std::string& text) {
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
+
+  void add_text(size_t prompt, const std::string& text) {
+    streamed_ ? show(text) : void(texts_[prompt] += text);
+  }
+
+  std::string json_line(size_t i, const Generation& result) const {
+    nlohmann::ordered_json line;
+    if (!prompts_.texts.empty()) {
+      line["prompt"] = prompts_.texts[i];
+      line["text"] = texts_[i];
+    }
+    line["prompt_tokens"] = prompts_.ids[i];
+    line["tokens"] = result.tokens;
+    line["finish"] = name_of(result.finish);
+    return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+
+  const Prompts& prompts_;
+  bool json_, streamed_;
+  std::vector<TextStream> streams_;  // empty: tokens are shown as ids
+  std::vector<std::string> texts_;   // what was made so far, where it is not shown at once
+};
+
 }  // namespace
 
 int run_generate(const Arguments& args) {
@@ -58,10 +185,9 @@ int run_generate(const Arguments& args) {
     fmt::print("{}\n{}", kUsage, config_help(kFlags));
     return 0;
   }
-  if (parsed.positional.size() != 1)
-    throw UsageError(fmt::format("generate: expected one run folder\n{}", kUsage));
+  check_arguments(parsed);
   Config config = parsed.config;
-  config.train.batch = 1;
+  if (parsed.extra.at("prompts").empty()) config.train.batch = 1;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
   MemoryWatch memory;
@@ -70,31 +196,19 @@ int run_generate(const Arguments& args) {
                             config.compute);
   });
   static_cast<ModelConfig&>(config.model) = saved.state.model;
-  const bool text_model = saved.state.is_text;
-  const std::string& ids = parsed.extra.at("prompt_ids");
-  QUERN_CHECK(text_model || !ids.empty(), "generate: ", saved.checkpoint.string(),
-              " was trained on token files; give --prompt_ids 1,2,3 instead of a text prompt");
-  const bool as_text = text_model && ids.empty();
-  const std::vector<int32_t> prompt =
-      ids.empty() ? encode_bytes(config.sample.prompt) : parse_ids(ids);
-  if (as_text) fmt::print("{}", config.sample.prompt);
+  const Prompts prompts = read_prompts(parsed, saved);
+  const SampleSection options = with_end_token(config.sample, saved.tokenizer.get());
+  Printer printer(saved, prompts, options, parsed.extra.at("json") == "true");
 
   const auto start = std::chrono::steady_clock::now();
-  const auto show = [&](int32_t token) {
-    if (as_text) {
-      fmt::print("{}", decode_bytes(std::vector{token}));
-    } else {
-      fmt::print("{} ", token);
-    }
-    std::fflush(stdout);
-    return true;
-  };
-  const size_t made = memory.run(config, MemoryPass::forward, ".", [&] {
-    return generate(saved.instance->model, prompt, config.sample, show).size();
+  const std::vector<Generation> results = memory.run(config, MemoryPass::forward, ".", [&] {
+    return generate_batch(saved.instance->model, prompts.ids, options, config.train.batch,
+                          [&](size_t prompt, int32_t token) { return printer.add(prompt, token); });
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  fmt::print("\n");
-  std::fflush(stdout);  // before the line on stderr
+  printer.finish(results);
+  size_t made = 0;
+  for (const Generation& result : results) made += result.tokens.size();
   fmt::print(stderr, "{} tokens in {:.2f} s, {:.0f} tokens/s, from {}\n", made, elapsed.count(),
              static_cast<double>(made) / elapsed.count(), saved.checkpoint.string());
   return 0;

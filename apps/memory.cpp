@@ -118,10 +118,7 @@ int study_blocks(const std::vector<ParsedArgs>& runs) {
 
 int run_memory(const Arguments& args) {
   std::set<std::string> varying;
-  std::vector<ParsedArgs> runs;  // all are read before the first is measured
-  for (const Arguments& one : expand_lists(args, kLists, varying)) {
-    runs.push_back(parse_args(one, with_format_flags(kFlags), bench_config()));
-  }
+  const std::vector<ParsedArgs> runs = parse_lists(args, kLists, kFlags, varying);
   const ParsedArgs& first = runs.front();
   if (first.help) {
     fmt::print("{}\n{}", kUsage, config_help(with_format_flags(kFlags)));

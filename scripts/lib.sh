@@ -8,7 +8,7 @@ export CCACHE_BASEDIR=$QUERN_ROOT CCACHE_NOHASHDIR=1
 
 BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 libeigen3-dev
   libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev
-  libutf8proc-dev libgtest-dev)
+  libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libgtest-dev)
 
 # What some tests read Quern's output with; without them those tests are skipped. The second from PyPI.
 READER_PACKAGES=(chromium fonts-dejavu-core libjs-chart.js)

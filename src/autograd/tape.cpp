@@ -170,6 +170,11 @@ bool Gradients::needs(int input) const {
   return edge.node || edge.leaf;
 }
 
+DType Gradients::dtype(int input) const {
+  const Node::Edge& edge = node_.inputs[static_cast<size_t>(input)];
+  return edge.leaf && edge.leaf->has_buffer ? edge.leaf->grad.dtype() : edge.dtype;
+}
+
 void Gradients::add(int input, const Tensor& grad) {
   const Node::Edge& edge = node_.inputs[static_cast<size_t>(input)];
   if (!edge.node && !edge.leaf) return;

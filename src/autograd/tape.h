@@ -20,7 +20,8 @@ class Gradients {
   const Tensor& output(int i = 0);
   // The same with the strides it came with: for rules that need no packed copy.
   const Tensor& strided_output(int i = 0) const { return outputs_[static_cast<size_t>(i)]; }
-  bool needs(int input) const;  // does anybody want the gradient of this input?
+  bool needs(int input) const;   // does anybody want the gradient of this input?
+  DType dtype(int input) const;  // of its leaf's buffer, else of the input: the best for add()
 
   // Hands over the gradient of an input: its shape, any strides, and its dtype (or the dtype of its
   // leaf's buffer). Ignored when nobody needs it. Adding twice to one input sums.

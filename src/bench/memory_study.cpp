@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "autograd/tape.h"
+#include "bench/random_batch.h"
 #include "nn/memory_sizes.h"
 #include "optim/adamw.h"
 #include "profile/memory_recorder.h"
-#include "tensor/factory.h"
 #include "train/config_parse.h"
 #include "train/setup.h"
 #include "train/training_step.h"
@@ -21,22 +21,12 @@ namespace {
 constexpr int kSteps = 2;  // the second begins as all later ones do
 constexpr std::array kPasses{MemoryPass::forward, MemoryPass::step};
 
-struct Batch {
-  Tensor tokens, targets;  // (B, T) i32
-};
-
-Batch random_batch(const Config& config, int64_t batch) {
-  const Shape shape{batch, config.model.context};
-  const auto V = static_cast<int32_t>(config.model.vocab_size);
-  return {random_integers(shape, V), random_integers(shape, V)};
-}
-
 ModelInstance make_model(const Config& config, bool training) {
   return {config.model, config.compute, config.model.init, training,
           static_cast<uint64_t>(config.train.seed)};
 }
 
-Variable forward(const ModelInstance& instance, const Batch& batch) {
+Variable forward(const ModelInstance& instance, const RandomBatch& batch) {
   const RangeScope range(RangeKind::phase, "forward");
   return instance.model.loss(batch.tokens, batch.targets);
 }
@@ -45,16 +35,14 @@ Variable forward(const ModelInstance& instance, const Batch& batch) {
 MemoryTrace trace_pass(const Config& config, MemoryPass pass, const MemoryRecorder& recorder) {
   const bool training = pass == MemoryPass::step;
   ModelInstance instance = make_model(config, training);
-  const Batch batch = random_batch(config, config.train.batch);
+  const RandomBatch batch = random_batch(config, config.train.batch);
   if (!training) {
     const NoGrad no_grad;
     for (int i = 0; i < kSteps; ++i) forward(instance, batch);
     return recorder.trace();
   }
-  const OptimizerSection& o = config.optimizer;
-  AdamW optimizer(instance.arena,
-                  {o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels});
-  optimizer.set_learning_rate(o.lr);
+  AdamW optimizer(instance.arena, adamw_options(config));
+  optimizer.set_learning_rate(config.optimizer.lr);
   TrainingStep step(instance, optimizer, false);
   for (int i = 0; i < kSteps; ++i) step.run(batch.tokens, batch.targets, {});
   Context::current().synchronize();
@@ -158,7 +146,7 @@ BlockStudy study_block(const Config& config) {
   ModelInstance instance = make_model(one, true);
   // Of one sequence alone naive attention would save views where it saves copies of several.
   const int64_t sequences = std::min<int64_t>(config.train.batch, 2);
-  const Batch batch = random_batch(one, sequences);
+  const RandomBatch batch = random_batch(one, sequences);
   const Variable loss = forward(instance, batch);
   const MemoryTrace trace = recorder.trace();
 

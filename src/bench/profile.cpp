@@ -7,12 +7,12 @@
 
 #include "autograd/tape.h"
 #include "bench/profile_targets.h"
+#include "bench/random_batch.h"
 #include "bench/timeline.h"
 #include "optim/adamw.h"
 #include "profile/clock.h"
 #include "profile/memory_recorder.h"
 #include "profile/recorder.h"
-#include "tensor/factory.h"
 #include "train/setup.h"
 #include "train/training_step.h"
 
@@ -23,15 +23,6 @@ namespace {
 constexpr size_t kBatches = 4;         // in turn
 constexpr int64_t kTracedSteps = 2;    // of the memory: the second allocates as all later ones do
 constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
-
-struct Batch {
-  Tensor tokens, targets;  // (B, T) i32
-};
-
-AdamWOptions adamw_options(const Config& config) {
-  const OptimizerSection& o = config.optimizer;
-  return {o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels};
-}
 
 // What is profiled, a step at a time.
 class Work {
@@ -58,9 +49,7 @@ class Training : public Work {
       : phase_(phase),
         instance_(config.model, config.compute, config.model.init, phase != Phase::fwd,
                   static_cast<uint64_t>(config.train.seed)) {
-    const Shape shape{config.train.batch, config.model.context};
-    const auto V = static_cast<int32_t>(config.model.vocab_size);
-    for (Batch& batch : batches_) batch = {random_integers(shape, V), random_integers(shape, V)};
+    for (RandomBatch& batch : batches_) batch = random_batch(config, config.train.batch);
     if (phase != Phase::step) return;
     optimizer_.emplace(instance_.arena, adamw_options(config));
     optimizer_->set_learning_rate(config.optimizer.lr);
@@ -68,7 +57,7 @@ class Training : public Work {
   }
 
   void step() override {
-    const Batch& batch = batches_[next_++ % kBatches];
+    const RandomBatch& batch = batches_[next_++ % kBatches];
     switch (phase_) {
       case Phase::fwd: {
         const NoGrad no_grad;
@@ -88,7 +77,7 @@ class Training : public Work {
  private:
   Phase phase_;
   ModelInstance instance_;
-  std::array<Batch, kBatches> batches_;
+  std::array<RandomBatch, kBatches> batches_;
   size_t next_ = 0;
   std::optional<AdamW> optimizer_;
   std::optional<TrainingStep> step_;

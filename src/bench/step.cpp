@@ -9,9 +9,9 @@
 
 #include "autograd/tape.h"
 #include "bench/profiled_range.h"
+#include "bench/random_batch.h"
 #include "optim/adamw.h"
 #include "tensor/cuda_runtime.h"
-#include "tensor/factory.h"
 #include "train/config_parse.h"
 #include "train/setup.h"
 #include "train/training_step.h"
@@ -25,21 +25,10 @@ constexpr size_t kFirst = 3;           // iterations that show the effect of war
 constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
 constexpr std::array kPhases{Phase::fwd, Phase::fwdbwd, Phase::step};
 
-struct Batch {
-  Tensor tokens, targets;  // (B, T) i32
-};
-
-std::array<Batch, kBatches> random_batches(const Config& config) {
-  const Shape shape{config.train.batch, config.model.context};
-  const auto V = static_cast<int32_t>(config.model.vocab_size);
-  std::array<Batch, kBatches> batches;
-  for (Batch& batch : batches) batch = {random_integers(shape, V), random_integers(shape, V)};
+std::array<RandomBatch, kBatches> random_batches(const Config& config) {
+  std::array<RandomBatch, kBatches> batches;
+  for (RandomBatch& batch : batches) batch = random_batch(config, config.train.batch);
   return batches;
-}
-
-AdamWOptions adamw_options(const Config& config) {
-  const OptimizerSection& o = config.optimizer;
-  return {o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels};
 }
 
 // The parts of an iteration, each of which ends in a mark.
@@ -104,7 +93,7 @@ class PhaseRunner {
   }
 
   // Kernel by kernel; the meter, if there is one, is told of each part's end.
-  void launch(const Batch& batch, PartMeter* meter) {
+  void launch(const RandomBatch& batch, PartMeter* meter) {
     if (phase_ == Phase::fwd) {
       const NoGrad no_grad;
       forward(batch, meter);
@@ -123,7 +112,7 @@ class PhaseRunner {
   }
 
   // As one graph, captured at the first call; a whole step as the trainer runs it.
-  void replay(const Batch& batch) {
+  void replay(const RandomBatch& batch) {
     if (phase_ == Phase::step) {
       if (!step_) step_.emplace(instance_, *optimizer_, true);
       step_->run(batch.tokens, batch.targets, {});
@@ -136,14 +125,14 @@ class PhaseRunner {
   }
 
  private:
-  Variable forward(const Batch& batch, PartMeter* meter) {
+  Variable forward(const RandomBatch& batch, PartMeter* meter) {
     const RangeScope range(RangeKind::phase, "forward");
     Variable loss = instance_.model.loss(batch.tokens, batch.targets);
     if (meter) meter->end_part();
     return loss;
   }
 
-  void record(const Batch& batch) {
+  void record(const RandomBatch& batch) {
     const Context& context = Context::current();
     Allocator& allocator = *context.allocator(context.device());
     input_ = {empty_like(batch.tokens, "batch"), empty_like(batch.targets, "batch")};
@@ -156,12 +145,12 @@ class PhaseRunner {
   ModelInstance instance_;
   std::optional<AdamW> optimizer_;
   std::optional<TrainingStep> step_;
-  Batch input_;
+  RandomBatch input_;
   std::shared_ptr<MemoryPool> pool_;
   std::unique_ptr<Graph> graph_;
 };
 
-using Batches = std::array<Batch, kBatches>;
+using Batches = std::array<RandomBatch, kBatches>;
 
 // The first iterations of all, and the mean of the measured ones after them.
 void note_first(PhaseResult& result, const std::vector<double>& warmup,

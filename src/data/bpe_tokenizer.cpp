@@ -29,57 +29,19 @@ std::string compose(std::string_view text) {
   return {reinterpret_cast<const char*>(composed), static_cast<size_t>(bytes)};
 }
 
-// Calls valid(part) and invalid(part) in turn for the longest parts that are UTF-8 and are not.
-template <class Valid, class Invalid>
-void split_utf8(std::string_view text, const Valid& valid, const Invalid& invalid) {
-  while (!text.empty()) {
-    const size_t good = valid_utf8_prefix(text);
-    if (good > 0) valid(text.substr(0, good));
-    text.remove_prefix(good);
-    size_t bad = 0;
-    while (bad < text.size() && valid_utf8_prefix(text.substr(bad, 4)) == 0) ++bad;
-    if (bad > 0) invalid(text.substr(0, bad));
-    text.remove_prefix(bad);
+class BpeEncoder : public TokenEncoder {
+ public:
+  explicit BpeEncoder(const BpeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& tokens) override {
+    tokenizer_.encode(text, tokens, cache_);
   }
-}
+
+ private:
+  const BpeTokenizer& tokenizer_;
+  BpeCache cache_;
+};
 
 }  // namespace
-
-void BpeTokenizer::AddedFinder::add(const AddedToken& token) {
-  tokens_.push_back(token);
-  begins_[static_cast<unsigned char>(token.content[0])] = true;
-}
-
-void BpeTokenizer::AddedFinder::finish() {
-  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
-    return a.content.size() > b.content.size();
-  });
-}
-
-const AddedToken* BpeTokenizer::AddedFinder::at(std::string_view rest) const {
-  for (const AddedToken& token : tokens_) {
-    if (rest.starts_with(token.content)) return &token;
-  }
-  return nullptr;
-}
-
-template <class Text, class Token>
-void BpeTokenizer::AddedFinder::split(std::string_view whole, const Text& text,
-                                      const Token& token) const {
-  size_t done = 0;
-  for (size_t i = 0; !tokens_.empty() && i < whole.size();) {
-    const AddedToken* found =
-        begins_[static_cast<unsigned char>(whole[i])] ? at(whole.substr(i)) : nullptr;
-    if (!found) {
-      ++i;
-      continue;
-    }
-    if (i > done) text(whole.substr(done, i - done));
-    token(found->id);
-    done = i += found->content.size();
-  }
-  if (done < whole.size()) text(whole.substr(done));
-}
 
 BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(definition)) {
   bytes_ = definition_.vocabulary;
@@ -122,11 +84,8 @@ int32_t BpeTokenizer::find(std::string_view content) const {
   return found == ids_.end() ? -1 : found->second;
 }
 
-std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
-  BpeCache cache;
-  std::vector<int32_t> tokens;
-  encode(text, tokens, cache);
-  return tokens;
+std::unique_ptr<TokenEncoder> BpeTokenizer::encoder() const {
+  return std::make_unique<BpeEncoder>(*this);
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<int32_t>& tokens,

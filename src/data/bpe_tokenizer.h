@@ -4,24 +4,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "data/added_tokens.h"
 #include "data/bpe.h"
 #include "data/pre_tokenizer.h"
+#include "data/tokenizer.h"
 
 namespace quern {
-
-// A token that is found in the text before anything else is done to it: "<|endoftext|>".
-struct AddedToken {
-  int32_t id = 0;
-  std::string content;
-  bool special = false;     // left out of decoded text when the reader wants it so
-  bool normalized = false;  // looked for after normalisation, rather than in the text as given
-};
 
 // What a tokenizer is made of.
 struct BpeDefinition {
@@ -33,44 +28,36 @@ struct BpeDefinition {
   bool add_prefix_space = false;
   std::vector<std::string> patterns;  // cut one after the other
   std::vector<AddedToken> added;
+  std::optional<int32_t> begin_token, end_token;  // as Tokenizer has them
+  std::string hash;
 };
 
-class BpeTokenizer {
+class BpeTokenizer : public Tokenizer {
  public:
   // Throws when a byte has no token.
   explicit BpeTokenizer(BpeDefinition definition);
 
-  // Any bytes: those that are no UTF-8 are pieces of their own, and nothing is lost. Tokens that
-  // models want around a text are not added.
-  std::vector<int32_t> encode(std::string_view text) const;
+  // Any bytes: those that are no UTF-8 are pieces of their own, and nothing is lost.
+  std::unique_ptr<TokenEncoder> encoder() const override;
+  using Tokenizer::encode;
   // Appends to `tokens`; `cache` is this tokenizer's and this thread's.
   void encode(std::string_view text, std::vector<int32_t>& tokens, BpeCache& cache) const;
 
-  // The bytes that the tokens stand for, which may end within a character. Special tokens are left
-  // out when `skip_special`. Throws naming position and value of a token that is none.
-  std::string decode(std::span<const int32_t> tokens, bool skip_special = false) const;
+  std::string decode(std::span<const int32_t> tokens) const override {
+    return decode(tokens, true);
+  }
+  // Special tokens as their text ("<|endoftext|>"), unless `skip_special`.
+  std::string decode(std::span<const int32_t> tokens, bool skip_special) const;
 
-  int64_t vocabulary() const { return static_cast<int64_t>(bytes_.size()); }  // highest id + 1
+  int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
+  std::optional<int32_t> end_token() const override { return definition_.end_token; }
+  std::optional<int32_t> begin_token() const override { return definition_.begin_token; }
+  std::string hash() const override { return definition_.hash; }
+  std::string kind() const override { return "bpe"; }
   // The id of a token by its text, added ones included; -1: none.
   int32_t find(std::string_view content) const;
 
  private:
-  // Added tokens of one kind, looked for together: the leftmost, and of those the longest.
-  class AddedFinder {
-   public:
-    void add(const AddedToken& token);
-    void finish();
-    bool empty() const { return tokens_.empty(); }
-    // Calls text(part) and token(id) in turn, from left to right.
-    template <class Text, class Token>
-    void split(std::string_view whole, const Text& text, const Token& token) const;
-
-   private:
-    const AddedToken* at(std::string_view rest) const;
-    std::vector<AddedToken> tokens_;  // the longest first
-    bool begins_[256] = {};           // bytes that one of them begins with
-  };
-
   void encode_normalized(std::string_view text, std::vector<int32_t>& tokens,
                          BpeCache& cache) const;
   void encode_valid(std::string_view text, std::vector<int32_t>& tokens, BpeCache& cache) const;
@@ -79,7 +66,7 @@ class BpeTokenizer {
   BpeDefinition definition_;
   std::vector<SplitPattern> patterns_;
   std::unique_ptr<Bpe> bpe_;
-  AddedFinder raw_, normalized_;
+  AddedTokenFinder raw_, normalized_;
   std::vector<std::string> bytes_;                     // by id; added tokens too
   std::vector<bool> special_;                          // by id
   std::unordered_map<std::string_view, int32_t> ids_;  // into bytes_

@@ -4,10 +4,21 @@
 
 namespace quern {
 
+namespace {
+
+class ByteEncoder : public TokenEncoder {
+ public:
+  void encode(std::string_view text, std::vector<int32_t>& tokens) override {
+    tokens.reserve(tokens.size() + text.size());
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  }
+};
+
+}  // namespace
+
 std::vector<int32_t> encode_bytes(std::string_view text) {
   std::vector<int32_t> tokens;
-  tokens.reserve(text.size());
-  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  ByteEncoder().encode(text, tokens);
   return tokens;
 }
 
@@ -21,6 +32,14 @@ std::string decode_bytes(std::span<const int32_t> tokens) {
     if (token != kEndOfText) text.push_back(static_cast<char>(token));
   }
   return text;
+}
+
+std::unique_ptr<TokenEncoder> ByteTokenizer::encoder() const {
+  return std::make_unique<ByteEncoder>();
+}
+
+std::string ByteTokenizer::decode(std::span<const int32_t> tokens) const {
+  return decode_bytes(tokens);
 }
 
 }  // namespace quern

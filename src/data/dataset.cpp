@@ -7,22 +7,69 @@
 
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
+#include "data/input_files.h"
 #include "data/text_corpus.h"
 
 namespace quern {
 
 namespace {
 
-bool is_text(const std::filesystem::path& path, DataFormat format) {
-  if (format != DataFormat::automatic) return format == DataFormat::text;
+namespace fs = std::filesystem;
+
+// The token files of a prepared folder: PART_00000.bin and so on, in the order of their names.
+std::vector<fs::path> part_files(const fs::path& folder, const std::string& part) {
+  std::vector<fs::path> files;
   std::error_code ignored;  // whoever opens the path reports it
-  if (std::filesystem::is_directory(path, ignored)) return true;
-  return path.extension() != ".bin" && !has_llmc_magic(path);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(part + "_") && name.ends_with(".bin")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
-TokenSource open_source(const std::string& path, DataFormat format) {
+bool is_prepared(const fs::path& path) {
+  return !part_files(path, "train").empty();
+}
+
+bool is_pattern(const std::string& path) {
+  std::error_code ignored;
+  return path.find_first_of("*?[") != std::string::npos && !fs::exists(path, ignored);
+}
+
+bool is_text(const std::string& path, DataFormat format) {
+  if (format != DataFormat::automatic) return format == DataFormat::text;
+  if (is_pattern(path)) return false;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return !is_prepared(path);
+  return fs::path(path).extension() != ".bin" && !has_llmc_magic(path);
+}
+
+// What `path` means for a part, "train" or "validation".
+std::vector<fs::path> token_files(const std::string& path, DataFormat format, const char* part) {
+  if (is_pattern(path)) {
+    std::vector<fs::path> files = find_input_files({&path, 1});
+    for (const fs::path& file : files) {
+      QUERN_CHECK(!is_text(file.string(), format), path, ": matches ", file.string(),
+                  ", which is not a token file: a pattern is for token files alone");
+    }
+    return files;
+  }
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return {path};
+  std::vector<fs::path> files = part_files(path, part);
+  QUERN_CHECK(!files.empty(), path, ": folder has no ", part, "_*.bin");
+  return files;
+}
+
+TokenSource open_source(const std::string& path, DataFormat format, const char* part) {
   if (is_text(path, format)) return TokenSource(read_text(path), path);
-  return TokenSource(TokenFile::open(path, format));
+  std::vector<TokenFile> files;
+  for (const fs::path& file : token_files(path, format, part)) {
+    files.push_back(TokenFile::open(file, format));
+  }
+  const std::string name = files.size() == 1 ? files[0].path().string() : path;
+  return TokenSource(std::move(files), name);
 }
 
 void check_length(const TokenSource& source, const char* part, int64_t context) {
@@ -37,17 +84,34 @@ TokenSource::TokenSource(std::vector<uint16_t> tokens, std::string name)
       name_(std::move(name)),
       size_(static_cast<int64_t>(std::get<Memory>(corpus_)->size())) {}
 
-TokenSource::TokenSource(TokenFile file)
-    : corpus_(std::make_shared<const TokenFile>(std::move(file))),
-      name_(std::get<File>(corpus_)->path().string()),
-      size_(std::get<File>(corpus_)->size()) {}
+TokenSource::TokenSource(std::vector<TokenFile> files, std::string name)
+    : corpus_(std::make_shared<const TokenShards>(std::move(files))),
+      name_(std::move(name)),
+      size_(std::get<Files>(corpus_)->size()) {}
+
+TokenSource::TokenSource(TokenFile file) {
+  std::string name = file.path().string();
+  std::vector<TokenFile> files;
+  files.push_back(std::move(file));
+  *this = TokenSource(std::move(files), std::move(name));
+}
+
+std::span<const TokenFile> TokenSource::files() const {
+  const Files* files = std::get_if<Files>(&corpus_);
+  return files ? std::span<const TokenFile>((*files)->files()) : std::span<const TokenFile>();
+}
+
+std::string TokenSource::place(int64_t position) const {
+  const Files* files = std::get_if<Files>(&corpus_);
+  return files ? (*files)->place(position) : cat(name_, ": token ", position);
+}
 
 void TokenSource::copy(int64_t begin, int64_t count, int32_t* out) const {
   QUERN_CHECK(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, name_,
               ": tokens [", begin, ", ", begin, " + ", count, ") asked for, there are ", size_);
   if (count == 0) return;
-  if (const File* file = std::get_if<File>(&corpus_)) {
-    (*file)->copy(begin_ + begin, count, out);
+  if (const Files* files = std::get_if<Files>(&corpus_)) {
+    (*files)->copy(begin_ + begin, count, out);
   } else {
     const auto from = std::get<Memory>(corpus_)->begin() + begin_ + begin;
     std::copy(from, from + count, out);
@@ -89,8 +153,9 @@ void TokenSource::check_vocabulary(int64_t vocab_size) const {
   for_each_block([&](int64_t begin, std::span<const int32_t> tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       const int64_t token = static_cast<uint32_t>(tokens[i]);
-      QUERN_CHECK(token < vocab_size, name_, ": token ", begin_ + begin + static_cast<int64_t>(i),
-                  " is ", token, ", expected less than the vocabulary size ", vocab_size);
+      if (token < vocab_size) continue;
+      fail(cat(place(begin_ + begin + static_cast<int64_t>(i)), " is ", token,
+               ", expected less than the vocabulary size ", vocab_size));
     }
   });
 }
@@ -107,14 +172,18 @@ Dataset open_dataset(const DataOptions& options, int64_t context) {
               ", expected 0 or more and less than 1");
   Dataset data;
   data.is_text = is_text(options.train, options.format);
-  data.train = open_source(options.train, options.format);
+  data.train = open_source(options.train, options.format, "train");
   bool has_validation = true;
-  if (!options.validation.empty()) {
+  const bool in_folder = !data.is_text && options.validation_fraction > 0 &&
+                         !part_files(options.train, "validation").empty();
+  if (options.validation.empty() && in_folder) {
+    data.validation = open_source(options.train, options.format, "validation");
+  } else if (!options.validation.empty()) {
     const bool validation_is_text = is_text(options.validation, options.format);
     QUERN_CHECK(validation_is_text == data.is_text, options.validation, ": is ",
                 validation_is_text ? "text" : "a token file", ", but ", options.train, " is ",
                 data.is_text ? "text" : "a token file");
-    data.validation = open_source(options.validation, options.format);
+    data.validation = open_source(options.validation, options.format, "validation");
   } else {
     const TokenSource all = data.train;
     // 1e-6: a fraction such as 0.1 has no exact double; a whole number of tokens stays whole.

@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "data/data_format.h"
-#include "data/token_file.h"
+#include "data/token_shards.h"
 
 namespace quern {
 
@@ -18,36 +19,46 @@ class TokenSource {
   TokenSource() = default;  // no tokens
   TokenSource(std::vector<uint16_t> tokens, std::string name);
   explicit TokenSource(TokenFile file);
+  // Several files as one stream, under one name.
+  TokenSource(std::vector<TokenFile> files, std::string name);
 
   const std::string& name() const { return name_; }  // for messages: the path it came from
   int64_t size() const { return size_; }             // tokens
   // Tokens [begin, begin + count) into out. Throws when they are not all in the source.
   void copy(int64_t begin, int64_t count, int32_t* out) const;
   TokenSource slice(int64_t begin, int64_t end) const;
+  // The token files that it is a range of; empty when the tokens are in memory.
+  std::span<const TokenFile> files() const;
 
   // These two read every token.
   int64_t largest_token() const;  // -1 without tokens
-  // Throws naming offset (in the whole corpus) and value of the first token >= vocab_size.
+  // Throws naming file, offset in it and value of the first token >= vocab_size.
   void check_vocabulary(int64_t vocab_size) const;
 
  private:
+  // Where a token of the whole corpus lies, for messages.
+  std::string place(int64_t position) const;
   // f(position of the first, tokens), block by block.
   template <class F>
   void for_each_block(F&& f) const;
 
   using Memory = std::shared_ptr<const std::vector<uint16_t>>;
-  using File = std::shared_ptr<const TokenFile>;
+  using Files = std::shared_ptr<const TokenShards>;
 
-  std::variant<Memory, File> corpus_;
+  std::variant<Memory, Files> corpus_;
   std::string name_;
   int64_t begin_ = 0;
   int64_t size_ = 0;
 };
 
 struct DataOptions {
-  std::string train;                 // a text file, a folder of text files, or a token file
-  std::string validation;            // the same; empty: the end of train
-  double validation_fraction = 0.1;  // of train's tokens, when validation is empty; 0: none
+  // A text file, a folder of text files, a token file, a pattern (* ? [...]) of token files, or a
+  // folder that `quern data prepare` wrote: its train_*.bin.
+  std::string train;
+  // The same, of such a folder its validation_*.bin. Empty: those of train's folder, or else the
+  // end of train.
+  std::string validation;
+  double validation_fraction = 0.1;  // of train's tokens, where its end is taken; 0: no validation
   DataFormat format = DataFormat::automatic;
 };
 
@@ -60,9 +71,11 @@ struct Dataset {
   int64_t vocabulary() const;
 };
 
-// Automatic takes a folder as text, a file with llm.c's magic or named *.bin as tokens, and any
-// other file as text. The first floor(n (1 - validation_fraction)) tokens train. Throws when a path
-// is missing or empty, and when a part has fewer than context + 1 tokens.
+// Automatic takes a folder as text unless it has a train_*.bin, a file with llm.c's magic or named
+// *.bin as tokens, and any other file as text. Several token files are one stream in the order of
+// their names, and a window may reach from one into the next. The first floor(n (1 -
+// validation_fraction)) tokens train. Throws when a path is missing or empty, a pattern matches
+// nothing or a text file, and when a part has fewer than context + 1 tokens.
 Dataset open_dataset(const DataOptions& options, int64_t context);
 
 }  // namespace quern

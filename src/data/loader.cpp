@@ -14,12 +14,15 @@ constexpr uint64_t kHeld = 2;
 constexpr uint64_t kAhead = 2;
 constexpr uint64_t kSlots = kHeld + kAhead;
 
-BatchLoader::Fill random_windows(TokenSource source, int64_t rows, int64_t context, uint64_t seed) {
-  const RandomSampler sampler(source.size(), context, seed);
-  return [=, starts = std::vector<int64_t>(static_cast<size_t>(rows))](uint64_t k, int32_t* tokens,
-                                                                       int32_t* targets) mutable {
-    sampler.draw(k, starts);
+BatchLoader::Fill drawn_windows(TokenSource source, int64_t rows, int64_t context, uint64_t seed,
+                                const BatchOptions& options) {
+  const DrawWindows draw = make_sampler(options.sampling, source.size(), context, seed);
+  const auto count = static_cast<size_t>(rows * context);
+  return [=, end = options.document_end, starts = std::vector<int64_t>(static_cast<size_t>(rows))](
+             uint64_t k, int32_t* tokens, int32_t* targets) mutable {
+    draw(k, starts);
     copy_windows(source, starts, context, tokens, targets);
+    if (end) mask_document_starts({tokens, count}, {targets, count}, *end);
   };
 }
 
@@ -31,9 +34,9 @@ HostAllocator ordinary_host_memory() {
 }
 
 BatchLoader::BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
-                         HostAllocator memory)
-    : BatchLoader(random_windows(std::move(source), rows, context, first.seed), rows, context,
-                  first, std::move(memory)) {}
+                         HostAllocator memory, const BatchOptions& options)
+    : BatchLoader(drawn_windows(std::move(source), rows, context, first.seed, options), rows,
+                  context, first, std::move(memory)) {}
 
 BatchLoader::BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
                          HostAllocator memory)

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -28,7 +29,13 @@ struct Batch {
   const int32_t* targets = nullptr;  // (rows, T)
   int64_t rows = 0;                  // B
   int64_t context = 0;               // T
-  uint64_t index = 0;                // k, as in RandomSampler::draw
+  uint64_t index = 0;                // k, as in DrawWindows
+};
+
+// Which windows make the batches, and what of them counts.
+struct BatchOptions {
+  Sampling sampling = Sampling::random;
+  std::optional<int32_t> document_end = {};  // mask the targets after this token; empty: none
 };
 
 class BatchLoader {
@@ -39,9 +46,9 @@ class BatchLoader {
 
   BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
               HostAllocator memory = ordinary_host_memory());
-  // Random windows of `source`, beginning with batch first.batch.
+  // Windows of `source`, beginning with batch first.batch.
   BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
-              HostAllocator memory = ordinary_host_memory());
+              HostAllocator memory = ordinary_host_memory(), const BatchOptions& options = {});
   ~BatchLoader();  // stops the thread after the batch it is at
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;

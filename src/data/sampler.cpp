@@ -1,6 +1,8 @@
 #include "data/sampler.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/common/philox.h"
@@ -12,16 +14,22 @@ namespace {
 // Sets the sampler's draws apart from the initialisation's and dropout's, which count with the
 // upper half of the counter at zero.
 constexpr uint32_t kSamplerStream = 0x71756572;
+constexpr uint32_t kPermutationStream = 0x7175656E, kOffsetStream = 0x7175656F;
 
 __extension__ typedef unsigned __int128 uint128;
 
+kernels::PhiloxBlock random_block(uint32_t stream, uint64_t seed, uint64_t index, uint32_t word) {
+  const kernels::PhiloxBlock counter{
+      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), stream, word}};
+  return kernels::philox4x32(counter, static_cast<uint32_t>(seed),
+                             static_cast<uint32_t>(seed >> 32));
+}
+
 // Uniform in [0, bound): the upper half of a 64-bit random number times bound. The bias is below
 // bound / 2^64.
-int64_t draw_below(uint64_t bound, uint64_t seed, uint64_t index) {
-  const kernels::PhiloxBlock counter{
-      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), kSamplerStream, 0}};
-  const kernels::PhiloxBlock bits =
-      kernels::philox4x32(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+int64_t draw_below(uint64_t bound, uint64_t seed, uint64_t index,
+                   uint32_t stream = kSamplerStream) {
+  const kernels::PhiloxBlock bits = random_block(stream, seed, index, 0);
   return static_cast<int64_t>((uint128{kernels::low_bits(bits)} * bound) >> 64);
 }
 
@@ -37,6 +45,73 @@ RandomSampler::RandomSampler(int64_t size, int64_t context, uint64_t seed)
 void RandomSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
   const uint64_t first = batch * starts.size();
   for (size_t i = 0; i < starts.size(); ++i) starts[i] = draw_below(start_count_, seed_, first + i);
+}
+
+PermutationSampler::PermutationSampler(int64_t size, int64_t context, uint64_t seed)
+    : context_(context), seed_(seed) {
+  QUERN_CHECK(context > 0, "sampler: context is ", context, ", expected at least 1");
+  QUERN_CHECK(size > context, "sampler: the corpus has ", size,
+              " tokens, expected at least context + 1 = ", context + 1);
+  windows_ = static_cast<uint64_t>(sequential_window_count(size, context));
+  offsets_ = static_cast<uint64_t>((size - 1) % context) + 1;
+  half_bits_ = (std::bit_width(windows_ - 1) + 1) / 2;
+}
+
+// A Feistel network (Luby and Rackoff, 1988) permutes the numbers of 2 half_bits bits, at most four
+// times as many as there are windows; it is applied until it gives one that is a window (cycle
+// walking; Black and Rogaway, 2002). Four rounds would do for large halves; small ones want more.
+uint64_t PermutationSampler::permuted(uint64_t epoch, uint64_t i) const {
+  constexpr uint32_t kRounds = 12;
+  if (windows_ == 1) return 0;
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  const uint64_t key = kernels::low_bits(random_block(kPermutationStream, seed_, epoch, 0));
+  uint64_t x = i;
+  do {
+    uint64_t left = x >> half_bits_, right = x & mask;
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      const auto bits = random_block(kPermutationStream, key, right, round);
+      left ^= kernels::low_bits(bits) & mask;
+      std::swap(left, right);
+    }
+    x = left << half_bits_ | right;
+  } while (x >= windows_);
+  return x;
+}
+
+int64_t PermutationSampler::offset(uint64_t epoch) const {
+  return draw_below(offsets_, seed_, epoch, kOffsetStream);
+}
+
+void PermutationSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
+  const uint64_t first = batch * starts.size();
+  for (size_t row = 0; row < starts.size(); ++row) {
+    const uint64_t epoch = (first + row) / windows_, i = (first + row) % windows_;
+    starts[row] = offset(epoch) + static_cast<int64_t>(permuted(epoch, i)) * context_;
+  }
+}
+
+DrawWindows make_sampler(Sampling sampling, int64_t size, int64_t context, uint64_t seed) {
+  switch (sampling) {
+    case Sampling::random:
+      return [s = RandomSampler(size, context, seed)](uint64_t batch, std::span<int64_t> starts) {
+        s.draw(batch, starts);
+      };
+    case Sampling::permutation:
+      return [s = PermutationSampler(size, context, seed)](
+                 uint64_t batch, std::span<int64_t> starts) { s.draw(batch, starts); };
+  }
+  fail("sampler: unknown kind of sampling");
+}
+
+int64_t mask_document_starts(std::span<const int32_t> tokens, std::span<int32_t> targets,
+                             int32_t end_token) {
+  int64_t counted = static_cast<int64_t>(targets.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != end_token) continue;
+    targets[i] = kNoTarget;
+    --counted;
+  }
+  return counted;
 }
 
 int64_t sequential_window_count(int64_t size, int64_t context) {

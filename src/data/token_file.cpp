@@ -23,10 +23,6 @@ constexpr int32_t kMagicU32 = 20240801, kVersionU32 = 7;
 constexpr size_t kHeaderInts = 256;
 constexpr size_t kHeaderBytes = kHeaderInts * sizeof(int32_t);
 
-int64_t bytes_per_token(TokenEncoding encoding) {
-  return encoding == TokenEncoding::llmc_u32 ? 4 : 2;
-}
-
 int32_t header_int(std::span<const std::byte> bytes, size_t i) {
   int32_t value;
   std::memcpy(&value, bytes.data() + i * sizeof(int32_t), sizeof value);
@@ -67,6 +63,20 @@ Header read_llmc_header(const MappedFile& file) {
 }
 
 }  // namespace
+
+int64_t bytes_per_token(TokenEncoding encoding) {
+  return encoding == TokenEncoding::llmc_u32 ? 4 : 2;
+}
+
+std::array<std::byte, 1024> llmc_header(int64_t count, TokenEncoding encoding) {
+  static_assert(kHeaderBytes == 1024);
+  const bool wide = encoding == TokenEncoding::llmc_u32;
+  std::array<int32_t, kHeaderInts> header{};
+  header[0] = wide ? kMagicU32 : kMagicU16;
+  header[1] = wide ? kVersionU32 : kVersionU16;
+  header[2] = static_cast<int32_t>(count);
+  return std::bit_cast<std::array<std::byte, 1024>>(header);
+}
 
 TokenFile TokenFile::open(const std::filesystem::path& path, DataFormat format) {
   QUERN_CHECK(format != DataFormat::text, path.string(), ": text is not a token file");
@@ -136,15 +146,6 @@ void write_elements(std::ofstream& file, std::span<const int32_t> tokens) {
              static_cast<std::streamsize>(elements.size() * sizeof(Element)));
 }
 
-void write_llmc_header(std::ofstream& file, size_t count, TokenEncoding encoding) {
-  const bool wide = encoding == TokenEncoding::llmc_u32;
-  std::array<int32_t, kHeaderInts> header{};
-  header[0] = wide ? kMagicU32 : kMagicU16;
-  header[1] = wide ? kVersionU32 : kVersionU16;
-  header[2] = static_cast<int32_t>(count);
-  file.write(reinterpret_cast<const char*>(header.data()), kHeaderBytes);
-}
-
 void check_tokens(const std::filesystem::path& path, std::span<const int32_t> tokens,
                   TokenEncoding encoding) {
   QUERN_CHECK(encoding == TokenEncoding::raw_u16 ||
@@ -167,7 +168,10 @@ void write_token_file(const std::filesystem::path& path, std::span<const int32_t
   const std::filesystem::path temporary = std::filesystem::path(path) += ".tmp";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
   QUERN_CHECK(file, path.string(), ": cannot be created: ", std::strerror(errno));
-  if (encoding != TokenEncoding::raw_u16) write_llmc_header(file, tokens.size(), encoding);
+  if (encoding != TokenEncoding::raw_u16) {
+    const auto header = llmc_header(static_cast<int64_t>(tokens.size()), encoding);
+    file.write(reinterpret_cast<const char*>(header.data()), header.size());
+  }
   if (bytes_per_token(encoding) == 4) {
     write_elements<uint32_t>(file, tokens);
   } else {

@@ -4,6 +4,7 @@
 //            tokens: magic 20240520 version 1 is uint16, magic 20240801 version 7 is uint32.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -44,6 +45,10 @@ class TokenFile {
   const std::byte* tokens_;
   int64_t size_;
 };
+
+int64_t bytes_per_token(TokenEncoding encoding);
+// What llm.c's two forms begin with; `count` tokens follow.
+std::array<std::byte, 1024> llmc_header(int64_t count, TokenEncoding encoding);
 
 // Whether the file begins with one of llm.c's magic numbers.
 bool has_llmc_magic(const std::filesystem::path& path);

@@ -80,4 +80,20 @@ size_t unfinished_utf8_suffix(std::string_view text) {
   return 0;
 }
 
+std::string replace_invalid_utf8(std::string_view text) {
+  constexpr std::string_view kReplacement = "\uFFFD";
+  std::string valid;
+  while (!text.empty()) {
+    const size_t good = valid_utf8_prefix(text);
+    valid += text.substr(0, good);
+    text.remove_prefix(good);
+    if (text.empty()) break;
+    size_t bad = std::min<size_t>(text.size(), 3);
+    while (bad > 1 && unfinished_utf8_suffix(text.substr(0, bad)) != bad) --bad;
+    valid += kReplacement;
+    text.remove_prefix(bad);
+  }
+  return valid;
+}
+
 }  // namespace quern

@@ -214,6 +214,14 @@ Checkpoint open_checkpoint(const fs::path& path) {
   }
 }
 
+std::string read_checkpoint_state(const fs::path& path) {
+  const Json manifest = read_manifest(path / kManifest);
+  const auto state = manifest.find("state");
+  QUERN_CHECK(state != manifest.end(), (path / kManifest).string(),
+              ": is not a checkpoint's manifest: it has no state");
+  return state->dump();
+}
+
 std::vector<int64_t> checkpoint_steps(const fs::path& folder) {
   std::vector<int64_t> steps;
   for (const fs::path& path : entries_of(folder)) {

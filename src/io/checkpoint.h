@@ -48,6 +48,9 @@ void rewrite_checkpoint_state(const std::filesystem::path& path, const std::stri
 // was expected.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
+// The state_json alone; the files of tensors are neither read nor verified.
+std::string read_checkpoint_state(const std::filesystem::path& path);
+
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& folder);  // ascending
 std::filesystem::path checkpoint_path(const std::filesystem::path& folder, int64_t step);
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& folder);

@@ -1,11 +1,9 @@
 #include "io/hf_config.h"
 
-#include <limits>
-#include <nlohmann/json.hpp>
-#include <string>
+#include <algorithm>
+#include <string_view>
 
-#include "base/error.h"
-#include "io/atomic_file.h"
+#include "io/hf_family.h"
 #include "io/json_file.h"
 
 namespace quern {
@@ -15,155 +13,178 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// An object of the file whose members are read by type. A member that is null counts as absent.
-struct Members {
-  std::string path;
-  Json json;
-
-  const Json* find(const char* key) const {
-    const auto found = json.find(key);
-    return found == json.end() || found->is_null() ? nullptr : &*found;
+const HfFamily& family_of(const HfMembers& config) {
+  const std::string type = config.text("model_type");
+  for (const HfFamily& family : kHfFamilies) {
+    if (type == family.model_type) return family;
   }
-
-  [[noreturn]] void refuse(const char* key, const Json& value, const char* expected) const {
-    fail(cat(path, ": ", key, " is ", value.dump(), ", expected ", expected));
-  }
-
-  int64_t count(const char* key) const {
-    const Json* value = find(key);
-    QUERN_CHECK(value, path, ": has no ", key);
-    constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
-    const bool usable = value->is_number_unsigned() && value->get<uint64_t>() >= 1 &&
-                        value->get<uint64_t>() <= kMost;
-    if (!usable) refuse(key, *value, "a whole number from 1 to 2147483647");
-    return value->get<int64_t>();
-  }
-  int64_t count_or(const char* key, int64_t absent) const {
-    return find(key) ? count(key) : absent;
-  }
-  double number_or(const char* key, double absent) const {
-    const Json* value = find(key);
-    if (value && !value->is_number()) refuse(key, *value, "a number");
-    return value ? value->get<double>() : absent;
-  }
-  bool flag_or(const char* key, bool absent) const {
-    const Json* value = find(key);
-    if (value && !value->is_boolean()) refuse(key, *value, "true or false");
-    return value ? value->get<bool>() : absent;
-  }
-
-  void expect(const char* key, const char* only, bool required = false) const {
-    const Json* value = find(key);
-    QUERN_CHECK(value || !required, path, ": has no ", key);
-    if (value && *value != only) refuse(key, *value, cat("\"", only, "\"").c_str());
-  }
-};
-
-void refuse_unsupported(const Members& config) {
-  config.expect("model_type", "llama", true);
-  config.expect("hidden_act", "silu");
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (config.flag_or(key, false)) config.refuse(key, true, "false (Quern's layers have no bias)");
-  }
-  const Json* window = config.find("sliding_window");
-  if (window && config.flag_or("use_sliding_window", true)) {
-    config.refuse("sliding_window", *window, "null (attention is over the whole context)");
-  }
-  if (const Json* quantized = config.find("quantization_config")) {
-    config.refuse("quantization_config", *quantized, "no quantised weights");
-  }
+  const std::string expected = R"(one of "llama", "mistral", "qwen2", "qwen3")";
+  if (type == "gpt2") config.refuse("model_type", expected + "; GPT-2 models are out of scope");
+  config.refuse("model_type", expected);
 }
 
-// rope_parameters is the new place; rope_theta at the top and rope_scaling are the old ones.
-double read_rope_theta(const Members& config) {
-  double theta = config.number_or("rope_theta", 10000.0);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+void refuse_experts(const HfMembers& config) {
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts",
+                          "moe_intermediate_size", "num_experts_per_tok"}) {
     const Json* value = config.find(key);
-    if (!value) continue;
-    if (!value->is_object()) config.refuse(key, *value, "an object");
-    const Members rope{cat(config.path, ": ", key), *value};
-    rope.expect("rope_type", "default");
-    rope.expect("type", "default");
-    if (rope.number_or("partial_rotary_factor", 1.0) != 1.0) {
-      rope.refuse("partial_rotary_factor", *rope.find("partial_rotary_factor"), "1");
-    }
-    theta = rope.number_or("rope_theta", theta);
+    if (value && *value != 0) config.refuse(key, "none: Quern has no mixtures of experts");
   }
-  return theta;
 }
 
-const char* torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return "float32";
-    case DType::bf16: return "bfloat16";
-    case DType::f16: return "float16";
-    case DType::f64: return "float64";
-    default: fail(cat("config.json: weights of dtype ", dtype, ", expected floating point"));
+void refuse_sliding_windows(const HfMembers& config, const HfFamily& family) {
+  const std::string full = "null: attention is over the whole context";
+  const std::string type = family.model_type;
+  if (type == "mistral") {
+    // transformers takes 4096 for an absent key, so that only a null says that there is none.
+    QUERN_CHECK(config.json.contains("sliding_window"), config.path,
+                ": has no sliding_window, which means 4096 for a Mistral; expected ", full);
+    if (config.find("sliding_window")) config.refuse("sliding_window", full);
+  } else if (type == "llama") {
+    const bool used = config.flag_or("use_sliding_window", true);
+    if (config.find("sliding_window") && used) config.refuse("sliding_window", full);
+  } else {
+    config.only_false("use_sliding_window", "attention is over the whole context");
   }
+  const Json* layers = config.find("layer_types");
+  if (!layers) return;
+  const bool all = layers->is_array() &&
+                   std::all_of(layers->begin(), layers->end(),
+                               [](const Json& layer) { return layer == "full_attention"; });
+  if (!all) config.refuse("layer_types", "\"full_attention\" for every layer");
+}
+
+void refuse_unsupported(const HfMembers& config, const HfFamily& family) {
+  refuse_experts(config);
+  if (config.find("hidden_act") && config.text("hidden_act") != "silu") {
+    config.refuse("hidden_act", "\"silu\"");
+  }
+  // Qwen2's biases of q, k and v are a matter of its type; the key of the others means o's as well.
+  if (!family.qkv_bias) {
+    config.only_false("attention_bias",
+                      "q, k and v alone may have biases, and do where model_type is \"qwen2\"");
+  }
+  config.only_false("mlp_bias", "the feed-forward layers have no bias");
+  config.only_false("rope_interleaved", "RoPE turns halves");
+  refuse_sliding_windows(config, family);
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (config.find(key)) config.refuse(key, "none: Quern reads no quantised weights");
+  }
+}
+
+// rope_scaling (the old spelling) or rope_parameters (the new one) without its rope_theta.
+RopeScaling read_scaling(const HfMembers& rope) {
+  const char* key = rope.find("rope_type") ? "rope_type" : "type";
+  const std::string type = rope.find(key) ? rope.text(key) : "default";
+  if (rope.find("type") && rope.text("type") != type) {
+    rope.refuse("type", cat("\"", type, "\", as rope_type says"));
+  }
+  for (const auto& [name, value] : rope.json.items()) {
+    if (value.is_object()) rope.refuse(name.c_str(), "one RoPE for all layers");
+  }
+  if (rope.find("mrope_section")) rope.refuse("mrope_section", "none");
+  rope.only_one("partial_rotary_factor");
+  RopeScaling scaling;
+  if (type == "default") return scaling;
+  if (type != "linear" && type != "llama3") {
+    rope.refuse(key, R"(one of "default", "linear", "llama3")");
+  }
+  scaling.factor = rope.number("factor");
+  if (scaling.factor < 1.0) rope.refuse("factor", "at least 1");
+  if (type == "linear") {
+    scaling.kind = RopeScalingKind::linear;
+    return scaling;
+  }
+  scaling.kind = RopeScalingKind::llama3;
+  scaling.low_freq_factor = rope.number("low_freq_factor");
+  scaling.high_freq_factor = rope.number("high_freq_factor");
+  scaling.original_context = rope.count("original_max_position_embeddings");
+  if (scaling.low_freq_factor <= 0.0) rope.refuse("low_freq_factor", "above 0");
+  if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+    rope.refuse("high_freq_factor", cat("above low_freq_factor (", scaling.low_freq_factor, ")"));
+  }
+  return scaling;
+}
+
+// Versions of transformers differ in which spelling they prefer, so a file with two has to say the
+// same in both.
+void read_rope(const HfMembers& file, ModelConfig& config) {
+  std::optional<double> theta;
+  std::optional<RopeScaling> scaling;
+  const auto add_theta = [&](const HfMembers& place) {
+    if (!place.find("rope_theta")) return;
+    const double found = place.number("rope_theta");
+    if (found <= 0.0) place.refuse("rope_theta", "above 0");
+    if (theta && *theta != found) place.refuse("rope_theta", cat(*theta, ", as elsewhere in it"));
+    theta = found;
+  };
+  file.only_one("partial_rotary_factor");
+  add_theta(file);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* value = file.find(key);
+    if (value && !value->is_object()) file.refuse(key, "an object");
+    if (!value || value->empty()) continue;
+    const HfMembers rope{cat(file.path, ": ", key), *value};
+    add_theta(rope);
+    const RopeScaling found = read_scaling(rope);
+    if (scaling && *scaling != found) file.refuse(key, "the same as in rope_scaling");
+    scaling = found;
+  }
+  config.rope_theta = theta.value_or(10000.0);
+  config.rope_scaling = scaling.value_or(RopeScaling{});
+  const char* original = "original_max_position_embeddings";
+  if (config.rope_scaling.kind == RopeScalingKind::llama3 && file.find(original) &&
+      file.count(original) != config.rope_scaling.original_context) {
+    file.refuse(original, cat(config.rope_scaling.original_context, ", as beside low_freq_factor"));
+  }
+}
+
+HfMembers read_members(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  return {path.string(), read_json_object(path)};
 }
 
 }  // namespace
 
 ModelConfig read_hf_config(const fs::path& folder) {
-  const fs::path path = folder / "config.json";
-  const Members json{path.string(), read_json_object(path)};
-  refuse_unsupported(json);
+  const HfMembers file = read_members(folder);
+  const HfFamily& family = family_of(file);
+  refuse_unsupported(file, family);
 
   ModelConfig config;
-  config.vocab_size = json.count("vocab_size");
-  config.d_model = json.count("hidden_size");
-  config.d_ff = json.count("intermediate_size");
-  config.layers = json.count("num_hidden_layers");
-  config.heads = json.count("num_attention_heads");
-  // The defaults are those of transformers' LlamaConfig.
-  config.context = json.count_or("max_position_embeddings", 2048);
-  config.kv_heads = json.count_or("num_key_value_heads", config.heads);
-  config.head_dim = json.count_or("head_dim", config.d_model / config.heads);
-  config.tied = json.flag_or("tie_word_embeddings", false);
-  config.norm_eps = json.number_or("rms_norm_eps", 1e-6);
-  config.rope_theta = read_rope_theta(json);
+  config.vocab_size = file.count("vocab_size");
+  config.d_model = file.count("hidden_size");
+  config.d_ff = file.count("intermediate_size");
+  config.layers = file.count("num_hidden_layers");
+  config.heads = file.count("num_attention_heads");
+  config.context = file.count_or("max_position_embeddings", family.context);
+  const bool null_heads = file.json.contains("num_key_value_heads");  // null: as many as heads
+  config.kv_heads = file.count_or("num_key_value_heads", null_heads ? 0 : family.kv_heads);
+  config.head_dim = file.count_or("head_dim", family.head_dim);
+  config.tied = file.flag_or("tie_word_embeddings", false);
+  config.norm_eps = file.number_or("rms_norm_eps", 1e-6);
+  config.qkv_bias = family.qkv_bias;
+  config.qk_norm = family.qk_norm;
+  read_rope(file, config);
   if (config.kv_heads == config.heads) config.kv_heads = 0;
   if (config.head_dim * config.heads == config.d_model) config.head_dim = 0;
   try {
     config.validate();
   } catch (const Error& error) {
-    fail(cat(path.string(), ": ", error.what()));
+    fail(cat(file.path, ": ", error.what()));
   }
   return config;
 }
 
-void write_hf_config(const fs::path& folder, const ModelConfig& config, DType dtype,
-                     std::optional<int64_t> end_token) {
-  const Json end = end_token ? Json(*end_token) : Json(nullptr);
-  const Json json{
-      {"architectures", {"LlamaForCausalLM"}},
-      {"model_type", "llama"},
-      {"vocab_size", config.vocab_size},
-      {"hidden_size", config.d_model},
-      {"intermediate_size", config.d_ff},
-      {"num_hidden_layers", config.layers},
-      {"num_attention_heads", config.heads},
-      {"num_key_value_heads", config.kv_head_count()},
-      {"head_dim", config.head_size()},
-      {"max_position_embeddings", config.context},
-      {"rms_norm_eps", config.norm_eps},
-      {"rope_parameters", Json{{"rope_theta", config.rope_theta}, {"rope_type", "default"}}},
-      {"rope_theta", config.rope_theta},
-      {"tie_word_embeddings", config.tied},
-      {"hidden_act", "silu"},
-      {"attention_bias", false},
-      {"mlp_bias", false},
-      {"attention_dropout", 0.0},
-      {"bos_token_id", nullptr},  // LlamaConfig's own defaults would be 1 and 2
-      {"eos_token_id", end},
-      {"pad_token_id", nullptr},
-      {"use_cache", true},
-      {"dtype", torch_name(dtype)},
-      {"torch_dtype", torch_name(dtype)}};
-  Json generation{{"_from_model_config", true}};
-  if (end_token) generation["eos_token_id"] = end;
-  write_file_atomically(folder / "config.json", json.dump(2) + "\n");
-  write_file_atomically(folder / "generation_config.json", generation.dump(2) + "\n");
+std::optional<DType> read_hf_dtype(const fs::path& folder) {
+  const HfMembers file = read_members(folder);
+  const char* key = file.find("dtype") ? "dtype" : "torch_dtype";
+  if (!file.find(key)) return {};
+  const std::string name = file.text(key);
+  if (name == "float32") return DType::f32;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::f16;
+  if (name == "float64") return DType::f64;
+  file.refuse(key, "one of float32, bfloat16, float16, float64");
 }
 
 }  // namespace quern

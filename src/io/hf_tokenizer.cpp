@@ -4,92 +4,20 @@
 #include <string>
 
 #include "base/error.h"
+#include "data/mapped_file.h"
+#include "io/byte_alphabet.h"
+#include "io/checksum.h"
 #include "io/json_file.h"
+#include "io/json_place.h"
+#include "io/tokenizer_settings.h"
 
 namespace quern {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+using Place = JsonPlace;
 
 namespace {
-
-// A value of the file and where it is: "tokenizer.json: model.merges[3]".
-struct Place {
-  const Json& json;
-  std::string path;
-
-  bool has(const char* key) const { return json.contains(key) && !json[key].is_null(); }
-
-  Place at(const char* key) const {
-    QUERN_CHECK(json.is_object() && has(key), path, ": has no ", key);
-    return {json[key], cat(path, path.ends_with(": ") ? "" : ".", key)};
-  }
-  Place at(size_t i) const { return {json[i], cat(path, "[", i, "]")}; }
-
-  [[noreturn]] void refuse(const std::string& expected) const {
-    std::string found = json.dump();
-    if (found.size() > 80) found = found.substr(0, 80) + "...";
-    fail(cat(path, " is ", found, ", expected ", expected));
-  }
-
-  const std::string& text() const {
-    if (!json.is_string()) refuse("a string");
-    return json.get_ref<const std::string&>();
-  }
-  int32_t id() const {
-    const bool fits = json.is_number_unsigned() && json.get<uint64_t>() < uint64_t{1} << 31;
-    if (!fits) refuse("a token's number from 0 to 2147483647");
-    return json.get<int32_t>();
-  }
-  bool flag(const char* key, bool absent = false) const {
-    if (!has(key)) return absent;
-    if (!json[key].is_boolean()) at(key).refuse("true or false");
-    return json[key].get<bool>();
-  }
-  std::vector<Place> list() const {
-    if (!json.is_array()) refuse("a list");
-    std::vector<Place> entries;
-    for (size_t i = 0; i < json.size(); ++i) entries.push_back(at(i));
-    return entries;
-  }
-  void only_false(const char* key) const {
-    if (flag(key)) at(key).refuse("false: Quern does not compute this");
-  }
-};
-
-// GPT-2's alphabet: printable bytes are their own character, the others U+0100 and on, in order.
-class ByteAlphabet {
- public:
-  ByteAlphabet() {
-    uint32_t next = 0x100;
-    for (uint32_t byte = 0; byte < 256; ++byte) {
-      const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
-      byte_of_[printable ? byte : next++] = static_cast<int>(byte);
-    }
-  }
-
-  // The bytes that the characters of a token stand for; all are of one or two bytes in UTF-8.
-  std::string bytes(const std::string& token, const std::string& path) const {
-    std::string out;
-    for (size_t i = 0; i < token.size(); ++i) {
-      uint32_t point = static_cast<unsigned char>(token[i]);
-      if (point >= 0x80) {
-        const bool two = (point & 0xE0) == 0xC0 && i + 1 < token.size();
-        point =
-            two ? (point & 0x1F) << 6 | (static_cast<unsigned char>(token[++i]) & 0x3F) : 0xFFFF;
-      }
-      const auto found = byte_of_.find(point);
-      QUERN_CHECK(found != byte_of_.end(), path, ": the token '", token,
-                  "' has a character that stands for no byte, expected the alphabet of byte-level "
-                  "BPE");
-      out.push_back(static_cast<char>(found->second));
-    }
-    return out;
-  }
-
- private:
-  std::unordered_map<uint32_t, int> byte_of_;
-};
 
 void read_normalizer(const Place& normalizer, BpeDefinition& definition) {
   const std::string& type = normalizer.at("type").text();
@@ -210,6 +138,44 @@ void check_model(const Place& model) {
   if (model.has("dropout") && model.at("dropout").json != 0.0) model.at("dropout").refuse("none");
 }
 
+// The special token that a template puts before a text (Llama 3's <|begin_of_text|>).
+std::optional<int32_t> read_begin_token(const Place& processor) {
+  const std::string& type = processor.at("type").text();
+  if (type == "Sequence") {
+    for (const Place& one : processor.at("processors").list()) {
+      if (const auto begin = read_begin_token(one)) return begin;
+    }
+  }
+  if (type != "TemplateProcessing") return {};
+  const std::vector<Place> single = processor.at("single").list();
+  if (single.empty() || !single[0].has("SpecialToken")) return {};
+  const std::string& name = single[0].at("SpecialToken").at("id").text();
+  const std::vector<Place> ids = processor.at("special_tokens").at(name.c_str()).at("ids").list();
+  if (ids.size() != 1) processor.at("special_tokens").refuse("one id for " + name);
+  return ids[0].id();
+}
+
+std::optional<int32_t> find_end_token(const TokenizerSettings& settings,
+                                      const BpeDefinition& definition,
+                                      const std::unordered_map<std::string, int32_t>& ids) {
+  const auto find = [&](const std::string& content) -> std::optional<int32_t> {
+    for (const AddedToken& token : definition.added) {
+      if (token.content == content) return token.id;
+    }
+    const auto found = ids.find(content);
+    if (found == ids.end()) return {};
+    return found->second;
+  };
+  if (settings.end) {
+    const auto id = find(*settings.end);
+    QUERN_CHECK(id, settings.file, ": eos_token is '", *settings.end,
+                "', which the vocabulary does not have");
+    return id;
+  }
+  if (settings.generation_end) return settings.generation_end;
+  return find("<|endoftext|>");
+}
+
 }  // namespace
 
 BpeTokenizer read_hf_tokenizer(const fs::path& file) {
@@ -227,6 +193,12 @@ BpeTokenizer read_hf_tokenizer(const fs::path& file) {
   std::unordered_map<std::string, int32_t> ids;
   read_vocabulary(model, definition, ids);
   read_merges(model, ids, definition);
+  if (root.has("post_processor")) {
+    definition.begin_token = read_begin_token(root.at("post_processor"));
+  }
+  definition.end_token =
+      find_end_token(read_tokenizer_settings(file.parent_path()), definition, ids);
+  definition.hash = hex(digest_of(MappedFile::open(file).bytes()).xxh3);
   try {
     return BpeTokenizer(std::move(definition));
   } catch (const Error& error) {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "base/error.h"
-#include "io/json_file.h"
+#include "data/mapped_file.h"
 
 namespace quern {
 
@@ -16,39 +17,51 @@ namespace {
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-// Shard file -> names of its tensors.
-std::map<std::string, std::vector<std::string>> read_index(const fs::path& path) {
-  const nlohmann::ordered_json index = read_json_object(path);
+// Tensor -> shard file. nlohmann would keep the last of two entries of one name.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const MappedFile file = MappedFile::open(path);
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  std::unordered_set<std::string> names;
+  const auto refuse_duplicates = [&](int depth, nlohmann::json::parse_event_t event,
+                                     nlohmann::json& parsed) {
+    if (depth == 2 && event == nlohmann::json::parse_event_t::key) {
+      const auto& name = parsed.get_ref<const std::string&>();
+      QUERN_CHECK(names.insert(name).second, path.string(), ": lists tensor '", name, "' twice");
+    }
+    return true;
+  };
+  nlohmann::json index;
+  try {
+    index = nlohmann::json::parse(text, text + file.bytes().size(), refuse_duplicates);
+  } catch (const nlohmann::json::exception& error) {
+    fail(cat(path.string(), ": is not valid JSON: ", error.what()));
+  }
   const auto map = index.find("weight_map");
   QUERN_CHECK(map != index.end() && map->is_object(), path.string(),
               ": has no weight_map from tensors to files");
-  std::map<std::string, std::vector<std::string>> shards;
-  for (const auto& [tensor, file] : map->items()) {
-    QUERN_CHECK(file.is_string(), path.string(), ": file of tensor '", tensor, "' is not a string");
-    const auto name = file.get<std::string>();
+  std::map<std::string, std::string> shards;
+  for (const auto& [tensor, shard] : map->items()) {
+    QUERN_CHECK(shard.is_string(), path.string(), ": file of tensor '", tensor,
+                "' is not a string");
+    const auto name = shard.get<std::string>();
     QUERN_CHECK(!name.empty() && fs::path(name).filename() == name && name != "..", path.string(),
                 ": tensor '", tensor, "' is in '", name, "', expected a file of the same folder");
-    shards[name].push_back(tensor);
+    shards[tensor] = name;
   }
   return shards;
 }
 
-// Missing weights first (in forward order), then foreign ones.
-void check_weights(const ModelConfig& config, std::span<const TensorView> weights) {
-  std::map<std::string, const TensorView*> by_name;
-  for (const TensorView& weight : weights) by_name[weight.name] = &weight;
-  for (const auto& [name, shape] : hf_weights(config)) {
-    const auto found = by_name.find(name);
-    QUERN_CHECK(found != by_name.end(), "export: weight '", name, "' is missing");
-    QUERN_CHECK(found->second->shape == shape, "export: weight '", name, "' has shape ",
-                found->second->shape, ", expected ", shape);
-    QUERN_CHECK(found->second->dtype == weights[0].dtype, "export: weight '", name, "' is ",
-                found->second->dtype, ", expected ", weights[0].dtype, " as the others");
-    by_name.erase(found);
+// What to say of a folder without weights that Quern reads.
+[[noreturn]] void refuse_weights(const fs::path& folder) {
+  std::error_code ignored;  // a file that cannot be seen is not spoken of
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
+                           "flax_model.msgpack", "consolidated.00.pth"}) {
+    QUERN_CHECK(!fs::exists(folder / name, ignored), folder.string(), ": has its weights in ", name,
+                ", expected safetensors; transformers' save_pretrained writes them");
   }
-  QUERN_CHECK(by_name.empty(), "export: '", by_name.begin()->first,
-              "' is not a weight of the model");
+  fail(cat(folder.string(), ": has neither ", kSingle, " nor ", kIndex));
 }
 
 }  // namespace
@@ -62,9 +75,11 @@ TensorSource TensorSource::open(const fs::path& folder) {
     for (const auto& entry : source.shards_[0].entries()) source.shard_of_[entry.name] = 0;
     return source;
   }
-  QUERN_CHECK(fs::exists(folder / kIndex, ignored), folder.string(), ": has neither ", kSingle,
-              " nor ", kIndex);
-  for (const auto& [file, tensors] : read_index(folder / kIndex)) {
+  if (!fs::exists(folder / kIndex, ignored)) refuse_weights(folder);
+  const std::map<std::string, std::string> index = read_index(folder / kIndex);
+  std::map<std::string, std::vector<std::string>> files;
+  for (const auto& [tensor, file] : index) files[file].push_back(tensor);
+  for (const auto& [file, tensors] : files) {
     QUERN_CHECK(fs::exists(folder / file, ignored), (folder / file).string(),
                 ": shard is missing; ", kIndex, " lists it for ", tensors.size(), " tensors");
     const SafetensorsFile& shard =
@@ -72,7 +87,14 @@ TensorSource TensorSource::open(const fs::path& folder) {
     for (const std::string& tensor : tensors) {
       QUERN_CHECK(shard.contains(tensor), shard.path().string(), ": has no tensor '", tensor,
                   "', but ", kIndex, " says so");
-      source.shard_of_[tensor] = source.shards_.size() - 1;
+    }
+    for (const auto& entry : shard.entries()) {
+      const auto listed = index.find(entry.name);
+      QUERN_CHECK(listed != index.end(), (folder / file).string(), ": holds tensor '", entry.name,
+                  "', which ", kIndex, " does not list");
+      QUERN_CHECK(listed->second == file, (folder / file).string(), ": holds tensor '", entry.name,
+                  "', which ", kIndex, " says is in ", listed->second);
+      source.shard_of_[entry.name] = source.shards_.size() - 1;
     }
   }
   return source;
@@ -104,11 +126,16 @@ std::vector<std::pair<std::string, Shape>> hf_weights(const ModelConfig& config)
   std::vector<std::pair<std::string, Shape>> weights{{"model.embed_tokens.weight", {V, C}}};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string block = "model.layers." + std::to_string(layer);
-    weights.insert(weights.end(), {{block + ".input_layernorm.weight", {C}},
-                                   {block + ".self_attn.q_proj.weight", {Q, C}},
-                                   {block + ".self_attn.k_proj.weight", {K, C}},
-                                   {block + ".self_attn.v_proj.weight", {K, C}},
-                                   {block + ".self_attn.o_proj.weight", {C, Q}},
+    weights.push_back({block + ".input_layernorm.weight", {C}});
+    for (const auto& [name, width] : {std::pair{"q_proj", Q}, {"k_proj", K}, {"v_proj", K}}) {
+      weights.push_back({cat(block, ".self_attn.", name, ".weight"), {width, C}});
+      if (config.qkv_bias) weights.push_back({cat(block, ".self_attn.", name, ".bias"), {width}});
+    }
+    if (config.qk_norm) {
+      weights.push_back({block + ".self_attn.q_norm.weight", {config.head_size()}});
+      weights.push_back({block + ".self_attn.k_norm.weight", {config.head_size()}});
+    }
+    weights.insert(weights.end(), {{block + ".self_attn.o_proj.weight", {C, Q}},
                                    {block + ".post_attention_layernorm.weight", {C}},
                                    {block + ".mlp.gate_proj.weight", {F, C}},
                                    {block + ".mlp.up_proj.weight", {F, C}},
@@ -119,17 +146,36 @@ std::vector<std::pair<std::string, Shape>> hf_weights(const ModelConfig& config)
   return weights;
 }
 
-void export_hf(const fs::path& folder, const ModelConfig& config,
-               std::span<const TensorView> weights, std::optional<int64_t> end_token) {
-  std::vector<TensorView> kept;
-  std::copy_if(weights.begin(), weights.end(), std::back_inserter(kept),
-               [&](const TensorView& weight) { return !(config.tied && weight.name == kHead); });
-  check_weights(config, kept);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  QUERN_CHECK(!error, folder.string(), ": cannot be created: ", error.message());
-  write_hf_config(folder, config, kept[0].dtype, end_token);
-  write_safetensors(folder / kSingle, kept, {{"format", "pt"}});
+bool is_spare_tensor(const std::string& name, bool tied, const std::string& where,
+                     const std::function<TensorView(const std::string&)>& find) {
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  if (name != kHead || !tied) return false;
+  const TensorView head = find(kHead), embedding = find(kEmbedding);
+  QUERN_CHECK(head.dtype == embedding.dtype && head.shape == embedding.shape &&
+                  std::ranges::equal(head.data, embedding.data),
+              where, ": tensor '", kHead, "' differs from '", kEmbedding,
+              "', expected equal ones or none: the model's head is tied");
+  return true;
+}
+
+std::vector<TensorView> model_weights(const TensorSource& source, const ModelConfig& config) {
+  const std::string where = source.folder().string();
+  std::vector<TensorView> weights;
+  std::unordered_set<std::string> expected;
+  for (const auto& [name, shape] : hf_weights(config)) {
+    QUERN_CHECK(source.contains(name) || name != kHead, where, ": has no tensor '", kHead,
+                "', expected one: config.json does not say tie_word_embeddings");
+    const TensorView& view = weights.emplace_back(source.tensor(name, shape));
+    QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", name, "' is ", view.dtype,
+                ", expected f32, bf16, f16 or f64");
+    expected.insert(name);
+  }
+  const auto find = [&](const std::string& name) { return source.tensor(name); };
+  for (const std::string& name : source.names()) {
+    QUERN_CHECK(expected.contains(name) || is_spare_tensor(name, config.tied, where, find), where,
+                ": tensor '", name, "' is not one of the model's");
+  }
+  return weights;
 }
 
 }  // namespace quern

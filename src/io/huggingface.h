@@ -1,11 +1,10 @@
-// Hugging Face model folders of type "llama": config.json (hf_config.h), and model.safetensors or
-// several shards with model.safetensors.index.json.
+// Hugging Face model folders: config.json (hf_config.h), and model.safetensors or several shards
+// with model.safetensors.index.json. hf_export.h writes them.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
-#include <span>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -21,8 +20,9 @@ namespace quern {
 // The tensors of a model folder, found by name across shards.
 class TensorSource {
  public:
-  // Opens every shard. Throws naming the file when one is missing or malformed, or when the index
-  // lists a tensor that its shard has not.
+  // Opens every shard. Throws naming the file when one is missing or malformed, when the index and
+  // the shards do not hold the same tensors, or one of them twice, and for weights of other forms
+  // than safetensors.
   static TensorSource open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -42,10 +42,16 @@ class TensorSource {
 // The name and shape of every weight of the model, in forward order; no lm_head when it is tied.
 std::vector<std::pair<std::string, Shape>> hf_weights(const ModelConfig& config);
 
-// Writes config.json, generation_config.json and model.safetensors, making the folder if needed.
-// All weights have one dtype. A tied head (lm_head.weight) is left out, as transformers does.
-// Throws when a weight of the model is missing, has another shape, or a name is not the model's.
-void export_hf(const std::filesystem::path& folder, const ModelConfig& config,
-               std::span<const TensorView> weights, std::optional<int64_t> end_token = {});
+// The tensors of those weights, as they lie in the folder. Throws naming folder and tensor when one
+// is missing, has another shape, is not floating point, or is not the model's. A tied model's
+// lm_head.weight may be there when it equals the embedding; rotary tables of old files are passed
+// over. Valid as long as the source.
+std::vector<TensorView> model_weights(const TensorSource& source, const ModelConfig& config);
+
+// Whether a tensor that is no weight of the model may lie among them: a rotary table, or a head
+// that is the embedding's copy in a model that ties them (`find` gives the tensors by name).
+// Throws, beginning with `where`, when the head of a tied model is another.
+bool is_spare_tensor(const std::string& name, bool tied, const std::string& where,
+                     const std::function<TensorView(const std::string&)>& find);
 
 }  // namespace quern

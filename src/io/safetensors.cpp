@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "io/atomic_file.h"
 
 namespace quern {
 
@@ -113,17 +112,6 @@ std::vector<int64_t> read_numbers(const std::string& where, const Json& json, co
   return numbers;
 }
 
-int64_t checked_bytes(const std::string& where, const Shape& shape, int64_t bits) {
-  int64_t total = bits;
-  for (const int64_t dim : shape) {
-    QUERN_CHECK(!__builtin_mul_overflow(total, dim, &total), where, ": shape ", shape,
-                " has more elements than 64 bits can count");
-  }
-  QUERN_CHECK(total % 8 == 0, where, ": shape ", shape, " of ", bits,
-              "-bit elements is not a whole number of bytes");
-  return total / 8;
-}
-
 Entry read_entry(const std::string& path, const std::string& name, const Json& json,
                  std::span<const std::byte> data) {
   const std::string where = cat(path, ": tensor '", name, "'");
@@ -146,7 +134,7 @@ Entry read_entry(const std::string& path, const std::string& name, const Json& j
   const int64_t begin = offsets[0], end = offsets[1];
   QUERN_CHECK(end <= static_cast<int64_t>(data.size()), where, " ends at byte ", end,
               " of the data, but the file holds only ", data.size());
-  const int64_t expected = checked_bytes(where, shape, type->bits);
+  const int64_t expected = safetensors_bytes(where, shape, type->bits);
   QUERN_CHECK(end - begin == expected, where, " has ", end - begin, " bytes, expected ", expected,
               " for shape ", shape, " of ", dtype_name);
   return {name, dtype_name, type->dtype, shape,
@@ -202,44 +190,22 @@ TensorView SafetensorsFile::tensor(const std::string& name) const {
   return {entry.name, *entry.dtype, entry.shape, entry.data};
 }
 
+int64_t safetensors_bytes(const std::string& where, const Shape& shape, int64_t bits) {
+  int64_t total = bits;
+  for (const int64_t dim : shape) {
+    QUERN_CHECK(!__builtin_mul_overflow(total, dim, &total), where, ": shape ", shape,
+                " has more elements than 64 bits can count");
+  }
+  QUERN_CHECK(total % 8 == 0, where, ": shape ", shape, " of ", bits,
+              "-bit elements is not a whole number of bytes");
+  return total / 8;
+}
+
 std::string_view safetensors_name(DType dtype) {
   for (const NamedType& type : kTypes) {
     if (type.dtype == dtype) return type.name;
   }
   fail(cat("safetensors: no name for dtype ", dtype));
-}
-
-FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
-                             const Metadata& metadata) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  std::unordered_set<std::string> names{"__metadata__"};  // taken by the format
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  size_t offset = 0;
-  for (const TensorView& tensor : tensors) {
-    const std::string where = cat(path.string(), ": tensor '", tensor.name, "'");
-    QUERN_CHECK(names.insert(tensor.name).second, where, " appears twice");
-    const int64_t expected =
-        checked_bytes(where, tensor.shape, 8 * static_cast<int64_t>(size_of(tensor.dtype)));
-    QUERN_CHECK(static_cast<int64_t>(tensor.data.size()) == expected, where, " has ",
-                tensor.data.size(), " bytes, expected ", expected, " for shape ", tensor.shape,
-                " of ", tensor.dtype);
-    header[tensor.name] = {
-        {"dtype", safetensors_name(tensor.dtype)},
-        {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
-        {"data_offsets", {offset, offset + tensor.data.size()}}};
-    offset += tensor.data.size();
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins 8-byte aligned
-  const uint64_t length = text.size();
-  QUERN_CHECK(length <= uint64_t{kMaxSafetensorsHeader}, path.string(), ": header would have ",
-              length, " bytes, expected at most ", kMaxSafetensorsHeader);
-
-  AtomicFile file(path);
-  file.write(std::as_bytes(std::span(&length, 1)));
-  file.write(text);
-  for (const TensorView& tensor : tensors) file.write(tensor.data);
-  return file.commit();
 }
 
 }  // namespace quern

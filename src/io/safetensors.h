@@ -66,8 +66,12 @@ class SafetensorsFile {
 
 // Writes the tensors in the order given, atomically, straight from their memory. Throws on a name
 // that appears twice, data that is not its shape's size, and a file that cannot be written.
+// (safetensors_writer.h takes the data in pieces.)
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const Metadata& metadata = {});
+
+// Bytes of a tensor. Throws, beginning with `where`, when they are not whole or beyond 64 bits.
+int64_t safetensors_bytes(const std::string& where, const Shape& shape, int64_t bits_per_element);
 
 std::string_view safetensors_name(DType dtype);  // "F32", "BF16", ...
 

@@ -16,9 +16,9 @@ namespace cpu {
 int64_t sum_forward_scratch(const ReduceShape& s, Stream stream);  // bytes; 0: none needed
 
 // y[o, i] = sum (times `scale`) of x[o, :, i]. Accumulates in acc_t<T>, in a fixed order. An empty
-// sum is 0. T: float, bfloat16, float16, and on the CPU double.
-template <class T>
-void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, void* scratch,
+// sum is 0. T: float, bfloat16, float16, and on the CPU double. Y is T, or float for bfloat16.
+template <class Y, class T>
+void sum_forward(Y* y, const T* x, const ReduceShape& s, double scale, void* scratch,
                  Stream stream);
 
 // y[o, i] = sum (times `scale`) of x[o, :, i]^2; otherwise as sum_forward, its scratch too.
@@ -42,8 +42,8 @@ void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s
 
 namespace cuda {
 int64_t sum_forward_scratch(const ReduceShape& s, Stream stream);
-template <class T>
-void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, void* scratch,
+template <class Y, class T>
+void sum_forward(Y* y, const T* x, const ReduceShape& s, double scale, void* scratch,
                  Stream stream);
 template <class T>
 void sum_squares_forward(T* y, const T* x, const ReduceShape& s, double scale, void* scratch,

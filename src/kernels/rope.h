@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/stream.h"
+#include "kernels/common/rope_frequency.h"
 
 namespace quern::kernels {
 
@@ -26,10 +27,11 @@ template <class T>
 void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int32_t* positions,
           const RopeLayout& layout, bool inverse, Stream stream);
 
-// cos[p, i] and sin[p, i] of p * theta^(-2i/D), i < D/2, the angle computed in double. A: float,
-// and on the CPU double.
+// cos[p, i] and sin[p, i] of p * rope_frequency(i, D, theta, scaling), i < D/2, the angle computed
+// in double. A: float, and on the CPU double.
 template <class A>
-void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta, Stream stream);
+void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta,
+                const RopeScaling& scaling, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
@@ -37,7 +39,8 @@ template <class T>
 void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int32_t* positions,
           const RopeLayout& layout, bool inverse, Stream stream);
 template <class A>
-void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta, Stream stream);
+void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta,
+                const RopeScaling& scaling, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

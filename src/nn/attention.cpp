@@ -25,6 +25,12 @@ std::vector<ParameterPart> qkv_parts(const ModelConfig& config, const ModelInit&
           {"v_proj.weight", q + kv, kv, kv_init}};
 }
 
+std::vector<ParameterPart> bias_parts(const ModelConfig& config) {
+  if (!config.qkv_bias) return {};
+  const int64_t q = config.q_width(), kv = config.kv_width();
+  return {{"q_proj.bias", 0, q}, {"k_proj.bias", q, kv}, {"v_proj.bias", q + kv, kv}};
+}
+
 }  // namespace
 
 Attention::Attention(const ModelConfig& config, const ModelOptions& options, const ModelInit& init)
@@ -33,12 +39,30 @@ Attention::Attention(const ModelConfig& config, const ModelOptions& options, con
       head_dim_(config.head_size()),
       options_(options),
       qkv_(config.d_model, qkv_width(config), init.projection(config.d_model, config.q_width()),
-           qkv_parts(config, init)),
-      output_(config.q_width(), config.d_model, init.residual(config.q_width(), config.d_model)) {}
+           qkv_parts(config, init), bias_parts(config)),
+      output_(config.q_width(), config.d_model, init.residual(config.q_width(), config.d_model)) {
+  if (!config.qk_norm) return;
+  q_norm_.emplace(head_dim_, config.norm_eps, options, "q_norm");
+  k_norm_.emplace(head_dim_, config.norm_eps, options, "k_norm");
+}
 
 void Attention::declare(ParameterList& list) {
   list.add("qkv_proj.weight", qkv_.weight);
+  if (qkv_.bias) list.add("qkv_proj.bias", *qkv_.bias);
+  if (q_norm_) list.add("q_norm", *q_norm_);
+  if (k_norm_) list.add("k_norm", *k_norm_);
   list.add("o_proj.weight", output_.weight);
+}
+
+Attention::Heads Attention::project(const Variable& x) const {
+  const int64_t B = x.dim(0), T = x.dim(1), H = heads_, Hk = kv_heads_, D = head_dim_;
+  const Variable all = reshape(qkv_("qkv_proj", x), {B, T, H + 2 * Hk, D});
+  const std::vector<Variable> parts = split(all, {H, Hk, Hk}, 2);
+  if (!q_norm_) return {parts[0], parts[1], parts[2]};
+  const auto normed = [&](const RMSNorm& norm, const Variable& heads) {
+    return norm(contiguous(heads), x.dtype());  // one copy for all that the norm's ops save
+  };
+  return {normed(*q_norm_, parts[0]), normed(*k_norm_, parts[1]), parts[2]};
 }
 
 Variable Attention::attend(const Variable& q, const Variable& k, const Variable& v) const {
@@ -48,33 +72,34 @@ Variable Attention::attend(const Variable& q, const Variable& k, const Variable&
 
 Variable Attention::operator()(const Variable& x, const RotaryEmbedding& rotary) const {
   const RangeScope range(RangeKind::module, "self_attn");
-  const int64_t B = x.dim(0), T = x.dim(1), H = heads_, Hk = kv_heads_, D = head_dim_;
-  const Variable qkv = qkv_("qkv_proj", x);
   const bool fused = options_.kernels == KernelKind::fused;
-  if (fused && options_.attention == AttentionKind::flash) {
-    return output_("o_proj", rope_attention(qkv, H, Hk, D, rotary.table()));
+  if (fused && options_.attention == AttentionKind::flash && !q_norm_) {
+    const Variable qkv = qkv_("qkv_proj", x);
+    return output_("o_proj", rope_attention(qkv, heads_, kv_heads_, head_dim_, rotary.table()));
   }
-  const std::vector<Variable> parts = split(reshape(qkv, {B, T, H + 2 * Hk, D}), {H, Hk, Hk}, 2);
-  const auto rotate = [&](const Variable& heads) {
-    return fused ? rope(heads, rotary.table()) : naive_rope(heads, rotary.table());
+  Heads in = project(x);
+  const auto rotate = [&](Variable& heads) {  // those before the rotation are free after it
+    heads = fused ? rope(heads, rotary.table()) : naive_rope(heads, rotary.table());
   };
-  const Variable y = attend(rotate(parts[0]), rotate(parts[1]), parts[2]);
-  return output_("o_proj", reshape(y, {B, T, H * D}));
+  rotate(in.k);
+  rotate(in.q);
+  const Variable y = attend(in.q, in.k, in.v);
+  return output_("o_proj", reshape(y, {x.dim(0), x.dim(1), heads_ * head_dim_}));
 }
 
 Variable Attention::decode(const Variable& x, const RotaryEmbedding& rotary, KvCache::Layer& cache,
                            int64_t cache_length) const {
   const RangeScope range(RangeKind::module, "self_attn");
   const NoGrad no_grad;
-  const int64_t B = x.dim(0), T = x.dim(1), H = heads_, Hk = kv_heads_, D = head_dim_;
-  const std::vector<Variable> parts = split(qkv_("qkv_proj", x), {H * D, Hk * D, Hk * D}, -1);
+  const int64_t B = x.dim(0), T = x.dim(1);
   const int64_t end = cache_length + T;
-  const Variable q = rope(reshape(parts[0], {B, T, H, D}), rotary.table(), {}, cache_length);
-  const Variable k = rope(reshape(parts[1], {B, T, Hk, D}), rotary.table(), {}, cache_length);
+  const Heads heads = project(x);
+  const Variable q = rope(heads.q, rotary.table(), {}, cache_length);
+  const Variable k = rope(heads.k, rotary.table(), {}, cache_length);
   copy(cache.k.slice(1, cache_length, end), k.value());
-  copy(cache.v.slice(1, cache_length, end), parts[2].value().reshape({B, T, Hk, D}));
+  copy(cache.v.slice(1, cache_length, end), heads.v.value());
   const Variable y = attend(q, cache.k.slice(1, 0, end), cache.v.slice(1, 0, end));
-  return output_("o_proj", reshape(y, {B, T, H * D}));
+  return output_("o_proj", reshape(y, {B, T, heads_ * head_dim_}));
 }
 
 }  // namespace quern

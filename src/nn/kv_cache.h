@@ -14,6 +14,15 @@ struct KvCache {
   std::vector<Layer> layers;
   int64_t length = 0;  // tokens held
   int64_t capacity = 0;
+
+  // Row b alone, of which `held` tokens are there: views of the same memory.
+  KvCache row(int64_t b, int64_t held) const {
+    KvCache one{{}, held, capacity};
+    for (const Layer& layer : layers) {
+      one.layers.push_back({layer.k.slice(0, b, b + 1), layer.v.slice(0, b, b + 1)});
+    }
+    return one;
+  }
 };
 
 }  // namespace quern

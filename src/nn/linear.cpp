@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "autograd/ops/binary.h"
 #include "autograd/ops/linear.h"
 
 namespace quern {
@@ -12,15 +11,17 @@ Linear::Linear(int64_t in, int64_t out, Init init, bool with_bias)
   if (with_bias) bias.emplace(Shape{out}, Init::constant(0.0));
 }
 
-Linear::Linear(int64_t in, int64_t out, Init init, std::vector<ParameterPart> parts)
-    : weight(Shape{out, in}, init, std::move(parts)) {}
+Linear::Linear(int64_t in, int64_t out, Init init, std::vector<ParameterPart> parts,
+               std::vector<ParameterPart> bias_parts)
+    : weight(Shape{out, in}, init, std::move(parts)) {
+  if (!bias_parts.empty()) bias.emplace(Shape{out}, Init::constant(0.0), std::move(bias_parts));
+}
 
 Linear::Linear(int64_t in, int64_t out, bool with_bias)
     : Linear(in, out, Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(in))), with_bias) {}
 
 Variable Linear::forward(const Variable& x) const {
-  const Variable y = linear(x, weight.weight());
-  return bias ? add(y, bias->weight()) : y;
+  return bias ? linear(x, weight.weight(), bias->weight()) : linear(x, weight.weight());
 }
 
 void Linear::declare(ParameterList& list) {

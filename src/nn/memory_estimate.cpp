@@ -33,6 +33,7 @@ MemorySizes memory_sizes(const ModelConfig& config, const ModelOptions& options,
   s.residual = bf16 && options.residual == ResidualType::bf16 ? 2 : kFloat;
   s.flash = options.attention == AttentionKind::flash;
   s.fused = options.kernels == KernelKind::fused;
+  s.normed = config.qk_norm;
   s.rebuilt = s.fused && options.recompute == Recompute::norms;
   s.layers = config.layers;
   s.segment = std::min<int64_t>(options.segment, config.layers);
@@ -52,13 +53,22 @@ int64_t norm_bytes(const MemorySizes& s) {
   return final_norm_bytes(s) - (s.rebuilt ? s.C * s.activation : 0);
 }
 
+// The norms of q and k: their input packed, which is FP32 with naive kernels, and one float a row.
+// Naive: also the normalised rows in FP32, and another float a row.
+int64_t head_norm_bytes(const MemorySizes& s) {
+  if (!s.normed) return 0;
+  const int64_t width = s.Q + s.KV;
+  if (s.fused) return width * s.activation + s.qk_heads() * kFloat;
+  return 2 * (width + s.qk_heads()) * kFloat;
+}
+
 // q, k and v, the output (which the output projection keeps), and logsumexp or the probabilities.
 // Naive attention keeps q, k and v packed by heads. Flash keeps all of qkv for v, and q and k again
 // where they were not rotated in place.
 int64_t attention_bytes(const MemorySizes& s) {
-  const int64_t rotated = s.flash && !s.fused ? s.Q + s.KV : 0;
+  const int64_t rotated = s.flash && !s.rotates_in_place() ? s.Q + s.KV : 0;
   const int64_t weights = s.flash ? s.H * kFloat : s.scores() * s.activation;
-  return (s.qkv() + rotated + s.Q) * s.activation + weights;
+  return (s.qkv() + rotated + s.Q) * s.activation + weights + head_norm_bytes(s);
 }
 
 // Gate and up, and their product, which the down projection keeps or rebuilds. Naive: also

@@ -72,9 +72,9 @@ void add_block_moments(std::vector<MemoryMoment>& moments, const MemorySizes& s,
   }
   if (s.layers == 1) held -= C * s.residual;  // nothing is added before attention
   add(held + s.qkv() * a, product_scratch(s, target, N, C, s.qkv()));
-  const int64_t rotated = s.flash && s.fused ? 0 : s.Q + s.KV;
+  const int64_t rotated = s.rotates_in_place() ? 0 : s.Q + s.KV;
   const int64_t heads = held + (s.qkv() + rotated) * a;
-  if (!s.fused) add(heads - s.Q * a + naive_rope_bytes(s), 0);
+  if (!s.fused) add(heads - (s.normed ? 0 : s.Q * a) + naive_rope_bytes(s), 0);
   if (s.flash) {
     add(heads + (s.Q + C) * a + s.H * kFloat, product_scratch(s, target, N, s.Q, C));
   } else {  // scores beside masked ones or their softmax; then softmax alone with v and the output

@@ -27,6 +27,8 @@ detail::MemoryMoment optimizer_moment(const detail::MemorySizes& s, int64_t elem
 int64_t arena_elements(const ModelConfig& config) {
   const int64_t C = config.d_model, Q = config.q_width(), KV = config.kv_width();
   const int64_t F = config.d_ff, V = config.vocab_size;
+  const int64_t biases = config.qkv_bias ? Q + 2 * KV : 0;
+  const int64_t head_norm = config.qk_norm ? config.head_size() : 0;
   int64_t size = 0;
   const auto add = [&](std::initializer_list<int64_t> counts) {
     for (const int64_t count : counts) size = round_up(size + count, 128);
@@ -34,7 +36,7 @@ int64_t arena_elements(const ModelConfig& config) {
   };
   add({V * C});
   for (int64_t i = 0; i < config.layers; ++i) {
-    add({C, (Q + 2 * KV) * C, C * Q, C, 2 * F * C, C * F});
+    add({C, (Q + 2 * KV) * C, biases, head_norm, head_norm, C * Q, C, 2 * F * C, C * F});
   }
   if (config.tied) {
     add({C});

@@ -15,11 +15,14 @@ struct MemorySizes {
   int64_t activation;  // bytes of an activation's element
   int64_t residual;    // bytes of an element of the residual stream
   bool flash, fused;
+  bool normed;   // q and k
   bool rebuilt;  // norm and SwiGLU outputs are computed again in the backward
   int64_t layers, segment;
   Recompute recompute;
 
   int64_t qkv() const { return Q + 2 * KV; }
+  bool rotates_in_place() const { return flash && fused && !normed; }
+  int64_t qk_heads() const { return H + KV / (Q / H); }
   int64_t scores() const { return H * T; }  // of one token, over all heads
   int64_t segments() const { return (layers + segment - 1) / segment; }
 };

@@ -29,6 +29,21 @@ constexpr NamedSize kSizes[] = {
     {"1.5B", 1536, 8960, 28, 12, 2, 151936},
 };
 
+void check_scaling(const RopeScaling& s) {
+  QUERN_CHECK(std::isfinite(s.factor) && s.factor >= 1, "rope_factor is ", s.factor,
+              ", expected at least 1");
+  QUERN_CHECK(s.kind != RopeScalingKind::none || s.factor == 1, "rope_factor is ", s.factor,
+              ", expected rope_scaling = linear or llama3 beside it");
+  if (s.kind != RopeScalingKind::llama3) return;
+  QUERN_CHECK(std::isfinite(s.low_freq_factor) && s.low_freq_factor > 0, "rope_low_freq_factor is ",
+              s.low_freq_factor, ", expected above 0");
+  QUERN_CHECK(std::isfinite(s.high_freq_factor) && s.high_freq_factor > s.low_freq_factor,
+              "rope_high_freq_factor is ", s.high_freq_factor,
+              ", expected above rope_low_freq_factor (", s.low_freq_factor, ")");
+  QUERN_CHECK(s.original_context >= 1, "rope_original_ctx is ", s.original_context,
+              ", expected at least 1");
+}
+
 void check_positive(const char* key, int64_t value) {
   QUERN_CHECK(value >= 1, key, " is ", value, ", expected at least 1");
 }
@@ -52,6 +67,7 @@ void ModelConfig::validate() const {
               ", expected an even number: rotary embedding turns pairs");
   QUERN_CHECK(std::isfinite(rope_theta) && rope_theta > 0, "rope_theta is ", rope_theta,
               ", expected above 0");
+  check_scaling(rope_scaling);
   QUERN_CHECK(std::isfinite(norm_eps) && norm_eps >= 0, "norm_eps is ", norm_eps,
               ", expected at least 0");
 }
@@ -93,9 +109,10 @@ std::vector<std::string> size_names() {
 
 int64_t parameter_count(const ModelConfig& config) {
   const int64_t C = config.d_model, Q = config.q_width(), KV = config.kv_width();
-  const int64_t attention = C * (Q + 2 * KV) + Q * C;
+  const int64_t biases = config.qkv_bias ? Q + 2 * KV : 0;
+  const int64_t attention = C * (Q + 2 * KV) + biases + Q * C;
   const int64_t swiglu = 3 * C * config.d_ff;
-  const int64_t norms = 2 * C;
+  const int64_t norms = 2 * C + (config.qk_norm ? 2 * config.head_size() : 0);
   const int64_t embeddings = config.vocab_size * C * (config.tied ? 1 : 2);
   return embeddings + config.layers * (attention + swiglu + norms) + C;
 }

@@ -5,23 +5,30 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/rope_frequency.h"
 #include "nn/options.h"
 
 namespace quern {
 
+using kernels::RopeScaling;  // kernels/common/rope_frequency.h
+using kernels::RopeScalingKind;
+
 // A Llama-shaped decoder: token embedding, `layers` pre-norm blocks (RMSNorm, RoPE attention,
-// RMSNorm, SwiGLU), final RMSNorm, LM head. No biases.
+// RMSNorm, SwiGLU), final RMSNorm, LM head.
 struct ModelConfig {
   int64_t vocab_size = 257;  // V
   int64_t context = 256;     // T, the longest sequence trained on
   int64_t d_model = 256;     // C
   int64_t d_ff = 768;        // F
   int64_t layers = 4;
-  int64_t heads = 8;     // H
-  int64_t kv_heads = 0;  // Hk; 0 means heads
-  int64_t head_dim = 0;  // D; 0 means d_model / heads
-  bool tied = false;     // LM head shares the embedding's weight
+  int64_t heads = 8;      // H
+  int64_t kv_heads = 0;   // Hk; 0 means heads
+  int64_t head_dim = 0;   // D; 0 means d_model / heads
+  bool tied = false;      // LM head shares the embedding's weight
+  bool qkv_bias = false;  // q, k and v have biases (Qwen2.5)
+  bool qk_norm = false;   // RMSNorm over each head of q and of k, before RoPE (Qwen3)
   double rope_theta = 10000.0;
+  RopeScaling rope_scaling = {};
   double norm_eps = 1e-5;
 
   int64_t kv_head_count() const { return kv_heads ? kv_heads : heads; }

@@ -8,8 +8,9 @@ namespace quern {
 class RotaryEmbedding {
  public:
   // Positions 0 .. positions-1 of heads of width head_dim; tables in FP32 on the current device.
-  RotaryEmbedding(int64_t positions, int64_t head_dim, double theta)
-      : table_(make_rope_table(positions, head_dim, theta, DType::f32)) {}
+  RotaryEmbedding(int64_t positions, int64_t head_dim, double theta,
+                  const kernels::RopeScaling& scaling = {})
+      : table_(make_rope_table(positions, head_dim, theta, DType::f32, scaling)) {}
 
   const RopeTable& table() const { return table_; }
   int64_t positions() const { return table_.cos.dim(0); }

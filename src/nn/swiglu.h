@@ -14,6 +14,7 @@ class SwiGLU : public Layer {
   void declare(ParameterList& list) override;
 
  private:
+  friend class DecodeStep;  // reads the weights
   KernelKind kernels_;
   bool keep_product_;  // for the backward, rather than compute it again
   Linear gate_up_;     // C -> 2 F

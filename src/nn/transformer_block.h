@@ -25,6 +25,7 @@ class TransformerBlock : public Module {
   void declare(ParameterList& list) override;
 
  private:
+  friend class DecodeStep;  // reads the weights
   template <class Attend>
   Residual run(const Residual& in, const Attend& attend) const;
 

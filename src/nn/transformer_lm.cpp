@@ -31,8 +31,8 @@ TransformerLM::TransformerLM(const ModelConfig& config, const ModelOptions& opti
       norm_(config.d_model, config.norm_eps, options, "model.norm") {
   config.validate();
   validate_options(config, options);
-  rotary_ =
-      std::make_unique<RotaryEmbedding>(config.context, config.head_size(), config.rope_theta);
+  rotary_ = std::make_unique<RotaryEmbedding>(config.context, config.head_size(), config.rope_theta,
+                                              config.rope_scaling);
   const ModelInit init{scheme, config.layers};
   for (int64_t i = 0; i < config.layers; ++i) {
     blocks_.push_back(

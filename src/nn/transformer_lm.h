@@ -35,6 +35,7 @@ class TransformerLM : public Module {
   const ModelOptions& options() const { return options_; }
 
  private:
+  friend class DecodeStep;                      // reads the weights
   Variable embed(const Tensor& tokens) const;   // (B, T) -> (B, T, C)
   Variable project(const Variable& h) const;    // (..., C) -> logits (..., V)
   Variable hidden(const Tensor& tokens) const;  // (B, T) -> (B, T, C), normed

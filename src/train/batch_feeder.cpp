@@ -17,8 +17,9 @@ HostAllocator host_memory_for(Device device) {
 }  // namespace
 
 BatchFeeder::BatchFeeder(const TokenSource& source, int64_t batch, int64_t context,
-                         SamplerState first)
-    : loader_(source, batch, context, first, host_memory_for(Context::current().device())) {
+                         SamplerState first, const BatchOptions& options)
+    : loader_(source, batch, context, first, host_memory_for(Context::current().device()),
+              options) {
   for (DeviceBatch& buffer : buffers_) {
     buffer.tokens = Tensor::empty({batch, context}, DType::i32, "batch tokens");
     buffer.targets = Tensor::empty({batch, context}, DType::i32, "batch targets");

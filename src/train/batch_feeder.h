@@ -11,14 +11,15 @@ namespace quern {
 
 struct DeviceBatch {
   Tensor tokens, targets;  // (B, T) i32
-  uint64_t index = 0;      // k, as in RandomSampler::draw
+  uint64_t index = 0;      // k, as in DrawWindows
 };
 
 // Owns the loader. Two device buffers and, on a GPU, a stream of its own: while a step computes
 // with one, the next batch is copied to the other.
 class BatchFeeder {
  public:
-  BatchFeeder(const TokenSource& source, int64_t batch, int64_t context, SamplerState first);
+  BatchFeeder(const TokenSource& source, int64_t batch, int64_t context, SamplerState first,
+              const BatchOptions& options = {});
   ~BatchFeeder();
   BatchFeeder(const BatchFeeder&) = delete;
   BatchFeeder& operator=(const BatchFeeder&) = delete;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/data_format.h"
+#include "data/sampling.h"
 #include "nn/model_config.h"
 #include "nn/options.h"
 #include "optim/schedule.h"
@@ -27,6 +28,7 @@ enum class PastContext { stop, slide };
 // [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
 struct ModelSection : ModelConfig {
   std::string size = "toy";
+  std::string from;  // a Hugging Face folder, a run or a checkpoint that the weights come from
   InitScheme init = InitScheme::normal;
 
   ModelSection() { vocab_size = 0; }
@@ -46,12 +48,15 @@ struct ComputeSection : ModelOptions {
   friend bool operator==(const ComputeSection&, const ComputeSection&) = default;
 };
 
-// [data] Paths of a text file, a folder of text files, or a token file.
+// [data] Paths of a text file, a folder of text files, a token file, or a glob of token files.
 struct DataSection {
   std::string train;
   std::string validation;            // empty: a part of train
   double validation_fraction = 0.1;  // the end of train, when validation is empty
   DataFormat format = DataFormat::automatic;
+  std::string tokenizer;  // empty: the one of the token files or of model.from; else bytes
+  Sampling sampling = Sampling::random;
+  bool document_mask = false;  // no loss for the first token of a document, given the one before
 
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
@@ -105,7 +110,10 @@ struct SampleSection {
   double temperature = 0.8;  // 0: always the likeliest token
   int64_t top_k = 0;         // 0: off
   double top_p = 1.0;
-  int64_t stop_token = -1;  // generation ends after it; -1: none
+  double min_p = 0.0;               // 0: off
+  double repetition_penalty = 1.0;  // 1: off
+  std::string stop;                 // strings that end the text, separated by |; empty: none
+  int64_t stop_token = -1;          // ends the text; -1: the tokenizer's end token; -2: none
   int64_t sample_seed = 1;
   PastContext past_context = PastContext::slide;
 

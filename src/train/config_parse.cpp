@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "train/config_table.h"
+#include "train/model_from.h"
 
 namespace quern {
 
@@ -232,6 +233,12 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
   });
   apply(std::move(file), parsed.config);
   apply(std::move(reader.assignments), parsed.config);
+  if (parsed.given.contains("from") && !parsed.config.model.from.empty()) {
+    if (!parsed.config.run.resume.empty()) {
+      usage_error("found --from and --resume; a resumed run goes on from its own checkpoint");
+    }
+    apply_model_from(parsed.config, parsed.given);
+  }
   validate(parsed.config);
   return parsed;
 }

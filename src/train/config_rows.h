@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <string>
@@ -31,12 +32,14 @@ std::string describe(int64_t low, int64_t high);  // "an integer from 1 to 8"
 std::string describe(const RealRange& range);     // "a number above 0"
 std::string describe_choices(const std::vector<std::string>& names);
 
-// One section of the table. `Owner` is the section's struct or a base of it.
+// Rows of one section of the table. `section` gives the struct that their members belong to, from
+// a Config: &Config::data, or a function where it is a part of the section's struct. `Owner` is
+// that struct or a base of it.
 template <class Section>
 class SectionRows {
  public:
-  SectionRows(std::vector<ConfigKey>& table, std::string name, Section Config::*section)
-      : table_(table), name_(std::move(name)), section_(section) {}
+  SectionRows(std::vector<ConfigKey>& table, std::string name, Section section)
+      : table_(table), name_(std::move(name)), section_(std::move(section)) {}
 
   template <class Owner, class T>
   void integer(const char* key, T Owner::*member, int64_t low, int64_t high, const char* help) {
@@ -45,7 +48,7 @@ class SectionRows {
         [=](Config& config, const ConfigValue& value) {
           const int64_t* x = std::get_if<int64_t>(&value);
           if (!x || *x < low || *x > high) return false;
-          (config.*section).*member = static_cast<T>(*x);
+          std::invoke(section, config).*member = static_cast<T>(*x);
           return true;
         });
   }
@@ -61,7 +64,7 @@ class SectionRows {
           if (!whole && !x) return false;
           const double number = x ? *x : static_cast<double>(*whole);
           if (!range.holds(number)) return false;
-          (config.*section).*member = number;
+          std::invoke(section, config).*member = number;
           return true;
         });
   }
@@ -82,10 +85,11 @@ class SectionRows {
     const auto section = section_;
     const std::vector<std::pair<std::string, E>> pairs = choices;
     std::vector<std::string> names;
+    names.reserve(pairs.size());
     for (const auto& [name, unused] : pairs) names.push_back(name);
     const auto get = [=](const Config& config) -> ConfigValue {
       for (const auto& [name, value] : pairs) {
-        if ((config.*section).*member == value) return name;
+        if (std::invoke(section, config).*member == value) return name;
       }
       fail("config: a choice has no name");
     };
@@ -93,7 +97,7 @@ class SectionRows {
       const std::string* text = std::get_if<std::string>(&value);
       for (const auto& [name, choice] : pairs) {
         if (!text || *text != name) continue;
-        (config.*section).*member = choice;
+        std::invoke(section, config).*member = choice;
         return true;
       }
       return false;
@@ -106,7 +110,7 @@ class SectionRows {
   auto setter(T Owner::*member) const {
     return [section = section_, member](Config& config, const ConfigValue& value) {
       const T* x = std::get_if<T>(&value);
-      if (x) (config.*section).*member = *x;
+      if (x) std::invoke(section, config).*member = *x;
       return x != nullptr;
     };
   }
@@ -115,7 +119,7 @@ class SectionRows {
   void add(const char* key, ValueKind kind, std::string expected, const char* help, Member member,
            Set set) {
     const auto get = [section = section_, member](const Config& config) -> ConfigValue {
-      const auto& x = (config.*section).*member;
+      const auto& x = std::invoke(section, config).*member;
       if constexpr (std::is_same_v<decltype(x), const int&>)
         return static_cast<int64_t>(x);
       else
@@ -126,7 +130,7 @@ class SectionRows {
 
   std::vector<ConfigKey>& table_;
   std::string name_;
-  Section Config::*section_;
+  Section section_;
 };
 
 }  // namespace quern

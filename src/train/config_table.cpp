@@ -12,6 +12,24 @@ namespace {
 constexpr int64_t kMany = 1000000000;  // no practical limit on a count
 constexpr int64_t kInt = 2147483647;
 
+void add_rope_scaling(std::vector<ConfigKey>& table) {
+  using R = RopeScaling;
+  using Kind = RopeScalingKind;
+  SectionRows rows(
+      table, "model", [](auto& config) -> auto& { return config.model.rope_scaling; });
+  rows.choice("rope_scaling", &R::kind,
+              {{"none", Kind::none}, {"linear", Kind::linear}, {"llama3", Kind::llama3}},
+              "rotary frequencies for a longer context than the original; linear: all divided by "
+              "rope_factor; llama3: the low ones alone");
+  rows.real("rope_factor", &R::factor, {1, kNoLimit}, "what rope_scaling divides by");
+  rows.real("rope_low_freq_factor", &R::low_freq_factor, {0, kNoLimit, true},
+            "llama3: turns in rope_original_ctx up to which a frequency is divided");
+  rows.real("rope_high_freq_factor", &R::high_freq_factor, {0, kNoLimit, true},
+            "llama3: turns in rope_original_ctx from which a frequency is kept");
+  rows.integer("rope_original_ctx", &R::original_context, 1, 1 << 24,
+               "llama3: context length in tokens before the scaling");
+}
+
 void add_model(std::vector<ConfigKey>& table) {
   table.push_back({"model", "size", ValueKind::choice, describe_choices(size_names()),
                    "named size; sets the dimensions, which their own keys then override",
@@ -26,7 +44,7 @@ void add_model(std::vector<ConfigKey>& table) {
                      return true;
                    }});
   using M = ModelSection;
-  SectionRows<M> rows(table, "model", &Config::model);
+  SectionRows rows(table, "model", &Config::model);
   rows.integer("d_model", &M::d_model, 1, 1 << 20, "width of the residual stream");
   rows.integer("d_ff", &M::d_ff, 1, 1 << 22, "width of the feed-forward layers");
   rows.integer("layers", &M::layers, 1, 10000, "number of Transformer blocks");
@@ -38,8 +56,14 @@ void add_model(std::vector<ConfigKey>& table) {
   rows.integer("vocab", &M::vocab_size, 0, kInt, "vocabulary size; 0: what the data needs");
   rows.integer("ctx", &M::context, 1, 1 << 24, "context length in tokens");
   rows.boolean("tied", &M::tied, "the head shares the embedding's weight");
+  rows.boolean("qkv_bias", &M::qkv_bias, "biases of q, k and v, as Qwen2.5 has them");
+  rows.boolean("qk_norm", &M::qk_norm, "RMSNorm of each head of q and k, as Qwen3 has it");
   rows.real("rope_theta", &M::rope_theta, {0, kNoLimit, true}, "base of the rotary frequencies");
+  add_rope_scaling(table);
   rows.real("norm_eps", &M::norm_eps, {0, 1}, "added to the mean square in RMSNorm");
+  rows.text("from", &M::from, "a path in UTF-8",
+            "Hugging Face folder, run folder or checkpoint whose model and weights to start from; "
+            "empty: new weights");
   rows.choice("init", &M::init,
               {{"normal", InitScheme::normal}, {"truncated", InitScheme::truncated}},
               "initial weights: normal with deviation 0.02 and scaled residual projections, or "
@@ -48,7 +72,7 @@ void add_model(std::vector<ConfigKey>& table) {
 
 void add_compute(std::vector<ConfigKey>& table) {
   using C = ComputeSection;
-  SectionRows<C> rows(table, "compute", &Config::compute);
+  SectionRows rows(table, "compute", &Config::compute);
   rows.choice(
       "device", &C::device,
       {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}},
@@ -92,9 +116,9 @@ void add_compute(std::vector<ConfigKey>& table) {
 
 void add_data(std::vector<ConfigKey>& table) {
   using D = DataSection;
-  SectionRows<D> rows(table, "data", &Config::data);
+  SectionRows rows(table, "data", &Config::data);
   rows.text("train", &D::train, "a path in UTF-8",
-            "text file, folder of text files, or token file");
+            "text file, folder of text files, token file, or glob of token files");
   rows.text("validation", &D::validation, "a path in UTF-8", "the same; empty: the end of train");
   rows.real("validation_fraction", &D::validation_fraction, {0, 1, false, true},
             "part of train held out when validation is empty");
@@ -105,11 +129,21 @@ void add_data(std::vector<ConfigKey>& table) {
                {"llmc", DataFormat::llmc}},
               "text: bytes; nanogpt: raw uint16 tokens; llmc: tokens with llm.c's header; auto: by "
               "name and content");
+  rows.text("tokenizer", &D::tokenizer, "a path in UTF-8",
+            "tokenizer.model, tokenizer.json or a folder with one; empty: that of the token files "
+            "or of model.from, else bytes");
+  rows.choice("sampling", &D::sampling,
+              {{"random", Sampling::random}, {"permutation", Sampling::permutation}},
+              "random: windows drawn with replacement; permutation: each window once an epoch, in "
+              "an order of the seed's");
+  rows.boolean("document_mask", &D::document_mask,
+               "leave out of the loss the first token of each document, which the one before it "
+               "says nothing of");
 }
 
 void add_train(std::vector<ConfigKey>& table) {
   using T = TrainSection;
-  SectionRows<T> rows(table, "train", &Config::train);
+  SectionRows rows(table, "train", &Config::train);
   rows.integer("steps", &T::steps, 1, kMany, "optimizer steps");
   rows.integer("batch", &T::batch, 1, 1 << 20, "sequences in a micro-batch");
   rows.integer("accumulate", &T::accumulate, 1, 1 << 20, "micro-batches in a step");
@@ -131,7 +165,7 @@ void add_train(std::vector<ConfigKey>& table) {
 
 void add_optimizer(std::vector<ConfigKey>& table) {
   using O = OptimizerSection;
-  SectionRows<O> rows(table, "optimizer", &Config::optimizer);
+  SectionRows rows(table, "optimizer", &Config::optimizer);
   rows.real("lr", &O::lr, {0, 1000}, "peak learning rate");
   rows.real("min_lr", &O::min_lr, {0, 1}, "learning rate at the end, as a fraction of lr");
   rows.integer("warmup", &O::warmup, 0, kMany, "steps of linear warm-up");
@@ -150,7 +184,7 @@ void add_optimizer(std::vector<ConfigKey>& table) {
 }
 
 void add_run(std::vector<ConfigKey>& table) {
-  SectionRows<RunSection> rows(table, "run", &Config::run);
+  SectionRows rows(table, "run", &Config::run);
   rows.text("out", &RunSection::out, "a path in UTF-8",
             "new run folder; empty: runs/ and the date and time");
   rows.text("resume", &RunSection::resume, "a path in UTF-8",
@@ -159,14 +193,23 @@ void add_run(std::vector<ConfigKey>& table) {
 
 void add_sample(std::vector<ConfigKey>& table) {
   using S = SampleSection;
-  SectionRows<S> rows(table, "sample", &Config::sample);
+  SectionRows rows(table, "sample", &Config::sample);
   rows.text("prompt", &S::prompt, "text in UTF-8", "text to continue");
   rows.integer("tokens", &S::tokens, 0, kMany, "tokens to generate");
   rows.real("temperature", &S::temperature, {0, 1000}, "0: always the likeliest token");
   rows.integer("top_k", &S::top_k, 0, kInt, "draw from this many likeliest tokens; 0: all");
   rows.real("top_p", &S::top_p, {0, 1, true},
             "draw from the likeliest tokens that reach this probability together");
-  rows.integer("stop_token", &S::stop_token, -1, kInt, "token that ends the text; -1: none");
+  rows.real("min_p", &S::min_p, {0, 1},
+            "draw from the tokens at least this times as likely as the likeliest; 0: all");
+  rows.real("repetition_penalty", &S::repetition_penalty, {0, 100, true},
+            "divides positive and multiplies negative logits of tokens that were there already; "
+            "1: none");
+  rows.text(
+      "stop", &S::stop, "text in UTF-8",
+      "strings that end the text, separated by |; \\n, \\t and \\| in one are the characters");
+  rows.integer("stop_token", &S::stop_token, -2, kInt,
+               "token that ends the text; -1: the tokenizer's end token, if it has one; -2: none");
   rows.integer("sample_seed", &S::sample_seed, 0, kNoIntegerLimit, "of the draws");
   rows.choice("past_context", &S::past_context,
               {{"stop", PastContext::stop}, {"slide", PastContext::slide}},

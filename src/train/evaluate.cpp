@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/ops/binary.h"
+#include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/tape.h"
 #include "base/error.h"
@@ -13,8 +14,10 @@
 
 namespace quern {
 
+static_assert(kNoTarget == kIgnoreIndex);
+
 Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64_t batch,
-                    int64_t context, int64_t max_batches) {
+                    int64_t context, int64_t max_batches, std::optional<int32_t> document_end) {
   const auto start = std::chrono::steady_clock::now();
   int64_t windows = sequential_window_count(source.size(), context);
   QUERN_CHECK(windows > 0, "evaluate: ", source.name(), " has ", source.size(),
@@ -23,18 +26,24 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
 
   const NoGrad no_grad;
   Variable total = zeros({});  // stays on the device: one wait at the end
+  int64_t counted = 0;
   std::vector<int32_t> tokens(static_cast<size_t>(batch * context)), targets(tokens.size());
   for (int64_t first = 0; first < windows; first += batch) {
     const int64_t rows = std::min(batch, windows - first);
     copy_sequential_windows(source, first, rows, context, tokens.data(), targets.data());
     tokens.resize(static_cast<size_t>(rows * context));
     targets.resize(tokens.size());
+    const auto all = static_cast<int64_t>(targets.size());
+    const int64_t here = document_end ? mask_document_starts(tokens, targets, *document_end) : all;
     const Variable loss =
         model.loss(from_vector(tokens, {rows, context}), from_vector(targets, {rows, context}));
-    total = add(total, scale(loss, static_cast<double>(rows)));
+    // Weighed by its share of a window's tokens: without a mask the number of rows.
+    total = add(total, scale(loss, static_cast<double>(here) / static_cast<double>(context)));
+    counted += here;
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  return {total.value().item() / static_cast<double>(windows), windows, elapsed.count()};
+  const double worth = static_cast<double>(counted) / static_cast<double>(context);
+  return {counted > 0 ? total.value().item() / worth : 0.0, windows, elapsed.count()};
 }
 
 }  // namespace quern

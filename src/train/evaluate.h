@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "data/dataset.h"
 #include "nn/transformer_lm.h"
@@ -9,14 +10,15 @@
 namespace quern {
 
 struct Evaluation {
-  double loss = 0.0;    // nats a token
+  double loss = 0.0;    // nats a token that counts; 0 when none does
   int64_t windows = 0;  // scored, of context tokens each
   double seconds = 0.0;
 };
 
-// Windows of `context` tokens in batches of `batch`; max_batches 0 means all. Throws when there is
-// no whole window.
+// Windows of `context` tokens in batches of `batch`; max_batches 0 means all. With document_end the
+// targets that follow this token do not count. Throws when there is no whole window.
 Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64_t batch,
-                    int64_t context, int64_t max_batches = 0);
+                    int64_t context, int64_t max_batches = 0,
+                    std::optional<int32_t> document_end = {});
 
 }  // namespace quern

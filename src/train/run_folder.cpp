@@ -46,6 +46,9 @@ RunFolder RunFolder::open(const fs::path& path) {
     return open(fs::absolute(path).lexically_normal().parent_path().parent_path());
   QUERN_CHECK(fs::is_directory(path), path.string(),
               " is not a run folder: there is no such folder");
+  QUERN_CHECK(fs::exists(path / "config.toml") || !fs::exists(path / "config.json"), path.string(),
+              " is a Hugging Face folder, expected a run folder; make one with `quern import ",
+              path.string(), " --out RUN`");
   QUERN_CHECK(fs::exists(path / "config.toml"), path.string(),
               " is not a run folder: it has no config.toml");
   return RunFolder(path);

@@ -1,4 +1,6 @@
-// The folder of a run: config.toml, metrics.jsonl, checkpoints/, samples.txt.
+// The folder of a run: config.toml, metrics.jsonl, checkpoints/, samples.txt, tokenizer/ when
+// its tokens are not bytes, and source/ when its model came from a Hugging Face folder: that
+// folder's config.json and generation_config.json.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +22,8 @@ class RunFolder {
   std::filesystem::path config() const { return path_ / "config.toml"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  std::filesystem::path tokenizer() const { return path_ / "tokenizer"; }
+  std::filesystem::path source() const { return path_ / "source"; }
   std::filesystem::path samples() const { return path_ / "samples.txt"; }
   std::filesystem::path gemm_table() const { return path_ / "gemm_algorithms.txt"; }
 

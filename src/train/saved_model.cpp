@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "train/run_folder.h"
+#include "train/run_tokenizer.h"
 
 namespace quern {
 
@@ -18,6 +19,7 @@ SavedModel load_saved_model(const std::filesystem::path& path, bool latest,
   saved.instance =
       std::make_unique<ModelInstance>(saved.state.model, options, InitScheme::normal, false, 0);
   load_train_state(saved.checkpoint, saved.instance->arena, saved.state.model);
+  saved.tokenizer = saved_tokenizer(saved.checkpoint, saved.state);
   return saved;
 }
 

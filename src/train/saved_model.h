@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "data/tokenizer.h"
 #include "train/setup.h"
 #include "train/train_state.h"
 
@@ -15,6 +16,8 @@ struct SavedModel {
   std::filesystem::path checkpoint;
   TrainState state;
   std::unique_ptr<ModelInstance> instance;
+  // Of the text that it was trained on; null: it was trained on token files of an unknown one.
+  std::shared_ptr<const Tokenizer> tokenizer;
 
   // What the data of `name` is must be what the model was trained on: text, or tokens. Throws.
   void check_kind(const std::string& name, bool is_text) const;

@@ -45,6 +45,11 @@ std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t se
   return context;
 }
 
+AdamWOptions adamw_options(const Config& config) {
+  const OptimizerSection& o = config.optimizer;
+  return {o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels};
+}
+
 ModelInstance::ModelInstance(const ModelConfig& config, const ModelOptions& options,
                              InitScheme init, bool training, uint64_t seed)
     : model(config, options, init), arena(model, {options.precision, training, seed}) {}

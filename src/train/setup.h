@@ -6,6 +6,7 @@
 
 #include "nn/arena.h"
 #include "nn/transformer_lm.h"
+#include "optim/adamw.h"
 #include "tensor/context.h"
 #include "train/config.h"
 
@@ -22,6 +23,9 @@ bool use_gemm_table_file(const std::string& path);
 // A Context of that device, with FP32 products by TF32 under precision = tf32, the GEMM table that
 // is configured or shipped, and the CPU's threads set. Throws UsageError for another GPU's table.
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed);
+
+// What [optimizer] says of AdamW and clipping, with the twin that [compute] chooses.
+AdamWOptions adamw_options(const Config& config);
 
 // A model in memory. Needs a current Context; members are destroyed in the right order.
 struct ModelInstance {

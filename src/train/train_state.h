@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "data/sampler.h"
+#include "io/checkpoint.h"
 #include "nn/arena.h"
 #include "nn/model_config.h"
 #include "optim/adamw.h"
@@ -21,7 +23,8 @@ struct TrainState {
   double best_loss = std::numeric_limits<double>::infinity();  // validation
   int64_t best_iteration = 0;
   ModelConfig model;
-  bool is_text = false;         // tokens are bytes: prompts and samples are text
+  bool is_text = false;         // tokens are bytes (byte_tokenizer.h)
+  std::string tokenizer;        // Tokenizer::hash(); empty: not known, the data were bare tokens
   std::string gemm_algorithms;  // the table in use (tensor/gemm_table.h); empty on the CPU
 };
 
@@ -30,12 +33,20 @@ struct TrainState {
 std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const TrainState& state);
 
+// The same of a model that was not trained here: the weights as they lie elsewhere, of any floating
+// dtypes, and no moments, so that a run cannot be resumed from it.
+std::filesystem::path save_weights(const std::filesystem::path& checkpoints,
+                                   std::vector<TensorView> weights, const TrainState& state);
+
 // Replaces the state of checkpoints/step_<iteration>, which was saved with the same weights: its
 // validation came later.
 void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state);
 
 // The state of a checkpoint, which is read and verified whole.
 TrainState read_train_state(const std::filesystem::path& checkpoint);
+TrainState state_of(const Checkpoint& checkpoint);
+// The same from the manifest alone, without the GEMM table.
+TrainState peek_train_state(const std::filesystem::path& checkpoint);
 
 // Fills the arena from a checkpoint of `model`: the weights, and the moments when the arena has
 // them. Throws when a tensor is missing or has another shape.

@@ -161,7 +161,7 @@ bool Trainer::due(int64_t every) const {
 // the rest. The training clock stands still meanwhile.
 void Trainer::at_intervals() {
   const bool validate = due(config_.train.eval_every) && data_.validation.size() > 0;
-  const bool sample = due(config_.train.sample_every) && data_.is_text;
+  const bool sample = due(config_.train.sample_every) && tokenizer_.tokenizer;
   const bool checkpoint = due(config_.train.checkpoint_every);
   if (!validate && !sample && !checkpoint) return;
   settle(true);
@@ -177,7 +177,7 @@ void Trainer::validate_now() {
   const Evaluation result = [this] {
     const PoolScope memory = step_->idle_memory();
     return evaluate(instance_->model, data_.validation, config_.train.batch, config_.model.context,
-                    config_.train.eval_batches);
+                    config_.train.eval_batches, batches_.document_end);
   }();
   metrics_->write_validation(state_.iteration, result.loss);
   const bool best = result.loss < state_.best_loss;
@@ -201,7 +201,8 @@ TrainState Trainer::current_state() const {
   state.sampler = {static_cast<uint64_t>(config_.train.seed),
                    static_cast<uint64_t>(state_.iteration * config_.train.accumulate)};
   state.model = config_.model;
-  state.is_text = data_.is_text;
+  state.is_text = data_.is_text || facts_.of_bytes();
+  state.tokenizer = tokenizer_.tokenizer ? tokenizer_.tokenizer->hash() : facts_.tokenizer_hash;
   state.gemm_algorithms = gemm_table();
   return state;
 }
@@ -252,8 +253,8 @@ std::string Trainer::trace_nonfinite(int64_t bad_step) {
   const SamplerState first{static_cast<uint64_t>(config_.train.seed),
                            static_cast<uint64_t>((bad_step - 1) * config_.train.accumulate)};
   feeder_.reset();
-  feeder_ =
-      std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context, first);
+  feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
+                                          first, batches_);
   instance_->arena.zero_grad();
   const PoolScope memory = step_->idle_memory();
   return find_nonfinite(instance_->arena, [this] {

@@ -17,7 +17,9 @@
 #include "train/memory_report.h"
 #include "train/metrics.h"
 #include "train/readback.h"
+#include "train/run_data.h"
 #include "train/run_folder.h"
+#include "train/run_tokenizer.h"
 #include "train/setup.h"
 #include "train/train_state.h"
 #include "train/training_step.h"
@@ -82,6 +84,7 @@ class Trainer {
  private:
   void start();
   void resume();
+  void keep_tokenizer();
   void forget_later_checkpoints();
   void use_saved_algorithms();
   TrainResult train(const std::atomic<bool>* stop);
@@ -106,6 +109,9 @@ class Trainer {
   TrainObserver& observer_;
   MemoryWatch memory_;
   Dataset data_;
+  TokenFacts facts_;
+  RunTokenizer tokenizer_;
+  BatchOptions batches_;
   std::optional<RunFolder> folder_;  // made once the model stands
   std::unique_ptr<ModelInstance> instance_;
   std::unique_ptr<AdamW> optimizer_;

@@ -5,12 +5,13 @@
 #include <limits>
 
 #include "base/error.h"
-#include "data/byte_tokenizer.h"
 #include "io/checkpoint.h"
+#include "io/tokenizer_files.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/gemm_table.h"
 #include "train/config_print.h"
 #include "train/generate.h"
+#include "train/model_from.h"
 #include "train/process_time.h"
 #include "train/trainer.h"
 
@@ -21,21 +22,33 @@ namespace {
 Dataset open_data(const Config& config) {
   if (config.data.train.empty()) {
     throw UsageError(
-        "train: no data; give --train FILE, a text file, a folder of text files or a token file");
+        "train: no data; give --train FILE, a text file, a folder of text files, a token file, a "
+        "pattern of token files or a folder of `quern data prepare`");
   }
   return open_dataset({config.data.train, config.data.validation, config.data.validation_fraction,
                        config.data.format},
                       config.model.context);
 }
 
+// Token files may be of bytes too, which need no folder tokenizer/.
+RunTokenizer open_run_tokenizer(const Config& config, const Dataset& data,
+                                const TokenFacts& facts) {
+  RunTokenizer found = find_run_tokenizer(config, data.is_text);
+  if (!found.tokenizer && facts.of_bytes()) found = {"bytes", open_tokenizer("bytes")};
+  check_tokenizer(facts, found);
+  return found;
+}
+
 // The vocabulary the data needs when none is set; otherwise the data must fit the one that is.
-Config resolve(Config config, const Dataset& data) {
+Config resolve(Config config, const Dataset& data, const TokenFacts& facts,
+               const RunTokenizer& tokenizer) {
+  std::string whose = "vocab";
+  if (!config.model.from.empty()) whose = cat("the model of ", config.model.from);
   if (config.model.vocab_size == 0) {
-    config.model.vocab_size = data.vocabulary();
-  } else {
-    data.train.check_vocabulary(config.model.vocab_size);
-    data.validation.check_vocabulary(config.model.vocab_size);
+    config.model.vocab_size = needed_vocabulary(data, facts, tokenizer);
+    whose = "the tokenizer";
   }
+  check_vocabulary(data, facts, config.model.vocab_size, whose);
   return config;
 }
 
@@ -45,14 +58,7 @@ RunFolder open_folder(const Config& config) {
 }
 
 AdamWOptions optimizer_options(const Config& config) {
-  const OptimizerSection& o = config.optimizer;
-  AdamWOptions options;
-  options.beta1 = o.beta1;
-  options.beta2 = o.beta2;
-  options.eps = o.eps;
-  options.weight_decay = o.weight_decay;
-  options.clip = o.clip;
-  options.kernels = config.compute.kernels;
+  AdamWOptions options = adamw_options(config);
   options.halt_on_nonfinite = config.train.on_nonfinite == OnNonfinite::stop;
   return options;
 }
@@ -69,8 +75,11 @@ Trainer::Trainer(const Config& config, TrainObserver& observer)
     : started_{.context = seconds_since_process_start()},
       config_(config),
       observer_(observer),
-      data_(open_data(config)) {
-  config_ = resolve(config, data_);
+      data_(open_data(config)),
+      facts_(read_token_facts(data_)),
+      tokenizer_(open_run_tokenizer(config, data_, facts_)) {
+  config_ = resolve(config, data_, facts_, tokenizer_);
+  batches_ = batch_options(config_.data, data_, facts_, tokenizer_);
   validate(config_);
   try {
     start();
@@ -85,18 +94,22 @@ void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed);
+  const bool starts_from = config_.run.resume.empty() && !config_.model.from.empty();
+  if (starts_from) load_weights_from(instance_->arena, config_.model);
   optimizer_ = std::make_unique<AdamW>(instance_->arena, optimizer_options(config_));
   step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute));
   const OptimizerSection& o = config_.optimizer;
   schedule_ = {o.schedule, o.lr, o.min_lr, o.warmup, config_.train.steps, o.decay_fraction};
   state_.sampler.seed = seed;
   folder_ = open_folder(config_);
+  if (starts_from) copy_source(config_.model.from, folder_->source());
   if (!config_.run.resume.empty()) resume();
+  keep_tokenizer();
   metrics_ =
       std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
   state_.sampler.batch = static_cast<uint64_t>(state_.iteration * config_.train.accumulate);
   feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
-                                          state_.sampler);
+                                          state_.sampler, batches_);
   const auto allocator = Context::current().allocator(Context::current().device());
   allocator->release_cached();
   allocator->reset_peak();  // of training, not of what led to it
@@ -115,6 +128,11 @@ void Trainer::resume() {
   QUERN_CHECK(state_.iteration < config_.train.steps, "resume: ", checkpoint.string(),
               " is at step ", state_.iteration, " of ", config_.train.steps,
               "; give more --steps to go on");
+  const std::string hash =
+      tokenizer_.tokenizer ? tokenizer_.tokenizer->hash() : facts_.tokenizer_hash;
+  QUERN_CHECK(hash.empty() || state_.tokenizer.empty() || hash == state_.tokenizer,
+              "resume: the run's tokenizer has hash ", state_.tokenizer, ", found ", hash, ": ",
+              tokenizer_.tokenizer ? tokenizer_.path.string() : facts_.sidecar.string());
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   QUERN_CHECK(state_.sampler.seed == seed, "resume: the run's seed is ", state_.sampler.seed,
               ", found seed = ", seed);
@@ -125,6 +143,13 @@ void Trainer::resume() {
   Config resumed = config_;
   resumed.run = {folder_->path().string(), ""};
   save_config(resumed, folder_->config().string());
+}
+
+// The run folder has its own copy, for samples, `quern generate` and `quern export`.
+void Trainer::keep_tokenizer() {
+  const bool bytes = tokenizer_.tokenizer && tokenizer_.tokenizer->kind() == "bytes";
+  if (!tokenizer_.tokenizer || bytes || std::filesystem::exists(folder_->tokenizer())) return;
+  copy_tokenizer(tokenizer_.path, folder_->tokenizer());
 }
 
 // Going back to an earlier checkpoint forgets what came after it, the best one perhaps too.
@@ -159,12 +184,14 @@ void Trainer::use_saved_algorithms() {
 }
 
 void Trainer::sample_now() {
-  const std::vector<int32_t> prompt = encode_bytes(config_.sample.prompt);
-  const std::vector<int32_t> tokens = [&] {
+  const Tokenizer& tokenizer = *tokenizer_.tokenizer;
+  std::vector<int32_t> tokens = encode_prompt(tokenizer, config_.sample.prompt);
+  const Generation made = [&] {
     const PoolScope memory = step_->idle_memory();
-    return generate(instance_->model, prompt, config_.sample);
+    return generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer));
   }();
-  const std::string text = config_.sample.prompt + decode_bytes(tokens);
+  tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
+  const std::string text = tokenizer.decode(tokens);
   std::ofstream out(folder_->samples(), std::ios::app);
   out << "--- step " << state_.iteration << "\n" << text << "\n" << std::flush;
   QUERN_CHECK(out, folder_->samples().string(), ": cannot be written; is the disk full?");

@@ -11,9 +11,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-
 // Named tensors, wherever they lie. `where` opens error messages.
 struct Tensors {
   std::string where;
@@ -50,17 +47,6 @@ void load_slice(const Tensor& target, const TensorView& view, const std::string&
   copy(target, staged);
 }
 
-// A head that is the embedding under its other name.
-bool is_tied_head(const Tensors& tensors, const std::set<std::string>& expected) {
-  if (!expected.contains(kEmbedding)) return false;
-  const TensorView head = tensors.find(kHead), embedding = tensors.find(kEmbedding);
-  QUERN_CHECK(head.dtype == embedding.dtype && head.shape == embedding.shape &&
-                  std::equal(head.data.begin(), head.data.end(), embedding.data.begin()),
-              tensors.where, ": tensor '", kHead, "' differs from '", kEmbedding,
-              "', expected equal ones or none: the model's head is tied");
-  return true;
-}
-
 void load(const ParameterArena& arena, const Tensor& buffer, const Tensors& tensors,
           const std::string& prefix) {
   std::set<std::string> expected;
@@ -70,10 +56,10 @@ void load(const ParameterArena& arena, const Tensor& buffer, const Tensors& tens
     load_slice(arena.slice(buffer, slice), tensors.find(name), tensors.where);
     expected.insert(name);
   }
+  const bool tied = !expected.contains("lm_head.weight");
   for (const std::string& name : tensors.names) {
-    if (expected.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
-    if (name == kHead && is_tied_head(tensors, expected)) continue;
-    fail(cat(tensors.where, ": tensor '", name, "' is not one of the model's"));
+    QUERN_CHECK(expected.contains(name) || is_spare_tensor(name, tied, tensors.where, tensors.find),
+                tensors.where, ": tensor '", name, "' is not one of the model's");
   }
 }
 

@@ -14,8 +14,8 @@ TEST(Program, HelpListsTheCommands) {
   for (const auto& args : std::vector<std::vector<std::string>>{{}, {"help"}, {"--help"}, {"-h"}}) {
     const Outcome outcome = run(args);
     EXPECT_EQ(outcome.code, 0);
-    for (const char* command :
-         {"train", "generate", "eval", "export", "bench", "tune", "verify", "info", "help"}) {
+    for (const char* command : {"train", "generate", "eval", "import", "export", "bench", "tune",
+                                "verify", "info", "help"}) {
       EXPECT_NE(outcome.out.find(std::string("\n  ") + command + " "), std::string::npos)
           << command;
     }
@@ -24,7 +24,7 @@ TEST(Program, HelpListsTheCommands) {
 
 TEST(Program, EveryCommandHasHelp) {
   for (const char* command :
-       {"train", "generate", "eval", "export", "bench", "tune", "verify", "info"}) {
+       {"train", "generate", "eval", "import", "export", "bench", "tune", "verify", "info"}) {
     const Outcome direct = run({command, "--help"}), indirect = run({"help", command});
     EXPECT_EQ(direct.code, 0) << command;
     EXPECT_EQ(indirect.code, 0) << command;
@@ -59,6 +59,14 @@ TEST(Program, UsageErrorsExitWithTwo) {
   expect_usage_error({"info", "all"}, "found 'all'");
   expect_usage_error({"verify"}, "found no case");
   expect_usage_error({"verify", "x", "--al"}, "unknown flag --al, did you mean --all?");
+  expect_usage_error({"import"}, "expected one Hugging Face folder");
+  expect_usage_error({"import", "folder"}, "no --out RUN");
+  expect_usage_error({"import", "folder", "--out", "run", "--ctx", "8"}, "found --ctx");
+  expect_usage_error({"export", "run", "folder", "--ctx", "8"}, "found --ctx");
+  expect_usage_error({"export", "run", "folder", "--dtype", "int8"},
+                     "--dtype is int8, expected one of float32, bfloat16, float16, source");
+  expect_usage_error({"export", "run", "folder", "--shard-size", "0"}, "--shard-size is 0");
+  expect_usage_error({"export", "run", "folder", "--shard-size", "5GB"}, "--shard-size is 5GB");
   expect_usage_error({"tune"}, "no --table FILE");
   expect_usage_error({"tune", "--table", "t", "--device", "cpu", "--vocab", "9"}, "expected a GPU");
   expect_usage_error({"tune", "--table", "t"}, "--vocab is 0");
@@ -85,6 +93,23 @@ TEST(Program, FailuresExitWithOne) {
 TEST(Program, AFullDiskIsAnError) {
   const int status = std::system("'" QUERN_PROGRAM "' help >/dev/full 2>/dev/null");
   EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+// The whole way through the program, byte for byte.
+TEST(Program, ImportsAndExports) {
+  const TemporaryFolder folder;
+  const auto golden = golden_folder() / "qwen2_bias";
+  const Outcome imported = run({"import", golden, "--out", folder / "run"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_TRUE(
+      imported.out.ends_with("/run: 0.06 M parameters in 0.2 MiB, context 64, tokenizer: none\n"))
+      << imported.out;
+  const Outcome exported = run({"export", folder / "run", folder / "hf", "--shard-size", "1"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_EQ(read_file(folder / "hf/config.json"), read_file(golden / "config.json"));
+  EXPECT_EQ(run({"import", folder / "run", "--out", folder / "again"}).code, 1);
+  const Outcome verified = run({"eval", golden, "x"});
+  EXPECT_NE(verified.err.find("is a Hugging Face folder"), std::string::npos) << verified.err;
 }
 
 TEST(Verify, PassesOnTheGoldenCases) {

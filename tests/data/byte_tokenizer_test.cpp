@@ -29,5 +29,16 @@ TEST(ByteTokenizer, RefusesOtherTokens) {
   testing_support::expect_error([] { decode_bytes(std::vector<int32_t>{-1}); }, {"token 0 is -1"});
 }
 
+TEST(ByteTokenizer, IsATokenizer) {
+  const ByteTokenizer tokenizer;
+  const std::vector<int32_t> tokens = tokenizer.encode("a\xFF<|endoftext|>");
+  EXPECT_EQ(tokens, encode_bytes("a\xFF<|endoftext|>"));
+  EXPECT_EQ(tokenizer.decode(tokens), "a\xFF<|endoftext|>");
+  EXPECT_EQ(tokenizer.vocabulary(), 257);
+  EXPECT_EQ(tokenizer.end_token(), 256);
+  EXPECT_EQ(tokenizer.begin_token(), std::nullopt);
+  EXPECT_EQ(tokenizer.hash(), "bytes");
+}
+
 }  // namespace
 }  // namespace quern

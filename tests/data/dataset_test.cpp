@@ -48,6 +48,103 @@ TEST(TokenSource, VocabularyIsCheckedBeyondTheFirstBlock) {
   expect_error([&] { source.check_vocabulary(257); }, {"memory", "token 150000 is 300", "257"});
 }
 
+// 0 to 99 in shards of 40, 1, 0 and 59 tokens, of both widths.
+TEST(TokenSource, ShardsAreOneStream) {
+  const TemporaryFolder folder;
+  std::vector<TokenFile> files;
+  int32_t next = 0;
+  for (const auto& [count, encoding] : {std::pair{40, TokenEncoding::llmc_u16},
+                                        {1, TokenEncoding::llmc_u32},
+                                        {0, TokenEncoding::llmc_u16},
+                                        {59, TokenEncoding::llmc_u32}}) {
+    std::vector<int32_t> tokens(static_cast<size_t>(count));
+    std::iota(tokens.begin(), tokens.end(), next);
+    next += count;
+    const auto path = folder / ("shard_" + std::to_string(files.size()) + ".bin");
+    write_token_file(path, tokens, encoding);
+    files.push_back(TokenFile::open(path));
+  }
+  const TokenSource source(std::move(files), "shards");
+  EXPECT_EQ(source.size(), 100);
+  EXPECT_EQ(source.files().size(), 4u);
+  for (int64_t begin = 0; begin <= 100; ++begin) {
+    for (int64_t count = 0; count <= 100 - begin; ++count) {
+      std::vector<int32_t> expected(static_cast<size_t>(count)), out(expected.size());
+      std::iota(expected.begin(), expected.end(), static_cast<int32_t>(begin));
+      source.copy(begin, count, out.data());
+      ASSERT_EQ(out, expected) << begin << " " << count;
+    }
+  }
+  EXPECT_EQ(tokens_of(source.slice(38, 43)), (std::vector<int32_t>{38, 39, 40, 41, 42}));
+  EXPECT_EQ(source.largest_token(), 99);
+  // The place is the file's.
+  expect_error([&] { source.check_vocabulary(42); },
+               {"shard_3.bin: token 1 is 42", "vocabulary size 42"});
+  std::array<int32_t, 4> out{};
+  expect_error([&] { source.copy(98, 3, out.data()); }, {"shards", "there are 100"});
+}
+
+void write_tokens(const std::filesystem::path& path, std::vector<int32_t> tokens) {
+  std::filesystem::create_directories(path.parent_path());
+  write_token_file(path, tokens, TokenEncoding::llmc_u16);
+}
+
+TEST(Dataset, APatternIsManyShardsInTheOrderOfTheirNames) {
+  const TemporaryFolder folder;
+  write_tokens(folder / "train_00010.bin", {5, 6});
+  write_tokens(folder / "train_00002.bin", {3, 4});
+  write_tokens(folder / "train_00001.bin", {1, 2});
+  write_tokens(folder / "other.bin", {7, 8, 9});
+  const std::string pattern = (folder / "train_*.bin").string();
+  const Dataset data =
+      open_dataset({pattern, (folder / "other.bin").string(), 0.1, DataFormat::automatic}, 2);
+  EXPECT_FALSE(data.is_text);
+  EXPECT_EQ(tokens_of(data.train), (std::vector<int32_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(tokens_of(data.validation), (std::vector<int32_t>{7, 8, 9}));
+  EXPECT_EQ(data.train.name(), pattern);
+  // Held out: the end of the stream.
+  const Dataset split = open_dataset({pattern, "", 0.5, DataFormat::automatic}, 2);
+  EXPECT_EQ(tokens_of(split.validation), (std::vector<int32_t>{4, 5, 6}));
+
+  expect_error(
+      [&] {
+        open_dataset({(folder / "no*.bin").string(), "", 0.1, DataFormat::automatic}, 2);
+      },
+      {"no*.bin", "no file matches"});
+  write_file(folder / "train_a.txt", "text");
+  expect_error(
+      [&] {
+        open_dataset({(folder / "train_*").string(), "", 0.1, DataFormat::automatic}, 2);
+      },
+      {"train_a.txt", "not a token file"});
+}
+
+TEST(Dataset, APreparedFolderHasItsParts) {
+  const TemporaryFolder folder;
+  write_tokens(folder / "train_00000.bin", {1, 2, 3});
+  write_tokens(folder / "train_00001.bin", {4, 5, 6});
+  const std::string path = folder.path().string();
+  // Without validation files, as any token files.
+  EXPECT_EQ(open_dataset({path, "", 0.5, DataFormat::automatic}, 2).train.size(), 3);
+  write_tokens(folder / "validation_00000.bin", {7, 8, 9});
+  write_file(folder / "train_00000.json", "{}");
+  write_file(folder / "tokenizer/tokenizer.json", "{}");
+  const Dataset data = open_dataset({path, "", 0.5, DataFormat::automatic}, 2);
+  EXPECT_EQ(tokens_of(data.train), (std::vector<int32_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(tokens_of(data.validation), (std::vector<int32_t>{7, 8, 9}));
+  EXPECT_EQ(open_dataset({path, "", 0.0, DataFormat::automatic}, 2).validation.size(), 0);
+
+  const TemporaryFolder other;
+  write_tokens(other / "train_00000.bin", {1, 2, 3});
+  const Dataset both = open_dataset({other.path().string(), path, 0.5, DataFormat::automatic}, 2);
+  EXPECT_EQ(tokens_of(both.validation), (std::vector<int32_t>{7, 8, 9}));
+  expect_error(
+      [&] {
+        open_dataset({path, other.path().string(), 0.5, DataFormat::automatic}, 2);
+      },
+      {other.path().string(), "no validation_*.bin"});
+}
+
 TEST(Dataset, SplitsByFraction) {
   const TemporaryFolder folder;
   // The cut is Python's len * 9 // 10 for lengths of every remainder.

@@ -51,6 +51,28 @@ TEST(BatchLoader, GivesWhatTheSamplerGives) {
   }
 }
 
+TEST(BatchLoader, PermutesAndMasksWhenAsked) {
+  const BatchOptions options{Sampling::permutation, 17};
+  SamplerState state{.seed = 9, .batch = 0};
+  std::vector<int64_t> starts(kRows);
+  const PermutationSampler sampler(1000, kContext, 9);
+  int64_t masked = 0;
+  for (uint64_t k = 0; k < 150; ++k) {  // two epochs of 199 windows
+    BatchLoader loader(corpus(), kRows, kContext, state, ordinary_host_memory(), options);
+    const Batch batch = loader.next();
+    state = loader.state();
+    sampler.draw(k, starts);
+    for (size_t i = 0; i < kCount; ++i) {
+      const auto token =
+          static_cast<int32_t>(starts[i / kContext] + static_cast<int64_t>(i) % kContext);
+      EXPECT_EQ(batch.tokens[i], token);
+      EXPECT_EQ(batch.targets[i], token == 17 ? kNoTarget : token + 1);
+      masked += token == 17;
+    }
+  }
+  EXPECT_GE(masked, 2);
+}
+
 TEST(BatchLoader, ContinuesExactlyFromItsState) {
   SamplerState state;
   {

@@ -38,5 +38,37 @@ TEST(Utf8, AnUnfinishedCharacterIsToldFromABrokenOne) {
   EXPECT_EQ(unfinished_utf8_suffix("a\xed\xa0"), 0u);  // a surrogate: no rest can mend it
 }
 
+// The expected texts are those of Python's bytes.decode(errors="replace").
+TEST(Utf8, WhatIsNoUtf8IsReplacedAsTheUnicodeStandardRecommends) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"plain \xc3\xa9", "plain \xc3\xa9"},
+      {"a\x80"
+       "b",
+       "a\xef\xbf\xbd"
+       "b"},
+      {"\xe4\xbd", "\xef\xbf\xbd"},
+      {"\xe4\xbd"
+       "A",
+       "\xef\xbf\xbd"
+       "A"},
+      {"\xe4"
+       "A",
+       "\xef\xbf\xbd"
+       "A"},
+      {"\xf0\x9f\x98(", "\xef\xbf\xbd("},
+      {"\xf0\x9f\xf0\x9f\x98\x80", "\xef\xbf\xbd\xf0\x9f\x98\x80"},
+      {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xff\xfe\xc3", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xc1\xbf", "\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xe0\x9f\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"x\xf0\x9f\x98\x80y\xe2\x82", "x\xf0\x9f\x98\x80y\xef\xbf\xbd"},
+  };
+  for (const auto& [bytes, text] : cases) {
+    EXPECT_EQ(replace_invalid_utf8(bytes), text) << testing::PrintToString(bytes);
+  }
+  EXPECT_EQ(replace_invalid_utf8(""), "");
+}
+
 }  // namespace
 }  // namespace quern

@@ -67,6 +67,24 @@ void check_sum(const ReduceShape& s, int64_t shift) {
       dx);  // one product
 }
 
+// The same sums as of the numbers in FP32, but for their order: vectors are of other lengths.
+TEST_F(ReduceGpu, SumOfBf16InFp32) {
+  for (const ReduceShape& s : shapes()) {
+    const auto x = random_values<bfloat16>(s.outer * s.n * s.inner, 1);
+    std::vector<float> y(static_cast<size_t>(s.outer * s.inner));
+    kernels::cpu::sum_forward(y.data(), x.data(), s, 0.37, nullptr, {});
+    DeviceBuffer<bfloat16> device_x(x);
+    DeviceBuffer<float> device_y(s.outer * s.inner);
+    DeviceBuffer<uint8_t> scratch(kernels::cuda::sum_forward_scratch(s, {}));
+    const auto actual = run_twice(device_y, [&] {
+      scratch.poison();
+      kernels::cuda::sum_forward(device_y.get(), device_x.get(), s, 0.37, scratch.get(), {});
+    });
+    expect_close(actual, y, 2 * 0x1p-24,
+                 4 * 0x1p-24 * static_cast<double>(s.n));  // as in check_sum
+  }
+}
+
 TEST_F(ReduceGpu, Sum) {
   for (const ReduceShape& s : shapes()) {
     for (const int64_t shift : {0, 1}) {

@@ -172,14 +172,23 @@ TEST_F(RopeGpu, OtherStridesOfTheOutput) {
 }
 
 TEST_F(RopeGpu, Table) {
-  for (const int64_t D : {2, 16, 80, 128}) {
+  using kernels::RopeScalingKind;
+  const kernels::RopeScaling none, linear{RopeScalingKind::linear, 4.0},
+      llama3{RopeScalingKind::llama3, 8.0, 1.0, 4.0, 512};
+  for (const auto& [D, scaling] : {std::pair<int64_t, kernels::RopeScaling>{2, none},
+                                   {16, none},
+                                   {80, none},
+                                   {128, none},
+                                   {80, linear},
+                                   {80, llama3},
+                                   {128, llama3}}) {
     const int64_t positions = 2049, n = positions * D / 2;
     std::vector<double> cos(static_cast<size_t>(n)), sin(static_cast<size_t>(n));
-    kernels::cpu::rope_table<double>(cos.data(), sin.data(), positions, D, 1e4, {});
+    kernels::cpu::rope_table<double>(cos.data(), sin.data(), positions, D, 1e4, scaling, {});
     DeviceBuffer<float> device_cos(n), device_sin(n);
     const auto actual = run_twice(device_cos, [&] {
       kernels::cuda::rope_table<float>(device_cos.get(), device_sin.get(), positions, D, 1e4,
-                                       Stream{});
+                                       scaling, Stream{});
     });
     // Angles in double, at most 2049, so wrong by 1e-12; then one rounding to float.
     expect_near(actual, cos, rounding<float>(), 1e-11);

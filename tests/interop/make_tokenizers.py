@@ -75,4 +75,5 @@ def main():
             out.write("[\n" + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

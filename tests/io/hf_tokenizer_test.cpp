@@ -51,7 +51,7 @@ TEST_P(HfTokenizer, DecodesToTheText) {
   for (const Json& vector : vectors_) {
     const std::string text = vector["text"];
     const auto ids = vector["ids"].get<std::vector<int32_t>>();
-    const std::string decoded = tokenizer_.decode(ids);
+    const std::string decoded = tokenizer_.decode(ids, false);
     if (!normalizes) {
       EXPECT_EQ(decoded, text);
     }
@@ -89,8 +89,8 @@ TEST_P(HfTokenizer, SpecialTokensCanBeLeftOut) {
   ASSERT_EQ(end, 900);
   ASSERT_EQ(tool, 902);
   const std::vector<int32_t> tokens = tokenizer_.encode("a<|endoftext|><tool>b");
-  EXPECT_EQ(tokenizer_.decode(tokens), "a<|endoftext|><tool>b");
-  EXPECT_EQ(tokenizer_.decode(tokens, true), "a<tool>b");
+  EXPECT_EQ(tokenizer_.decode(tokens, false), "a<|endoftext|><tool>b");
+  EXPECT_EQ(tokenizer_.decode(tokens), "a<tool>b");
   EXPECT_EQ(tokenizer_.vocabulary(), 904);
   EXPECT_EQ(tokenizer_.find("no such token"), -1);
   expect_error(

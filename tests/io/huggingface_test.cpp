@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
-#include "support/files.h"
+#include "bench/golden_copy.h"
 
 namespace quern {
 namespace {
@@ -83,62 +84,117 @@ TEST(TensorSource, NamesWhatIsWrongWithShards) {
   expect_error(open, {"one.safetensors", "shard is missing", "2 tensors"});
 }
 
-// A golden model's tensors, for export.
-std::vector<TensorView> all_tensors(const TensorSource& source) {
-  std::vector<TensorView> tensors;
-  for (const std::string& name : source.names()) tensors.push_back(source.tensor(name));
-  return tensors;
+TEST(TensorSource, IndexAndShardsMustHoldTheSame) {
+  const TemporaryFolder folder;
+  write_shards(folder.path());
+  const auto with = [&](const std::string& map) {
+    return [&folder, map] {
+      write_file(folder / "model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
+      TensorSource::open(folder.path());
+    };
+  };
+  const std::string good = R"("a": "one.safetensors", "b": "one.safetensors")";
+  expect_error(with(good + R"(, "c": "two.safetensors", "a": "two.safetensors")"),
+               {"index.json", "lists tensor 'a' twice"});
+  expect_error(with(R"("a": "one.safetensors", "c": "two.safetensors")"),
+               {"one.safetensors", "holds tensor 'b', which", "does not list"});
+  const std::vector<float> c{4, 5, 6};
+  write_safetensors(folder / "two.safetensors", std::vector{view_of("a", c), view_of("c", c)});
+  expect_error(with(good + R"(, "c": "two.safetensors")"),
+               {"two.safetensors", "holds tensor 'a'", "says is in one.safetensors"});
 }
 
-TEST(ExportHf, IsReadBackAsItWas) {
-  for (const char* name : {"mha", "gqa_tied"}) {
+TEST(TensorSource, NamesWeightsOfOtherForms) {
+  for (const char* name : {"pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"}) {
     const TemporaryFolder folder;
-    const ModelConfig config = read_hf_config(golden_folder() / name);
-    const TensorSource source = TensorSource::open(golden_folder() / name);
-    export_hf(folder / "out", config, all_tensors(source), 2);
-
-    EXPECT_EQ(read_hf_config(folder / "out"), config);
-    const auto file = SafetensorsFile::open(folder / "out/model.safetensors");
-    EXPECT_EQ(file.metadata(), (Metadata{{"format", "pt"}}));
-    EXPECT_EQ(file.entries().size(), source.names().size());
-    for (const std::string& tensor : source.names()) {
-      EXPECT_TRUE(std::ranges::equal(file.tensor(tensor).data, source.tensor(tensor).data));
-    }
-    EXPECT_TRUE(fs::exists(folder / "out/generation_config.json"));
+    write_file(folder / name, "x");
+    expect_error([&] { TensorSource::open(folder.path()); },
+                 {folder.path().string(), name, "expected safetensors"});
   }
 }
 
-TEST(ExportHf, LeavesATiedHeadOut) {
-  const TemporaryFolder folder;
-  const ModelConfig config = read_hf_config(golden_folder() / "gqa_tied");
-  const TensorSource source = TensorSource::open(golden_folder() / "gqa_tied");
-  std::vector<TensorView> tensors = all_tensors(source);
-  TensorView head = source.tensor("model.embed_tokens.weight");
-  head.name = "lm_head.weight";
-  tensors.push_back(head);
-  export_hf(folder / "out", config, tensors);
-  EXPECT_FALSE(TensorSource::open(folder / "out").contains("lm_head.weight"));
+TEST(HfWeights, AreThoseOfTransformersInEveryFamily) {
+  for (const char* name :
+       {"mha", "gqa_tied", "qwen2_bias", "qwen3_norm", "llama3_rope", "linear_rope"}) {
+    const ModelConfig config = read_hf_config(golden_folder() / name);
+    const TensorSource source = TensorSource::open(golden_folder() / name);
+    const std::vector<TensorView> weights = model_weights(source, config);
+    EXPECT_EQ(weights.size(), source.names().size()) << name;
+    int64_t elements = 0;
+    for (const TensorView& weight : weights) elements += weight.shape.numel();
+    EXPECT_EQ(elements, parameter_count(config)) << name;
+  }
 }
 
-TEST(ExportHf, RefusesIncompleteModels) {
-  const TemporaryFolder folder;
-  const ModelConfig config = read_hf_config(golden_folder() / "mha");
-  const TensorSource source = TensorSource::open(golden_folder() / "mha");
-  const auto attempt = [&](auto change) {
-    return [&, change] {
-      std::vector<TensorView> tensors = all_tensors(source);
-      change(tensors);
-      export_hf(folder / "out", config, tensors);
+// The weights of a golden case after a change.
+void expect_refused(const char* name, const std::function<void(std::vector<TensorView>&)>& edit,
+                    std::initializer_list<std::string> parts) {
+  GoldenCopy copy(name);
+  copy.edit("model.safetensors", edit);
+  const TensorSource source = TensorSource::open(copy.path());
+  expect_error([&] { model_weights(source, read_hf_config(copy.path())); }, parts);
+}
+
+TensorView& find(std::vector<TensorView>& views, const std::string& name) {
+  return *std::find_if(views.begin(), views.end(),
+                       [&](const TensorView& view) { return view.name == name; });
+}
+
+TEST(HfWeights, RefusesWhatIsNotTheModel) {
+  using Views = std::vector<TensorView>;
+  const auto without = [](const std::string& name) {
+    return [name](Views& views) {
+      std::erase_if(views, [&](const TensorView& view) { return view.name == name; });
     };
   };
-  using Tensors = std::vector<TensorView>;
-  expect_error(attempt([](Tensors& t) { t.clear(); }), {"embed_tokens.weight' is missing"});
-  expect_error(attempt([](Tensors& t) { t.erase(t.begin()); }), {"'lm_head.weight' is missing"});
-  expect_error(attempt([](Tensors& t) { t[0].shape = {64, 97}; }), {"(64, 97)", "(97, 64)"});
-  expect_error(attempt([](Tensors& t) { t[3].dtype = DType::i32; }), {"i32", "expected f32"});
-  expect_error(attempt([](Tensors& t) { t.push_back(t[0]), t.back().name = "extra"; }),
-               {"'extra' is not a weight"});
-  EXPECT_FALSE(fs::exists(folder / "out"));
+  expect_refused("mha", without("model.norm.weight"), {"has no tensor 'model.norm.weight'"});
+  expect_refused("mha", without("lm_head.weight"),
+                 {"has no tensor 'lm_head.weight'", "tie_word_embeddings"});
+  expect_refused("qwen2_bias", without("model.layers.1.self_attn.v_proj.bias"),
+                 {"has no tensor 'model.layers.1.self_attn.v_proj.bias'"});
+  expect_refused("qwen3_norm", without("model.layers.0.self_attn.k_norm.weight"),
+                 {"has no tensor 'model.layers.0.self_attn.k_norm.weight'"});
+  // A Llama with biases that config.json does not speak of.
+  static const std::vector<float> kBias(64);
+  expect_refused("mha",
+                 [](Views& views) {
+                   views.push_back({"model.layers.0.self_attn.o_proj.bias",
+                                    DType::f32,
+                                    {64},
+                                    std::as_bytes(std::span(kBias))});
+                 },
+                 {"'model.layers.0.self_attn.o_proj.bias' is not one of the model's"});
+  expect_refused("qwen2_bias",
+                 [](Views& views) {
+                   find(views, "model.layers.0.self_attn.k_proj.bias").shape = {1, 32};
+                 },
+                 {"'model.layers.0.self_attn.k_proj.bias' has shape (1, 32), expected (32)"});
+  expect_refused("mha", [](Views& views) { find(views, "model.norm.weight").dtype = DType::i32; },
+                 {"'model.norm.weight' is i32", "expected f32, bf16, f16 or f64"});
+  expect_refused("gqa_tied",
+                 [](Views& views) {
+                   TensorView head = find(views, "model.norm.weight");
+                   head.name = "lm_head.weight";
+                   views.push_back(head);
+                 },
+                 {"'lm_head.weight' differs from 'model.embed_tokens.weight'"});
+}
+
+TEST(HfWeights, PassesOverCopiesAndTables) {
+  GoldenCopy copy("gqa_tied");
+  static const std::vector<float> kTable(8);
+  copy.edit("model.safetensors", [](std::vector<TensorView>& views) {
+    TensorView head = find(views, "model.embed_tokens.weight");
+    head.name = "lm_head.weight";
+    views.push_back(head);
+    views.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq",
+                     DType::f32,
+                     {8},
+                     std::as_bytes(std::span(kTable))});
+  });
+  const ModelConfig config = read_hf_config(copy.path());
+  EXPECT_EQ(model_weights(TensorSource::open(copy.path()), config).size(),
+            hf_weights(config).size());
 }
 
 }  // namespace

@@ -40,6 +40,17 @@ TEST(Sum, AgainstPlainLoops) {
   });
 }
 
+TEST(Sum, OfBf16InFp32) {
+  for (const ReduceShape& s : kShapes) {
+    const auto x = random_vector<bfloat16>(s.outer * s.n * s.inner, 1, 0.0, 1.0);
+    const std::vector<float> wide(x.begin(), x.end());
+    Guarded<float> y(s.outer * s.inner), expected(s.outer * s.inner);
+    cpu::sum_forward(y.data(), x.data(), s, 0.5, nullptr, cpu::Stream{});
+    cpu::sum_forward(expected.data(), wide.data(), s, 0.5, nullptr, cpu::Stream{});
+    EXPECT_TRUE(same_bits(y.values(), expected.values()));
+  }
+}
+
 TEST(Max, FirstOfEqualsAndNaN) {
   const float x[] = {1, 3, 3, 2, NAN, 5, NAN, 9, -INFINITY, -INFINITY, -INFINITY, -INFINITY};
   Guarded<float> y(3), dx(12);

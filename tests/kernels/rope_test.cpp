@@ -1,5 +1,8 @@
 #include "kernels/rope.h"
 
+#include <nlohmann/json.hpp>
+
+#include "support/files.h"
 #include "support/kernel_test.h"
 
 namespace quern::kernels {
@@ -15,7 +18,7 @@ void check(int64_t D, const std::vector<int32_t>& positions, bool per_batch, int
   const int64_t B = 2, times = 5, H = 3, wide = 3 * H * D;
   const auto x = random_vector<T>(B * times * wide, 1);
   std::vector<A> cos(64 * D / 2), sin(64 * D / 2);
-  cpu::rope_table(cos.data(), sin.data(), 64, D, kTheta, cpu::Stream{});
+  cpu::rope_table(cos.data(), sin.data(), 64, D, kTheta, {}, cpu::Stream{});
   RopeLayout layout{B, times, H, D};
   layout.x_strides[0] = times * wide, layout.x_strides[1] = wide, layout.x_strides[2] = D;
   layout.y_strides[0] = times * H * D, layout.y_strides[1] = H * D, layout.y_strides[2] = D;
@@ -60,6 +63,46 @@ TEST(Rope, RotatesHalves) {
       check<decltype(t)>(D, {0, 1, 2, 3, 4, 9, 8, 7, 6, 5}, true, 0);
     }
   });
+}
+
+// tests/interop/make_rope_frequencies.py made the numbers with transformers.
+TEST(Rope, ScaledFrequenciesAreTransformers) {
+  const auto path = testing_support::source_folder() / "tests/fixtures/rope/frequencies.json";
+  const nlohmann::json cases = nlohmann::json::parse(testing_support::read_file(path)).at("cases");
+  ASSERT_EQ(cases.size(), 5u);
+  for (const nlohmann::json& c : cases) {
+    const nlohmann::json& rope = c.at("rope");
+    const std::string type = rope.at("rope_type");
+    RopeScaling scaling;
+    if (type != "default") scaling.factor = rope.at("factor");
+    if (type == "linear") scaling.kind = RopeScalingKind::linear;
+    if (type == "llama3") {
+      scaling = {RopeScalingKind::llama3, rope.at("factor"), rope.at("low_freq_factor"),
+                 rope.at("high_freq_factor"), rope.at("original_max_position_embeddings")};
+    }
+    const int64_t D = c.at("head_dim");
+    ASSERT_EQ(c.at("frequencies").size(), static_cast<size_t>(D / 2));
+    for (int64_t i = 0; i < D / 2; ++i) {
+      const double expected = c.at("frequencies")[static_cast<size_t>(i)];
+      // transformers computes in FP32: a power, then up to six operations of 6e-8 each.
+      EXPECT_NEAR(rope_frequency(i, D, c.at("theta"), scaling) / expected, 1.0, 1e-6)
+          << rope << " " << i;
+    }
+  }
+}
+
+TEST(Rope, TableHoldsTheScaledAngles) {
+  const RopeScaling scaling{RopeScalingKind::llama3, 8.0, 1.0, 4.0, 64};
+  constexpr int64_t D = 16, kPositions = 50;
+  std::vector<double> cos(kPositions * D / 2), sin(cos.size());
+  cpu::rope_table(cos.data(), sin.data(), kPositions, D, kTheta, scaling, cpu::Stream{});
+  for (int64_t p = 0; p < kPositions; ++p) {
+    for (int64_t i = 0; i < D / 2; ++i) {
+      const double angle = static_cast<double>(p) * rope_frequency(i, D, kTheta, scaling);
+      EXPECT_EQ(cos[static_cast<size_t>(p * D / 2 + i)], std::cos(angle));
+      EXPECT_EQ(sin[static_cast<size_t>(p * D / 2 + i)], std::sin(angle));
+    }
+  }
 }
 
 }  // namespace

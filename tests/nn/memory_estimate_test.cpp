@@ -140,8 +140,9 @@ TEST(MemoryEstimate, IsWhatTheAllocatorCounts) {
   config.layers = 6;
   config.heads = 4;
   config.kv_heads = 2;
-  for (const int64_t vocab : {32, 2000}) {  // the peak in the last block, or in the head
-    config.vocab_size = vocab;
+  for (const auto& [vocab, normed] : {std::pair{32, false}, {2000, false}, {32, true}}) {
+    config.vocab_size = vocab;  // the peak in the last block, or in the head
+    config.qkv_bias = config.qk_norm = normed;
     for (const ModelOptions& o : every_way()) {
       const MemoryEstimate m = predict_memory(config, o, 2, 64);
       const auto predicted = static_cast<double>(m.total() - m.state());
@@ -188,6 +189,24 @@ struct PeakCase {
   const char* what;
   int64_t vocab, T, d_model, d_ff, layers, heads, kv_heads;
   bool tied;
+  bool qkv_bias = false, qk_norm = false;
+  int64_t head_dim = 0;
+
+  ModelConfig config() const {
+    ModelConfig config;
+    config.vocab_size = vocab;
+    config.context = T;
+    config.d_model = d_model;
+    config.d_ff = d_ff;
+    config.layers = layers;
+    config.heads = heads;
+    config.kv_heads = kv_heads;
+    config.head_dim = head_dim;
+    config.tied = tied;
+    config.qkv_bias = qkv_bias;
+    config.qk_norm = qk_norm;
+    return config;
+  }
 };
 
 // Where the peak lies: in the feed-forward, in the scores, in the head, in the optimizer.
@@ -195,19 +214,14 @@ constexpr PeakCase kPeakCases[] = {{"wide", 64, 64, 64, 256, 4, 4, 0, false},
                                    {"long", 64, 256, 32, 64, 3, 4, 0, false},
                                    {"vocabulary", 4000, 64, 32, 96, 2, 2, 0, false},
                                    {"weights", 2000, 16, 96, 256, 2, 4, 2, true},
-                                   {"one block", 64, 128, 64, 192, 1, 4, 1, false}};
+                                   {"one block", 64, 128, 64, 192, 1, 4, 1, false},
+                                   {"biased", 64, 64, 64, 128, 3, 4, 2, true, true},
+                                   {"normed", 64, 64, 64, 96, 3, 4, 2, true, false, true, 32},
+                                   {"normed heads", 64, 96, 48, 64, 2, 3, 0, true, true, true}};
 
 TEST(MemoryEstimate, PeaksAreWithin5PercentOfTheAllocators) {
   for (const PeakCase& c : kPeakCases) {
-    ModelConfig config;
-    config.vocab_size = c.vocab;
-    config.context = c.T;
-    config.d_model = c.d_model;
-    config.d_ff = c.d_ff;
-    config.layers = c.layers;
-    config.heads = c.heads;
-    config.kv_heads = c.kv_heads;
-    config.tied = c.tied;
+    const ModelConfig config = c.config();
     for (const ModelOptions& o : every_way()) {
       for (const MemoryPass pass : {MemoryPass::forward, MemoryPass::step}) {
         const auto predicted =
@@ -228,14 +242,7 @@ TEST(MemoryEstimate, PeaksAreWithin5PercentOfTheAllocators) {
 
 TEST(MemoryEstimate, CountsTheArenaToTheElement) {
   for (const PeakCase& c : kPeakCases) {
-    ModelConfig config;
-    config.vocab_size = c.vocab;
-    config.d_model = c.d_model;
-    config.d_ff = c.d_ff;
-    config.layers = c.layers;
-    config.heads = c.heads;
-    config.kv_heads = c.kv_heads;
-    config.tied = c.tied;
+    const ModelConfig config = c.config();
     TransformerLM model(config, {});
     const ParameterArena arena(model, {});
     EXPECT_EQ(arena_elements(config), arena.size()) << c.what;

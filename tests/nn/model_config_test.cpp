@@ -42,11 +42,13 @@ TEST(ModelConfig, ShakespeareParameterCountIsThePeers) {
 
 TEST(ModelConfig, GroupedQueryTiedParameterCountIsPublished) {
   // The published 0.5B model counts 494,032,768 with biases on q, k and v: 24 * (896 + 2 * 128) =
-  // 27648 of them, which this model does not have.
-  const ModelConfig config = sized("0.5B", 10000);
+  // 27648 of them, which the named size does not have.
+  ModelConfig config = sized("0.5B", 10000);
   EXPECT_EQ(config.vocab_size, 151936);
   EXPECT_TRUE(config.tied);
   EXPECT_EQ(parameter_count(config), 494032768 - 27648);
+  config.qkv_bias = true;
+  EXPECT_EQ(parameter_count(config), 494032768);
   // 1.5B: 1,543,714,304 with 28 * (1536 + 2 * 256) = 57344 biases.
   EXPECT_EQ(parameter_count(sized("1.5B", 0)), 1543714304 - 57344);
 }
@@ -136,6 +138,19 @@ TEST(ModelConfig, ErrorsNameTheKey) {
   EXPECT_EQ(message_after([](ModelConfig& c) { c.context = 0; }), "ctx is 0, expected at least 1");
   EXPECT_EQ(message_after([](ModelConfig& c) { c.rope_theta = 0; }),
             "rope_theta is 0, expected above 0");
+  const auto scaled = [](RopeScaling scaling) {
+    return message_after([=](ModelConfig& c) { c.rope_scaling = scaling; });
+  };
+  const auto linear = RopeScalingKind::linear, llama3 = RopeScalingKind::llama3;
+  EXPECT_EQ(scaled({linear, 4.0}), "valid");
+  EXPECT_EQ(scaled({llama3, 8.0, 1.0, 4.0, 8192}), "valid");
+  EXPECT_EQ(scaled({linear, 0.5}), "rope_factor is 0.5, expected at least 1");
+  EXPECT_EQ(scaled({RopeScalingKind::none, 4.0}),
+            "rope_factor is 4, expected rope_scaling = linear or llama3 beside it");
+  EXPECT_EQ(scaled({llama3, 8.0, 0.0, 4.0, 8192}), "rope_low_freq_factor is 0, expected above 0");
+  EXPECT_EQ(scaled({llama3, 8.0, 4.0, 4.0, 8192}),
+            "rope_high_freq_factor is 4, expected above rope_low_freq_factor (4)");
+  EXPECT_EQ(scaled({llama3, 8.0, 1.0, 4.0, 0}), "rope_original_ctx is 0, expected at least 1");
   EXPECT_EQ(message_after([](ModelConfig& c) { c.norm_eps = -1; }),
             "norm_eps is -1, expected at least 0");
 }

@@ -318,6 +318,21 @@ TEST(TransformerLM, OverfitsOneBatch) {
   }
 }
 
+// As a window has them whose every input ends a document.
+TEST(TransformerLM, WithoutATargetThatCountsNothingIsLearnt) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+      ModelOptions options;
+      options.precision = precision;
+      options.kernels = kernels;
+      TinyModel s(tiny(), options);
+      fill(s.targets, -100);
+      EXPECT_EQ(s.backward_once(), 0.0);
+      for (const float g : s.arena.grads().to_vector<float>()) ASSERT_EQ(g, 0.0f);
+    }
+  }
+}
+
 TEST(TransformerLM, RefusesWhatDoesNotFit) {
   const TinyModel s(tiny(), {});
   expect_error([&] { s.model.loss(s.tokens, s.targets.slice(1, 0, 3)); },

@@ -248,6 +248,11 @@ TEST(ConfigErrors, AcrossKeys) {
             "head_dim is 20, which attention = flash does not support (multiples of 8 up to 256): "
             "choose such a head_dim, or attention = naive");
   EXPECT_EQ(args_message({"--head_dim", "20", "--attention", "naive"}), "no UsageError");
+  EXPECT_EQ(args_message({"--rope_factor", "4"}),
+            "rope_factor is 4, expected rope_scaling = linear or llama3 beside it");
+  EXPECT_EQ(args_message({"--rope_factor", "4", "--rope_scaling", "linear"}), "no UsageError");
+  EXPECT_EQ(args_message({"--rope_scaling", "llama3", "--rope_high_freq_factor", "1"}),
+            "rope_high_freq_factor is 1, expected above rope_low_freq_factor (1)");
 }
 
 TEST(ConfigFile, AnIntegerIsARealNumberToo) {
@@ -273,6 +278,9 @@ TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   config.model.layers = 3;
   config.model.head_dim = 64;
   config.model.rope_theta = 1e6;
+  config.model.rope_scaling = {RopeScalingKind::llama3, 32.0, 1.5, 4.5, 4096};
+  config.model.qkv_bias = true;
+  config.model.qk_norm = true;
   config.model.norm_eps = 1e-300;
   config.model.init = InitScheme::truncated;
   config.compute = ComputeSection{};

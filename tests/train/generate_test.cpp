@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "autograd/tape.h"
 #include "base/error.h"
+#include "data/byte_tokenizer.h"
 #include "tensor/factory.h"
 #include "train/setup.h"
 
@@ -34,9 +38,13 @@ std::vector<int32_t> without_cache(const TransformerLM& model, std::vector<int32
   std::vector<int32_t> made;
   for (int64_t i = 0; i < count; ++i) {
     const auto T = static_cast<int64_t>(tokens.size());
-    const Tensor logits =
-        model.logits(from_vector(tokens, {1, T})).value().slice(1, T - 1, T).to(DType::f32);
-    made.push_back(sample_token(logits.to_vector<float>(), greedy(1), 0.0));
+    const auto logits = model.logits(from_vector(tokens, {1, T}))
+                            .value()
+                            .slice(1, T - 1, T)
+                            .to(DType::f32)
+                            .to_vector<float>();
+    made.push_back(
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     tokens.push_back(made.back());
   }
   return made;
@@ -49,7 +57,7 @@ TEST_P(GenerateTest, TheCacheChangesNoToken) {
   std::tie(options.precision, options.attention) = GetParam();
   ModelInstance instance(tiny_model(), options, InitScheme::truncated, false, 3);
   const std::vector<int32_t> prompt = {1, 5, 9};
-  EXPECT_EQ(generate(instance.model, prompt, greedy(12)),
+  EXPECT_EQ(generate(instance.model, prompt, greedy(12)).tokens,
             without_cache(instance.model, prompt, 12));
 }
 
@@ -66,17 +74,17 @@ class Generate : public testing::Test {
 TEST_F(Generate, StopsAtTheContextOrSlides) {
   SampleSection options = greedy(40);
   options.past_context = PastContext::stop;
-  EXPECT_EQ(generate(instance_.model, {1, 2, 3}, options).size(),
+  EXPECT_EQ(generate(instance_.model, {1, 2, 3}, options).tokens.size(),
             14u);  // 13 fill the context, one more follows
   options.past_context = PastContext::slide;
-  EXPECT_EQ(generate(instance_.model, {1, 2, 3}, options).size(), 40u);
+  EXPECT_EQ(generate(instance_.model, {1, 2, 3}, options).tokens.size(), 40u);
 }
 
 TEST_F(Generate, EndsAfterTheStopToken) {
   SampleSection options = greedy(12);
-  const std::vector<int32_t> all = generate(instance_.model, {1}, options);
+  const std::vector<int32_t> all = generate(instance_.model, {1}, options).tokens;
   options.stop_token = all[4];
-  const std::vector<int32_t> cut = generate(instance_.model, {1}, options);
+  const std::vector<int32_t> cut = generate(instance_.model, {1}, options).tokens;
   EXPECT_EQ(cut.back(), all[4]);
   EXPECT_LE(cut.size(), 5u);
 }
@@ -85,10 +93,10 @@ TEST_F(Generate, IsSeeded) {
   SampleSection options;
   options.tokens = 30;
   options.temperature = 1.0;
-  const std::vector<int32_t> first = generate(instance_.model, {1}, options);
-  EXPECT_EQ(first, generate(instance_.model, {1}, options));
+  const std::vector<int32_t> first = generate(instance_.model, {1}, options).tokens;
+  EXPECT_EQ(first, generate(instance_.model, {1}, options).tokens);
   options.sample_seed = 2;
-  EXPECT_NE(first, generate(instance_.model, {1}, options));
+  EXPECT_NE(first, generate(instance_.model, {1}, options).tokens);
 }
 
 TEST_F(Generate, RefusesAnEmptyPromptAndUnknownTokens) {
@@ -96,28 +104,80 @@ TEST_F(Generate, RefusesAnEmptyPromptAndUnknownTokens) {
   EXPECT_THROW(generate(instance_.model, {1, 53}, greedy(1)), Error);
 }
 
-TEST(SampleToken, FollowsTemperatureTopKAndTopP) {
-  // Probabilities 0.5, 0.25, 0.15, 0.1 at temperature 1, in an order that is not sorted.
-  const std::vector<float> logits = {std::log(0.25f), std::log(0.1f), std::log(0.5f),
-                                     std::log(0.15f)};
+// Of different lengths, one of them longer than the context.
+std::vector<std::vector<int32_t>> some_prompts() {
+  std::vector<int32_t> long_one(20);
+  std::iota(long_one.begin(), long_one.end(), 7);
+  return {{1, 5, 9}, {2}, long_one, {1, 5, 9}, {4, 4, 4, 4, 4, 4, 4}};
+}
+
+std::vector<std::vector<int32_t>> tokens_of(const std::vector<Generation>& all) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const Generation& one : all) tokens.push_back(one.tokens);
+  return tokens;
+}
+
+TEST_F(Generate, ABatchGivesEachPromptWhatItGetsAlone) {
+  const auto prompts = some_prompts();
   SampleSection options;
-  options.temperature = 0.0;
-  EXPECT_EQ(sample_token(logits, options, 0.99), 2);
+  options.tokens = 25;  // slides
   options.temperature = 1.0;
-  EXPECT_EQ(sample_token(logits, options, 0.49), 2);
-  EXPECT_EQ(sample_token(logits, options, 0.51), 0);
-  EXPECT_EQ(sample_token(logits, options, 0.76), 3);
-  EXPECT_EQ(sample_token(logits, options, 0.95), 1);
-  options.top_k = 2;  // 2/3 and 1/3
-  EXPECT_EQ(sample_token(logits, options, 0.66), 2);
-  EXPECT_EQ(sample_token(logits, options, 0.99), 0);
-  options.top_k = 0;
-  options.top_p = 0.8;  // three tokens hold 0.9
-  EXPECT_EQ(sample_token(logits, options, 0.999), 3);
-  options.top_p = 1.0;
-  options.temperature = 0.5;  // squares: 0.25 of 0.345
-  EXPECT_EQ(sample_token(logits, options, 0.72), 2);
-  EXPECT_EQ(sample_token(logits, options, 0.73), 0);
+  options.repetition_penalty = 1.2;
+  const auto together = tokens_of(generate_batch(instance_.model, prompts, options, 5));
+  EXPECT_EQ(tokens_of(generate_batch(instance_.model, prompts, options, 1)), together);
+  EXPECT_EQ(tokens_of(generate_batch(instance_.model, prompts, options, 2)), together);
+  EXPECT_EQ(tokens_of(generate_batch(instance_.model, prompts, options, 64)), together);
+  EXPECT_EQ(generate(instance_.model, prompts[0], options).tokens, together[0]);
+  EXPECT_NE(together[0], together[3]) << "the same prompt at another place draws otherwise";
+  for (const auto& tokens : together) EXPECT_EQ(tokens.size(), 25u);
+}
+
+TEST_F(Generate, OnePromptMayEndWhileOthersGoOn) {
+  const auto prompts = some_prompts();
+  const SampleSection options = greedy(6);
+  const auto whole = tokens_of(generate_batch(instance_.model, prompts, options, 2));
+  std::vector<size_t> calls(prompts.size());
+  const auto cut = generate_batch(instance_.model, prompts, options, 2, [&](size_t p, int32_t t) {
+    EXPECT_EQ(t, whole[p].at(calls[p]));
+    return !(++calls[p] == 2 && p == 1);
+  });
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    EXPECT_EQ(cut[p].finish, p == 1 ? FinishReason::stopped : FinishReason::length);
+    EXPECT_EQ(cut[p].tokens.size(), p == 1 ? 2u : 6u);
+    EXPECT_EQ(calls[p], cut[p].tokens.size()) << "called once for each token";
+  }
+}
+
+TEST_F(Generate, SaysWhyATextEnded) {
+  SampleSection options = greedy(40);
+  options.past_context = PastContext::stop;
+  EXPECT_EQ(generate(instance_.model, {1, 2, 3}, options).finish, FinishReason::context);
+  options.tokens = 5;
+  const Generation five = generate(instance_.model, {1, 2, 3}, options);
+  EXPECT_EQ(five.finish, FinishReason::length);
+  options.stop_token = five.tokens[0];
+  const Generation one = generate(instance_.model, {1, 2, 3}, options);
+  EXPECT_EQ(one.finish, FinishReason::stop_token);
+  EXPECT_EQ(one.tokens, std::vector{five.tokens[0]});
+  EXPECT_EQ(name_of(FinishReason::stop_token), "stop_token");
+}
+
+TEST_F(Generate, MakesNothingWhenNothingIsAskedFor) {
+  EXPECT_TRUE(generate(instance_.model, {1}, greedy(0)).tokens.empty());
+  EXPECT_TRUE(generate_batch(instance_.model, {}, greedy(3), 2).empty());
+  EXPECT_THROW(generate_batch(instance_.model, {{1}}, greedy(3), 0), Error);
+}
+
+TEST(EndToken, StandsForTheTokenizersOwn) {
+  const ByteTokenizer bytes;
+  SampleSection options;
+  EXPECT_EQ(with_end_token(options, &bytes).stop_token, kEndOfText);
+  EXPECT_EQ(with_end_token(options, nullptr).stop_token, -1);
+  options.stop_token = -2;
+  EXPECT_EQ(with_end_token(options, &bytes).stop_token, -2);
+  options.stop_token = 65;
+  EXPECT_EQ(with_end_token(options, &bytes).stop_token, 65);
+  EXPECT_EQ(encode_prompt(bytes, "hi"), (std::vector<int32_t>{'h', 'i'}));
 }
 
 }  // namespace

@@ -101,6 +101,17 @@ TEST_F(TrainerTest, ResumeIsExactInNaiveMode) {
   expect_resume_is_exact(c, folder_);
 }
 
+// 100 steps of 4 windows pass the 281 of an epoch, in which a text ends.
+TEST_F(TrainerTest, ResumeIsExactWithAPermutationAndMaskedDocuments) {
+  Config c = config();
+  write_corpus(folder_ / "texts/a.txt", 3000);
+  write_corpus(folder_ / "texts/b.txt", 7000);
+  c.data.train = (folder_ / "texts").string();
+  c.data.sampling = Sampling::permutation;
+  c.data.document_mask = true;
+  expect_resume_is_exact(c, folder_);
+}
+
 TEST_F(TrainerTest, RecomputationChangesNothing) {
   Recorded stored, recomputed;
   Config c = config("a");

@@ -72,7 +72,7 @@ Shape without_last(const Shape& shape) {
 }
 
 // One kernel for each run of neighbouring stretched dimensions, from the right.
-Tensor sum_to(const Tensor& x, const Shape& shape) {
+Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype) {
   const int added = x.ndim() - shape.ndim();
   const auto stretched = [&](int i) {
     return x.shape()[i] != 1 && (i < added || shape[i - added] == 1);
@@ -88,15 +88,26 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
       (i < begin ? s.outer : i < end ? s.n : s.inner) *= y.shape()[i];
       if (i >= begin && i < end) kept[i] = 1;
     }
-    const Tensor out = Tensor::empty(kept, y.dtype(), y.device(), "broadcast sum");
+    const Tensor out = Tensor::empty(kept, dtype, y.device(), "broadcast sum");
     visit_pointwise("sum", y, [&]<class T>(std::type_identity<T>, auto stream) {
       const Tensor work = scratch(sum_forward_scratch(s, stream), y.device());
-      sum_forward(out.data<T>(), y.data<T>(), s, 1.0, work.raw_data(), stream);
+      if (dtype == y.dtype()) {
+        return sum_forward(out.data<T>(), y.data<T>(), s, 1.0, work.raw_data(), stream);
+      }
+      if constexpr (std::is_same_v<T, bfloat16>) {
+        if (dtype == DType::f32)
+          return sum_forward(out.data<float>(), y.data<T>(), s, 1.0, work.raw_data(), stream);
+      }
+      fail(cat("sum: cannot give ", dtype, " from x of ", y.dtype()));
     });
     y = out;
     end = begin + 1;
   }
-  return y.reshape(shape);
+  return y.reshape(shape).to(dtype);
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  return sum_to(x, shape, x.dtype());
 }
 
 SumTarget::SumTarget(Gradients& g, int input, DType dtype) {

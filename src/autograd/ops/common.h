@@ -34,8 +34,10 @@ Tensor as_rows(const Tensor& x);                         // (..., C) -> (N, C); 
 Shape replace_last(const Shape& shape, int64_t extent);  // (..., C) -> (..., extent)
 Shape without_last(const Shape& shape);                  // (..., C) -> (...)
 
-// Sums x (contiguous) over the dimensions that broadcasting `shape` to x's shape stretched.
+// Sums x (contiguous) over the dimensions that broadcasting `shape` to x's shape stretched. In x's
+// dtype, or in `dtype`, which may be f32 for a bf16 x.
 Tensor sum_to(const Tensor& x, const Shape& shape);
+Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 
 // The gradient of `input` for a kernel that writes or adds to one of type `dtype` alone. sum is
 // undefined when nobody needs the gradient; else hand it and `add` to the kernel, then finish().

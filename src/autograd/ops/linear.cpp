@@ -1,14 +1,31 @@
 #include "autograd/ops/linear.h"
 
-#include "autograd/ops/binary.h"
 #include "autograd/ops/common.h"
 #include "autograd/ops/matrix_product.h"
 #include "autograd/saved.h"
+#include "kernels/binary.h"
+#include "tensor/visit.h"
 
 namespace quern {
 
-// saves: x (or its recipe) where w needs a gradient, w where x does
-Variable linear(const Variable& x_in, const Variable& w_in) {
+namespace {
+
+// y (N, out) += b (out), in place.
+void add_bias(const Tensor& y, const Tensor& b) {
+  kernels::BinaryLayout layout;
+  layout.ndim = 2;
+  for (int i = 0; i < 2; ++i) {
+    layout.shape[i] = y.dim(i);
+    layout.a_strides[i] = y.strides()[i];
+  }
+  layout.b_strides[1] = b.strides()[0];
+  visit_pointwise("linear", y, [&]<class T>(std::type_identity<T>, auto stream) {
+    binary_forward(y.data<T>(), y.data<T>(), b.data<T>(), layout, kernels::Add{}, stream);
+  });
+}
+
+// saves: x (or its recipe) where w needs a gradient, w where x does. b may be undefined.
+Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b) {
   const RangeScope range("linear");
   detail::check_floating("linear", "x", x_in.value());
   detail::check_ndim("linear", "x", x_in.value(), 1);
@@ -21,10 +38,13 @@ Variable linear(const Variable& x_in, const Variable& w_in) {
   const Tensor y =
       Tensor::empty(detail::replace_last(x_in.shape(), w.dim(0)), x.dtype(), x.device(), "linear");
   detail::matrix_product(detail::as_rows(y), x, false, w, true);
+  if (b.defined()) add_bias(detail::as_rows(y), b.value());
 
   const Saved saved_x = w_in.requires_grad() ? Saved(x_in) : Saved();
   const Tensor saved_w = x_in.requires_grad() ? w : Tensor();
-  return record("linear", y, {x_in, w_in}, [saved_x, saved_w](Gradients& g) {
+  std::vector<Variable> inputs{x_in, w_in};
+  if (b.defined()) inputs.push_back(b);
+  return record("linear", y, inputs, [saved_x, saved_w, biased = b.defined()](Gradients& g) {
     const Tensor dy = detail::as_rows(g.output());
     if (g.needs(0)) {
       const auto [dx, add] = g.target(0);
@@ -34,12 +54,22 @@ Variable linear(const Variable& x_in, const Variable& w_in) {
       const auto [dw, add] = g.target(1);
       detail::matrix_product(dw, dy, true, detail::as_rows(saved_x.value()), false, add);
     }
+    if (biased && g.needs(2)) g.add(2, detail::sum_to(dy, {dy.dim(1)}, g.dtype(2)));
   });
 }
 
+}  // namespace
+
+Variable linear(const Variable& x, const Variable& w) {
+  return linear_of(x, w, {});
+}
+
 Variable linear(const Variable& x, const Variable& w, const Variable& b) {
+  detail::check_floating("linear", "b", b.value());
   detail::check_shape("linear", "b", b.value(), {w.dim(0)});
-  return add(linear(x, w), b);
+  detail::check_dtype("linear", "b", b.value(), x.dtype());
+  detail::check_device("linear", "b", b.value(), x.device());
+  return linear_of(x, w, b);
 }
 
 }  // namespace quern

@@ -7,13 +7,14 @@
 
 namespace quern {
 
-RopeTable make_rope_table(int64_t positions, int64_t D, double theta, DType dtype) {
+RopeTable make_rope_table(int64_t positions, int64_t D, double theta, DType dtype,
+                          const kernels::RopeScaling& scaling) {
   QUERN_CHECK(D > 0 && D % 2 == 0, "rope table: D is ", D, ", expected a positive even number");
   const Tensor cos = Tensor::empty({positions, D / 2}, dtype, "rope cos");
   const Tensor sin = Tensor::empty({positions, D / 2}, dtype, "rope sin");
   visit("rope table", cos, [&]<class T>(std::type_identity<T>, auto stream) {
     if constexpr (std::is_same_v<T, acc_t<T>>) {
-      rope_table(cos.data<T>(), sin.data<T>(), positions, D, theta, stream);
+      rope_table(cos.data<T>(), sin.data<T>(), positions, D, theta, scaling, stream);
     } else {
       fail(cat("rope table: dtype is ", dtype, ", expected f32 or f64"));
     }

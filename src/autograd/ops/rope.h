@@ -3,14 +3,17 @@
 #pragma once
 
 #include "autograd/variable.h"
+#include "kernels/common/rope_frequency.h"
 
 namespace quern {
 
-// (positions, D/2) each: the cosine and sine of p theta^(-2i/D). f32, or f64 for f64 activations.
+// (positions, D/2) each: the cosine and sine of p theta^(-2i/D), the frequencies scaled for long
+// contexts where asked for. f32, or f64 for f64 activations.
 struct RopeTable {
   Tensor cos, sin;
 };
-RopeTable make_rope_table(int64_t positions, int64_t D, double theta, DType dtype = DType::f32);
+RopeTable make_rope_table(int64_t positions, int64_t D, double theta, DType dtype = DType::f32,
+                          const kernels::RopeScaling& scaling = {});
 
 // x (B, T, H, D) of any strides with D contiguous -> the same shape, contiguous. Token t of each
 // sequence stands at positions[t] (i32 (T)) or positions[b, t] (i32 (B, T)); without positions at

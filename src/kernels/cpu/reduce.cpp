@@ -32,8 +32,8 @@ void sum_rows(A* sums, const T* x, int64_t begin, int64_t end, int64_t inner) {
   }
 }
 
-template <bool kSquares, class T>
-void sum_in_parts(T* y, const T* x, const ReduceShape& s, double scale) {
+template <bool kSquares, class Y, class T>
+void sum_in_parts(Y* y, const T* x, const ReduceShape& s, double scale) {
   using A = acc_t<T>;
   const int64_t chunk = std::clamp<int64_t>(row_grain(s.inner), 1, std::max<int64_t>(1, s.n));
   const int64_t chunks = std::max<int64_t>(1, (s.n + chunk - 1) / chunk);
@@ -54,7 +54,7 @@ void sum_in_parts(T* y, const T* x, const ReduceShape& s, double scale) {
       const A* from = sums + out / s.inner * chunks * s.inner + out % s.inner;
       A total = 0;
       for (int64_t c = 0; c < chunks; ++c) total += from[c * s.inner];
-      y[out] = static_cast<T>(total * factor);
+      y[out] = static_cast<Y>(total * factor);
     }
   });
 }
@@ -65,8 +65,8 @@ int64_t sum_forward_scratch(const ReduceShape&, Stream) {
   return 0;
 }
 
-template <class T>
-void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, void*, Stream) {
+template <class Y, class T>
+void sum_forward(Y* y, const T* x, const ReduceShape& s, double scale, void*, Stream) {
   sum_in_parts<false>(y, x, s, scale);
 }
 
@@ -140,5 +140,7 @@ QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(float16)
 QUERN_INSTANTIATE(double)
 #undef QUERN_INSTANTIATE
+
+template void sum_forward(float*, const bfloat16*, const ReduceShape&, double, void*, Stream);
 
 }  // namespace quern::kernels::cpu

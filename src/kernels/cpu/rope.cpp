@@ -39,14 +39,13 @@ void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int3
 }
 
 template <class A>
-void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta, Stream) {
+void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta,
+                const RopeScaling& scaling, Stream) {
   const int64_t half = D / 2;
   parallel_for(positions, row_grain(16 * D), [=](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       for (int64_t i = 0; i < half; ++i) {
-        const double frequency =
-            std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(D));
-        const double angle = static_cast<double>(p) * frequency;
+        const double angle = static_cast<double>(p) * rope_frequency(i, D, theta, scaling);
         cos[p * half + i] = static_cast<A>(std::cos(angle));
         sin[p * half + i] = static_cast<A>(std::sin(angle));
       }
@@ -62,7 +61,7 @@ QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)
 #undef QUERN_INSTANTIATE
 
-template void rope_table(float*, float*, int64_t, int64_t, double, Stream);
-template void rope_table(double*, double*, int64_t, int64_t, double, Stream);
+template void rope_table(float*, float*, int64_t, int64_t, double, const RopeScaling&, Stream);
+template void rope_table(double*, double*, int64_t, int64_t, double, const RopeScaling&, Stream);
 
 }  // namespace quern::kernels::cpu

@@ -216,8 +216,8 @@ void reduce(Y* y, int64_t* index, const T* x, const ReduceShape& s, const Parts&
 }
 
 // First: Sum or SumOfSquares. Partial sums, then the sum of those.
-template <class First, class T>
-void sum_in_parts(T* y, const T* x, const ReduceShape& s, float scale, void* scratch,
+template <class First, class Y, class T>
+void sum_in_parts(Y* y, const T* x, const ReduceShape& s, float scale, void* scratch,
                   Stream stream) {
   const Parts parts = cut(s);
   if (parts.count == 1) return reduce<First>(y, nullptr, x, s, parts, scale, stream);
@@ -263,8 +263,8 @@ int64_t sum_forward_scratch(const ReduceShape& s, Stream) {
   return parts == 1 ? 0 : s.outer * parts * s.inner * static_cast<int64_t>(sizeof(float));
 }
 
-template <class T>
-void sum_forward(T* y, const T* x, const ReduceShape& s, double scale, void* scratch,
+template <class Y, class T>
+void sum_forward(Y* y, const T* x, const ReduceShape& s, double scale, void* scratch,
                  Stream stream) {
   sum_in_parts<Sum>(y, x, s, static_cast<float>(scale), scratch, stream);
 }
@@ -310,7 +310,7 @@ void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s
 }
 
 #define QUERN_INSTANTIATE(T)                                                                     \
-  template void sum_forward<T>(T*, const T*, const ReduceShape&, double, void*, Stream);         \
+  template void sum_forward<T, T>(T*, const T*, const ReduceShape&, double, void*, Stream);      \
   template void sum_squares_forward<T>(T*, const T*, const ReduceShape&, double, void*, Stream); \
   template void sum_backward<T>(T*, const T*, const ReduceShape&, double, Stream);               \
   template void max_forward<T>(T*, int64_t*, const T*, const ReduceShape&, Stream);              \
@@ -321,5 +321,8 @@ QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(float16)
 
 #undef QUERN_INSTANTIATE
+
+template void sum_forward<float, bfloat16>(float*, const bfloat16*, const ReduceShape&, double,
+                                           void*, Stream);
 
 }  // namespace quern::kernels::cuda

@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
 }
 
 __global__ void rope_table_kernel(float* cos_out, float* sin_out, int64_t total, int64_t half,
-                                  double theta) {
+                                  double theta, RopeScaling scaling) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (; index < total; index += step) {
-    const double exponent = -static_cast<double>(index % half) / static_cast<double>(half);
-    const double angle = static_cast<double>(index / half) * pow(theta, exponent);
+    const double frequency = rope_frequency(index % half, 2 * half, theta, scaling);
+    const double angle = static_cast<double>(index / half) * frequency;
     cos_out[index] = static_cast<float>(cos(angle));
     sin_out[index] = static_cast<float>(sin(angle));
   }
@@ -130,16 +130,18 @@ void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int3
 }
 
 template <class A>
-void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta, Stream stream) {
+void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta,
+                const RopeScaling& scaling, Stream stream) {
   const int64_t total = positions * (D / 2);
   launch(rope_table_kernel, grid_stride_blocks(total, kThreads), dim3(kThreads), 0, stream, cos,
-         sin, total, D / 2, theta);
+         sin, total, D / 2, theta, scaling);
 }
 
 template void rope<float>(float*, const float*, const float*, const float*, const int32_t*,
                           const RopeLayout&, bool, Stream);
 template void rope<bfloat16>(bfloat16*, const bfloat16*, const float*, const float*, const int32_t*,
                              const RopeLayout&, bool, Stream);
-template void rope_table<float>(float*, float*, int64_t, int64_t, double, Stream);
+template void rope_table<float>(float*, float*, int64_t, int64_t, double, const RopeScaling&,
+                                Stream);
 
 }  // namespace quern::kernels::cuda

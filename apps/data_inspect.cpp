@@ -1,0 +1,183 @@
+// quern data inspect: what token files hold.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "data/utf8.h"
+#include "data_commands.h"
+#include "io/inspect_tokens.h"
+#include "train/config_parse.h"
+
+namespace quern {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kUsage =
+    "Usage: quern data inspect PATH [--FLAG VALUE ...]\n\n"
+    "PATH is a token file (llm.c's or nanoGPT's), a folder of `quern data prepare`, or a quoted\n"
+    "pattern. Shows format, counts, the largest token, how long the documents are, and a window "
+    "of\n"
+    "the tokens (of the training part) as text. Reads every token.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"window", "shows window number N of --length tokens", ""},
+    {"offset", "shows the window that begins at token N", ""},
+    {"length", "tokens of the window", "64"},
+    {"tokenizer", "bytes, a file or a folder; by default what the folder holds", ""},
+    {"verify", "compare the files' checksums with those in the sidecars", "", true},
+    {"json", "print one JSON object", "", true},
+};
+
+int64_t count_of_flag(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
+  const std::string& text = parsed.extra.at(flag);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least ||
+      value > int64_t{1} << 40) {
+    throw UsageError(
+        fmt::format("--{} is '{}', expected a number of {} or more", flag, text, least));
+  }
+  return value;
+}
+
+InspectOptions options_of(const ParsedArgs& parsed) {
+  if (parsed.positional.size() != 1) {
+    throw UsageError(cat("data inspect: found ", parsed.positional.size(),
+                         " paths, expected one (a pattern in quotes)"));
+  }
+  const bool window = parsed.extra_given.contains("window");
+  const bool offset = parsed.extra_given.contains("offset");
+  if (window && offset) throw UsageError("data inspect: found --window and --offset, expected one");
+  InspectOptions options;
+  options.path = parsed.positional[0];
+  options.tokenizer = parsed.extra.at("tokenizer");
+  options.verify = parsed.extra.at("verify") == "true";
+  options.length = count_of_flag(parsed, "length", 1);
+  if (window) options.window = count_of_flag(parsed, "window", 0) * options.length;
+  if (offset) options.window = count_of_flag(parsed, "offset", 0);
+  return options;
+}
+
+Json part_json(const InspectedPart& part) {
+  Json files = Json::array();
+  for (const InspectedFile& file : part.files) {
+    Json one = {{"path", file.path.string()},
+                {"encoding", name_of(file.encoding)},
+                {"tokens", file.tokens}};
+    if (file.sidecar) {
+      one["documents"] = file.sidecar->documents;
+      one["vocabulary"] = file.sidecar->vocabulary;
+      one["tokenizer"] = {{"kind", file.sidecar->tokenizer_kind},
+                          {"hash", file.sidecar->tokenizer_hash}};
+    }
+    files.push_back(one);
+  }
+  const LengthStats& lengths = part.lengths;
+  Json json = {{"name", part.name}, {"tokens", part.tokens}, {"largest_token", part.largest}};
+  json["documents"] = part.documents ? Json(*part.documents) : Json(nullptr);
+  json["lengths"] = {{"documents", lengths.documents}, {"shortest", lengths.shortest},
+                     {"median", lengths.median},       {"mean", lengths.mean},
+                     {"longest", lengths.longest},     {"histogram", lengths.histogram},
+                     {"unfinished", part.unfinished}};
+  json["files"] = files;
+  return json;
+}
+
+void print_json(const Inspection& inspection, bool verified) {
+  Json json;
+  json["verified"] = verified;
+  json["end_token"] = inspection.end_token ? Json(*inspection.end_token) : Json(nullptr);
+  for (const InspectedPart& part : inspection.parts) json["parts"].push_back(part_json(part));
+  Json window = {{"offset", inspection.window_begin}, {"tokens", inspection.window}};
+  if (inspection.tokenizer) {
+    window["text"] = replace_invalid_utf8(inspection.tokenizer->decode(inspection.window));
+  }
+  json["window"] = window;
+  fmt::print("{}\n", json.dump());
+}
+
+void print_histogram(const LengthStats& lengths) {
+  const int64_t most = *std::max_element(lengths.histogram.begin(), lengths.histogram.end());
+  for (size_t place = 0; place < lengths.histogram.size(); ++place) {
+    const int64_t count = lengths.histogram[place];
+    if (count == 0) continue;
+    const int64_t low = place == 0 ? 0 : int64_t{1} << (place - 1);
+    const int64_t high = place == 0 ? 0 : (int64_t{1} << place) - 1;
+    constexpr int64_t kWidth = 40;
+    const auto width = static_cast<size_t>(std::max<int64_t>(1, count * kWidth / most));
+    fmt::print("  {:>12} to {:<12} {:>10}  {}\n", low, high, count, std::string(width, '#'));
+  }
+}
+
+void print_part(const InspectedPart& part, std::optional<int32_t> end_token, bool verified) {
+  fmt::print("{}\n", part.name);
+  for (const InspectedFile& file : part.files) {
+    fmt::print("  {}: {}, {} tokens", file.path.string(), name_of(file.encoding), file.tokens);
+    if (file.sidecar) {
+      fmt::print(", {} documents, vocabulary {}, tokenizer {} ({}){}", file.sidecar->documents,
+                 file.sidecar->vocabulary, file.sidecar->tokenizer_kind,
+                 file.sidecar->tokenizer_hash, verified ? ", checksum verified" : "");
+    }
+    fmt::print("\n");
+  }
+  fmt::print("  {} tokens in all, the largest {}\n", part.tokens, part.largest);
+  if (!end_token) {
+    fmt::print("  documents: the end token is not known\n");
+    return;
+  }
+  const LengthStats& lengths = part.lengths;
+  fmt::print("  {} documents that end with token {}", lengths.documents, *end_token);
+  if (part.unfinished > 0) fmt::print(", and {} tokens after the last", part.unfinished);
+  fmt::print("\n");
+  if (lengths.documents == 0) return;
+  fmt::print("  lengths in tokens: {} shortest, {} median, {:.1f} mean, {} longest\n",
+             lengths.shortest, lengths.median, lengths.mean, lengths.longest);
+  print_histogram(lengths);
+}
+
+void print_window(const Inspection& inspection) {
+  fmt::print("tokens {} to {} of {}\n", inspection.window_begin,
+             inspection.window_begin + static_cast<int64_t>(inspection.window.size()) - 1,
+             inspection.parts[0].name);
+  fmt::print("  {}\n", fmt::join(inspection.window, " "));
+  if (inspection.tokenizer) {
+    fmt::print("{}\n", replace_invalid_utf8(inspection.tokenizer->decode(inspection.window)));
+  } else {
+    fmt::print("  --tokenizer shows them as text\n");
+  }
+}
+
+}  // namespace
+
+int run_data_inspect(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    fmt::print("{}\n", kUsage);
+    for (const ExtraFlag& flag : kFlags) {
+      fmt::print("  --{:<10} {}{}\n", flag.name, flag.help,
+                 flag.value.empty() ? "" : " (" + flag.value + ")");
+    }
+    return 0;
+  }
+  if (!parsed.given.empty()) {
+    throw UsageError(
+        fmt::format("data inspect: --{} is no flag of data inspect", *parsed.given.begin()));
+  }
+  const InspectOptions options = options_of(parsed);
+  const Inspection inspection = inspect_tokens(options);
+  if (parsed.extra.at("json") == "true") {
+    print_json(inspection, options.verify);
+    return 0;
+  }
+  for (const InspectedPart& part : inspection.parts) {
+    print_part(part, inspection.end_token, options.verify);
+  }
+  print_window(inspection);
+  return 0;
+}
+
+}  // namespace quern

@@ -1,0 +1,212 @@
+// quern data prepare: text into token files.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+
+#include "base/error.h"
+#include "data_commands.h"
+#include "io/prepare.h"
+#include "train/config_parse.h"
+
+namespace quern {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kUsage =
+    "Usage: quern data prepare INPUT... --out FOLDER [--FLAG VALUE ...]\n\n"
+    "Writes FOLDER/train_00000.bin, ... and FOLDER/validation_00000.bin, ... with what is known "
+    "of\n"
+    "each beside it, FOLDER/sources.json and FOLDER/tokenizer. An INPUT is a file, a folder (with\n"
+    "its subfolders) or a quoted pattern ('data/*.jsonl.zst'); gzip and zstd are told by content.\n"
+    "docs/data.md says what becomes of each kind of input.\n\n"
+    "Ctrl-C and SIGTERM stop it so that --resume goes on; the exit code is then 128 + the "
+    "signal's\n"
+    "number.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"out", "the folder to write; it must not exist", ""},
+    {"tokenizer", "bytes, a tokenizer.json or tokenizer.model, or a folder with one", "bytes"},
+    {"format", "auto (by name), text, or jsonl", "auto"},
+    {"field", "of JSONL: the member that holds the text", "text"},
+    {"split_on", "of text: a line that separates documents, or blank; else a file is a document",
+     ""},
+    {"end_token", "after each document: auto (the tokenizer's), none, or a token", "auto"},
+    {"validation_fraction", "of the documents; 0: no validation files", "0.01"},
+    {"shard_tokens", "of every token file but the last", "100000000"},
+    {"seed", "of the choice of validation documents", "0"},
+    {"threads", "that encode; 0: one a core", "0"},
+    {"skip_bad", "count lines and files that are broken, and go on", "", true},
+    {"checkpoint_seconds", "between two places where --resume can go on", "5"},
+    {"resume", "go on with what an interrupted run left", "", true},
+};
+
+std::atomic<bool> stop_requested{false};
+std::atomic<int> stop_signal{0};
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
+static_assert(std::atomic<int>::is_always_lock_free);
+
+extern "C" void stop_preparing(int signal) {
+  stop_signal = signal;
+  stop_requested = true;
+  std::signal(signal, SIG_DFL);  // the second one ends the program
+}
+
+template <class T>
+T number_of(const ParsedArgs& parsed, const std::string& flag, T least, T most) {
+  const std::string& text = parsed.extra.at(flag);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+    throw UsageError(
+        fmt::format("--{} is '{}', expected a number from {} to {}", flag, text, least, most));
+  }
+  return value;
+}
+
+TextFormat format_of_inputs(const ParsedArgs& parsed) {
+  const std::string& word = parsed.extra.at("format");
+  if (word == "auto") return TextFormat::automatic;
+  if (word == "text") return TextFormat::text;
+  if (word == "jsonl") return TextFormat::jsonl;
+  throw UsageError(fmt::format("--format is '{}', expected auto, text or jsonl", word));
+}
+
+PrepareOptions options_of(const ParsedArgs& parsed) {
+  PrepareOptions options;
+  options.inputs = parsed.positional;
+  options.out = parsed.extra.at("out");
+  if (options.inputs.empty()) throw UsageError("data prepare: no INPUT; give files or folders");
+  if (options.out.empty()) throw UsageError("data prepare: --out is missing, the folder to write");
+  options.tokenizer = parsed.extra.at("tokenizer");
+  options.format = format_of_inputs(parsed);
+  options.field = parsed.extra.at("field");
+  options.split_on = parsed.extra.at("split_on");
+  options.end_token = parsed.extra.at("end_token");
+  options.validation_fraction = number_of(parsed, "validation_fraction", 0.0, 0.999999);
+  options.shard_tokens = number_of<int64_t>(parsed, "shard_tokens", 1, INT32_MAX);
+  options.seed = number_of<int64_t>(parsed, "seed", 0, INT64_MAX);
+  options.threads = number_of(parsed, "threads", 0, 1024);
+  options.checkpoint_seconds = number_of(parsed, "checkpoint_seconds", 0.0, 1e6);
+  options.skip_bad = parsed.extra.at("skip_bad") == "true";
+  options.resume = parsed.extra.at("resume") == "true";
+  return options;
+}
+
+std::string duration_text(double total) {
+  const auto s = static_cast<int64_t>(total + 0.5);
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
+}
+
+double megabytes(int64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+// On stderr: one line that is written over in a terminal, else a line now and then.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool terminal) : terminal_(terminal) {}
+
+  void show(const PrepareProgress& progress) {
+    const auto now = Clock::now();
+    if (progress_.total_bytes == 0) first_ = progress.bytes;  // a resumed run reads on from there
+    progress_ = progress;
+    const std::chrono::duration<double> since = now - shown_;
+    if (since.count() < (terminal_ ? 0.2 : 10.0)) return;
+    shown_ = now;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const double rate = static_cast<double>(progress.bytes - first_) / seconds;
+    const auto left = static_cast<double>(progress.total_bytes - progress.bytes);
+    const std::string line = fmt::format(
+        "{:.0f} of {:.0f} MB  {:.1f} M tokens  {} documents  {:.1f} MB/s  ETA {}",
+        megabytes(progress.bytes), megabytes(progress.total_bytes), megabytes(progress.tokens),
+        progress.documents, rate / 1e6, rate > 0.0 ? duration_text(left / rate) : "?");
+    fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  int64_t bytes() const { return progress_.bytes - first_; }
+
+ private:
+  bool terminal_;
+  PrepareProgress progress_;
+  int64_t first_ = 0;
+  Clock::time_point start_ = Clock::now(), shown_ = Clock::now();
+};
+
+void print_part(const char* name, const PreparedPart& part) {
+  fmt::print("{:<11} {} tokens of {} documents in {} file{}\n", name, part.tokens, part.documents,
+             part.shards, part.shards == 1 ? "" : "s");
+}
+
+void print_warnings(const PrepareResult& result) {
+  for (const std::string& bad : result.bad) fmt::print(stderr, "quern: skipped: {}\n", bad);
+  for (const auto& [kind, count] : result.skipped) {
+    fmt::print(stderr, "quern: warning: skipped {} ({})\n", count, kind);
+  }
+  if (result.empty > 0) {
+    fmt::print(stderr, "quern: warning: {} documents without text were left out\n", result.empty);
+  }
+  if (result.end_tokens_in_text > 0) {
+    fmt::print(stderr, "quern: warning: the end token stands {} times within documents' text\n",
+               result.end_tokens_in_text);
+  }
+}
+
+void print_help() {
+  fmt::print("{}\n", kUsage);
+  for (const ExtraFlag& flag : kFlags) {
+    fmt::print("  --{:<20} {}{}\n", flag.name, flag.help,
+               flag.value.empty() ? "" : " (" + flag.value + ")");
+  }
+}
+
+}  // namespace
+
+int run_data_prepare(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    print_help();
+    return 0;
+  }
+  if (!parsed.given.empty()) {
+    throw UsageError(
+        fmt::format("data prepare: --{} is no flag of data prepare", *parsed.given.begin()));
+  }
+  PrepareOptions options = options_of(parsed);
+  ProgressLine line(isatty(STDERR_FILENO) != 0);
+  options.progress = [&](const PrepareProgress& progress) { line.show(progress); };
+  options.stop = &stop_requested;
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, stop_preparing);
+  const PrepareResult result = prepare_data(options);
+  line.clear();
+  const std::string out = options.out.string();
+  if (result.was_complete) {
+    fmt::print("{}: is complete already\n", out);
+    return 0;
+  }
+  print_warnings(result);
+  if (result.interrupted) {
+    fmt::print(stderr, "quern: stopped; the same command with --resume goes on\n");
+    return 128 + stop_signal;
+  }
+  print_part("train", result.train);
+  print_part("validation", result.validation);
+  fmt::print("{}: {} source{}, {:.1f} MB in {:.1f} s, {:.1f} MB/s of text\n", out, result.sources,
+             result.sources == 1 ? "" : "s", megabytes(result.bytes), line.seconds(),
+             megabytes(result.text_bytes) / line.seconds());
+  return 0;
+}
+
+}  // namespace quern

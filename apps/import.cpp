@@ -1,0 +1,47 @@
+// quern import: a Hugging Face folder as a run folder.
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "train/config_parse.h"
+#include "train/config_print.h"
+#include "train/hf_model.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern import FOLDER --out RUN\n\n"
+    "Reads a Hugging Face model (config.json and safetensors; Llama, Mistral without sliding\n"
+    "window, Qwen2.5 and Qwen3) and writes it as a new run folder, the weights in the dtype that\n"
+    "they have: for generate, eval, export and `train --from`. What Quern does not compute "
+    "exactly\n"
+    "is refused by name. docs/models.md lists both.\n";
+
+const std::vector<ExtraFlag> kFlags = {{"out", "the new run folder", "", false}};
+
+}  // namespace
+
+int run_import(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    fmt::print("{}", kUsage);
+    return 0;
+  }
+  if (parsed.positional.size() != 1)
+    throw UsageError(fmt::format("import: expected one Hugging Face folder\n{}", kUsage));
+  if (!parsed.given.empty())
+    throw UsageError(
+        fmt::format("import: found --{}, expected no flag but --out", *parsed.given.begin()));
+  const std::string out = parsed.extra.at("out");
+  if (out.empty()) throw UsageError(fmt::format("import: no --out RUN\n{}", kUsage));
+  const ImportedModel imported = import_model(parsed.positional[0], out);
+  if (!imported.warning.empty()) fmt::print(stderr, "quern: warning: {}\n", imported.warning);
+  fmt::print("{}: {:.2f} M parameters in {:.1f} MiB, context {}, tokenizer: {}\n", out,
+             static_cast<double>(parameter_count(imported.model)) / 1e6,
+             static_cast<double>(imported.bytes) / (1 << 20), imported.model.context,
+             imported.tokenizer.empty() ? "none" : imported.tokenizer);
+  return 0;
+}
+
+}  // namespace quern

@@ -1,0 +1,167 @@
+// quern tokenizer train: a subword vocabulary from text.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "base/error.h"
+#include "bench_flags.h"
+#include "data/input_files.h"
+#include "data/sentencepiece_trainer.h"
+#include "io/atomic_folder.h"
+#include "io/json_text.h"
+#include "io/tokenizer_files.h"
+#include "tokenizer_commands.h"
+
+namespace quern {
+
+namespace {
+
+constexpr const char* kUsage =
+    "Usage: quern tokenizer train INPUT... --vocab N --out FOLDER [--FLAG VALUE ...]\n\n"
+    "Learns a SentencePiece BPE with byte fallback and writes FOLDER/tokenizer.model, with the "
+    "two\n"
+    "files that transformers' AutoTokenizer needs beside it. Text that is encoded with it decodes\n"
+    "to the same bytes. An INPUT is a file of UTF-8 text, a folder (with its subfolders) or a\n"
+    "quoted pattern ('data/*.txt.zst'); gzip and zstd are told by content, JSONL by the names\n"
+    ".jsonl and .ndjson.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"vocab", "tokens, with <unk>, <s>, </s> and the 256 bytes", ""},
+    {"out", "the folder to write; it must not exist", ""},
+    {"field", "of JSONL: the member that holds the text", "text"},
+    {"split_digits", "each digit is a token: true or false", "true"},
+    {"special", "further tokens that stand for no text, separated by commas", ""},
+    {"coverage", "part of the text whose characters get tokens; rarer ones are bytes", "0.9995"},
+    {"sample_bytes", "of text to learn from, drawn by lines; 0: all", "100000000"},
+    {"threads", "that learn; 0: one a core", "0"},
+};
+
+std::string help() {
+  std::string text = fmt::format("{}\n", kUsage);
+  for (const ExtraFlag& flag : kFlags) {
+    text += fmt::format("  --{:<20} {}{}\n", flag.name, flag.help,
+                        flag.value.empty() ? "" : " (" + flag.value + ")");
+  }
+  return text;
+}
+
+bool flag_of(const ParsedArgs& parsed, const std::string& flag) {
+  const std::string& word = parsed.extra.at(flag);
+  if (word == "true" || word == "false") return word == "true";
+  throw UsageError(fmt::format("--{} is '{}', expected true or false", flag, word));
+}
+
+double coverage_of(const ParsedArgs& parsed) {
+  const std::string& text = parsed.extra.at("coverage");
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  // SentencePiece's own limits.
+  if (error != std::errc() || end != text.data() + text.size() || value < 0.98 || value > 1.0) {
+    throw UsageError(fmt::format("--coverage is '{}', expected a number from 0.98 to 1", text));
+  }
+  return value;
+}
+
+std::vector<std::string> special_of(const ParsedArgs& parsed) {
+  const std::string& list = parsed.extra.at("special");
+  std::vector<std::string> tokens;
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    tokens.push_back(list.substr(begin, end - begin));
+    if (tokens.back().empty()) throw UsageError("--special: a token is empty");
+    begin = end + 1;
+  }
+  return tokens;
+}
+
+// Lines of JSON have their text in a member; other files are text.
+LineTextOf line_text_of(const std::string& field) {
+  return [field](const std::filesystem::path& file) -> LineText {
+    std::filesystem::path name = file.filename();
+    if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
+    if (name.extension() != ".jsonl" && name.extension() != ".ndjson") return {};
+    return [file, field](int64_t number, std::string_view line, std::string& text) {
+      if (const auto bad = read_json_text(line, field, text)) {
+        fail(fmt::format("{}:{}:{}: {}", file.string(), number, bad->column, bad->what));
+      }
+    };
+  };
+}
+
+SentencePieceTraining options_of(const ParsedArgs& parsed) {
+  SentencePieceTraining options;
+  if (parsed.positional.empty()) throw UsageError("tokenizer train: no INPUT\n" + help());
+  for (const char* flag : {"vocab", "out"}) {
+    if (!parsed.extra.at(flag).empty()) continue;
+    throw UsageError(fmt::format("tokenizer train: --{} is missing\n{}", flag, help()));
+  }
+  options.vocabulary = std::min<int64_t>(count_of(parsed, "vocab", 1), 1 << 24);
+  options.line_text_of = line_text_of(parsed.extra.at("field"));
+  options.special = special_of(parsed);
+  options.split_digits = flag_of(parsed, "split_digits");
+  options.coverage = coverage_of(parsed);
+  options.sample_bytes = count_of(parsed, "sample_bytes", 0);
+  options.threads = static_cast<int>(std::min<int64_t>(count_of(parsed, "threads", 0), 1024));
+  if (options.threads == 0) {
+    options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  }
+  return options;
+}
+
+// On stderr: one line that is written over in a terminal, else a line for each thing that is done.
+class ProgressLine {
+ public:
+  void show(const std::string& what, double part) {
+    const std::string share = part < 0.0 ? "" : fmt::format(" {:.0f} %", 100.0 * part);
+    if (terminal_) fmt::print(stderr, "\r\033[K{}{}", what, share);
+    if (!terminal_ && what != shown_) fmt::print(stderr, "{}\n", what);
+    shown_ = what;
+  }
+  void clear() const {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  std::string shown_;
+};
+
+}  // namespace
+
+int run_tokenizer_train(const Arguments& args) {
+  const ParsedArgs parsed = parse_args(args, kFlags);
+  if (parsed.help) {
+    fmt::print("{}", help());
+    return 0;
+  }
+  if (!parsed.given.empty()) {
+    throw UsageError(
+        fmt::format("tokenizer train: --{} is no flag of it\n{}", *parsed.given.begin(), help()));
+  }
+  const SentencePieceTraining options = options_of(parsed);
+  const std::string out = parsed.extra.at("out");
+  const auto start = std::chrono::steady_clock::now();
+  AtomicFolder staging(out,
+                       "tokenizer train");  // a folder that is there is refused before the work
+  ProgressLine progress;
+  const auto files = find_input_files(parsed.positional);
+  const SentencePieceResult result = train_sentencepiece(
+      files, options, [&](const std::string& what, double part) { progress.show(what, part); });
+  progress.clear();
+  const auto tokenizer = write_sentencepiece(staging.temporary(), result.model);
+  staging.commit();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  fmt::print("{}: {} tokens from {:.1f} of {:.1f} MB in {} file{}, in {:.1f} s, hash {}\n", out,
+             tokenizer->vocabulary(), static_cast<double>(result.used_bytes) / 1e6,
+             static_cast<double>(result.text_bytes) / 1e6, files.size(),
+             files.size() == 1 ? "" : "s", seconds.count(), tokenizer->hash());
+  return 0;
+}
+
+}  // namespace quern

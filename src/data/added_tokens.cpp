@@ -1,0 +1,25 @@
+#include "data/added_tokens.h"
+
+#include <algorithm>
+
+namespace quern {
+
+void AddedTokenFinder::add(const AddedToken& token) {
+  tokens_.push_back(token);
+  begins_[static_cast<unsigned char>(token.content[0])] = true;
+}
+
+void AddedTokenFinder::finish() {
+  std::stable_sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
+    return a.content.size() > b.content.size();
+  });
+}
+
+const AddedToken* AddedTokenFinder::at(std::string_view rest) const {
+  for (const AddedToken& token : tokens_) {
+    if (rest.starts_with(token.content)) return &token;
+  }
+  return nullptr;
+}
+
+}  // namespace quern

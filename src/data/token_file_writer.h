@@ -1,0 +1,44 @@
+// Writes a token file of any length from front to back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "data/token_file.h"
+
+namespace quern {
+
+class TokenFileWriter {
+ public:
+  // Writes PATH.part in the form `encoding`. With `kept` > 0 goes on behind that many tokens of a
+  // PATH.part (or a PATH) that is there already, and drops what came after them. Throws naming the
+  // file when it has fewer, or when it cannot be written.
+  TokenFileWriter(std::filesystem::path path, TokenEncoding encoding, int64_t kept = 0);
+  ~TokenFileWriter();  // without commit(): PATH.part stays
+  TokenFileWriter(const TokenFileWriter&) = delete;
+  TokenFileWriter& operator=(const TokenFileWriter&) = delete;
+
+  // `elements`: tokens as they lie in the file, little-endian uint16 or uint32.
+  void write(std::span<const std::byte> elements);
+  int64_t tokens() const { return tokens_; }  // written, and kept
+  void sync();                                // what was written is on the disk
+  void commit();                              // PATH is there, with all its tokens
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  [[noreturn]] void fail_with_errno(const char* what) const;
+  void flush();
+  void put(std::span<const std::byte> bytes, int64_t offset);
+
+  std::filesystem::path path_, part_;
+  TokenEncoding encoding_;
+  int fd_ = -1;
+  int64_t tokens_;
+  int64_t end_;  // bytes of the file that are written; the rest is in buffer_
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace quern

@@ -1,0 +1,68 @@
+// The product of a few rows as the kernels it is made of: what the GPU's is tested against.
+#include "kernels/decode_linear.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/gemm.h"
+#include "kernels/rms_norm.h"
+#include "kernels/swiglu.h"
+
+namespace quern::kernels::cpu {
+namespace {
+
+template <class T, class TX>
+std::vector<T> norm_of(const TX* x, const DecodeLinear<T>& l, Stream stream) {
+  std::vector<T> y(static_cast<size_t>(l.rows * l.in));
+  std::vector<float> rstd(static_cast<size_t>(l.rows));
+  rms_norm_forward(y.data(), rstd.data(), x, l.norm, l.rows, l.in, l.eps, stream);
+  return y;
+}
+
+template <class T, class TX>
+void add_to(TX* x, const std::vector<T>& y) {
+  for (size_t i = 0; i < y.size(); ++i) {
+    x[i] = static_cast<TX>(static_cast<float>(x[i]) + static_cast<float>(y[i]));
+  }
+}
+
+}  // namespace
+
+template <class T>
+void decode_linear(const DecodeLinear<T>& l, Stream stream, bool) {
+  std::vector<T> x;
+  if (l.x == nullptr) {
+    x = l.fp32_stream ? norm_of<T>(static_cast<const float*>(l.stream), l, stream)
+                      : norm_of<T>(static_cast<const T*>(l.stream), l, stream);
+  }
+  std::vector<T> y(static_cast<size_t>(l.rows * l.out));
+  Gemm product{l.rows, l.out, l.in};
+  product.transpose_b = true;
+  gemm(y.data(), l.x == nullptr ? x.data() : l.x, l.w, product, {}, stream);
+  switch (l.output) {
+    case DecodeOutput::store:
+      for (size_t i = 0; i < y.size(); ++i) {
+        const float bias =
+            l.bias == nullptr ? 0.0f : static_cast<float>(l.bias[i % static_cast<size_t>(l.out)]);
+        l.y[i] = static_cast<T>(static_cast<float>(y[i]) + bias);
+      }
+      return;
+    case DecodeOutput::add:
+      return l.fp32_stream ? add_to(static_cast<float*>(l.stream), y)
+                           : add_to(static_cast<T*>(l.stream), y);
+    case DecodeOutput::swiglu: return swiglu_forward(l.y, y.data(), l.rows, l.out / 2, stream);
+  }
+  fail("decode_linear: unknown output");
+}
+
+template <class T>
+bool decode_linear_fits(int64_t, bool, Stream) {
+  return true;
+}
+
+template void decode_linear(const DecodeLinear<float>&, Stream, bool);
+template void decode_linear(const DecodeLinear<bfloat16>&, Stream, bool);
+template bool decode_linear_fits<float>(int64_t, bool, Stream);
+template bool decode_linear_fits<bfloat16>(int64_t, bool, Stream);
+
+}  // namespace quern::kernels::cpu

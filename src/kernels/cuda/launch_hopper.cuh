@@ -1,0 +1,128 @@
+// launch() with what Hopper adds: clusters of blocks, and kernels that start before the one in
+// front of them on the stream has ended (programmatic dependent launch). Such a kernel does early
+// what depends on nobody, then calls wait_for_previous(), in every thread and before it touches
+// what earlier kernels read or write. Both also hold within a captured graph.
+#pragma once
+
+#include "kernels/cuda/launch.cuh"
+
+namespace quern::kernels::cuda {
+
+struct LaunchOptions {
+  int cluster = 1;  // blocks along x that share their shared memory
+  bool early = false;
+};
+
+// Whether the code of `kernel` that runs on this device is compiled for compute capability 9.0, as
+// all of LaunchOptions needs.
+template <class... Parameters>
+bool has_hopper_code(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
+             "cudaFuncGetAttributes");
+  return attributes.ptxVersion >= 90;
+}
+
+// As launch() of launch.cuh.
+template <class... Parameters, class... Arguments>
+void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            size_t shared_bytes, Stream stream, Arguments&&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const void* entry = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > kPortableSharedBytes) {
+    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)),
+               "opting in to shared memory");
+  }
+  cudaLaunchAttribute attributes[2];
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.handle);
+  config.attrs = attributes;
+  if (options.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(options.cluster);
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  }
+  if (options.early) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, entry) != cudaSuccess || name == nullptr) name = "a kernel";
+  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
+}
+
+// Waits until all work in front of this kernel has ended and its writes are seen. Nothing to wait
+// for where the kernel was not launched early.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// From here on the next kernel may start, once all blocks have come so far (or ended).
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// The blocks of a cluster; one block is its own cluster elsewhere.
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+  return rank;
+}
+__device__ __forceinline__ uint32_t cluster_size() {
+  uint32_t size = 1;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+#endif
+  return size;
+}
+// A barrier of all its threads; shared and global memory written before is seen after.
+__device__ __forceinline__ void cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// What lies in block `rank` of the cluster where `mine` lies in this one.
+__device__ __forceinline__ float load_in_cluster(const float* mine, uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t theirs;
+  float value;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(theirs)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(mine))), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(theirs) : "memory");
+  return value;
+#else
+  return *mine;
+#endif
+}
+__device__ __forceinline__ uint64_t load_in_cluster(const uint64_t* mine, uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t theirs;
+  uint64_t value;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(theirs)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(mine))), "r"(rank));
+  asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(value) : "r"(theirs) : "memory");
+  return value;
+#else
+  return *mine;
+#endif
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,30 @@
+// The tokenizer of a run: where it comes from, and where the run keeps it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "data/tokenizer.h"
+#include "train/config.h"
+#include "train/train_state.h"
+
+namespace quern {
+
+struct RunTokenizer {
+  std::filesystem::path path;  // for open_tokenizer; empty: null
+  std::shared_ptr<const Tokenizer>
+      tokenizer;  // null: the data are bare tokens, and nothing is said
+};
+
+// What the tokens of data.train mean. Asked in this order: the run that is resumed, data.tokenizer,
+// the folder tokenizer/ beside token files, model.from; without an answer text is bytes. Throws
+// when two of them disagree, when one cannot be opened, and when text would have to be encoded by
+// another tokenizer than bytes, which `quern data prepare` does.
+RunTokenizer find_run_tokenizer(const Config& config, bool is_text);
+
+// The tokenizer of a checkpoint: bytes, or what tokenizer/ of its run folder holds; null when it
+// has none. Throws when the folder holds another one than the checkpoint was trained with.
+std::shared_ptr<const Tokenizer> saved_tokenizer(const std::filesystem::path& checkpoint,
+                                                 const TrainState& state);
+
+}  // namespace quern

@@ -1,0 +1,204 @@
+// `quern data` as a user runs it.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "support/compress.h"
+#include "support/program.h"
+#include "support/random_text.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+class DataProgram : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& bytes) {
+    return write_file(folder_ / "in" / name, bytes);
+  }
+  std::vector<std::string> prepare(const fs::path& out, std::vector<std::string> more = {}) const {
+    std::vector<std::string> args{"data", "prepare", folder_ / "in", "--out", out};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  static std::map<std::string, std::string> contents(const fs::path& folder) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (!entry.is_regular_file()) continue;
+      files[entry.path().lexically_relative(folder)] = read_file(entry.path());
+    }
+    return files;
+  }
+  // Without output.
+  static pid_t start(std::vector<std::string> args) {
+    std::vector<char*> pointers;
+    for (std::string& arg : args) pointers.push_back(arg.data());
+    pointers.push_back(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool silent = freopen("/dev/null", "w", stderr) && freopen("/dev/null", "w", stdout);
+      if (silent) execv(pointers[0], pointers.data());
+      _exit(127);
+    }
+    return child;
+  }
+  // Runs the program and sends `signal` as soon as the journal has a checkpoint. -1: it had ended.
+  int interrupt(std::vector<std::string> args, int signal) {
+    args.insert(args.begin(), QUERN_PROGRAM);
+    const pid_t child = start(args);
+    const fs::path journal = folder_ / "out.part/journal.jsonl";
+    const auto seen = [&] { return read_file(journal).find("\"position\"") != std::string::npos; };
+    int status = 0;
+    bool ended = false;
+    while (!seen() && !(ended = waitpid(child, &status, WNOHANG) == child)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (ended) return -1;
+    kill(child, signal);
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) return 1000 + WTERMSIG(status);
+    return WEXITSTATUS(status);
+  }
+  TemporaryFolder folder_;
+  fs::path out_ = folder_ / "out";
+};
+
+TEST_F(DataProgram, PreparesAndInspects) {
+  write("a.jsonl.zst", zstd("{\"text\": \"one\"}\n{\"text\": \"two\"}\n"));
+  write("b/c.txt.gz", gzip("three\n"));
+  const Outcome prepared = run(prepare(out_, {"--validation_fraction", "0"}));
+  EXPECT_EQ(prepared.code, 0) << prepared.err;
+  EXPECT_NE(prepared.out.find("train       15 tokens of 3 documents in 1 file"), std::string::npos)
+      << prepared.out;
+  const Outcome inspected = run({"data", "inspect", out_, "--verify"});
+  EXPECT_EQ(inspected.code, 0) << inspected.err;
+  for (const char* part : {"train_00000.bin: llmc_u16, 15 tokens, 3 documents, vocabulary 257",
+                           "checksum verified", "3 shortest, 3 median, 4.0 mean, 6 longest",
+                           "111 110 101 256 116 119 111 256", "onetwothree"}) {
+    EXPECT_NE(inspected.out.find(part), std::string::npos) << part << "\n" << inspected.out;
+  }
+  const Outcome json = run(
+      {"data", "inspect", out_ / "train_00000.bin", "--json", "--window", "1", "--length", "4"});
+  const auto object = nlohmann::json::parse(json.out);
+  EXPECT_EQ(object["parts"][0]["tokens"], 15);
+  EXPECT_EQ(object["parts"][0]["lengths"]["longest"], 6);
+  EXPECT_EQ(object["window"]["offset"], 4);
+  EXPECT_EQ(object["window"]["text"], "two");
+}
+
+TEST_F(DataProgram, TheTokenizerIsKept) {
+  write("a.txt", "some text\nmore text\nand the end\n");
+  const std::string tokenizer = source_folder() / "tests/fixtures/tokenizers/gpt2.json";
+  const Outcome prepared = run(prepare(
+      out_, {"--tokenizer", tokenizer, "--end_token", "none", "--validation_fraction", "0.5"}));
+  EXPECT_EQ(prepared.code, 0) << prepared.err;
+  EXPECT_EQ(read_file(out_ / "tokenizer/tokenizer.json"), read_file(tokenizer));
+  const Outcome inspected = run({"data", "inspect", out_});
+  EXPECT_NE(inspected.out.find("some text\nmore text\n"), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.out.find("validation\n"), std::string::npos) << inspected.out;
+}
+
+TEST_F(DataProgram, UsageErrors) {
+  expect_usage_error({"data"}, "expected a subcommand");
+  expect_usage_error({"data", "prepair"}, "did you mean prepare?");
+  expect_usage_error({"data", "prepare", "--out", "x"}, "no INPUT");
+  expect_usage_error({"data", "prepare", "a.txt"}, "--out is missing");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--format", "csv"}, "'csv'");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--threads", "-1"},
+                     "--threads is '-1'");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--validation_fraction", "1"},
+                     "--validation_fraction is '1'");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--shard_tokens", "1e6"}, "'1e6'");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--batch", "4"}, "--batch");
+  expect_usage_error({"data", "inspect"}, "found 0 paths");
+  expect_usage_error({"data", "inspect", "a", "--window", "1", "--offset", "1"}, "expected one");
+  expect_usage_error({"data", "inspect", "a", "--length", "0"}, "--length is '0'");
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"data", "--help"},
+                                               {"data", "prepare", "--help"},
+                                               {"data", "inspect", "-h"}}) {
+    const Outcome help = run(args);
+    EXPECT_EQ(help.code, 0);
+    EXPECT_TRUE(help.out.starts_with("Usage: quern data")) << help.out;
+  }
+}
+
+TEST_F(DataProgram, ErrorsNameThePlace) {
+  write("a.jsonl", "{\"text\": \"x\"}\n{\"text\": }\n");
+  const Outcome refused = run(prepare(out_, {"--validation_fraction", "0"}));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("a.jsonl:2:10: is no JSON"), std::string::npos) << refused.err;
+  EXPECT_FALSE(fs::exists(out_));
+  const Outcome skipped = run(prepare(out_, {"--validation_fraction", "0", "--skip_bad"}));
+  EXPECT_EQ(skipped.code, 0);
+  EXPECT_NE(skipped.err.find("warning: skipped 1 (bad_json)"), std::string::npos) << skipped.err;
+}
+
+// Killed within its work, and stopped by Ctrl-C: --resume gives the bytes of an undisturbed run.
+TEST_F(DataProgram, AnInterruptedRunGoesOn) {
+  std::mt19937 random(5);
+  const std::string text = random_text(random, 3'000'000);
+  for (int i = 0; i < 4; ++i) write(cat("a", i, ".txt.gz"), gzip(text));
+  const std::string tokenizer = source_folder() / "tests/fixtures/tokenizers/gpt2.json";
+  // One thread, and a checkpoint after each block, so that there is time to be interrupted.
+  const std::vector<std::string> flags{"--tokenizer", tokenizer, "--end_token",           "none",
+                                       "--threads",   "1",       "--validation_fraction", "0.4",
+                                       "--seed",      "3",       "--checkpoint_seconds",  "0"};
+  ASSERT_EQ(run(prepare(folder_ / "whole", flags)).code, 0);
+  const auto expected = contents(folder_ / "whole");
+  std::vector<std::string> resumed = flags;
+  resumed.push_back("--resume");
+  for (const int signal : {SIGKILL, SIGINT, SIGTERM}) {
+    fs::remove_all(out_);
+    const int code = interrupt(prepare(out_, flags), signal);
+    EXPECT_EQ(code, signal == SIGKILL ? 1000 + SIGKILL : 128 + signal);
+    EXPECT_FALSE(fs::exists(out_));
+    const Outcome refused = run(prepare(out_, flags));
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_NE(refused.err.find("--resume goes on"), std::string::npos) << refused.err;
+    const Outcome finished = run(prepare(out_, resumed));
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    EXPECT_TRUE(contents(out_) == expected) << "signal " << signal;
+    EXPECT_NE(run(prepare(out_, resumed)).out.find("is complete already"), std::string::npos);
+  }
+}
+
+// 300 MB in one line: more than the program may hold. Slow: also left out under sanitizers, which
+// hold on to memory.
+TEST_F(DataProgram, SlowMemoryIsBounded) {
+  std::mt19937 random(9);
+  const std::string words = [&] {
+    std::string text = random_text(random, 1'000'000);
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+  }();
+  {
+    fs::create_directories(folder_ / "in");
+    std::ofstream file(folder_ / "in/big.txt", std::ios::binary);
+    for (int i = 0; i < 300; ++i) file << words;
+  }
+  std::vector<std::string> args = prepare(out_, {"--threads", "2"});
+  args.insert(args.begin(), QUERN_PROGRAM);
+  const pid_t child = start(args);
+  int status = 0;
+  rusage used{};
+  ASSERT_EQ(wait4(child, &status, 0, &used), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  const int64_t kibibytes = used.ru_maxrss;
+  EXPECT_LT(kibibytes,
+            250 * 1024);  // 160 MiB were measured: 64 MiB of text in flight, and its tokens
+}
+
+}  // namespace
+}  // namespace quern

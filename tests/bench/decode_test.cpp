@@ -1,0 +1,89 @@
+#include "bench/decode.h"
+
+#include <gtest/gtest.h>
+
+#include "nn/arena.h"
+#include "nn/transformer_lm.h"
+#include "train/config.h"
+
+namespace quern {
+namespace {
+
+ModelConfig tiny_model() {
+  ModelConfig config;
+  config.vocab_size = 53;
+  config.context = 32;
+  config.d_model = 32;
+  config.d_ff = 40;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  return config;
+}
+
+DecodeBenchOptions few_tokens() {
+  DecodeBenchOptions options;
+  options.batch = 2;
+  options.prompt = 3;
+  options.tokens = 5;
+  return options;
+}
+
+TEST(BenchDecode, CountsTheWeightsThatAStepReads) {
+  for (const bool tied : {false, true}) {
+    ModelConfig config = tiny_model();
+    config.tied = tied;
+    config.qk_norm = true;
+    config.qkv_bias = true;
+    TransformerLM model(config, {});
+    const ParameterArena arena(model, {Precision::fp32, false});
+    int64_t fp32 = 0, bf16 = 0;
+    for (const Parameter* parameter : arena.parameters()) {
+      if (!tied && parameter->name() == "model.embed_tokens.weight") continue;
+      const bool norm = parameter->name().find("norm") != std::string::npos;
+      fp32 += 4 * parameter->numel();
+      bf16 += (norm ? 4 : 2) * parameter->numel();
+    }
+    EXPECT_EQ(decode_weight_bytes(config, 4), fp32);
+    EXPECT_EQ(decode_weight_bytes(config, 2), bf16);
+  }
+}
+
+TEST(BenchDecode, MeasuresEveryWay) {
+  for (const std::string& way : decode_ways()) {
+    DecodeBenchRow row = bench_decode("tiny", tiny_model(), {}, way, few_tokens());
+    EXPECT_GT(row.step.median, 0.0);
+    EXPECT_GT(row.waited_ms, 0.0);
+    EXPECT_EQ(row.cache_bytes, 2 * 2 * 16 * 4 * 2 * (3 + 2));
+    row.read_tb_per_second = 1e-12 * static_cast<double>(row.weight_bytes);  // all in a second
+    EXPECT_DOUBLE_EQ(row.weights_ms(), 1000.0);
+    EXPECT_DOUBLE_EQ(row.tokens_per_second(), 2e3 / row.step.median);
+  }
+}
+
+TEST(BenchDecode, RefusesAnUnknownWayAndAShortContext) {
+  EXPECT_THROW(bench_decode("tiny", tiny_model(), {}, "fast", few_tokens()), UsageError);
+  DecodeBenchOptions options = few_tokens();
+  options.tokens = 30;
+  EXPECT_THROW(bench_decode("tiny", tiny_model(), {}, "automatic", options), UsageError);
+}
+
+TEST(BenchDecode, MeasuresReading) {
+  EXPECT_GT(measure_read(1 << 20), 1e8);  // 0.1 GB/s: any memory does that
+}
+
+TEST(BenchDecode, ARowHasACellForEveryColumn) {
+  DecodeBenchRow row;
+  row.step.median = 2.0;
+  row.batch = 4;
+  row.weight_bytes = 1'000'000'000;
+  row.read_tb_per_second = 1.0;
+  const std::vector<Cell> cells = decode_cells(row, "quern-test");
+  ASSERT_EQ(cells.size(), decode_columns().size());
+  EXPECT_DOUBLE_EQ(cells.back().number(), 2.0);  // twice the time of reading
+  row.out_of_memory = "no room";
+  EXPECT_LT(decode_cells(row, "quern-test").size(), cells.size());
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,205 @@
+// The decoder on the GPU: its fused step against the model's own ops, the graph against single
+// launches, and rows against themselves in other batches.
+#include "nn/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "nn/arena.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+using kernels::SampleOptions;
+
+struct Variant {
+  const char* name;
+  int64_t heads, kv_heads, head_dim;
+  bool bias, norm, tied;
+  Precision precision;
+  ResidualType residual = ResidualType::bf16;
+};
+
+class DecoderGpu : public testing::TestWithParam<Variant> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+    context_ = std::make_unique<Context>(Device{DeviceType::cuda, 0}, 1);
+    scope_ = std::make_unique<ContextScope>(*context_);
+    const Variant& variant = GetParam();
+    ModelConfig config;
+    config.vocab_size = 501;
+    config.context = 320;
+    config.d_model = 136;
+    config.d_ff = 200;
+    config.layers = 3;
+    config.heads = variant.heads;
+    config.kv_heads = variant.kv_heads;
+    config.head_dim = variant.head_dim;
+    config.qkv_bias = variant.bias;
+    config.qk_norm = variant.norm;
+    config.tied = variant.tied;
+    ModelOptions options;
+    options.precision = variant.precision;
+    options.residual = variant.residual;
+    model_ = std::make_unique<TransformerLM>(config, options, InitScheme::truncated);
+    arena_ = std::make_unique<ParameterArena>(*model_,
+                                              ParameterArena::Options{variant.precision, false, 3});
+    // Biases start at 0 and norms at 1, which would hide that they are left out.
+    for (Parameter* parameter : arena_->parameters()) {
+      if (parameter->shape().ndim() == 1) {
+        copy(parameter->value(), uniform(parameter->shape(), 0.5, 1.5));
+      }
+    }
+    arena_->refresh_copies();
+  }
+  void TearDown() override {
+    arena_.reset();
+    model_.reset();
+    scope_.reset();
+    context_.reset();
+  }
+
+  // Each prompt in a row of its own, `steps` tokens: logits and tokens of every step.
+  struct Run {
+    std::vector<std::vector<float>> logits;
+    std::vector<std::vector<int32_t>> tokens;
+  };
+  Run run(Decoder& decoder, int steps) const {
+    Run run;
+    for (int i = 0; i < steps; ++i) {
+      decoder.step();
+      run.logits.push_back(decoder.logits().to(DType::f32).to_vector<float>());
+      run.tokens.push_back(decoder.fetch());
+    }
+    return run;
+  }
+  static std::vector<int32_t> prompt(int64_t length, int32_t seed) {
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < length; ++i) tokens.push_back((i * 37 + seed * 101 + 5) % 501);
+    return tokens;
+  }
+  static SampleOptions sampling(uint64_t seed) {
+    SampleOptions options;
+    options.temperature = 0.9f;
+    options.top_k = 50;
+    options.top_p = 0.95;
+    options.repetition_penalty = 1.1f;
+    options.seed = seed;
+    return options;
+  }
+
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<ContextScope> scope_;
+  std::unique_ptr<TransformerLM> model_;
+  std::unique_ptr<ParameterArena> arena_;
+};
+
+double relative_error(const std::vector<float>& actual, const std::vector<float>& expected) {
+  double difference = 0.0, norm = 0.0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(actual[i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+TEST_P(DecoderGpu, StepsGiveTheLogitsOfAFullForward) {
+  const NoGrad no_grad;
+  // FP32: sums of 200 terms in another order, three blocks deep, and exp2 for exp. BF16: roundings
+  // of 2^-9 that fall the other way and go on through three blocks.
+  const double bound = GetParam().precision == Precision::bf16 ? 3e-2 : 2e-5;
+  for (const int64_t length : {1, 5, 255}) {
+    Decoder decoder(*model_, 1, 320);
+    ASSERT_TRUE(decoder.fused());
+    std::vector<int32_t> tokens = prompt(length, 1);
+    decoder.start(0, tokens, sampling(1));
+    for (int i = 0; i < 20; ++i) {
+      decoder.step();
+      const auto T = static_cast<int64_t>(tokens.size());
+      const std::vector<float> expected = model_->logits(from_vector(tokens, {1, T}))
+                                              .value()
+                                              .slice(1, T - 1, T)
+                                              .to(DType::f32)
+                                              .to_vector<float>();
+      const std::vector<float> logits = decoder.logits().to(DType::f32).to_vector<float>();
+      ASSERT_LE(relative_error(logits, expected), bound) << "after " << T << " tokens";
+      tokens.push_back(decoder.fetch()[0]);
+      ASSERT_GE(tokens.back(), 0);
+    }
+  }
+}
+
+TEST_P(DecoderGpu, TheGraphGivesTheBitsOfSingleLaunches) {
+  Decoder graph(*model_, 2, 320), launched(*model_, 2, 320, Decoder::Way::launched);
+  for (Decoder* decoder : {&graph, &launched}) {
+    decoder->start(0, prompt(3, 1), sampling(1));
+    decoder->start(1, prompt(60, 2), sampling(2));
+  }
+  const Run first = run(graph, 12), second = run(launched, 12);
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_EQ(first.logits, second.logits);
+  for (Decoder* decoder : {&graph, &launched}) {  // the same graph, other rows and lengths
+    decoder->finish(0);
+    decoder->start(1, prompt(200, 3), sampling(3));
+  }
+  const Run third = run(graph, 3), fourth = run(launched, 3);
+  EXPECT_EQ(third.tokens, fourth.tokens);
+  EXPECT_EQ(third.tokens[0][0], -1);
+}
+
+TEST_P(DecoderGpu, ARowDoesNotDependOnTheOthers) {
+  const int64_t lengths[] = {1, 40, 7, 130, 2, 64, 65, 9, 33, 250};
+  const int64_t B = std::size(lengths);
+  Decoder together(*model_, B, 320);
+  for (int64_t b = 0; b < B; ++b) {
+    together.start(b, prompt(lengths[b], static_cast<int32_t>(b)),
+                   sampling(static_cast<uint64_t>(b)));
+  }
+  const Run all = run(together, 10);
+  Decoder alone(*model_, 1, 320);
+  for (const int64_t b : {0, 3, 9}) {
+    alone.start(0, prompt(lengths[b], static_cast<int32_t>(b)), sampling(static_cast<uint64_t>(b)));
+    const Run one = run(alone, 10);
+    for (size_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(one.tokens[i][0], all.tokens[i][static_cast<size_t>(b)]) << "row " << b;
+      const auto begin = all.logits[i].begin() + b * 501;
+      EXPECT_EQ(one.logits[i], std::vector<float>(begin, begin + 501)) << "row " << b;
+    }
+  }
+}
+
+TEST_P(DecoderGpu, StepsMayRunAheadOfTheHost) {
+  Decoder ahead(*model_, 1, 320), one_by_one(*model_, 1, 320);
+  ahead.start(0, prompt(4, 1), sampling(7));
+  one_by_one.start(0, prompt(4, 1), sampling(7));
+  std::vector<int32_t> made;
+  ahead.step();
+  for (int i = 1; i < 16; ++i) {
+    ahead.step();
+    made.push_back(ahead.fetch()[0]);
+  }
+  made.push_back(ahead.fetch()[0]);
+  std::vector<int32_t> expected;
+  for (const std::vector<int32_t>& tokens : run(one_by_one, 16).tokens) {
+    expected.push_back(tokens[0]);
+  }
+  EXPECT_EQ(made, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, DecoderGpu,
+    testing::Values(Variant{"plain", 4, 0, 32, false, false, false, Precision::fp32},
+                    Variant{"grouped", 6, 2, 40, false, false, true, Precision::fp32},
+                    Variant{"biased_bf16", 4, 2, 64, true, false, false, Precision::bf16},
+                    Variant{"normed_bf16", 7, 1, 80, false, true, true, Precision::bf16},
+                    Variant{"fp32_residual", 17, 0, 0, true, true, false, Precision::bf16,
+                            ResidualType::fp32}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace quern
