@@ -20,9 +20,10 @@ namespace {
 constexpr const char* kUsage =
     "Usage: quern eval RUN FILE [--KEY VALUE ...]\n\n"
     "Mean loss over the non-overlapping windows of FILE, a text or token file, of RUN's best\n"
-    "checkpoint (or of the checkpoint that RUN names). --ctx takes shorter windows than the "
-    "model's\n"
-    "context. With --json one line of JSON.\n";
+    "checkpoint (or of the checkpoint that RUN names); of a folder that `quern data prepare` "
+    "wrote,\n"
+    "over its validation part. --ctx takes shorter windows than the model's context. With --json\n"
+    "one line of JSON.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"latest", "use the newest checkpoint of the run, not the best", "false", true},
@@ -53,16 +54,19 @@ int run_eval(const Arguments& args) {
                                                  : usual_context(model, saved.state.iteration > 0);
   QUERN_CHECK(T <= model.context, "eval: ctx is ", T, ", but ", saved.checkpoint.string(),
               " takes at most ", model.context, " tokens");
-  const Dataset data = open_dataset({parsed.positional[1], "", 0.0, config.data.format}, T);
+  const std::string& file = parsed.positional[1];
+  const std::string validation = has_validation_files(file) ? file : "";
+  const Dataset data = open_dataset({file, validation, 0.0, config.data.format}, T);
   const TokenFacts facts = read_token_facts(data);
-  saved.check_kind(parsed.positional[1], data.is_text || facts.of_bytes());
+  saved.check_kind(file, data.is_text || facts.of_bytes());
   const RunTokenizer tokenizer{"of the run", saved.tokenizer};
   check_tokenizer(facts, tokenizer);
   check_vocabulary(data, facts, model.vocab_size, "the model");
   const BatchOptions options = batch_options(config.data, data, facts, tokenizer);
+  const TokenSource& source = data.validation.size() > 0 ? data.validation : data.train;
   const Evaluation e = memory.run(config, MemoryPass::forward, ".", [&] {
-    return evaluate(saved.instance->model, data.train, config.train.batch, T,
-                    config.train.eval_batches, options.document_end);
+    return evaluate(saved.instance->model, source, config.train.batch, T, config.train.eval_batches,
+                    options.document_end);
   });
   const double perplexity = std::exp(e.loss);
   if (parsed.extra.at("json") == "true") {

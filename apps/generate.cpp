@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,7 +64,9 @@ std::vector<int32_t> parse_ids(const std::string& text) {
 
 std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
-  QUERN_CHECK(in, "prompts: ", path, " cannot be read");
+  std::error_code ignored;
+  QUERN_CHECK(in && !std::filesystem::is_directory(path, ignored), "prompts: ", path,
+              " cannot be read, expected a file with a prompt on each line");
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) {
     if (line.ends_with('\r')) line.pop_back();
@@ -82,11 +85,10 @@ struct Prompts {
 };
 
 Prompts read_prompts(const ParsedArgs& parsed, const SavedModel& saved) {
-  const std::string& ids = parsed.extra.at("prompt_ids");
   const std::string& file = parsed.extra.at("prompts");
   Prompts prompts;
-  if (!ids.empty()) {
-    prompts.ids = {parse_ids(ids)};
+  if (parsed.extra_given.contains("prompt_ids")) {
+    prompts.ids = {parse_ids(parsed.extra.at("prompt_ids"))};
     return prompts;
   }
   QUERN_CHECK(saved.tokenizer, "generate: ", saved.checkpoint.string(),
@@ -198,6 +200,9 @@ int run_generate(const Arguments& args) {
   static_cast<ModelConfig&>(config.model) = saved.state.model;
   const Prompts prompts = read_prompts(parsed, saved);
   const SampleSection options = with_end_token(config.sample, saved.tokenizer.get());
+  const int64_t vocabulary = saved.state.model.vocab_size;
+  QUERN_CHECK(options.stop_token < vocabulary, "generate: stop_token is ", options.stop_token,
+              ", expected less than the model's vocabulary size ", vocabulary);
   Printer printer(saved, prompts, options, parsed.extra.at("json") == "true");
 
   const auto start = std::chrono::steady_clock::now();

@@ -63,7 +63,9 @@ std::vector<fs::path> token_files(const std::string& path, DataFormat format, co
 }
 
 TokenSource open_source(const std::string& path, DataFormat format, const char* part) {
-  if (is_text(path, format)) return TokenSource(read_text(path), path);
+  if (is_text(path, format)) {
+    return TokenSource(read_text(path, format == DataFormat::text), path);
+  }
   std::vector<TokenFile> files;
   for (const fs::path& file : token_files(path, format, part)) {
     files.push_back(TokenFile::open(file, format));
@@ -165,6 +167,10 @@ int64_t Dataset::vocabulary() const {
   return 1 + std::max(train.largest_token(), validation.largest_token());
 }
 
+bool has_validation_files(const std::string& path) {
+  return !part_files(path, "validation").empty();
+}
+
 Dataset open_dataset(const DataOptions& options, int64_t context) {
   QUERN_CHECK(!options.train.empty(), "data: no training data given (train)");
   QUERN_CHECK(options.validation_fraction >= 0 && options.validation_fraction < 1,
@@ -174,8 +180,8 @@ Dataset open_dataset(const DataOptions& options, int64_t context) {
   data.is_text = is_text(options.train, options.format);
   data.train = open_source(options.train, options.format, "train");
   bool has_validation = true;
-  const bool in_folder = !data.is_text && options.validation_fraction > 0 &&
-                         !part_files(options.train, "validation").empty();
+  const bool in_folder =
+      !data.is_text && options.validation_fraction > 0 && has_validation_files(options.train);
   if (options.validation.empty() && in_folder) {
     data.validation = open_source(options.train, options.format, "validation");
   } else if (!options.validation.empty()) {

@@ -71,6 +71,9 @@ struct Dataset {
   int64_t vocabulary() const;
 };
 
+// Whether `path` is a folder with validation_*.bin, as `quern data prepare` writes it.
+bool has_validation_files(const std::string& path);
+
 // Automatic takes a folder as text unless it has a train_*.bin, a file with llm.c's magic or named
 // *.bin as tokens, and any other file as text. Several token files are one stream in the order of
 // their names, and a window may reach from one into the next. The first floor(n (1 -

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
+#include "data/document_reader.h"
 #include "data/mapped_file.h"
 
 namespace quern {
@@ -17,9 +19,32 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-void append_file(const fs::path& path, std::vector<uint16_t>& tokens) {
+// What a folder of text hardly means to hold; a file that is named itself may be called anything.
+void check_name(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  QUERN_CHECK(extension != ".bin", path.string(),
+              ": is named as a token file, expected text; a pattern ('",
+              (path.parent_path() / "*.bin").string(), "') reads token files");
+  QUERN_CHECK(extension != ".jsonl" && extension != ".ndjson", path.string(),
+              ": is JSON lines, expected text; `quern data prepare` reads them");
+}
+
+// Archives and pictures would train without complaint, as bytes.
+void check_is_text(const MappedFile& file) {
+  constexpr size_t kHead = 4096;
+  const std::string path = file.path().string();
+  const std::string_view head(reinterpret_cast<const char*>(file.bytes().data()),
+                              std::min(kHead, file.bytes().size()));
+  const std::string why = head.starts_with("\x1F\x8B") || head.starts_with("\x28\xB5\x2F\xFD")
+                              ? "is compressed (`quern data prepare` reads gzip and zstd)"
+                              : why_not_text(head);
+  QUERN_CHECK(why.empty(), path, ": ", why, ", expected text");
+}
+
+void append_file(const fs::path& path, bool any_bytes, std::vector<uint16_t>& tokens) {
   const MappedFile file = MappedFile::open(path);
   if (file.bytes().empty()) return;
+  if (!any_bytes) check_is_text(file);
   if (!tokens.empty()) tokens.push_back(kEndOfText);
   tokens.reserve(tokens.size() + file.bytes().size());
   for (const std::byte byte : file.bytes()) tokens.push_back(std::to_integer<uint16_t>(byte));
@@ -40,16 +65,19 @@ std::vector<fs::path> text_files_in(const fs::path& folder) {
 
 }  // namespace
 
-std::vector<uint16_t> read_text(const fs::path& path) {
+std::vector<uint16_t> read_text(const fs::path& path, bool any_bytes) {
   std::vector<uint16_t> tokens;
   std::error_code ignored;  // opening reports it
   if (!fs::is_directory(path, ignored)) {
-    append_file(path, tokens);
+    append_file(path, any_bytes, tokens);
     QUERN_CHECK(!tokens.empty(), path.string(), ": text file is empty");
     return tokens;
   }
   try {
-    for (const fs::path& file : text_files_in(path)) append_file(file, tokens);
+    for (const fs::path& file : text_files_in(path)) {
+      if (!any_bytes) check_name(file);
+      append_file(file, any_bytes, tokens);
+    }
   } catch (const fs::filesystem_error& error) {
     fail(cat(path.string(), ": folder cannot be read: ", error.what()));
   }

@@ -90,6 +90,9 @@ TokenFile TokenFile::open(const std::filesystem::path& path, DataFormat format) 
     const TokenEncoding encoding = read_llmc_header(file).encoding;
     return TokenFile(std::move(file), encoding, bytes.subspan(kHeaderBytes));
   }
+  constexpr int32_t kMagicModel = 20240326;
+  QUERN_CHECK(bytes.size() < sizeof(int32_t) || header_int(bytes, 0) != kMagicModel, path.string(),
+              ": is a GPT-2 model of llm.c, expected tokens");
   QUERN_CHECK(bytes.size() % 2 == 0, path.string(), ": has ", bytes.size(),
               " bytes, expected an even number (raw uint16 tokens)");
   return TokenFile(std::move(file), TokenEncoding::raw_u16, bytes);

@@ -149,6 +149,7 @@ ModelConfig read_hf_config(const fs::path& folder) {
   const HfMembers file = read_members(folder);
   const HfFamily& family = family_of(file);
   refuse_unsupported(file, family);
+  read_hf_dtype(folder);  // throws when it is none
 
   ModelConfig config;
   config.vocab_size = file.count("vocab_size");
@@ -180,6 +181,9 @@ std::optional<DType> read_hf_dtype(const fs::path& folder) {
   const char* key = file.find("dtype") ? "dtype" : "torch_dtype";
   if (!file.find(key)) return {};
   const std::string name = file.text(key);
+  if (file.find("torch_dtype") && file.text("torch_dtype") != name) {
+    file.refuse("torch_dtype", cat("\"", name, "\", as dtype says"));
+  }
   if (name == "float32") return DType::f32;
   if (name == "bfloat16") return DType::bf16;
   if (name == "float16") return DType::f16;

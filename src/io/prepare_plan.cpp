@@ -92,8 +92,14 @@ TokenSidecar common_sidecar(const Tokenizer& tokenizer, std::optional<int32_t> e
   return sidecar;
 }
 
-// Each text file a document, and so few that it is known before reading that a part stays empty.
-void check_few_documents(const PreparePlan& plan, const PrepareOptions& options) {
+double validation_number(int64_t document, const PrepareOptions& options) {
+  return kernels::philox_unit<double>(
+      kernels::philox_block(static_cast<uint64_t>(options.seed), static_cast<uint64_t>(document)));
+}
+
+// Each text file a document, and so few that it is known before reading whether a part would stay
+// empty: then the document with the lowest number is validated on.
+void settle_few_documents(PreparePlan& plan, const PrepareOptions& options) {
   constexpr size_t kMany = 10000;
   const bool known = options.split_on.empty() && plan.sources.size() <= kMany &&
                      std::none_of(plan.sources.begin(), plan.sources.end(),
@@ -102,12 +108,15 @@ void check_few_documents(const PreparePlan& plan, const PrepareOptions& options)
   const auto documents =
       std::count_if(plan.sources.begin(), plan.sources.end(),
                     [](const PrepareSource& source) { return source.bytes > 0; });
-  int64_t validated = 0;
-  for (int64_t i = 0; i < documents; ++i) validated += plan.validates(i, options);
-  QUERN_CHECK(validated > 0, "none of the ", documents,
-              " documents (each text file is one) falls to the validation part with "
-              "validation_fraction ",
-              options.validation_fraction, "; make that larger or 0, or give --split_on");
+  int64_t validated = 0, lowest = 0;
+  for (int64_t i = 0; i < documents; ++i) {
+    validated += plan.validates(i, options);
+    if (validation_number(i, options) < validation_number(lowest, options)) lowest = i;
+  }
+  if (validated == 0 && documents > 1) {
+    plan.only_validated = lowest;
+    return;
+  }
   QUERN_CHECK(validated < documents, "all of the ", documents,
               " documents (each text file is one) fall to the validation part with "
               "validation_fraction ",
@@ -118,9 +127,8 @@ void check_few_documents(const PreparePlan& plan, const PrepareOptions& options)
 
 bool PreparePlan::validates(int64_t index, const PrepareOptions& options) const {
   if (cut_at) return index > 0;
-  return kernels::philox_unit<double>(kernels::philox_block(static_cast<uint64_t>(options.seed),
-                                                            static_cast<uint64_t>(index))) <
-         options.validation_fraction;
+  if (only_validated) return index == *only_validated;
+  return validation_number(index, options) < options.validation_fraction;
 }
 
 PreparePlan plan_prepare(const PrepareOptions& options) {
@@ -144,7 +152,7 @@ PreparePlan plan_prepare(const PrepareOptions& options) {
       options.validation_fraction > 0.0) {
     plan.cut_at = line_at_fraction(only->path, 1.0 - options.validation_fraction);
   }
-  check_few_documents(plan, options);
+  settle_few_documents(plan, options);
   return plan;
 }
 

@@ -28,6 +28,8 @@ struct PreparePlan {
   std::shared_ptr<const Tokenizer> tokenizer;
   TokenSidecar sidecar;           // without what differs from shard to shard
   std::optional<int64_t> cut_at;  // one text alone: where its validation part begins
+  // Of so few documents that none would be validated on, the one that is.
+  std::optional<int64_t> only_validated;
   int64_t total_bytes = 0;
 
   // Whether document `index`, counted over all sources, is validated on.

@@ -1,6 +1,7 @@
 #include "train/hf_model.h"
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
@@ -8,6 +9,7 @@
 #include "io/atomic_folder.h"
 #include "io/hf_export.h"
 #include "io/huggingface.h"
+#include "io/json_file.h"
 #include "io/tokenizer_files.h"
 #include "train/config_print.h"
 #include "train/model_from.h"
@@ -96,6 +98,10 @@ ImportedModel import_model(const fs::path& folder, const fs::path& out) {
   ImportedModel imported;
   imported.model = read_hf_config(folder);
   const TensorSource source = TensorSource::open(folder);
+  const auto tensors = static_cast<int64_t>(source.names().size());
+  QUERN_CHECK(imported.model.layers <= tensors, (folder / "config.json").string(),
+              ": num_hidden_layers is ", imported.model.layers, ", but the weights are ", tensors,
+              " tensors in all");
   const std::vector<TensorView> weights = model_weights(source, imported.model);
   for (const TensorView& weight : weights) {
     imported.bytes += static_cast<int64_t>(weight.data.size());
@@ -107,6 +113,8 @@ ImportedModel import_model(const fs::path& folder, const fs::path& out) {
   TrainState state;
   state.model = imported.model;
   import_tokenizer(folder, run, imported, state);
+  const fs::path generation = folder / "generation_config.json";
+  if (fs::exists(generation)) read_json_object(generation);  // throws when it is damaged
   copy_source(folder, run / "source");
   Config config;
   static_cast<ModelConfig&>(config.model) = imported.model;

@@ -191,6 +191,22 @@ TEST_F(TrainProgram, AFileSizeLimitIsAnErrorAndNotASignal) {
   EXPECT_NE(outcome.err.find("File too large"), std::string::npos) << outcome.err;
 }
 
+TEST_F(TrainProgram, EvaluatesTheValidationPartOfPreparedData) {
+  const std::string data = folder_ / "prepared";
+  ASSERT_EQ(
+      run({"data", "prepare", folder_ / "text.txt", "--out", data, "--validation_fraction", "0.3"})
+          .code,
+      0);
+  ASSERT_EQ(run(train_args("run", {"--steps", "2", "--train", data})).code, 0);
+  const auto loss_of = [&](const std::string& path) {
+    const Outcome outcome = run({"eval", folder_ / "run", path, "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out.substr(0, outcome.out.find("\"seconds\""));
+  };
+  EXPECT_EQ(loss_of(data), loss_of(data + "/validation_00000.bin"));
+  EXPECT_NE(loss_of(data), loss_of(data + "/train_00000.bin"));
+}
+
 TEST_F(TrainProgram, TextAndTokensDoNotMix) {
   ASSERT_EQ(run(train_args("text", {"--steps", "2"})).code, 0);
   write_token_file(folder_ / "a.bin", std::vector<int32_t>(2000, 65), TokenEncoding::llmc_u16);

@@ -26,6 +26,30 @@ TEST(TextCorpus, AFolderIsItsFilesInOrderWithEndOfTextBetween) {
   EXPECT_EQ(read_text(folder.path()), (Tokens{'C', 256, 'Z', 256, 'B'}));
 }
 
+TEST(TextCorpus, WhatIsNoTextIsRefused) {
+  const TemporaryFolder folder;
+  const std::string zero(1, '\0');
+  const auto refused = [&](const std::string& name, const std::string& bytes,
+                           const std::string& message, bool named_so = false) {
+    write_file(folder / "good.txt", "text");
+    const auto path = write_file(folder / name, bytes);
+    expect_error([&] { read_text(folder.path()); }, {name, message});
+    EXPECT_EQ(read_text(path, true).size(), bytes.size());
+    if (named_so) {
+      EXPECT_EQ(read_text(path).size(), bytes.size()) << "the file itself was asked for";
+    } else {
+      expect_error([&] { read_text(path); }, {name, message});
+    }
+    std::filesystem::remove(path);
+  };
+  refused("train.bin", "ab", "named as a token file", true);
+  refused("a.jsonl", "{}", "`quern data prepare`", true);
+  refused("a.txt", "text" + zero, "byte 4 is 0");
+  refused("a.gz", "\x1f\x8b", "compressed");
+  refused("a.zip", "PK\x03\x04", "zip");
+  EXPECT_EQ(read_text(folder.path()).size(), 4u);
+}
+
 TEST(TextCorpus, MissingAndEmptyAreDifferentErrors) {
   const TemporaryFolder folder;
   expect_error([&] { read_text(folder / "none.txt"); }, {"none.txt", "No such file"});

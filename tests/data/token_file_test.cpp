@@ -75,6 +75,7 @@ TEST(TokenFile, RefusesEachMalformation) {
   expect_error(open(llmc_bytes(20240801, 7, 2, "abcd")), {"2 tokens of 4 bytes", "4 bytes"});
   expect_error(open(llmc_bytes(20240520, 1, -1, "")), {"-1 tokens"});
   expect_error(open("ab", DataFormat::text), {"text"});
+  expect_error(open(llmc_bytes(20240326, 3, 0, "")), {"bad.bin", "GPT-2 model of llm.c"});
   expect_error([&] { TokenFile::open(folder / "none.bin"); }, {"none.bin", "No such file"});
 }
 

@@ -263,7 +263,9 @@ TEST(HfConfig, ReadsTheDtype) {
     return read_hf_dtype(folder.path());
   };
   EXPECT_EQ(dtype_of_text(R"({"torch_dtype": "bfloat16"})"), DType::bf16);
-  EXPECT_EQ(dtype_of_text(R"({"dtype": "float16", "torch_dtype": "float32"})"), DType::f16);
+  EXPECT_EQ(dtype_of_text(R"({"dtype": "float16", "torch_dtype": "float16"})"), DType::f16);
+  expect_error([&] { dtype_of_text(R"({"dtype": "float16", "torch_dtype": "float32"})"); },
+               {"torch_dtype is \"float32\"", "\"float16\", as dtype says"});
   EXPECT_EQ(dtype_of_text("{}"), std::nullopt);
   expect_error([&] { dtype_of_text(R"({"dtype": "int8"})"); }, {"dtype is \"int8\"", "float32"});
 }

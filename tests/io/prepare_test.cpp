@@ -202,10 +202,18 @@ TEST_F(Prepare, EmptyPartsAreRefused) {
   options_.validation_fraction = 0.999;
   input("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
   expect_refused({"all of the 2 documents fall to the validation part"});
-  options_.validation_fraction = 0.001;
+  options_.validation_fraction = 0.999;
   input("a.txt", "x");
   input("b.txt", "y");
-  expect_refused({"none of the 2 documents (each text file is one)", "--split_on"});
+  expect_refused({"all of the 2 documents (each text file is one)", "--split_on"});
+}
+
+TEST_F(Prepare, OfFewTextFilesOneIsValidatedOn) {
+  options_.validation_fraction = 0.001;
+  for (const char* name : {"a.txt", "b.txt", "c.txt"}) input(name, name);
+  prepare_data(options_);
+  EXPECT_EQ(read_json_object(out_ / "train_00000.json")["documents"], 2);
+  EXPECT_EQ(read_json_object(out_ / "validation_00000.json")["documents"], 1);
 }
 
 TEST_F(Prepare, OptionsAreChecked) {

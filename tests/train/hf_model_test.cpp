@@ -188,6 +188,24 @@ TEST(ImportModel, RefusesGpt2ByName) {
                {"config.json", "model_type is \"gpt2\"", "GPT-2 models are out of scope"});
 }
 
+TEST(ImportModel, RefusesAConfigurationThatTheFilesCannotBe) {
+  const TemporaryFolder folder;
+  make_source(folder / "hf", "mha", DType::f32);
+  const std::string config = read_file(folder / "hf/config.json");
+  const std::string layers = "\"num_hidden_layers\": 2";
+  ASSERT_NE(config.find(layers), std::string::npos);
+  std::string deep = config;
+  deep.replace(deep.find(layers), layers.size(), "\"num_hidden_layers\": 2000000000");
+  write_file(folder / "hf/config.json", deep);
+  expect_error([&] { import_model(folder / "hf", folder / "run"); },
+               {"num_hidden_layers is 2000000000", "21 tensors"});
+  write_file(folder / "hf/config.json", config);
+  write_file(folder / "hf/generation_config.json", "{");
+  expect_error([&] { import_model(folder / "hf", folder / "run"); },
+               {"generation_config.json", "not valid JSON"});
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
 TEST(ImportModel, IsCompleteOrNotThere) {
   const TemporaryFolder folder;
   GoldenCopy copy("mha");

@@ -251,20 +251,22 @@ __device__ __forceinline__ void merge_lanes(Softmax<kHeads>& softmax) {
   }
 }
 
-// Shared memory of a block: the queries, and the state (max, sum, D sums) of each head, by warp and
-// of the block.
+// Shared memory of a block: the queries, the states (max, sum, D sums) of each head by warp, and
+// those that the blocks of the cluster send for the heads that this one finishes: head h is
+// finished by block h % blocks.
 struct AttentionMemory {
-  float *q, *warps, *block;
+  float *q, *warps, *sent;
   int width;  // of a state
 
   __device__ AttentionMemory(float* memory, int heads, int D)
       : q(memory),
         warps(memory + heads * D),
-        block(warps + kWarps * heads * (D + 2)),
+        sent(warps + kWarps * heads * (D + 2)),
         width(D + 2) {}
 };
 int64_t attention_bytes(int64_t heads, int64_t D) {
-  return (heads * D + (kWarps + 1) * heads * (D + 2)) * static_cast<int64_t>(sizeof(float));
+  const int64_t states = kWarps * heads + std::max<int64_t>(kCluster, heads);
+  return (heads * D + states * (D + 2)) * static_cast<int64_t>(sizeof(float));
 }
 
 // kParts states of a head merged in their order: the sum for element `at` (2 and up), `sum` the one
@@ -312,6 +314,7 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1   ? 4
   const int64_t kv = unit / work.groups % a.Hk, b = unit / work.groups / a.Hk;
   T* const y = a.y + (b * a.H + kv * group + first) * D;
   let_next_start();
+  cluster_arrive();
   // The rows and the keys before the new one are older than the kernel in front.
   const bool active = __ldcg(&a.rows[b].active) != 0;
   const int position = active ? __ldcg(&a.rows[b].length) : 0, keys = position + 1;
@@ -324,6 +327,7 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1   ? 4
   reader.load(reader.first(), 0, min(end, position), true);
   wait_for_previous();
   if (!active) {  // so says every block of the cluster
+    cluster_wait();
     for (int i = static_cast<int>(threadIdx.x); rank == 0 && i < heads * D; i += kThreads) {
       y[i] = from_float<T>(0.0f);
     }
@@ -366,23 +370,29 @@ __global__ void __launch_bounds__(kThreads, kHeads == 1   ? 4
     }
   }
   __syncthreads();
+  cluster_wait();  // all its blocks have started: their shared memory is there
+  const int slots = (heads + blocks - 1) / blocks;  // heads that a block finishes
   for (int i = static_cast<int>(threadIdx.x); i < heads * memory.width; i += kThreads) {
     const int h = i / memory.width, at = i % memory.width;
     const MergedState<kWarps> merged(kWarps, at, [&](int part, int element) {
       return memory.warps[(part * kHeads + h) * memory.width + element];
     });
-    memory.block[i] = at == 0 ? merged.max : at == 1 ? merged.sum : merged.value;
+    store_in_cluster(memory.sent + (rank * slots + h / blocks) * memory.width + at,
+                     static_cast<uint32_t>(h % blocks),
+                     at == 0   ? merged.max
+                     : at == 1 ? merged.sum
+                               : merged.value);
   }
-  cluster_barrier();
-  for (int i = rank * kThreads + static_cast<int>(threadIdx.x); i < heads * D;
-       i += blocks * kThreads) {
-    const float* const state = memory.block + i / D * memory.width;
-    const MergedState<kCluster> merged(blocks, 2 + i % D, [&](int part, int element) {
-      return load_in_cluster(state + element, static_cast<uint32_t>(part));
-    });
-    y[i] = from_float<T>(merged.value / merged.sum);
+  cluster_arrive();
+  cluster_wait();
+  for (int h = rank; h < heads; h += blocks) {
+    for (int d = static_cast<int>(threadIdx.x); d < D; d += kThreads) {
+      const MergedState<kCluster> merged(blocks, 2 + d, [&](int part, int element) {
+        return memory.sent[(part * slots + h / blocks) * memory.width + element];
+      });
+      y[h * D + d] = from_float<T>(merged.value / merged.sum);
+    }
   }
-  cluster_barrier();  // nobody leaves while others read its shared memory
 }
 
 template <class T, int kHeads, int kLanes>

@@ -58,7 +58,7 @@ __device__ __forceinline__ void stage_rows(char* xs, const T* x, const LinearWor
   const int count = static_cast<int>(work.l.rows) * row_chunks;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kLinearThreads) {
-    const int m = i / row_chunks, c = i % row_chunks;
+    const int m = i < row_chunks ? 0 : i / row_chunks, c = i - m * row_chunks;
     const T* const row = x + static_cast<int64_t>(m) * in;
     uint4 chunk = make_uint4(0, 0, 0, 0);
     if (vectors) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void stage_norm(char* xs, const float* norm, const TX
   }
   __syncthreads();
   for (int k = static_cast<int>(threadIdx.x); k < rows * eights; k += kLinearThreads) {
-    const int m = k / eights, i = k % eights;
+    const int m = k < eights ? 0 : k / eights, i = k - m * eights;
     float sum = 0.0f, x[8], scale[8];
 #pragma unroll
     for (int v = 0; v < kLinearWarps; ++v) sum += squares[m][v];
@@ -128,9 +128,21 @@ __device__ __forceinline__ void stage_norm(char* xs, const float* norm, const TX
 // The norm's weights, zeros in the padding.
 template <class T>
 __device__ __forceinline__ void stage_norm_weights(float* norm, const LinearWork<T>& work) {
-  const int padded = work.steps * kStepChunks * kChunkElements<T>;
-  for (int i = static_cast<int>(threadIdx.x); i < padded; i += kLinearThreads) {
-    norm[i] = i < work.l.in ? __ldg(work.l.norm + i) : 0.0f;
+  const int quads = work.steps * kStepChunks * kChunkElements<T> / 4,
+            in = static_cast<int>(work.l.in);
+  const bool vectors = reinterpret_cast<uintptr_t>(work.l.norm) % 16 == 0;
+  for (int i = static_cast<int>(threadIdx.x); i < quads; i += kLinearThreads) {
+    float4 quad = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (vectors && 4 * i + 4 <= in) {
+      quad = __ldg(reinterpret_cast<const float4*>(work.l.norm) + i);
+    } else {
+      float* const element = &quad.x;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (4 * i + e < in) element[e] = __ldg(work.l.norm + 4 * i + e);
+      }
+    }
+    reinterpret_cast<float4*>(norm)[i] = quad;
   }
 }
 
@@ -222,25 +234,25 @@ __global__ void __launch_bounds__(kLinearThreads, kRows <= 2   ? 3
 
   int first = static_cast<int>(blockIdx.x) * plan.teams;  // the block's pairs
   Source source = source_of(first + team);
+  if (l.x == nullptr) stage_norm_weights(norm, work);
   uint4 w[kStepsAhead][kPair];
 #pragma unroll
   for (int u = 0; u < kStepsAhead; ++u) {
+    if (u >= plan.steps_before) continue;
 #pragma unroll
     for (int j = 0; j < kPair; ++j) w[u][j] = fetch(source, j, u);
   }
-  if (l.x == nullptr) stage_norm_weights(norm, work);
 
   const LinearOutput<T> output{l, swiglu ? out / 2 : out};
-  // Output i of the block: row m of x, and of w (its first half) row n.
+  // Output i of the block: by team, row of x, and row of w (or of its first half).
   const int each = swiglu ? 1 : kPair, count = plan.teams * rows * each;
-  const auto place = [&](int i, int begin_pair, int& m, int& n) {
-    m = i / each % rows;
-    n = (begin_pair + i / (rows * each)) * each + i % each;
-    return i < count && n < output.width;
-  };
-  const auto load_before = [&](int begin_pair) {  // of this thread's first output
-    int m, n;
-    return place(static_cast<int>(threadIdx.x), begin_pair, m, n) ? output.load_before(m, n) : 0;
+  // Where this thread's first output is, worked out while there is time for it.
+  const int my = static_cast<int>(threadIdx.x);
+  const int my_m = my / each % rows, my_n = my / (rows * each) * each + my % each;
+  const int my_sums = my / (rows * each) * plan.parts * sums + my_m * kPair;
+  const auto load_before = [&](int begin_pair) {
+    const int n = begin_pair * each + my_n;
+    return my < count && n < output.width ? output.load_before(my_m, n) : 0;
   };
   wait_for_previous();
   uint32_t before = load_before(first);
@@ -250,6 +262,12 @@ __global__ void __launch_bounds__(kLinearThreads, kRows <= 2   ? 3
     stage_norm(xs, norm, static_cast<const float*>(l.stream), work, kVectors);
   } else {
     stage_norm(xs, norm, static_cast<const T*>(l.stream), work, kVectors);
+  }
+#pragma unroll
+  for (int u = 0; u < kStepsAhead; ++u) {
+    if (u < plan.steps_before) continue;
+#pragma unroll
+    for (int j = 0; j < kPair; ++j) w[u][j] = fetch(source, j, u);
   }
   __syncthreads();
 
@@ -274,17 +292,22 @@ __global__ void __launch_bounds__(kLinearThreads, kRows <= 2   ? 3
     products.store(turn_sums + warp * sums, rows);
     __syncthreads();
     const uint32_t next_before = load_before(first + stride);
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kLinearThreads) {
-      int m, n;
-      if (!place(i, first, m, n)) continue;
-      const float* const team_sums = turn_sums + i / (rows * each) * plan.parts * sums + m * kPair;
-      const int j = swiglu ? 0 : i % each;
+    const auto finish = [&](int m, int n, int at, int j, uint32_t added) {
       float total = 0.0f, second = 0.0f;
       for (int p = 0; p < plan.parts; ++p) {
-        total += team_sums[p * sums + j];
-        second += team_sums[p * sums + 1];
+        total += turn_sums[at + p * sums + j];
+        second += turn_sums[at + p * sums + 1];
       }
-      output.store(m, n, total, second, i < kLinearThreads ? before : output.load_before(m, n));
+      output.store(m, n, total, second, added);
+    };
+    const int n = first * each + my_n;
+    if (my < count && n < output.width) finish(my_m, n, my_sums, swiglu ? 0 : my % each, before);
+    for (int i = my + kLinearThreads; i < count; i += kLinearThreads) {
+      const int m = i / each % rows, team_of = i / (rows * each);
+      const int later = (first + team_of) * each + i % each;
+      if (later >= output.width) continue;
+      finish(m, later, team_of * plan.parts * sums + m * kPair, swiglu ? 0 : i % each,
+             output.load_before(m, later));
     }
     before = next_before;
   }
@@ -306,6 +329,15 @@ void launch_rows_of(const LinearWork<T>& work, bool vectors, bool early, Stream 
   launch(options, kernel, one_block_each(work.plan.blocks), dim3(kLinearThreads),
          static_cast<size_t>(shared_bytes<T>(work.l.rows, work.l.in, work.l.x == nullptr)), stream,
          work);
+}
+
+// Blocks that fit on a multiprocessor beside each other: by registers (see the launch bounds), and
+// by shared memory.
+template <class T>
+int resident_blocks(int64_t rows, int64_t in, bool norm) {
+  constexpr int64_t kShared = 220 << 10;
+  const int64_t by_registers = rows <= 2 ? 3 : rows <= 8 ? 2 : 1;
+  return static_cast<int>(std::min(by_registers, kShared / shared_bytes<T>(rows, in, norm)));
 }
 
 // What a launch takes, rows [begin, begin + rows).
@@ -341,7 +373,7 @@ void decode_linear(const DecodeLinear<T>& l, Stream stream, bool early) {
   while (shared_bytes<T>(most, l.in, norm) > most_shared_bytes()) --most;
   LinearWork<T> work;
   const int64_t bytes = l.in * static_cast<int64_t>(sizeof(T));
-  work.plan = plan_linear(bytes, l.out);
+  work.plan = plan_linear(bytes, l.out, resident_blocks<T>(most, l.in, norm));
   work.steps = static_cast<int>(ceil_div(bytes, kStepBytes));
   work.chunks = static_cast<int>(ceil_div(bytes, 16));
   work.x_stride = work.steps * kStepBytes;

@@ -26,12 +26,13 @@ inline constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
 // teams further on with its next pairs.
 struct LinearPlan {
   int pairs = 0, parts = 1, teams = 1, blocks = 0;
+  int steps_before = kStepsAhead;  // steps that are fetched before the kernel in front has ended
 };
 
-// A function of the weight's shape alone, so that sums are split alike for every number of rows.
 // Enough blocks to have something under way on every multiprocessor, and none that has to wait for
-// another to end: three fit on each.
-inline LinearPlan plan_linear(int64_t in_bytes, int64_t out) {
+// another to end: `resident` fit on each. `parts` is a function of the weight's shape alone, so
+// that sums are split alike for every number of rows.
+inline LinearPlan plan_linear(int64_t in_bytes, int64_t out, int resident) {
   constexpr int kMultiprocessors = 132;
   LinearPlan plan;
   plan.pairs = static_cast<int>(ceil_div(out, kPair));
@@ -44,8 +45,11 @@ inline LinearPlan plan_linear(int64_t in_bytes, int64_t out) {
     plan.parts *= 2;
   }
   plan.teams = kLinearWarps / plan.parts;
-  const int64_t turns = ceil_div(blocks(), 3 * kMultiprocessors);
+  const int64_t turns = ceil_div(blocks(), resident * kMultiprocessors);
   plan.blocks = static_cast<int>(ceil_div(blocks(), turns));
+  // A large weight takes all the bandwidth at once, and x would have to wait behind it.
+  constexpr int64_t kLarge = int64_t{12} << 20;
+  if (in_bytes * out > kLarge) plan.steps_before = 1;
   return plan;
 }
 
@@ -118,9 +122,10 @@ struct RowProducts<bfloat16, kRows> {
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kPair; ++j) {
+        if (i >= rows) continue;
         const float even = c[j][i / 2][i % 2 * 2], odd = c[j][i / 2][i % 2 * 2 + 1];
         const float sum = warp_sum(!diagonal ? 0.0f : g % 2 == 0 ? even : odd);
-        if (lane == 0 && i < rows) sums[i * kPair + j] = sum;
+        if (lane == 0) sums[i * kPair + j] = sum;
       }
     }
   }

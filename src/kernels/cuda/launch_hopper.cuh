@@ -87,30 +87,39 @@ __device__ __forceinline__ uint32_t cluster_size() {
 #endif
   return size;
 }
-// A barrier of all its threads; shared and global memory written before is seen after.
-__device__ __forceinline__ void cluster_barrier() {
+// A barrier of all its threads in two halves: what was written before `arrive`, to shared or global
+// memory, is seen after `wait`.
+__device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #else
   __syncthreads();
 #endif
 }
+__device__ __forceinline__ void cluster_barrier() {
+  cluster_arrive();
+  cluster_wait();
+}
 
-// What lies in block `rank` of the cluster where `mine` lies in this one.
-__device__ __forceinline__ float load_in_cluster(const float* mine, uint32_t rank) {
+// Writes to the shared memory of block `rank` of the cluster, where `mine` is in this one.
+__device__ __forceinline__ void store_in_cluster(float* mine, uint32_t rank, float value) {
 #if __CUDA_ARCH__ >= 900
   uint32_t theirs;
-  float value;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(theirs)
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(mine))), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(theirs) : "memory");
-  return value;
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(theirs), "f"(value) : "memory");
 #else
-  return *mine;
+  *mine = value;
 #endif
 }
+
+// What lies in block `rank` of the cluster where `mine` lies in this one.
 __device__ __forceinline__ uint64_t load_in_cluster(const uint64_t* mine, uint32_t rank) {
 #if __CUDA_ARCH__ >= 900
   uint32_t theirs;

@@ -36,22 +36,21 @@ __device__ __forceinline__ float from_ordered(uint32_t key) {
 class Exchange {
  public:
   struct Memory {
-    uint64_t warps[2][3][kWarps], block[2][3];
+    uint64_t warps[2][3][kWarps], block[2][3], result[2][3], before[2];
   };
   __device__ explicit Exchange(Memory& memory) : memory_(memory) {}
 
   template <class Op, int kCount>
   __device__ void all(uint64_t (&x)[kCount], Op op) {
     gather(x, op);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) x[i] = Op::identity();
-#pragma unroll
-    for (int rank = 0; rank < kCluster; ++rank) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (rank < static_cast<int>(cluster_size())) x[i] = op(x[i], theirs(i, rank));
-      }
+    if (threadIdx.x < kWarpSize) {  // a lane reads a block's number: all of them at once
+      const int i = static_cast<int>(threadIdx.x) / kCluster;
+      const uint64_t combined = over_blocks(theirs(i, i < kCount, Op::identity()), op);
+      if (threadIdx.x % kCluster == 0 && i < kCount) memory_.result[turn_][i] = combined;
     }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = memory_.result[turn_][i];
   }
   template <class Op>
   __device__ uint64_t all(uint64_t x, Op op) {
@@ -61,16 +60,21 @@ class Exchange {
   }
   // The sum over all threads, and over those of the blocks before this one.
   __device__ uint64_t sum(uint64_t x, uint64_t& before) {
-    uint64_t one[1] = {x}, total = 0;
+    uint64_t one[1] = {x};
     gather(one, Sum64{});
-    before = 0;
-#pragma unroll
-    for (int rank = 0; rank < kCluster; ++rank) {
-      if (rank >= static_cast<int>(cluster_size())) break;
-      if (rank == static_cast<int>(cluster_rank())) before = total;
-      total += theirs(0, rank);
+    if (threadIdx.x < kWarpSize) {
+      const uint64_t block = theirs(0, threadIdx.x < kCluster, 0);
+      const uint64_t total = over_blocks(block, Sum64{});
+      const uint64_t earlier = threadIdx.x < cluster_rank() ? block : 0;
+      const uint64_t earlier_sum = over_blocks(earlier, Sum64{});
+      if (threadIdx.x == 0) {
+        memory_.result[turn_][0] = total;
+        memory_.before[turn_] = earlier_sum;
+      }
     }
-    return total;
+    __syncthreads();
+    before = memory_.before[turn_];
+    return memory_.result[turn_][0];
   }
 
  private:
@@ -105,8 +109,20 @@ class Exchange {
     }
     return x;
   }
-  __device__ uint64_t theirs(int i, int rank) const {
-    return load_in_cluster(&memory_.block[turn_][i], static_cast<uint32_t>(rank));
+  // Number i of the block whose rank is this lane's modulo kCluster.
+  __device__ uint64_t theirs(int i, bool present, uint64_t otherwise) const {
+    const uint32_t rank = threadIdx.x % kCluster;
+    if (!present || rank >= cluster_size()) return otherwise;
+    return load_in_cluster(&memory_.block[turn_][i], rank);
+  }
+  // Over groups of kCluster lanes.
+  template <class Op>
+  static __device__ uint64_t over_blocks(uint64_t x, Op op) {
+#pragma unroll
+    for (int offset = kCluster / 2; offset > 0; offset /= 2) {
+      x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    }
+    return x;
   }
 
   Memory& memory_;
