@@ -35,4 +35,9 @@ struct Command {
 const std::vector<Command>& commands();                // in the order of help
 const Command& find_command(const std::string& name);  // throws UsageError, naming the nearest
 
+// `quern COMMAND SUBCOMMAND ...`: runs the one that args[0] names, or prints the usage, which ends
+// in `footer`. Throws UsageError when there is none, naming the nearest.
+int run_subcommand(const std::string& command, const std::vector<Command>& subcommands,
+                   const std::string& footer, const Arguments& args);
+
 }  // namespace quern

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "command_text.h"
 #include "train/config_print.h"
 
 namespace quern {
@@ -16,13 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
-}
-
-std::string duration_text(double total) {
-  const auto s = static_cast<int64_t>(total + 0.5);
-  if (s < 60) return fmt::format("{}s", s);
-  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
 }
 
 double mebibytes(int64_t bytes) {

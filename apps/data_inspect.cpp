@@ -5,6 +5,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "command_text.h"
 #include "data/utf8.h"
 #include "data_commands.h"
 #include "io/inspect_tokens.h"
@@ -156,11 +157,7 @@ void print_window(const Inspection& inspection) {
 int run_data_inspect(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
   if (parsed.help) {
-    fmt::print("{}\n", kUsage);
-    for (const ExtraFlag& flag : kFlags) {
-      fmt::print("  --{:<10} {}{}\n", flag.name, flag.help,
-                 flag.value.empty() ? "" : " (" + flag.value + ")");
-    }
+    fmt::print("{}\n{}", kUsage, flags_text(kFlags, 10));
     return 0;
   }
   if (!parsed.given.empty()) {

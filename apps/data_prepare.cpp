@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "base/error.h"
+#include "command_text.h"
 #include "data_commands.h"
 #include "io/prepare.h"
 #include "train/config_parse.h"
@@ -99,13 +99,6 @@ PrepareOptions options_of(const ParsedArgs& parsed) {
   return options;
 }
 
-std::string duration_text(double total) {
-  const auto s = static_cast<int64_t>(total + 0.5);
-  if (s < 60) return fmt::format("{}s", s);
-  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
-}
-
 double megabytes(int64_t bytes) {
   return static_cast<double>(bytes) / 1e6;
 }
@@ -164,20 +157,12 @@ void print_warnings(const PrepareResult& result) {
   }
 }
 
-void print_help() {
-  fmt::print("{}\n", kUsage);
-  for (const ExtraFlag& flag : kFlags) {
-    fmt::print("  --{:<20} {}{}\n", flag.name, flag.help,
-               flag.value.empty() ? "" : " (" + flag.value + ")");
-  }
-}
-
 }  // namespace
 
 int run_data_prepare(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
   if (parsed.help) {
-    print_help();
+    fmt::print("{}\n{}", kUsage, flags_text(kFlags, 20));
     return 0;
   }
   if (!parsed.given.empty()) {

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "base/error.h"
+#include "command_text.h"
 #include "commands.h"
 #include "io/atomic_file.h"
 #include "train/config_parse.h"
@@ -40,11 +40,7 @@ std::string title_of(const std::vector<ReportRun>& runs) {
 int run_report(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
   if (parsed.help) {
-    fmt::print("{}\n", kUsage);
-    for (const ExtraFlag& flag : kFlags) {
-      fmt::print("  --{:<10} {}{}\n", flag.name, flag.help,
-                 flag.value.empty() ? "" : " (" + flag.value + ")");
-    }
+    fmt::print("{}\n{}", kUsage, flags_text(kFlags, 10));
     return 0;
   }
   if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");

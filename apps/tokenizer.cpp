@@ -24,14 +24,6 @@ const std::vector<Command> kSubcommands = {
     {"info", "what a tokenizer is", run_tokenizer_info},
 };
 
-std::string usage() {
-  std::string text = "Usage: quern tokenizer SUBCOMMAND [ARGUMENTS]\n\n";
-  for (const Command& command : kSubcommands) {
-    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
-  }
-  return text + "\n`quern tokenizer SUBCOMMAND --help` says more; docs/tokenizers.md says all.\n";
-}
-
 constexpr const char* kEncodeUsage =
     "Usage: quern tokenizer encode TOKENIZER (--text TEXT | FILE)\n\n"
     "Prints the tokens of a text, separated by spaces; FILE may be - for standard input.\n"
@@ -94,20 +86,9 @@ void append_tokens(std::string_view words, std::vector<int32_t>& tokens) {
 }  // namespace
 
 int run_tokenizer(const Arguments& args) {
-  if (args.empty()) {
-    throw UsageError("tokenizer: found nothing, expected a subcommand\n" + usage());
-  }
-  if (args[0] == "--help" || args[0] == "-h") {
-    fmt::print("{}", usage());
-    return 0;
-  }
-  std::vector<std::string> names;
-  for (const Command& command : kSubcommands) {
-    if (args[0] == command.name) return command.run({args.begin() + 1, args.end()});
-    names.emplace_back(command.name);
-  }
-  throw UsageError(cat("tokenizer: found '", args[0], "', expected train, encode, decode or info",
-                       did_you_mean(args[0], names)));
+  return run_subcommand(
+      "tokenizer", kSubcommands,
+      "`quern tokenizer SUBCOMMAND --help` says more; docs/tokenizers.md says all.", args);
 }
 
 int run_tokenizer_encode(const Arguments& args) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "bench_flags.h"
+#include "command_text.h"
 #include "data/input_files.h"
 #include "data/sentencepiece_trainer.h"
 #include "io/atomic_folder.h"
@@ -43,12 +44,7 @@ const std::vector<ExtraFlag> kFlags = {
 };
 
 std::string help() {
-  std::string text = fmt::format("{}\n", kUsage);
-  for (const ExtraFlag& flag : kFlags) {
-    text += fmt::format("  --{:<20} {}{}\n", flag.name, flag.help,
-                        flag.value.empty() ? "" : " (" + flag.value + ")");
-  }
-  return text;
+  return fmt::format("{}\n{}", kUsage, flags_text(kFlags, 20));
 }
 
 bool flag_of(const ParsedArgs& parsed, const std::string& flag) {

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace quern {
 
 void AddedTokenFinder::add(const AddedToken& token) {
+  QUERN_CHECK(!token.content.empty() && token.id >= 0, "an added token has id ", token.id,
+              " and text '", token.content, "', expected an id of 0 or more and some text");
   tokens_.push_back(token);
   begins_[static_cast<unsigned char>(token.content[0])] = true;
 }

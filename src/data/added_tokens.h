@@ -18,6 +18,7 @@ struct AddedToken {
 // Tokens that are looked for together: the leftmost, and of those the longest.
 class AddedTokenFinder {
  public:
+  // Throws when the id is negative or the content empty.
   void add(const AddedToken& token);
   void finish();  // after the last add()
 

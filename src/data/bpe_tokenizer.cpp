@@ -61,8 +61,7 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(def
 
   special_.resize(bytes_.size());
   for (const AddedToken& token : definition_.added) {
-    QUERN_CHECK(!token.content.empty() && token.id >= 0, "an added token has id ", token.id,
-                " and text '", token.content, "', expected an id of 0 or more and some text");
+    (token.normalized ? normalized_ : raw_).add(token);
     const auto id = static_cast<size_t>(token.id);
     if (id >= bytes_.size()) {
       bytes_.resize(id + 1);
@@ -70,7 +69,6 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(def
     }
     bytes_[id] = token.content;
     special_[id] = token.special;
-    (token.normalized ? normalized_ : raw_).add(token);
   }
   raw_.finish();
   normalized_.finish();

@@ -72,8 +72,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definitio
   definition_.model.clear();
   read_pieces();
   for (const AddedToken& token : definition_.added) {
-    QUERN_CHECK(!token.content.empty() && token.id >= 0, "an added token has id ", token.id,
-                " and text '", token.content, "', expected an id of 0 or more and some text");
+    added_.add(token);
     const auto id = static_cast<size_t>(token.id);
     if (id >= bytes_.size()) {
       bytes_.resize(id + 1);
@@ -81,7 +80,6 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definitio
     }
     bytes_[id] = token.special ? "" : token.content;
     special_[id] = token.special;
-    added_.add(token);
   }
   added_.finish();
   std::vector<std::string> with, without;

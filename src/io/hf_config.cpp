@@ -143,13 +143,27 @@ HfMembers read_members(const fs::path& folder) {
   return {path.string(), read_json_object(path)};
 }
 
+std::optional<DType> weights_dtype(const HfMembers& file) {
+  const char* key = file.find("dtype") ? "dtype" : "torch_dtype";
+  if (!file.find(key)) return {};
+  const std::string name = file.text(key);
+  if (file.find("torch_dtype") && file.text("torch_dtype") != name) {
+    file.refuse("torch_dtype", cat("\"", name, "\", as dtype says"));
+  }
+  if (name == "float32") return DType::f32;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::f16;
+  if (name == "float64") return DType::f64;
+  file.refuse(key, "one of float32, bfloat16, float16, float64");
+}
+
 }  // namespace
 
 ModelConfig read_hf_config(const fs::path& folder) {
   const HfMembers file = read_members(folder);
   const HfFamily& family = family_of(file);
   refuse_unsupported(file, family);
-  read_hf_dtype(folder);  // throws when it is none
+  weights_dtype(file);  // throws when it is none
 
   ModelConfig config;
   config.vocab_size = file.count("vocab_size");
@@ -177,18 +191,7 @@ ModelConfig read_hf_config(const fs::path& folder) {
 }
 
 std::optional<DType> read_hf_dtype(const fs::path& folder) {
-  const HfMembers file = read_members(folder);
-  const char* key = file.find("dtype") ? "dtype" : "torch_dtype";
-  if (!file.find(key)) return {};
-  const std::string name = file.text(key);
-  if (file.find("torch_dtype") && file.text("torch_dtype") != name) {
-    file.refuse("torch_dtype", cat("\"", name, "\", as dtype says"));
-  }
-  if (name == "float32") return DType::f32;
-  if (name == "bfloat16") return DType::bf16;
-  if (name == "float16") return DType::f16;
-  if (name == "float64") return DType::f64;
-  file.refuse(key, "one of float32, bfloat16, float16, float64");
+  return weights_dtype(read_members(folder));
 }
 
 }  // namespace quern

@@ -35,6 +35,15 @@ class Case:
     def open(self, file=None, **options):
         return self.chromium.open(file or self.file, **options)
 
+    def page_of(self, data, name):
+        """The page with other data in it, as a file of that name."""
+        begin = self.text.index('id="data">') + len('id="data">')
+        end = self.text.index("</script>", begin)
+        file = self.folder / name
+        text = json.dumps(data).replace("<", "\\u003c")  # as the program writes it
+        file.write_text(self.text[:begin] + text + self.text[end:], encoding="utf-8")
+        return file
+
 
 def pixels(page, canvas, x, y):
     """The colour (r, g, b, a) of a canvas at a share of its width and height."""
@@ -246,11 +255,7 @@ def a_hundred_thousand_events_open_quickly(case):
     large["end"] = 50_000_000
     large["phases"] = large["segments"] = []
     large["peak"] = {"time": 31000, "bytes": 31 << 20, "by_category": [0, 0, 0, 31 << 20, 0, 0]}
-    begin = case.text.index('id="data">') + len('id="data">')
-    end = case.text.index("</script>", begin)
-    file = case.folder / "large.html"
-    file.write_text(case.text[:begin] + json.dumps(large) + case.text[end:], encoding="utf-8")
-    with case.open(file) as view:
+    with case.open(case.page_of(large, "large.html")) as view:
         entry = "performance.getEntriesByType('navigation')[0].loadEventEnd"
         assert view.page.evaluate(entry) < 5000  # milliseconds; 400 on a quiet machine
         most = view.page.evaluate("Math.max(...timeline.times.map((t, i) => shownSum(i)))")
@@ -263,12 +268,7 @@ def out_of_memory_is_told(case):
     """A trace that ends out of memory says so, one with a limit too."""
     failed = dict(case.data, failure={"time": case.data["end"], "bytes": 3 << 30, "name": 0}, dropped=12)
     failed["names"] = ["</script><b>logits"] + case.data["names"][1:]
-    begin = case.text.index('id="data">') + len('id="data">')
-    end = case.text.index("</script>", begin)
-    file = case.folder / "failed.html"
-    text = json.dumps(failed).replace("<", "\\u003c")
-    file.write_text(case.text[:begin] + text + case.text[end:], encoding="utf-8")
-    with case.open(file) as view:
+    with case.open(case.page_of(failed, "failed.html")) as view:
         note = view.page.locator("#note").inner_text()
         assert "</script><b>logits asked for 3.00 GiB more" in note and "12 allocations" in note
         view.expect_clean()

@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/tape.h"
 #include "base/error.h"
 #include "nn/arena.h"
+#include "support/greedy_reference.h"
 #include "tensor/factory.h"
 
 namespace quern {
 namespace {
 
 using kernels::SampleOptions;
+using testing_support::without_cache;
 
 struct Instance {
   explicit Instance(const ModelConfig& config, const ModelOptions& options = {})
@@ -47,25 +48,6 @@ std::vector<int32_t> run(Decoder& decoder, int64_t b, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     decoder.step();
     made.push_back(decoder.fetch()[static_cast<size_t>(b)]);
-  }
-  return made;
-}
-
-// The reference: the whole sequence anew for each token.
-std::vector<int32_t> without_cache(const TransformerLM& model, std::vector<int32_t> tokens,
-                                   int64_t count) {
-  const NoGrad no_grad;
-  std::vector<int32_t> made;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto T = static_cast<int64_t>(tokens.size());
-    const std::vector<float> logits = model.logits(from_vector(tokens, {1, T}))
-                                          .value()
-                                          .slice(1, T - 1, T)
-                                          .to(DType::f32)
-                                          .to_vector<float>();
-    made.push_back(
-        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
-    tokens.push_back(made.back());
   }
   return made;
 }

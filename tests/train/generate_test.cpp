@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <numeric>
 
-#include "autograd/tape.h"
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
-#include "tensor/factory.h"
+#include "support/greedy_reference.h"
 #include "train/setup.h"
 
 namespace quern {
 namespace {
+
+using testing_support::without_cache;
 
 ModelConfig tiny_model() {
   return {.vocab_size = 53,
@@ -29,25 +30,6 @@ SampleSection greedy(int64_t tokens) {
   options.tokens = tokens;
   options.temperature = 0.0;
   return options;
-}
-
-// The reference: the whole sequence anew for each token.
-std::vector<int32_t> without_cache(const TransformerLM& model, std::vector<int32_t> tokens,
-                                   int64_t count) {
-  const NoGrad no_grad;
-  std::vector<int32_t> made;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto T = static_cast<int64_t>(tokens.size());
-    const auto logits = model.logits(from_vector(tokens, {1, T}))
-                            .value()
-                            .slice(1, T - 1, T)
-                            .to(DType::f32)
-                            .to_vector<float>();
-    made.push_back(
-        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
-    tokens.push_back(made.back());
-  }
-  return made;
 }
 
 class GenerateTest : public testing::TestWithParam<std::tuple<Precision, AttentionKind>> {};

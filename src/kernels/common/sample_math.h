@@ -2,10 +2,10 @@
 // are exact in any order, and every step of a weight is one that rounds alike on CPU and GPU.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
+#include "base/half.h"
 #include "base/host_device.h"
 #include "kernels/common/philox.h"
 #include "kernels/sample.h"
@@ -13,23 +13,6 @@
 namespace quern::kernels {
 
 inline constexpr uint64_t kWeightOne = uint64_t{1} << 40;  // the weight of the likeliest token
-
-namespace detail {
-QUERN_HD inline uint32_t float_bits(float x) {
-#ifdef __CUDA_ARCH__
-  return __float_as_uint(x);
-#else
-  return std::bit_cast<uint32_t>(x);
-#endif
-}
-QUERN_HD inline float float_of(uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __uint_as_float(bits);
-#else
-  return std::bit_cast<float>(bits);
-#endif
-}
-}  // namespace detail
 
 // A logit after the penalty; NaN becomes -inf, -0 becomes 0.
 QUERN_HD inline float penalized(float logit, bool seen, float penalty) {
@@ -39,7 +22,7 @@ QUERN_HD inline float penalized(float logit, bool seen, float penalty) {
 
 // Unsigned numbers in the order of the floats, -inf above 0. No NaN.
 QUERN_HD inline uint32_t ordered(float x) {
-  const uint32_t bits = detail::float_bits(x);
+  const uint32_t bits = quern::detail::float_bits(x);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
@@ -63,8 +46,8 @@ QUERN_HD inline uint64_t sample_weight(float x, float largest, float inverse_tem
   p = fmaf(p, r, 1.0f);
   // p is above 0.7 and n at least -41: the sum of exponents stays in range.
   const uint32_t bits =
-      detail::float_bits(p) + (static_cast<uint32_t>(static_cast<int>(n) + 40) << 23);
-  return static_cast<uint64_t>(detail::float_of(bits));
+      quern::detail::float_bits(p) + (static_cast<uint32_t>(static_cast<int>(n) + 40) << 23);
+  return static_cast<uint64_t>(quern::detail::bits_float(bits));
 }
 
 // The least sum of weights that is `share` of `total`, at least 1.

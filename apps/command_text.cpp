@@ -1,0 +1,25 @@
+#include "command_text.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+namespace quern {
+
+std::string flags_text(const std::vector<ExtraFlag>& flags, int width) {
+  std::string text;
+  for (const ExtraFlag& flag : flags) {
+    text += fmt::format("  --{:<{}} {}{}\n", flag.name, width, flag.help,
+                        flag.value.empty() ? "" : " (" + flag.value + ")");
+  }
+  return text;
+}
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
+}
+
+}  // namespace quern
