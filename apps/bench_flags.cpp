@@ -10,6 +10,7 @@
 
 #include "base/build_info.h"
 #include "nn/model_config.h"
+#include "train/config_print.h"
 #include "train/config_table.h"
 
 namespace quern {
@@ -196,10 +197,7 @@ void check_arguments(const ParsedArgs& parsed, const std::string& command) {
 
 std::string help_without_model(const std::vector<ExtraFlag>& flags) {
   std::string text;
-  for (const ExtraFlag& flag : flags) {
-    const bool silent = flag.is_switch || flag.value.empty();
-    text += help_line(flag.name, flag.help + (silent ? "" : " (default " + flag.value + ")"));
-  }
+  for (const ExtraFlag& flag : flags) text += help_line(flag.name, help_of(flag));
   for (const char* name : kKeys) text += help_line(name, find_key(name)->help);
   return text;
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "commands.h"
@@ -49,6 +50,9 @@ int run_eval(const Arguments& args) {
                             config.compute);
   });
   const ModelConfig& model = saved.state.model;
+  std::set<std::string> dimensions = parsed.given;
+  dimensions.erase("ctx");  // of the windows
+  saved.check_given(parsed.config, dimensions);
   static_cast<ModelConfig&>(config.model) = model;
   const int64_t T = parsed.given.contains("ctx") ? parsed.config.model.context
                                                  : usual_context(model, saved.state.iteration > 0);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "commands.h"
 #include "data/text_stream.h"
+#include "data/utf8.h"
 #include "train/config_parse.h"
 #include "train/config_print.h"
 #include "train/generate.h"
@@ -72,6 +73,9 @@ std::vector<std::string> read_lines(const std::string& path) {
     if (line.ends_with('\r')) line.pop_back();
     QUERN_CHECK(!line.empty(), "prompts: ", path, ": line ", lines.size() + 1,
                 " is empty, expected a prompt");
+    const size_t valid = valid_utf8_prefix(line);
+    QUERN_CHECK(valid == line.size(), "prompts: ", path, ": line ", lines.size() + 1, ": byte ",
+                valid + 1, " is no UTF-8");
     lines.push_back(line);
   }
   QUERN_CHECK(!lines.empty(), "prompts: ", path, " is empty, expected a prompt on each line");
@@ -197,6 +201,7 @@ int run_generate(const Arguments& args) {
     return load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true",
                             config.compute);
   });
+  saved.check_given(parsed.config, parsed.given);
   static_cast<ModelConfig&>(config.model) = saved.state.model;
   const Prompts prompts = read_prompts(parsed, saved);
   const SampleSection options = with_end_token(config.sample, saved.tokenizer.get());

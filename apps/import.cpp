@@ -11,14 +11,16 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern import FOLDER --out RUN\n\n"
+    "Usage: quern import FOLDER --out RUN [--tokenizer none]\n\n"
     "Reads a Hugging Face model (config.json and safetensors; Llama, Mistral without sliding\n"
     "window, Qwen2.5 and Qwen3) and writes it as a new run folder, the weights in the dtype that\n"
     "they have: for generate, eval, export and `train --from`. What Quern does not compute "
     "exactly\n"
-    "is refused by name. docs/models.md lists both.\n";
+    "is refused by name, so is a tokenizer that it cannot read; --tokenizer none leaves that out.\n"
+    "docs/models.md lists all.\n";
 
-const std::vector<ExtraFlag> kFlags = {{"out", "the new run folder", "", false}};
+const std::vector<ExtraFlag> kFlags = {{"out", "the new run folder", "", false},
+                                       {"tokenizer", "none: leave it out", "", false}};
 
 }  // namespace
 
@@ -31,12 +33,16 @@ int run_import(const Arguments& args) {
   if (parsed.positional.size() != 1)
     throw UsageError(fmt::format("import: expected one Hugging Face folder\n{}", kUsage));
   if (!parsed.given.empty())
-    throw UsageError(
-        fmt::format("import: found --{}, expected no flag but --out", *parsed.given.begin()));
+    throw UsageError(fmt::format("import: found --{}, expected no flag but --out and --tokenizer",
+                                 *parsed.given.begin()));
   const std::string out = parsed.extra.at("out");
   if (out.empty()) throw UsageError(fmt::format("import: no --out RUN\n{}", kUsage));
-  const ImportedModel imported = import_model(parsed.positional[0], out);
-  if (!imported.warning.empty()) fmt::print(stderr, "quern: warning: {}\n", imported.warning);
+  const bool without = parsed.extra_given.contains("tokenizer");
+  if (without && parsed.extra.at("tokenizer") != "none") {
+    throw UsageError(
+        fmt::format("import: --tokenizer is {}, expected none", parsed.extra.at("tokenizer")));
+  }
+  const ImportedModel imported = import_model(parsed.positional[0], out, !without);
   fmt::print("{}: {:.2f} M parameters in {:.1f} MiB, context {}, tokenizer: {}\n", out,
              static_cast<double>(parameter_count(imported.model)) / 1e6,
              static_cast<double>(imported.bytes) / (1 << 20), imported.model.context,

@@ -54,8 +54,9 @@ int run_train(const Arguments& args) {
     return 0;
   }
   if (!parsed.positional.empty()) {
-    throw UsageError(fmt::format("train: found '{}', expected only flags; data is given by --train",
-                                 parsed.positional[0]));
+    const std::string& found = parsed.positional[0];
+    throw UsageError(fmt::format("train: found '{}', expected only flags; did you mean {} {}?",
+                                 found, found.ends_with(".toml") ? "--config" : "--train", found));
   }
   if (!parsed.config.run.resume.empty() && parsed.given.contains("out")) {
     throw UsageError("train: found --out and --resume; a resumed run stays in its folder");

@@ -75,6 +75,7 @@ GoldenCase GoldenCase::open(const fs::path& folder) {
                     {},
                     {},
                     {}};
+  model_weights(golden.weights, golden.config);  // throws when they are not that model's
   const SafetensorsFile& file = golden.expected;
   const int64_t V = golden.config.vocab_size;
   const Shape batch = expected_tensor(file, "input_ids", DType::i64, 2).shape;

@@ -181,6 +181,9 @@ std::optional<int32_t> find_end_token(const TokenizerSettings& settings,
 BpeTokenizer read_hf_tokenizer(const fs::path& file) {
   const Json json = read_sorted_json_object(file);
   const Place root{json, file.string() + ": "};
+  QUERN_CHECK(root.has("model"), file.string(),
+              ": has no model, expected a tokenizer.json of byte-level BPE, as Hugging Face's "
+              "tokenizers writes it");
   BpeDefinition definition;
   const Place model = root.at("model");
   check_model(model);

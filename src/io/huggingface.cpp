@@ -160,6 +160,10 @@ bool is_spare_tensor(const std::string& name, bool tied, const std::string& wher
 
 std::vector<TensorView> model_weights(const TensorSource& source, const ModelConfig& config) {
   const std::string where = source.folder().string();
+  const auto tensors = static_cast<int64_t>(source.names().size());
+  QUERN_CHECK(config.layers <= tensors, (source.folder() / "config.json").string(),
+              ": num_hidden_layers is ", config.layers, ", but the weights are ", tensors,
+              " tensors in all");
   std::vector<TensorView> weights;
   std::unordered_set<std::string> expected;
   for (const auto& [name, shape] : hf_weights(config)) {

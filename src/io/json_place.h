@@ -18,7 +18,8 @@ struct JsonPlace {
   bool has(const char* key) const { return json.contains(key) && !json[key].is_null(); }
 
   JsonPlace at(const char* key) const {
-    QUERN_CHECK(json.is_object() && has(key), path, ": has no ", key);
+    const std::string here = path.ends_with(": ") ? path.substr(0, path.size() - 2) : path;
+    QUERN_CHECK(json.is_object() && has(key), here, ": has no ", key);
     return {json[key], cat(path, path.ends_with(": ") ? "" : ".", key)};
   }
   JsonPlace at(size_t i) const { return {json[i], cat(path, "[", i, "]")}; }

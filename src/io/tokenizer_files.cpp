@@ -46,17 +46,6 @@ fs::path defining_file(const fs::path& folder) {
   return {};
 }
 
-fs::path find_file(const fs::path& path) {
-  QUERN_CHECK(fs::exists(path), path.string(),
-              ": no such tokenizer; expected \"bytes\", a tokenizer.model, a tokenizer.json or a "
-              "folder with one");
-  if (!fs::is_directory(path)) return path;
-  const fs::path file = defining_file(path);
-  QUERN_CHECK(!file.empty(), path.string(),
-              ": has no tokenizer: neither tokenizer.model nor tokenizer.json");
-  return file;
-}
-
 std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
@@ -91,9 +80,20 @@ std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path&
 
 }  // namespace
 
+fs::path tokenizer_file(const fs::path& path) {
+  QUERN_CHECK(fs::exists(path), path.string(),
+              ": no such tokenizer; expected \"bytes\", a tokenizer.model, a tokenizer.json or a "
+              "folder with one");
+  if (!fs::is_directory(path)) return path;
+  const fs::path file = defining_file(path);
+  QUERN_CHECK(!file.empty(), path.string(),
+              ": has no tokenizer: neither tokenizer.model nor tokenizer.json");
+  return file;
+}
+
 std::shared_ptr<const Tokenizer> open_tokenizer(const fs::path& path) {
   if (path == "bytes") return std::make_shared<ByteTokenizer>();
-  const fs::path file = find_file(path);
+  const fs::path file = tokenizer_file(path);
   const MappedFile mapped = MappedFile::open(file);
   if (text_of(mapped) == byte_tokenizer_json()) return std::make_shared<ByteTokenizer>();
   if (begins_as_json(text_of(mapped))) {
@@ -108,13 +108,13 @@ bool has_tokenizer(const fs::path& folder) {
 
 std::string tokenizer_hash(const fs::path& path) {
   if (path == "bytes") return path;
-  return hash_of(MappedFile::open(find_file(path)));
+  return hash_of(MappedFile::open(tokenizer_file(path)));
 }
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
   const auto tokenizer = open_tokenizer(from);
   if (tokenizer->kind() == "bytes") return;
-  const fs::path file = find_file(from);
+  const fs::path file = tokenizer_file(from);
   AtomicFolder staging(to, "tokenizer");
   const fs::path& folder = staging.temporary();
   fs::create_directories(folder);

@@ -16,6 +16,9 @@ namespace quern {
 // beside it when they are there. Throws naming the file and what is wrong.
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::filesystem::path& path);
 
+// The file that open_tokenizer reads. Throws when there is none, and for "bytes".
+std::filesystem::path tokenizer_file(const std::filesystem::path& path);
+
 // Whether a folder has one that open_tokenizer would find.
 bool has_tokenizer(const std::filesystem::path& folder);
 

@@ -34,9 +34,9 @@ Context::Context(Device device, uint64_t seed)
   }
   QUERN_CHECK(kBuiltWithCuda,
               "device = cuda: this build has no CUDA code; build with "
-              "QUERN_CUDA=ON or choose device = cpu");
+              "QUERN_CUDA=ON or choose device = cpu (--device cpu)");
   const int count = cuda::device_count();
-  QUERN_CHECK(count > 0, "device = cuda: no GPU was found; choose device = cpu");
+  QUERN_CHECK(count > 0, "device = cuda: no GPU was found; choose device = cpu (--device cpu)");
   QUERN_CHECK(device.index >= 0 && device.index < count, "device = cuda:", device.index,
               ": expected an index below ", count);
   cuda::set_device(device.index);

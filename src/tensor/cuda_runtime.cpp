@@ -221,7 +221,9 @@ namespace quern::cuda {
 
 namespace {
 [[noreturn]] void no_cuda() {
-  fail("cuda: this build has no CUDA code; build with QUERN_CUDA=ON or choose device = cpu");
+  fail(
+      "cuda: this build has no CUDA code; build with QUERN_CUDA=ON or choose device = cpu "
+      "(--device cpu)");
 }
 }  // namespace
 

@@ -54,7 +54,7 @@ struct DataSection {
   std::string validation;            // empty: a part of train
   double validation_fraction = 0.1;  // the end of train, when validation is empty
   DataFormat format = DataFormat::automatic;
-  std::string tokenizer;  // empty: the one of the token files or of model.from; else bytes
+  std::string tokenizer;  // "none"; empty: the one of the token files or of model.from; else bytes
   Sampling sampling = Sampling::random;
   bool document_mask = false;  // no loss for the first token of a document, given the one before
 

@@ -144,7 +144,7 @@ class ArgReader {
     while (at_ < args_.size()) {
       const std::string& arg = args_[at_++];
       if (arg == "--") {
-        while (at_ < args_.size()) parsed.positional.push_back(args_[at_++]);
+        while (at_ < args_.size()) add_positional(args_[at_++]);
       } else if (arg == "--help" || arg == "-h") {
         parsed.help = true;
       } else if (arg.starts_with("--")) {
@@ -152,7 +152,7 @@ class ArgReader {
       } else if (arg.size() > 1 && arg[0] == '-') {
         usage_error(cat("unknown flag ", arg, ", expected --key value"));
       } else {
-        parsed.positional.push_back(arg);
+        add_positional(arg);
       }
     }
   }
@@ -161,6 +161,13 @@ class ArgReader {
   std::vector<Assignment> assignments;
 
  private:
+  void add_positional(const std::string& arg) {
+    parsed.positional.push_back(arg);
+    if (!arg.empty()) return;
+    usage_error(cat("argument ", parsed.positional.size(),
+                    " is empty, expected a name; is a variable of the shell not set?"));
+  }
+
   void read_flag(const std::string& arg) {
     const size_t equals = arg.find('=');
     std::string name = arg.substr(2, equals == std::string::npos ? equals : equals - 2);
@@ -175,6 +182,7 @@ class ArgReader {
       parsed.extra[name] = own->is_switch ? switch_value(name) : value(name, "a value");
     } else if (name == "config") {
       parsed.config_file = value(name, "a TOML file");
+      if (parsed.config_file.empty()) usage_error("--config is empty, expected a TOML file");
     } else if (const ConfigKey* key = find_key(name)) {
       const std::string text =
           key->kind == ValueKind::boolean ? switch_value(name) : value(name, key->expected);

@@ -31,6 +31,7 @@ struct ParsedArgs {
 
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
 // Flags: --key value, --key=value, --switch; - and _ are alike in a flag's name; `--` ends them.
+// Other arguments may not be empty.
 // Within each layer `size` comes first, so that dimensions override it. Where model.from is given,
 // its dimensions are taken over (model_from.h).
 ParsedArgs parse_args(const std::vector<std::string>& args,

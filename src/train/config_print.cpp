@@ -105,12 +105,14 @@ std::string describe_choices(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string help_of(const ExtraFlag& flag) {
+  const bool silent = flag.is_switch || flag.value.empty();
+  return flag.help + (silent ? "" : " (default " + flag.value + ")");
+}
+
 std::string config_help(const std::vector<ExtraFlag>& extra) {
   std::string out;
-  for (const ExtraFlag& flag : extra) {
-    const bool silent = flag.is_switch || flag.value.empty();
-    out += help_line(flag.name, flag.help + (silent ? "" : " (default " + flag.value + ")"));
-  }
+  for (const ExtraFlag& flag : extra) out += help_line(flag.name, help_of(flag));
   if (!extra.empty()) out += "\n";
   out += help_line("config", "TOML file with any of the keys below, under their sections");
   const Config defaults;

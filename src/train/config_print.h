@@ -9,6 +9,8 @@
 
 namespace quern {
 
+// What --help says of a flag: its help, and its default where it has one.
+std::string help_of(const ExtraFlag& flag);
 // The flags as --help lists them: the subcommand's own first, then section by section.
 std::string config_help(const std::vector<ExtraFlag>& extra = {});
 // docs/configuration.md

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "data/utf8.h"
 #include "train/config_rows.h"
 
 namespace quern {
@@ -130,8 +131,9 @@ void add_data(std::vector<ConfigKey>& table) {
               "text: bytes; nanogpt: raw uint16 tokens; llmc: tokens with llm.c's header; auto: by "
               "name and content");
   rows.text("tokenizer", &D::tokenizer, "a path in UTF-8",
-            "tokenizer.model, tokenizer.json or a folder with one; empty: that of the token files "
-            "or of model.from, else bytes");
+            "tokenizer.model, tokenizer.json or a folder with one; none: token ids alone, whatever "
+            "lies beside them or model.from; empty: that of the token files or of model.from, else "
+            "bytes");
   rows.choice("sampling", &D::sampling,
               {{"random", Sampling::random}, {"permutation", Sampling::permutation}},
               "random: windows drawn with replacement; permutation: each window once an epoch, in "
@@ -224,23 +226,6 @@ std::optional<ConfigValue> parse_number(std::string_view text) {
   return x;
 }
 
-// Lead bytes followed by as many continuation bytes as they announce: all that TOML's writer needs.
-bool is_utf8(std::string_view text) {
-  int pending = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool continues = (byte & 0xC0) == 0x80;
-    if (continues != (pending > 0)) return false;
-    if (continues)
-      --pending;
-    else if (byte >= 0xF8 || byte == 0xC0 || byte == 0xC1)
-      return false;
-    else if (byte >= 0xC0)
-      pending = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
-  }
-  return pending == 0;
-}
-
 }  // namespace
 
 const std::vector<ConfigKey>& config_table() {
@@ -283,7 +268,7 @@ std::optional<ConfigValue> parse_value(const ConfigKey& key, std::string_view te
       return std::nullopt;
     case ValueKind::choice: return std::string(text);
     case ValueKind::text:
-      if (!is_utf8(text)) return std::nullopt;
+      if (valid_utf8_prefix(text) != text.size()) return std::nullopt;
       return std::string(text);
   }
   fail("config: unknown kind of value");

@@ -1,6 +1,7 @@
 #include "train/generate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <optional>
 
@@ -118,10 +119,32 @@ class BatchRun {
       if (decoder_.active(static_cast<int64_t>(b))) owners[b] = rows_[b].prompt;
     }
     decoder_.step();
+    check_logits(owners);
     owners_.push_back(owners);
     for (size_t b = 0; b < rows_.size(); ++b) {
       if (!owners[b] || ++rows_[b].launched < options_.tokens) continue;
       decoder_.finish(static_cast<int64_t>(b));  // its last token is under way
+    }
+  }
+
+  // From logits that are no numbers token 0 would be drawn for ever. To look waits for the device,
+  // so it is done where a prompt begins and every kLogitsEvery steps: what has gone wrong in the
+  // cache stays wrong.
+  void check_logits(const Owners& owners) {
+    bool look = steps_++ % kLogitsEvery == 0;
+    for (size_t b = 0; b < rows_.size(); ++b) look |= owners[b] && rows_[b].launched == 0;
+    for (size_t b = 0; look && b < rows_.size(); ++b) {
+      if (!owners[b]) continue;
+      const auto row = static_cast<int64_t>(b);
+      const auto logits =
+          decoder_.logits().slice(0, row, row + 1).to(DType::f32).to_vector<float>();
+      const auto bad = std::ranges::find_if(logits, [](float x) { return !std::isfinite(x); });
+      if (bad == logits.end()) continue;
+      throw NonfiniteLogits(cat("generate: the logits of token ", rows_[b].launched + 1,
+                                " after prompt ", *owners[b] + 1, " hold ", *bad, " for token ",
+                                bad - logits.begin(),
+                                ", expected finite numbers: the model's weights are damaged, or "
+                                "too large for its precision"));
     }
   }
 
@@ -149,6 +172,8 @@ class BatchRun {
     start_next(b);
   }
 
+  static constexpr int64_t kLogitsEvery = 64;
+
   const std::vector<std::vector<int32_t>>& prompts_;
   const SampleSection& options_;
   const BatchTokenCallback& on_token_;
@@ -157,6 +182,7 @@ class BatchRun {
   std::deque<Owners> owners_;  // of each step under way: whose token a row makes
   std::vector<Generation> results_;
   size_t next_ = 0;  // the first prompt that no row has begun
+  int64_t steps_ = 0;
 };
 
 void check_prompts(const std::vector<std::vector<int32_t>>& prompts, int64_t vocab_size) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "data/tokenizer.h"
 #include "nn/transformer_lm.h"
 #include "train/config.h"
@@ -22,6 +23,12 @@ struct Generation {
   FinishReason finish = FinishReason::length;
 };
 
+// A model whose logits are no numbers: its weights are damaged, or too large for its precision.
+class NonfiniteLogits : public Error {
+ public:
+  using Error::Error;
+};
+
 // Called with each new token; false ends the generation.
 using TokenCallback = std::function<bool(int32_t token)>;
 // The same of one prompt of several.
@@ -31,7 +38,8 @@ using BatchTokenCallback = std::function<bool(size_t prompt, int32_t token)>;
 // keep their end), `batch` prompts at a time: where one ends the next begins. Sampling is seeded:
 // the same model, prompt, place in the list and options give the same tokens, whatever the other
 // prompts are. When the context is full, `stop` ends and `slide` goes on with the later half of it.
-// Throws when a prompt is empty or has a token past the vocabulary.
+// Throws when a prompt is empty or has a token past the vocabulary, and NonfiniteLogits, which is
+// looked for at a prompt's first token and from time to time.
 std::vector<Generation> generate_batch(const TransformerLM& model,
                                        const std::vector<std::vector<int32_t>>& prompts,
                                        const SampleSection& options, int64_t batch,

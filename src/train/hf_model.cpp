@@ -14,6 +14,7 @@
 #include "train/config_print.h"
 #include "train/model_from.h"
 #include "train/run_folder.h"
+#include "train/run_tokenizer.h"
 #include "train/train_state.h"
 
 namespace quern {
@@ -47,20 +48,13 @@ void check_is_hf_folder(const fs::path& folder) {
               " has no config.json, expected a Hugging Face folder");
 }
 
-// The tokenizer into the run folder. One that Quern cannot read is left out: the model can still be
-// trained on token files, and is exported without it.
 void import_tokenizer(const fs::path& folder, const fs::path& run, ImportedModel& imported,
                       TrainState& state) {
-  if (!has_tokenizer(folder)) return;
-  try {
-    const auto tokenizer = open_tokenizer(folder);
-    imported.tokenizer = tokenizer->kind();
-    state.tokenizer = tokenizer->hash();
-    state.is_text = tokenizer->kind() == "bytes";
-  } catch (const Error& error) {
-    imported.warning = cat("the tokenizer is left out: ", error.what());
-    return;
-  }
+  const auto tokenizer = model_tokenizer(folder, imported.model);
+  if (!tokenizer) return;
+  imported.tokenizer = tokenizer->kind();
+  state.tokenizer = tokenizer->hash();
+  state.is_text = tokenizer->kind() == "bytes";
   copy_tokenizer(folder, run / "tokenizer");
 }
 
@@ -93,15 +87,11 @@ HfExportOptions hf_options(const ExportOptions& options, const TrainState& state
 
 }  // namespace
 
-ImportedModel import_model(const fs::path& folder, const fs::path& out) {
+ImportedModel import_model(const fs::path& folder, const fs::path& out, bool with_tokenizer) {
   check_is_hf_folder(folder);
   ImportedModel imported;
   imported.model = read_hf_config(folder);
   const TensorSource source = TensorSource::open(folder);
-  const auto tensors = static_cast<int64_t>(source.names().size());
-  QUERN_CHECK(imported.model.layers <= tensors, (folder / "config.json").string(),
-              ": num_hidden_layers is ", imported.model.layers, ", but the weights are ", tensors,
-              " tensors in all");
   const std::vector<TensorView> weights = model_weights(source, imported.model);
   for (const TensorView& weight : weights) {
     imported.bytes += static_cast<int64_t>(weight.data.size());
@@ -112,7 +102,7 @@ ImportedModel import_model(const fs::path& folder, const fs::path& out) {
   fs::create_directories(run);
   TrainState state;
   state.model = imported.model;
-  import_tokenizer(folder, run, imported, state);
+  if (with_tokenizer) import_tokenizer(folder, run, imported, state);
   const fs::path generation = folder / "generation_config.json";
   if (fs::exists(generation)) read_json_object(generation);  // throws when it is damaged
   copy_source(folder, run / "source");

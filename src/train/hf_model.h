@@ -15,15 +15,16 @@ namespace quern {
 struct ImportedModel {
   ModelConfig model;
   int64_t bytes = 0;      // of the weights
-  std::string tokenizer;  // its kind; empty: the folder has none, or none that Quern reads
-  std::string warning;    // why it cannot be read; empty: nothing to say
+  std::string tokenizer;  // its kind; empty: none
 };
 
 // Writes `out`: checkpoints/step_00000000 with the weights in the dtypes that they have, source/
-// with config.json and generation_config.json as they are, tokenizer/ and config.toml. `out` is
-// complete or not there. Throws naming file, key or tensor when the folder is not a model that
-// Quern computes exactly, and when `out` exists.
-ImportedModel import_model(const std::filesystem::path& folder, const std::filesystem::path& out);
+// with config.json and generation_config.json as they are, tokenizer/ (`with_tokenizer`, and there
+// is one) and config.toml. `out` is complete or not there. Throws naming file, key or tensor when
+// the folder is not a model that Quern computes exactly, when its tokenizer is not one that Quern
+// reads or does not fit, and when `out` exists.
+ImportedModel import_model(const std::filesystem::path& folder, const std::filesystem::path& out,
+                           bool with_tokenizer = true);
 
 struct ExportOptions {
   bool latest = false;              // the newest checkpoint of a run, not the best

@@ -24,6 +24,12 @@ int64_t usual_context(const ModelConfig& model, bool trained);
 // values when a given one is another than the model's.
 void apply_model_from(Config& config, const std::set<std::string>& given);
 
+// What a person gave about a model that is decided already: throws UsageError naming key and both
+// values when one of the dimensions among `given` is another than the model's. `whose` names it:
+// "the model of runs/mine".
+void check_given_model(const Config& config, const std::set<std::string>& given,
+                       const ModelConfig& model, const std::string& whose);
+
 // Fills the arena of a model that has config.model's dimensions. Throws when the weights are of
 // another model.
 void load_weights_from(ParameterArena& arena, const ModelSection& model);

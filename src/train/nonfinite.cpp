@@ -1,5 +1,8 @@
 #include "train/nonfinite.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 #include "kernels/optimizer.h"
 #include "tensor/visit.h"
@@ -7,17 +10,23 @@
 namespace quern {
 
 bool all_finite(const Tensor& x) {
+  constexpr int64_t kRange = 1 << 20;  // a block of a GPU, or a CPU's thread, counts in each
   const Tensor values = x.to(DType::f32).contiguous();
-  const int64_t bytes = sizeof(kernels::AdamWRange);
-  kernels::AdamWRange everything;
-  everything.count = values.numel();
-  const Tensor range = Tensor::borrow(&everything, {bytes}, DType::u8, kCpu).to(values.device());
-  const Tensor count = Tensor::empty({1}, DType::i64, values.device());
+  if (values.numel() == 0) return true;
+  std::vector<kernels::AdamWRange> ranges;
+  for (int64_t begin = 0; begin < values.numel(); begin += kRange) {
+    ranges.push_back({.begin = begin, .count = std::min(kRange, values.numel() - begin)});
+  }
+  const auto count = static_cast<int64_t>(ranges.size());
+  const auto bytes = static_cast<int64_t>(ranges.size() * sizeof ranges[0]);
+  const Tensor on_host = Tensor::borrow(ranges.data(), {bytes}, DType::u8, kCpu);
+  const Tensor here = on_host.to(values.device());
+  const Tensor counts = Tensor::empty({count}, DType::i64, values.device());
   on_device(values.device(), [&](auto stream) {
-    count_nonfinite(count.data<int64_t>(), values.data<float>(),
-                    static_cast<const kernels::AdamWRange*>(range.raw_data()), 1, stream);
+    count_nonfinite(counts.data<int64_t>(), values.data<float>(),
+                    static_cast<const kernels::AdamWRange*>(here.raw_data()), count, stream);
   });
-  return count.to_vector<int64_t>()[0] == 0;
+  return std::ranges::all_of(counts.to_vector<int64_t>(), [](int64_t n) { return n == 0; });
 }
 
 namespace {

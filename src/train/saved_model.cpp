@@ -1,6 +1,7 @@
 #include "train/saved_model.h"
 
 #include "base/error.h"
+#include "train/model_from.h"
 #include "train/run_folder.h"
 #include "train/run_tokenizer.h"
 
@@ -9,6 +10,14 @@ namespace quern {
 void SavedModel::check_kind(const std::string& name, bool is_text) const {
   QUERN_CHECK(is_text == state.is_text, name, " is ", is_text ? "text" : "a token file", ", but ",
               checkpoint.string(), " was trained on ", state.is_text ? "text" : "token files");
+}
+
+void SavedModel::check_given(const Config& config, const std::set<std::string>& given) const {
+  if (given.contains("from") && !config.model.from.empty()) {
+    throw UsageError(cat("found --from ", config.model.from, ", but the model is that of ",
+                         checkpoint.string(), "; leave --from out"));
+  }
+  check_given_model(config, given, state.model, "the model of " + checkpoint.string());
 }
 
 SavedModel load_saved_model(const std::filesystem::path& path, bool latest,

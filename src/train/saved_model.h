@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "data/tokenizer.h"
@@ -21,6 +22,8 @@ struct SavedModel {
 
   // What the data of `name` is must be what the model was trained on: text, or tokens. Throws.
   void check_kind(const std::string& name, bool is_text) const;
+  // What a person gave about the model, the keys among `given`, must be what it is. UsageError.
+  void check_given(const Config& config, const std::set<std::string>& given) const;
 };
 
 // `path`: a checkpoint, or a run folder, of which the best checkpoint is taken (`latest`: the

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "io/checkpoint.h"
+#include "train/model_difference.h"
 #include "train/weights.h"
 
 namespace quern {
@@ -152,8 +153,10 @@ TrainState load_train_state(const std::filesystem::path& path, ParameterArena& a
                             const ModelConfig& model) {
   const Checkpoint checkpoint = open_checkpoint(path);
   TrainState state = state_of(checkpoint);
-  QUERN_CHECK(state.model == model, path.string(),
-              " is of another model than the configuration describes");
+  const auto difference = model_difference(state.model, model);
+  QUERN_CHECK(!difference, path.string(), ": its model has ", difference->key, " = ",
+              difference->found, ", found ", difference->key, " = ", difference->expected,
+              " in the configuration");
   load_weights(arena, checkpoint.weights);
   if (arena.moment1().defined()) {
     QUERN_CHECK(!checkpoint.moments.entries().empty(), path.string(),

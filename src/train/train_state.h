@@ -49,7 +49,8 @@ TrainState state_of(const Checkpoint& checkpoint);
 TrainState peek_train_state(const std::filesystem::path& checkpoint);
 
 // Fills the arena from a checkpoint of `model`: the weights, and the moments when the arena has
-// them. Throws when a tensor is missing or has another shape.
+// them. Throws naming the key when the checkpoint is of another model, and naming the tensor when
+// one is missing, has another shape or, of the weights, is not finite.
 TrainState load_train_state(const std::filesystem::path& checkpoint, ParameterArena& arena,
                             const ModelConfig& model);
 

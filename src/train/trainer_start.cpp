@@ -186,10 +186,14 @@ void Trainer::use_saved_algorithms() {
 void Trainer::sample_now() {
   const Tokenizer& tokenizer = *tokenizer_.tokenizer;
   std::vector<int32_t> tokens = encode_prompt(tokenizer, config_.sample.prompt);
-  const Generation made = [&] {
+  Generation made;
+  try {
     const PoolScope memory = step_->idle_memory();
-    return generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer));
-  }();
+    made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer));
+  } catch (const NonfiniteLogits& error) {  // on_nonfinite says what becomes of such a run
+    observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", error.what()));
+    return;
+  }
   tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
   const std::string text = tokenizer.decode(tokens);
   std::ofstream out(folder_->samples(), std::ios::app);

@@ -1,11 +1,13 @@
 #include "train/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <set>
 
 #include "base/error.h"
+#include "train/nonfinite.h"
 
 namespace quern {
 
@@ -63,16 +65,31 @@ void load(const ParameterArena& arena, const Tensor& buffer, const Tensors& tens
   }
 }
 
-}  // namespace
+// One pass where the weights lie; the element is looked for only when there is one.
+void check_finite(const ParameterArena& arena, const std::string& where) {
+  if (all_finite(arena.values())) return;
+  for (const NamedSlice& slice : arena.named_slices()) {
+    const auto values = arena.slice(arena.values(), slice).to_vector<float>();
+    const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
+    QUERN_CHECK(bad == values.end(), where, ": tensor '", slice.name, "' holds ", *bad,
+                " at element ", bad - values.begin(), ", expected finite numbers");
+  }
+}
 
-void load_weights(ParameterArena& arena, const TensorSource& source) {
-  load(arena, arena.values(), tensors_of(source), "");
+void load_weights(ParameterArena& arena, const Tensors& tensors) {
+  load(arena, arena.values(), tensors, "");
+  check_finite(arena, tensors.where);
   arena.refresh_copies();
 }
 
+}  // namespace
+
+void load_weights(ParameterArena& arena, const TensorSource& source) {
+  load_weights(arena, tensors_of(source));
+}
+
 void load_weights(ParameterArena& arena, const SafetensorsFile& file) {
-  load(arena, arena.values(), tensors_of(file, ""), "");
-  arena.refresh_copies();
+  load_weights(arena, tensors_of(file, ""));
 }
 
 void load_buffer(const ParameterArena& arena, const Tensor& buffer, const SafetensorsFile& file,

@@ -11,8 +11,9 @@ namespace quern {
 
 // Every weight of the arena from the tensor of its name (F32, BF16, F16 or F64, converted to FP32),
 // and from it the BF16 copies. Throws naming the file or folder and the tensor when one is missing,
-// is not the model's, has another shape or is not floating point. A tied model's lm_head.weight may
-// be there when it equals the embedding; rotary tables of old Hugging Face files are passed over.
+// is not the model's, has another shape, is not floating point or holds a NaN or an infinity (in
+// FP32). A tied model's lm_head.weight may be there when it equals the embedding; rotary tables of
+// old Hugging Face files are passed over.
 void load_weights(ParameterArena& arena, const TensorSource& source);
 void load_weights(ParameterArena& arena, const SafetensorsFile& file);
 

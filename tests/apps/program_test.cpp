@@ -84,6 +84,23 @@ TEST(Program, UsageErrorsExitWithTwo) {
                      "--check needs the phase step");
 }
 
+// "$UNSET" in a shell.
+TEST(Program, AnEmptyArgumentIsAMistake) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"data", "prepare", "", "--out", "x"},
+                                             {"tokenizer", "train", "", "--vocab", "300"},
+                                             {"tokenizer", "info", ""},
+                                             {"data", "inspect", ""},
+                                             {"generate", ""},
+                                             {"import", "", "--out", "x"},
+                                             {"report", ""},
+                                             {"watch", ""},
+                                             {"verify", ""}}) {
+    expect_usage_error(args, "argument 1 is empty, expected a name");
+  }
+  expect_usage_error({"export", "x", ""}, "argument 2 is empty, expected a name");
+}
+
 TEST(Program, FailuresExitWithOne) {
   const Outcome outcome = run({"verify", "--device", "cpu", "no/such/case"});
   EXPECT_EQ(outcome.code, 1);

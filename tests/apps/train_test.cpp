@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "bench/golden_copy.h"
 #include "data/token_file.h"
 #include "io/huggingface.h"
 #include "support/program.h"
@@ -81,6 +82,9 @@ TEST_F(TrainProgram, PrintsWhatItDoes) {
 
 TEST_F(TrainProgram, RefusesBadConfigurations) {
   expect_refusal(2, {"train"}, "no data; give --train FILE");
+  expect_refusal(2, {"train", "configs/small.toml"}, "--config configs/small.toml");
+  expect_refusal(2, {"train", "a.txt"}, "--train a.txt");
+  expect_refusal(2, {"train", "--config", ""}, "--config is empty, expected a TOML file");
   expect_train_refusal(2, {"--laers", "3"}, "unknown flag --laers, did you mean --layers?");
   expect_train_refusal(2, {"--batch", "0"}, "--batch is 0, expected an integer from 1");
   expect_train_refusal(2, {"--lr", "nan"}, "--lr is nan, expected a number from 0");
@@ -108,8 +112,12 @@ TEST_F(TrainProgram, RefusesAGpuThatIsNotThere) {
   const std::string message = run(train_args("bad", {"--device", "cuda"})).err;
   if (message.empty()) GTEST_SKIP() << "there is a GPU";
   EXPECT_TRUE(message.starts_with("quern: device = cuda: ")) << message;
-  EXPECT_NE(message.find("device = cpu"), std::string::npos) << message;
+  EXPECT_NE(message.find("--device cpu"), std::string::npos) << message;
   EXPECT_FALSE(fs::exists(folder_ / "bad"));
+  const Outcome small = run({"train", "--config", source_folder() / "configs/small.toml", "--train",
+                             folder_ / "text.txt", "--out", folder_ / "bad"});
+  EXPECT_EQ(small.code, 1);
+  EXPECT_NE(small.err.find("--device cpu"), std::string::npos) << small.err;
 }
 
 TEST_F(TrainProgram, RefusesFoldersThatDoNotFit) {
@@ -118,10 +126,73 @@ TEST_F(TrainProgram, RefusesFoldersThatDoNotFit) {
   expect_refusal(1, train_args("run"), "exists already");
   expect_refusal(2, {"train", "--resume", path, "--out", folder_ / "bad"}, "--out and --resume");
   expect_refusal(1, {"train", "--resume", path}, "is at step 2 of 2; give more --steps");
-  expect_refusal(1, {"train", "--resume", path, "--steps", "3", "--d_ff", "64"}, "another model");
+  expect_refusal(1, {"train", "--resume", path, "--steps", "3", "--d_ff", "64"},
+                 "step_00000002: its model has d_ff = 48, found d_ff = 64");
+  expect_refusal(1, {"train", "--resume", path, "--steps", "3", "--ctx", "16"},
+                 "step_00000002: its model has ctx = 32, found ctx = 16");
   fs::remove_all(folder_ / "run" / "checkpoints" / "step_00000002");
   expect_refusal(1, {"generate", path}, "has no checkpoint yet");
   expect_refusal(1, {"generate", folder_ / "nowhere"}, "there is no such folder");
+}
+
+// Flags that the checkpoint has decided must not be taken and forgotten.
+TEST_F(TrainProgram, AModelIsNotGivenAnew) {
+  ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
+  const std::string path = folder_ / "run", text = folder_ / "text.txt";
+  for (const Args& command : {Args{"generate", path, "--tokens", "2"}, Args{"eval", path, text}}) {
+    const auto with = [&](const Args& flags) {
+      Args args = command;
+      args.insert(args.end(), flags.begin(), flags.end());
+      return args;
+    };
+    expect_refusal(2, with({"--d_model", "64"}), "d_model is 64, but the model of ");
+    expect_refusal(2, with({"--d_model", "64"}), "step_00000002 has 32; leave d_model out");
+    expect_refusal(2, with({"--size", "small"}), "leave size out");
+    expect_refusal(2, with({"--rope_theta", "5"}), "rope_theta is 5.0, but the model of ");
+    expect_refusal(2, with({"--from", path}), "--from ");
+    // What it has may be said, as a configuration file does.
+    const Outcome outcome = run(with({"--config", folder_ / "tiny.toml", "--device", "cpu"}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  }
+  expect_refusal(2, {"generate", path, "--ctx", "16"}, "ctx is 16, but the model of ");
+  EXPECT_EQ(run({"eval", path, text, "--ctx", "16"}).code, 0);  // shorter windows
+}
+
+TEST_F(TrainProgram, ADamagedTokenizerIsAnErrorUnlessNoneIsWanted) {
+  const GoldenCopy model("mha");
+  write_file(model.path() / "tokenizer.json", "{}");
+  const std::string tokens = folder_ / "tokens.bin";
+  write_token_file(tokens, std::vector<int32_t>(2000, 65), TokenEncoding::raw_u16);
+  const Args import = {"import", model.path(), "--out", folder_ / "bad"};
+  const Args train = {"train",   "--from", model.path(),    "--train",  tokens,
+                      "--steps", "1",      "--ctx",         "16",       "--format",
+                      "nanogpt", "--out",  folder_ / "bad", "--device", "cpu"};
+  for (const Args& command : {import, train}) {
+    expect_refusal(1, command, "case/tokenizer.json: has no model");
+    expect_refusal(1, command, "--tokenizer none");
+    Args without = command;
+    without.insert(without.end(), {"--tokenizer", "none"});
+    const Outcome outcome = run(without);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder_ / "bad/tokenizer"));
+    const Outcome made = run({"generate", folder_ / "bad", "--prompt_ids", "1,2", "--tokens", "2"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    fs::remove_all(folder_ / "bad");
+  }
+  expect_refusal(2, {"import", model.path(), "--out", folder_ / "bad", "--tokenizer", "bytes"},
+                 "import: --tokenizer is bytes, expected none");
+}
+
+TEST_F(TrainProgram, PromptsMustBeUtf8) {
+  ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
+  const std::string path = folder_ / "run";
+  expect_refusal(2, {"generate", path, "--prompt", "caf\xe9"}, "--prompt is ");
+  expect_refusal(2, {"generate", path, "--prompt", "\xed\xa0\x80"}, "--prompt is ");  // a surrogate
+  for (const std::string wrong : {"caf\xe9", "caf\xed\xa0\x80"}) {
+    write_file(folder_ / "prompts.txt", "café\r\n" + wrong + "\n");
+    expect_refusal(1, {"generate", path, "--prompts", folder_ / "prompts.txt"},
+                   "prompts.txt: line 2: byte 4 is no UTF-8");
+  }
 }
 
 TEST_F(TrainProgram, ADamagedCheckpointIsNamed) {

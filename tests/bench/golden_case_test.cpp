@@ -43,6 +43,13 @@ TEST(GoldenCase, MissingModel) {
   expect_error([&] { GoldenCase::open(copy.path()); }, {"model.safetensors"});
 }
 
+TEST(GoldenCase, AnotherModel) {
+  GoldenCopy copy("mha");
+  copy.replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2000000000");
+  expect_error([&] { GoldenCase::open(copy.path()); },
+               {"config.json: num_hidden_layers is 2000000000", "21 tensors"});
+}
+
 TEST(GoldenCase, EachTensorIsNeeded) {
   for (const char* name : {"input_ids", "targets", "logits", "loss", "losses", "grad_norms",
                            "grad.model.norm.weight", "final.lm_head.weight"}) {

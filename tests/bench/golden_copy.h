@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,14 @@ class GoldenCopy {
     }
     edit(views);
     write_safetensors(target, views);
+  }
+
+  // Puts `after` in the place of `before`, which a text file must hold.
+  void replace(const std::string& file, const std::string& before, const std::string& after) {
+    std::string text = read_file(path() / file);
+    const size_t place = text.find(before);
+    if (place == std::string::npos) throw std::runtime_error(file + " lacks " + before);
+    write_file(path() / file, text.replace(place, before.size(), after));
   }
 
   // Adds `amount` to one element of an f32 tensor.

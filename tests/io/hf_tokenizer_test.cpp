@@ -186,6 +186,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(HfTokenizerFile, MissingAndCutFilesAreNamed) {
   const TemporaryFolder folder;
+  std::ofstream(folder / "bare.json") << "{}";
+  expect_error([&] { read_hf_tokenizer(folder / "bare.json"); },
+               {"bare.json: has no model, expected a tokenizer.json of byte-level BPE"});
   expect_error([&] { read_hf_tokenizer(folder / "none.json"); }, {"none.json"});
   std::ofstream(folder / "cut.json") << R"({"model": {"type": "BPE", "vo)";
   expect_error([&] { read_hf_tokenizer(folder / "cut.json"); }, {"cut.json", "not valid JSON"});

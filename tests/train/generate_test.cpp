@@ -2,17 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
+#include "support/files.h"
 #include "support/greedy_reference.h"
 #include "train/setup.h"
 
 namespace quern {
 namespace {
 
+using testing_support::expect_error;
 using testing_support::without_cache;
 
 ModelConfig tiny_model() {
@@ -50,6 +51,13 @@ INSTANTIATE_TEST_SUITE_P(Modes, GenerateTest,
 
 class Generate : public testing::Test {
  protected:
+  // Weights that are finite, but too large for what is computed with them.
+  void spoil_head() {
+    for (Parameter* parameter : instance_.arena.parameters()) {
+      if (parameter->name() == "lm_head.weight") fill(parameter->value(), 3e38);
+    }
+  }
+
   ModelInstance instance_{tiny_model(), ModelOptions{}, InitScheme::truncated, false, 3};
 };
 
@@ -148,6 +156,30 @@ TEST_F(Generate, MakesNothingWhenNothingIsAskedFor) {
   EXPECT_TRUE(generate(instance_.model, {1}, greedy(0)).tokens.empty());
   EXPECT_TRUE(generate_batch(instance_.model, {}, greedy(3), 2).empty());
   EXPECT_THROW(generate_batch(instance_.model, {{1}}, greedy(3), 0), Error);
+}
+
+TEST_F(Generate, LogitsThatAreNotFiniteEndIt) {
+  spoil_head();
+  expect_error(
+      [&] {
+        generate(instance_.model, {1, 2}, greedy(5));
+      },
+      {"generate: the logits of token 1 after prompt 1 hold ", "nan for token 0",
+       "expected finite numbers"});
+  EXPECT_THROW(generate_batch(instance_.model, {{1}, {2}}, greedy(5), 2), NonfiniteLogits);
+}
+
+TEST_F(Generate, LogitsAreLookedAtFromTimeToTime) {
+  SampleSection options = greedy(300);
+  options.past_context = PastContext::slide;
+  size_t made = 0;
+  const auto spoil = [&](int32_t) {
+    if (++made == 10) spoil_head();
+    return true;
+  };
+  EXPECT_THROW(generate(instance_.model, {1, 2}, options, spoil), NonfiniteLogits);
+  EXPECT_GE(made, 10u);
+  EXPECT_LE(made, 64u);
 }
 
 TEST(EndToken, StandsForTheTokenizersOwn) {

@@ -10,6 +10,7 @@
 #include "io/hf_export.h"
 #include "io/huggingface.h"
 #include "io/tokenizer_files.h"
+#include "support/training.h"
 #include "train/saved_model.h"
 #include "train/weights.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_support;
+
+const fs::path kTokenizer = source_folder() / "tests/fixtures/tokenizers/gpt2.json";  // 904 tokens
 
 void expect_same_tensors(const fs::path& a, const fs::path& b, const std::string& what) {
   const TensorSource first = TensorSource::open(a), second = TensorSource::open(b);
@@ -42,6 +45,14 @@ void make_source(const fs::path& folder, const std::string& name, DType dtype,
   const TensorSource source = TensorSource::open(golden);
   export_hf(folder, config, model_weights(source, config),
             {dtype, shard_bytes, {.source = golden}});
+}
+
+// An untrained model of that many tokens, as a Hugging Face folder.
+void make_untrained(const fs::path& folder, int64_t vocab_size) {
+  ModelConfig config = tiny_model();
+  config.vocab_size = vocab_size;
+  const ModelInstance instance(config, ModelOptions{}, InitScheme::truncated, false, 1);
+  export_hf(folder, config, weights_of(instance.arena).views, {});
 }
 
 TEST(ImportThenExport, GivesEveryTensorByteForByte) {
@@ -118,7 +129,6 @@ TEST(ImportModel, GivesAModelThatLoads) {
   EXPECT_EQ(imported.model, read_hf_config(golden_folder() / "gqa_tied"));
   EXPECT_EQ(imported.bytes, 2 * parameter_count(imported.model));
   EXPECT_EQ(imported.tokenizer, "");
-  EXPECT_EQ(imported.warning, "");
   const SavedModel saved = load_saved_model(folder / "run", false, {});
   EXPECT_EQ(saved.state.model, imported.model);
   EXPECT_EQ(saved.state.iteration, 0);
@@ -138,9 +148,8 @@ TEST(ImportModel, GivesAModelThatLoads) {
 
 TEST(ImportModel, TakesTheTokenizerAlong) {
   const TemporaryFolder folder;
-  make_source(folder / "hf", "mha", DType::f32);
-  fs::copy_file(source_folder() / "tests/fixtures/tokenizers/gpt2.json",
-                folder / "hf/tokenizer.json");
+  make_untrained(folder / "hf", 904);
+  fs::copy_file(kTokenizer, folder / "hf/tokenizer.json");
   EXPECT_EQ(import_model(folder / "hf", folder / "run").tokenizer, "bpe");
   expect_same_file(folder / "hf/tokenizer.json", folder / "run/tokenizer/tokenizer.json");
   EXPECT_EQ(read_train_state(checkpoint_path(folder / "run/checkpoints", 0)).tokenizer,
@@ -149,14 +158,27 @@ TEST(ImportModel, TakesTheTokenizerAlong) {
   expect_same_file(folder / "hf/tokenizer.json", folder / "out/tokenizer.json");
 }
 
-TEST(ImportModel, LeavesATokenizerOutThatItCannotRead) {
+TEST(ImportModel, RefusesATokenizerThatItCannotRead) {
   const TemporaryFolder folder;
   make_source(folder / "hf", "mha", DType::f32);
   write_file(folder / "hf/tokenizer.json", R"({"model": {"type": "WordPiece"}})");
-  const ImportedModel imported = import_model(folder / "hf", folder / "run");
-  EXPECT_EQ(imported.tokenizer, "");
-  EXPECT_NE(imported.warning.find("tokenizer.json"), std::string::npos) << imported.warning;
-  EXPECT_FALSE(fs::exists(folder / "run/tokenizer"));
+  expect_error([&] { import_model(folder / "hf", folder / "run"); },
+               {"hf/tokenizer.json: model.type is \"WordPiece\"", "--tokenizer none"});
+  write_file(folder / "hf/tokenizer.json", "{");
+  write_file(folder / "hf/tokenizer.model", "a model");
+  expect_error([&] { import_model(folder / "hf", folder / "run"); },
+               {"hf/tokenizer.json: is not valid JSON", "--tokenizer none"});
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+TEST(ImportModel, RefusesATokenizerOfMoreTokensThanTheModelHas) {
+  const TemporaryFolder folder;
+  make_untrained(folder / "hf", 903);
+  fs::copy_file(kTokenizer, folder / "hf/tokenizer.json");
+  expect_error([&] { import_model(folder / "hf", folder / "run"); },
+               {"hf/tokenizer.json has 904 tokens", "hf/config.json: vocab_size is 903",
+                "--tokenizer none"});
+  EXPECT_FALSE(fs::exists(folder / "run"));
 }
 
 TEST(ImportModel, RefusesWhatIsNoModelFolder) {
@@ -190,18 +212,12 @@ TEST(ImportModel, RefusesGpt2ByName) {
 
 TEST(ImportModel, RefusesAConfigurationThatTheFilesCannotBe) {
   const TemporaryFolder folder;
-  make_source(folder / "hf", "mha", DType::f32);
-  const std::string config = read_file(folder / "hf/config.json");
-  const std::string layers = "\"num_hidden_layers\": 2";
-  ASSERT_NE(config.find(layers), std::string::npos);
-  std::string deep = config;
-  deep.replace(deep.find(layers), layers.size(), "\"num_hidden_layers\": 2000000000");
-  write_file(folder / "hf/config.json", deep);
-  expect_error([&] { import_model(folder / "hf", folder / "run"); },
+  GoldenCopy deep("mha"), damaged("mha");
+  deep.replace("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2000000000");
+  expect_error([&] { import_model(deep.path(), folder / "run"); },
                {"num_hidden_layers is 2000000000", "21 tensors"});
-  write_file(folder / "hf/config.json", config);
-  write_file(folder / "hf/generation_config.json", "{");
-  expect_error([&] { import_model(folder / "hf", folder / "run"); },
+  write_file(damaged.path() / "generation_config.json", "{");
+  expect_error([&] { import_model(damaged.path(), folder / "run"); },
                {"generation_config.json", "not valid JSON"});
   EXPECT_FALSE(fs::exists(folder / "run"));
 }

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "bench/golden_copy.h"
+#include "io/hf_export.h"
 #include "io/huggingface.h"
-#include "support/files.h"
 #include "support/training.h"
 #include "train/config_parse.h"
 #include "train/hf_model.h"
+#include "train/weights.h"
 
 namespace quern {
 namespace {
@@ -51,14 +55,25 @@ TEST(ModelFrom, AnotherDimensionIsAnError) {
   expect_error([] { parse_args({"--from", "/nowhere"}); }, {"model.from: /nowhere", "no such"});
 }
 
+// Before a model of that size is made.
+TEST(ModelFrom, TheFilesMustHoldTheModelThatTheirConfigurationSays) {
+  for (const auto& [before, after, message] :
+       {std::tuple{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2000000000",
+                   "config.json: num_hidden_layers is 2000000000, but the weights are 21 tensors"},
+        {"\"vocab_size\": 97", "\"vocab_size\": 2000000000",
+         "model.safetensors: tensor 'model.embed_tokens.weight' has shape"}}) {
+    GoldenCopy copy("mha");
+    copy.replace("config.json", before, after);
+    expect_error([&] { parse_args({"--from", copy.path().string()}); }, {message});
+  }
+}
+
 TEST(ModelFrom, AnImportedContextIsBounded) {
-  const TemporaryFolder folder;
-  std::string text = read_file(golden_folder() / "mha/config.json");
-  text.replace(text.find("\"max_position_embeddings\": 64"), 29,
+  GoldenCopy copy("mha");
+  copy.replace("config.json", "\"max_position_embeddings\": 64",
                "\"max_position_embeddings\": 131072");
-  write_file(folder / "config.json", text);
   const auto context = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"--from", folder.path().string()});
+    flags.insert(flags.begin(), {"--from", copy.path().string()});
     return parse_args(flags).config.model.context;
   };
   EXPECT_EQ(context({}), 2048);
@@ -141,12 +156,36 @@ TEST_F(ModelFromTraining, AnImportCannotBeResumed) {
                {"step_00000000 holds weights alone", "--from"});
 }
 
+// on_nonfinite decides about a run that has diverged, and not its samples.
+TEST_F(ModelFromTraining, ASampleWithoutNumbersIsAWarning) {
+  const ModelInstance diverged(tiny_model(), ModelOptions{}, InitScheme::truncated, false, 1);
+  for (Parameter* parameter : diverged.arena.parameters()) {
+    if (parameter->name() == "lm_head.weight") fill(parameter->value(), 3e38);
+  }
+  export_hf(folder_ / "diverged", tiny_model(), weights_of(diverged.arena).views, {});
+  write_corpus(folder_ / "text.txt", 20000);
+  Config config = tiny_config(folder_ / "text.txt", folder_ / "run");
+  config.model.from = (folder_ / "diverged").string();
+  apply_model_from(config, {});
+  config.train.steps = 4;
+  config.train.sample_every = 2;
+  config.train.on_nonfinite = OnNonfinite::skip;
+  Recorded recorded;
+  EXPECT_EQ(train(config, recorded).steps, 4);
+  EXPECT_TRUE(recorded.samples.empty());
+  const auto about_samples = std::ranges::count_if(recorded.warnings, [](const std::string& text) {
+    return text.find("no sample after step") != std::string::npos;
+  });
+  EXPECT_EQ(about_samples, 2);
+}
+
 TEST_F(ModelFromTraining, OtherWeightsAreRefused) {
   Config config = tiny_config(folder_ / "data.bin", folder_ / "run");
   config.model.from = kFrom;  // but its dimensions were not taken over
   config.model.vocab_size = 97;
   Recorded recorded;
-  expect_error([&] { train(config, recorded); }, {"model.from", kFrom, "another model"});
+  expect_error([&] { train(config, recorded); },
+               {"model.from", kFrom, "its model has d_model = 64, found d_model = 32"});
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 

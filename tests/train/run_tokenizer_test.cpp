@@ -74,6 +74,36 @@ TEST_F(RunTokenizerTest, TwoDifferentOnesAreRefused) {
                 tokenizer_hash(folder_ / "other")});
 }
 
+TEST_F(RunTokenizerTest, NoneIsNone) {
+  config_.data.tokenizer = "none";
+  EXPECT_EQ(find_run_tokenizer(config_, false).tokenizer, nullptr);
+  expect_error([&] { find_run_tokenizer(config_, true); },
+               {"tokenizer is none, but data.train", "is text", "expected token files"});
+  Recorded recorded;
+  train(config_, recorded);
+  EXPECT_TRUE(recorded.samples.empty());
+  EXPECT_FALSE(fs::exists(folder_ / "run/tokenizer"));
+  config_.run = {"", (folder_ / "run").string()};
+  config_.train.steps = 4;
+  train(config_, recorded);
+}
+
+TEST_F(RunTokenizerTest, TheModelsOwnMustBeWholeAndFitIt) {
+  const fs::path model = folder_ / "model";
+  fs::rename(data_ / "tokenizer", model);
+  config_.model.from = model.string();
+  config_.model.vocab_size = 699;
+  expect_error([&] { find_run_tokenizer(config_, false); },
+               {"model/tokenizer.", "has 700 tokens", "vocab_size is 699", "--tokenizer none"});
+  config_.data.tokenizer = (kFixtures / "exact").string();  // the same
+  expect_error([&] { find_run_tokenizer(config_, false); },
+               {"has 700 tokens", "vocab_size is 699", "--tokenizer none"});
+  config_.data.tokenizer.clear();
+  write_file(model / "tokenizer.json", "{}");
+  expect_error([&] { find_run_tokenizer(config_, false); },
+               {"model/tokenizer.json: has no model", "--tokenizer none"});
+}
+
 TEST_F(RunTokenizerTest, ARunOnTokensSamplesTextAndKeepsTheTokenizer) {
   Recorded recorded;
   train(config_, recorded);

@@ -326,7 +326,7 @@ TEST_F(TrainerTest, ResumeRefusesAnotherModelAndAFinishedRun) {
   EXPECT_NE(error_of(c).find("is at step 3 of 3"), std::string::npos) << error_of(c);
   c.train.steps = 5;
   c.model.d_ff = 64;
-  EXPECT_NE(error_of(c).find("another model"), std::string::npos) << error_of(c);
+  EXPECT_NE(error_of(c).find("found d_ff = 64"), std::string::npos) << error_of(c);
   c.run.resume = (folder_ / "nowhere").string();
   EXPECT_NE(error_of(c).find("not a run folder"), std::string::npos) << error_of(c);
 }

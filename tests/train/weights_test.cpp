@@ -1,7 +1,9 @@
 #include "train/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "bench/golden_copy.h"
 #include "train/setup.h"
@@ -149,6 +151,20 @@ TEST(Weights, WeightsAndMomentsComeBackFromAFile) {
     float first = 0.0f;
     std::memcpy(&first, view.data.data(), sizeof first);
     EXPECT_EQ(first, 0.25f) << view.name;
+  }
+}
+
+TEST(Weights, RefusesWhatIsNotFinite) {
+  for (const auto& [amount, found] :
+       {std::pair{std::nanf(""), "nan"}, {std::numeric_limits<float>::infinity(), "inf"}}) {
+    GoldenCopy copy("mha");
+    copy.add("model.safetensors", "model.layers.1.mlp.up_proj.weight", 7, amount);
+    ModelInstance instance = make_instance(copy.path());
+    const TensorSource source = TensorSource::open(copy.path());
+    expect_error([&] { load_weights(instance.arena, source); },
+                 {copy.path().string(),
+                  cat("tensor 'model.layers.1.mlp.up_proj.weight' holds ", found, " at element 7"),
+                  "expected finite numbers"});
   }
 }
 
