@@ -27,9 +27,8 @@ const std::vector<ExtraFlag> kFlags = {
     {"prompt_tokens", "tokens in the cache before the first measured one", "128", false},
     {"measured", "tokens measured of each row", "256", false},
     {"way",
-     "automatic (on a GPU one graph a token), launched (its kernels one by one) or composed (of "
-     "the "
-     "model's own ops)",
+     "automatic (on a GPU a graph, under bf16 of one kernel for the whole model), launched (a "
+     "kernel for each part of a block, one by one) or composed (of the model's own ops)",
      "automatic", false},
 };
 

@@ -3,12 +3,15 @@
 #include "base/error.h"
 #include "kernels/decode_attention.h"
 #include "kernels/embedding.h"
+#include "tensor/factory.h"
 #include "tensor/visit.h"
 
 namespace quern {
 
+using kernels::DecodeBlock;
 using kernels::DecodeLinear;
 using kernels::DecodeOutput;
+using kernels::DecodeToken;
 
 namespace {
 
@@ -64,6 +67,76 @@ DecodeStep::DecodeStep(const TransformerLM& model, DecodeBuffers buffers, bool g
   qkv_ = Tensor::empty({batch_, q + 2 * config.kv_width()}, dtype, "decode");
   attended_ = Tensor::empty({batch_, q}, dtype, "decode");
   hidden_ = Tensor::empty({batch_, config.d_ff}, dtype, "decode");
+  if (capture_ && dtype == DType::bf16) prepare_token<bfloat16>();
+}
+
+template <class T>
+DecodeToken<T> DecodeStep::token_sizes() const {
+  const ModelConfig& config = model_.config();
+  DecodeToken<T> token{batch_, config.layers, config.d_model};
+  token.H = config.heads;
+  token.Hk = config.kv_width() / config.head_size();
+  token.D = config.head_size();
+  token.F = config.d_ff;
+  token.V = config.vocab_size;
+  token.capacity = buffers_.cache->capacity;
+  token.fp32_stream = stream_.dtype() == DType::f32;
+  token.eps = config.norm_eps;
+  return token;
+}
+
+// What the one kernel needs beside the buffers, unless it does not take the model.
+template <class T>
+void DecodeStep::prepare_token() {
+  on_device(stream_.device(), [&](auto stream) {
+    if constexpr (std::is_same_v<decltype(stream), kernels::cuda::Stream>) {
+      const DecodeToken<T> token = token_sizes<T>();
+      if (!decode_token_fits(token, stream)) return;
+      std::vector<DecodeBlock<T>> blocks;
+      for (size_t i = 0; i < model_.blocks_.size(); ++i) {
+        blocks.push_back(block_of<T>(*model_.blocks_[i], buffers_.cache->layers[i]));
+      }
+      const auto bytes = static_cast<int64_t>(blocks.size() * sizeof(DecodeBlock<T>));
+      blocks_ = Tensor::empty({bytes}, DType::u8, "decode");
+      copy(blocks_, Tensor::borrow(blocks.data(), {bytes}, DType::u8, kCpu));
+      exchange_ = zeros({decode_token_exchange(token, stream)}, DType::u8);
+    }
+  });
+}
+
+template <class T>
+DecodeBlock<T> DecodeStep::block_of(const TransformerBlock& block, const KvCache::Layer& cache) {
+  const Attention& self = block.attention_;
+  const auto norm = [](const RMSNorm& of) { return of.weight.value().template data<float>(); };
+  DecodeBlock<T> result;
+  result.attention_norm = norm(block.attention_norm_);
+  result.qkv = weight_of<T>(self.qkv_.weight);
+  if (self.qkv_.bias) result.qkv_bias = weight_of<T>(*self.qkv_.bias);
+  if (self.q_norm_) result.q_norm = norm(*self.q_norm_);
+  if (self.k_norm_) result.k_norm = norm(*self.k_norm_);
+  result.k_cache = cache.k.data<T>();
+  result.v_cache = cache.v.data<T>();
+  result.output = weight_of<T>(self.output_.weight);
+  result.mlp_norm = norm(block.mlp_norm_);
+  result.gate_up = weight_of<T>(block.mlp_.gate_up_.weight);
+  result.down = weight_of<T>(block.mlp_.down_.weight);
+  return result;
+}
+
+template <class T>
+void DecodeStep::launch_token(kernels::cuda::Stream stream) {
+  DecodeToken<T> token = token_sizes<T>();
+  token.rows = buffers_.rows;
+  token.tokens = buffers_.tokens.data<int32_t>();
+  token.embedding = weight_of<T>(model_.embedding_.weight);
+  token.blocks = reinterpret_cast<const DecodeBlock<T>*>(blocks_.raw_data());
+  token.norm = model_.norm_.weight.value().data<float>();
+  token.head = weight_of<T>(model_.head());
+  token.cos = model_.rotary_->table().cos.data<float>();
+  token.sin = model_.rotary_->table().sin.data<float>();
+  token.logits = buffers_.logits.data<T>();
+  token.exchange = exchange_.raw_data();
+  decode_token(token, stream);
 }
 
 template <class T>
@@ -119,7 +192,10 @@ void DecodeStep::launch_block(const TransformerBlock& block, const KvCache::Laye
 }
 
 template <class T, class Stream>
-void DecodeStep::launch_all(Stream stream) {
+void DecodeStep::launch_model(Stream stream) {
+  if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Stream, kernels::cuda::Stream>) {
+    if (one_kernel()) return launch_token<T>(stream);
+  }
   const ModelConfig& config = model_.config();
   const auto embed = [&](auto* y) {
     embedding_forward(y, weight_of<T>(model_.embedding_.weight), buffers_.tokens.data<int32_t>(),
@@ -130,9 +206,14 @@ void DecodeStep::launch_all(Stream stream) {
     launch_block<T>(*model_.blocks_[i], buffers_.cache->layers[i], stream);
   }
   decode_linear(normed<T>(model_.norm_, model_.head(), buffers_.logits), stream, true);
+}
+
+template <class T, class Stream>
+void DecodeStep::launch_all(Stream stream) {
+  launch_model<T>(stream);
   sample(buffers_.tokens.data<int32_t>(), buffers_.results, buffers_.rows,
          reinterpret_cast<uint32_t*>(buffers_.seen.data<int32_t>()), buffers_.logits.data<T>(),
-         batch_, config.vocab_size, stream);
+         batch_, model_.config().vocab_size, stream);
 }
 
 void DecodeStep::launch() {

@@ -1,14 +1,16 @@
-// The device work of one token for every row of a batch, on kernels made for a few rows: five a
-// block (norm, q, k, v and bias; norms of heads, rotation, cache and attention; output and residual
-// add; norm, gate, up and SwiGLU; down and residual add), one for the embedding, one for the head
-// and one that draws the tokens. On a GPU every kernel but the first starts before the one in front
-// of it has ended.
+// The device work of one token for every row of a batch, on kernels made for a few rows. Where it
+// fits, one kernel goes from the embedding to the logits (kernels/decode_token.h) and a second one
+// draws the tokens. Elsewhere, with the same bits, there are five a block (norm, q, k, v and bias;
+// norms of heads, rotation, cache and attention; output and residual add; norm, gate, up and
+// SwiGLU; down and residual add), one for the embedding, one for the head and one that draws; on a
+// GPU every kernel but the first starts before the one in front of it has ended.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "kernels/decode_linear.h"
+#include "kernels/decode_token.h"
 #include "kernels/sample.h"
 #include "nn/transformer_lm.h"
 #include "tensor/graph.h"
@@ -30,15 +32,28 @@ class DecodeStep {
   // Why the kernels cannot take this model on the current Context's device; empty when they can.
   static std::string objection(const TransformerLM& model);
 
-  // `graph`: captured at the second call, and replayed from then on.
+  // `graph`: one kernel where it fits, captured at the second call and replayed from then on. Else
+  // every kernel is launched at every call.
   DecodeStep(const TransformerLM& model, DecodeBuffers buffers, bool graph);
 
   void run();  // on the current Context's stream
+  bool one_kernel() const { return exchange_.defined(); }
 
  private:
   void launch();
   template <class T, class Stream>
   void launch_all(Stream stream);
+  template <class T>
+  kernels::DecodeToken<T> token_sizes() const;
+  template <class T>
+  static kernels::DecodeBlock<T> block_of(const TransformerBlock& block,
+                                          const KvCache::Layer& cache);
+  template <class T>
+  void prepare_token();
+  template <class T>
+  void launch_token(kernels::cuda::Stream stream);
+  template <class T, class Stream>
+  void launch_model(Stream stream);
   template <class T, class Stream>
   void launch_block(const TransformerBlock& block, const KvCache::Layer& cache, Stream stream);
   // A product with the norm of the residual stream, or (with x) one that is added to it.
@@ -52,6 +67,7 @@ class DecodeStep {
   int64_t batch_;
   Tensor stream_;  // (B, C), the residual stream
   Tensor qkv_, attended_, hidden_;
+  Tensor exchange_, blocks_;  // u8, of the one kernel; not there where it does not fit
   bool capture_;
   int64_t calls_ = 0;
   std::unique_ptr<Graph> graph_;

@@ -71,6 +71,10 @@ Decoder::~Decoder() {
   cuda::pinned_release(results_);
 }
 
+bool Decoder::one_kernel() const {
+  return step_ && step_->one_kernel();
+}
+
 const DecodeRow& Decoder::state(int64_t b) const {
   QUERN_CHECK(b >= 0 && b < batch_, "decoder: row ", b, " of a batch of ", batch_);
   return rows_[static_cast<size_t>(b)];

@@ -28,7 +28,7 @@ class Decoder {
   enum class Way {
     automatic,  // as above
     composed,   // of the model's ops
-    launched    // the graph's kernels, launched one by one; on the CPU their plain twins
+    launched    // a kernel for each part of a block, one by one; on the CPU their plain twins
   };
 
   // Makes the caches: `capacity` tokens a row, at most the model's context. The model outlives
@@ -67,6 +67,7 @@ class Decoder {
   // (B, V) that the last step drew from, in the activations' type; of active rows alone.
   const Tensor& logits() const { return logits_; }
   bool fused() const { return fused_; }  // steps run on the kernels made for them
+  bool one_kernel() const;               // on the one for the whole model
 
  private:
   const kernels::DecodeRow& state(int64_t b) const;

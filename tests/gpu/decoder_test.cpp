@@ -22,6 +22,8 @@ struct Variant {
   bool bias, norm, tied;
   Precision precision;
   ResidualType residual = ResidualType::bf16;
+  int64_t d_model = 136, d_ff = 200, layers = 3;
+  int64_t most_rows = 8;  // that the one kernel takes: beyond it they do not fit
 };
 
 class DecoderGpu : public testing::TestWithParam<Variant> {
@@ -34,9 +36,9 @@ class DecoderGpu : public testing::TestWithParam<Variant> {
     ModelConfig config;
     config.vocab_size = 501;
     config.context = 320;
-    config.d_model = 136;
-    config.d_ff = 200;
-    config.layers = 3;
+    config.d_model = variant.d_model;
+    config.d_ff = variant.d_ff;
+    config.layers = variant.layers;
     config.heads = variant.heads;
     config.kv_heads = variant.kv_heads;
     config.head_dim = variant.head_dim;
@@ -134,22 +136,32 @@ TEST_P(DecoderGpu, StepsGiveTheLogitsOfAFullForward) {
   }
 }
 
+// Under BF16 the graph's kernel goes through the whole model, and the others are launched one by
+// one.
 TEST_P(DecoderGpu, TheGraphGivesTheBitsOfSingleLaunches) {
-  Decoder graph(*model_, 2, 320), launched(*model_, 2, 320, Decoder::Way::launched);
-  for (Decoder* decoder : {&graph, &launched}) {
-    decoder->start(0, prompt(3, 1), sampling(1));
-    decoder->start(1, prompt(60, 2), sampling(2));
+  for (const int64_t B : {1, 2, 5, 8}) {
+    Decoder graph(*model_, B, 320), launched(*model_, B, 320, Decoder::Way::launched);
+    EXPECT_EQ(graph.one_kernel(),
+              GetParam().precision == Precision::bf16 && B <= GetParam().most_rows);
+    EXPECT_FALSE(launched.one_kernel());
+    for (Decoder* decoder : {&graph, &launched}) {
+      for (int64_t b = 0; b < B; ++b) {
+        decoder->start(b, prompt(1 + b * 43, static_cast<int32_t>(b)),
+                       sampling(static_cast<uint64_t>(b)));
+      }
+    }
+    const Run first = run(graph, 12), second = run(launched, 12);
+    EXPECT_EQ(first.tokens, second.tokens) << B << " rows";
+    EXPECT_EQ(first.logits, second.logits) << B << " rows";
+    for (Decoder* decoder : {&graph, &launched}) {  // the same graph, other rows and lengths
+      decoder->finish(0);
+      decoder->start(B - 1, prompt(300, 3), sampling(3));
+    }
+    const Run third = run(graph, 3), fourth = run(launched, 3);
+    EXPECT_EQ(third.tokens, fourth.tokens) << B << " rows";
+    EXPECT_EQ(third.tokens[0][0] == -1, B > 1);
+    EXPECT_GE(third.tokens[0].back(), 0);
   }
-  const Run first = run(graph, 12), second = run(launched, 12);
-  EXPECT_EQ(first.tokens, second.tokens);
-  EXPECT_EQ(first.logits, second.logits);
-  for (Decoder* decoder : {&graph, &launched}) {  // the same graph, other rows and lengths
-    decoder->finish(0);
-    decoder->start(1, prompt(200, 3), sampling(3));
-  }
-  const Run third = run(graph, 3), fourth = run(launched, 3);
-  EXPECT_EQ(third.tokens, fourth.tokens);
-  EXPECT_EQ(third.tokens[0][0], -1);
 }
 
 TEST_P(DecoderGpu, ARowDoesNotDependOnTheOthers) {
@@ -198,7 +210,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"biased_bf16", 4, 2, 64, true, false, false, Precision::bf16},
                     Variant{"normed_bf16", 7, 1, 80, false, true, true, Precision::bf16},
                     Variant{"fp32_residual", 17, 0, 0, true, true, false, Precision::bf16,
-                            ResidualType::fp32}),
+                            ResidualType::fp32},
+                    // More of a row than the threads of a block take at once; heads of 32 lanes.
+                    Variant{"long_rows", 2, 0, 256, false, false, false, Precision::bf16,
+                            ResidualType::bf16, 136, 4104},
+                    Variant{"wide", 12, 3, 128, false, false, true, Precision::bf16,
+                            ResidualType::bf16, 2056, 12808, 1, 6}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -57,9 +57,12 @@ QUERN_HD inline uint64_t share_of(uint64_t total, double share) {
   return exact < 1.0 ? 1 : static_cast<uint64_t>(exact);
 }
 
-// floor(u total) for uniform number `index` of the seed, u in [0, 1) of 24 bits.
-QUERN_HD inline uint64_t draw_below(uint64_t total, uint64_t seed, uint64_t index) {
-  const uint64_t u = philox_block(seed, index).word[0] >> 8;
+// Uniform number `index` of the seed: 24 bits, of which 2^24 would be 1.
+QUERN_HD inline uint32_t uniform_bits(uint64_t seed, uint64_t index) {
+  return philox_block(seed, index).word[0] >> 8;
+}
+// floor(u total) for such a number.
+QUERN_HD inline uint64_t draw_below(uint64_t total, uint32_t u) {
   return (total >> 24) * u + (((total & 0xffffffu) * u) >> 24);
 }
 

@@ -70,7 +70,7 @@ int32_t draw(const std::vector<float>& logits, const SampleOptions& options, uin
             [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   uint64_t total = 0;
   for (const Candidate& one : kept) total += one.weight;
-  const uint64_t target = draw_below(total, options.seed, index);
+  const uint64_t target = draw_below(total, uniform_bits(options.seed, index));
   uint64_t below = 0;
   for (const Candidate& one : kept) {
     below += one.weight;

@@ -8,6 +8,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/launch_hopper.cuh"
 #include "kernels/cuda/tma.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -107,19 +108,6 @@ __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
-}
-
-// Whether the binary holds the kernel's code for the current GPU, and the GPU its shared memory.
-// Elsewhere than on sm_90a a kernel's body is empty and has no barriers in static shared memory.
-inline bool hopper_kernel_runs(const void* kernel, int64_t shared_bytes) {
-  cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  const int64_t bytes = shared_bytes + static_cast<int64_t>(attributes.sharedSizeBytes);
-  return attributes.binaryVersion == 90 && attributes.ptxVersion >= 90 &&
-         attributes.sharedSizeBytes > 0 && bytes <= device_traits().shared_bytes_per_block;
 }
 
 }  // namespace quern::kernels::cuda

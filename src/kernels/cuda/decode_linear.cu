@@ -115,8 +115,7 @@ __device__ __forceinline__ void stage_norm(char* xs, const float* norm, const TX
     float sum = 0.0f, x[8], scale[8];
 #pragma unroll
     for (int v = 0; v < kLinearWarps; ++v) sum += squares[m][v];
-    const float r =
-        1.0f / sqrtf(sum / static_cast<float>(work.l.in) + static_cast<float>(work.l.eps));
+    const float r = norm_factor(sum, work.l.in, work.l.eps);
     load_stream(x, xs, stream, m, i, work, vectors);
     load_vec(scale, norm + i * 8);
 #pragma unroll
@@ -164,11 +163,11 @@ struct LinearOutput {
   __device__ __forceinline__ void store(int m, int n, float first, float second,
                                         uint32_t before) const {
     const int64_t at = int64_t{m} * width + n;
-    const float y = rounded(first);
+    const float y = rounded<T>(first);
     if (l.output == DecodeOutput::store) {
       l.y[at] = from_float<T>(y + of_bits<T>(before));
     } else if (l.output == DecodeOutput::swiglu) {
-      l.y[at] = from_float<T>(y / (1.0f + exp_for<T>(-y)) * rounded(second));
+      l.y[at] = from_float<T>(decode_swiglu<T>(first, second));
     } else if (l.fp32_stream) {
       static_cast<float*>(l.stream)[at] = of_bits<float>(before) + y;
     } else {
@@ -177,7 +176,6 @@ struct LinearOutput {
   }
 
  private:
-  static __device__ __forceinline__ float rounded(float x) { return to_float(from_float<T>(x)); }
   static __device__ __forceinline__ uint32_t load_bits(const float* p) {
     return __float_as_uint(__ldcg(p));
   }

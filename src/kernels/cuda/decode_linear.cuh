@@ -1,11 +1,13 @@
-// The parts of the decoding product (decode_linear.cu): how the work is divided, accesses to a row
-// of w, and the multiplication of what a warp has of two rows of w with a few rows of x.
+// The parts of the decoding product (decode_linear.cu and decode_token.cu): how the work is
+// divided, accesses to a row of w, the multiplication of what a warp has of two rows of w with a
+// few rows of x, and what becomes of the products.
 //
 // A warp reads 512 bytes in a row of each of its two rows of w at a time, lane l the chunk of 16
 // bytes l: pieces of 64 bytes of 8 rows, as an mma instruction would have them, take twice the
 // time.
 #pragma once
 
+#include "kernels/cuda/decode_rounding.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
@@ -29,24 +31,36 @@ struct LinearPlan {
   int steps_before = kStepsAhead;  // steps that are fetched before the kernel in front has ended
 };
 
-// Enough blocks to have something under way on every multiprocessor, and none that has to wait for
-// another to end: `resident` fit on each. `parts` is a function of the weight's shape alone, so
-// that sums are split alike for every number of rows.
+// How many warps share a pair of rows of w: what takes a multiprocessor's warps the fewest steps
+// one after the other, if each of kMultiprocessors has as many pairs as any; beginning and ending a
+// pair counts as three. A function of the weight's shape alone, so that sums are split alike for
+// every number of rows and in both kernels.
+__host__ __device__ inline int linear_parts(int64_t in_bytes, int64_t out) {
+  constexpr int kMultiprocessors = 132, kAround = 3;
+  const int64_t pairs = ceil_div(ceil_div(out, kPair), kMultiprocessors);
+  const int64_t steps = ceil_div(in_bytes, kStepBytes);
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int parts = 1; parts <= kLinearWarps && parts <= steps; parts *= 2) {
+    const int64_t turns = ceil_div(pairs * parts, kLinearWarps);
+    const int64_t cost = turns * (ceil_div(steps, parts) + kAround);
+    if (cost >= least) continue;
+    least = cost;
+    best = parts;
+  }
+  return best;
+}
+
+// No block has to wait for another to end: `resident` fit on each multiprocessor.
 inline LinearPlan plan_linear(int64_t in_bytes, int64_t out, int resident) {
   constexpr int kMultiprocessors = 132;
   LinearPlan plan;
   plan.pairs = static_cast<int>(ceil_div(out, kPair));
-  const int64_t steps = ceil_div(in_bytes, kStepBytes);
-  const auto blocks = [&] {
-    return static_cast<int>(ceil_div(int64_t{plan.pairs} * plan.parts, kLinearWarps));
-  };
-  while (plan.parts < kLinearWarps && ((blocks() < 200 && steps >= 4 * plan.parts) ||
-                                       (blocks() < kMultiprocessors && steps >= 3 * plan.parts))) {
-    plan.parts *= 2;
-  }
+  plan.parts = linear_parts(in_bytes, out);
   plan.teams = kLinearWarps / plan.parts;
-  const int64_t turns = ceil_div(blocks(), resident * kMultiprocessors);
-  plan.blocks = static_cast<int>(ceil_div(blocks(), turns));
+  const int64_t blocks = ceil_div(int64_t{plan.pairs} * plan.parts, kLinearWarps);
+  const int64_t turns = ceil_div(blocks, resident * kMultiprocessors);
+  plan.blocks = static_cast<int>(ceil_div(blocks, turns));
   // A large weight takes all the bandwidth at once, and x would have to wait behind it.
   constexpr int64_t kLarge = int64_t{12} << 20;
   if (in_bytes * out > kLarge) plan.steps_before = 1;
@@ -114,17 +128,20 @@ struct RowProducts<bfloat16, kRows> {
       }
     }
   }
-  // To sums (rows, kPair); all lanes take part.
+  // To sums (rows, kPair); all lanes take part. c[0] and c[1] of lane 4 g + t are columns 2 t and
+  // 2 t + 1 of row g, so that the diagonal is in lanes 0, 4, 9, 13, 18, 22, 27 and 31: three
+  // exchanges bring it to lane 0.
   __device__ __forceinline__ void store(float* sums, int rows) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
-    const bool diagonal = g / 2 == t;  // c[0] and c[1] are columns 2 t and 2 t + 1 of row g
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kPair; ++j) {
         if (i >= rows) continue;
         const float even = c[j][i / 2][i % 2 * 2], odd = c[j][i / 2][i % 2 * 2 + 1];
-        const float sum = warp_sum(!diagonal ? 0.0f : g % 2 == 0 ? even : odd);
+        float sum = g % 2 == 0 ? even : odd;
+#pragma unroll
+        for (const int apart : {4, 9, 18}) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
         if (lane == 0) sums[i * kPair + j] = sum;
       }
     }
@@ -162,5 +179,14 @@ struct RowProducts<float, kRows> {
     }
   }
 };
+
+// Of the two products of gate and up.
+template <class T>
+__device__ __forceinline__ float decode_swiglu(float gate, float up) {
+  const float g = rounded<T>(gate), one_and_power = 1.0f + exp_for<T>(-g);
+  // The quick quotient is 0 for divisors above 2^126, as it should be, and 2^-22 off elsewhere.
+  const float silu = sizeof(T) == 4 ? g / one_and_power : __fdividef(g, one_and_power);
+  return silu * rounded<T>(up);
+}
 
 }  // namespace quern::kernels::cuda

@@ -11,6 +11,7 @@ namespace quern::kernels::cuda {
 struct LaunchOptions {
   int cluster = 1;  // blocks along x that share their shared memory
   bool early = false;
+  bool resident = false;  // all blocks run at the same time, so that they may wait for each other
 };
 
 // Whether the code of `kernel` that runs on this device is compiled for compute capability 9.0, as
@@ -21,6 +22,19 @@ bool has_hopper_code(void (*kernel)(Parameters...)) {
   check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
              "cudaFuncGetAttributes");
   return attributes.ptxVersion >= 90;
+}
+
+// Whether the binary holds the kernel's code for the current GPU, and the GPU its shared memory.
+// Elsewhere than on sm_90a a kernel's body is empty and has no barriers in static shared memory.
+inline bool hopper_kernel_runs(const void* kernel, int64_t shared_bytes) {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  const int64_t bytes = shared_bytes + static_cast<int64_t>(attributes.sharedSizeBytes);
+  return attributes.binaryVersion == 90 && attributes.ptxVersion >= 90 &&
+         attributes.sharedSizeBytes > 0 && bytes <= device_traits().shared_bytes_per_block;
 }
 
 // As launch() of launch.cuh.
@@ -34,7 +48,7 @@ void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 gr
                                     static_cast<int>(shared_bytes)),
                "opting in to shared memory");
   }
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
@@ -51,6 +65,11 @@ void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 gr
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (options.resident) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
   }
   const char* name = nullptr;
   if (cudaFuncGetName(&name, entry) != cudaSuccess || name == nullptr) name = "a kernel";

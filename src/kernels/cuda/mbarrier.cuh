@@ -6,12 +6,9 @@
 
 #include <cstdint>
 
-namespace quern::kernels::cuda {
+#include "kernels/cuda/shared_address.cuh"
 
-// The address of a shared-memory object in the shared window, as PTX takes it.
-__device__ __forceinline__ uint32_t shared_address(const void* object) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(object));
-}
+namespace quern::kernels::cuda {
 
 // Lies in shared memory. One thread calls `init` on each barrier, then barriers_ready, and then the
 // block synchronizes.

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_address.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -49,10 +50,6 @@ __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[2], uint32_t a
                : "=r"(r[0]), "=r"(r[1])
                : "r"(address)
                : "memory");
-}
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
 // Copies kBytes (4, 8 or 16) to shared memory, zeros when there is no source. Both are aligned to

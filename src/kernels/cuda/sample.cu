@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/common/sample_math.h"
+#include "kernels/cuda/cluster_exchange.cuh"
 #include "kernels/cuda/launch_hopper.cuh"
 #include "kernels/cuda/vec.cuh"
 
@@ -14,136 +15,41 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-constexpr int kThreads = 1024, kWarps = kThreads / kWarpSize;
-constexpr int kCluster = 8;  // blocks a row
-constexpr int kEight = 8;    // ids a thread takes at a time
-
-struct Sum64 {
-  static __device__ uint64_t identity() { return 0; }
-  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
-};
-struct Max64 {
-  static __device__ uint64_t identity() { return 0; }
-  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
-};
+constexpr int kMostThreads = 1024;
+constexpr int kCluster = kExchangeBlocks;  // blocks a row
+constexpr int kEight = 8;                  // ids a thread takes at a time
 
 // The float that ordered() made this of.
 __device__ __forceinline__ float from_ordered(uint32_t key) {
   return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-// Combines numbers over a cluster; every thread of it makes the same calls.
-class Exchange {
- public:
-  struct Memory {
-    uint64_t warps[2][3][kWarps], block[2][3], result[2][3], before[2];
-  };
-  __device__ explicit Exchange(Memory& memory) : memory_(memory) {}
-
-  template <class Op, int kCount>
-  __device__ void all(uint64_t (&x)[kCount], Op op) {
-    gather(x, op);
-    if (threadIdx.x < kWarpSize) {  // a lane reads a block's number: all of them at once
-      const int i = static_cast<int>(threadIdx.x) / kCluster;
-      const uint64_t combined = over_blocks(theirs(i, i < kCount, Op::identity()), op);
-      if (threadIdx.x % kCluster == 0 && i < kCount) memory_.result[turn_][i] = combined;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) x[i] = memory_.result[turn_][i];
-  }
-  template <class Op>
-  __device__ uint64_t all(uint64_t x, Op op) {
-    uint64_t one[1] = {x};
-    all(one, op);
-    return one[0];
-  }
-  // The sum over all threads, and over those of the blocks before this one.
-  __device__ uint64_t sum(uint64_t x, uint64_t& before) {
-    uint64_t one[1] = {x};
-    gather(one, Sum64{});
-    if (threadIdx.x < kWarpSize) {
-      const uint64_t block = theirs(0, threadIdx.x < kCluster, 0);
-      const uint64_t total = over_blocks(block, Sum64{});
-      const uint64_t earlier = threadIdx.x < cluster_rank() ? block : 0;
-      const uint64_t earlier_sum = over_blocks(earlier, Sum64{});
-      if (threadIdx.x == 0) {
-        memory_.result[turn_][0] = total;
-        memory_.before[turn_] = earlier_sum;
-      }
-    }
-    __syncthreads();
-    before = memory_.before[turn_];
-    return memory_.result[turn_][0];
-  }
-
- private:
-  // Each block's result into its memory. The two halves of it take turns, so that nobody writes
-  // what others still read.
-  template <class Op, int kCount>
-  __device__ void gather(uint64_t (&x)[kCount], Op op) {
-    turn_ ^= 1;
-    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const uint64_t combined = over_lanes(x[i], op);
-      if (lane == 0) memory_.warps[turn_][i][warp] = combined;
-    }
-    __syncthreads();
-    if (warp == 0) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const uint64_t mine = lane < kWarps ? memory_.warps[turn_][i][lane] : Op::identity();
-        const uint64_t combined = over_lanes(mine, op);
-        if (lane == 0) memory_.block[turn_][i] = combined;
-      }
-    }
-    cluster_barrier();
-  }
-  template <class Op>
-  static __device__ uint64_t over_lanes(uint64_t x, Op op) {
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-      x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    }
-    return x;
-  }
-  // Number i of the block whose rank is this lane's modulo kCluster.
-  __device__ uint64_t theirs(int i, bool present, uint64_t otherwise) const {
-    const uint32_t rank = threadIdx.x % kCluster;
-    if (!present || rank >= cluster_size()) return otherwise;
-    return load_in_cluster(&memory_.block[turn_][i], rank);
-  }
-  // Over groups of kCluster lanes.
-  template <class Op>
-  static __device__ uint64_t over_blocks(uint64_t x, Op op) {
-#pragma unroll
-    for (int offset = kCluster / 2; offset > 0; offset /= 2) {
-      x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    }
-    return x;
-  }
-
-  Memory& memory_;
-  int turn_ = 0;
-};
-
 // A row of logits, of which this block has ids [begin, end).
-template <class T>
+template <class T, int kThreads>
 struct RowLogits {
   const T* logits;      // of the row
   const uint8_t* seen;  // a bit an id
   float penalty;
   int begin, end, V;
-  bool vectors;  // 8 logits from a multiple of 8 on can be read 16 bytes at a time
+  bool vectors;        // 8 logits from a multiple of 8 on can be read 16 bytes at a time
+  float held[kEight];  // of this thread's first ids: of all it has, with V up to 64 kThreads
 
+  __device__ __forceinline__ bool are_held(int i) const { return i < begin + kThreads * kEight; }
+  // Before the first for_each.
+  __device__ __forceinline__ void hold() {
+    load(held, begin + static_cast<int>(threadIdx.x) * kEight);
+  }
   // Calls body(i, x) with x[e] the penalized logit of id i + e, for this thread's ids, 8 neighbours
   // at a time; ids past the end are -inf. All threads of the block make as many calls.
   template <class Body>
   __device__ __forceinline__ void for_each(Body body) const {
-    for (int first = begin; first < end; first += kThreads * kEight) {
-      body(first + static_cast<int>(threadIdx.x) * kEight);
+    if (begin >= end) return;
+    body(begin + static_cast<int>(threadIdx.x) * kEight, held);
+    for (int first = begin + kThreads * kEight; first < end; first += kThreads * kEight) {
+      const int i = first + static_cast<int>(threadIdx.x) * kEight;
+      float x[kEight];
+      load(x, i);
+      body(i, x);
     }
   }
   __device__ __forceinline__ void load(float (&x)[kEight], int i) const {
@@ -168,10 +74,11 @@ struct Cut {
   uint64_t least = 0;
 };
 
-template <class T>
+template <class T, int kThreads>
 class RowSearch {
  public:
-  __device__ RowSearch(const RowLogits<T>& logits, const SampleOptions& options, Exchange& exchange)
+  __device__ RowSearch(const RowLogits<T, kThreads>& logits, const SampleOptions& options,
+                       Exchange<kThreads>& exchange)
       : logits_(logits), options_(options), exchange_(exchange) {}
 
   // The likeliest token, the lowest of equal ones.
@@ -185,8 +92,8 @@ class RowSearch {
     return static_cast<int>(~static_cast<uint32_t>(best));
   }
 
-  // The drawn token, in one thread of the cluster; -1 in the others.
-  __device__ int draw(uint64_t index) {
+  // The drawn token, in one thread of the cluster; -1 in the others. u: see draw_below.
+  __device__ int draw(uint32_t u, uint64_t least) {
     uint64_t largest = 0;
     each([&](int, float x) { largest = Max64{}(largest, ordered(x)); });
     largest_ = from_ordered(static_cast<uint32_t>(exchange_.all(largest, Max64{})));
@@ -195,21 +102,23 @@ class RowSearch {
     if (options_.top_k > 0 && options_.top_k < logits_.V) keep_top_k(cut);
     if (options_.top_p < 1.0) keep_top_p(cut);
     if (cut.ties > 0) find_last_tie(cut);
-    cut.least = share_of(kWeightOne, options_.min_p);
-    uint64_t sum = 0, before = 0;
-    each([&](int id, float x) { sum += kept_weight(cut, id, x); });
+    cut.least = least;
+    uint64_t sum = 0, held_sum = 0, before = 0;
+    logits_.for_each([&](int i, const float(&x)[kEight]) {
+      const uint64_t eight = kept_weights(cut, i, x);
+      if (logits_.are_held(i)) held_sum = eight;
+      sum += eight;
+    });
     const uint64_t total = exchange_.sum(sum, before);
-    const uint64_t target = draw_below(total, options_.seed, index);
-    return find(cut, target - before, target >= before);
+    const uint64_t target = draw_below(total, u);
+    return find(cut, target - before, target >= before, held_sum);
   }
 
  private:
   // Calls body(id, x) for this thread's ids.
   template <class Body>
   __device__ __forceinline__ void each(Body body) const {
-    logits_.for_each([&](int i) {
-      float x[kEight];
-      logits_.load(x, i);
+    logits_.for_each([&](int i, const float(&x)[kEight]) {
 #pragma unroll
       for (int e = 0; e < kEight; ++e) {
         if (i + e < logits_.end) body(i + e, x[e]);
@@ -225,6 +134,16 @@ class RowSearch {
     if (key < cut.key || (key == cut.key && id > cut.last_tie)) return 0;
     const uint64_t w = weight(x);
     return w >= cut.least ? w : 0;
+  }
+  // The sum of those of ids [i, i + kEight).
+  __device__ __forceinline__ uint64_t kept_weights(const Cut& cut, int i,
+                                                   const float (&x)[kEight]) const {
+    uint64_t sum = 0;
+#pragma unroll
+    for (int e = 0; e < kEight; ++e) {
+      if (i + e < logits_.end) sum += kept_weight(cut, i + e, x[e]);
+    }
+    return sum;
   }
 
   // The largest number of `bits` bits for which the sum of what `measure(id, x, number)` gives, and
@@ -302,22 +221,17 @@ class RowSearch {
   }
 
   // The id at which the sum of the weights of this block's ids up to it first exceeds `target`, in
-  // the thread that has it. Not `here`: nobody does.
-  __device__ int find(const Cut& cut, uint64_t target, bool here) {
+  // the thread that has it. Not `here`: nobody does. held_sum: of the ids whose logits are held.
+  __device__ int find(const Cut& cut, uint64_t target, bool here, uint64_t held_sum) {
+    constexpr int kWarps = kThreads / kWarpSize;
     __shared__ uint64_t warp_sums[kWarps];
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     int found = -1;
     uint64_t below = 0;       // of the rounds before
     if (!here) return found;  // the whole block
-    logits_.for_each([&](int i) {
-      float x[kEight];
-      logits_.load(x, i);
-      uint64_t sum = 0;
-#pragma unroll
-      for (int e = 0; e < kEight; ++e) {
-        if (i + e < logits_.end) sum += kept_weight(cut, i + e, x[e]);
-      }
+    logits_.for_each([&](int i, const float(&x)[kEight]) {
+      const uint64_t sum = logits_.are_held(i) ? held_sum : kept_weights(cut, i, x);
       uint64_t through = sum;  // of this warp's lanes up to this one
 #pragma unroll
       for (int offset = 1; offset < kWarpSize; offset *= 2) {
@@ -326,11 +240,9 @@ class RowSearch {
       }
       if (lane == kWarpSize - 1) warp_sums[warp] = through;
       __syncthreads();
-      uint64_t mine = below + through - sum;
-      for (int w = 0; w < kWarps; ++w) {
-        if (w < warp) mine += warp_sums[w];
-        below += warp_sums[w];
-      }
+      const uint64_t theirs = lane < kWarps ? warp_sums[lane] : 0;
+      uint64_t mine = below + through - sum + sum_of_lanes(lane < warp ? theirs : 0);
+      below += sum_of_lanes(theirs);
       __syncthreads();
       if (target < mine || target >= mine + sum) return;
 #pragma unroll
@@ -343,53 +255,69 @@ class RowSearch {
     });
     return found;
   }
+  static __device__ __forceinline__ uint64_t sum_of_lanes(uint64_t x) {
+#pragma unroll
+    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+      x += __shfl_xor_sync(0xffffffffu, x, offset);
+    }
+    return x;
+  }
 
-  const RowLogits<T>& logits_;
+  const RowLogits<T, kThreads>& logits_;
   const SampleOptions& options_;
-  Exchange& exchange_;
+  Exchange<kThreads>& exchange_;
   float largest_ = 0.0f, inverse_ = 0.0f;
 };
 
-template <class T>
+template <class T, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     sample_kernel(int32_t* tokens, int32_t* results, DecodeRow* rows, uint32_t* seen,
                   const T* logits, int B, int V) {
-  __shared__ Exchange::Memory memory;
+  __shared__ typename Exchange<kThreads>::Memory memory;
   const int blocks = static_cast<int>(cluster_size()), rank = static_cast<int>(cluster_rank());
   const int b = static_cast<int>(blockIdx.x) / blocks;
+  // The row is older than the kernel in front.
   DecodeRow& row = rows[b];
+  __shared__ alignas(SampleOptions) char options_memory[sizeof(SampleOptions)];
+  auto& options = reinterpret_cast<SampleOptions&>(options_memory);
+  if (threadIdx.x == 0) options = row.options;
+  __syncthreads();
+  const uint64_t least = share_of(kWeightOne, options.min_p), posted = row.posted;
+  const uint64_t drawn = row.drawn;
+  const int length = row.length;
+  const bool active = row.active != 0;
+  const uint32_t u = uniform_bits(options.seed, drawn);
   wait_for_previous();
   const auto finish = [&](int token) {
     tokens[b] = token < 0 ? 0 : token;
-    results[static_cast<int>(row.posted % kResultSlots) * B + b] = token;
-    ++row.posted;
+    results[static_cast<int>(posted % kResultSlots) * B + b] = token;
+    row.posted = posted + 1;
   };
-  if (row.active == 0) {
+  if (!active) {
     if (rank == 0 && threadIdx.x == 0) finish(-1);
     return;
   }
-  const SampleOptions options = row.options;
-  const uint64_t drawn = row.drawn;
   uint32_t* const row_seen = seen + static_cast<int64_t>(b) * ceil_div(V, 32);
   const int part = static_cast<int>(ceil_div(V, blocks * kEight)) * kEight;
   const T* const row_logits = logits + static_cast<int64_t>(b) * V;
-  const RowLogits<T> mine{row_logits,
-                          reinterpret_cast<const uint8_t*>(row_seen),
-                          options.repetition_penalty,
-                          min(V, rank * part),
-                          min(V, rank * part + part),
-                          V,
-                          reinterpret_cast<uintptr_t>(row_logits) % 16 == 0};
-  Exchange exchange(memory);
-  RowSearch<T> search(mine, options, exchange);
+  RowLogits<T, kThreads> mine{row_logits,
+                              reinterpret_cast<const uint8_t*>(row_seen),
+                              options.repetition_penalty,
+                              min(V, rank * part),
+                              min(V, rank * part + part),
+                              V,
+                              reinterpret_cast<uintptr_t>(row_logits) % 16 == 0};
+  mine.hold();
+  Exchange<kThreads> exchange(memory);
+  RowSearch<T, kThreads> search(mine, options, exchange);
   const bool greedy = options.temperature == 0.0f;
-  int token = greedy ? search.greedy() : search.draw(drawn);
+  int token = greedy ? search.greedy() : search.draw(u, least);
   if (greedy && (rank != 0 || threadIdx.x != 0)) token = -1;
   if (token >= 0) {
     finish(token);
-    row_seen[token / 32] |= 1u << (token % 32);
+    atomicOr(&row_seen[token / 32], 1u << (token % 32));  // nothing waits for the old word
     row.drawn = drawn + 1;
-    ++row.length;
+    row.length = length + 1;
   }
   cluster_barrier();  // nobody leaves while others read its shared memory
 }
@@ -399,13 +327,17 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 void sample(int32_t* tokens, int32_t* results, DecodeRow* rows, uint32_t* seen, const T* logits,
             int64_t B, int64_t V, Stream stream) {
-  QUERN_CHECK(V <= INT32_MAX - kCluster * kThreads * kEight, "sample: the vocabulary has ", V,
+  QUERN_CHECK(V <= INT32_MAX - kCluster * kMostThreads * kEight, "sample: the vocabulary has ", V,
               " tokens, expected below 2^31");
-  const auto kernel = sample_kernel<T>;
+  // Few threads where they hold the whole row: barriers are cheaper among them.
+  constexpr int kFewThreads = 256;
+  const bool few = V <= kCluster * kFewThreads * kEight;
+  const auto kernel = few ? sample_kernel<T, kFewThreads> : sample_kernel<T, kMostThreads>;
   const bool hopper = has_hopper_code(kernel);
   const LaunchOptions options{hopper ? kCluster : 1, hopper};
-  launch(options, kernel, one_block_each(B * options.cluster), dim3(kThreads), 0, stream, tokens,
-         results, rows, seen, logits, static_cast<int>(B), static_cast<int>(V));
+  launch(options, kernel, one_block_each(B * options.cluster),
+         dim3(few ? kFewThreads : kMostThreads), 0, stream, tokens, results, rows, seen, logits,
+         static_cast<int>(B), static_cast<int>(V));
 }
 
 template void sample(int32_t*, int32_t*, DecodeRow*, uint32_t*, const float*, int64_t, int64_t,

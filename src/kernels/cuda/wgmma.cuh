@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/mbarrier.cuh"
+#include "kernels/cuda/registers.cuh"
 #include "kernels/cuda/tma.h"
 #include "kernels/cuda/wgmma_instructions.cuh"
 
@@ -127,16 +128,6 @@ __device__ __forceinline__ void pack_operand(uint32_t (&a)[kRegisters / 8][4],
                                              const float (&d)[kRegisters]) {
 #pragma unroll
   for (int i = 0; i < kRegisters / 2; ++i) a[i / 4][i % 4] = pack_bf16(d[2 * i], d[2 * i + 1]);
-}
-
-// Registers a thread: the producer gives back what the consumers then take.
-template <int kCount>
-__device__ __forceinline__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-template <int kCount>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 // Barriers 1 to 15 among `threads` threads, those that arrive included. 0 is __syncthreads.

@@ -1,0 +1,64 @@
+// A token of a few rows through the whole model, embedding to logits, as one kernel that stays on
+// the device: what decode_linear.h and decode_attention.h do one launch at a time, and bit for bit
+// the same. Bound by reading the weights once. A CPU has nothing to gain from it, so there is no
+// twin: the tests compare it with the launches.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/stream.h"
+#include "kernels/sample.h"
+
+namespace quern::kernels {
+
+// A block's weights and its part of the cache. Products' weights are (out, in), norms' FP32.
+template <class T>
+struct DecodeBlock {
+  const float* attention_norm = nullptr;  // (C)
+  const T* qkv = nullptr;                 // ((H + 2 Hk) D, C)
+  const T* qkv_bias = nullptr;            // ((H + 2 Hk) D), or null
+  const float* q_norm = nullptr;          // (D) of the heads' norms, or both null
+  const float* k_norm = nullptr;
+  T* k_cache = nullptr;  // (B, capacity, Hk, D)
+  T* v_cache = nullptr;
+  const T* output = nullptr;        // (C, H D)
+  const float* mlp_norm = nullptr;  // (C)
+  const T* gate_up = nullptr;       // (2 F, C)
+  const T* down = nullptr;          // (C, F)
+};
+
+// T: bfloat16, the type of activations and weights. The residual stream is of T, or FP32.
+template <class T>
+struct DecodeToken {
+  int64_t B = 0, layers = 0, C = 0, H = 0, Hk = 0, D = 0, F = 0, V = 0, capacity = 0;
+  bool fp32_stream = false;
+  double eps = 0.0;                        // of the norms
+  const DecodeRow* rows = nullptr;         // (B), see decode_attention.h
+  const int32_t* tokens = nullptr;         // (B)
+  const T* embedding = nullptr;            // (V, C)
+  const DecodeBlock<T>* blocks = nullptr;  // (layers), on the device
+  const float* norm = nullptr;             // (C), the last one
+  const T* head = nullptr;                 // (V, C)
+  const float* cos = nullptr;              // (at least capacity, D / 2), see rope.h
+  const float* sin = nullptr;
+  T* logits = nullptr;       // (B, V)
+  void* exchange = nullptr;  // decode_token_exchange() bytes, zeros before the first call
+};
+
+namespace cuda {
+// Whether the device and the sizes (no pointer is read) are such that decode_token takes them.
+template <class T>
+bool decode_token_fits(const DecodeToken<T>& token, Stream stream);
+
+// Bytes of `exchange`, through which the blocks hand each other what they have computed.
+template <class T>
+int64_t decode_token_exchange(const DecodeToken<T>& token, Stream stream);
+
+// Throws unless the token fits. Needs the whole device: a kernel that waits for room on it beside
+// this one is let in when it ends.
+template <class T>
+void decode_token(const DecodeToken<T>& token, Stream stream);
+}  // namespace cuda
+
+}  // namespace quern::kernels
