@@ -3,7 +3,7 @@
 
 Usage: scripts/readme_tables.py [--check] [--readme FILE] [--results FOLDER]
 
-What stands between <!-- results:KIND --> and <!-- /results:KIND --> (train, verify, bench, sgemm;
+What stands between <!-- results:KIND --> and <!-- /results:KIND --> (train, verify, bench, sgemm, decode;
 compare, attention, attention-course, attention-memory, kernels: the parts of compare_torch's record)
 becomes the table of the result files of that kind; what stands between <!-- output:NAME --> and
 <!-- /output:NAME --> becomes the text of results/NAME.txt, whose lines of commands begin with "$ ".
@@ -97,6 +97,27 @@ def sgemm_table(entries):
             for e in entries]
     return table(["machine", "model", "matmul GFLOP/s of the step", "SGEMM GFLOP/s at its shapes", "ratio (at least 0.5)"],
                  rows) + commands(entries)
+
+
+def decode_table(entries):
+    """A row a case: Quern's default way beside the fastest of PyTorch's recorded modes."""
+    cases = {}
+    for e in sorted(entries, key=lambda e: e["date"]):  # of two records of one case the later counts
+        for r in e["result"]["rows"]:
+            case = (e["machine"], *(r[key] for key in ("size", "vocab_size", "batch", "prompt", "precision")))
+            programs = cases.setdefault(case, {"quern": {}, "torch": {}})
+            programs[r["peer"].split("-")[0]][r["way"]] = r
+    rows = []
+    for case, programs in sorted(cases.items()):
+        quern = programs["quern"].get("automatic", {})
+        torch = min(programs["torch"].values(), key=lambda r: r.get("ms", float("inf")), default={})
+        ms = lambda r: "out of memory" if "error" in r else number(r.get("ms"), 3)
+        rate = f"{quern['tokens_per_second']:.0f}" if "tokens_per_second" in quern else "-"
+        ratio = torch["ms"] / quern["ms"] if "ms" in torch and "ms" in quern else None
+        rows.append([*case, ms(quern), rate, number(quern.get("times_read")),
+                     ms(torch) + (f" ({torch['way']})" if "ms" in torch else ""), number(ratio)])
+    return table(["machine", "size", "vocabulary", "batch", "prompt", "precision", "Quern ms", "tokens/s",
+                  "times the read of the weights", "PyTorch ms", "times as fast"], rows) + commands(entries)
 
 
 def cases_of(entries, *names):
@@ -199,9 +220,9 @@ def kernels_table(entries):
                   "times as fast"], rows) + case_commands(cases)
 
 
-TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "compare": compare_table,
-          "attention": attention_table, "attention-course": course_table, "attention-memory": memory_table,
-          "kernels": kernels_table}
+TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "decode": decode_table,
+          "compare": compare_table, "attention": attention_table, "attention-course": course_table,
+          "attention-memory": memory_table, "kernels": kernels_table}
 
 
 def load(folder):

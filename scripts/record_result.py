@@ -5,8 +5,9 @@ Usage: scripts/record_result.py --machine TEXT [--commit HASH] [--folder FOLDER]
 
 A log (standard input without one) holds the output of one or more commands, each after a line
 "== NAME: COMMAND", as scripts/gpu_check prints it, or "$ COMMAND". Output of `quern train`,
-`quern verify`, `quern bench step` and the line that benchmarks/peers/torch_lm.py prints are
-understood; other parts are passed over. Prints the files written; exits 1 when there is none.
+`quern verify`, `quern bench step`, `quern bench decode --format json` and the lines that
+benchmarks/peers/torch_lm.py and torch_decode.py print are understood; other parts are passed over.
+Prints the files written; exits 1 when there is none.
 """
 import argparse, datetime, fileinput, json, os, re, subprocess, sys
 
@@ -91,14 +92,31 @@ def parse_bench(lines):
     return result
 
 
-PARSERS = {"train": parse_train, "verify": parse_verify, "bench": parse_bench}
+def parse_decode(lines):
+    rows = [json.loads(line) for line in lines if line.startswith('{"peer"')]
+    return {"rows": rows} if rows else None
+
+
+PARSERS = {"train": parse_train, "verify": parse_verify, "bench": parse_bench, "decode": parse_decode}
 
 
 def kind_of(command):
     if "torch_lm.py" in command:
         return "bench"
+    if "torch_decode.py" in command or re.search(r"quern bench decode\b", command):
+        return "decode"
     word = re.search(r"quern (train|verify|bench)\b", command)
     return word[1] if word else None
+
+
+def name_parts(kind, machine, result):
+    """What tells a result from others; a new one with the same parts replaces the old."""
+    if kind != "decode":
+        return [kind, machine, result.get("peer", ""), result.get("size", ""),
+                result.get("precision", result.get("dtype", "")), result.get("attn", ""), result.get("kernels", "")]
+    values = lambda key: " ".join(dict.fromkeys(str(row[key]) for row in result["rows"]))
+    return [kind, machine, result["rows"][0]["peer"].split("-")[0], values("size"), values("precision"), values("way"),
+            "vocab", values("vocab_size"), "batch", values("batch"), "prompt", values("prompt")]
 
 
 def main():
@@ -116,13 +134,12 @@ def main():
         result = PARSERS[kind](body) if kind else None
         if not result:
             continue
-        command = re.sub(r"\S*/(quern|torch_lm\.py)\b", r"\1", command)  # no one needs the builder's folders
+        command = re.sub(r"\S*/(quern|torch_(?:lm|decode)\.py)\b", r"\1", command)  # no one needs the builder's folders
         command = re.sub(r" --out \S+", "", command)
         fields = {"kind": kind, "machine": args.machine, "command": command, "commit": args.commit or head.stdout.strip(),
                   "date": datetime.date.today().isoformat(), "result": result}
-        parts = [kind, args.machine, result.get("peer", ""), result.get("size", ""),
-                 result.get("precision", result.get("dtype", "")), result.get("attn", ""), result.get("kernels", "")]
-        name = re.sub(r"[^a-z0-9.]+", "-", " ".join(filter(None, parts)).lower()).strip("-")
+        parts = filter(None, name_parts(kind, args.machine, result))
+        name = re.sub(r"[^a-z0-9.]+", "-", " ".join(parts).lower()).strip("-")
         path = os.path.join(args.folder, name + ".json")
         with open(path, "w") as out:
             json.dump(fields, out, indent=1)

@@ -42,5 +42,14 @@ expect 'a skipped test' 0 '2 without a finding, 0 finding, 0 silent, 0 failed, 1
 expect 'no number of seconds' 2 "unknown part 'sanitize:memcheck:soon'" sanitize Works :soon
 export SEEN='nothing'
 expect 'the planted bug is missed' 1 'memcheck does not see DISABLED_PlantedBugs.Memcheck' sanitize Works
+
+printf '#!/bin/sh\necho "quern: $*"\n' >"$scratch/bin/quern"
+printf '#!/bin/sh\ncase "$*" in *2.7B*) exit 3 ;; esac\n' >"$scratch/bin/python3"
+chmod +x "$scratch"/bin/*
+decode() { "$root/scripts/gpu_check" "$scratch/bin" decode; }
+shape='--size small --vocab 50304 --batch 1 --ctx 512 --precision bf16'
+expect 'decoding' 1 "bench decode $shape --format json" decode
+expect 'its peer' 1 "== peer decode small 50304: python3 benchmarks/peers/torch_decode.py $shape" decode
+expect 'a peer that fails' 1 '!! peer decode 2.7B 50304 failed (exit 3)' decode
 expect 'an unknown part' 2 "unknown part 'sanitise'" "$root/scripts/gpu_check" "$scratch/bin" sanitise
 exit $((failures > 0))

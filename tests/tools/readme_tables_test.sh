@@ -33,10 +33,27 @@ golden/mha: cpu, fp32, attention flash, kernels fused
   FAILED: 1 of 46 beyond tolerance
 LOG
 
+# One command of two rows, the second of which did not fit; the peer in two modes.
+cat >"$scratch/decode.log" <<'LOG'
+== decode small: bin/quern bench decode --size small --vocab 10000,50304 --format json
+{"peer":"quern-0.1.0","size":"small","precision":"bf16","way":"automatic","vocab_size":10000,"batch":1,"prompt":128,"ms":0.2000,"tokens_per_second":5000.0,"times_read":3.41}
+{"peer":"quern-0.1.0","size":"small","precision":"bf16","way":"automatic","vocab_size":50304,"batch":1,"prompt":128,"error":"OOM"}
+== peer decode small: python3 benchmarks/peers/torch_decode.py --size small
+mode max-autotune failed, trying the next: no compiler
+{"peer": "torch-9", "size": "small", "precision": "bf16", "way": "reduce-overhead", "vocab_size": 10000, "batch": 1, "prompt": 128, "ms": 0.5, "tokens_per_second": 2000.0}
+== peer decode small: python3 benchmarks/peers/torch_decode.py --size small --mode eager
+{"peer": "torch-9", "size": "small", "precision": "bf16", "way": "eager", "vocab_size": 10000, "batch": 1, "prompt": 128, "ms": 4.0, "tokens_per_second": 250.0}
+== decode text: bin/quern bench decode --size toy
+    size  precision  way
+LOG
+
 printf 'text\n' >"$scratch/empty.log"
 expect 'a log without results' 1 '' record "$scratch/empty.log"
 expect 'a training run' 0 'train-tester-shakespeare-cpu-fp32' record "$scratch/train.log"
 expect 'a verification' 0 'verify-tester' record "$scratch/verify.log"
+expect 'decoding' 0 'decode-tester-quern-small-bf16-automatic-vocab-10000-50304-batch-1-prompt-128.json' \
+  record "$scratch/decode.log"
+holds 'a record a command, none of text' test "$(grep -c . "$scratch/output")" = 3
 
 page results:train
 expect 'a page out of date is told' 1 'out of date' tables --check
@@ -48,6 +65,12 @@ expect 'a page up to date' 0 '' tables --check
 page results:verify
 tables
 holds 'a failure shows' grep -q '9.5e-05 / 2.0e-05 .* | 0 of 1 |' "$scratch/page"
+page results:decode
+tables
+holds 'beside the fastest mode' \
+  grep -qF '| small | 10000 | 1 | 128 | bf16 | 0.200 | 5000 | 3.41 | 0.500 (reduce-overhead) | 2.50 |' "$scratch/page"
+holds 'what did not fit' grep -qF '| small | 50304 | 1 | 128 | bf16 | out of memory | - | - | - | - |' "$scratch/page"
+holds 'its command' grep -qF -- '- `python3 torch_decode.py --size small --mode eager` (tester' "$scratch/page"
 page results:bench
 tables
 holds 'no result is said' grep -qx 'No result is recorded yet.' "$scratch/page"

@@ -35,7 +35,7 @@ struct LinearPlan {
 // one after the other, if each of kMultiprocessors has as many pairs as any; beginning and ending a
 // pair counts as three. A function of the weight's shape alone, so that sums are split alike for
 // every number of rows and in both kernels.
-__host__ __device__ inline int linear_parts(int64_t in_bytes, int64_t out) {
+inline int linear_parts(int64_t in_bytes, int64_t out) {
   constexpr int kMultiprocessors = 132, kAround = 3;
   const int64_t pairs = ceil_div(ceil_div(out, kPair), kMultiprocessors);
   const int64_t steps = ceil_div(in_bytes, kStepBytes);

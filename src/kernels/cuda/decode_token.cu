@@ -25,6 +25,8 @@ struct TokenWork {
   DecodeToken<T> t;
   TokenMemory memory;
   ExchangePlan exchange;
+  TokenLinear linears[kTokenProducts];
+  int share_count;  // see shares_of_part
 };
 
 // What a block looks up all the time.
@@ -52,10 +54,10 @@ class TokenBlock {
         ring_(memory + work.memory.ring),
         head_(static_cast<ExchangeHead*>(t_.exchange)),
         words_(static_cast<Word*>(t_.exchange) + kHeadWords),
-        share_count_(shares_of_part(t_, static_cast<int>(gridDim.x))) {}
+        share_count_(work.share_count) {}
 
   // By all threads: what the others then read of shared memory.
-  __device__ __forceinline__ void prepare() const {
+  __device__ __forceinline__ void prepare(const TokenLinear (&linears)[kTokenProducts]) const {
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
     constexpr int kLine = 128 / static_cast<int>(sizeof(T));
     for (int i = thread * kLine; i < rows() * t_.C; i += threads * kLine) {
@@ -69,9 +71,7 @@ class TokenBlock {
     }
     if (thread < kTokenProducts * kTokenWarps) {
       const int product = thread / kTokenWarps, warp = thread % kTokenWarps;
-      const TokenLinear linear =
-          token_linear(t_, static_cast<TokenProduct>(product), static_cast<int>(blockIdx.x),
-                       static_cast<int>(gridDim.x));
+      const TokenLinear linear = linears[product].of_block(blockIdx.x, gridDim.x);
       if (warp == 0) tables_.linears[product] = linear;
       tables_.shares[thread] = WarpShare(linear, warp, kTokenWarps);
     }
@@ -86,7 +86,7 @@ class TokenBlock {
       }
       shares_[i % kTokenParts * share_count_ + i / kTokenParts] = share;
     }
-    if (thread == 0) ring_.init();
+    ring_.init(threads - 1 - thread);
     __syncthreads();
   }
 
@@ -113,7 +113,11 @@ class TokenBlock {
       const TokenLinear& linear = tables_.linears[static_cast<int>(which_)];
       if (linear.units == 0) continue;
       stage(linear, number == 0);
-      if (which_ == TokenProduct::head) let_next_start();
+      if (which_ == TokenProduct::head) {
+        let_next_start();
+        const bool asks = blockIdx.x == 0 && threadIdx.x < t_.B;
+        if (asks) prefetch(t_.rows + threadIdx.x);  // which the drawing begins with
+      }
       const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
       multiply<kRows, T>(sums_, ring_, place_, linear,
                          tables_.shares[static_cast<int>(which_) * kTokenWarps + warp], xs_,
@@ -233,7 +237,7 @@ __global__ void __launch_bounds__(kTokenThreads + kFetchThreads, 1)
   __shared__ alignas(16) char tables[sizeof(BlockTables<kRows>)];
   TokenBlock<T, TX, kRows, kHeld, Ring> block(work, reinterpret_cast<BlockTables<kRows>&>(tables),
                                               reinterpret_cast<char*>(token_memory));
-  block.prepare();
+  block.prepare(work.linears);
   if (threadIdx.x >= kTokenThreads) {
     give_registers<kFetchRegisters>();
     block.fetch();
@@ -280,7 +284,9 @@ TokenPlan<T> plan_token(const DecodeToken<T>& t) {
   // A warp's chunks and words are whole; a thread holds its share of a row of the stream, and the
   // outputs that are added to it are one a thread.
   const bool whole = t.C % 8 == 0 && t.F % 8 == 0 && t.D % 8 == 0 && t.D <= 256;
-  if (!whole || t.V > INT32_MAX / 2 || plan_exchange(t).words > INT32_MAX) return plan;
+  constexpr int64_t kMostUnits = 1 << 24;  // of which 32 bits hold the multiples in of_block
+  if (!whole || std::max(t.V, t.F) > kMostUnits) return plan;
+  if (plan_exchange(t).words > INT32_MAX) return plan;
   const int blocks = static_cast<int>(std::min<int64_t>(device.multiprocessors, t.F / 2));
   if (ceil_div(t.C / 2, blocks) * t.B > kTokenThreads) return plan;
   for (const TokenVariant<T>& variant : kVariants<T>) {
@@ -290,6 +296,15 @@ TokenPlan<T> plan_token(const DecodeToken<T>& t) {
     if (hopper_kernel_runs(kernel, memory.bytes)) return {variant.kernel, blocks, memory};
   }
   return plan;
+}
+
+template <class T>
+TokenWork<T> token_work(const DecodeToken<T>& t, const TokenPlan<T>& plan) {
+  TokenWork<T> work{t, plan.memory, plan_exchange(t), {}, shares_of_part(t, plan.blocks)};
+  for (int i = 0; i < kTokenProducts; ++i) {
+    work.linears[i] = token_linear(t, static_cast<TokenProduct>(i));
+  }
+  return work;
 }
 
 }  // namespace
@@ -312,8 +327,7 @@ void decode_token(const DecodeToken<T>& token, Stream stream) {
   LaunchOptions options;
   options.resident = true;
   launch(options, plan.kernel, one_block_each(plan.blocks), dim3(kTokenThreads + kFetchThreads),
-         static_cast<size_t>(plan.memory.bytes), stream,
-         TokenWork<T>{token, plan.memory, plan_exchange(token)});
+         static_cast<size_t>(plan.memory.bytes), stream, token_work(token, plan));
 }
 
 template bool decode_token_fits<bfloat16>(const DecodeToken<bfloat16>&, Stream);

@@ -35,7 +35,7 @@ __host__ __device__ inline int part_heads(const DecodeToken<T>& t) {
 }
 // Shares of the attention that each part of `blocks` blocks has at most.
 template <class T>
-__host__ __device__ inline int shares_of_part(const DecodeToken<T>& t, int blocks) {
+int shares_of_part(const DecodeToken<T>& t, int blocks) {
   const int64_t units = t.B * t.Hk * ceil_div(t.H / t.Hk, part_heads(t));
   return static_cast<int>(ceil_div(units * kHeadParts, int64_t{blocks} * kTokenParts));
 }
@@ -85,7 +85,8 @@ TokenMemory plan_memory(const DecodeToken<T>& t, int blocks, int ring_bytes) {
   int64_t sums = 0, x = 0;
   for (int i = 0; i < kTokenProducts; ++i) {
     // The last block has as many units as any.
-    const TokenLinear linear = token_linear(t, static_cast<TokenProduct>(i), blocks - 1, blocks);
+    const TokenLinear linear =
+        token_linear(t, static_cast<TokenProduct>(i)).of_block(blocks - 1, blocks);
     sums = std::max(sums, int64_t{linear.pairs()} * linear.parts * t.B * kPair);
     x = std::max(x, int64_t{linear.steps} * kStepBytes * t.B);
   }

@@ -16,23 +16,30 @@ enum class TokenProduct : int { qkv, output, gate_up, down, head };
 inline constexpr int kFetchWarps = 4;  // as many registers a thread as with one
 inline constexpr int kTokenProducts = 5, kLayerProducts = 4;
 
-// One product: the same for every layer. Each block of the grid has `units` units from `first` on,
-// a unit being what gives two neighbouring outputs: one pair of rows of w, for SwiGLU two.
+// One product: the same for every layer. `units` of it from `first` on: all, or those of a block of
+// the grid. A unit is what gives two neighbouring outputs: one pair of rows of w, for SwiGLU two.
 struct TokenLinear {
-  int in = 0, out = 0;        // of w
-  int steps = 0, chunks = 0;  // of a row
-  int parts = 1;              // warps that share a pair
-  int first = 0, units = 0;
-  bool swiglu = false;
+  int in, out;        // of w
+  int steps, chunks;  // of a row
+  int parts;          // warps that share a pair
+  int first, units;
+  bool swiglu;
 
   __host__ __device__ int outputs() const { return swiglu ? out / 2 : out; }
   __host__ __device__ int pairs() const { return swiglu ? 2 * units : units; }
+
+  __host__ __device__ TokenLinear of_block(unsigned block, unsigned blocks) const {
+    const auto all = static_cast<unsigned>(units);  // at most 2^24: see plan_token
+    TokenLinear mine = *this;
+    mine.first = static_cast<int>(all * block / blocks);
+    mine.units = static_cast<int>(all * (block + 1) / blocks) - mine.first;
+    return mine;
+  }
 };
 
 template <class T>
-__host__ __device__ inline TokenLinear token_linear(const DecodeToken<T>& t, TokenProduct product,
-                                                    int block, int blocks) {
-  TokenLinear linear;
+TokenLinear token_linear(const DecodeToken<T>& t, TokenProduct product) {
+  TokenLinear linear{};
   const auto set = [&](int64_t in, int64_t out) {
     linear.in = static_cast<int>(in);
     linear.out = static_cast<int>(out);
@@ -49,9 +56,7 @@ __host__ __device__ inline TokenLinear token_linear(const DecodeToken<T>& t, Tok
   linear.steps = static_cast<int>(ceil_div(bytes, kStepBytes));
   linear.chunks = static_cast<int>(ceil_div(bytes, 16));
   linear.parts = linear_parts(bytes, linear.out);
-  const int64_t units = ceil_div(linear.outputs(), 2);
-  linear.first = static_cast<int>(units * block / blocks);
-  linear.units = static_cast<int>(units * (block + 1) / blocks) - linear.first;
+  linear.units = static_cast<int>(ceil_div(linear.outputs(), 2));
   return linear;
 }
 
@@ -99,12 +104,11 @@ struct WeightRing {
         full(reinterpret_cast<MBarrier*>(memory + kLinearWarps * kSlots * kSlotBytes)),
         empty(full + kLinearWarps * kSlots) {}
 
-  // By one thread, then the block synchronizes.
-  __device__ __forceinline__ void init() const {
-    for (int i = 0; i < kLinearWarps * kSlots; ++i) {
-      full[i].init(1);
-      empty[i].init(1);
-    }
+  // By threads numbered from 0, one a slot at least; then the block synchronizes.
+  __device__ __forceinline__ void init(int thread) const {
+    if (thread >= kLinearWarps * kSlots) return;
+    full[thread].init(1);
+    empty[thread].init(1);
     barriers_ready();
   }
   __device__ __forceinline__ int index(int warp, const Place& place) const {

@@ -1,4 +1,5 @@
-// Registers that move from some warps of a block to others (PTX setmaxnreg, compute capability 9.0a).
+// Registers that move from some warps of a block to others (PTX setmaxnreg, compute
+// capability 9.0a).
 #pragma once
 
 namespace quern::kernels::cuda {
