@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -38,6 +39,12 @@ extern "C" void request_stop(int signal) {
 // go on with the algorithms that its folder holds, whatever became of the table they came from.
 Config base_config(const Arguments& args) {
   const std::string resume = parse_args(args).config.run.resume;
+  // The configuration of a run that was not resumed has an empty one; a flag must not.
+  if (resume.empty() &&
+      (std::ranges::count(args, "--resume") > 0 || std::ranges::count(args, "--resume=") > 0)) {
+    throw UsageError(
+        "train: --resume is empty, expected a run's folder; is a variable of the shell not set?");
+  }
   if (resume.empty()) return {};
   const RunFolder folder = RunFolder::open(resume);
   Config config = load_config(folder.config().string());

@@ -99,6 +99,7 @@ TEST(Program, AnEmptyArgumentIsAMistake) {
     expect_usage_error(args, "argument 1 is empty, expected a name");
   }
   expect_usage_error({"export", "x", ""}, "argument 2 is empty, expected a name");
+  expect_usage_error({"train", "--resume", ""}, "--resume is empty, expected a run's folder");
 }
 
 TEST(Program, FailuresExitWithOne) {
