@@ -12,7 +12,8 @@
 
 namespace quern::kernels {
 
-// A block's weights and its part of the cache. Products' weights are (out, in), norms' FP32.
+// A block's weights and its part of the cache. Products' weights are (out, in), norms' FP32. Those
+// of products, the two norms of (C) and the cache are aligned to 16 bytes.
 template <class T>
 struct DecodeBlock {
   const float* attention_norm = nullptr;  // (C)
@@ -34,7 +35,7 @@ struct DecodeToken {
   int64_t B = 0, layers = 0, C = 0, H = 0, Hk = 0, D = 0, F = 0, V = 0, capacity = 0;
   bool fp32_stream = false;
   double eps = 0.0;                        // of the norms
-  const DecodeRow* rows = nullptr;         // (B), see decode_attention.h
+  const DecodeRow* rows = nullptr;         // (B), see decode_attention.h; at least one is active
   const int32_t* tokens = nullptr;         // (B)
   const T* embedding = nullptr;            // (V, C)
   const DecodeBlock<T>* blocks = nullptr;  // (layers), on the device
@@ -55,8 +56,9 @@ bool decode_token_fits(const DecodeToken<T>& token, Stream stream);
 template <class T>
 int64_t decode_token_exchange(const DecodeToken<T>& token, Stream stream);
 
-// Throws unless the token fits. Needs the whole device: a kernel that waits for room on it beside
-// this one is let in when it ends.
+// Throws unless the token fits and embedding, norm, head and exchange are aligned to 16 bytes.
+// Needs the whole device: a kernel that waits for room on it beside this one is let in when it
+// ends.
 template <class T>
 void decode_token(const DecodeToken<T>& token, Stream stream);
 }  // namespace cuda

@@ -11,6 +11,13 @@ namespace quern::kernels::cuda {
 
 namespace {
 
+__device__ __forceinline__ float load_past_l1(const float* p) {
+  return __ldcg(p);
+}
+__device__ __forceinline__ float load_past_l1(const bfloat16* p) {
+  return to_float(bfloat16::from_bits(__ldcg(reinterpret_cast<const unsigned short*>(p))));
+}
+
 template <class T>
 struct AttentionWork {
   DecodeAttention<T> a;

@@ -16,12 +16,6 @@ inline constexpr int kPartWarps = 4, kPartThreads = kPartWarps * kWarpSize;
 inline constexpr int kHeadParts = 8;     // parts of kPartWarps warps that share a head's keys
 inline constexpr int kLaneElements = 8;  // of a head that a lane holds
 
-__device__ __forceinline__ float load_past_l1(const float* p) {
-  return __ldcg(p);
-}
-__device__ __forceinline__ float load_past_l1(const bfloat16* p) {
-  return to_float(bfloat16::from_bits(__ldcg(reinterpret_cast<const unsigned short*>(p))));
-}
 // The warp's number in its part, and the thread's.
 __device__ __forceinline__ int part_warp() {
   return static_cast<int>(threadIdx.x) / kWarpSize % kPartWarps;

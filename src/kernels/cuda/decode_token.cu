@@ -4,9 +4,20 @@
 // needs, and its next weights arrive meanwhile. What a step of the model costs beside the bytes of
 // its weights is the way of a value through L2, a norm, and the sums of a few rows.
 //
-// Words of a layer are written over by the next one's. A block writes them when it has received all
-// of the stream behind the layer, which every block had a hand in after its last look at them: each
-// has some of the rows of gate and up, and looks at nothing of a product that it has no rows of.
+// Words of a layer are written over by the next one's, or the next call's. That nobody still looks
+// for the old ones follows from who had to have them first. L: the layer; what a block sends of a
+// product, it sends after it has received all of the product's x.
+//   qkv       Written with the stream behind L at hand. Every block has some of the rows of gate
+//   and
+//             up, so each sent some of `hidden` of L, which that stream was made of, after its
+//             attention of L, the only one to look at qkv.
+//   states    Written with q of L + 1 at hand, which was made of all of the stream behind L.
+//   attended  Looked at by blocks that then send some of `middle` of L; every block receives all of
+//             that before its attention of L + 1. (The zeros of rows that are not active are sent
+//             without waiting for anything else.)
+//   middle    Written with `attended` of L + 1 at hand, of any active row: so at least one has to
+//   be. hidden    Looked at by blocks that then send some of the stream behind L. stream    Looked
+//   at by a block before its gate and up of L + 1.
 #include "kernels/decode_token.h"
 
 #include "base/error.h"
@@ -164,8 +175,9 @@ class TokenBlock {
   __device__ __forceinline__ void stage(const TokenLinear& linear, bool from_embedding) const {
     const bool mlp = which_ == TokenProduct::gate_up || which_ == TokenProduct::down;
     if (which_ == TokenProduct::output || which_ == TokenProduct::down) {
-      stage_words<T, kHeld == 1 ? 2 : 6>(
-          xs_, linear, words_ + (mlp ? plan_.hidden : plan_.attended), tag_, rows());
+      constexpr int kAtOnce = kHeld == 1 ? 2 : 6;  // rows of d_ff: 4,096 and 12,288 elements
+      stage_words<T, kAtOnce>(xs_, linear, words_ + (mlp ? plan_.hidden : plan_.attended), tag_,
+                              rows());
       return;
     }
     // The stream in the middle of this layer, or behind the one before.
@@ -285,7 +297,7 @@ TokenPlan<T> plan_token(const DecodeToken<T>& t) {
   // outputs that are added to it are one a thread.
   const bool whole = t.C % 8 == 0 && t.F % 8 == 0 && t.D % 8 == 0 && t.D <= 256;
   constexpr int64_t kMostUnits = 1 << 24;  // of which 32 bits hold the multiples in of_block
-  if (!whole || std::max(t.V, t.F) > kMostUnits) return plan;
+  if (!whole || std::max({t.V, t.F, (t.H + 2 * t.Hk) * t.D}) > kMostUnits) return plan;
   if (plan_exchange(t).words > INT32_MAX) return plan;
   const int blocks = static_cast<int>(std::min<int64_t>(device.multiprocessors, t.F / 2));
   if (ceil_div(t.C / 2, blocks) * t.B > kTokenThreads) return plan;
@@ -322,8 +334,11 @@ int64_t decode_token_exchange(const DecodeToken<T>& token, Stream) {
 template <class T>
 void decode_token(const DecodeToken<T>& token, Stream stream) {
   const TokenPlan<T> plan = plan_token(token);
-  QUERN_CHECK(plan.kernel != nullptr, "decode_token: ", token.B, " rows of a model of width ",
-              token.C, " do not fit");
+  QUERN_CHECK(plan.kernel != nullptr, "decode_token: ", token.B, " rows with d_model ", token.C,
+              ", d_ff ", token.F, " and head_dim ", token.D,
+              " do not fit this device, see decode_token_fits");
+  QUERN_CHECK(aligned16({token.embedding, token.norm, token.head, token.exchange}),
+              "decode_token: embedding, norm, head or exchange is not aligned to 16 bytes");
   LaunchOptions options;
   options.resident = true;
   launch(options, plan.kernel, one_block_each(plan.blocks), dim3(kTokenThreads + kFetchThreads),

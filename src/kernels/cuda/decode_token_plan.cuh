@@ -40,7 +40,8 @@ int shares_of_part(const DecodeToken<T>& t, int blocks) {
   return static_cast<int>(ceil_div(units * kHeadParts, int64_t{blocks} * kTokenParts));
 }
 
-// Where the words of each row begin, in words from the first; rows lie one behind the other.
+// Where the words of each kind of value begin, in words from the first; rows lie one behind the
+// other.
 struct ExchangePlan {
   int64_t qkv = 0, states = 0, attended = 0, middle = 0, hidden = 0, stream = 0, words = 0;
 };

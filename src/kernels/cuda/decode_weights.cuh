@@ -1,8 +1,8 @@
 // The weights of decode_token.cu: how each product is divided over blocks and warps, and the stream
 // of weights of a block. What a block will read is known from the start for the whole token, so a
-// warp of its own always has as much of it under way as there is shared memory for, through the
-// ends of products and of the model's blocks: while the others wait for what other blocks compute,
-// their weights arrive.
+// few warps of their own always have as much of it under way as there is shared memory for, through
+// the ends of products and of the model's blocks: while the others wait for what other blocks
+// compute, their weights arrive.
 #pragma once
 
 #include "kernels/cuda/decode_linear.cuh"
@@ -13,7 +13,7 @@ namespace quern::kernels::cuda {
 
 // The products of a token, in the order in which a block of the model has them; the head ends it.
 enum class TokenProduct : int { qkv, output, gate_up, down, head };
-inline constexpr int kFetchWarps = 4;  // as many registers a thread as with one
+inline constexpr int kFetchWarps = 4;  // a warpgroup, which gives its registers away
 inline constexpr int kTokenProducts = 5, kLayerProducts = 4;
 
 // One product: the same for every layer. `units` of it from `first` on: all, or those of a block of

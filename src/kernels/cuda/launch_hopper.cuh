@@ -1,7 +1,8 @@
 // launch() with what Hopper adds: clusters of blocks, and kernels that start before the one in
 // front of them on the stream has ended (programmatic dependent launch). Such a kernel does early
 // what depends on nobody, then calls wait_for_previous(), in every thread and before it touches
-// what earlier kernels read or write. Both also hold within a captured graph.
+// what earlier kernels read or write. Both also hold within a captured graph, as do kernels whose
+// blocks all run at the same time (cooperative launch).
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -15,7 +16,7 @@ struct LaunchOptions {
 };
 
 // Whether the code of `kernel` that runs on this device is compiled for compute capability 9.0, as
-// all of LaunchOptions needs.
+// `cluster` and `early` need.
 template <class... Parameters>
 bool has_hopper_code(void (*kernel)(Parameters...)) {
   cudaFuncAttributes attributes{};
