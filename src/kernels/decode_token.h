@@ -52,6 +52,10 @@ namespace cuda {
 template <class T>
 bool decode_token_fits(const DecodeToken<T>& token, Stream stream);
 
+// Whether a block's pointers are aligned as DecodeBlock says.
+template <class T>
+bool decode_block_fits(const DecodeBlock<T>& block, Stream stream);
+
 // Bytes of `exchange`, through which the blocks hand each other what they have computed.
 template <class T>
 int64_t decode_token_exchange(const DecodeToken<T>& token, Stream stream);

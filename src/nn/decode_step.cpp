@@ -1,7 +1,5 @@
 #include "nn/decode_step.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <vector>
 
 #include "base/error.h"
@@ -29,16 +27,6 @@ void visit_activations(DType dtype, F&& f) {
       default: fail(cat("decode: activations are ", dtype, ", expected f32 or bf16"));
     }
   });
-}
-
-// As DecodeBlock asks for it.
-template <class T>
-bool aligned16(const DecodeBlock<T>& block) {
-  const std::initializer_list<const void*> pointers = {
-      block.attention_norm, block.qkv,      block.k_cache, block.v_cache,
-      block.output,         block.mlp_norm, block.gate_up, block.down};
-  return std::ranges::all_of(
-      pointers, [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
 }
 
 template <class T>
@@ -109,7 +97,7 @@ void DecodeStep::prepare_token() {
       std::vector<DecodeBlock<T>> blocks;
       for (size_t i = 0; i < model_.blocks_.size(); ++i) {
         blocks.push_back(block_of<T>(*model_.blocks_[i], buffers_.cache->layers[i]));
-        if (!aligned16(blocks.back())) return;
+        if (!decode_block_fits(blocks.back(), stream)) return;
       }
       const auto bytes = static_cast<int64_t>(blocks.size() * sizeof(DecodeBlock<T>));
       blocks_ = Tensor::empty({bytes}, DType::u8, "decode");

@@ -24,7 +24,45 @@ struct Variant {
   ResidualType residual = ResidualType::bf16;
   int64_t d_model = 136, d_ff = 200, layers = 3;
   int64_t most_rows = 8;  // that the one kernel takes: beyond it they do not fit
+  int64_t vocab = 501;
 };
+
+// A model on the current Context.
+struct Built {
+  std::unique_ptr<TransformerLM> model;
+  std::unique_ptr<ParameterArena> arena;
+};
+
+// Random, and the same for Contexts with the same seed.
+Built build(const Variant& variant) {
+  ModelConfig config;
+  config.vocab_size = variant.vocab;
+  config.context = 320;
+  config.d_model = variant.d_model;
+  config.d_ff = variant.d_ff;
+  config.layers = variant.layers;
+  config.heads = variant.heads;
+  config.kv_heads = variant.kv_heads;
+  config.head_dim = variant.head_dim;
+  config.qkv_bias = variant.bias;
+  config.qk_norm = variant.norm;
+  config.tied = variant.tied;
+  ModelOptions options;
+  options.precision = variant.precision;
+  options.residual = variant.residual;
+  Built built;
+  built.model = std::make_unique<TransformerLM>(config, options, InitScheme::truncated);
+  built.arena = std::make_unique<ParameterArena>(
+      *built.model, ParameterArena::Options{variant.precision, false, 3});
+  // Biases start at 0 and norms at 1, which would hide that they are left out.
+  for (Parameter* parameter : built.arena->parameters()) {
+    if (parameter->shape().ndim() == 1) {
+      copy(parameter->value(), uniform(parameter->shape(), 0.5, 1.5));
+    }
+  }
+  built.arena->refresh_copies();
+  return built;
+}
 
 class DecoderGpu : public testing::TestWithParam<Variant> {
  protected:
@@ -32,36 +70,11 @@ class DecoderGpu : public testing::TestWithParam<Variant> {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
     context_ = std::make_unique<Context>(Device{DeviceType::cuda, 0}, 1);
     scope_ = std::make_unique<ContextScope>(*context_);
-    const Variant& variant = GetParam();
-    ModelConfig config;
-    config.vocab_size = 501;
-    config.context = 320;
-    config.d_model = variant.d_model;
-    config.d_ff = variant.d_ff;
-    config.layers = variant.layers;
-    config.heads = variant.heads;
-    config.kv_heads = variant.kv_heads;
-    config.head_dim = variant.head_dim;
-    config.qkv_bias = variant.bias;
-    config.qk_norm = variant.norm;
-    config.tied = variant.tied;
-    ModelOptions options;
-    options.precision = variant.precision;
-    options.residual = variant.residual;
-    model_ = std::make_unique<TransformerLM>(config, options, InitScheme::truncated);
-    arena_ = std::make_unique<ParameterArena>(*model_,
-                                              ParameterArena::Options{variant.precision, false, 3});
-    // Biases start at 0 and norms at 1, which would hide that they are left out.
-    for (Parameter* parameter : arena_->parameters()) {
-      if (parameter->shape().ndim() == 1) {
-        copy(parameter->value(), uniform(parameter->shape(), 0.5, 1.5));
-      }
-    }
-    arena_->refresh_copies();
+    built_ = build(GetParam());
+    model_ = built_.model.get();
   }
   void TearDown() override {
-    arena_.reset();
-    model_.reset();
+    built_ = {};
     scope_.reset();
     context_.reset();
   }
@@ -82,7 +95,8 @@ class DecoderGpu : public testing::TestWithParam<Variant> {
   }
   static std::vector<int32_t> prompt(int64_t length, int32_t seed) {
     std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < length; ++i) tokens.push_back((i * 37 + seed * 101 + 5) % 501);
+    const auto V = static_cast<int32_t>(GetParam().vocab);
+    for (int32_t i = 0; i < length; ++i) tokens.push_back((i * 37 + seed * 101 + 5) % V);
     return tokens;
   }
   static SampleOptions sampling(uint64_t seed) {
@@ -97,8 +111,8 @@ class DecoderGpu : public testing::TestWithParam<Variant> {
 
   std::unique_ptr<Context> context_;
   std::unique_ptr<ContextScope> scope_;
-  std::unique_ptr<TransformerLM> model_;
-  std::unique_ptr<ParameterArena> arena_;
+  Built built_;
+  TransformerLM* model_ = nullptr;  // built_'s
 };
 
 double relative_error(const std::vector<float>& actual, const std::vector<float>& expected) {
@@ -139,7 +153,7 @@ TEST_P(DecoderGpu, StepsGiveTheLogitsOfAFullForward) {
 // Under BF16 the graph's kernel goes through the whole model, and the others are launched one by
 // one.
 TEST_P(DecoderGpu, TheGraphGivesTheBitsOfSingleLaunches) {
-  for (const int64_t B : {1, 2, 5, 8}) {
+  for (const int64_t B : {1, 2, 3, 4, 5, 8}) {
     Decoder graph(*model_, B, 320), launched(*model_, B, 320, Decoder::Way::launched);
     EXPECT_EQ(graph.one_kernel(),
               GetParam().precision == Precision::bf16 && B <= GetParam().most_rows);
@@ -166,33 +180,98 @@ TEST_P(DecoderGpu, TheGraphGivesTheBitsOfSingleLaunches) {
 
 TEST_P(DecoderGpu, ARowDoesNotDependOnTheOthers) {
   const int64_t lengths[] = {1, 40, 7, 130, 2, 64, 65, 9, 33, 250};
-  const int64_t B = std::size(lengths);
-  Decoder together(*model_, B, 320);
-  for (int64_t b = 0; b < B; ++b) {
-    together.start(b, prompt(lengths[b], static_cast<int32_t>(b)),
-                   sampling(static_cast<uint64_t>(b)));
-  }
-  const Run all = run(together, 10);
-  Decoder alone(*model_, 1, 320);
-  for (const int64_t b : {0, 3, 9}) {
-    alone.start(0, prompt(lengths[b], static_cast<int32_t>(b)), sampling(static_cast<uint64_t>(b)));
-    const Run one = run(alone, 10);
-    for (size_t i = 0; i < 10; ++i) {
-      EXPECT_EQ(one.tokens[i][0], all.tokens[i][static_cast<size_t>(b)]) << "row " << b;
-      const auto begin = all.logits[i].begin() + b * 501;
-      EXPECT_EQ(one.logits[i], std::vector<float>(begin, begin + 501)) << "row " << b;
+  const int64_t V = GetParam().vocab;
+  const auto start = [&](Decoder& decoder, int64_t row, int64_t b) {
+    decoder.start(row, prompt(lengths[b], static_cast<int32_t>(b)),
+                  sampling(static_cast<uint64_t>(b)));
+  };
+  for (const int64_t B : {8, 10}) {  // under BF16 the one kernel takes 8 and one row
+    Decoder together(*model_, B, 320);
+    for (int64_t b = 0; b < B; ++b) start(together, b, b);
+    const Run all = run(together, 10);
+    Decoder alone(*model_, 1, 320);
+    for (const int64_t b : {int64_t{0}, int64_t{3}, B - 1}) {
+      start(alone, 0, b);
+      const Run one = run(alone, 10);
+      for (size_t i = 0; i < 10; ++i) {
+        EXPECT_EQ(one.tokens[i][0], all.tokens[i][static_cast<size_t>(b)]) << "row " << b;
+        const auto begin = all.logits[i].begin() + b * V;
+        EXPECT_EQ(one.logits[i], std::vector<float>(begin, begin + V)) << "row " << b;
+      }
     }
   }
+}
+
+// A row that takes no part is passed by, and one that begins again finds nothing of the one before.
+TEST_P(DecoderGpu, RowsMayEndAndBeginAgain) {
+  constexpr int64_t B = 3;
+  Decoder graph(*model_, B, 320), launched(*model_, B, 320, Decoder::Way::launched);
+  const auto all_do = [&](auto&& f) {
+    for (Decoder* decoder : {&graph, &launched}) f(*decoder);
+    const Run one = run(graph, 5), other = run(launched, 5);
+    EXPECT_EQ(one.tokens, other.tokens);
+    return one.tokens;
+  };
+  all_do([](Decoder& decoder) {
+    for (int32_t b = 0; b < B; ++b) decoder.start(b, prompt(3 + 90 * b, b), sampling(1));
+  });
+  const auto without = all_do([](Decoder& decoder) { decoder.finish(1); });
+  EXPECT_EQ(without[4][1], -1);
+  EXPECT_GE(without[4][2], 0);
+  const auto again = all_do([](Decoder& decoder) {
+    decoder.finish(0);
+    decoder.finish(2);
+    decoder.start(1, prompt(7, 9), sampling(1));
+  });
+  EXPECT_EQ(again[4][0], -1);
+  EXPECT_EQ(again[4][2], -1);
+  Decoder alone(*model_, 1, 320);
+  alone.start(0, prompt(7, 9), sampling(1));
+  const Run expected = run(alone, 5);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(again[i][1], expected.tokens[i][0]);
+}
+
+// Each of the two kernels wants the whole GPU for itself; neither may wait for the other in vain.
+TEST_P(DecoderGpu, TwoMayDecodeAtTheSameTime) {
+  Context other_context(Device{DeviceType::cuda, 0}, 1);
+  Built built;
+  std::unique_ptr<Decoder> other;
+  {
+    const ContextScope scope(other_context);
+    built = build(GetParam());
+    other = std::make_unique<Decoder>(*built.model, 1, 320);
+    other->start(0, prompt(4, 1), sampling(7));
+  }
+  Decoder one(*model_, 1, 320), alone(*model_, 1, 320);
+  one.start(0, prompt(4, 1), sampling(7));
+  alone.start(0, prompt(4, 1), sampling(7));
+  constexpr size_t kSteps = 64;
+  const Run expected = run(alone, kSteps);
+  one.step();
+  for (size_t i = 0; i < kSteps; ++i) {
+    {
+      const ContextScope scope(other_context);
+      other->step();
+    }
+    if (i + 1 < kSteps) one.step();
+    ASSERT_EQ(one.fetch(), expected.tokens[i]) << "step " << i;
+    const ContextScope scope(other_context);
+    ASSERT_EQ(other->fetch(), expected.tokens[i]) << "step " << i;
+  }
+  const ContextScope scope(other_context);
+  other.reset();
+  built = {};
 }
 
 // Blocks that wait for each other's values find them in any order, and must not see older ones.
 TEST_P(DecoderGpu, AThousandTimesTheSameStepGivesTheSameBits) {
   Decoder decoder(*model_, 1, 320);
-  const std::vector<float> poison(501, std::nanf(""));
+  const int64_t V = GetParam().vocab;
+  const std::vector<float> poison(static_cast<size_t>(V), std::nanf(""));
   std::vector<float> first;
   for (int i = 0; i < 1000; ++i) {
     decoder.start(0, prompt(20, 1), sampling(1));
-    copy(decoder.logits(), from_vector(poison, {1, 501}).to(decoder.logits().dtype()));
+    copy(decoder.logits(), from_vector(poison, {1, V}).to(decoder.logits().dtype()));
     decoder.step();
     const std::vector<float> logits = decoder.logits().to(DType::f32).to_vector<float>();
     if (i == 0) first = logits;
@@ -222,17 +301,22 @@ TEST_P(DecoderGpu, StepsMayRunAheadOfTheHost) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, DecoderGpu,
-    testing::Values(Variant{"plain", 4, 0, 32, false, false, false, Precision::fp32},
-                    Variant{"grouped", 6, 2, 40, false, false, true, Precision::fp32},
-                    Variant{"biased_bf16", 4, 2, 64, true, false, false, Precision::bf16},
-                    Variant{"normed_bf16", 7, 1, 80, false, true, true, Precision::bf16},
-                    Variant{"fp32_residual", 17, 0, 0, true, true, false, Precision::bf16,
-                            ResidualType::fp32},
-                    // More of a row than the threads of a block take at once; heads of 32 lanes.
-                    Variant{"long_rows", 2, 0, 256, false, false, false, Precision::bf16,
-                            ResidualType::bf16, 136, 4104},
-                    Variant{"wide", 12, 3, 128, false, false, true, Precision::bf16,
-                            ResidualType::bf16, 2056, 12808, 1, 6}),
+    testing::Values(
+        Variant{"plain", 4, 0, 32, false, false, false, Precision::fp32},
+        Variant{"grouped", 6, 2, 40, false, false, true, Precision::fp32},
+        Variant{"biased_bf16", 4, 2, 64, true, false, false, Precision::bf16},
+        Variant{"normed_bf16", 7, 1, 80, false, true, true, Precision::bf16},
+        Variant{"fp32_residual", 17, 0, 0, true, true, false, Precision::bf16, ResidualType::fp32},
+        // More of a row than the threads of a block take at once; heads of 32 lanes.
+        Variant{"long_rows", 2, 0, 256, false, false, false, Precision::bf16, ResidualType::bf16,
+                136, 4104},
+        // Blocks without rows of q, k, v or of the head; fewer blocks than the GPU takes.
+        Variant{"few_heads", 2, 1, 16, false, false, false, Precision::bf16, ResidualType::bf16,
+                136, 272, 3, 8, 65},
+        Variant{"narrow", 2, 1, 16, true, true, true, Precision::bf16, ResidualType::fp32, 64, 96,
+                2, 8, 65},
+        Variant{"wide", 12, 3, 128, false, false, true, Precision::bf16, ResidualType::bf16, 2056,
+                12808, 1, 6}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

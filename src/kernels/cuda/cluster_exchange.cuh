@@ -18,6 +18,16 @@ struct Max64 {
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
 
+// Over aligned groups of kWidth lanes; every lane gets the result. All lanes take part.
+template <int kWidth = kWarpSize, class Op>
+__device__ __forceinline__ uint64_t over_lanes(uint64_t x, Op op) {
+#pragma unroll
+  for (int offset = kWidth / 2; offset > 0; offset /= 2) {
+    x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));
+  }
+  return x;
+}
+
 // Combines numbers over a cluster of up to kExchangeBlocks blocks of kThreads threads; every thread
 // of it makes the same calls.
 template <int kThreads>
@@ -34,7 +44,8 @@ class Exchange {
     gather(x, op);
     if (threadIdx.x < kWarpSize) {  // a lane reads a block's number: all of them at once
       const int i = static_cast<int>(threadIdx.x) / kExchangeBlocks;
-      const uint64_t combined = over_blocks(theirs(i, i < kCount, Op::identity()), op);
+      const uint64_t combined =
+          over_lanes<kExchangeBlocks>(theirs(i, i < kCount, Op::identity()), op);
       if (threadIdx.x % kExchangeBlocks == 0 && i < kCount) memory_.result[turn_][i] = combined;
     }
     __syncthreads();
@@ -53,9 +64,9 @@ class Exchange {
     gather(one, Sum64{});
     if (threadIdx.x < kWarpSize) {
       const uint64_t block = theirs(0, threadIdx.x < kExchangeBlocks, 0);
-      const uint64_t total = over_blocks(block, Sum64{});
+      const uint64_t total = over_lanes<kExchangeBlocks>(block, Sum64{});
       const uint64_t earlier = threadIdx.x < cluster_rank() ? block : 0;
-      const uint64_t earlier_sum = over_blocks(earlier, Sum64{});
+      const uint64_t earlier_sum = over_lanes<kExchangeBlocks>(earlier, Sum64{});
       if (threadIdx.x == 0) {
         memory_.result[turn_][0] = total;
         memory_.before[turn_] = earlier_sum;
@@ -90,30 +101,12 @@ class Exchange {
     }
     cluster_barrier();
   }
-  template <class Op>
-  static __device__ uint64_t over_lanes(uint64_t x, Op op) {
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-      x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    }
-    return x;
-  }
   // Number i of the block whose rank is this lane's modulo kExchangeBlocks.
   __device__ uint64_t theirs(int i, bool present, uint64_t otherwise) const {
     const uint32_t rank = threadIdx.x % kExchangeBlocks;
     if (!present || rank >= cluster_size()) return otherwise;
     return load_in_cluster(&memory_.block[turn_][i], rank);
   }
-  // Over groups of kExchangeBlocks lanes.
-  template <class Op>
-  static __device__ uint64_t over_blocks(uint64_t x, Op op) {
-#pragma unroll
-    for (int offset = kExchangeBlocks / 2; offset > 0; offset /= 2) {
-      x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    }
-    return x;
-  }
-
   Memory& memory_;
   int turn_ = 0;
 };

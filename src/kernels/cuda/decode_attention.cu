@@ -18,19 +18,13 @@ __device__ __forceinline__ float load_past_l1(const bfloat16* p) {
   return to_float(bfloat16::from_bits(__ldcg(reinterpret_cast<const unsigned short*>(p))));
 }
 
-template <class T>
-struct AttentionWork {
-  DecodeAttention<T> a;
-};
-
 // Few registers, so that its blocks find room beside those of the kernels around it. Behind the
 // part's memory lie the states that the blocks of the cluster send for the heads that this one
 // finishes: head h is finished by block h % blocks.
 template <class T, int kHeads, int kLanes>
 __global__ void __launch_bounds__(kPartThreads, kHeads == 1 ? 4 : 3)
-    decode_attention_kernel(const __grid_constant__ AttentionWork<T> work) {
+    decode_attention_kernel(const __grid_constant__ DecodeAttention<T> a) {
   extern __shared__ float attention_memory[];
-  const DecodeAttention<T>& a = work.a;
   const int D = static_cast<int>(a.D), thread = static_cast<int>(threadIdx.x);
   const AttentionMemory memory(attention_memory, kHeads, D);
   float* const sent = attention_memory + attention_memory_floats(kHeads, D);
@@ -92,22 +86,14 @@ __global__ void __launch_bounds__(kPartThreads, kHeads == 1 ? 4 : 3)
 }
 
 template <class T, int kHeads, int kLanes>
-void launch_attention(AttentionWork<T> work, bool early, Stream stream) {
+void launch_attention(const DecodeAttention<T>& a, bool early, Stream stream) {
   const auto kernel = decode_attention_kernel<T, kHeads, kLanes>;
-  const DecodeAttention<T>& a = work.a;
   const bool hopper = has_hopper_code(kernel);
   const LaunchOptions options{hopper ? kHeadParts : 1, early && hopper};
   const int64_t groups = ceil_div(a.H / a.Hk, kHeads);
   const int64_t floats = attention_memory_floats(kHeads, a.D) + kHeadParts * (a.D + 2);
   launch(options, kernel, one_block_each(a.B * a.Hk * groups * options.cluster), dim3(kPartThreads),
-         static_cast<size_t>(floats) * sizeof(float), stream, work);
-}
-
-template <class T, int kHeads>
-void launch_heads(const AttentionWork<T>& work, bool early, Stream stream) {
-  if (work.a.D <= 64) return launch_attention<T, kHeads, 8>(work, early, stream);
-  if (work.a.D <= 128) return launch_attention<T, kHeads, 16>(work, early, stream);
-  launch_attention<T, kHeads, 32>(work, early, stream);
+         static_cast<size_t>(floats) * sizeof(float), stream, a);
 }
 
 }  // namespace
@@ -120,9 +106,8 @@ void decode_attention(const DecodeAttention<T>& a, Stream stream, bool early) {
               " kv heads, expected a multiple");
   QUERN_CHECK(aligned16({a.k_cache, a.v_cache}),
               "decode_attention: the cache is not aligned to 16 bytes");
-  const AttentionWork<T> work{a};
-  const int64_t group = a.H / a.Hk;
-  group == 1 ? launch_heads<T, 1>(work, early, stream) : launch_heads<T, 4>(work, early, stream);
+  for_attention(
+      a, [&]<int kHeads, int kLanes>() { launch_attention<T, kHeads, kLanes>(a, early, stream); });
 }
 
 template void decode_attention<float>(const DecodeAttention<float>&, Stream, bool);

@@ -8,6 +8,25 @@
 
 namespace quern::kernels::cuda {
 
+inline constexpr int kMostHeads = 4;  // query heads of a part where several share a kv head
+
+// Calls f<kHeads, kLanes>(): the query heads that a part takes at most, and the lanes that share a
+// key. One rule for both kernels, since the order of sums follows from it.
+#pragma nv_exec_check_disable
+template <class T, class F>
+__host__ __device__ inline void for_attention(const T& sizes, F f) {
+  const auto heads = [&]<int kHeads>() {
+    if (sizes.D <= 64) {
+      f.template operator()<kHeads, 8>();
+    } else if (sizes.D <= 128) {
+      f.template operator()<kHeads, 16>();
+    } else {
+      f.template operator()<kHeads, 32>();
+    }
+  };
+  sizes.H == sizes.Hk ? heads.template operator()<1>() : heads.template operator()<kMostHeads>();
+}
+
 // Shared memory of a part: the queries, and the states (max, sum, D sums) of each head by warp.
 struct AttentionMemory {
   float *q, *warps;

@@ -15,6 +15,7 @@
 
 namespace quern::kernels::cuda {
 
+inline constexpr int kMultiprocessors = 132;  // that work is divided for
 inline constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * kWarpSize;
 inline constexpr int kPair =
     2;  // rows of w that a warp has: two neighbours, or SwiGLU's gate and up
@@ -36,7 +37,7 @@ struct LinearPlan {
 // pair counts as three. A function of the weight's shape alone, so that sums are split alike for
 // every number of rows and in both kernels.
 inline int linear_parts(int64_t in_bytes, int64_t out) {
-  constexpr int kMultiprocessors = 132, kAround = 3;
+  constexpr int kAround = 3;
   const int64_t pairs = ceil_div(ceil_div(out, kPair), kMultiprocessors);
   const int64_t steps = ceil_div(in_bytes, kStepBytes);
   int best = 1;
@@ -53,7 +54,6 @@ inline int linear_parts(int64_t in_bytes, int64_t out) {
 
 // No block has to wait for another to end: `resident` fit on each multiprocessor.
 inline LinearPlan plan_linear(int64_t in_bytes, int64_t out, int resident) {
-  constexpr int kMultiprocessors = 132;
   LinearPlan plan;
   plan.pairs = static_cast<int>(ceil_div(out, kPair));
   plan.parts = linear_parts(in_bytes, out);

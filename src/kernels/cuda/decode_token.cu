@@ -7,17 +7,16 @@
 // Words of a layer are written over by the next one's, or the next call's. That nobody still looks
 // for the old ones follows from who had to have them first. L: the layer; what a block sends of a
 // product, it sends after it has received all of the product's x.
-//   qkv       Written with the stream behind L at hand. Every block has some of the rows of gate
-//   and
-//             up, so each sent some of `hidden` of L, which that stream was made of, after its
-//             attention of L, the only one to look at qkv.
-//   states    Written with q of L + 1 at hand, which was made of all of the stream behind L.
-//   attended  Looked at by blocks that then send some of `middle` of L; every block receives all of
-//             that before its attention of L + 1. (The zeros of rows that are not active are sent
-//             without waiting for anything else.)
-//   middle    Written with `attended` of L + 1 at hand, of any active row: so at least one has to
-//   be. hidden    Looked at by blocks that then send some of the stream behind L. stream    Looked
-//   at by a block before its gate and up of L + 1.
+// - qkv: written with the stream behind L at hand. Every block has some of the rows of gate and up,
+//   so each sent some of `hidden` of L, which that stream was made of, after its attention of L,
+//   the only one to look at qkv.
+// - states: written with q of L + 1 at hand, which was made of all of the stream behind L.
+// - attended: looked at by blocks that then send some of `middle` of L; every block receives all of
+//   that before its attention of L + 1. (The zeros of rows that are not active are sent without
+//   waiting for anything else.)
+// - middle: written with `attended` of L + 1 at hand, of any active row: so at least one has to be.
+// - hidden: looked at by blocks that then send some of the stream behind L.
+// - stream: looked at by a block before its gate and up of L + 1.
 #include "kernels/decode_token.h"
 
 #include "base/error.h"
@@ -327,6 +326,12 @@ bool decode_token_fits(const DecodeToken<T>& token, Stream) {
 }
 
 template <class T>
+bool decode_block_fits(const DecodeBlock<T>& block, Stream) {
+  return aligned16({block.attention_norm, block.qkv, block.k_cache, block.v_cache, block.output,
+                    block.mlp_norm, block.gate_up, block.down});
+}
+
+template <class T>
 int64_t decode_token_exchange(const DecodeToken<T>& token, Stream) {
   return (kHeadWords + plan_exchange(token).words) * static_cast<int64_t>(sizeof(Word));
 }
@@ -346,6 +351,7 @@ void decode_token(const DecodeToken<T>& token, Stream stream) {
 }
 
 template bool decode_token_fits<bfloat16>(const DecodeToken<bfloat16>&, Stream);
+template bool decode_block_fits<bfloat16>(const DecodeBlock<bfloat16>&, Stream);
 template int64_t decode_token_exchange<bfloat16>(const DecodeToken<bfloat16>&, Stream);
 template void decode_token<bfloat16>(const DecodeToken<bfloat16>&, Stream);
 

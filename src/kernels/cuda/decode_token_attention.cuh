@@ -25,21 +25,6 @@ __device__ __forceinline__ DecodeAttention<T> layer_attention(const DecodeToken<
   return a;
 }
 
-// Calls f<kHeads, kLanes>() for the query heads that a part takes and the lanes that share a key.
-template <class T, class F>
-__device__ __forceinline__ void for_attention(const DecodeToken<T>& t, F f) {
-  const auto heads = [&]<int kHeads>() {
-    if (t.D <= 64) {
-      f.template operator()<kHeads, 8>();
-    } else if (t.D <= 128) {
-      f.template operator()<kHeads, 16>();
-    } else {
-      f.template operator()<kHeads, 32>();
-    }
-  };
-  t.H == t.Hk ? heads.template operator()<1>() : heads.template operator()<kMostHeads>();
-}
-
 // Asks for a part's first keys and values, ahead of the use.
 template <class T>
 __device__ __forceinline__ void prefetch_keys(const DecodeAttention<T>& a,

@@ -28,7 +28,6 @@ __device__ __forceinline__ void synchronize_token() {
   synchronize(1, kTokenThreads);
 }
 
-inline constexpr int kMostHeads = 4;  // query heads of a part where several share a kv head
 template <class T>
 __host__ __device__ inline int part_heads(const DecodeToken<T>& t) {
   return t.H == t.Hk ? 1 : kMostHeads;

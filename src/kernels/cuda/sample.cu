@@ -241,8 +241,8 @@ class RowSearch {
       if (lane == kWarpSize - 1) warp_sums[warp] = through;
       __syncthreads();
       const uint64_t theirs = lane < kWarps ? warp_sums[lane] : 0;
-      uint64_t mine = below + through - sum + sum_of_lanes(lane < warp ? theirs : 0);
-      below += sum_of_lanes(theirs);
+      uint64_t mine = below + through - sum + over_lanes(lane < warp ? theirs : 0, Sum64{});
+      below += over_lanes(theirs, Sum64{});
       __syncthreads();
       if (target < mine || target >= mine + sum) return;
 #pragma unroll
@@ -254,13 +254,6 @@ class RowSearch {
       }
     });
     return found;
-  }
-  static __device__ __forceinline__ uint64_t sum_of_lanes(uint64_t x) {
-#pragma unroll
-    for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-      x += __shfl_xor_sync(0xffffffffu, x, offset);
-    }
-    return x;
   }
 
   const RowLogits<T, kThreads>& logits_;
