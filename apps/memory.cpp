@@ -33,7 +33,8 @@ const std::vector<ExtraFlag> kFlags = {
     {"passes", "some of forward (no tape), step (with backward, clipping and AdamW)",
      "forward,step", false},
     {"predict", "do not measure", "", true},
-    {"block", "what one block saves, for each recompute (none, norms, blocks) or those given", "",
+    {"block",
+     "what one block saves, for each recompute (none, swiglu, norms, blocks) or those given", "",
      true},
     {"out",
      "a folder for memory.html and memory.pickle (for pytorch.org/memory_viz) of the last pass", "",
@@ -101,7 +102,8 @@ int study_blocks(const std::vector<ParsedArgs>& runs) {
     Config config = run.config;
     const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
     const ContextScope scope(*context);
-    std::vector<Recompute> kinds{Recompute::none, Recompute::norms, Recompute::blocks};
+    std::vector<Recompute> kinds{Recompute::none, Recompute::swiglu, Recompute::norms,
+                                 Recompute::blocks};
     if (run.given.contains("recompute")) kinds = {config.compute.recompute};
     for (const Recompute recompute : kinds) {
       config.compute.recompute = recompute;

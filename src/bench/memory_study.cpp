@@ -11,6 +11,7 @@
 #include "optim/adamw.h"
 #include "profile/memory_recorder.h"
 #include "train/config_parse.h"
+#include "train/recompute.h"
 #include "train/setup.h"
 #include "train/training_step.h"
 
@@ -111,12 +112,13 @@ MemoryStudy study_memory(const Config& config, MemoryPass pass, bool predict, bo
     throw UsageError("--vocab is 0, expected at least 1: there is no data to tell it");
   }
   const Device device = Context::current().device();
-  const auto predicted = [&](const MemoryTarget& target) {
-    return predict_peak(config.model, config.compute, config.train.batch, config.model.context,
-                        pass, target);
-  };
   MemoryStudy study;
   study.config = config;
+  study.config.compute.recompute = decided_options(config).recompute;
+  const auto predicted = [&](const MemoryTarget& target) {
+    return predict_peak(study.config.model, study.config.compute, config.train.batch,
+                        config.model.context, pass, target);
+  };
   study.pass = pass;
   study.device = cat(device);
   study.predicted = predicted(current_target());
@@ -139,6 +141,7 @@ int64_t BlockStudy::measured() const {
 BlockStudy study_block(const Config& config) {
   constexpr const char* kBlock = "model.layers.1";
   Config one = config;
+  one.compute.recompute = decided_options(config).recompute;
   one.model.layers = 3;  // the first has no branch to add, the last none to hand on
   one.compute.segment = 1;
   one.model.vocab_size = std::min<int64_t>(config.model.vocab_size, 256);
@@ -152,6 +155,7 @@ BlockStudy study_block(const Config& config) {
 
   BlockStudy study;
   study.config = config;
+  study.config.compute.recompute = one.compute.recompute;
   for (const TracedAllocation& a : trace.allocations) {
     const std::string& module = trace.names[a.place.module];
     if (a.category != MemoryCategory::activations || !lies_in(module, kBlock)) continue;

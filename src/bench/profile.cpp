@@ -13,6 +13,7 @@
 #include "profile/clock.h"
 #include "profile/memory_recorder.h"
 #include "profile/recorder.h"
+#include "train/recompute.h"
 #include "train/setup.h"
 #include "train/training_step.h"
 
@@ -47,7 +48,7 @@ class Training : public Work {
  public:
   Training(const Config& config, Phase phase, bool capture)
       : phase_(phase),
-        instance_(config.model, config.compute, config.model.init, phase != Phase::fwd,
+        instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
                   static_cast<uint64_t>(config.train.seed)) {
     for (RandomBatch& batch : batches_) batch = random_batch(config, config.train.batch);
     if (phase != Phase::step) return;

@@ -13,6 +13,7 @@
 #include "optim/adamw.h"
 #include "tensor/cuda_runtime.h"
 #include "train/config_parse.h"
+#include "train/recompute.h"
 #include "train/setup.h"
 #include "train/training_step.h"
 
@@ -85,7 +86,7 @@ class PhaseRunner {
  public:
   PhaseRunner(const Config& config, Phase phase)
       : phase_(phase),
-        instance_(config.model, config.compute, config.model.init, phase != Phase::fwd,
+        instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
                   static_cast<uint64_t>(config.train.seed)) {
     if (phase != Phase::step) return;
     optimizer_.emplace(instance_.arena, adamw_options(config));

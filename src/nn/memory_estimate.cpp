@@ -34,7 +34,8 @@ MemorySizes memory_sizes(const ModelConfig& config, const ModelOptions& options,
   s.flash = options.attention == AttentionKind::flash;
   s.fused = options.kernels == KernelKind::fused;
   s.normed = config.qk_norm;
-  s.rebuilt = s.fused && options.recompute == Recompute::norms;
+  s.rebuilt_norms = s.fused && options.rebuilds_norms();
+  s.rebuilt_swiglu = s.fused && options.rebuilds_swiglu();
   s.layers = config.layers;
   s.segment = std::min<int64_t>(options.segment, config.layers);
   s.recompute = options.recompute;
@@ -50,7 +51,7 @@ int64_t final_norm_bytes(const MemorySizes& s) {
 
 // In a block the output is kept by the next linear, or rebuilt.
 int64_t norm_bytes(const MemorySizes& s) {
-  return final_norm_bytes(s) - (s.rebuilt ? s.C * s.activation : 0);
+  return final_norm_bytes(s) - (s.rebuilt_norms ? s.C * s.activation : 0);
 }
 
 // The norms of q and k: their input packed, which is FP32 with naive kernels, and one float a row.
@@ -74,7 +75,7 @@ int64_t attention_bytes(const MemorySizes& s) {
 // Gate and up, and their product, which the down projection keeps or rebuilds. Naive: also
 // silu(gate).
 int64_t feed_forward_bytes(const MemorySizes& s) {
-  return (s.rebuilt ? 2 : s.fused ? 3 : 4) * s.F * s.activation;
+  return (s.rebuilt_swiglu ? 2 : s.fused ? 3 : 4) * s.F * s.activation;
 }
 
 // What a block saves a token.

@@ -100,8 +100,8 @@ void add_backward_moments(std::vector<MemoryMoment>& moments, const MemorySizes&
     moments.push_back(moment);
   };
   // The gradients of gate, up and their product; a kept product is free by then.
-  const int64_t rebuilt_norm = s.rebuilt ? C * a : 0;
-  if (s.rebuilt) {
+  const int64_t rebuilt_norm = s.rebuilt_norms ? C * a : 0;
+  if (s.rebuilt_swiglu) {
     add(3 * F * a, product_scratch(s, target, C, N, F));
     add(F * a, product_scratch(s, target, N, C, F));
   } else {

@@ -15,8 +15,8 @@ struct MemorySizes {
   int64_t activation;  // bytes of an activation's element
   int64_t residual;    // bytes of an element of the residual stream
   bool flash, fused;
-  bool normed;   // q and k
-  bool rebuilt;  // norm and SwiGLU outputs are computed again in the backward
+  bool normed;                         // q and k
+  bool rebuilt_norms, rebuilt_swiglu;  // their outputs are computed again in the backward
   int64_t layers, segment;
   Recompute recompute;
 

@@ -22,17 +22,25 @@ enum class ResidualType { bf16, fp32 };
 // a linear weight sqrt(2 / (in + out)), the embedding 1, both cut at three standard deviations.
 enum class InitScheme { normal, truncated };
 
-// What the backward computes again instead of keeping it. norms: outputs of the norms and of SwiGLU
-// (with fused kernels; the naive ones keep all). blocks: all within segments of blocks.
-enum class Recompute { none, norms, blocks };
+// What the backward computes again instead of keeping it, from none on more and more. swiglu:
+// SwiGLU's outputs. norms: those and the norms' (both with fused kernels; the naive ones keep all).
+// blocks: all within segments of blocks. automatic: swiglu or norms, which a program decides
+// (train/recompute.h); to a model itself it is norms.
+enum class Recompute { automatic, none, swiglu, norms, blocks };
 
 struct ModelOptions {
   Precision precision = Precision::fp32;
   AttentionKind attention = AttentionKind::flash;
   KernelKind kernels = KernelKind::fused;
   ResidualType residual = ResidualType::bf16;
-  Recompute recompute = Recompute::norms;
+  Recompute recompute = Recompute::automatic;
   int segment = 1;  // under Recompute::blocks: blocks recomputed together
+
+  // Whether a fused op's output is computed again by itself; within Recompute::blocks it is kept.
+  bool rebuilds_swiglu() const { return recompute == Recompute::swiglu || rebuilds_norms(); }
+  bool rebuilds_norms() const {
+    return recompute == Recompute::norms || recompute == Recompute::automatic;
+  }
 
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };

@@ -13,7 +13,7 @@ RMSNorm::RMSNorm(int64_t width, double eps, const ModelOptions& options, const c
       name_(name),
       eps_(eps),
       kernels_(options.kernels),
-      keep_output_(options.recompute != Recompute::norms) {}
+      keep_output_(!options.rebuilds_norms()) {}
 
 Variable RMSNorm::operator()(const Variable& x, DType out) const {
   const RangeScope range(RangeKind::module, name_);

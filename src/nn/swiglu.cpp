@@ -8,18 +8,23 @@ namespace quern {
 
 SwiGLU::SwiGLU(int64_t width, int64_t hidden, const ModelOptions& options, const ModelInit& init)
     : kernels_(options.kernels),
-      keep_product_(options.recompute != Recompute::norms),
+      keep_product_(!options.rebuilds_swiglu()),
       gate_up_(width, 2 * hidden, init.projection(width, hidden),
                {{"gate_proj.weight", 0, hidden}, {"up_proj.weight", hidden, hidden}}),
       down_(hidden, width, init.residual(hidden, width)) {}
 
 Variable SwiGLU::forward(const Variable& x) const {
   const RangeScope range(RangeKind::module, "mlp");
-  const Variable gate_up = gate_up_("gate_up_proj", x);
-  if (kernels_ == KernelKind::naive) return down_("down_proj", naive_swiglu(gate_up));
-  if (keep_product_) return down_("down_proj", swiglu(gate_up).without_recipe());
+  if (kernels_ == KernelKind::naive) {
+    return down_("down_proj", naive_swiglu(gate_up_("gate_up_proj", x)));
+  }
+  const GateUpResult made = [&] {
+    const RangeScope up(RangeKind::module, "gate_up_proj");
+    return gate_up_linear(x, gate_up_.weight.weight());
+  }();
+  if (keep_product_) return down_("down_proj", swiglu(made.gate_up, made.output).without_recipe());
   const RangeScope down(RangeKind::module, "down_proj");
-  return swiglu_linear(gate_up, down_.weight.weight());
+  return swiglu_linear(made.gate_up, down_.weight.weight(), made.output);
 }
 
 void SwiGLU::declare(ParameterList& list) {

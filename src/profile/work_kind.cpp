@@ -25,6 +25,7 @@ constexpr std::array kKernelRules{
     Rule{"splitk", WorkKind::gemm},         // cuBLASLt: sums what a product's parts made
     Rule{"split_product", WorkKind::gemm},  // FP32 products out of TF32 ones, and their operands
     Rule{"split_planes", WorkKind::gemm},
+    Rule{"swiglu_product", WorkKind::gemm},
 };
 
 // An op's name is a word, not a part of one: `linear` is not `swiglu_linear`.

@@ -101,9 +101,14 @@ void add_compute(std::vector<ConfigKey>& table) {
                "capture the training step as a CUDA graph; on a GPU, with kernels = fused");
   rows.choice(
       "recompute", &C::recompute,
-      {{"none", Recompute::none}, {"norms", Recompute::norms}, {"blocks", Recompute::blocks}},
-      "what the backward computes again to save memory; norms: outputs of norms and SwiGLU; "
-      "blocks: all of a segment of blocks");
+      {{"auto", Recompute::automatic},
+       {"none", Recompute::none},
+       {"swiglu", Recompute::swiglu},
+       {"norms", Recompute::norms},
+       {"blocks", Recompute::blocks}},
+      "what the backward computes again to save memory; swiglu: outputs of SwiGLU; norms: of "
+      "norms too; blocks: all of a segment of blocks; auto: swiglu on a GPU where a step then "
+      "takes at most half of the memory there is, else norms; decided when a run starts");
   rows.integer("segment", &C::segment, 1, 10000,
                "blocks recomputed together when recompute is blocks");
   rows.text(

@@ -92,6 +92,9 @@ class Remedies {
     less_batch();
     const ComputeSection& now = config_.compute;
     const bool step = pass_ == MemoryPass::step;
+    if (step && (now.recompute == Recompute::none || now.recompute == Recompute::swiglu)) {
+      add("recompute = norms", [](Config& c) { c.compute.recompute = Recompute::norms; });
+    }
     if (step && now.recompute != Recompute::blocks) {
       add("recompute = blocks", [](Config& c) { c.compute.recompute = Recompute::blocks; });
     }
@@ -204,11 +207,13 @@ std::string remedy_table(const Config& config, MemoryPass pass, const MemoryCapa
 
 MemoryCapacity memory_capacity(const Config& config) {
   const Context& context = Context::current();
-  if (config.compute.memory_limit > 0) return {config.compute.memory_limit << 20, "memory_limit"};
+  const int64_t limit = config.compute.memory_limit << 20;
+  const MemoryCapacity limited{limit, "memory_limit"};
   const Device device = context.device();
-  if (!device.is_cuda()) return {};
+  if (!device.is_cuda()) return limit > 0 ? limited : MemoryCapacity{};
   const int64_t held = context.allocator(device)->stats().reserved;
-  return {held + cuda::device_info(device.index).free_bytes, cat(device)};
+  const int64_t there = held + cuda::device_info(device.index).free_bytes;
+  return limit > 0 && limit < there ? limited : MemoryCapacity{there, cat(device)};
 }
 
 std::string memory_report(const MemoryTrace& trace, const Config& config, MemoryPass pass,

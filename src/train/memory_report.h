@@ -19,8 +19,8 @@ struct MemoryCapacity {
   std::string of;  // "memory_limit", "cuda:0"
 };
 
-// The memory_limit of the current Context's device, else what this process holds of the GPU and
-// what is free on it.
+// Of the current Context's device: what this process holds of the GPU and what is free on it, or
+// memory_limit, where that is less.
 MemoryCapacity memory_capacity(const Config& config);
 
 // Of a trace that ends with a failure: the table of categories, the ten largest live allocations

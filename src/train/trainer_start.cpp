@@ -13,6 +13,7 @@
 #include "train/generate.h"
 #include "train/model_from.h"
 #include "train/process_time.h"
+#include "train/recompute.h"
 #include "train/trainer.h"
 
 namespace quern {
@@ -92,6 +93,8 @@ Trainer::~Trainer() = default;
 
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
+  config_.compute.recompute =
+      decided_options(config_).recompute;  // what the run's folder then says
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed);
   const bool starts_from = config_.run.resume.empty() && !config_.model.from.empty();

@@ -184,6 +184,10 @@ TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsOnlyItsInput) {
   EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
   EXPECT_TRUE(parts.dw == w.grad().to_vector<float>());
 
+  const Tensor made = swiglu(input).value();  // as another op gave it
+  EXPECT_TRUE(swiglu_linear(x, w, made).value().to_vector<float>() == y.value().to_vector<float>());
+  EXPECT_EQ(swiglu(input, made).value().raw_data(), made.raw_data());
+
   const Variable frozen = Variable::leaf(weight);
   backward(swiglu_linear(input, frozen), y.value());  // w alone needs a gradient
   EXPECT_TRUE(parts.dw == frozen.grad().to_vector<float>());
@@ -325,6 +329,16 @@ TEST(Ops, RefuseWhatDoesNotFit) {
                {"rms_norm: w has dtype bf16, expected f32"});
   expect_error([&] { swiglu(x); }, {"swiglu", "even"});
   expect_error([&] { swiglu_linear(x, x); }, {"swiglu_linear", "(C, F) and (..., 2 F)"});
+  expect_error(
+      [&] {
+        swiglu_linear(zeros({3, 4}), zeros({5, 2}), zeros({2, 2}));
+      },
+      {"swiglu_linear: output has shape (2, 2), expected (3, 2)"});
+  expect_error(
+      [&] {
+        swiglu(zeros({3, 4}), zeros({3, 2}, DType::bf16));
+      },
+      {"swiglu: output has dtype bf16, expected f32"});
   expect_error([&] { weighted_sum(x, zeros({2})); }, {"weighted_sum: w has shape (2)"});
   expect_error([&] { softmax(x, 2); }, {"dimension 2"});
 }

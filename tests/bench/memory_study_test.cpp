@@ -122,7 +122,8 @@ TEST(BlockStudy, TensorsAddUpToTheCountByHand) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
       for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
-        for (const Recompute recompute : {Recompute::none, Recompute::norms, Recompute::blocks}) {
+        for (const Recompute recompute :
+             {Recompute::none, Recompute::swiglu, Recompute::norms, Recompute::blocks}) {
           Context context(kCpu);
           const ContextScope scope(context);
           Config config = tiny();
@@ -164,7 +165,19 @@ TEST(BlockStudy, NamesWhatRecomputationLeaves) {
             "post_attention_layernorm: add_rms_norm sum\n"
             "post_attention_layernorm: rms_norm rstd\n"
             "mlp.gate_up_proj: linear\n");
-  EXPECT_NE(names(Recompute::none).find("mlp: swiglu"), std::string::npos);
+  const std::string with_norms =
+      "input_layernorm: add_rms_norm sum\n"
+      "input_layernorm: add_rms_norm\n"
+      "input_layernorm: rms_norm rstd\n"
+      "self_attn.qkv_proj: linear\n"
+      "self_attn: rope_attention\n"
+      "self_attn: rope_attention logsumexp\n"
+      "post_attention_layernorm: add_rms_norm sum\n"
+      "post_attention_layernorm: add_rms_norm\n"
+      "post_attention_layernorm: rms_norm rstd\n"
+      "mlp.gate_up_proj: linear\n";
+  EXPECT_EQ(names(Recompute::swiglu), with_norms);
+  EXPECT_EQ(names(Recompute::none), with_norms + "mlp: swiglu\n");
   EXPECT_EQ(names(Recompute::blocks),
             "post_attention_layernorm: add_rms_norm sum\nmlp.down_proj: linear\n");
 }

@@ -7,6 +7,7 @@
 
 #include "tensor/context.h"
 #include "tensor/cuda_runtime.h"
+#include "train/recompute.h"
 #include "train/setup.h"
 
 namespace quern {
@@ -41,6 +42,30 @@ TEST(MemoryStudyOnGpu, PredictionIsWithin5Percent) {
       }
     }
   }
+}
+
+// Half of the memory that the run may use decides whether the norms' outputs are kept.
+TEST(DecidedOptionsOnGpu, NormsAreKeptWhereHalfTheMemoryIsEnough) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  Config config;
+  apply_size(config.model, "small");
+  config.model.vocab_size = 10000;
+  config.model.layers = 4;
+  config.compute.device = DeviceChoice::cuda;
+  config.compute.precision = Precision::bf16;
+  const auto context = make_context(config.compute, 0);
+  const ContextScope scope(*context);
+  EXPECT_EQ(decided_options(config).recompute, Recompute::swiglu);
+  ModelOptions kept = config.compute;
+  kept.recompute = Recompute::swiglu;
+  const int64_t need = predict_peak(config.model, kept, config.train.batch, config.model.context,
+                                    MemoryPass::step, current_target())
+                           .total();
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  config.compute.memory_limit = 2 * need / kMiB + 1;
+  EXPECT_EQ(decided_options(config).recompute, Recompute::swiglu);
+  config.compute.memory_limit = 2 * need / kMiB - 1;
+  EXPECT_EQ(decided_options(config).recompute, Recompute::norms);
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST(ModelVariants, RecomputationGivesTheSameBits) {
       options.recompute = Recompute::none;
       VariantModel plain(config_of(variant), options);
       const double loss = plain.backward_once();
-      for (const Recompute recompute : {Recompute::norms, Recompute::blocks}) {
+      for (const Recompute recompute : {Recompute::swiglu, Recompute::norms, Recompute::blocks}) {
         options.recompute = recompute;
         VariantModel again(config_of(variant), options);
         EXPECT_EQ(again.backward_once(), loss) << variant.name;

@@ -215,15 +215,18 @@ TEST(TransformerLM, RecomputationGivesTheSameBits) {
       options.recompute = Recompute::none;
       TinyModel plain(tiny(true), options);
       const double loss = plain.backward_once();
-      for (const int k :
-           {0, 1, 2, 3, 5}) {  // of 3 blocks: even, uneven, one segment, more than all
-        options.recompute = k == 0 ? Recompute::norms : Recompute::blocks;
-        options.segment = std::max(k, 1);
+      // Segments of 3 blocks: even, uneven, one segment, more than all.
+      for (const auto& [recompute, segment] :
+           {std::pair{Recompute::swiglu, 1}, std::pair{Recompute::norms, 1},
+            std::pair{Recompute::blocks, 1}, std::pair{Recompute::blocks, 2},
+            std::pair{Recompute::blocks, 3}, std::pair{Recompute::blocks, 5}}) {
+        options.recompute = recompute;
+        options.segment = segment;
         TinyModel again(tiny(true), options);
         EXPECT_EQ(again.backward_once(), loss);
         EXPECT_TRUE(again.arena.grads().to_vector<float>() ==
                     plain.arena.grads().to_vector<float>())
-            << "every " << k;
+            << "recompute " << static_cast<int>(recompute) << ", segment " << segment;
       }
     }
   }

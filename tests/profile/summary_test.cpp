@@ -290,6 +290,9 @@ TEST(WorkKind, IsToldByName) {
   EXPECT_EQ(kernel_kind("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64>(Params)"),
             WorkKind::gemm);
   EXPECT_EQ(kernel_kind("void cublasLt::splitKreduce_kernel<32, 16>(int)"), WorkKind::gemm);
+  EXPECT_EQ(kernel_kind("void (anonymous namespace)::hopper_swiglu_product_kernel<SwigluForward>("
+                        "SwigluForward)"),
+            WorkKind::gemm);
   EXPECT_EQ(kernel_kind(kAttention), WorkKind::attention);
   EXPECT_EQ(kernel_kind(kAdamW), WorkKind::memory_bound);
   // An argument's type says nothing about the kernel.

@@ -2,6 +2,7 @@
 #include "autograd/ops/linear.h"
 #include "autograd/ops/lm_head.h"
 #include "autograd/ops/matmul.h"
+#include "autograd/ops/matrix_product.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/view.h"
 #include "autograd/ops/weighted_sum.h"
@@ -77,6 +78,12 @@ void add_linear(std::vector<OpCase>& cases) {
   add("linear", "bias", {values({2, 3, 5}, 1), values({4, 5}, 2), values({4}, 3)}, run);
   add("linear", "no rows", {values({0, 5}, 1), values({4, 5}, 2), values({4}, 3)}, run);
   add("linear", "strided", {strided_values({3, 5}, 1), strided_values({4, 5}, 2)}, run);
+  const auto by = [](const Inputs& in) {
+    return detail::linear_by(in[0], in[1], [](const Tensor& y, const Tensor& x, const Tensor& w) {
+      detail::matrix_product(y, x, false, w, true);
+    });
+  };
+  add("linear_by", "a batch", {values({2, 3, 5}, 1), values({4, 5}, 2)}, by);
   const auto weigh = [](const Inputs& in) { return weighted_sum(in[0], in[1]); };
   add("weighted_sum", "a batch", {values({2, 3, 7}, 1), values({7}, 2)}, weigh);
   add("weighted_sum", "one row", {values({33}, 1), values({33}, 2)}, weigh);

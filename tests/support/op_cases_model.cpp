@@ -120,6 +120,9 @@ void add_rope(std::vector<OpCase>& cases) {
   cases.push_back({"swiglu_linear", "one row", {values({10}, 1), w}, run, {}});
   cases.push_back({"swiglu_linear", "no rows", {values({0, 10}, 1), w}, run, {}});
   cases.push_back({"swiglu_linear", "strided", {strided_values({3, 10}, 1), w}, run, {}});
+  const auto up = [](const Inputs& in) { return gate_up_linear(in[0], in[1]).gate_up; };
+  cases.push_back({"gate_up_linear", "a batch", {values({2, 3, 5}, 1), values({8, 5}, 2)}, up, {}});
+  cases.push_back({"gate_up_linear", "no rows", {values({0, 5}, 1), values({8, 5}, 2)}, up, {}});
 }
 
 struct AttentionSizes {

@@ -267,6 +267,8 @@ TEST(ConfigFile, AnOldRecomputeIsUnderstood) {
   const Config blocks = load("[compute]\nrecompute = 3\n");
   EXPECT_EQ(blocks.compute.recompute, Recompute::blocks);
   EXPECT_EQ(blocks.compute.segment, 3);
+  EXPECT_EQ(load("[compute]\nrecompute = \"norms\"\n").compute.recompute, Recompute::norms);
+  EXPECT_EQ(load("[compute]\nrecompute = \"swiglu\"\n").compute.recompute, Recompute::swiglu);
   EXPECT_NE(file_message("[compute]\nrecompute = -1\n").find("FILE:2: recompute is -1, expected"),
             std::string::npos);
 }

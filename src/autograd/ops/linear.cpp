@@ -25,7 +25,8 @@ void add_bias(const Tensor& y, const Tensor& b) {
 }
 
 // saves: x (or its recipe) where w needs a gradient, w where x does. b may be undefined.
-Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b) {
+Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b,
+                   const detail::LinearProduct& product) {
   const RangeScope range("linear");
   detail::check_floating("linear", "x", x_in.value());
   detail::check_ndim("linear", "x", x_in.value(), 1);
@@ -37,7 +38,7 @@ Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b
   const Tensor& w = w_in.value();
   const Tensor y =
       Tensor::empty(detail::replace_last(x_in.shape(), w.dim(0)), x.dtype(), x.device(), "linear");
-  detail::matrix_product(detail::as_rows(y), x, false, w, true);
+  product(detail::as_rows(y), x, w);
   if (b.defined()) add_bias(detail::as_rows(y), b.value());
 
   const Saved saved_x = w_in.requires_grad() ? Saved(x_in) : Saved();
@@ -58,10 +59,14 @@ Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b
   });
 }
 
+void multiply(const Tensor& y, const Tensor& x, const Tensor& w) {
+  detail::matrix_product(y, x, false, w, true);
+}
+
 }  // namespace
 
 Variable linear(const Variable& x, const Variable& w) {
-  return linear_of(x, w, {});
+  return linear_of(x, w, {}, multiply);
 }
 
 Variable linear(const Variable& x, const Variable& w, const Variable& b) {
@@ -69,7 +74,11 @@ Variable linear(const Variable& x, const Variable& w, const Variable& b) {
   detail::check_shape("linear", "b", b.value(), {w.dim(0)});
   detail::check_dtype("linear", "b", b.value(), x.dtype());
   detail::check_device("linear", "b", b.value(), x.device());
-  return linear_of(x, w, b);
+  return linear_of(x, w, b, multiply);
+}
+
+Variable detail::linear_by(const Variable& x, const Variable& w, const LinearProduct& product) {
+  return linear_of(x, w, {}, product);
 }
 
 }  // namespace quern

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "autograd/variable.h"
 
 namespace quern {
@@ -8,5 +10,11 @@ namespace quern {
 Variable linear(const Variable& x, const Variable& w);
 // x w^T + b: b (out). The sum is rounded to x's type twice, before and after b is added.
 Variable linear(const Variable& x, const Variable& w, const Variable& b);
+
+namespace detail {
+// linear(x, w) whose product is made by product(y, x, w), of matrices: y (N, out), x (N, in).
+using LinearProduct = std::function<void(const Tensor& y, const Tensor& x, const Tensor& w)>;
+Variable linear_by(const Variable& x, const Variable& w, const LinearProduct& product);
+}  // namespace detail
 
 }  // namespace quern

@@ -1,8 +1,13 @@
 #include "autograd/ops/swiglu.h"
 
+#include <initializer_list>
+#include <type_traits>
+
 #include "autograd/ops/common.h"
+#include "autograd/ops/linear.h"
 #include "autograd/ops/matrix_product.h"
 #include "kernels/swiglu.h"
+#include "kernels/swiglu_product.h"
 #include "tensor/visit.h"
 
 namespace quern {
@@ -19,10 +24,70 @@ Tensor swiglu_of(const char* op, const Tensor& gate_up) {
   return y;
 }
 
+// `output`, which is swiglu_of(op, gate_up), or that where it is not there yet.
+Tensor made_or_swiglu_of(const char* op, const Tensor& output, const Tensor& gate_up) {
+  if (!output.defined()) return swiglu_of(op, gate_up);
+  detail::check_shape(op, "output", output,
+                      detail::replace_last(gate_up.shape(), gate_up.dim(-1) / 2));
+  detail::check_dtype(op, "output", output, gate_up.dtype());
+  detail::check_device(op, "output", output, gate_up.device());
+  return output;
+}
+
+// Calls f(stream) where the tensors are what the kernels of swiglu_product.h take.
+template <class F>
+void on_products(std::initializer_list<Tensor> tensors, F&& f) {
+  for (const Tensor& x : tensors) {
+    const bool taken = x.device().is_cuda() && x.dtype() == DType::bf16 && x.is_contiguous() &&
+                       reinterpret_cast<uintptr_t>(x.raw_data()) % 16 == 0;
+    if (!taken) return;
+  }
+  on_device(tensors.begin()->device(), [&](auto stream) {
+    if constexpr (std::is_same_v<decltype(stream), kernels::cuda::Stream>) f(stream);
+  });
+}
+
+// Where a kernel does both: dh = dy w, the gradient of h = swiglu(gate_up), goes into d_gate_up
+// without ever being stored, and h is made once more. False: nothing was done.
+bool backward_by_product(const Tensor& d_gate_up, const Tensor& h, const Tensor& gate_up,
+                         const Tensor& dy, const Tensor& w) {
+  bool done = false;
+  on_products({d_gate_up, h, gate_up, dy, w}, [&](auto stream) {
+    const kernels::SwigluSizes sizes{dy.dim(0), dy.dim(1), w.dim(1)};
+    if (!swiglu_product_backward_pays(sizes, stream)) return;
+    swiglu_product_backward(d_gate_up.data<bfloat16>(), h.data<bfloat16>(),
+                            gate_up.data<bfloat16>(), dy.data<bfloat16>(), w.data<bfloat16>(),
+                            sizes, stream);
+    done = true;
+  });
+  return done;
+}
+
 }  // namespace
 
+GateUpResult gate_up_linear(const Variable& x_in, const Variable& w_in) {
+  GateUpResult made;
+  const auto product = [&](const Tensor& gate_up, const Tensor& x, const Tensor& w) {
+    const kernels::SwigluSizes sizes{x.dim(0), x.dim(1), w.dim(0) / 2};
+    on_products({gate_up, x, w}, [&](auto stream) {
+      if (w.dim(0) % 2 != 0 || !swiglu_product_forward_pays(sizes, stream)) return;
+      made.output = Tensor::empty(detail::replace_last(x_in.shape(), sizes.F), x.dtype(),
+                                  x.device(), "swiglu");
+      swiglu_product_forward(gate_up.data<bfloat16>(), made.output.data<bfloat16>(),
+                             x.data<bfloat16>(), w.data<bfloat16>(), sizes, stream);
+    });
+    if (!made.output.defined()) detail::matrix_product(gate_up, x, false, w, true);
+  };
+  made.gate_up = detail::linear_by(x_in, w_in, product);
+  return made;
+}
+
+Variable swiglu(const Variable& gate_up) {
+  return swiglu(gate_up, {});
+}
+
 // saves: gate_up, of which the output can be computed again
-Variable swiglu(const Variable& input) {
+Variable swiglu(const Variable& input, const Tensor& output) {
   const RangeScope range("swiglu");
   detail::check_floating("swiglu", "gate_up", input.value());
   detail::check_ndim("swiglu", "gate_up", input.value(), 1);
@@ -30,8 +95,9 @@ Variable swiglu(const Variable& input) {
               ", expected an even last extent");
   const Tensor gate_up = input.value().contiguous();
   const int64_t rows = detail::count_leading(gate_up.shape()), F = gate_up.dim(-1) / 2;
-  const Variable y =
-      record("swiglu", swiglu_of("swiglu", gate_up), {input}, [gate_up, rows, F](Gradients& g) {
+  const Variable y = record(
+      "swiglu", made_or_swiglu_of("swiglu", output, gate_up), {input},
+      [gate_up, rows, F](Gradients& g) {
         const Tensor dx =
             Tensor::empty(gate_up.shape(), gate_up.dtype(), gate_up.device(), "swiglu");
         visit("swiglu", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
@@ -42,8 +108,12 @@ Variable swiglu(const Variable& input) {
   return y.with_recipe([gate_up] { return swiglu_of("swiglu", gate_up); });
 }
 
+Variable swiglu_linear(const Variable& gate_up, const Variable& w) {
+  return swiglu_linear(gate_up, w, {});
+}
+
 // saves: gate_up and w
-Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in) {
+Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const Tensor& output) {
   constexpr const char* kOp = "swiglu_linear";
   const RangeScope range(kOp);
   detail::check_floating(kOp, "gate_up", gate_up_in.value());
@@ -58,22 +128,23 @@ Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in) {
   const int64_t N = detail::count_leading(gate_up.shape()), F = w.dim(1);
   const Tensor y = Tensor::empty(detail::replace_last(gate_up.shape(), w.dim(0)), gate_up.dtype(),
                                  gate_up.device(), kOp);
-  detail::matrix_product(detail::as_rows(y), detail::as_rows(swiglu_of(kOp, gate_up)), false, w,
-                         true);
+  detail::matrix_product(detail::as_rows(y),
+                         detail::as_rows(made_or_swiglu_of(kOp, output, gate_up)), false, w, true);
 
   return record(kOp, y, {gate_up_in, w_in}, [gate_up, w, N, F](Gradients& g) {
     const Tensor dy = detail::as_rows(g.output());
     Tensor h;
     if (g.needs(0)) {
-      const Tensor dh = Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), kOp);
-      detail::matrix_product(dh, dy, false, w, false);
+      h = Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), kOp);
       const Tensor d_gate_up =
           Tensor::empty(gate_up.shape(), gate_up.dtype(), gate_up.device(), kOp);
-      visit(kOp, gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
-        swiglu_backward_and_output(d_gate_up.data<T>(), dh.data<T>(), gate_up.data<T>(), N, F,
-                                   stream);
-      });
-      h = dh;  // which now holds the output
+      if (!backward_by_product(d_gate_up, h, gate_up, dy, w)) {
+        detail::matrix_product(h, dy, false, w, false);  // h's gradient first, then h
+        visit(kOp, gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
+          swiglu_backward_and_output(d_gate_up.data<T>(), h.data<T>(), gate_up.data<T>(), N, F,
+                                     stream);
+        });
+      }
       g.add(0, d_gate_up);
     } else {
       h = detail::as_rows(swiglu_of(kOp, gate_up));

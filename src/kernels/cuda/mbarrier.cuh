@@ -23,6 +23,17 @@ struct MBarrier {
   __device__ __forceinline__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
   }
+  // At the barrier that lies here in the shared memory of block `rank` of the cluster.
+  __device__ __forceinline__ void arrive_in_cluster(uint32_t rank) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 theirs;\n"
+        "mapa.shared::cluster.u32 theirs, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [theirs];\n"
+        "}\n" ::"r"(shared_address(this)),
+        "r"(rank)
+        : "memory");
+  }
   // Arrives, and lets the phase wait for `bytes` more that TMA will write.
   __device__ __forceinline__ void arrive_expecting(uint32_t bytes) {
     asm volatile(

@@ -2,9 +2,8 @@
 // backward 5 F, and 6 F when it gives the output too.
 #include "kernels/swiglu.h"
 
-#include <type_traits>
-
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/swiglu.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace quern::kernels::cuda {
@@ -12,19 +11,6 @@ namespace quern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// 1 / (1 + exp(-x)), as exactly as a result that is stored as T needs.
-template <class T>
-__device__ __forceinline__ float sigmoid(float x) {
-  const float denominator = 1.0f + exp_for<T>(-x);
-  if constexpr (std::is_same_v<T, float>) {
-    return 1.0f / denominator;
-  } else {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(denominator));
-    return y;
-  }
-}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -38,7 +24,7 @@ __global__ void __launch_bounds__(kThreads)
     unpack<T>(gate, raw_gate);
     unpack<T>(up, raw_up);
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) out[e] = gate[e] * sigmoid<T>(gate[e]) * up[e];
+    for (int e = 0; e < kWidth; ++e) out[e] = swiglu<T>(gate[e], up[e]);
     store_raw(y + i, out);
   });
 }
@@ -61,10 +47,10 @@ __global__ void __launch_bounds__(kThreads)
     unpack<T>(grad, raw_grad);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const float s = sigmoid<T>(gate[e]);
-      d_gate[e] = grad[e] * up[e] * s * (1.0f + gate[e] * (1.0f - s));
-      d_up[e] = gate[e] * s * grad[e];
-      out[e] = gate[e] * s * up[e];
+      const SwigluGradients d = swiglu_gradients<T>(gate[e], up[e], grad[e]);
+      d_gate[e] = d.gate;
+      d_up[e] = d.up;
+      out[e] = d.output;
     }
     store_raw(d_gate_up + gate_at, d_gate);
     store_raw(d_gate_up + gate_at + F, d_up);

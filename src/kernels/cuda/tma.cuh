@@ -37,6 +37,19 @@ __device__ __forceinline__ void load_panel_async(void* panel, const CUtensorMap&
       : "memory");
 }
 
+// The same to each block of the cluster whose bit is set in `blocks`: to the same place in its
+// shared memory, counted by its own barrier there.
+__device__ __forceinline__ void load_panel_to_cluster(void* panel, const CUtensorMap& map,
+                                                      MBarrier& barrier, int row, int column,
+                                                      int matrix, uint32_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(panel)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(matrix),
+      "h"(static_cast<uint16_t>(blocks))
+      : "memory");
+}
+
 // Shared memory to the tile; rows beyond T are not written. The threads that wrote the shared tile
 // call fence_async_proxy and synchronize before.
 __device__ __forceinline__ void store_tile_async(const CUtensorMap& map, const void* tile, int row,
