@@ -8,6 +8,7 @@
 
 #include "autograd/tape.h"
 #include "nn/arena.h"
+#include "support/random_vectors.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
 
@@ -54,13 +55,7 @@ Built build(const Variant& variant) {
   built.model = std::make_unique<TransformerLM>(config, options, InitScheme::truncated);
   built.arena = std::make_unique<ParameterArena>(
       *built.model, ParameterArena::Options{variant.precision, false, 3});
-  // Biases start at 0 and norms at 1, which would hide that they are left out.
-  for (Parameter* parameter : built.arena->parameters()) {
-    if (parameter->shape().ndim() == 1) {
-      copy(parameter->value(), uniform(parameter->shape(), 0.5, 1.5));
-    }
-  }
-  built.arena->refresh_copies();
+  testing_support::randomize_vectors(*built.arena);
   return built;
 }
 

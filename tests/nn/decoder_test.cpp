@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "nn/arena.h"
 #include "support/greedy_reference.h"
+#include "support/random_vectors.h"
 #include "tensor/factory.h"
 
 namespace quern {
@@ -156,12 +157,7 @@ TEST_P(FusedStepTest, GivesTheLogitsOfTheComposedStep) {
   options.precision = variant.precision;
   options.residual = variant.residual;
   Instance instance(config, options);
-  // Biases start at 0 and norms at 1, which would hide that they are left out.
-  for (Parameter* parameter : instance.arena.parameters()) {
-    if (parameter->shape().ndim() == 1)
-      copy(parameter->value(), uniform(parameter->shape(), 0.5, 1.5));
-  }
-  instance.arena.refresh_copies();
+  testing_support::randomize_vectors(instance.arena);
 
   Decoder composed(instance.model, 2, 24, Decoder::Way::composed);
   Decoder fused(instance.model, 2, 24, Decoder::Way::launched);

@@ -45,15 +45,6 @@ constexpr int consumer_registers(int consumers) {
   return consumers == 2 ? 240 : 160;
 }
 
-// Swizzled tiles begin where the pattern, 8 rows of up to 128 bytes, does; dynamic shared memory is
-// aligned to 16 bytes only.
-inline constexpr int kTileAlignment = 1024;
-
-__device__ __forceinline__ uint8_t* align_tiles(uint8_t* memory) {
-  const uint32_t address = shared_address(memory);
-  return memory + (kTileAlignment - address % kTileAlignment) % kTileAlignment;
-}
-
 // The sizes of AttentionShape as a kernel uses them. Extents are below 2^30 (hopper_extents_fit).
 struct HopperShape {
   int B, Tq, Tk, H, Hk;

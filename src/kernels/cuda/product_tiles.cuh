@@ -10,7 +10,6 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/launch_hopper.cuh"
 #include "kernels/cuda/tma.cuh"
 #include "kernels/cuda/wgmma.cuh"

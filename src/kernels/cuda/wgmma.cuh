@@ -66,6 +66,15 @@ struct SwizzledTile {
   }
 };
 
+// Swizzled tiles begin where the pattern, 8 rows of up to 128 bytes, does; dynamic shared memory is
+// aligned to 16 bytes only.
+inline constexpr int kTileAlignment = 1024;
+
+__device__ __forceinline__ uint8_t* align_tiles(uint8_t* memory) {
+  const uint32_t address = shared_address(memory);
+  return memory + (kTileAlignment - address % kTileAlignment) % kTileAlignment;
+}
+
 // D += A B for 16 of K, N being twice D's registers. A from shared memory (a descriptor), or from
 // registers. One product after another into the same D needs no wait between.
 template <Major kA, Major kB, int kRegisters>
