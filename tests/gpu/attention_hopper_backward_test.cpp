@@ -82,6 +82,12 @@ TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
   }
 }
 
+// Two items a block, whole groups and halves of them: the middle key tiles first.
+TEST_F(AttentionHopperBackwardGpu, PairsOfItems) {
+  check({12, 500, 500, 8, 4, 64, true});
+  check({6, 500, 500, 16, 4, 128, true});
+}
+
 // More counters than rows of queries, which the kernel before sets to 0.
 TEST_F(AttentionHopperBackwardGpu, OneQueryAndManyKeys) {
   for (const int64_t D : kHopperDims) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/attention_hopper_backward_plan.cuh"
@@ -14,6 +15,7 @@ namespace {
 using kernels::AttentionShape;
 using kernels::cuda::BackwardItem;
 using kernels::cuda::BackwardPlan;
+using kernels::cuda::KeyTileOrder;
 
 struct Sizes {
   int64_t B, Tq, Tk, H, Hk;
@@ -30,16 +32,12 @@ AttentionShape shape_of(const Sizes& sizes, bool causal) {
 const Sizes kSizes[] = {{1, 1, 1, 1, 1},         {1, 1, 5000, 2, 1},    {2, 700, 700, 6, 2},
                         {3, 333, 1000, 5, 5},    {2, 1000, 333, 7, 1},  {8, 1024, 1024, 12, 2},
                         {16, 1024, 1024, 14, 2}, {4, 512, 512, 12, 12}, {8, 1024, 1024, 32, 32},
-                        {1, 16384, 16384, 8, 8}, {40, 130, 130, 12, 4}, {1, 4096, 4096, 7, 1}};
+                        {1, 16384, 16384, 8, 8}, {40, 130, 130, 12, 4}, {12, 500, 500, 8, 4},
+                        {6, 500, 500, 16, 4},    {1, 4096, 4096, 7, 1}};
 
-struct Contribution {
-  int key_tile;
-  bool finishes;
-};
-
-// For each query head of a batch and each tile of its queries: what adds to its dQ, in the order in
-// which the items are begun.
-using Contributions = std::map<std::tuple<int, int, int>, std::vector<Contribution>>;
+// For each query head of a batch and each tile of its queries: the key tiles that add to its dQ, in
+// the order in which the items are begun.
+using Contributions = std::map<std::tuple<int, int, int>, std::vector<int>>;
 
 Contributions contributions(const BackwardPlan& plan, const AttentionShape& s) {
   Contributions found;
@@ -49,7 +47,7 @@ Contributions contributions(const BackwardPlan& plan, const AttentionShape& s) {
     EXPECT_EQ((item.end_head - 1) / plan.group, item.kv_head);
     for (int h = item.first_head; h < item.end_head; ++h) {
       for (int tile = item.first_tile; tile < plan.query_tiles; ++tile) {
-        found[{item.b, h, tile}].push_back({item.key_tile, item.finishes(tile)});
+        found[{item.b, h, tile}].push_back(item.key_tile);
       }
     }
   }
@@ -70,11 +68,10 @@ void check(const Sizes& sizes, bool causal) {
         const auto place = found.find({b, h, tile});
         ASSERT_EQ(place != found.end(), count > 0);
         if (count == 0) continue;
-        const std::vector<Contribution>& order = place->second;
+        const std::vector<int>& order = place->second;
         ASSERT_EQ(static_cast<int>(order.size()), count);
         for (int i = 0; i < count; ++i) {
-          ASSERT_EQ(plan.before(order[i].key_tile, tile), i);
-          ASSERT_EQ(order[i].finishes, i + 1 == count) << "key tile " << order[i].key_tile;
+          ASSERT_EQ(plan.before(order[i], tile), i) << "key tile " << order[i];
         }
       }
     }
@@ -90,13 +87,32 @@ TEST(AttentionHopperPlan, EveryPairOnceAndNoneWaitsForALaterOne) {
 // Where items would be longer than a block's share.
 TEST(AttentionHopperPlan, SplitsGroupsWhereItemsAreFew) {
   const auto plan = [](const Sizes& sizes) { return BackwardPlan(shape_of(sizes, true)); };
-  EXPECT_EQ(plan({8, 1024, 1024, 12, 2}).parts, 3);
-  EXPECT_EQ(plan({16, 1024, 1024, 14, 2}).parts, 2);
   EXPECT_EQ(plan({1, 4096, 4096, 7, 1}).parts, 7);
   EXPECT_EQ(plan({40, 1024, 1024, 12, 4}).parts, 1);
-  EXPECT_TRUE(plan({8, 1024, 1024, 12, 2}).longest_first);
-  EXPECT_FALSE(plan({8, 1024, 1024, 32, 32}).longest_first);  // many items
-  EXPECT_FALSE(plan({4, 512, 512, 12, 12}).longest_first);    // few, but short ones
+  EXPECT_EQ(plan({9, 1024, 1024, 12, 2}).parts, 3);
+  EXPECT_EQ(plan({9, 1024, 1024, 12, 2}).order, KeyTileOrder::first_first);
+  EXPECT_EQ(plan({8, 1024, 1024, 32, 32}).order, KeyTileOrder::last_first);  // many items
+  EXPECT_EQ(plan({4, 512, 512, 16, 16}).order, KeyTileOrder::last_first);    // few, but short ones
+}
+
+// Two items a block, of the same length together.
+TEST(AttentionHopperPlan, PairsItemsWhereTheyAreTwoABlock) {
+  for (const auto& [sizes, parts] : {std::pair{Sizes{8, 1024, 1024, 12, 2}, 2},
+                                     {Sizes{16, 1024, 1024, 14, 2}, 1},
+                                     {Sizes{12, 500, 500, 8, 4}, 1},
+                                     {Sizes{6, 500, 500, 16, 4}, 2}}) {
+    const BackwardPlan plan(shape_of(sizes, true));
+    EXPECT_EQ(plan.order, KeyTileOrder::middle_first);
+    EXPECT_EQ(plan.parts, parts);
+    const int half = plan.items / 2;
+    EXPECT_LE(half, BackwardPlan::kBlocks);
+    for (int i = 0; i < half; ++i) {
+      const BackwardItem first(i, plan, static_cast<int>(sizes.Hk));
+      const BackwardItem second(half + i, plan, static_cast<int>(sizes.Hk));
+      EXPECT_EQ(plan.steps(first.key_tile) + plan.steps(second.key_tile),
+                plan.query_tiles * (plan.key_tiles + 1) / plan.key_tiles);
+    }
+  }
 }
 
 }  // namespace

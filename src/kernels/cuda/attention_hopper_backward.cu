@@ -90,7 +90,6 @@ struct Consumer {
     }
     release(barriers.keys_empty[keys.stage]);
     if (x.plan.parts == 1 || add_parts(item)) store_keys(item);
-    if (item.key_tile == 0) clear_unseeing(item);
   }
 
   __device__ __forceinline__ void multiply_scores() {
@@ -147,13 +146,13 @@ struct Consumer {
       wgmma_wait<1>();  // all but dK: dQ needs the registers of P^T
       settle(dv);
       named_barrier_sync(kScoresReady + turn, kBackwardConsumers * kWarpgroupSize);
-      add_queries(item, h, tile, stage);
+      add_queries(stage);
     } else {
       named_barrier_arrive(kScoresReady + turn, kBackwardConsumers * kWarpgroupSize);
       finish_products(stage);
     }
     settle(scores);
-    if ((kOwnsDq || Tile::kParts > 1) && !item.finishes(tile)) sums_parity ^= 1;
+    if (kOwnsDq || Tile::kParts > 1) sums_parity ^= 1;
   }
 
   __device__ __forceinline__ void finish_products(int stage) {
@@ -198,12 +197,10 @@ struct Consumer {
     }
   }
 
-  // dQ of the tile, from all keys of the block: to the sums, or finished. In parts where registers
-  // do not hold all of it, nor S^T of the next tile before the second part.
-  __device__ __forceinline__ void add_queries(const BackwardItem& item, int h, int tile,
-                                              int stage) {
+  // dQ of the tile, from all keys of the block: handed on to the sums. In parts where registers do
+  // not hold all of it, nor S^T of the next tile before the second part.
+  __device__ __forceinline__ void add_queries(int stage) {
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
-    const bool finishes = item.finishes(tile);
 #pragma unroll
     for (int part = 0; part < Tile::kParts; ++part) {
       const int buffer = Tile::kParts > 1 ? part : warpgroup;
@@ -226,42 +223,9 @@ struct Consumer {
         tiles.dq[buffer][j * kWarpgroupSize + thread] =
             make_float4(dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
       }
-      if (finishes) continue;
       fence_async_proxy();
       __syncwarp();
       if (threadIdx.x % kWarpSize == 0) barriers.sums_full[buffer].arrive();
-    }
-    if (finishes) finish(item, h, tile);
-  }
-
-  __device__ __forceinline__ QueryRows query_rows(const BackwardItem& item, int h, int tile) const {
-    const int q0 = tile * kBackwardQueries;
-    return {at(x.dq, x.s.dq_strides, item.b, q0, h), x.s.dq_strides[1], q0,
-            static_cast<int>(x.s.Tq), static_cast<float>(x.s.scale)};
-  }
-
-  // Nobody adds to dQ of the tile after this block.
-  __device__ __forceinline__ void finish(const BackwardItem& item, int h, int tile) {
-    const int64_t place = (item.b * x.s.H + h) * x.plan.query_tiles + tile;
-    const int before = x.plan.before(item.key_tile, tile);  // contributions
-    const float4* earlier = nullptr;
-    if (before > 0) {
-      wait_turn(x.scratch.turns + place, Tile::kParts * before);
-      earlier = reinterpret_cast<const float4*>(x.scratch.dq) + place * (Tile::kSumFloats / 4);
-    }
-    finish_queries<kD>(query_rows(item, h, tile), tiles.dq[Tile::kParts > 1 ? 0 : warpgroup],
-                       earlier, x.rotary, fragment);
-  }
-
-  // Tiles of queries that see no key at all: dQ = 0. By the first warpgroup.
-  __device__ __forceinline__ void clear_unseeing(const BackwardItem& item) {
-    if (warpgroup != 0) return;
-    const float zeros[kD / 2] = {};
-    for (int h = item.first_head; h < item.end_head; ++h) {
-      for (int tile = 0; tile < item.first_tile; ++tile) {
-        const QueryRows rows = query_rows(item, h, tile);
-        store_fragment(rows.dq, rows.stride, rows.tokens - rows.token, zeros, 0.0f, fragment);
-      }
     }
   }
 
@@ -347,6 +311,31 @@ __global__ void __launch_bounds__(256)
   if (exists && threadIdx.x % 4 == 0) scratch.delta[(b * s.H + h) * s.Tq + t] = sum;
 }
 
+constexpr int kGradientHeads = 4;
+
+// After: dQ from its sums, 0 where a query sees no key. A block has a tile of queries, a warpgroup
+// one head of it, so that heads share the rows of the rotary tables that the tile needs.
+template <int kD>
+__global__ void __launch_bounds__(kGradientHeads* kWarpgroupSize, 2)
+    hopper_attention_query_gradients_kernel(const __grid_constant__ BackwardArguments x) {
+  const int64_t tile = blockIdx.x % x.plan.query_tiles, b = blockIdx.x / x.plan.query_tiles;
+  const int64_t h = int64_t{blockIdx.y} * kGradientHeads + threadIdx.x / kWarpgroupSize;
+  if (h >= x.s.H) return;
+  const auto token = static_cast<int>(tile) * kBackwardQueries;
+  const QueryRows rows{at(x.dq, x.s.dq_strides, b, token, h), x.s.dq_strides[1], token,
+                       static_cast<int>(x.s.Tq), static_cast<float>(x.s.scale)};
+  const FragmentPlace fragment(static_cast<int>(threadIdx.x) % kWarpgroupSize);
+  if (x.plan.last_key_tile(static_cast<int>(tile)) < 0) {
+    const float zeros[kD / 2] = {};
+    store_fragment(rows.dq, rows.stride, rows.tokens - rows.token, zeros, 0.0f, fragment);
+    return;
+  }
+  const int64_t place = (b * x.s.H + h) * x.plan.query_tiles + tile;
+  const float4* sums =
+      reinterpret_cast<const float4*>(x.scratch.dq) + place * (kBackwardQueries * kD / 4);
+  finish_queries<kD>(rows, sums, x.rotary, fragment);
+}
+
 bool kernel_runs(int64_t D) {
   bool runs = false;
   with_tile<kHopperBackwardTileCount>(hopper_backward_tile(D), [&](auto index) {
@@ -407,6 +396,10 @@ void hopper_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const b
     const int64_t blocks = std::min<int64_t>(plan.items, device_traits().multiprocessors);
     launch(hopper_attention_backward_kernel<index>, one_block_each(blocks), dim3(kBackwardThreads),
            size_t{Tile::kSharedBytes}, stream, x);
+    launch(hopper_attention_query_gradients_kernel<Tile::kD>,
+           dim3(static_cast<unsigned>(s.B * plan.query_tiles),
+                static_cast<unsigned>(ceil_div(s.H, kGradientHeads))),
+           dim3(kGradientHeads * kWarpgroupSize), 0, stream, x);
   });
 }
 

@@ -176,7 +176,6 @@ __device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& ti
       const int64_t head = item.b * x.s.H + h;
       for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile, ++step) {
         if (Tile::kParts == 1 && step % 2 != buffer) continue;
-        if (item.finishes(tile)) continue;  // by the consumers
         const int64_t place = head * x.plan.query_tiles + tile;
         const int before = x.plan.before(item.key_tile, tile);  // contributions
         float* const sum = x.scratch.dq + place * Tile::kSumFloats +

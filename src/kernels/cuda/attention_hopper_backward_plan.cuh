@@ -22,16 +22,27 @@ inline constexpr int kBackwardQueries = 64;
 // over its query tiles from the first one on.
 //
 // The key tiles of a head come in the order in which they add to dQ, so that an item waits only
-// for items that were begun before it. Where causal, either
-//   the last first: neighbours that run side by side are always at different tiles, each a little
-//     behind its predecessor, and need not wait for their turn, or
-//   the first, which is the longest, first: when items are few a block, the short ones then fill
-//     the gaps at the end. An item may catch up with the one before it, so there must be heads
-//     enough to keep them apart, or queries enough to make the wait a short one.
+// for items that were begun before it.
+enum class KeyTileOrder {
+  // Neighbours that run side by side are always at different tiles, each a little behind its
+  // predecessor, and need not wait for their turn.
+  last_first,
+  // Where causal the longest first: when items are few a block, the short ones then fill the gaps
+  // at the end. An item may catch up with the one before it, so there must be heads enough to keep
+  // them apart, or queries enough to make the wait a short one.
+  first_first,
+  // The first half of the tiles, its last one first, then the second half, its first one first.
+  // Where causal and where the first half gives nearly every block one item. Who has a long one of
+  // the first half is done late and gets a short one of the second: two make the same length
+  // always.
+  middle_first
+};
+
 struct BackwardPlan {
   // An H200's multiprocessors, whatever the GPU: sums must not depend on anything but the shape.
   static constexpr int kBlocks = 132;
   static constexpr double kLongestOfShare = 0.625, kFewItems = 2.5, kWaitOfLongest = 0.25;
+  static constexpr double kPairOfShare = 1.4;  // that a block's two items may take at most
 
   int key_tiles, query_tiles;
   int heads;      // kv heads of all batches
@@ -40,7 +51,7 @@ struct BackwardPlan {
   int parts = 1;  // of a group; an item has one of them
   int together;   // (kv head, part) in a group of heads
   int items;
-  bool longest_first;
+  KeyTileOrder order = KeyTileOrder::last_first;
 
   explicit BackwardPlan(const AttentionShape& s)
       : key_tiles(static_cast<int>(ceil_div(s.Tk, kBackwardKeys))),
@@ -48,28 +59,57 @@ struct BackwardPlan {
         heads(static_cast<int>(s.B * s.Hk)),
         group(static_cast<int>(s.H / s.Hk)),
         diagonal(static_cast<int>(s.causal ? s.Tk - s.Tq : s.Tk)) {
-    // In steps of one query tile: the longest item of one query head, and a block's share of all.
-    const double longest = query_tiles - first_query_tile(0);
-    double steps = 0.0;
-    for (int tile = 0; tile < key_tiles; ++tile) {
-      steps += std::max(query_tiles - first_query_tile(tile), 0);
-    }
-    const double share = steps * heads * group / kBlocks;
-    const auto heads_an_item = [&] { return ceil_div(group, parts); };
-    while (parts < group && longest * heads_an_item() > kLongestOfShare * share) ++parts;
-    const double longest_item = longest * heads_an_item();
+    if (!s.causal || !pair_up()) split(s.causal);
     const int64_t all = int64_t{heads} * parts;
-    // Steps that the blocks of the first turn wait for the tile of keys before theirs.
-    const double wait = 1.0 * kBackwardKeys / kBackwardQueries * kBlocks / all;
-    longest_first =
-        s.causal && kFewItems * longest_item > share && wait <= kWaitOfLongest * longest_item;
-
     constexpr int64_t kL2Bytes = 24 << 20;
     const int64_t least = s.causal ? 1 : 8;  // else the items of one head would wait for each other
     const int64_t bytes = s.Tq * s.D * heads_an_item() * (2 * sizeof(bfloat16) + sizeof(float));
     const int64_t fitting = std::max(kL2Bytes / std::max<int64_t>(bytes, 1), least);
-    together = static_cast<int>(longest_first ? all : std::min(fitting, all));
+    together = static_cast<int>(order == KeyTileOrder::last_first ? std::min(fitting, all) : all);
     items = static_cast<int>(all * key_tiles);
+  }
+
+  // In steps of one query tile: an item's of one query head.
+  int steps(int key_tile) const { return std::max(query_tiles - first_query_tile(key_tile), 0); }
+  // A block's share of all steps.
+  double share() const {
+    double sum = 0.0;
+    for (int tile = 0; tile < key_tiles; ++tile) sum += steps(tile);
+    return sum * heads * group / kBlocks;
+  }
+  int heads_an_item() const { return static_cast<int>(ceil_div(group, parts)); }
+
+  // Middle first, in as few parts as that takes. False, and nothing changed, where it does not
+  // suit: too many items, blocks left without, or the first half too short for the tiles to follow
+  // each other at a distance.
+  bool pair_up() {
+    const int half = key_tiles / 2;
+    if (half == 0 || key_tiles % 2 != 0) return false;
+    int pair = 0;
+    for (int tile = 0; tile < half; ++tile) {
+      pair = std::max(pair, steps(tile) + steps(key_tiles - 1 - tile));
+    }
+    for (parts = 1; parts <= group && int64_t{heads} * parts * half <= kBlocks; ++parts) {
+      const int both = pair * heads_an_item();
+      if (both > kPairOfShare * share() || 2 * half > kWaitOfLongest * both) continue;
+      order = KeyTileOrder::middle_first;
+      return true;
+    }
+    parts = 1;
+    return false;
+  }
+
+  // In so many parts that no item is much longer than what a block should get.
+  void split(bool causal) {
+    const double longest = steps(0), share_of_block = share();
+    while (parts < group && longest * heads_an_item() > kLongestOfShare * share_of_block) ++parts;
+    const double longest_item = longest * heads_an_item();
+    // Steps that the blocks of the first turn wait for the tile of keys before theirs.
+    const double wait = 1.0 * kBackwardKeys / kBackwardQueries * kBlocks / (1.0 * heads * parts);
+    if (causal && kFewItems * longest_item > share_of_block &&
+        wait <= kWaitOfLongest * longest_item) {
+      order = KeyTileOrder::first_first;
+    }
   }
 
   // The first tile of queries that sees a key of `key_tile`.
@@ -83,20 +123,25 @@ struct BackwardPlan {
     const int last = last_key < 0 ? -1 : last_key / kBackwardKeys;
     return last < key_tiles ? last : key_tiles - 1;
   }
+  // The key tile that is number `place` of a head, and the place of that tile.
+  __host__ __device__ __forceinline__ int in_order(int place) const {
+    if (order == KeyTileOrder::last_first) return key_tiles - 1 - place;
+    const int half = order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
+    return place < half ? half - 1 - place : place;
+  }
   // How many tiles of keys add to dQ of `query_tile` before `key_tile` does, which sees it.
   __host__ __device__ __forceinline__ int before(int key_tile, int query_tile) const {
-    return longest_first ? key_tile : last_key_tile(query_tile) - key_tile;
-  }
-  // `key_tile` is the last to add to dQ of the query tiles that see it and come before this one.
-  __host__ __device__ __forceinline__ int finished_tiles(int key_tile) const {
-    if (key_tile == (longest_first ? key_tiles - 1 : 0)) return query_tiles;
-    return longest_first ? first_query_tile(key_tile + 1) : 0;
+    const int last = last_key_tile(query_tile);
+    if (order == KeyTileOrder::last_first) return last - key_tile;
+    const int half = order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
+    if (key_tile >= half) return key_tile;
+    return (last < half ? last : half - 1) - key_tile;
   }
 };
 
 struct BackwardItem {
   int b, kv_head, key_tile;
-  int first_tile, finished_tiles;  // of queries: walked from, and finished up to (exclusive)
+  int first_tile;                  // of queries, walked from
   int part, first_head, end_head;  // query heads
 
   __host__ __device__ __forceinline__ BackwardItem(int item, const BackwardPlan& plan,
@@ -112,14 +157,8 @@ struct BackwardItem {
     kv_head = head % kv_heads;
     first_head = kv_head * plan.group + plan.group * part / plan.parts;
     end_head = kv_head * plan.group + plan.group * (part + 1) / plan.parts;
-    key_tile = plan.longest_first ? rest / in_group : plan.key_tiles - 1 - rest / in_group;
+    key_tile = plan.in_order(rest / in_group);
     first_tile = plan.first_query_tile(key_tile);
-    finished_tiles = plan.finished_tiles(key_tile);
-  }
-
-  // Whether this item is the last to add to dQ of `tile`, and so the one to finish it.
-  __host__ __device__ __forceinline__ bool finishes(int tile) const {
-    return tile < finished_tiles;
   }
 };
 

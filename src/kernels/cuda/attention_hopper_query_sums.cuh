@@ -1,8 +1,9 @@
 // The sums of dQ in Hopper's backward attention. Every key tile contributes to the dQ of the query
-// tiles that see it. The contributions to one query tile are added in a fixed order, from the last
-// key tile to the first, counted by a turn counter in global memory, so that the sum has the same
-// bits in every run; the last contributor writes dQ itself. Without `deterministic`, all but the
-// first and the last add in whatever order they come.
+// tiles that see it. The contributions to one query tile are added in a fixed order
+// (BackwardPlan::before), counted by a turn counter in global memory, so that the sum has the same
+// bits in every run; without `deterministic`, all but the first add in whatever order they come.
+// The sums become dQ in a kernel of their own: a block that waited for its turn to finish a tile
+// kept everybody behind it waiting, which cost a fifth of the time.
 #pragma once
 
 #include <cstdint>
@@ -82,21 +83,16 @@ struct QueryRows {
   float scale;
 };
 
-// dQ = scale (this block's part + `earlier`, if any), rotated back. Both parts in fragments' order:
-// float4 number 128 j + thread holds columns 8 j to 8 j + 7 of the thread's two rows.
+// dQ = scale sums, rotated back. The sums in fragments' order: float4 number 128 j + thread holds
+// columns 8 j to 8 j + 7 of the thread's two rows.
 template <int kD>
-__device__ __forceinline__ void finish_queries(const QueryRows& rows, const float4* own,
-                                               const float4* earlier,
+__device__ __forceinline__ void finish_queries(const QueryRows& rows, const float4* sums,
                                                const RotaryTable<float>& rotary,
                                                const FragmentPlace& place) {
   constexpr int kHalf = kD / 16;  // groups of 8 columns
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
   const auto load = [&](float* sum, int group) {
-    float4 x = own[group * kWarpgroupSize + thread];
-    if (earlier != nullptr) {
-      const float4 y = __ldcg(earlier + group * kWarpgroupSize + thread);
-      x = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
-    }
+    const float4 x = __ldcs(sums + group * kWarpgroupSize + thread);
     sum[0] = x.x, sum[1] = x.y, sum[2] = x.z, sum[3] = x.w;
   };
   const auto finish = [&](int first, auto count) {
