@@ -29,7 +29,7 @@ void swiglu_product_forward(bfloat16* gate_up, bfloat16* y, const bfloat16* x, c
                             const SwigluSizes& sizes, Stream stream);
 
 // From dz (rows, C), the gradient of z = y w^T with w (C, F): d_gate_up by way of dy = dz w, and y
-// once more. d_gate_up is not gate_up.
+// once more (null: it is not wanted). d_gate_up is not gate_up.
 void swiglu_product_backward(bfloat16* d_gate_up, bfloat16* y, const bfloat16* gate_up,
                              const bfloat16* dz, const bfloat16* w, const SwigluSizes& sizes,
                              Stream stream);

@@ -39,7 +39,7 @@ int64_t scores_scratch(const MemorySizes& s, const MemoryTarget& target) {
 }
 
 int64_t head_rows(const MemorySizes& s) {
-  return s.fused ? std::min(s.tokens, head_chunk_rows(s.tokens, s.V, s.activation)) : s.tokens;
+  return s.fused ? std::min(s.tokens, head_chunk_rows(s.tokens, s.V, s.C, s.activation)) : s.tokens;
 }
 
 // The rotary embedding of naive kernels, one of q and k at a time: its halves swapped, the two
@@ -99,11 +99,14 @@ void add_backward_moments(std::vector<MemoryMoment>& moments, const MemorySizes&
     (s.recompute == Recompute::blocks ? moment.other : moment.activations) -= N * freed;
     moments.push_back(moment);
   };
-  // The gradients of gate, up and their product; a kept product is free by then.
+  // The gradients of gate, up and their product. A kept product's is made when the weight has its
+  // gradient and the product is free; Hopper in BF16 never stores it, and needs F less.
   const int64_t rebuilt_norm = s.rebuilt_norms ? C * a : 0;
   if (s.rebuilt_swiglu) {
-    add(3 * F * a, product_scratch(s, target, C, N, F));
-    add(F * a, product_scratch(s, target, N, C, F));
+    add(3 * F * a, linear_backward_scratch(s, target, N, F, C));
+  } else if (s.fused) {
+    add(0, product_scratch(s, target, C, N, F));
+    add(2 * F * a, product_scratch(s, target, N, C, F));
   } else {
     add(F * a, linear_backward_scratch(s, target, N, F, C));
     add(2 * F * a, 0);

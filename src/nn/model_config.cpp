@@ -125,11 +125,13 @@ double flops_per_token(const ModelConfig& config, int64_t context) {
   return 3.0 * (matmuls + attention);
 }
 
-int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t bytes_per_logit) {
-  constexpr int64_t kMostBytes = int64_t{512} << 20, kTile = 128;
+int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width,
+                        int64_t bytes_per_logit) {
+  constexpr int64_t kBytes = int64_t{1280} << 20, kRowsOfWidth = 6, kTile = 128;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t tiles = std::max<int64_t>(1, ceil_div(tokens, kTile));
-  const int64_t most = std::max<int64_t>(1, kMostBytes / (kTile * vocab_size * bytes_per_logit));
+  const int64_t most = std::max(kBytes / (kTile * vocab_size * bytes_per_logit),
+                                ceil_div(kRowsOfWidth * width, kTile));
   return kTile * ceil_div(tiles, ceil_div(tiles, most));
 }
 

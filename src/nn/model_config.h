@@ -62,7 +62,9 @@ int64_t parameter_count(const ModelConfig& config);
 double flops_per_token(const ModelConfig& config, int64_t context);
 
 // Rows of logits that the fused head and loss hold at once: equal parts of the tokens, of whole
-// 128 rows and at most 512 MiB (but 128 rows at least). Long products run at a better rate.
-int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t bytes_per_logit);
+// 128 rows and at most 1.25 GiB, or 6 `width` rows where those are more. Every part reads the
+// head's weight twice, and reads and writes its gradient: 12 bytes for each of its elements, beside
+// 10 vocab_size for each row of BF16 logits.
+int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width, int64_t bytes_per_logit);
 
 }  // namespace quern

@@ -24,7 +24,7 @@ enum class InitScheme { normal, truncated };
 
 // What the backward computes again instead of keeping it, from none on more and more. swiglu:
 // SwiGLU's outputs. norms: those and the norms' (both with fused kernels; the naive ones keep all).
-// blocks: all within segments of blocks. automatic: swiglu or norms, which a program decides
+// blocks: all within segments of blocks. automatic: none, swiglu or norms, which a program decides
 // (train/recompute.h); to a model itself it is norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 

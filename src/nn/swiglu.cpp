@@ -1,14 +1,13 @@
 #include "nn/swiglu.h"
 
 #include "autograd/ops/naive.h"
-#include "autograd/ops/swiglu.h"
 #include "tensor/context.h"
 
 namespace quern {
 
 SwiGLU::SwiGLU(int64_t width, int64_t hidden, const ModelOptions& options, const ModelInit& init)
     : kernels_(options.kernels),
-      keep_product_(!options.rebuilds_swiglu()),
+      output_(options.rebuilds_swiglu() ? SwigluOutput::rebuilt : SwigluOutput::kept),
       gate_up_(width, 2 * hidden, init.projection(width, hidden),
                {{"gate_proj.weight", 0, hidden}, {"up_proj.weight", hidden, hidden}}),
       down_(hidden, width, init.residual(hidden, width)) {}
@@ -22,9 +21,8 @@ Variable SwiGLU::forward(const Variable& x) const {
     const RangeScope up(RangeKind::module, "gate_up_proj");
     return gate_up_linear(x, gate_up_.weight.weight());
   }();
-  if (keep_product_) return down_("down_proj", swiglu(made.gate_up, made.output).without_recipe());
   const RangeScope down(RangeKind::module, "down_proj");
-  return swiglu_linear(made.gate_up, down_.weight.weight(), made.output);
+  return swiglu_linear(made.gate_up, down_.weight.weight(), made.output, output_);
 }
 
 void SwiGLU::declare(ParameterList& list) {

@@ -1,6 +1,7 @@
 // The feed-forward part of a block: down(silu(gate(x)) * up(x)). gate and up are one projection.
 #pragma once
 
+#include "autograd/ops/swiglu.h"
 #include "nn/linear.h"
 #include "nn/model_config.h"
 
@@ -16,9 +17,9 @@ class SwiGLU : public Layer {
  private:
   friend class DecodeStep;  // reads the weights
   KernelKind kernels_;
-  bool keep_product_;  // for the backward, rather than compute it again
-  Linear gate_up_;     // C -> 2 F
-  Linear down_;        // F -> C
+  SwigluOutput output_;
+  Linear gate_up_;  // C -> 2 F
+  Linear down_;     // F -> C
 };
 
 }  // namespace quern

@@ -106,7 +106,8 @@ Variable TransformerLM::loss(const Tensor& tokens, const Tensor& targets, double
   const Tensor flat_targets = targets.reshape({N});
   if (options_.kernels == KernelKind::fused) {
     const RangeScope range(RangeKind::module, "lm_head");
-    const int64_t rows = head_chunk_rows(N, config_.vocab_size, size_of(h.dtype()));
+    const int64_t rows =
+        head_chunk_rows(N, config_.vocab_size, config_.d_model, size_of(h.dtype()));
     return lm_head_cross_entropy(h, head().weight(), flat_targets, kIgnoreIndex, rows, scale);
   }
   const Variable mean = naive_cross_entropy(project(h), flat_targets, kIgnoreIndex);

@@ -108,7 +108,8 @@ void add_compute(std::vector<ConfigKey>& table) {
        {"blocks", Recompute::blocks}},
       "what the backward computes again to save memory; swiglu: outputs of SwiGLU; norms: of "
       "norms too; blocks: all of a segment of blocks; auto: swiglu on a GPU where a step then "
-      "takes at most half of the memory there is, else norms; decided when a run starts");
+      "takes at most half of the memory there is, else norms; none where that takes at most a "
+      "third of it and an eighth more than swiglu; decided when a run starts");
   rows.integer("segment", &C::segment, 1, 10000,
                "blocks recomputed together when recompute is blocks");
   rows.text(

@@ -1,21 +1,31 @@
 #include "train/recompute.h"
 
-#include "nn/memory_estimate.h"
 #include "tensor/context.h"
 #include "train/memory_report.h"
 
 namespace quern {
 
+Recompute decided_recompute(const Config& config, const MemoryTarget& target, int64_t memory) {
+  const auto peak = [&](Recompute recompute) {
+    ModelOptions options = config.compute;
+    options.recompute = recompute;
+    return predict_peak(config.model, options, config.train.batch, config.model.context,
+                        MemoryPass::step, target)
+        .total();
+  };
+  const int64_t none = peak(Recompute::none), swiglu = peak(Recompute::swiglu);
+  if (2 * swiglu > memory) return Recompute::norms;
+  return 3 * none <= memory && 8 * none <= 9 * swiglu ? Recompute::none : Recompute::swiglu;
+}
+
 ModelOptions decided_options(const Config& config) {
   ModelOptions options = config.compute;
   if (options.recompute != Recompute::automatic) return options;
-  options.recompute = Recompute::norms;
-  if (!Context::current().device().is_cuda()) return options;
-  ModelOptions faster = options;
-  faster.recompute = Recompute::swiglu;
-  const PeakEstimate peak = predict_peak(config.model, faster, config.train.batch,
-                                         config.model.context, MemoryPass::step, current_target());
-  return 2 * peak.total() <= memory_capacity(config).bytes ? faster : options;
+  const bool gpu = Context::current().device().is_cuda();
+  options.recompute =
+      gpu ? decided_recompute(config, current_target(), memory_capacity(config).bytes)
+          : Recompute::norms;
+  return options;
 }
 
 }  // namespace quern

@@ -170,27 +170,47 @@ TEST(Ops, NormAndSwigluOutputsAreComputedAgainWithTheSameBits) {
   }
 }
 
-TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsOnlyItsInput) {
+TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsWhatItIsTold) {
   constexpr int64_t N = 64, F = 32;
   const Tensor input = uniform({N, 2 * F}, -1, 1), weight = uniform({7, F}, -1, 1);
   const Rebuilt parts = through_linear([](const Variable& x) { return swiglu(x).without_recipe(); },
                                        input, weight, false);
-  const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
-  const auto& allocator = Context::current().allocator(kCpu);
-  const int64_t before = allocator->stats().allocated;
-  const Variable y = swiglu_linear(x, w);
-  EXPECT_EQ(parts.saved - (allocator->stats().allocated - before), N * F * 4);
-  backward(y, y.value());
-  EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
-  EXPECT_TRUE(parts.dw == w.grad().to_vector<float>());
-
   const Tensor made = swiglu(input).value();  // as another op gave it
-  EXPECT_TRUE(swiglu_linear(x, w, made).value().to_vector<float>() == y.value().to_vector<float>());
-  EXPECT_EQ(swiglu(input, made).value().raw_data(), made.raw_data());
+  const auto& allocator = Context::current().allocator(kCpu);
+  for (const SwigluOutput output : {SwigluOutput::rebuilt, SwigluOutput::kept}) {
+    const bool kept = output == SwigluOutput::kept;
+    SCOPED_TRACE(kept ? "kept" : "rebuilt");
+    const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
+    const int64_t before = allocator->stats().allocated;
+    const auto held = [&] { return allocator->stats().allocated - before; };
+    const Variable y = swiglu_linear(x, w, {}, output);
+    EXPECT_EQ(parts.saved - held(), kept ? 0 : N * F * 4);
+    const int64_t saved = held();
+    allocator->reset_peak();
+    backward(y, y.value());
+    // d_gate_up, dh (in whose place an output not kept comes; a kept one is free by then), dw.
+    const int64_t dw = 7 * F * 4;
+    EXPECT_EQ(allocator->stats().peak_allocated - before - saved, (kept ? 2 : 3) * N * F * 4 + dw);
+    EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
+    EXPECT_TRUE(parts.dw == w.grad().to_vector<float>());
 
-  const Variable frozen = Variable::leaf(weight);
-  backward(swiglu_linear(input, frozen), y.value());  // w alone needs a gradient
-  EXPECT_TRUE(parts.dw == frozen.grad().to_vector<float>());
+    const Variable from_made = Variable::leaf(weight);
+    const int64_t before_made = allocator->stats().allocated;
+    const Variable z = swiglu_linear(input, from_made, made, output);  // w alone needs a gradient
+    EXPECT_EQ(allocator->stats().allocated - before_made, N * 7 * 4);  // the result
+    EXPECT_TRUE(z.value().to_vector<float>() == y.value().to_vector<float>());
+    backward(z, y.value());
+    EXPECT_TRUE(parts.dw == from_made.grad().to_vector<float>());
+    backward(swiglu_linear(Variable::leaf(input), w, made, output), y.value());
+    EXPECT_TRUE(made.to_vector<float>() == swiglu(input).value().to_vector<float>());
+
+    const int64_t without = allocator->stats().allocated;
+    const Variable alone = Variable::leaf(input);
+    const Variable frozen = swiglu_linear(alone, weight, {}, output);
+    EXPECT_EQ(allocator->stats().allocated - without, N * 7 * 4);  // the result
+    backward(frozen, y.value());
+    EXPECT_TRUE(parts.dx == alone.grad().to_vector<float>());
+  }
 }
 
 struct Head {
@@ -336,9 +356,9 @@ TEST(Ops, RefuseWhatDoesNotFit) {
       {"swiglu_linear: output has shape (2, 2), expected (3, 2)"});
   expect_error(
       [&] {
-        swiglu(zeros({3, 4}), zeros({3, 2}, DType::bf16));
+        swiglu_linear(zeros({3, 4}), zeros({5, 2}), zeros({3, 2}, DType::bf16));
       },
-      {"swiglu: output has dtype bf16, expected f32"});
+      {"swiglu_linear: output has dtype bf16, expected f32"});
   expect_error([&] { weighted_sum(x, zeros({2})); }, {"weighted_sum: w has shape (2)"});
   expect_error([&] { softmax(x, 2); }, {"dimension 2"});
 }

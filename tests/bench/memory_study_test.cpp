@@ -177,9 +177,9 @@ TEST(BlockStudy, NamesWhatRecomputationLeaves) {
       "post_attention_layernorm: rms_norm rstd\n"
       "mlp.gate_up_proj: linear\n";
   EXPECT_EQ(names(Recompute::swiglu), with_norms);
-  EXPECT_EQ(names(Recompute::none), with_norms + "mlp: swiglu\n");
+  EXPECT_EQ(names(Recompute::none), with_norms + "mlp.down_proj: swiglu_linear\n");
   EXPECT_EQ(names(Recompute::blocks),
-            "post_attention_layernorm: add_rms_norm sum\nmlp.down_proj: linear\n");
+            "post_attention_layernorm: add_rms_norm sum\nmlp.down_proj: swiglu_linear\n");
 }
 
 }  // namespace

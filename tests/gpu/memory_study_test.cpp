@@ -44,8 +44,8 @@ TEST(MemoryStudyOnGpu, PredictionIsWithin5Percent) {
   }
 }
 
-// Half of the memory that the run may use decides whether the norms' outputs are kept.
-TEST(DecidedOptionsOnGpu, NormsAreKeptWhereHalfTheMemoryIsEnough) {
+// What is kept depends on the memory that the run may use.
+TEST(DecidedOptionsOnGpu, MoreIsKeptWhereMemoryIsPlenty) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   Config config;
   apply_size(config.model, "small");
@@ -55,17 +55,24 @@ TEST(DecidedOptionsOnGpu, NormsAreKeptWhereHalfTheMemoryIsEnough) {
   config.compute.precision = Precision::bf16;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
-  EXPECT_EQ(decided_options(config).recompute, Recompute::swiglu);
-  ModelOptions kept = config.compute;
-  kept.recompute = Recompute::swiglu;
-  const int64_t need = predict_peak(config.model, kept, config.train.batch, config.model.context,
-                                    MemoryPass::step, current_target())
-                           .total();
-  constexpr int64_t kMiB = int64_t{1} << 20;
-  config.compute.memory_limit = 2 * need / kMiB + 1;
-  EXPECT_EQ(decided_options(config).recompute, Recompute::swiglu);
-  config.compute.memory_limit = 2 * need / kMiB - 1;
-  EXPECT_EQ(decided_options(config).recompute, Recompute::norms);
+  EXPECT_EQ(decided_options(config).recompute, Recompute::none);
+  const auto mib = [&](Recompute recompute) {
+    ModelOptions options = config.compute;
+    options.recompute = recompute;
+    const PeakEstimate peak =
+        predict_peak(config.model, options, config.train.batch, config.model.context,
+                     MemoryPass::step, current_target());
+    return peak.total() / (int64_t{1} << 20);
+  };
+  const auto decided = [&](int64_t limit) {
+    config.compute.memory_limit = limit;
+    return decided_options(config).recompute;
+  };
+  const int64_t none = mib(Recompute::none), swiglu = mib(Recompute::swiglu);
+  EXPECT_EQ(decided(3 * (none + 1)), Recompute::none);
+  EXPECT_EQ(decided(3 * none - 1), Recompute::swiglu);
+  EXPECT_EQ(decided(2 * (swiglu + 1)), Recompute::swiglu);
+  EXPECT_EQ(decided(2 * swiglu - 1), Recompute::norms);
 }
 
 }  // namespace

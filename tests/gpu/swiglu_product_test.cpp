@@ -107,6 +107,29 @@ TEST_F(SwigluProductHopper, BackwardHasTheBitsOfTheSteps) {
   }
 }
 
+// y's place holds poison before and after.
+TEST_F(SwigluProductHopper, BackwardWithoutTheOutputHasTheBitsOfThatWithIt) {
+  for (const SwigluSizes& s : kSizes) {
+    SCOPED_TRACE(::testing::Message() << s.rows << " x " << s.C << " x " << s.F);
+    const auto dz = random_values<bfloat16>(s.rows * s.C, 1),
+               w = random_values<bfloat16>(s.C * s.F, 2);
+    const auto gate_up = random_values<bfloat16>(s.rows * 2 * s.F, 3, -8.0, 8.0);
+    DeviceBuffer<bfloat16> device_dz(dz), device_w(w), device_gate_up(gate_up);
+    DeviceBuffer<bfloat16> d_gate_up(s.rows * 2 * s.F), y(s.rows * s.F);
+    const auto backward = [&](bfloat16* output) {
+      kernels::cuda::swiglu_product_backward(d_gate_up.get(), output, device_gate_up.get(),
+                                             device_dz.get(), device_w.get(), s, Stream{});
+    };
+    backward(y.get());
+    const auto gradient = d_gate_up.download();
+    expect_same_bits(run_twice(d_gate_up, [&] { backward(nullptr); }), gradient);
+    expect_same_bits(device_gate_up.download(), gate_up);
+    for (DeviceBuffer<bfloat16>* in : {&device_dz, &device_w, &device_gate_up, &y}) {
+      in->expect_guards_intact();
+    }
+  }
+}
+
 // Sums of any numbers: as exact as one rounding to BF16 and float sums allow.
 TEST_F(SwigluProductHopper, SumsAreFloats) {
   const SwigluSizes s{130, 1000, 136};
@@ -232,6 +255,35 @@ TEST_F(SwigluProductHopper, OpsTakeIt) {
   const Variable z = swiglu_linear(made.gate_up.value(), frozen.down, made.output);
   backward(z, dz);
   EXPECT_TRUE(frozen.down.grad().to(DType::f32).to_vector<float>() == steps.d_down);
+}
+
+// SwiGLU's output kept, or made once more: by the products, and where the rows are too few for them
+// by the steps. Of numbers whose sums depend on their order.
+TEST_F(SwigluProductHopper, AKeptOutputGivesTheSameBits) {
+  Context context(Device{DeviceType::cuda, 0}, 1);
+  const ContextScope scope(context);
+  constexpr int64_t C = 520, F = 1344;
+  ASSERT_TRUE(kernels::cuda::swiglu_product_backward_pays({2048, C, F}, context.cuda_stream()));
+  ASSERT_FALSE(kernels::cuda::swiglu_product_backward_pays({5, C, F}, context.cuda_stream()));
+  for (const int64_t N : {2048, 5}) {
+    SCOPED_TRACE(::testing::Message() << N << " rows");
+    const auto numbers = [](const Shape& shape, uint32_t seed) {
+      return from_vector(random_values<bfloat16>(shape.numel(), seed), shape);
+    };
+    const Tensor x = numbers({N, C}, 1), up = numbers({2 * F, C}, 2), down = numbers({C, F}, 3);
+    const Tensor dz = numbers({N, C}, 4);
+    Layer again(x, up, down), kept(x, up, down);
+    const auto run = [&](Layer& layer, SwigluOutput output) {
+      const GateUpResult made = gate_up_linear(layer.x, layer.up);
+      layer.finish(swiglu_linear(made.gate_up, layer.down, made.output, output), dz);
+    };
+    run(again, SwigluOutput::rebuilt);
+    run(kept, SwigluOutput::kept);
+    EXPECT_TRUE(kept.z == again.z);
+    EXPECT_TRUE(kept.dx == again.dx);
+    EXPECT_TRUE(kept.d_up == again.d_up);
+    EXPECT_TRUE(kept.d_down == again.d_down);
+  }
 }
 
 }  // namespace

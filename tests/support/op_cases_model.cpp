@@ -120,6 +120,12 @@ void add_rope(std::vector<OpCase>& cases) {
   cases.push_back({"swiglu_linear", "one row", {values({10}, 1), w}, run, {}});
   cases.push_back({"swiglu_linear", "no rows", {values({0, 10}, 1), w}, run, {}});
   cases.push_back({"swiglu_linear", "strided", {strided_values({3, 10}, 1), w}, run, {}});
+  const auto keep = [](const Inputs& in) {
+    return swiglu_linear(in[0], in[1], {}, SwigluOutput::kept);
+  };
+  cases.push_back({"swiglu_linear", "kept", {values({2, 3, 10}, 1, -2.0, 2.0), w}, keep, {}});
+  cases.push_back({"swiglu_linear", "kept, no rows", {values({0, 10}, 1), w}, keep, {}});
+  cases.push_back({"swiglu_linear", "kept, strided", {strided_values({3, 10}, 1), w}, keep, {}});
   const auto up = [](const Inputs& in) { return gate_up_linear(in[0], in[1]).gate_up; };
   cases.push_back({"gate_up_linear", "a batch", {values({2, 3, 5}, 1), values({8, 5}, 2)}, up, {}});
   cases.push_back({"gate_up_linear", "no rows", {values({0, 5}, 1), values({8, 5}, 2)}, up, {}});

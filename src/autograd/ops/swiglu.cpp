@@ -47,20 +47,38 @@ void on_products(std::initializer_list<Tensor> tensors, F&& f) {
   });
 }
 
-// Where a kernel does both: dh = dy w, the gradient of h = swiglu(gate_up), goes into d_gate_up
-// without ever being stored, and h is made once more. False: nothing was done.
+// Where a kernel does it: dh = dy w, the gradient of h = swiglu(gate_up), goes into d_gate_up
+// without ever being stored, and h, where it is defined, is made once more. False: nothing was
+// done.
 bool backward_by_product(const Tensor& d_gate_up, const Tensor& h, const Tensor& gate_up,
                          const Tensor& dy, const Tensor& w) {
   bool done = false;
-  on_products({d_gate_up, h, gate_up, dy, w}, [&](auto stream) {
+  const Tensor& output = h.defined() ? h : d_gate_up;
+  on_products({d_gate_up, output, gate_up, dy, w}, [&](auto stream) {
     const kernels::SwigluSizes sizes{dy.dim(0), dy.dim(1), w.dim(1)};
     if (!swiglu_product_backward_pays(sizes, stream)) return;
-    swiglu_product_backward(d_gate_up.data<bfloat16>(), h.data<bfloat16>(),
+    swiglu_product_backward(d_gate_up.data<bfloat16>(), h.defined() ? h.data<bfloat16>() : nullptr,
                             gate_up.data<bfloat16>(), dy.data<bfloat16>(), w.data<bfloat16>(),
                             sizes, stream);
     done = true;
   });
   return done;
+}
+
+// The same by a product and a pass over memory.
+void backward_by_steps(const Tensor& d_gate_up, const Tensor& h, const Tensor& gate_up,
+                       const Tensor& dy, const Tensor& w) {
+  const int64_t N = dy.dim(0), F = w.dim(1);
+  const Tensor dh = h.defined()
+                        ? h  // which comes to stand in its gradient's place
+                        : Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), "swiglu_linear");
+  detail::matrix_product(dh, dy, false, w, false);
+  visit("swiglu_linear", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
+    T *const d = d_gate_up.data<T>(), *const of_h = dh.data<T>();
+    const T* const from = gate_up.data<T>();
+    if (h.defined()) return swiglu_backward_and_output(d, of_h, from, N, F, stream);
+    swiglu_backward(d, from, of_h, N, F, stream);
+  });
 }
 
 }  // namespace
@@ -82,12 +100,8 @@ GateUpResult gate_up_linear(const Variable& x_in, const Variable& w_in) {
   return made;
 }
 
-Variable swiglu(const Variable& gate_up) {
-  return swiglu(gate_up, {});
-}
-
 // saves: gate_up, of which the output can be computed again
-Variable swiglu(const Variable& input, const Tensor& output) {
+Variable swiglu(const Variable& input) {
   const RangeScope range("swiglu");
   detail::check_floating("swiglu", "gate_up", input.value());
   detail::check_ndim("swiglu", "gate_up", input.value(), 1);
@@ -95,9 +109,8 @@ Variable swiglu(const Variable& input, const Tensor& output) {
               ", expected an even last extent");
   const Tensor gate_up = input.value().contiguous();
   const int64_t rows = detail::count_leading(gate_up.shape()), F = gate_up.dim(-1) / 2;
-  const Variable y = record(
-      "swiglu", made_or_swiglu_of("swiglu", output, gate_up), {input},
-      [gate_up, rows, F](Gradients& g) {
+  const Variable y =
+      record("swiglu", swiglu_of("swiglu", gate_up), {input}, [gate_up, rows, F](Gradients& g) {
         const Tensor dx =
             Tensor::empty(gate_up.shape(), gate_up.dtype(), gate_up.device(), "swiglu");
         visit("swiglu", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
@@ -108,12 +121,9 @@ Variable swiglu(const Variable& input, const Tensor& output) {
   return y.with_recipe([gate_up] { return swiglu_of("swiglu", gate_up); });
 }
 
-Variable swiglu_linear(const Variable& gate_up, const Variable& w) {
-  return swiglu_linear(gate_up, w, {});
-}
-
-// saves: gate_up and w
-Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const Tensor& output) {
+// saves: gate_up and w; h = swiglu(gate_up) where it is kept and w needs a gradient
+Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const Tensor& made,
+                       SwigluOutput output) {
   constexpr const char* kOp = "swiglu_linear";
   const RangeScope range(kOp);
   detail::check_floating(kOp, "gate_up", gate_up_in.value());
@@ -128,31 +138,32 @@ Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const T
   const int64_t N = detail::count_leading(gate_up.shape()), F = w.dim(1);
   const Tensor y = Tensor::empty(detail::replace_last(gate_up.shape(), w.dim(0)), gate_up.dtype(),
                                  gate_up.device(), kOp);
-  detail::matrix_product(detail::as_rows(y),
-                         detail::as_rows(made_or_swiglu_of(kOp, output, gate_up)), false, w, true);
+  const Tensor h = detail::as_rows(made_or_swiglu_of(kOp, made, gate_up));
+  detail::matrix_product(detail::as_rows(y), h, false, w, true);
 
-  return record(kOp, y, {gate_up_in, w_in}, [gate_up, w, N, F](Gradients& g) {
+  const bool keeps = output == SwigluOutput::kept && w_in.requires_grad();
+  const Tensor kept = keeps ? h : Tensor();
+  return record(kOp, y, {gate_up_in, w_in}, [gate_up, w, N, F, h = kept](Gradients& g) mutable {
     const Tensor dy = detail::as_rows(g.output());
-    Tensor h;
+    const auto make_dw = [&] {
+      const auto [dw, add] = g.target(1);
+      detail::matrix_product(dw, dy, true, h, false, add);
+      h = {};
+    };
+    const bool again = g.needs(1) && !h.defined();
+    if (h.defined()) make_dw();  // first: its memory is free for what comes then
     if (g.needs(0)) {
-      h = Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), kOp);
+      if (again) h = Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), kOp);
       const Tensor d_gate_up =
           Tensor::empty(gate_up.shape(), gate_up.dtype(), gate_up.device(), kOp);
       if (!backward_by_product(d_gate_up, h, gate_up, dy, w)) {
-        detail::matrix_product(h, dy, false, w, false);  // h's gradient first, then h
-        visit(kOp, gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
-          swiglu_backward_and_output(d_gate_up.data<T>(), h.data<T>(), gate_up.data<T>(), N, F,
-                                     stream);
-        });
+        backward_by_steps(d_gate_up, h, gate_up, dy, w);
       }
       g.add(0, d_gate_up);
-    } else {
+    } else if (again) {
       h = detail::as_rows(swiglu_of(kOp, gate_up));
     }
-    if (g.needs(1)) {
-      const auto [dw, add] = g.target(1);
-      detail::matrix_product(dw, dy, true, h, false, add);
-    }
+    if (again) make_dw();
   });
 }
 

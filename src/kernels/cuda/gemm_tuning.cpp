@@ -17,9 +17,8 @@ constexpr double kClearly = 0.98;      // of the favourite's time, for another o
 constexpr double kHopeless = 1.3;      // of the best median so far: not timed again
 constexpr double kFirstRoundMs = 4e3;  // then no further candidate is tried
 constexpr double kLongUs = 100.0;      // products that go to the final
-constexpr size_t kFinalists = 4;       // beside the favourite and the one in use
-constexpr int kTurns = 2;
-constexpr double kWarmUpMs = 60.0, kRunInMs = 20.0, kTurnMs = 40.0;
+constexpr size_t kFinalists = 8;       // beside the favourite and the one in use
+constexpr double kWarmUpMs = 500.0, kRunInMs = 250.0, kTurnMs = 150.0;
 
 struct Event {
   cudaEvent_t handle = nullptr;
@@ -95,19 +94,14 @@ std::vector<Timed> first_round(const std::vector<GemmAlgorithm>& candidates, Sto
   return times;
 }
 
-// Replaces the finalists' times by those under load. They take turns, so that a slow drift of the
-// clock meets all, and run in before they are timed, so that it is at the speed that their own
-// power allows.
+// Replaces the finalists' times by those under load. The power limit works slowly: only after some
+// hundred milliseconds of an algorithm is the clock what that algorithm's own power allows.
 void final_round(std::vector<Timed>& finalists, Stopwatch& watch) {
   watch.time_for(finalists.front(), kWarmUpMs);
-  std::vector<double> sums(finalists.size());
-  for (int turn = 0; turn < kTurns; ++turn) {
-    for (size_t i = 0; i < finalists.size(); ++i) {
-      watch.time_for(finalists[i], kRunInMs);
-      sums[i] += watch.time_for(finalists[i], kTurnMs);
-    }
+  for (Timed& finalist : finalists) {
+    watch.time_for(finalist, kRunInMs);
+    finalist.us = watch.time_for(finalist, kTurnMs);
   }
-  for (size_t i = 0; i < finalists.size(); ++i) finalists[i].us = sums[i] / kTurns;
 }
 
 bool faster(const Timed& a, const Timed& b) {

@@ -22,10 +22,10 @@ struct GemmTrial {
 // the median of several runs. A product of less than 100 us is decided by that; the favourite stays
 // unless another one is clearly faster.
 //
-// Final: for longer products the best few, the favourite and `before` run back to back, in turns,
-// some 100 ms each. Steps of large products run at the chip's power limit,
-// where the clock falls: what counts is the time under that load, which is not the order of the
-// times alone. Takes about a second a product.
+// Final: for longer products the best few, the favourite and `before` run back to back, some 400 ms
+// each. Steps of large products run at the chip's power limit, where the clock falls: what counts
+// is the time under that load, which is not the order of the times alone. Takes about three seconds
+// a product.
 GemmMeasurement find_fastest(const std::vector<GemmAlgorithm>& candidates,
                              const GemmAlgorithm* before, const GemmTrial& trial, Stream stream);
 

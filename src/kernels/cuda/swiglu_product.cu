@@ -1,6 +1,7 @@
 // SwiGLU behind the product that makes its input, and its backward behind the product that makes
 // the gradient of its output (product_tiles.cuh). Bound by the tensor cores where C is large, and
-// by memory below some 1,000 columns in the backward: 5 F elements a row beside the product's.
+// by memory below some 1,000 columns in the backward: 4 F elements a row beside the product's, 5 F
+// where it gives SwiGLU's output too.
 #include "kernels/swiglu_product.h"
 
 #include <algorithm>
@@ -105,7 +106,7 @@ bool swiglu_product_runs(const SwigluSizes& s, Stream) {
   const int64_t tiles = ceil_div(s.rows, kProductRows) * ceil_div(s.F, SwigluForward::kHalf);
   return s.rows > 0 && s.C > 0 && s.F > 0 && s.C % 8 == 0 && s.F % 8 == 0 && s.rows < kMost &&
          s.C < kMost && s.F < kMost && tiles < kMost && kernel_runs<SwigluForward>() &&
-         kernel_runs<SwigluBackward>();
+         kernel_runs<SwigluBackward<true>>() && kernel_runs<SwigluBackward<false>>();
 }
 
 bool swiglu_product_forward_pays(const SwigluSizes& s, Stream stream) {
@@ -135,11 +136,17 @@ void swiglu_product_backward(bfloat16* d_gate_up, bfloat16* y, const bfloat16* g
                              Stream stream) {
   QUERN_CHECK(aligned16({d_gate_up, y, gate_up, dz, w}),
               "swiglu_product: an operand is not aligned to 16 bytes");
-  SwigluBackward work{};
-  work.a = panels(dz, s.rows, s.C, kProductRows);
-  work.b = panels(w, s.C, s.F, SwigluBackward::kBoxRows);
-  work.d_gate_up = d_gate_up, work.y = y, work.gate_up = gate_up;
-  start(work, s, kProductColumns, stream);
+  const auto run = [&]<bool kStoresY>(SwigluBackward<kStoresY> work) {
+    work.a = panels(dz, s.rows, s.C, kProductRows);
+    work.b = panels(w, s.C, s.F, work.kBoxRows);
+    work.d_gate_up = d_gate_up, work.y = y, work.gate_up = gate_up;
+    start(work, s, kProductColumns, stream);
+  };
+  if (y) {
+    run(SwigluBackward<true>{});
+  } else {
+    run(SwigluBackward<false>{});
+  }
 }
 
 }  // namespace quern::kernels::cuda

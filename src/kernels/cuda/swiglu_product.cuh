@@ -75,7 +75,9 @@ struct SwigluForward {
   }
 };
 
-// A tile's columns: those of y's gradient, which become as many of gate's, up's and y.
+// A tile's columns: those of y's gradient, which become as many of gate's, up's and, where it is
+// wanted, y.
+template <bool kStoresY>
 struct SwigluBackward {
   static constexpr Major kMajor = Major::kMN;
   using Tiles = ProductTiles<kMajor>;
@@ -135,7 +137,7 @@ struct SwigluBackward {
         }
         store_raw(to, d_gate);
         store_raw(to + F, d_up);
-        store_raw(to_y, out);
+        if constexpr (kStoresY) store_raw(to_y, out);
         to += step, to_y += step / 2;
         load(i + kAhead, raw_gate[ahead], raw_up[ahead]);
       }
