@@ -18,7 +18,7 @@ constexpr const char* kUsage =
     "Times every cuBLASLt algorithm for each matrix product of a training step (size, batch, ctx,\n"
     "vocab, precision, attention, kernels as given) and writes the fastest to FILE; what FILE has\n"
     "already is kept. A product of 100 us or more is decided among the best few under sustained\n"
-    "load, which takes three seconds; whole models take up to a minute.\n"
+    "load, which takes three to five seconds; whole models take up to a minute.\n"
     "`gemm_table = FILE` then trains with it. Sums are taken in another order than before, so a\n"
     "run in progress keeps the table that it started with.\n";
 

@@ -127,12 +127,17 @@ double flops_per_token(const ModelConfig& config, int64_t context) {
 
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width,
                         int64_t bytes_per_logit) {
-  constexpr int64_t kBytes = int64_t{1280} << 20, kRowsOfWidth = 6, kTile = 128;
+  constexpr int64_t kMiB = int64_t{1} << 20, kRowsOfWidth = 6, kTile = 128;
+  const bool fp32 = bytes_per_logit == 4;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const auto tiles_in = [&](int64_t bytes) {
+    return bytes / (kTile * vocab_size * bytes_per_logit);
+  };
+  const int64_t wanted =
+      std::clamp(ceil_div(kRowsOfWidth * width, kTile), tiles_in(fp32 ? 512 * kMiB : 1280 * kMiB),
+                 tiles_in(fp32 ? 512 * kMiB : 2560 * kMiB));
   const int64_t tiles = std::max<int64_t>(1, ceil_div(tokens, kTile));
-  const int64_t most = std::max(kBytes / (kTile * vocab_size * bytes_per_logit),
-                                ceil_div(kRowsOfWidth * width, kTile));
-  return kTile * ceil_div(tiles, ceil_div(tiles, most));
+  return kTile * ceil_div(tiles, ceil_div(tiles, std::max<int64_t>(1, wanted)));
 }
 
 }  // namespace quern

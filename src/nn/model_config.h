@@ -62,9 +62,11 @@ int64_t parameter_count(const ModelConfig& config);
 double flops_per_token(const ModelConfig& config, int64_t context);
 
 // Rows of logits that the fused head and loss hold at once: equal parts of the tokens, of whole
-// 128 rows and at most 1.25 GiB, or 6 `width` rows where those are more. Every part reads the
-// head's weight twice, and reads and writes its gradient: 12 bytes for each of its elements, beside
-// 10 vocab_size for each row of BF16 logits.
+// 128 rows. Every part reads the head's weight twice, and reads and writes its gradient: 12 bytes
+// for each of its `width` x vocab_size elements, beside 10 for each BF16 logit, so a part should
+// have some rows for each column of the width. In BF16 6 of them, but no less than 1.25 GiB of
+// logits has, and no more than 2.5; in FP32, whose products need scratch memory for all rows as
+// well, what 512 MiB has.
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width, int64_t bytes_per_logit);
 
 }  // namespace quern

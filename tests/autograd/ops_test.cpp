@@ -353,12 +353,12 @@ TEST(Ops, RefuseWhatDoesNotFit) {
       [&] {
         swiglu_linear(zeros({3, 4}), zeros({5, 2}), zeros({2, 2}));
       },
-      {"swiglu_linear: output has shape (2, 2), expected (3, 2)"});
+      {"swiglu_linear: made has shape (2, 2), expected (3, 2)"});
   expect_error(
       [&] {
         swiglu_linear(zeros({3, 4}), zeros({5, 2}), zeros({3, 2}, DType::bf16));
       },
-      {"swiglu_linear: output has dtype bf16, expected f32"});
+      {"swiglu_linear: made has dtype bf16, expected f32"});
   expect_error([&] { weighted_sum(x, zeros({2})); }, {"weighted_sum: w has shape (2)"});
   expect_error([&] { softmax(x, 2); }, {"dimension 2"});
 }

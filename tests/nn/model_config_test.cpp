@@ -53,6 +53,23 @@ TEST(ModelConfig, GroupedQueryTiedParameterCountIsPublished) {
   EXPECT_EQ(parameter_count(sized("1.5B", 0)), 1543714304 - 57344);
 }
 
+// Whole tiles of 128 rows, in equal parts. The algorithm table of the H200 has these rows.
+TEST(ModelConfig, RowsOfLogitsAtATime) {
+  EXPECT_EQ(head_chunk_rows(32768, 50304, 768, 2), 11008);   // in three: 1.25 GiB at most
+  EXPECT_EQ(head_chunk_rows(16384, 50304, 1024, 2), 8192);   // in two
+  EXPECT_EQ(head_chunk_rows(8192, 50304, 2560, 2), 8192);    // all
+  EXPECT_EQ(head_chunk_rows(16384, 151936, 896, 2), 4096);   // in four: 6 x 896 rows at most
+  EXPECT_EQ(head_chunk_rows(8192, 151936, 1536, 2), 8192);   // all: below 6 x 1536 rows
+  EXPECT_EQ(head_chunk_rows(65536, 128256, 8192, 2), 9472);  // in seven: 2.5 GiB at most
+  EXPECT_EQ(head_chunk_rows(8192, 151936, 1536, 4), 768);    // FP32: 512 MiB at most
+  EXPECT_EQ(head_chunk_rows(8192, 50304, 2560, 4), 2048);
+  EXPECT_EQ(head_chunk_rows(2048, 10000, 768, 2), 2048);
+  EXPECT_EQ(head_chunk_rows(129, 1000, 64, 2), 256);
+  for (const int64_t tokens : {0, 1, 128}) {
+    EXPECT_EQ(head_chunk_rows(tokens, 1 << 30, 64, 4), 128) << tokens;
+  }
+}
+
 TEST(ModelConfig, HeadDimensionOfItsOwn) {
   ModelConfig config;
   config.d_model = 100;

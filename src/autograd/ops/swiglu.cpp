@@ -24,14 +24,13 @@ Tensor swiglu_of(const char* op, const Tensor& gate_up) {
   return y;
 }
 
-// `output`, which is swiglu_of(op, gate_up), or that where it is not there yet.
-Tensor made_or_swiglu_of(const char* op, const Tensor& output, const Tensor& gate_up) {
-  if (!output.defined()) return swiglu_of(op, gate_up);
-  detail::check_shape(op, "output", output,
-                      detail::replace_last(gate_up.shape(), gate_up.dim(-1) / 2));
-  detail::check_dtype(op, "output", output, gate_up.dtype());
-  detail::check_device(op, "output", output, gate_up.device());
-  return output;
+// `made`, which is swiglu_of(op, gate_up), or that where it is not there yet.
+Tensor made_or_swiglu_of(const char* op, const Tensor& made, const Tensor& gate_up) {
+  if (!made.defined()) return swiglu_of(op, gate_up);
+  detail::check_shape(op, "made", made, detail::replace_last(gate_up.shape(), gate_up.dim(-1) / 2));
+  detail::check_dtype(op, "made", made, gate_up.dtype());
+  detail::check_device(op, "made", made, gate_up.device());
+  return made;
 }
 
 // Calls f(stream) where the tensors are what the kernels of swiglu_product.h take.

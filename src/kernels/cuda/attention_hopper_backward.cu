@@ -1,4 +1,5 @@
-// Flash attention for Hopper, backward, in one kernel, transposed throughout:
+// Flash attention for Hopper, backward: one kernel for the products, transposed throughout, one
+// before it for delta, and one behind it that makes dQ of its sums.
 //   S^T = K Q^T,  P^T = exp2(S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta),
 //   dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
 // A block owns a tile of keys and walks over the queries of the heads that share it. P^T and dS^T
@@ -79,9 +80,9 @@ struct Consumer {
       const bool last_of_head = tile + 1 == x.plan.query_tiles;
       const bool last = last_of_head && h + 1 == item.end_head;
       if (steps % 2 == warpgroup) {
-        last ? step<true, false>(item, h, tile) : step<true, true>(item, h, tile);
+        last ? step<true, false>(item, tile) : step<true, true>(item, tile);
       } else {
-        last ? step<false, false>(item, h, tile) : step<false, true>(item, h, tile);
+        last ? step<false, false>(item, tile) : step<false, true>(item, tile);
       }
       ++steps;
       if (last) break;
@@ -106,7 +107,7 @@ struct Consumer {
   // the last products are finished, the other warpgroup computes. Nothing is in flight from one
   // step to the next, or the compiler would serialize the products.
   template <bool kOwnsDq, bool kHasNext>
-  __device__ __forceinline__ void step(const BackwardItem& item, int h, int tile) {
+  __device__ __forceinline__ void step(const BackwardItem& item, int tile) {
     const int stage = ring.stage, turn = steps % 2;
     if constexpr (!kScoresAhead) multiply_scores();
     barriers.do_full[stage].wait(ring.parity);
@@ -353,6 +354,7 @@ bool hopper_attention_backward_takes(const AttentionShape& s, const bfloat16* dq
                                      const bfloat16* dk, const bfloat16* dv, const bfloat16* d_o,
                                      const bfloat16* q, const bfloat16* k, const bfloat16* v) {
   return hopper_backward_tile(s.D) >= 0 && hopper_extents_fit(s) &&
+         s.H <= int64_t{kGradientHeads} * kMaxGridYZ &&
          tma_takes(q, s.q_strides, s.B, s.Tq, s.H, s.D) &&
          tma_takes(k, s.k_strides, s.B, s.Tk, s.Hk, s.D) &&
          tma_takes(v, s.v_strides, s.B, s.Tk, s.Hk, s.D) &&

@@ -42,7 +42,8 @@ struct BackwardPlan {
   // An H200's multiprocessors, whatever the GPU: sums must not depend on anything but the shape.
   static constexpr int kBlocks = 132;
   static constexpr double kLongestOfShare = 0.625, kFewItems = 2.5, kWaitOfLongest = 0.25;
-  static constexpr double kPairOfShare = 1.4;  // that a block's two items may take at most
+  // What two items of a block take at most; so 71 of 100 blocks, at least, have two.
+  static constexpr double kPairOfShare = 1.4;
 
   int key_tiles, query_tiles;
   int heads;      // kv heads of all batches
@@ -89,13 +90,16 @@ struct BackwardPlan {
     for (int tile = 0; tile < half; ++tile) {
       pair = std::max(pair, steps(tile) + steps(key_tiles - 1 - tile));
     }
-    for (parts = 1; parts <= group && int64_t{heads} * parts * half <= kBlocks; ++parts) {
-      const int both = pair * heads_an_item();
-      if (both > kPairOfShare * share() || 2 * half > kWaitOfLongest * both) continue;
+    // Steps by which the last tile of the first half is behind the first.
+    constexpr int kStepsOfKeys = kBackwardKeys / kBackwardQueries;
+    const double wait = kStepsOfKeys * half, most = kPairOfShare * share();
+    for (int n = 1; n <= group && int64_t{heads} * n * half <= kBlocks; ++n) {
+      const int both = pair * static_cast<int>(ceil_div(group, n));
+      if (both > most || wait > kWaitOfLongest * both) continue;
+      parts = n;
       order = KeyTileOrder::middle_first;
       return true;
     }
-    parts = 1;
     return false;
   }
 

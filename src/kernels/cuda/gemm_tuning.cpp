@@ -18,7 +18,7 @@ constexpr double kHopeless = 1.3;      // of the best median so far: not timed a
 constexpr double kFirstRoundMs = 4e3;  // then no further candidate is tried
 constexpr double kLongUs = 100.0;      // products that go to the final
 constexpr size_t kFinalists = 8;       // beside the favourite and the one in use
-constexpr double kWarmUpMs = 500.0, kRunInMs = 250.0, kTurnMs = 150.0;
+constexpr double kWarmUpMs = 500.0, kRunInMs = 250.0, kTimedMs = 150.0;
 
 struct Event {
   cudaEvent_t handle = nullptr;
@@ -95,12 +95,13 @@ std::vector<Timed> first_round(const std::vector<GemmAlgorithm>& candidates, Sto
 }
 
 // Replaces the finalists' times by those under load. The power limit works slowly: only after some
-// hundred milliseconds of an algorithm is the clock what that algorithm's own power allows.
+// hundred milliseconds of an algorithm is the clock what that algorithm's own power allows. One
+// after the other: the warm-up is there so that the chip is as hot for the first as for the last.
 void final_round(std::vector<Timed>& finalists, Stopwatch& watch) {
   watch.time_for(finalists.front(), kWarmUpMs);
   for (Timed& finalist : finalists) {
     watch.time_for(finalist, kRunInMs);
-    finalist.us = watch.time_for(finalist, kTurnMs);
+    finalist.us = watch.time_for(finalist, kTimedMs);
   }
 }
 

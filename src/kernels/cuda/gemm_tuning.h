@@ -24,8 +24,8 @@ struct GemmTrial {
 //
 // Final: for longer products the best few, the favourite and `before` run back to back, some 400 ms
 // each. Steps of large products run at the chip's power limit, where the clock falls: what counts
-// is the time under that load, which is not the order of the times alone. Takes about three seconds
-// a product.
+// is the time under that load, which is not the order of the times alone. Takes three to five
+// seconds a product.
 GemmMeasurement find_fastest(const std::vector<GemmAlgorithm>& candidates,
                              const GemmAlgorithm* before, const GemmTrial& trial, Stream stream);
 
