@@ -129,13 +129,13 @@ int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width,
                         int64_t bytes_per_logit) {
   constexpr int64_t kMiB = int64_t{1} << 20, kRowsOfWidth = 6, kTile = 128;
   const bool fp32 = bytes_per_logit == 4;
+  const int64_t least = (fp32 ? 512 : 1280) * kMiB, most = fp32 ? least : 2 * least;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const auto tiles_in = [&](int64_t bytes) {
     return bytes / (kTile * vocab_size * bytes_per_logit);
   };
   const int64_t wanted =
-      std::clamp(ceil_div(kRowsOfWidth * width, kTile), tiles_in(fp32 ? 512 * kMiB : 1280 * kMiB),
-                 tiles_in(fp32 ? 512 * kMiB : 2560 * kMiB));
+      std::clamp(ceil_div(kRowsOfWidth * width, kTile), tiles_in(least), tiles_in(most));
   const int64_t tiles = std::max<int64_t>(1, ceil_div(tokens, kTile));
   return kTile * ceil_div(tiles, ceil_div(tiles, std::max<int64_t>(1, wanted)));
 }

@@ -45,13 +45,7 @@ __global__ void __launch_bounds__(kThreads)
     unpack<T>(gate, raw_gate);
     unpack<T>(up, raw_up);
     unpack<T>(grad, raw_grad);
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) {
-      const SwigluGradients d = swiglu_gradients<T>(gate[e], up[e], grad[e]);
-      d_gate[e] = d.gate;
-      d_up[e] = d.up;
-      out[e] = d.output;
-    }
+    swiglu_gradients<T>(d_gate, d_up, out, gate, up, grad);
     store_raw(d_gate_up + gate_at, d_gate);
     store_raw(d_gate_up + gate_at + F, d_up);
     if constexpr (kOutput) store_raw(y + i, out);

@@ -1,4 +1,4 @@
-// SwiGLU's arithmetic, one element at a time.
+// SwiGLU's arithmetic.
 #pragma once
 
 #include <type_traits>
@@ -33,6 +33,21 @@ template <class T>
 __device__ __forceinline__ SwigluGradients swiglu_gradients(float gate, float up, float grad) {
   const float s = sigmoid<T>(gate);
   return {grad * up * s * (1.0f + gate * (1.0f - s)), gate * s * grad, gate * s * up};
+}
+
+// Of kWidth neighbours.
+template <class T, int kWidth>
+__device__ __forceinline__ void swiglu_gradients(float (&d_gate)[kWidth], float (&d_up)[kWidth],
+                                                 float (&out)[kWidth], const float (&gate)[kWidth],
+                                                 const float (&up)[kWidth],
+                                                 const float (&grad)[kWidth]) {
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) {
+    const SwigluGradients d = swiglu_gradients<T>(gate[e], up[e], grad[e]);
+    d_gate[e] = d.gate;
+    d_up[e] = d.up;
+    out[e] = d.output;
+  }
 }
 
 }  // namespace quern::kernels::cuda

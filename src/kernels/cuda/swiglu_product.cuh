@@ -128,13 +128,7 @@ struct SwigluBackward {
         unpack<bfloat16>(g, raw_gate[ahead]);
         unpack<bfloat16>(u, raw_up[ahead]);
         unpack<bfloat16>(grad, load_group(tile, mine.row + i * mine.kDown, mine.column));
-#pragma unroll
-        for (int e = 0; e < kSwigluVector; ++e) {
-          const SwigluGradients d = swiglu_gradients<bfloat16>(g[e], u[e], grad[e]);
-          d_gate[e] = d.gate;
-          d_up[e] = d.up;
-          out[e] = d.output;
-        }
+        swiglu_gradients<bfloat16>(d_gate, d_up, out, g, u, grad);
         store_raw(to, d_gate);
         store_raw(to + F, d_up);
         if constexpr (kStoresY) store_raw(to_y, out);
