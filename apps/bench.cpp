@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bench_commands.h"
-#include "train/config_parse.h"
+#include "config/config_parse.h"
 
 namespace quern {
 

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "bench/attention.h"
-#include "bench/matmul_math.h"
+#include "bench/precision_scope.h"
 #include "bench_commands.h"
 #include "bench_flags.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/setup.h"
 
 namespace quern {
 

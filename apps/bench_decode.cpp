@@ -1,5 +1,6 @@
 // quern bench decode: times generation, a token of every row at a time.
 #include "bench/decode.h"
+#include "run/load_model.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +9,9 @@
 
 #include "bench_commands.h"
 #include "bench_flags.h"
+#include "config/config_print.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/config_print.h"
-#include "train/setup.h"
 
 namespace quern {
 
@@ -58,7 +59,7 @@ int run_bench_decode(const Arguments& args) {
   std::set<std::string> varying;
   std::vector<ParsedArgs> runs;  // all are read before the first is measured
   for (const Arguments& one : expand_lists(args, kLists, varying)) {
-    runs.push_back(parse_args(one, with_format_flags(kFlags), decode_config()));
+    runs.push_back(parse_args(one, with_format_flags(kFlags), decode_config(), apply_model_from));
   }
   const ParsedArgs& first = runs.front();
   if (first.help) {

@@ -6,8 +6,9 @@
 #include "bench_commands.h"
 #include "bench_flags.h"
 #include "bench_precision.h"
+#include "run/load_model.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/setup.h"
 
 namespace quern {
 
@@ -29,7 +30,7 @@ const std::vector<ExtraFlag> kFlags = with_format_flags({
 }  // namespace
 
 int run_bench_dtypes(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kFlags, {}, apply_model_from);
   if (parsed.help) {
     fmt::print("{}\n{}", kUsage, help_without_model(kFlags));
     return 0;

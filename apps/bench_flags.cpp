@@ -9,9 +9,10 @@
 #include <map>
 
 #include "base/build_info.h"
-#include "nn/model_config.h"
-#include "train/config_print.h"
-#include "train/config_table.h"
+#include "config/config_print.h"
+#include "config/config_table.h"
+#include "model/model_config.h"
+#include "run/load_model.h"
 
 namespace quern {
 
@@ -143,7 +144,7 @@ std::vector<ParsedArgs> parse_lists(const std::vector<std::string>& args,
                                     std::set<std::string>& varying) {
   std::vector<ParsedArgs> runs;
   for (const std::vector<std::string>& one : expand_lists(args, keys, varying)) {
-    runs.push_back(parse_args(one, with_format_flags(flags), bench_config()));
+    runs.push_back(parse_args(one, with_format_flags(flags), bench_config(), apply_model_from));
   }
   return runs;
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/table.h"
-#include "train/config_parse.h"
+#include "config/config_parse.h"
 
 namespace quern {
 

@@ -4,8 +4,8 @@
 #include "bench/kernels.h"
 #include "bench_commands.h"
 #include "bench_flags.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/setup.h"
 
 namespace quern {
 

@@ -8,8 +8,8 @@
 #include "bench_commands.h"
 #include "bench_flags.h"
 #include "bench_precision.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/setup.h"
 
 namespace quern {
 

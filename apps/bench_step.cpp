@@ -7,10 +7,10 @@
 #include "bench/step_report.h"
 #include "bench_commands.h"
 #include "bench_flags.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/setup.h"
 
 namespace quern {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/config_parse.h"
+#include "config/config_parse.h"
 
 namespace quern {
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "command_text.h"
-#include "train/config_print.h"
+#include "config/config_print.h"
 
 namespace quern {
 

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "command_text.h"
-#include "data/utf8.h"
+#include "config/config_parse.h"
+#include "data/inspect_tokens.h"
 #include "data_commands.h"
-#include "io/inspect_tokens.h"
-#include "train/config_parse.h"
+#include "io/utf8.h"
 
 namespace quern {
 

@@ -9,9 +9,9 @@
 #include <cstdio>
 
 #include "command_text.h"
+#include "config/config_parse.h"
+#include "data/prepare/prepare.h"
 #include "data_commands.h"
-#include "io/prepare.h"
-#include "train/config_parse.h"
 
 namespace quern {
 

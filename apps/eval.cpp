@@ -6,13 +6,14 @@
 
 #include "base/error.h"
 #include "commands.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
+#include "run/check_data.h"
+#include "run/load_model.h"
+#include "run/make_context.h"
+#include "run/saved_model.h"
 #include "train/evaluate.h"
 #include "train/memory_report.h"
-#include "train/model_from.h"
-#include "train/run_data.h"
-#include "train/saved_model.h"
 
 namespace quern {
 

@@ -4,9 +4,9 @@
 #include <charconv>
 
 #include "commands.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/hf_model.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
+#include "run/hf_model.h"
 
 namespace quern {
 

@@ -11,13 +11,14 @@
 
 #include "base/error.h"
 #include "commands.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
 #include "data/text_stream.h"
-#include "data/utf8.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/generate.h"
+#include "generate/generate.h"
+#include "io/utf8.h"
+#include "run/make_context.h"
+#include "run/saved_model.h"
 #include "train/memory_report.h"
-#include "train/saved_model.h"
 
 namespace quern {
 

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "commands.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
 
 namespace quern {
 

@@ -2,9 +2,10 @@
 #include <fmt/format.h>
 
 #include "commands.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/hf_model.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
+#include "model/model_cost.h"
+#include "run/hf_model.h"
 
 namespace quern {
 

@@ -13,8 +13,8 @@
 #include "base/build_info.h"
 #include "base/device.h"
 #include "commands.h"
+#include "config/config_parse.h"
 #include "tensor/cuda_runtime.h"
-#include "train/config_parse.h"
 
 namespace quern {
 

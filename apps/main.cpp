@@ -9,7 +9,7 @@
 
 #include "base/build_info.h"
 #include "commands.h"
-#include "train/config.h"
+#include "config/config.h"
 
 namespace {
 

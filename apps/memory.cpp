@@ -7,12 +7,12 @@
 #include "bench/memory_study_report.h"
 #include "bench_flags.h"
 #include "commands.h"
-#include "profile/memory_page.h"
-#include "profile/memory_snapshot.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
+#include "profile/memory/memory_page.h"
+#include "profile/memory/memory_snapshot.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/setup.h"
 
 namespace quern {
 

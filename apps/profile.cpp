@@ -1,5 +1,6 @@
 // quern profile: where the time of a step goes.
 #include "bench/profile.h"
+#include "run/load_model.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +10,12 @@
 #include "bench/profile_targets.h"
 #include "bench_flags.h"
 #include "commands.h"
-#include "profile/memory_page.h"
-#include "profile/memory_snapshot.h"
+#include "config/config_print.h"
+#include "profile/memory/memory_page.h"
+#include "profile/memory/memory_snapshot.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/config_print.h"
 #include "train/memory_report.h"
-#include "train/setup.h"
 
 namespace quern {
 
@@ -95,7 +96,7 @@ void print_help() {
 }  // namespace
 
 int run_profile(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags, bench_config());
+  const ParsedArgs parsed = parse_args(args, kFlags, bench_config(), apply_model_from);
   if (parsed.help) {
     print_help();
     return 0;

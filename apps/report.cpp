@@ -5,9 +5,9 @@
 
 #include "command_text.h"
 #include "commands.h"
+#include "config/config_parse.h"
 #include "io/atomic_file.h"
-#include "train/config_parse.h"
-#include "train/report.h"
+#include "report/report.h"
 
 namespace quern {
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "commands.h"
-#include "train/config_parse.h"
+#include "config/config_parse.h"
 
 namespace quern {
 

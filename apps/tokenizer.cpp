@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "base/error.h"
-#include "data/mapped_file.h"
-#include "io/tokenizer_files.h"
+#include "config/config_parse.h"
+#include "io/mapped_file.h"
+#include "text/tokenizer_files.h"
 #include "tokenizer_commands.h"
-#include "train/config_parse.h"
 
 namespace quern {
 

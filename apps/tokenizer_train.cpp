@@ -12,11 +12,11 @@
 #include "base/error.h"
 #include "bench_flags.h"
 #include "command_text.h"
-#include "data/input_files.h"
-#include "data/sentencepiece_trainer.h"
+#include "data/prepare/json_text.h"
 #include "io/atomic_folder.h"
-#include "io/json_text.h"
-#include "io/tokenizer_files.h"
+#include "io/input_files.h"
+#include "text/sentencepiece_trainer.h"
+#include "text/tokenizer_files.h"
 #include "tokenizer_commands.h"
 
 namespace quern {

@@ -8,9 +8,11 @@
 #include <filesystem>
 
 #include "commands.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
 #include "console.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
+#include "run/load_model.h"
+#include "run/make_context.h"
 #include "train/trainer.h"
 
 namespace quern {
@@ -38,7 +40,7 @@ extern "C" void request_stop(int signal) {
 // A resumed run starts from its own configuration; flags change what they name. Its matrix products
 // go on with the algorithms that its folder holds, whatever became of the table they came from.
 Config base_config(const Arguments& args) {
-  const std::string resume = parse_args(args).config.run.resume;
+  const std::string resume = parse_args(args, {}, {}, apply_model_from).config.run.resume;
   // The configuration of a run that was not resumed has an empty one; a flag must not.
   if (resume.empty() &&
       (std::ranges::count(args, "--resume") > 0 || std::ranges::count(args, "--resume=") > 0)) {
@@ -55,7 +57,7 @@ Config base_config(const Arguments& args) {
 }  // namespace
 
 int run_train(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, {}, base_config(args));
+  const ParsedArgs parsed = parse_args(args, {}, base_config(args), apply_model_from);
   if (parsed.help) {
     fmt::print("{}\n{}", kUsage, config_help());
     return 0;

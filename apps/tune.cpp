@@ -3,10 +3,11 @@
 
 #include "base/error.h"
 #include "commands.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
+#include "run/load_model.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/setup.h"
 #include "train/tune.h"
 
 namespace quern {
@@ -46,7 +47,7 @@ void print_measured(const std::vector<MeasuredProduct>& products) {
 }  // namespace
 
 int run_tune(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kFlags, {}, apply_model_from);
   if (parsed.help) {
     fmt::print("{}\n{}", kUsage, config_help());
     return 0;

@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "bench/verify.h"
 #include "commands.h"
+#include "config/config_parse.h"
+#include "config/config_print.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
-#include "train/config_parse.h"
-#include "train/config_print.h"
-#include "train/setup.h"
 
 namespace quern {
 

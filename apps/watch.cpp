@@ -1,5 +1,5 @@
 // quern watch: a run in the terminal, while it goes on.
-#include "train/watch.h"
+#include "report/watch.h"
 
 #include <fmt/format.h>
 #include <langinfo.h>
@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "commands.h"
-#include "train/config_parse.h"
+#include "config/config_parse.h"
 
 namespace quern {
 

@@ -3,6 +3,10 @@
 set(quern_cpu_flags "")
 if(QUERN_NATIVE)
   set(quern_cpu_flags -march=native)
+  # GCC 12's own AVX-512 headers read undefined values on purpose, and it warns of each use.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    list(APPEND quern_cpu_flags -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(quern_cpu_flags -march=x86-64-v3) # AVX2 and FMA: Intel since 2013, AMD since 2015
 endif()

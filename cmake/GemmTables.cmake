@@ -1,7 +1,7 @@
-# generated/shipped_gemm_tables.h: the text of every src/kernels/cuda/gemm_tables/*.txt, so that the program carries its
+# generated/shipped_gemm_tables.h: the text of every src/kernels/cuda/gemm/gemm_tables/*.txt, so that the program carries its
 # tables of cuBLASLt algorithms. Each was written by `quern tune` on the GPU that its name tells.
 
-file(GLOB quern_gemm_tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cuda/gemm_tables/*.txt)
+file(GLOB quern_gemm_tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cuda/gemm/gemm_tables/*.txt)
 set(text "// Made by cmake/GemmTables.cmake.\ninline const char* const kShippedGemmTables[] = {\n")
 foreach(table IN LISTS quern_gemm_tables)
   file(READ ${table} content)

@@ -4,10 +4,21 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(quern_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Quern)
 
-install(TARGETS quern_library ${quern_folders} EXPORT QuernTargets)
+install(TARGETS quern_core quern_library ${quern_folders} EXPORT QuernTargets)
 install(EXPORT QuernTargets NAMESPACE Quern:: DESTINATION ${quern_config_dir})
-install(DIRECTORY src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quern
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+# Headers include each other as "nn/linear.h" in src/, and as "quern/nn/linear.h" once installed: a user's include path
+# gets one name, quern/.
+string(REPLACE "quern_" "" rooms "${quern_folders}")
+string(REPLACE ";" "|" rooms "${rooms}")
+install(CODE "
+  file(GLOB_RECURSE headers RELATIVE \"${PROJECT_SOURCE_DIR}/src\" \"${PROJECT_SOURCE_DIR}/src/*.h\"
+       \"${PROJECT_SOURCE_DIR}/src/*.cuh\")
+  foreach(header IN LISTS headers)
+    file(READ \"${PROJECT_SOURCE_DIR}/src/\${header}\" text)
+    string(REGEX REPLACE \"#include \\\"(${rooms})/\" \"#include \\\"quern/\\\\1/\" text \"\${text}\")
+    file(WRITE \"${PROJECT_BINARY_DIR}/installed_headers/quern/\${header}\" \"\${text}\")
+  endforeach()")
+install(DIRECTORY ${PROJECT_BINARY_DIR}/installed_headers/quern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 configure_package_config_file(cmake/QuernConfig.cmake.in ${PROJECT_BINARY_DIR}/QuernConfig.cmake
                               INSTALL_DESTINATION ${quern_config_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/QuernConfigVersion.cmake

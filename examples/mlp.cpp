@@ -4,14 +4,14 @@
 #include <exception>
 #include <vector>
 
-#include "autograd/ops/cross_entropy.h"
-#include "autograd/tape.h"
-#include "nn/activations.h"
-#include "nn/arena.h"
-#include "nn/linear.h"
-#include "nn/sequential.h"
-#include "optim/adamw.h"
-#include "tensor/factory.h"
+#include <quern/autograd/ops/cross_entropy.h>
+#include <quern/autograd/tape.h>
+#include <quern/nn/activations.h>
+#include <quern/nn/arena.h>
+#include <quern/nn/linear.h>
+#include <quern/nn/sequential.h>
+#include <quern/optim/adamw.h>
+#include <quern/tensor/factory.h>
 
 using namespace quern;
 

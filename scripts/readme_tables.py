@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the result tables and sample outputs of README.md from benchmarks/results.
+"""Makes the result tables and sample outputs of README.md and benchmarks/RESULTS.md.
 
-Usage: scripts/readme_tables.py [--check] [--readme FILE] [--results FOLDER]
+Usage: scripts/readme_tables.py [--check] [--page FILE]... [--results FOLDER]
 
-What stands between <!-- results:KIND --> and <!-- /results:KIND --> (train, verify, bench, sgemm, decode;
-compare, attention, attention-course, attention-memory, kernels: the parts of compare_torch's record)
-becomes the table of the result files of that kind; what stands between <!-- output:NAME --> and
-<!-- /output:NAME --> becomes the text of results/NAME.txt, whose lines of commands begin with "$ ".
-With --check nothing is written, and the exit status is 1 when the file would change.
+The text between <!-- results:KIND --> and <!-- /results:KIND --> becomes the table of the result files of that
+kind: train, verify, bench, sgemm, decode; compare, attention, attention-course, attention-memory, kernels (the
+parts of compare_torch's record); summary (the README's six rows). The text between <!-- output:NAME --> and
+<!-- /output:NAME --> becomes that of results/NAME.txt, whose lines of commands begin with "$ ".
+With --check the script writes nothing, and the exit status is 1 when a page would change.
 """
 import argparse, difflib, glob, json, os, re, sys
 
@@ -83,12 +83,12 @@ def bench_table(entries):
             p = r.get(phase)
             if p is None:
                 continue
-            head = [e["machine"], r["peer"], f"{r['size']} batch {r['batch']} ctx {r['ctx']}", how, phase]
+            head = [e["machine"], e["commit"], r["peer"], f"{r['size']} batch {r['batch']} ctx {r['ctx']}", how, phase]
             if p == "OOM":
                 rows.append(head + ["out of memory", "-", "-", "-"])
             else:
                 rows.append(head + [f"{p['ms']:.3f}", p["peak_mib"], p["tok_s"], p.get("tflops", "-")])
-    return table(["machine", "program", "model", "mode", "phase", "median ms", "peak MiB", "tokens/s", "TFLOP/s"],
+    return table(["machine", "commit", "program", "model", "mode", "phase", "median ms", "peak MiB", "tokens/s", "TFLOP/s"],
                  rows) + commands(entries)
 
 
@@ -220,9 +220,48 @@ def kernels_table(entries):
                   "times as fast"], rows) + case_commands(cases)
 
 
+def summary_table(entries):
+    """The README's six rows, from the records of every kind."""
+    def row(what, entry, quern, peer, ratio):
+        return [what, quern, peer, number(ratio), f"{entry['machine']}, {entry['date']}, {entry['commit'][:7]}"]
+    rows = []
+    for e in (e for e in entries if e["kind"] == "compare"):
+        cases = e["result"]["cases"]
+        dated = lambda name: {"machine": e["machine"], **cases[name]}
+        for name in ("small", "2.7B-wide"):
+            if name in cases:
+                torch, quern = cases[name]["torch"], cases[name]["quern"]
+                rows.append(row("step of " + shape_of(quern["command"]), dated(name), f"{quern['ms']:.2f} ms",
+                                f"{torch['ms']:.2f} ms (PyTorch, compiled)", cases[name]["ratio"]))
+        for r in cases.get("attention", {"rows": []})["rows"]:
+            if (r["D"], r["T"], r["causal"]) == (128, 4096, True):
+                rows.append(row("attention, D 128, T 4096, causal, bf16; forward / backward", dated("attention"),
+                                both_ways(r, "quern") + " TFLOP/s", both_ways(r, "cudnn") + " TFLOP/s (cuDNN)",
+                                r["quern"][0] / r["cudnn"][0]))
+                rows[-1][3] += f" / {r['quern'][1] / r['cudnn'][1]:.2f}"
+        for r in cases.get("kernels", {"rows": []})["rows"]:
+            if r["kernel"] == "cross_entropy_fwd_bwd":
+                name, best = min(r["torch"].items(), key=lambda item: item[1]["ms"])
+                rows.append(row("cross-entropy and its gradient, " + " x ".join(map(str, r["shape"])) + ", bf16",
+                                dated("kernels"), f"{r['quern']['fused']['ms']:.2f} ms",
+                                f"{best['ms']:.2f} ms (PyTorch, {name})", r["ratio"]))
+    decoded = {(e["result"]["rows"][0]["peer"].split("-")[0], e["result"]["rows"][0]["size"]): e
+               for e in entries if e["kind"] == "decode"}
+    if ("quern", "2.7B") in decoded and ("torch", "2.7B") in decoded:
+        quern, torch = (decoded[peer, "2.7B"]["result"]["rows"][0] for peer in ("quern", "torch"))
+        rows.append(row("one generated token, 2.7B, batch 1, bf16", decoded["quern", "2.7B"], f"{quern['ms']:.2f} ms",
+                        f"{torch['ms']:.2f} ms (PyTorch, {torch['way']})", torch["ms"] / quern["ms"]))
+    for e in (e for e in entries if e["kind"] == "train"):
+        r = e["result"]
+        if (r["size"], r["precision"]) == ("shakespeare-gpu", "bf16"):
+            rows.append(row(f"tiny Shakespeare, {r['steps']} steps: best validation, nats a byte", e, f"{r['best']:.4f}",
+                            REFERENCE[r["size"]][3] + " (PyTorch)", None))
+    return table(["what", "Quern", "compared with", "times as fast", "where, when, commit"], rows)
+
+
 TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "decode": decode_table,
           "compare": compare_table, "attention": attention_table, "attention-course": course_table,
-          "attention-memory": memory_table, "kernels": kernels_table}
+          "attention-memory": memory_table, "kernels": kernels_table, "summary": summary_table}
 
 
 def load(folder):
@@ -230,6 +269,7 @@ def load(folder):
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         with open(path) as file:
             entry = json.load(file)
+        entries["summary"].append(entry)
         if entry["kind"] == "bench" and "sgemm" in entry["result"]:
             entries["sgemm"].append(entry)
         if entry["kind"] == "compare":
@@ -264,21 +304,23 @@ def render(text, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--readme", default=os.path.join(ROOT, "README.md"))
+    parser.add_argument("--page", action="append", help="README.md and benchmarks/RESULTS.md unless given")
     parser.add_argument("--results", default=os.path.join(ROOT, "benchmarks/results"))
     args = parser.parse_args()
-    with open(args.readme) as file:
-        old = file.read()
-    new = render(old, args.results)
-    if not args.check:
-        with open(args.readme, "w") as file:
-            file.write(new)
-        return 0
-    if new != old:
-        sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "README.md", "made anew"))
-        print("README.md is out of date: run scripts/readme_tables.py")
-        return 1
-    return 0
+    status = 0
+    for page in args.page or [os.path.join(ROOT, name) for name in ("README.md", "benchmarks/RESULTS.md")]:
+        with open(page) as file:
+            old = file.read()
+        new = render(old, args.results)
+        if not args.check:
+            with open(page, "w") as file:
+                file.write(new)
+        elif new != old:
+            name = os.path.relpath(page, ROOT)
+            sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "made anew"))
+            print(f"{name} is out of date: run scripts/readme_tables.py")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

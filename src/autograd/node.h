@@ -25,9 +25,10 @@ class Node {
   std::vector<Edge> inputs;
   int outputs = 1;
   BackwardFn backward;  // empty once it has run
-  // A loss whose gradients were partly written in the forward, for an incoming gradient of 1: only
-  // backward(loss) may use it.
+  // A loss, or a sum of losses, whose gradients were partly written in the forward, for an incoming
+  // gradient of 1: only backward(loss) may use it, or one sum.
   bool root_only = false;
+  bool summed = false;
 
   Node() = default;
   ~Node();

@@ -17,16 +17,4 @@ Tensor Saved::value() const {
   return recipe_ ? recipe_->value() : value_;
 }
 
-Variable Variable::with_recipe(std::function<Tensor()> compute) const {
-  Variable x = *this;
-  x.recipe_ = std::make_shared<Recipe>(std::move(compute));
-  return x;
-}
-
-Variable Variable::without_recipe() const {
-  Variable x = *this;
-  x.recipe_ = nullptr;
-  return x;
-}
-
 }  // namespace quern

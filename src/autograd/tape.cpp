@@ -4,7 +4,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "autograd/gradient_observer.h"
 #include "autograd/node.h"
 #include "base/error.h"
 #include "kernels/copy.h"
@@ -63,7 +62,7 @@ void write_buffer(const Leaf& leaf, const Tensor& grad, bool add) {
 }
 
 void show_gradients(const Node& node, const std::vector<Tensor>& grads) {
-  auto* observer = dynamic_cast<GradientObserver*>(Context::current().output_observer);
+  auto* const observer = Context::current().observer<GradientObserver>();
   if (!observer) return;
   for (int i = 0; i < node.outputs; ++i) {
     const Tensor& grad = grads[static_cast<size_t>(i)];
@@ -74,7 +73,7 @@ void show_gradients(const Node& node, const std::vector<Tensor>& grads) {
 void show_inputs(const char* op, const std::vector<Variable>& inputs, uint64_t node) {
   std::vector<Shape> shapes;
   for (const Variable& input : inputs) shapes.push_back(input.shape());
-  Context::current().input_observer->on_inputs(op, node, shapes);
+  Context::current().observer<InputObserver>()->on_inputs(op, node, shapes);
 }
 
 void add_to_leaf(Leaf& leaf, const Tensor& grad) {
@@ -90,6 +89,8 @@ void add_to_leaf(Leaf& leaf, const Tensor& grad) {
 
 void Leaf::zero() {
   fresh = true;
+  ++zeroed;
+  owed = 0;
   if (!has_buffer) grad = Tensor();
 }
 
@@ -212,16 +213,26 @@ class Tape {
     return variable;
   }
 
-  static Node::Edge edge_to(const Variable& input) {
+  // An input of `node`. Losses of record_root may enter a sum, each one sum, which then is such a
+  // loss too.
+  static Node::Edge edge_to(const Variable& input, Node& node, bool is_sum) {
     if (!input.requires_grad()) return {};
-    check_not_root_only(input);
+    if (is_sum && input.node_ && input.node_->root_only) {
+      QUERN_CHECK(!std::exchange(input.node_->summed, true), input.node_->op,
+                  ": its forward has added parameter gradients that hold for one backward(loss), ",
+                  "and the loss is already part of a sum");
+      node.root_only = true;
+    } else {
+      check_not_root_only(input);
+    }
     return {input.node_, input.output_, input.leaf_, input.shape(), input.dtype(), input.device()};
   }
 
   static void check_not_root_only(const Variable& x) {
-    QUERN_CHECK(!x.node_ || !x.node_->root_only, x.node_->op,
-                ": its forward has added parameter gradients that hold for backward(loss) alone; ",
-                "scale the loss by the op's own argument, and read it by detach()");
+    QUERN_CHECK(
+        !x.node_ || !x.node_->root_only, x.node_->op,
+        ": its forward has added parameter gradients that hold for backward(loss) and sums ",
+        "of losses alone; scale the loss by the op's own argument, and read it by detach()");
   }
 
   static void set_root_only(const Variable& x) {
@@ -263,17 +274,21 @@ class Tape {
   }
 };
 
-std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
-                             const std::vector<Variable>& inputs, BackwardFn backward,
-                             bool always) {
+namespace {
+
+std::vector<Variable> record_op(const char* op, std::vector<Tensor> outputs,
+                                const std::vector<Variable>& inputs, BackwardFn backward,
+                                bool always, bool is_sum) {
   Context& context = Context::current();
-  if (context.output_observer) {
-    for (const Tensor& output : outputs) context.output_observer->on_output(op, output);
+  if (auto* const observer = context.observer<OutputObserver>()) {
+    for (const Tensor& output : outputs) observer->on_output(op, output);
   }
   bool wanted = always;
   for (const Variable& input : inputs) wanted = wanted || input.requires_grad();
   wanted = wanted && context.grad_enabled;
-  if (context.input_observer) show_inputs(op, inputs, wanted ? context.next_node : Range::kNoNode);
+  if (context.observer<InputObserver>()) {
+    show_inputs(op, inputs, wanted ? context.next_node : Range::kNoNode);
+  }
   std::shared_ptr<Node> node;
   if (wanted) {
     node = std::make_shared<Node>();
@@ -281,7 +296,10 @@ std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
     node->order = context.next_node++;
     node->outputs = static_cast<int>(outputs.size());
     node->backward = std::move(backward);
-    for (const Variable& input : inputs) node->inputs.push_back(Tape::edge_to(input));
+    for (const Variable& input : inputs) {
+      const bool passes = is_sum && input.shape() == outputs[0].shape();
+      node->inputs.push_back(Tape::edge_to(input, *node, passes));
+    }
   }
   std::vector<Variable> results;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -289,6 +307,14 @@ std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
                            : Variable(std::move(outputs[i])));
   }
   return results;
+}
+
+}  // namespace
+
+std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
+                             const std::vector<Variable>& inputs, BackwardFn backward,
+                             bool always) {
+  return record_op(op, std::move(outputs), inputs, std::move(backward), always, false);
 }
 
 Variable record(const char* op, Tensor output, const std::vector<Variable>& inputs,
@@ -301,6 +327,11 @@ Variable record_root(const char* op, Tensor loss, const std::vector<Variable>& i
   Variable root = record(op, std::move(loss), inputs, std::move(backward));
   Tape::set_root_only(root);
   return root;
+}
+
+Variable record_sum(const char* op, Tensor output, const std::vector<Variable>& inputs,
+                    BackwardFn backward) {
+  return record_op(op, {std::move(output)}, inputs, std::move(backward), false, true)[0];
 }
 
 void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& grads) {
@@ -323,26 +354,6 @@ void backward(const Variable& root, const Tensor& grad) {
   Pending pending;
   Tape::seed(pending, root, one);
   Tape::run(pending);
-}
-
-Variable Variable::leaf(Tensor value, std::string name) {
-  auto store = std::make_shared<Leaf>();
-  store->name = std::move(name);
-  return leaf(std::move(value), std::move(store));
-}
-
-Variable Variable::leaf(Tensor value, std::shared_ptr<Leaf> store) {
-  QUERN_CHECK(is_floating(value.dtype()), "leaf ", store->name, ": dtype is ", value.dtype(),
-              ", only floats have gradients");
-  Variable variable(std::move(value));
-  variable.leaf_ = std::move(store);
-  return variable;
-}
-
-const Tensor& Variable::grad() const {
-  QUERN_CHECK(leaf_, "grad: only a leaf keeps its gradient; make one with Variable::leaf");
-  QUERN_CHECK(leaf_->grad.defined(), "grad: ", leaf_->name, " has none; no backward() reached it");
-  return leaf_->grad;
 }
 
 }  // namespace quern

@@ -59,10 +59,14 @@ std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
                              bool always = false);
 
 // Records a loss whose forward has already written gradients, those for an incoming gradient of 1.
-// backward(loss) is its only use: as an op's input, with a gradient given, or as one root of
-// several it throws.
+// Its uses are backward(loss) and one sum with other losses (record_sum), of which the same holds.
+// As any other op's input, with a gradient given, or as one root of several it throws.
 Variable record_root(const char* op, Tensor loss, const std::vector<Variable>& inputs,
                      BackwardFn backward);
+
+// Records a sum: its rule hands the output's gradient on unchanged to every input of its shape.
+Variable record_sum(const char* op, Tensor output, const std::vector<Variable>& inputs,
+                    BackwardFn backward);
 
 // Runs the tape backwards from `root`, latest op first, collecting gradients in the leaves. `grad`
 // is the gradient of the root (needed unless it has one element). Consumes the tape: a second

@@ -20,6 +20,8 @@ struct Leaf {
   bool has_buffer =
       false;          // `grad` is fixed memory (of any float dtype) that gradients are written into
   bool fresh = true;  // the next gradient overwrites; later ones add
+  int zeroed = 0;     // calls of zero()
+  int owed = 0;       // losses that have added to `grad` in their forward, not yet run backwards
   // Called when a backward pass has added all its gradients to this leaf.
   std::function<void(Leaf&)> on_ready;
 

@@ -13,6 +13,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A mistake in the command line or the configuration; main returns 2 for it.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
 // Joins its arguments as a stream would print them: cat("k has ", 4, " heads").
 template <class... Parts>
 std::string cat(const Parts&... parts) {

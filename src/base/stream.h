@@ -10,8 +10,10 @@ struct Stream {};  // kernels run at the call, on all cores
 }  // namespace cpu
 
 namespace cuda {
+struct DeviceTraits;  // kernels/device_traits.h
 struct Stream {
-  void* handle = nullptr;  // a cudaStream_t
+  void* handle = nullptr;                // a cudaStream_t
+  const DeviceTraits* traits = nullptr;  // of its GPU; the Context's
 };
 }  // namespace cuda
 

@@ -2,8 +2,8 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/tape.h"
+#include "config/config.h"
 #include "tensor/factory.h"
-#include "train/config.h"
 
 namespace quern {
 

@@ -5,11 +5,12 @@
 
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
-#include "bench/matmul_math.h"
+#include "bench/precision_scope.h"
+#include "config/config.h"
+#include "generate/decoder.h"
+#include "model/model_cost.h"
 #include "nn/arena.h"
-#include "nn/decoder.h"
 #include "tensor/factory.h"
-#include "train/config.h"
 
 namespace quern {
 
@@ -94,10 +95,12 @@ std::vector<std::string> decode_ways() {
 }
 
 int64_t decode_weight_bytes(const ModelConfig& config, int64_t element) {
-  const int64_t norms = (2 * config.layers + 1) * config.d_model +
-                        (config.qk_norm ? 2 * config.layers * config.head_size() : 0);
-  const int64_t embedding = config.tied ? 0 : config.vocab_size * config.d_model;
-  return (parameter_count(config) - embedding - norms) * element + norms * 4;
+  int64_t bytes = 0;
+  const ParameterTable table = parameter_table(config);
+  for (const ParameterEntry& entry : table.entries()) {
+    if (!table.is_lookup(entry)) bytes += entry.numel() * (entry.fp32 ? 4 : element);
+  }
+  return bytes;
 }
 
 double measure_read(int64_t bytes) {

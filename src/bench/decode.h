@@ -9,7 +9,7 @@
 
 #include "bench/table.h"
 #include "bench/timeline.h"
-#include "nn/model_config.h"
+#include "model/model_config.h"
 
 namespace quern {
 

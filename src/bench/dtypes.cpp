@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <map>
 
-#include "autograd/gradient_observer.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/tape.h"
-#include "bench/matmul_math.h"
+#include "bench/precision_scope.h"
 #include "nn/activations.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
+#include "run/model_instance.h"
 #include "tensor/factory.h"
-#include "train/setup.h"
 
 namespace quern {
 
@@ -22,15 +21,8 @@ constexpr int64_t kToyBatch = 4, kToyIn = 8, kToyHidden = 16, kToyClasses = 5;
 constexpr int64_t kBatch = 2, kContext = 16;
 
 // Writes down what the ops make and the gradients that reach it.
-class DtypeObserver : public RangeObserver, public GradientObserver {
+class DtypeObserver : public RangeObserver, public OutputObserver, public GradientObserver {
  public:
-  DtypeObserver() : context_(Context::current()), outputs_(context_.output_observer) {
-    context_.output_observer = this;
-  }
-  ~DtypeObserver() override { context_.output_observer = outputs_; }
-  DtypeObserver(const DtypeObserver&) = delete;
-  DtypeObserver& operator=(const DtypeObserver&) = delete;
-
   void on_begin(const Range& range) override { path_.emplace_back(range.name); }
   void on_end() override { path_.pop_back(); }
 
@@ -40,7 +32,7 @@ class DtypeObserver : public RangeObserver, public GradientObserver {
     if (path_.empty() || path_.back() != op) name += cat(op, ".");
     name.pop_back();
     if (const int n = ++seen_[name]; n > 1) name += cat(" ", n);
-    made_.push_back({context_.next_node, output.raw_data()});
+    made_.push_back({Context::current().next_node, output.raw_data()});
     activations.push_back({"activation", name, output.shape(), output.dtype()});
   }
 
@@ -72,12 +64,12 @@ class DtypeObserver : public RangeObserver, public GradientObserver {
     const void* data;
   };
 
-  Context& context_;
-  OutputObserver* outputs_;
   std::vector<std::string> path_;
   std::map<std::string, int> seen_;
   std::vector<Made> made_;  // beside `activations`
-  ObserveRanges observe_{*this};
+  Observe<OutputObserver> observe_outputs_{*this};
+  Observe<GradientObserver> observe_gradients_{*this};
+  ObserveRanges observe_ranges_{*this};
 };
 
 // x (B, in) -> logits (B, classes). Its products compute in `precision`.

@@ -3,15 +3,17 @@
 #include <chrono>
 
 #include "bench/timeline.h"
+#include "model/model_cost.h"
 #include "tensor/factory.h"
 
 namespace quern {
 
 namespace {
 
-// y = x w^T, dx = dy w and dw = dy^T x for x (N, in) and w (out, in).
-void add_linear(std::vector<StepGemm>& products, const std::string& name, int64_t N, int64_t in,
-                int64_t out, int64_t count) {
+// y = x w^T, dx = dy w and dw = dy^T x for x (N, in) and `count` weights w (out, in).
+void add_linear(std::vector<StepGemm>& products, const std::string& name, int64_t N,
+                const Shape& weight, int64_t count) {
+  const int64_t out = weight[0], in = weight[1];
   const double flops = 2.0 * static_cast<double>(N) * static_cast<double>(in) *
                        static_cast<double>(out) * static_cast<double>(count);
   kernels::Gemm y{N, out, in}, dx{N, in, out}, dw{out, in, N};
@@ -20,6 +22,12 @@ void add_linear(std::vector<StepGemm>& products, const std::string& name, int64_
   products.push_back({name + " y", y, count, flops});
   products.push_back({name + " dx", dx, count, flops});
   products.push_back({name + " dw", dw, count, flops});
+}
+
+// "model.layers.0.self_attn.qkv_proj.weight" -> "qkv_proj".
+std::string layer_name(const std::string& weight) {
+  const std::string module = weight.substr(0, weight.rfind('.'));
+  return module.substr(module.rfind('.') + 1);
 }
 
 // Twice scores-like, (T, D) by (D, T): q k^T and do v^T. Four times values-like, (T, T) by (T, D):
@@ -47,13 +55,18 @@ double flops_of(const kernels::Gemm& gemm) {
 }  // namespace
 
 std::vector<StepGemm> step_gemms(const ModelConfig& config, int64_t B, int64_t T) {
-  const int64_t N = B * T, C = config.d_model, F = config.d_ff, layers = config.layers;
   std::vector<StepGemm> products;
-  add_linear(products, "qkv_proj", N, C, config.q_width() + 2 * config.kv_width(), layers);
-  add_linear(products, "o_proj", N, config.q_width(), C, layers);
-  add_linear(products, "gate_up_proj", N, C, 2 * F, layers);
-  add_linear(products, "down_proj", N, F, C, layers);
-  add_linear(products, "lm_head", N, C, config.vocab_size, 1);
+  const ParameterTable table = parameter_table(config);
+  const auto add = [&](const std::string& name, const ParameterEntry& weight, int64_t count) {
+    add_linear(products, name, B * T, weight.shape, count);
+  };
+  const ParameterEntry* head = nullptr;
+  for (const ParameterEntry& entry : table.entries()) {
+    if (entry.group.kind == ParameterKind::vector || table.is_lookup(entry)) continue;
+    if (entry.block < 0) head = &entry;
+    if (entry.block == 0) add(layer_name(entry.name), entry, config.layers);  // as in all others
+  }
+  add("lm_head", *head, 1);
   add_attention(products, config, B, T);
   return products;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/gemm.h"
-#include "nn/model_config.h"
+#include "model/model_config.h"
 
 namespace quern {
 

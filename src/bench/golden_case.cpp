@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "model/model_cost.h"
 
 namespace quern {
 
@@ -63,6 +64,13 @@ std::vector<float> floats_of(const TensorView& view) {
   return elements_of<float>(view);
 }
 
+std::vector<float> GoldenCase::reference(const std::string& name) const {
+  TensorView view = expected.tensor(name);
+  std::vector<std::byte> turned;
+  if (is_conv1d(name, view.shape)) view.data = turned = transposed(view);
+  return floats_of(view);
+}
+
 GoldenCase GoldenCase::open(const fs::path& folder) {
   SafetensorsFile expected = open_expected(folder);
   GoldenCase golden{folder.string(),
@@ -94,9 +102,10 @@ GoldenCase GoldenCase::open(const fs::path& folder) {
   golden.grad_norms = floats_of(expected_tensor(file, "grad_norms", DType::f32, 1));
   QUERN_CHECK(!golden.losses.empty(), file.path().string(), ": tensor 'losses' is empty");
   check_shape(file, file.tensor("grad_norms"), {static_cast<int64_t>(golden.losses.size())});
-  for (const auto& [name, shape] : hf_weights(golden.config)) {
+  for (const auto& [name, shape, begin] : parameter_table(golden.config).slices()) {
     for (const char* prefix : {"grad.", "final."}) {
-      check_shape(file, expected_tensor(file, prefix + name, DType::f32, shape.ndim()), shape);
+      check_shape(file, expected_tensor(file, prefix + name, DType::f32, shape.ndim()),
+                  is_conv1d(name, shape) ? transposed(shape) : shape);
     }
   }
   return golden;

@@ -6,6 +6,7 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/dropout.h"
 #include "autograd/ops/embedding.h"
 #include "autograd/ops/gather.h"
 #include "autograd/ops/layer_norm.h"
@@ -73,6 +74,20 @@ std::vector<KernelCase> gelu_cases(int64_t rows) {
 
 constexpr int64_t kNormRows = 32768, kNormWidth = 2560;
 
+// Of BF16 activations; the backward is the same kernel.
+std::vector<KernelCase> dropout_cases(int64_t rows) {
+  const int64_t N = rows > 0 ? rows : kNormRows, M = kNormWidth;
+  const MakeInputs make = [=] {
+    return Inputs{normal({N, M}, 0.0, 1.0, DType::bf16), make_draws(1)};
+  };
+  const Op naive = [](const Inputs& in) { return naive_dropout(in[0], 0.2, in[1].value(), 0); };
+  const Op fused = [](const Inputs& in) { return dropout(in[0], 0.2, in[1].value(), 0); };
+  return {{{N, M},
+           DType::bf16,
+           bytes_of(DType::bf16, 2 * N * M),
+           {forward("naive", make, naive), forward("fused", make, fused)}}};
+}
+
 std::vector<KernelCase> weighted_sum_cases(int64_t rows) {
   const int64_t N = rows > 0 ? rows : 16384, M = 4096;
   const MakeInputs make = [=] { return Inputs{normal({N, M}, 0.0, 1.0), normal({M}, 0.0, 1.0)}; };
@@ -84,65 +99,68 @@ std::vector<KernelCase> weighted_sum_cases(int64_t rows) {
            {forward("naive", make, naive), forward("fused", make, fused)}}};
 }
 
-Variable naive_norm(const Inputs& in) {
-  return naive_rms_norm(in[0], in[1], kEps);
-}
+// RMSNorm of {x, w} or LayerNorm of {x, w, b}; of the sum of x and what stands last in add_*.
+template <bool kLayer>
+struct NormOps {
+  static Variable naive(const Inputs& in) {
+    if constexpr (kLayer) return naive_layer_norm(in[0], in[1], in[2], kEps);
+    return naive_rms_norm(in[0], in[1], kEps);
+  }
+  static Variable fused(const Inputs& in) {
+    if constexpr (kLayer) return layer_norm(in[0], in[1], in[2], kEps);
+    return rms_norm(in[0], in[1], kEps);
+  }
+  static Variable add_naive(const Inputs& in) {
+    if constexpr (kLayer) return naive_add_layer_norm(in[0], in[3], in[1], in[2], kEps).second;
+    return naive_add_rms_norm(in[0], in[2], in[1], kEps).second;
+  }
+  static Variable add_fused(const Inputs& in) {
+    if constexpr (kLayer) return add_layer_norm(in[0], in[3], in[1], in[2], kEps).second;
+    return add_rms_norm(in[0], in[2], in[1], kEps).second;
+  }
 
-Variable fused_norm(const Inputs& in) {
-  return rms_norm(in[0], in[1], kEps);
-}
-
-// BF16 activations with FP32 weights, as in a BF16 model.
-MakeInputs norm_inputs(int64_t N) {
-  return [=] {
-    return Inputs{random_leaf({N, kNormWidth}, DType::bf16), Variable::leaf(ones({kNormWidth}))};
-  };
-}
+  // BF16 activations with FP32 weights, as in a BF16 model.
+  static Inputs inputs(int64_t N) {
+    Inputs in{random_leaf({N, kNormWidth}, DType::bf16), Variable::leaf(ones({kNormWidth}))};
+    if (kLayer) in.push_back(Variable::leaf(zeros({kNormWidth})));
+    return in;
+  }
+};
 
 KernelCase norm_case(int64_t rows, int64_t tensors_moved) {
   const int64_t N = rows > 0 ? rows : kNormRows;
   return {{N, kNormWidth}, DType::bf16, bytes_of(DType::bf16, tensors_moved * N * kNormWidth), {}};
 }
 
-std::vector<KernelCase> rms_norm_forward_cases(int64_t rows) {
+template <bool kLayer>
+std::vector<KernelCase> norm_forward_cases(int64_t rows) {
+  using Ops = NormOps<kLayer>;
   KernelCase norm = norm_case(rows, 2);
-  const MakeInputs make = norm_inputs(norm.shape[0]);
-  norm.variants = {forward("naive", make, naive_norm), forward("fused", make, fused_norm)};
+  const MakeInputs make = [N = norm.shape[0]] { return Ops::inputs(N); };
+  norm.variants = {forward("naive", make, Ops::naive), forward("fused", make, Ops::fused)};
   return {norm};
 }
 
-std::vector<KernelCase> rms_norm_backward_cases(int64_t rows) {
+template <bool kLayer>
+std::vector<KernelCase> norm_backward_cases(int64_t rows) {
+  using Ops = NormOps<kLayer>;
   KernelCase norm = norm_case(rows, 3);
-  const MakeInputs make = norm_inputs(norm.shape[0]);
-  norm.variants = {backward("naive", make, naive_norm), backward("fused", make, fused_norm)};
+  const MakeInputs make = [N = norm.shape[0]] { return Ops::inputs(N); };
+  norm.variants = {backward("naive", make, Ops::naive), backward("fused", make, Ops::fused)};
   return {norm};
 }
 
 // Reads the stream and the branch, writes their sum and the normed sum.
-std::vector<KernelCase> add_rms_norm_cases(int64_t rows) {
+template <bool kLayer>
+std::vector<KernelCase> add_norm_cases(int64_t rows) {
+  using Ops = NormOps<kLayer>;
   KernelCase norm = norm_case(rows, 4);
   const MakeInputs make = [N = norm.shape[0]] {
-    const Shape shape{N, kNormWidth};
-    return Inputs{random_leaf(shape, DType::bf16), random_leaf(shape, DType::bf16),
-                  Variable::leaf(ones({kNormWidth}))};
+    Inputs in = Ops::inputs(N);
+    in.push_back(random_leaf({N, kNormWidth}, DType::bf16));
+    return in;
   };
-  const Op naive = [](const Inputs& in) {
-    return naive_add_rms_norm(in[0], in[1], in[2], kEps).second;
-  };
-  const Op fused = [](const Inputs& in) { return add_rms_norm(in[0], in[1], in[2], kEps).second; };
-  norm.variants = {forward("naive", make, naive), forward("fused", make, fused)};
-  return {norm};
-}
-
-std::vector<KernelCase> layer_norm_cases(int64_t rows) {
-  KernelCase norm = norm_case(rows, 2);
-  const MakeInputs make = [N = norm.shape[0]] {
-    return Inputs{random_leaf({N, kNormWidth}, DType::bf16), Variable::leaf(ones({kNormWidth})),
-                  Variable::leaf(zeros({kNormWidth}))};
-  };
-  const Op naive = [](const Inputs& in) { return naive_layer_norm(in[0], in[1], in[2], kEps); };
-  const Op fused = [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], kEps); };
-  norm.variants = {forward("naive", make, naive), forward("fused", make, fused)};
+  norm.variants = {forward("naive", make, Ops::add_naive), forward("fused", make, Ops::add_fused)};
   return {norm};
 }
 
@@ -261,10 +279,13 @@ const std::vector<KernelFamily>& kernel_families() {
       {"softmax", softmax_cases},
       {"gelu", gelu_cases},
       {"weighted_sum", weighted_sum_cases},
-      {"rmsnorm_fwd", rms_norm_forward_cases},
-      {"rmsnorm_bwd", rms_norm_backward_cases},
-      {"add_rmsnorm_fwd", add_rms_norm_cases},
-      {"layernorm_fwd", layer_norm_cases},
+      {"dropout", dropout_cases},
+      {"rmsnorm_fwd", norm_forward_cases<false>},
+      {"rmsnorm_bwd", norm_backward_cases<false>},
+      {"add_rmsnorm_fwd", add_norm_cases<false>},
+      {"layernorm_fwd", norm_forward_cases<true>},
+      {"layernorm_bwd", norm_backward_cases<true>},
+      {"add_layernorm_fwd", add_norm_cases<true>},
       {"swiglu_fwd", swiglu_forward_cases},
       {"swiglu_bwd", swiglu_backward_cases},
       {"rope_fwd", rope_cases},

@@ -26,9 +26,9 @@ int64_t parameter_count(int64_t rows) {
 
 // A host struct as bytes on the device.
 template <class T>
-Tensor upload(T value, const char* name) {
+Tensor upload(T value, MemoryTag tag) {
   const Shape shape{static_cast<int64_t>(sizeof(T))};
-  Tensor out = Tensor::empty(shape, DType::u8, name);
+  Tensor out = Tensor::empty(shape, DType::u8, tag);
   copy(out, Tensor::borrow(&value, shape, DType::u8, kCpu));
   return out;
 }
@@ -48,7 +48,7 @@ struct Parameters {
 KernelWork fused_adamw_first_step(int64_t n, bool with_copy) {
   kernels::StepState first;
   first.lr = static_cast<float>(kLearningRate);
-  const Tensor state = upload(first, "step state");
+  const Tensor state = upload(first, {"step state", MemoryCategory::optimizer});
   const Parameters p(n, with_copy);
   const Tensor range = upload(p.range, "adamw range");
   return {{}, [=] {
@@ -77,10 +77,12 @@ KernelWork naive_adamw_first_step(int64_t n, bool with_copy) {
 }
 
 KernelWork fused_global_norm(int64_t n) {
-  const Tensor state = upload(kernels::StepState{}, "step state"), g = normal({n}, 0.0, 1e-3);
+  const Tensor state = upload(kernels::StepState{}, {"step state", MemoryCategory::optimizer}),
+               g = normal({n}, 0.0, 1e-3);
   Tensor scratch;
   on_device(g.device(), [&](auto stream) {
-    scratch = Tensor::empty({global_norm_scratch(n, stream)}, DType::u8, "gradient norm scratch");
+    scratch = Tensor::empty({global_norm_scratch(n, stream)}, DType::u8,
+                            {"gradient norm scratch", MemoryCategory::workspace});
   });
   return {{}, [=] {
             on_device(g.device(), [&](auto stream) {
@@ -100,7 +102,7 @@ KernelWork in_place_cross_entropy(int64_t N, int64_t V) {
             on_device(logits.device(), [&](auto stream) {
               cross_entropy_forward_backward(row_loss.data<float>(), logits.data<bfloat16>(),
                                              targets.data<int32_t>(), scale.data<float>(), N, V,
-                                             kIgnoreIndex, stream);
+                                             kIgnoreIndex, {}, stream);
             });
           }};
 }
@@ -173,7 +175,7 @@ KernelCase copy_case(int64_t rows) {
     return KernelWork{{}, [=] {
                         if (!to.device().is_cuda()) return copy(to, from);
                         cuda::copy(to.raw_data(), from.raw_data(), bytes,
-                                   Context::current().cuda_stream().handle);
+                                   Context::current().cuda_stream());
                       }};
   };
   return {{bytes}, DType::u8, 2 * bytes, {{"memcpy", make}}};

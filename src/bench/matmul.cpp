@@ -4,9 +4,9 @@
 
 #include "autograd/ops/matmul.h"
 #include "autograd/tape.h"
-#include "bench/matmul_math.h"
+#include "bench/precision_scope.h"
+#include "config/config.h"
 #include "tensor/factory.h"
-#include "train/config.h"
 
 namespace quern {
 

@@ -5,50 +5,17 @@
 #include <limits>
 #include <sstream>
 
-#include "autograd/tape.h"
 #include "bench/random_batch.h"
-#include "nn/memory_sizes.h"
-#include "optim/adamw.h"
-#include "profile/memory_recorder.h"
-#include "train/config_parse.h"
-#include "train/recompute.h"
-#include "train/setup.h"
-#include "train/training_step.h"
+#include "config/config_parse.h"
+#include "profile/memory/memory_recorder.h"
+#include "run/model_instance.h"
+#include "train/choose_recompute.h"
 
 namespace quern {
 
 namespace {
 
-constexpr int kSteps = 2;  // the second begins as all later ones do
 constexpr std::array kPasses{MemoryPass::forward, MemoryPass::step};
-
-ModelInstance make_model(const Config& config, bool training) {
-  return {config.model, config.compute, config.model.init, training,
-          static_cast<uint64_t>(config.train.seed)};
-}
-
-Variable forward(const ModelInstance& instance, const RandomBatch& batch) {
-  const RangeScope range(RangeKind::phase, "forward");
-  return instance.model.loss(batch.tokens, batch.targets);
-}
-
-// The trace is taken before anything is given back.
-MemoryTrace trace_pass(const Config& config, MemoryPass pass, const MemoryRecorder& recorder) {
-  const bool training = pass == MemoryPass::step;
-  ModelInstance instance = make_model(config, training);
-  const RandomBatch batch = random_batch(config, config.train.batch);
-  if (!training) {
-    const NoGrad no_grad;
-    for (int i = 0; i < kSteps; ++i) forward(instance, batch);
-    return recorder.trace();
-  }
-  AdamW optimizer(instance.arena, adamw_options(config));
-  optimizer.set_learning_rate(config.optimizer.lr);
-  TrainingStep step(instance, optimizer, false);
-  for (int i = 0; i < kSteps; ++i) step.run(batch.tokens, batch.targets, {});
-  Context::current().synchronize();
-  return recorder.trace();
-}
 
 // Fills what was measured.
 void measure(MemoryStudy& study) {
@@ -57,9 +24,8 @@ void measure(MemoryStudy& study) {
   allocator.release_cached();
   allocator.reset_peak();
   study.measured = true;
-  const MemoryRecorder recorder;
   try {
-    study.trace = trace_pass(study.config, study.pass, recorder);
+    study.trace = trace_memory(study.config, study.pass);
   } catch (const OutOfMemory& error) {
     study.out_of_memory = error.what();
     return;
@@ -115,19 +81,15 @@ MemoryStudy study_memory(const Config& config, MemoryPass pass, bool predict, bo
   MemoryStudy study;
   study.config = config;
   study.config.compute.recompute = decided_options(config).recompute;
-  const auto predicted = [&](const MemoryTarget& target) {
-    return predict_peak(study.config.model, study.config.compute, config.train.batch,
-                        config.model.context, pass, target);
-  };
   study.pass = pass;
   study.device = cat(device);
-  study.predicted = predicted(current_target());
+  study.predicted = predict_peak(study.config, pass, current_target());
   const bool too_large = !device.is_cuda() && !on_cpu && study.predicted.total() > kMostCpuBytes;
   if (!predict && !too_large) {
     measure(study);
   } else if (!device.is_cuda() && !on_cpu) {
     study.device = "a GPU";
-    study.predicted = predicted(hopper_target());
+    study.predicted = predict_peak(study.config, pass, hopper_target());
   }
   return study;
 }
@@ -138,39 +100,51 @@ int64_t BlockStudy::measured() const {
   return sum;
 }
 
+namespace {
+
+// What the second of three blocks saves: the first has no branch to add, the last none to hand on.
+std::vector<SavedTensor> saved_tensors(const Config& config, int64_t sequences) {
+  const std::string block = "model.layers.1";
+  const MemoryRecorder recorder;
+  const ModelInstance instance(config.model, config.compute, config.model.init, true,
+                               static_cast<uint64_t>(config.train.seed));
+  const RandomBatch batch = random_batch(config, sequences);
+  const Variable loss = [&] {
+    const RangeScope range(RangeKind::phase, "forward");
+    return instance.model.loss(batch.tokens, batch.targets);
+  }();
+  const MemoryTrace trace = recorder.trace();
+  std::vector<SavedTensor> saved;
+  for (const TracedAllocation& a : trace.allocations) {
+    const std::string& module = trace.names[a.place.module];
+    if (a.category != MemoryCategory::activations || !lies_in(module, block)) continue;
+    const std::string inner = module == block ? "" : module.substr(block.size() + 1);
+    saved.push_back({inner, trace.names[a.place.op], trace.names[a.name],
+                     trace.names[a.place.shapes], a.bytes});
+  }
+  return saved;
+}
+
+}  // namespace
+
 BlockStudy study_block(const Config& config) {
-  constexpr const char* kBlock = "model.layers.1";
   Config one = config;
   one.compute.recompute = decided_options(config).recompute;
-  one.model.layers = 3;  // the first has no branch to add, the last none to hand on
+  one.model.layers = 3;
   one.compute.segment = 1;
   one.model.vocab_size = std::min<int64_t>(config.model.vocab_size, 256);
-  const MemoryRecorder recorder;
-  ModelInstance instance = make_model(one, true);
-  // Of one sequence alone naive attention would save views where it saves copies of several.
-  const int64_t sequences = std::min<int64_t>(config.train.batch, 2);
-  const RandomBatch batch = random_batch(one, sequences);
-  const Variable loss = forward(instance, batch);
-  const MemoryTrace trace = recorder.trace();
-
   BlockStudy study;
   study.config = config;
   study.config.compute.recompute = one.compute.recompute;
-  for (const TracedAllocation& a : trace.allocations) {
-    const std::string& module = trace.names[a.place.module];
-    if (a.category != MemoryCategory::activations || !lies_in(module, kBlock)) continue;
-    const std::string inner = module == kBlock ? "" : module.substr(std::string(kBlock).size() + 1);
-    study.tensors.push_back({inner, trace.names[a.place.op], trace.names[a.name],
-                             trace.names[a.place.shapes],
-                             a.bytes * config.train.batch / sequences});
-  }
-  one.model.layers = 1;
-  const detail::MemorySizes s =
-      detail::memory_sizes(one.model, one.compute, config.train.batch, config.model.context);
-  // Under recomputation its inputs: the stream and the branch.
-  study.predicted = one.compute.recompute == Recompute::blocks
-                        ? s.tokens * s.C * (s.residual + s.activation)
-                        : s.tokens * detail::block_bytes(s);
+  // Of one sequence alone naive attention would save views where it saves copies of several.
+  const int64_t batch = config.train.batch, sequences = std::min<int64_t>(batch, 2);
+  study.tensors = saved_tensors(one, sequences);
+  for (SavedTensor& tensor : study.tensors) tensor.bytes = tensor.bytes * batch / sequences;
+  study.predicted = run_dry(current_target(), one.compute, [&] {
+    int64_t sum = 0;
+    for (const SavedTensor& tensor : saved_tensors(one, batch)) sum += tensor.bytes;
+    return sum;
+  });
   return study;
 }
 

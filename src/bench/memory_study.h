@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/memory_estimate.h"
-#include "profile/memory_trace.h"
-#include "train/config.h"
+#include "train/memory_prediction.h"
 
 namespace quern {
 

@@ -4,7 +4,8 @@
 
 #include <array>
 
-#include "train/config_table.h"
+#include "config/config_table.h"
+#include "model/model_cost.h"
 
 namespace quern {
 
@@ -61,11 +62,6 @@ std::vector<Column> memory_columns(const std::set<std::string>& varying) {
   return columns;
 }
 
-// The same order as MemoryCategory.
-MemoryByCategory by_category(const PeakEstimate& p) {
-  return {p.parameters, p.gradients, p.optimizer, p.activations, p.workspace, p.other};
-}
-
 std::string shared_settings(const Config& first, const std::set<std::string>& varying) {
   std::string line = fmt::format("vocab {}", first.model.vocab_size);
   for (const Setting& setting : kSettings) {
@@ -97,7 +93,7 @@ std::string MemoryRows::rows(const MemoryStudy& study) const {
     cells.push_back(std::move(deviation));
     return table_.row(std::move(cells));
   };
-  std::string text = row("predicted", study.predicted.total(), by_category(study.predicted),
+  std::string text = row("predicted", study.predicted.total(), study.predicted.by_category,
                          study.peak_bytes > 0 ? Cell(study.deviation()) : Cell());
   if (!study.measured) return text;
   if (study.out_of_memory.empty()) {

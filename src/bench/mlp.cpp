@@ -5,13 +5,13 @@
 
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
-#include "bench/matmul_math.h"
+#include "bench/precision_scope.h"
+#include "config/config.h"
 #include "nn/activations.h"
 #include "nn/linear.h"
 #include "nn/sequential.h"
 #include "optim/adamw.h"
 #include "tensor/factory.h"
-#include "train/config.h"
 
 namespace quern {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "bench/step.h"
-#include "profile/memory_trace.h"
-#include "profile/profile.h"
-#include "train/config.h"
+#include "config/config.h"
+#include "profile/memory/memory_trace.h"
+#include "profile/time/profile.h"
 
 namespace quern {
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <optional>
 
-#include "profile/summary.h"
-#include "train/config_parse.h"
+#include "config/config_parse.h"
+#include "profile/time/summary.h"
 
 namespace quern {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/table.h"
-#include "profile/profile.h"
+#include "profile/time/profile.h"
 
 namespace quern {
 

@@ -9,13 +9,13 @@
 #include "autograd/tape.h"
 #include "bench/kernel_cases.h"
 #include "bench/kernels.h"
-#include "bench/matmul_math.h"
+#include "bench/precision_scope.h"
+#include "config/config_parse.h"
 #include "nn/activations.h"
 #include "nn/arena.h"
 #include "nn/linear.h"
 #include "nn/sequential.h"
 #include "tensor/factory.h"
-#include "train/config_parse.h"
 
 namespace quern {
 

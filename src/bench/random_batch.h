@@ -1,8 +1,8 @@
 // What the harnesses train on: tokens that nothing can be learnt from, with nothing to load.
 #pragma once
 
+#include "config/config.h"
 #include "tensor/factory.h"
-#include "train/config.h"
 
 namespace quern {
 

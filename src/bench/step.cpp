@@ -10,11 +10,12 @@
 #include "autograd/tape.h"
 #include "bench/profiled_range.h"
 #include "bench/random_batch.h"
-#include "optim/adamw.h"
+#include "config/config_parse.h"
+#include "model/model_cost.h"
+#include "run/make_optimizer.h"
+#include "run/model_instance.h"
 #include "tensor/cuda_runtime.h"
-#include "train/config_parse.h"
-#include "train/recompute.h"
-#include "train/setup.h"
+#include "train/choose_recompute.h"
 #include "train/training_step.h"
 
 namespace quern {
@@ -89,7 +90,7 @@ class PhaseRunner {
         instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
                   static_cast<uint64_t>(config.train.seed)) {
     if (phase != Phase::step) return;
-    optimizer_.emplace(instance_.arena, adamw_options(config));
+    optimizer_ = make_optimizer(instance_.arena, config);
     optimizer_->set_learning_rate(config.optimizer.lr);
   }
 
@@ -144,7 +145,7 @@ class PhaseRunner {
 
   Phase phase_;
   ModelInstance instance_;
-  std::optional<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::optional<TrainingStep> step_;
   RandomBatch input_;
   std::shared_ptr<MemoryPool> pool_;

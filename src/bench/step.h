@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/timeline.h"
-#include "train/config.h"
+#include "config/config.h"
 
 namespace quern {
 

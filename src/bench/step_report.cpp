@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/rounded.h"
-#include "train/config_table.h"
+#include "config/config_table.h"
 
 namespace quern {
 

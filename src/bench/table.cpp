@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "bench/rounded.h"
-#include "train/config.h"
-#include "train/config_parse.h"
+#include "config/config.h"
+#include "config/config_parse.h"
 
 namespace quern {
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "tensor/context.h"
-#include "tensor/cuda_runtime.h"
 
 namespace quern {
 
@@ -36,12 +35,8 @@ Timeline::Timeline(size_t marks) : capacity_(marks) {
     points_.reserve(marks);
     return;
   }
-  stream_ = context.cuda_stream().handle;
-  for (size_t i = 0; i < marks; ++i) events_.push_back(cuda::create_event(true));
-}
-
-Timeline::~Timeline() {
-  for (void* event : events_) cuda::destroy_event(event);
+  stream_ = context.cuda_stream();
+  for (size_t i = 0; i < marks; ++i) events_.emplace_back(cuda::EventKind::timing);
 }
 
 void Timeline::mark() {
@@ -49,7 +44,7 @@ void Timeline::mark() {
   if (events_.empty()) {
     points_.push_back(std::chrono::steady_clock::now());
   } else {
-    cuda::record_event(events_[marked_], stream_);
+    events_[marked_].record(stream_);
   }
   ++marked_;
 }
@@ -57,12 +52,12 @@ void Timeline::mark() {
 std::vector<double> Timeline::intervals() const {
   std::vector<double> ms;
   if (marked_ < 2) return ms;
-  if (!events_.empty()) cuda::synchronize_event(events_[marked_ - 1]);
+  if (!events_.empty()) events_[marked_ - 1].synchronize();
   for (size_t i = 1; i < marked_; ++i) {
     ms.push_back(
         events_.empty()
             ? std::chrono::duration<double, std::milli>(points_[i] - points_[i - 1]).count()
-            : cuda::elapsed_ms(events_[i - 1], events_[i]));
+            : events_[i].ms_since(events_[i - 1]));
   }
   return ms;
 }

@@ -8,15 +8,14 @@
 #include <limits>
 #include <vector>
 
+#include "tensor/cuda_runtime.h"
+
 namespace quern {
 
 class Timeline {
  public:
   // Makes its events at once, so that marking costs next to nothing. Marks beyond `marks` throw.
   explicit Timeline(size_t marks);
-  ~Timeline();
-  Timeline(const Timeline&) = delete;
-  Timeline& operator=(const Timeline&) = delete;
 
   void mark();
   // Milliseconds between neighbouring marks; waits for the last one.
@@ -25,8 +24,8 @@ class Timeline {
  private:
   size_t capacity_;
   size_t marked_ = 0;
-  void* stream_ = nullptr;
-  std::vector<void*> events_;  // on a GPU
+  cuda::Stream stream_;
+  std::vector<cuda::Event> events_;  // on a GPU
   std::vector<std::chrono::steady_clock::time_point> points_;
 };
 

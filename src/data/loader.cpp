@@ -1,6 +1,6 @@
 #include "data/loader.h"
 
-#include <new>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -28,24 +28,23 @@ BatchLoader::Fill drawn_windows(TokenSource source, int64_t rows, int64_t contex
 
 }  // namespace
 
-HostAllocator ordinary_host_memory() {
-  return {[](int64_t bytes) { return ::operator new(static_cast<size_t>(bytes)); },
-          [](void* data) { ::operator delete(data); }};
+std::shared_ptr<void> ordinary_host_memory(int64_t bytes) {
+  return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
 }
 
 BatchLoader::BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
-                         HostAllocator memory, const BatchOptions& options)
+                         const HostMemory& memory, const BatchOptions& options)
     : BatchLoader(drawn_windows(std::move(source), rows, context, first.seed, options), rows,
-                  context, first, std::move(memory)) {}
+                  context, first, memory) {}
 
 BatchLoader::BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
-                         HostAllocator memory)
+                         const HostMemory& memory)
     : fill_(std::move(fill)), rows_(rows), context_(context), first_(first) {
   QUERN_CHECK(rows > 0 && context > 0, "loader: a batch of (", rows, ", ", context,
               ") tokens, expected at least (1, 1)");
   const int64_t count = rows * context;
   const auto bytes = static_cast<int64_t>(2 * kSlots * sizeof(int32_t)) * count;
-  buffer_ = Buffer(memory.allocate(bytes), memory.release);
+  buffer_ = memory(bytes);
   auto* data = static_cast<int32_t*>(buffer_.get());
   for (uint64_t slot = 0; slot < kSlots; ++slot, data += 2 * count) {
     slots_.push_back({data, data + count});

@@ -18,11 +18,9 @@
 namespace quern {
 
 // Where the ring's buffers come from: ordinary memory, or pinned memory that a GPU copies from.
-struct HostAllocator {
-  std::function<void*(int64_t bytes)> allocate;  // throws when there is no room
-  std::function<void(void* data)> release;
-};
-HostAllocator ordinary_host_memory();
+// Throws when there is no room.
+using HostMemory = std::function<std::shared_ptr<void>(int64_t bytes)>;
+std::shared_ptr<void> ordinary_host_memory(int64_t bytes);
 
 struct Batch {
   const int32_t* tokens = nullptr;   // (rows, T)
@@ -45,10 +43,10 @@ class BatchLoader {
   using Fill = std::function<void(uint64_t k, int32_t* tokens, int32_t* targets)>;
 
   BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
-              HostAllocator memory = ordinary_host_memory());
+              const HostMemory& memory = ordinary_host_memory);
   // Windows of `source`, beginning with batch first.batch.
   BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
-              HostAllocator memory = ordinary_host_memory(), const BatchOptions& options = {});
+              const HostMemory& memory = ordinary_host_memory, const BatchOptions& options = {});
   ~BatchLoader();  // stops the thread after the batch it is at
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
@@ -65,7 +63,6 @@ class BatchLoader {
     int32_t* tokens;
     int32_t* targets;
   };
-  using Buffer = std::unique_ptr<void, std::function<void(void*)>>;
 
   void run();  // the thread
   bool has_room() const;
@@ -73,7 +70,7 @@ class BatchLoader {
   Fill fill_;
   int64_t rows_, context_;
   SamplerState first_;
-  Buffer buffer_;  // all slots
+  std::shared_ptr<void> buffer_;  // all slots
   std::vector<Slot> slots_;
 
   mutable std::mutex mutex_;

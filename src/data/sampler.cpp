@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "kernels/common/philox.h"
+#include "base/philox.h"
 
 namespace quern {
 

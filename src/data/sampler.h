@@ -7,9 +7,12 @@
 #include <span>
 
 #include "data/dataset.h"
-#include "data/sampling.h"
 
 namespace quern {
+
+// In which order the windows of a corpus are trained on. random: drawn with replacement.
+// permutation: each non-overlapping window once an epoch.
+enum class Sampling { random, permutation };
 
 // All there is to know to continue: batch k is a pure function of (seed, k).
 struct SamplerState {

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/byte_tokenizer.h"
 #include "data/document_reader.h"
-#include "data/mapped_file.h"
+#include "io/mapped_file.h"
+#include "text/byte_tokenizer.h"
 
 namespace quern {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/utf8.h"
+#include "io/utf8.h"
 
 namespace quern {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/byte_stream.h"
+#include "io/byte_stream.h"
 
 namespace quern {
 

@@ -9,10 +9,13 @@
 #include <filesystem>
 #include <span>
 
-#include "data/data_format.h"
-#include "data/mapped_file.h"
+#include "io/mapped_file.h"
 
 namespace quern {
+
+// How the user says what a data path holds. text: bytes; nanogpt: raw little-endian uint16 tokens;
+// llmc: tokens behind llm.c's header; automatic: by name and content (see open_dataset).
+enum class DataFormat { automatic, text, nanogpt, llmc };
 
 enum class TokenEncoding { raw_u16, llmc_u16, llmc_u32 };
 

@@ -5,9 +5,9 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "base/error.h"
+#include "io/json_file.h"
 
 namespace quern {
 
@@ -69,23 +69,6 @@ std::string_view header_text(const std::string& path, std::span<const std::byte>
   QUERN_CHECK(length > 0 && bytes[kPrefix] == std::byte{'{'}, path,
               ": header does not begin with '{'");
   return {reinterpret_cast<const char*>(bytes.data()) + kPrefix, static_cast<size_t>(length)};
-}
-
-// nlohmann would keep the last of two tensors of one name; they are an error here.
-Json parse_header(const std::string& path, std::string_view text) {
-  std::unordered_set<std::string> names;
-  const auto refuse_duplicates = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      QUERN_CHECK(names.insert(name).second, path, ": header names '", name, "' twice");
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, refuse_duplicates);
-  } catch (const Json::exception& error) {
-    fail(cat(path, ": header is not valid JSON: ", error.what()));
-  }
 }
 
 Metadata read_metadata(const std::string& path, const Json& json) {
@@ -164,7 +147,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   const std::string_view header = header_text(name, file.bytes());
   const std::span<const std::byte> data = file.bytes().subspan(sizeof(uint64_t) + header.size());
 
-  const Json json = parse_header(name, header);
+  const Json json = parse_distinct_json(header, 1, name + ": header", "names");
   for (const auto& [key, value] : json.items()) {
     if (key == "__metadata__") {
       file.metadata_ = read_metadata(name, value);

@@ -14,8 +14,8 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
-#include "data/mapped_file.h"
 #include "io/checksum.h"
+#include "io/mapped_file.h"
 
 namespace quern {
 

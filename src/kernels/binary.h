@@ -21,23 +21,25 @@ struct BinaryLayout {
 namespace cpu {
 // c = f.forward(a, b) over layout.shape; c is contiguous, a and b have any strides. c may be a or b
 // if that is contiguous. T as in pointwise.h.
-template <class F, class T>
-void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream);
+template <class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, const BinaryOp& f,
+                    Stream stream);
 
 // The gradients before they are summed over broadcast dimensions: da and db (contiguous,
 // layout.shape; either may be null); dc has any strides. a is read for db alone; a or b may be null
-// when F does not read it.
-template <class F, class T>
+// when f does not read it.
+template <class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
-                     F f, Stream stream);
+                     const BinaryOp& f, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
-template <class F, class T>
-void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream);
-template <class F, class T>
+template <class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, const BinaryOp& f,
+                    Stream stream);
+template <class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
-                     F f, Stream stream);
+                     const BinaryOp& f, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

@@ -5,9 +5,21 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/host_device.h"
 #include "base/stream.h"
 
 namespace quern::kernels {
+
+// The z-loss of PaLM (Chowdhery et al., 2022, section 5), weight lse^2 a row, which keeps logits
+// from drifting. rows[i] receives lse[i]^2, 0 where ignored; null: no such term.
+template <class A>
+struct ZLoss {
+  A* rows = nullptr;
+  A weight = 0;
+
+  // The gradient of a row's loss by its logits is factor(lse) softmax - onehot.
+  QUERN_HD A factor(A lse) const { return rows == nullptr ? A(1) : A(1) + A(2) * weight * lse; }
+};
 
 namespace cpu {
 // row_loss[i] = logsumexp(logits[i]) - logits[i, targets[i]], 0 where ignored; lse[i] the
@@ -39,12 +51,12 @@ void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double los
                          int32_t ignore_index, Stream stream);
 
 // Both in one pass, where the logits are not needed afterwards: row_loss as above, and the logits
-// overwritten by their gradient (softmax(logits)[i, v] - [v == targets[i]]) * scale[0], 0 where
-// ignored. scale is a device scalar.
+// overwritten by their gradient (z.factor(lse[i]) softmax(logits)[i, v] - [v == targets[i]]) *
+// scale[0], 0 where ignored. scale is a device scalar.
 template <class T>
 void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
                                     const acc_t<T>* scale, int64_t N, int64_t V,
-                                    int32_t ignore_index, Stream stream);
+                                    int32_t ignore_index, ZLoss<acc_t<T>> z, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
@@ -65,7 +77,7 @@ void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double los
 template <class T>
 void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
                                     const acc_t<T>* scale, int64_t N, int64_t V,
-                                    int32_t ignore_index, Stream stream);
+                                    int32_t ignore_index, ZLoss<acc_t<T>> z, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

@@ -1,5 +1,5 @@
 // Matrix products, single and batched. Row-major throughout.
-// CPU: Eigen. CUDA: cuBLASLt, and a kernel of our own for FP32 on Hopper (cuda/gemm_split.h).
+// CPU: Eigen. CUDA: cuBLASLt, and a kernel of our own for FP32 on Hopper (cuda/gemm/gemm_split.h).
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,18 @@ struct Gemm {
   int64_t stride_a = 0, stride_b = 0,
           stride_d = 0;  // elements between matrices; 0 repeats one (not for D)
   double alpha = 1.0, beta = 0.0;
+  const void* c = nullptr;  // what beta multiplies, of D's type and layout; null: D itself
   MatmulMath math = MatmulMath::fp32;
   // Float operands with math fp32: multiplied as sums of three BF16 parts by tensor cores, with
   // FP32's error, where the GPU can and that is faster. The CPU ignores it.
   bool split = false;
+  // (n), in D's type: added to each row of D, where gemm_adds_bias says so. cuBLASLt may round the
+  // product first.
+  const void* bias = nullptr;
 };
 
-class GemmAlgorithms;  // the table of cuBLASLt algorithms by shape; kernels/cuda/gemm_algorithms.h
+class GemmAlgorithms;  // the table of cuBLASLt algorithms by shape;
+                       // kernels/cuda/gemm/gemm_algorithms.h
 
 // What the library needs besides the operands; the Context owns it. All null on the CPU.
 struct GemmResources {
@@ -41,11 +46,11 @@ struct GemmResources {
 };
 
 namespace cpu {
-// D = alpha op(A) op(B) + beta D for each of g.batch matrices. op(A) is (m, k), op(B) is (k, n), D
-// is (m, n). Inputs T, accumulation in acc_t<T>, output TD. With beta != 0 D is read; into a
-// bfloat16 D cuBLASLt may then round the product before it adds (Quern adds into FP32 alone).
-// Instances (TD, T): (float, float), (bfloat16, bfloat16), (float, bfloat16), and on the CPU
-// (double, double).
+// D = alpha op(A) op(B) + beta C for each of g.batch matrices. op(A) is (m, k), op(B) is (k, n), C
+// and D are (m, n). Inputs T, accumulation in acc_t<T>, output TD. With beta != 0 C is read; into a
+// bfloat16 D cuBLASLt may then round the product before it adds. A C apart from D needs k > 0 and
+// no split. Instances (TD, T): (float, float), (bfloat16, bfloat16), (float, bfloat16), and on the
+// CPU (double, double).
 template <class TD, class T>
 void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& resources,
           Stream stream);
@@ -54,6 +59,9 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
 inline int64_t gemm_scratch(const Gemm&, DType /*input*/, Stream) {
   return 0;
 }
+inline bool gemm_adds_bias(const Gemm&, DType /*input*/, DType /*output*/, Stream) {
+  return false;
+}
 }  // namespace cpu
 
 namespace cuda {
@@ -61,6 +69,7 @@ template <class TD, class T>
 void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& resources,
           Stream stream);
 int64_t gemm_scratch(const Gemm& g, DType input, Stream stream);
+bool gemm_adds_bias(const Gemm& g, DType input, DType output, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

@@ -17,38 +17,42 @@ struct PointwiseRows {
 namespace cpu {
 // y[i] = f.forward(x[i]) for n elements, those of x in rows; y is packed, and may be x where x is.
 // T: float, bfloat16, float16, and on the CPU double.
-template <class F, class T>
-void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, F f, Stream stream);
+template <class T>
+void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, const PointwiseOp& f,
+                       Stream stream);
 
 // dx[i] = f.backward(x[i], y[i], dy[i]). Of x and y only the one that F names (F::kSaved) is read;
 // the other may be null. All but x are packed.
-template <class F, class T>
+template <class T>
 void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y, const T* dy,
-                        int64_t n, F f, Stream stream);
+                        int64_t n, const PointwiseOp& f, Stream stream);
 
-template <class F, class T>
-void pointwise_forward(T* y, const T* x, int64_t n, F f, Stream stream) {
+template <class T>
+void pointwise_forward(T* y, const T* x, int64_t n, const PointwiseOp& f, Stream stream) {
   pointwise_forward(y, x, PointwiseRows{}, n, f, stream);
 }
-template <class F, class T>
-void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, F f, Stream stream) {
+template <class T>
+void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, const PointwiseOp& f,
+                        Stream stream) {
   pointwise_backward(dx, x, PointwiseRows{}, y, dy, n, f, stream);
 }
 }  // namespace cpu
 
 namespace cuda {
-template <class F, class T>
-void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, F f, Stream stream);
-template <class F, class T>
+template <class T>
+void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, const PointwiseOp& f,
+                       Stream stream);
+template <class T>
 void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y, const T* dy,
-                        int64_t n, F f, Stream stream);
+                        int64_t n, const PointwiseOp& f, Stream stream);
 
-template <class F, class T>
-void pointwise_forward(T* y, const T* x, int64_t n, F f, Stream stream) {
+template <class T>
+void pointwise_forward(T* y, const T* x, int64_t n, const PointwiseOp& f, Stream stream) {
   pointwise_forward(y, x, PointwiseRows{}, n, f, stream);
 }
-template <class F, class T>
-void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, F f, Stream stream) {
+template <class T>
+void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, const PointwiseOp& f,
+                        Stream stream) {
   pointwise_backward(dx, x, PointwiseRows{}, y, dy, n, f, stream);
 }
 }  // namespace cuda

@@ -1,6 +1,6 @@
 // Random numbers by Philox4x32-10 (Salmon et al., 2011): element i depends on (seed, offset + i)
 // alone, so CPU and GPU give the same integers and uniforms; normals (Box-Muller) agree to 1e-6.
-// See common/philox.h.
+// See base/philox.h.
 #pragma once
 
 #include <cstdint>

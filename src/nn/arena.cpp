@@ -1,7 +1,5 @@
 #include "nn/arena.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "kernels/random.h"
 #include "tensor/factory.h"
@@ -11,15 +9,7 @@ namespace quern {
 
 namespace {
 
-// In elements, so that both the FP32 and the BF16 buffer keep the promise: slices at 256 bytes,
-// blocks at 1 KiB.
-constexpr int64_t kSliceAlignment = 256 / 2;
-constexpr int64_t kBlockAlignment = 1024 / 2;
 constexpr double kTruncation = 3.0;  // standard deviations
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 Tensor view(const Tensor& buffer, int64_t begin, const Shape& shape) {
   return buffer.slice(0, begin, begin + shape.numel()).reshape(shape);
@@ -27,48 +17,35 @@ Tensor view(const Tensor& buffer, int64_t begin, const Shape& shape) {
 
 }  // namespace
 
-ParameterArena::ParameterArena(Module& model, const Options& options) {
-  ParameterList list;
-  model.declare(list);
-  if (options.regroup) {
-    for (const ParameterList::Entry& entry : list.entries()) {
-      options.regroup(entry.parameter->name(), entry.parameter->group);
-    }
-  }
-  place(list);
-  values_ = Tensor::empty({size_}, DType::f32, "parameters");
+ParameterArena::ParameterArena(Module& model, const Options& options)
+    : ParameterArena(ParameterList(model), options) {}
+
+ParameterArena::ParameterArena(const ParameterList& list, const Options& options)
+    : table_(list, options.regroup) {
+  for (const auto& make : list.constants()) make();
+  values_ = Tensor::empty({size()}, DType::f32, {"parameters", MemoryCategory::parameters});
   fill(values_, 0.0);
   if (options.precision == Precision::bf16) {
-    copies_ = Tensor::empty({size_}, DType::bf16, "parameters (bf16 copy)");
+    copies_ = Tensor::empty({size()}, DType::bf16,
+                            {"parameters (bf16 copy)", MemoryCategory::parameters});
   }
   if (options.training) {
-    grads_ = Tensor::empty({trainable_}, DType::f32, "gradients");
-    moment1_ = Tensor::empty({trainable_}, DType::f32, "adam first moment");
-    moment2_ = Tensor::empty({trainable_}, DType::f32, "adam second moment");
-    for (const Tensor& buffer : {grads_, moment1_, moment2_}) fill(buffer, 0.0);
+    grads_ = Tensor::empty({trainable()}, DType::f32, {"gradients", MemoryCategory::gradients});
+    fill(grads_, 0.0);
   }
-  for (Parameter* parameter : parameters_) connect(*parameter, options.training);
+  for (const ParameterEntry& entry : table_.entries()) {
+    parameters_.push_back(list.entries()[entry.order].parameter);
+    connect(*parameters_.back(), entry, options.training);
+  }
   initialise(options.seed);
 }
 
-// Offsets: trainable parameters first, then frozen ones, each run in declaration order.
-void ParameterArena::place(const ParameterList& list) {
-  for (const bool frozen : {false, true}) {
-    int block = -1;
-    for (const ParameterList::Entry& entry : list.entries()) {
-      if (entry.parameter->group.frozen != frozen) continue;
-      if (entry.block != block) size_ = round_up(size_, kBlockAlignment);
-      block = entry.block;
-      entry.parameter->begin_ = size_;
-      parameters_.push_back(entry.parameter);
-      size_ = round_up(size_ + entry.parameter->numel(), kSliceAlignment);
-    }
-    size_ = round_up(size_, kBlockAlignment);
-    if (!frozen) trainable_ = size_;
-  }
-}
-
-void ParameterArena::connect(Parameter& parameter, bool training) {
+void ParameterArena::connect(Parameter& parameter, const ParameterEntry& entry, bool training) {
+  QUERN_CHECK(!parameter.master_.defined(), "parameter ", entry.name,
+              " has the memory of another arena");
+  parameter.name_ = parameter.store_->name = entry.name;
+  parameter.begin_ = entry.begin;
+  parameter.group = entry.group;
   const Tensor value = view(values_, parameter.begin_, parameter.shape_);
   const Tensor compute =
       copies_.defined() ? view(copies_, parameter.begin_, parameter.shape_) : value;
@@ -84,7 +61,7 @@ void ParameterArena::connect(Parameter& parameter, bool training) {
   parameter.weight_ = Variable::leaf(compute, parameter.store_);
 }
 
-// An element depends on the seed and its place in the arena, whoever draws it.
+// Each value depends only on the seed and the offset.
 void ParameterArena::initialise(uint64_t seed) {
   const auto draw = [&](int64_t begin, const Shape& shape, const Init& init) {
     const Tensor value = view(values_, begin, shape);
@@ -108,24 +85,13 @@ void ParameterArena::initialise(uint64_t seed) {
   refresh_copies();
 }
 
-std::vector<NamedSlice> ParameterArena::named_slices() const {
-  std::vector<NamedSlice> slices;
-  for (const Parameter* parameter : parameters_) {
-    if (parameter->parts().empty()) {
-      slices.push_back({parameter->name(), parameter->shape(), parameter->begin()});
-      continue;
-    }
-    const int64_t width = parameter->numel() / parameter->shape()[0];
-    for (const ParameterPart& part : parameter->parts()) {
-      Shape shape = parameter->shape();
-      shape[0] = part.rows;
-      slices.push_back({part.name, shape, parameter->begin() + part.row_begin * width});
-    }
-  }
+std::vector<NamedSlice> ParameterArena::trainable_slices() const {
+  std::vector<NamedSlice> slices = named_slices();
+  std::erase_if(slices, [this](const NamedSlice& slice) { return slice.begin >= trainable(); });
   return slices;
 }
 
-Tensor ParameterArena::slice(const Tensor& buffer, const NamedSlice& slice) const {
+Tensor ParameterArena::slice(const Tensor& buffer, const NamedSlice& slice) {
   return view(buffer, slice.begin, slice.shape);
 }
 
@@ -136,6 +102,10 @@ void ParameterArena::zero_grad() {
 void ParameterArena::finish_gradients() {
   for (Parameter* parameter : parameters_) {
     Leaf& leaf = *parameter->store_;
+    QUERN_CHECK(leaf.owed == 0, leaf.name, ": ", leaf.owed,
+                leaf.owed == 1 ? " loss has" : " losses have",
+                " added to its gradient in the forward and backward was not run; compute a loss "
+                "that is only read under NoGrad");
     if (!leaf.has_buffer || !leaf.fresh) continue;
     fill(leaf.grad, 0.0);
     leaf.fresh = false;

@@ -1,21 +1,14 @@
-// LayerNorm with a learned scale and shift (C), kept in FP32 under every precision.
+// LayerNorm with a learned scale and shift (C); its output is kept for the backward.
 #pragma once
 
-#include "nn/module.h"
+#include "nn/norm.h"
 
 namespace quern {
 
-class LayerNorm : public Layer {
+class LayerNorm : public Norm {
  public:
-  explicit LayerNorm(int64_t width, double eps = 1e-5);
-
-  Variable forward(const Variable& x) const override;  // (..., C) -> the same
-  void declare(ParameterList& list) override;
-
-  Parameter weight, bias;  // (C)
-
- private:
-  double eps_;
+  explicit LayerNorm(int64_t width, double eps = 1e-5)
+      : Norm(NormKind::layer, width, eps, {.recompute = Recompute::none}, "norm", true) {}
 };
 
 }  // namespace quern

@@ -7,14 +7,12 @@
 namespace quern {
 
 Linear::Linear(int64_t in, int64_t out, Init init, bool with_bias)
-    : Linear(in, out, init, std::vector<ParameterPart>{}) {
-  if (with_bias) bias.emplace(Shape{out}, Init::constant(0.0));
-}
+    : Linear(in, out, init, std::vector<ParameterPart>{}, with_bias) {}
 
-Linear::Linear(int64_t in, int64_t out, Init init, std::vector<ParameterPart> parts,
+Linear::Linear(int64_t in, int64_t out, Init init, std::vector<ParameterPart> parts, bool with_bias,
                std::vector<ParameterPart> bias_parts)
     : weight(Shape{out, in}, init, std::move(parts)) {
-  if (!bias_parts.empty()) bias.emplace(Shape{out}, Init::constant(0.0), std::move(bias_parts));
+  if (with_bias) bias.emplace(Shape{out}, Init::constant(0.0), std::move(bias_parts));
 }
 
 Linear::Linear(int64_t in, int64_t out, bool with_bias)

@@ -11,8 +11,8 @@ class Linear : public Layer {
  public:
   Linear(int64_t in, int64_t out, Init init, bool bias = false);
   // A fused weight: several projections of one input, known to files by the names of their parts.
-  // With bias_parts also a bias, which starts at 0.
-  Linear(int64_t in, int64_t out, Init init, std::vector<ParameterPart> parts,
+  // A bias starts at 0.
+  Linear(int64_t in, int64_t out, Init init, std::vector<ParameterPart> parts, bool bias = false,
          std::vector<ParameterPart> bias_parts = {});
   // PyTorch's default range, uniform replaced by a normal of the same variance, and a zero bias.
   Linear(int64_t in, int64_t out, bool bias = true);

@@ -12,13 +12,22 @@ Variable Layer::operator()(const char* name, const Variable& x) const {
   return forward(x);
 }
 
+ParameterList::ParameterList(Module& model) {
+  model.declare(*this);
+}
+
 void ParameterList::add(const std::string& name, Parameter& parameter) {
-  QUERN_CHECK(parameter.name_.empty(), "parameter ", prefix_, name, " was already declared as ",
-              parameter.name_);
-  parameter.name_ = prefix_ + name;
-  parameter.store_->name = parameter.name_;
-  for (ParameterPart& part : parameter.parts_) part.name = prefix_ + part.name;
-  entries_.push_back({&parameter, block_});
+  const auto [place, added] = declared_.emplace(&parameter, entries_.size());
+  QUERN_CHECK(added, "parameter ", prefix_, name, " was already declared as ",
+              entries_[place->second].name);
+  entries_.push_back({&parameter, prefix_ + name, prefix_, block_});
+}
+
+void ParameterList::add_alias(const std::string& name, const Parameter& parameter) {
+  const auto place = declared_.find(&parameter);
+  QUERN_CHECK(place != declared_.end(), "declare: ", prefix_, name,
+              " is a second name, expected a parameter that was declared before");
+  aliases_.push_back({prefix_ + name, entries_[place->second].name});
 }
 
 void ParameterList::add(const std::string& name, Module& child) {

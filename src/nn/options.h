@@ -1,6 +1,8 @@
 // How a model computes, as opposed to what it is (model_config.h). Every combination runs on every
-// device; the weights it trains do not depend on it beyond rounding.
+// device. Dropout and the z-loss aside, the trained weights do not depend on it beyond rounding.
 #pragma once
+
+#include "base/dtype.h"
 
 namespace quern {
 
@@ -22,10 +24,12 @@ enum class ResidualType { bf16, fp32 };
 // a linear weight sqrt(2 / (in + out)), the embedding 1, both cut at three standard deviations.
 enum class InitScheme { normal, truncated };
 
+enum class NormKind { rms, layer };
+
 // What the backward computes again instead of keeping it, from none on more and more. swiglu:
 // SwiGLU's outputs. norms: those and the norms' (both with fused kernels; the naive ones keep all).
 // blocks: all within segments of blocks. automatic: none, swiglu or norms, which a program decides
-// (train/recompute.h); to a model itself it is norms.
+// (train/choose_recompute.h); to a model itself it is norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
 struct ModelOptions {
@@ -35,6 +39,16 @@ struct ModelOptions {
   ResidualType residual = ResidualType::bf16;
   Recompute recompute = Recompute::automatic;
   int segment = 1;  // under Recompute::blocks: blocks recomputed together
+
+  // Of training losses alone (TransformerLM::loss).
+  double dropout = 0.0;  // of the embeddings and of each sublayer's output, < 1
+  double z_loss = 0.0;   // weight of the mean squared logsumexp of the logits
+
+  // The types that activations and the residual stream have.
+  DType activation_type() const { return precision == Precision::bf16 ? DType::bf16 : DType::f32; }
+  DType residual_type() const {
+    return residual == ResidualType::bf16 ? activation_type() : DType::f32;
+  }
 
   // Whether a fused op's output is computed again by itself; within Recompute::blocks it is kept.
   bool rebuilds_swiglu() const { return recompute == Recompute::swiglu || rebuilds_norms(); }

@@ -9,6 +9,7 @@ Parameter::Parameter(Shape shape, Init init) : Parameter(shape, init, {}) {}
 Parameter::Parameter(Shape shape, Init init, std::vector<ParameterPart> parts)
     : shape_(shape), init_(init), parts_(std::move(parts)), store_(std::make_shared<Leaf>()) {
   group.decay = shape.ndim() >= 2;
+  if (shape.ndim() < 2) group.kind = ParameterKind::vector;
   int64_t row = 0;
   for (const ParameterPart& part : parts_) {
     QUERN_CHECK(part.row_begin == row, "parameter: part ", part.name, " begins at row ",

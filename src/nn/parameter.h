@@ -1,5 +1,5 @@
-// A model's weight: a range of the parameter arena with a name, a shape and a treatment. A module
-// declares its parameters; ParameterArena::build gives them memory.
+// A model's weight. A module makes its parameters (shape, initial values, treatment) and names them
+// in declare(); ParameterTable places them in the arena; ParameterArena gives them memory.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,17 @@
 
 namespace quern {
 
+// The part that a parameter plays in its model.
+enum class ParameterKind {
+  hidden_matrix,  // maps hidden states to hidden states; a fused one maps them part by part
+  embedding,      // a row for each token or position; also a head that shares it
+  head,           // from the last hidden states to logits
+  vector          // norm weights and biases
+};
+
 // How the optimizer treats a parameter.
 struct ParameterGroup {
+  ParameterKind kind = ParameterKind::hidden_matrix;  // of matrices; vector for vectors
   double lr_scale = 1.0;
   bool decay = true;    // weight decay; off for vectors by default
   bool frozen = false;  // no gradient and no moments
@@ -23,7 +32,7 @@ struct ParameterGroup {
 // Some rows of a parameter under a name of their own: q_proj within the fused q-k-v weight. Starts
 // as it would alone.
 struct ParameterPart {
-  std::string name;  // "q_proj.weight"
+  std::string name;  // in its module: "q_proj.weight"
   int64_t row_begin = 0;
   int64_t rows = 0;
   std::optional<Init> init = {};  // none: the parameter's
@@ -34,12 +43,10 @@ class Parameter {
   Parameter(Shape shape, Init init);
   Parameter(Shape shape, Init init, std::vector<ParameterPart> parts);
 
-  const std::string& name() const { return name_; }  // full path, once declared
+  const std::string& name() const { return name_; }  // full path, once it has memory
   const Shape& shape() const { return shape_; }
   int64_t numel() const { return shape_.numel(); }
-  const std::vector<ParameterPart>& parts() const {
-    return parts_;
-  }  // with full names; empty: not fused
+  const std::vector<ParameterPart>& parts() const { return parts_; }  // empty: not fused
 
   // For GEMMs: the BF16 copy under bf16, else the FP32 master. Its gradient is FP32 either way.
   const Variable& weight() const { return checked(weight_); }
@@ -52,10 +59,10 @@ class Parameter {
   const std::shared_ptr<Leaf>& leaf() const { return store_; }
 
   ParameterGroup group;
+  bool fp32 = false;  // its module reads master() alone
 
  private:
   friend class ParameterArena;
-  friend class ParameterList;
   const Variable& checked(const Variable& variable) const;
 
   std::string name_;

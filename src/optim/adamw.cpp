@@ -1,107 +1,82 @@
 #include "optim/adamw.h"
 
-#include <vector>
+#include <utility>
 
-#include "base/error.h"
+#include "optim/adamw_naive.h"
 #include "tensor/visit.h"
 
 namespace quern {
 
-namespace {
-
-Tensor bytes(int64_t count, const char* name) {
-  return Tensor::empty({count}, DType::u8, name);
-}
-
-template <class T>
-Tensor upload(const std::vector<T>& values, const char* name) {
-  const auto count = static_cast<int64_t>(values.size() * sizeof(T));
-  const Tensor out = bytes(count, name);
-  copy(out, Tensor::borrow(const_cast<T*>(values.data()), {count}, DType::u8, kCpu));
-  return out;
-}
-
-// Neighbouring parameters with one treatment are one range; the zero padding between them changes
-// nothing.
-std::vector<kernels::AdamWRange> make_ranges(const ParameterArena& arena, double weight_decay) {
-  std::vector<kernels::AdamWRange> ranges;
-  for (const Parameter* parameter : arena.parameters()) {
-    const ParameterGroup& group = parameter->group;
-    if (group.frozen) continue;
-    const auto lr_scale = static_cast<float>(group.lr_scale);
-    const auto decay = static_cast<float>(group.decay ? weight_decay : 0.0);
-    const int64_t end = parameter->begin() + parameter->numel();
-    if (!ranges.empty() && ranges.back().lr_scale == lr_scale && ranges.back().decay == decay) {
-      ranges.back().count = end - ranges.back().begin;
-    } else {
-      ranges.push_back({parameter->begin(), parameter->numel(), lr_scale, decay});
-    }
-  }
-  return ranges;
-}
-
-}  // namespace
-
-AdamW::AdamW(ParameterArena& arena, const AdamWOptions& options)
+AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
+                           const ParameterFilter& selects)
     : arena_(arena), options_(options) {
-  QUERN_CHECK(arena.grads().defined(),
-              "AdamW: the arena was built without gradients (training = false)");
-  state_ = bytes(sizeof(kernels::StepState), "step state");
-  set_progress(0, 0);
-  runs_ = make_ranges(arena, options.weight_decay);
-  ranges_ = upload(runs_, "adamw ranges");
-  on_device(arena.grads().device(), [&](auto stream) {
-    scratch_ = bytes(global_norm_scratch(arena_.trainable(), stream), "gradient norm scratch");
-  });
+  int64_t left_out = 0;  // elements
+  bool adjacent = false;
+  const std::vector<ParameterEntry>& all = arena.table().entries();
+  for (size_t i = 0; i < all.size() && !all[i].group.frozen; ++i) {
+    const ParameterEntry& entry = all[i];
+    if (!selects(entry)) {
+      const bool last = i + 1 == all.size() || all[i + 1].group.frozen;
+      left_out += (last ? arena.trainable() : all[i + 1].begin) - entry.begin;
+      adjacent = false;
+      continue;
+    }
+    for (NamedSlice slice : entry.slices()) {
+      slice.begin -= left_out;
+      slices_.push_back(slice);
+    }
+    // Neighbours with one treatment are one range; the zero padding between them changes nothing.
+    const auto lr_scale = static_cast<float>(entry.group.lr_scale);
+    const auto decay = static_cast<float>(entry.group.decay ? options.weight_decay : 0.0);
+    if (adjacent && runs_.back().lr_scale == lr_scale && runs_.back().decay == decay) {
+      runs_.back().count = entry.end() - runs_.back().begin;
+    } else {
+      runs_.push_back({entry.begin, entry.numel(), lr_scale, decay, -left_out});
+    }
+    adjacent = true;
+  }
+  ranges_ = upload_table(runs_, "adamw ranges");
+  for (Tensor* moment : {&first_, &second_}) {
+    const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
+    *moment = Tensor::empty({arena.trainable() - left_out}, DType::f32,
+                            {name, MemoryCategory::optimizer});
+    fill(*moment, 0.0);
+  }
 }
 
-kernels::StepState* AdamW::state_data() const {
-  return static_cast<kernels::StepState*>(state_.raw_data());
+std::vector<OptimizerBuffer> AdamWMoments::buffers() const {
+  return {{"moment1.", first_, slices_}, {"moment2.", second_, slices_}};
 }
 
-kernels::StepState AdamW::state() const {
-  kernels::StepState state;
-  copy(Tensor::borrow(&state, state_.shape(), DType::u8, kCpu), state_);
-  return state;
-}
-
-void AdamW::set_progress(int64_t step, int64_t skipped) {
-  kernels::StepState state;
-  state.step = step;
-  state.skipped = skipped;
-  state.halt = options_.halt_on_nonfinite;
-  copy(state_, Tensor::borrow(&state, state_.shape(), DType::u8, kCpu));
-}
-
-void AdamW::set_learning_rate(double lr) {
-  on_device(state_.device(), [&](auto stream) {
-    store_learning_rate(state_data(), static_cast<float>(lr), stream);
-  });
-}
-
-void AdamW::step(const Tensor& loss) {
-  const RangeScope range(RangeKind::phase, "optimizer");
-  arena_.finish_gradients();
-  if (options_.kernels == KernelKind::fused) return fused_step(loss);
-  naive_step(loss);
-}
-
-void AdamW::fused_step(const Tensor& loss) {
+void AdamWMoments::fused_update(const kernels::StepState* state) {
   const kernels::AdamWHyper hyper{static_cast<float>(options_.beta1),
                                   static_cast<float>(options_.beta2),
                                   static_cast<float>(options_.eps)};
-  const float* loss_data = loss.defined() ? loss.data<float>() : nullptr;
-  bfloat16* copies = arena_.copies().defined() ? arena_.copies().data<bfloat16>() : nullptr;
-  on_device(state_.device(), [&](auto stream) {
-    const float* grads = arena_.grads().data<float>();
-    global_norm(state_data(), grads, arena_.trainable(), 1.0f, static_cast<float>(options_.clip),
-                loss_data, scratch_.raw_data(), stream);
-    adamw(arena_.values().data<float>(), arena_.moment1().data<float>(),
-          arena_.moment2().data<float>(), copies, grads,
+  const Tensor& copies = arena_.copies();
+  on_device(ranges_.device(), [&](auto stream) {
+    adamw(arena_.values().data<float>(), first_.data<float>(), second_.data<float>(),
+          copies.defined() ? copies.data<bfloat16>() : nullptr, arena_.grads().data<float>(),
           static_cast<const kernels::AdamWRange*>(ranges_.raw_data()),
-          static_cast<int64_t>(runs_.size()), arena_.trainable(), hyper, state_data(), stream);
-    finish_step(state_data(), stream);
+          static_cast<int64_t>(runs_.size()), arena_.trainable(), hyper, state, stream);
   });
 }
+
+void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
+  const Tensor &values = arena_.values(), &grads = arena_.grads();
+  if (first_.numel() == arena_.trainable()) {  // nothing is left out: as few ops as can be
+    return naive_adamw({values, first_, second_, grads}, runs_, options_, clip, now);
+  }
+  for (kernels::AdamWRange run : runs_) {
+    const int64_t begin = std::exchange(run.begin, 0), end = begin + run.count;
+    const int64_t from = begin + std::exchange(run.shift, 0), to = from + run.count;
+    const AdamWTensors tensors{values.slice(0, begin, end), first_.slice(0, from, to),
+                               second_.slice(0, from, to), grads.slice(0, begin, end)};
+    naive_adamw(tensors, {&run, 1}, options_, clip, now);
+  }
+}
+
+AdamW::AdamW(ParameterArena& arena, const AdamWOptions& options)
+    : Optimizer(arena, options.guard()),
+      moments_(arena, options, [](const ParameterEntry&) { return true; }) {}
 
 }  // namespace quern

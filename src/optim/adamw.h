@@ -1,56 +1,66 @@
 // AdamW (Loshchilov and Hutter, 2019) with global-norm clipping over the parameter arena.
 #pragma once
 
+#include <functional>
 #include <vector>
 
-#include "kernels/optimizer.h"
-#include "nn/arena.h"
+#include "optim/optimizer.h"
 
 namespace quern {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double weight_decay = 0.1;  // of parameters whose group decays: matrices by default
-  double clip = 1.0;          // largest gradient norm; 0: no clipping
+  double clip = 1.0;          // StepGuard's
   KernelKind kernels = KernelKind::fused;
-  // After a step that was skipped because of a non-finite value, skip all others too: the weights
-  // stay those of the last finite state until the host has looked.
   bool halt_on_nonfinite = false;
+
+  StepGuard guard() const { return {clip, kernels, halt_on_nonfinite}; }
 };
 
-class AdamW {
+using ParameterFilter = std::function<bool(const ParameterEntry&)>;
+
+// Moments and update of the trainable parameters that a filter selects. The moments lie as the
+// arena's gradients do, without the room of what is left out.
+class AdamWMoments {
  public:
-  // The arena must have been built for training, and outlive this.
-  AdamW(ParameterArena& arena, const AdamWOptions& options);
+  // The arena outlives this.
+  AdamWMoments(ParameterArena& arena, const AdamWOptions& options, const ParameterFilter& selects);
 
-  // Of the steps to come. In device memory: a captured step reads the rate of its replay.
-  void set_learning_rate(double lr);
+  std::vector<OptimizerBuffer> buffers() const;
+  const Tensor& first() const { return first_; }  // f32
+  const Tensor& second() const { return second_; }
 
-  // Clips the arena's gradients (as a factor; they are not changed) and updates values, moments and
-  // BF16 copies. When the gradient norm or `loss` (one FP32 element; may be undefined) is not
-  // finite nothing changes but the count of skipped steps. With fused kernels nothing is read back
-  // and the step can be captured: three launches.
-  void step(const Tensor& loss = {});
-  void step(double lr, const Tensor& loss = {}) {
-    set_learning_rate(lr);
-    step(loss);
-  }
-
-  kernels::StepState state() const;  // waits for the device
-  void set_progress(int64_t step, int64_t skipped);
-  const Tensor& device_state() const { return state_; }  // u8, one kernels::StepState
+  void fused_update(const kernels::StepState* state);  // one launch
+  void naive_update(double clip, const kernels::StepState& now);
 
  private:
-  void fused_step(const Tensor& loss);
-  void naive_step(const Tensor& loss);
-  kernels::StepState* state_data() const;
-
   ParameterArena& arena_;
   AdamWOptions options_;
-  Tensor state_;
   std::vector<kernels::AdamWRange> runs_;  // of parameters with one treatment, sorted
   Tensor ranges_;                          // u8, the same on the device
-  Tensor scratch_;
+  std::vector<NamedSlice> slices_;         // of the moments
+  Tensor first_, second_;
+};
+
+// AdamW of every trainable parameter. A fused step is four launches: two of the norm, the update
+// and the counter.
+class AdamW : public Optimizer {
+ public:
+  AdamW(ParameterArena& arena, const AdamWOptions& options);
+
+  const char* name() const override { return "adamw"; }
+  std::vector<OptimizerBuffer> buffers() const override { return moments_.buffers(); }
+  const Tensor& moment1() const { return moments_.first(); }  // (trainable) f32
+  const Tensor& moment2() const { return moments_.second(); }
+
+ private:
+  void fused_update() override { moments_.fused_update(state_data()); }
+  void naive_update(double clip, const kernels::StepState& now) override {
+    moments_.naive_update(clip, now);
+  }
+
+  AdamWMoments moments_;
 };
 
 }  // namespace quern

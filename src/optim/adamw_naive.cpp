@@ -1,13 +1,11 @@
-// The naive twin of clipping and AdamW: one small op after another over the whole arena, with the
-// scalars on the host. What the fused step is tested and benchmarked against.
+// The naive twin of AdamW: one small op after another over the whole arena, with the scalars on the
+// host. The fused update is tested and benchmarked against it.
 #include "optim/adamw_naive.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/pointwise.h"
-#include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
 #include "kernels/binary.h"
 #include "tensor/visit.h"
@@ -17,8 +15,7 @@ namespace quern {
 namespace {
 
 // y = f(y, x); contiguous, one dimension.
-template <class F>
-void update(const Tensor& y, const Tensor& x, F f) {
+void update(const Tensor& y, const Tensor& x, const kernels::BinaryOp& f) {
   kernels::BinaryLayout layout;
   layout.ndim = 1;
   layout.shape[0] = y.numel();
@@ -49,26 +46,6 @@ void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRang
     update(param.slice(0, begin, end), change.slice(0, begin, end),
            kernels::Axpby{1.0 - lr * range.decay, -lr / correction1});
   }
-}
-
-void AdamW::naive_step(const Tensor& loss) {
-  const NoGrad no_grad;
-  kernels::StepState now = state();
-  const double norm = std::sqrt(sum_squares(arena_.grads(), 0).value().item());
-  now.norm = static_cast<float>(norm);
-  const bool halted = now.halt && now.skipped > 0;
-  now.finite = !halted && std::isfinite(norm) && (!loss.defined() || std::isfinite(loss.item()));
-  const double clip = options_.clip > 0.0 ? std::min(1.0, options_.clip / (norm + 1e-6)) : 1.0;
-  now.clip = static_cast<float>(clip);
-  if (now.finite) {
-    now.step += 1;
-    naive_adamw({arena_.values(), arena_.moment1(), arena_.moment2(), arena_.grads()}, runs_,
-                options_, clip, now);
-    arena_.refresh_copies();
-  } else {
-    now.skipped += 1;
-  }
-  copy(state_, Tensor::borrow(&now, state_.shape(), DType::u8, kCpu));
 }
 
 }  // namespace quern

@@ -13,18 +13,7 @@ int32_t Names::id(std::string_view name) {
   return next;
 }
 
-RangeTracker::RangeTracker(Names& names)
-    : names_(names),
-      forward_(names.id("forward")),
-      context_(Context::current()),
-      previous_(context_.input_observer),
-      observe_(*this) {
-  context_.input_observer = this;
-}
-
-RangeTracker::~RangeTracker() {
-  context_.input_observer = previous_;
-}
+RangeTracker::RangeTracker(Names& names) : names_(names), forward_(names.id("forward")) {}
 
 void RangeTracker::on_begin(const Range& range) {
   Open next{range.kind, names_.id(range.name), 0, place()};
@@ -90,7 +79,7 @@ int32_t RangeTracker::shapes_id(const std::vector<Shape>& inputs) {
 // The op that records is the innermost open one. A composed op records none of its own: it has the
 // shapes of its first part.
 void RangeTracker::on_inputs(const char* name, uint64_t node, const std::vector<Shape>& inputs) {
-  if (previous_) previous_->on_inputs(name, node, inputs);
+  if (observe_inputs_.previous()) observe_inputs_.previous()->on_inputs(name, node, inputs);
   const int32_t shapes = shapes_id(inputs);
   if (node != Range::kNoNode) forwards_[node] = {place().module, place().op, shapes};
   for (size_t i = open_.size(); i-- > 0 && open_[i].kind == RangeKind::op;) {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "profile/profile.h"
+#include "profile/time/profile.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -26,7 +26,8 @@ struct Place {
 class RangeTracker : public RangeObserver, public InputObserver {
  public:
   explicit RangeTracker(Names& names);
-  ~RangeTracker() override;
+  RangeTracker(const RangeTracker&) = delete;
+  RangeTracker& operator=(const RangeTracker&) = delete;
 
   void on_begin(const Range& range) override;
   void on_end() override;
@@ -61,9 +62,8 @@ class RangeTracker : public RangeObserver, public InputObserver {
   std::unordered_map<uint64_t, int32_t> paths_;     // by outer path and name
   std::map<std::vector<int64_t>, int32_t> shapes_;  // by -1 - dimensions, extents, and so on
   std::vector<int64_t> shapes_key_;
-  Context& context_;
-  InputObserver* previous_;
-  ObserveRanges observe_;
+  Observe<InputObserver> observe_inputs_{*this};
+  ObserveRanges observe_ranges_{*this};
 };
 
 }  // namespace quern

@@ -48,6 +48,30 @@ class DeviceMemory : public MemorySource {
   int index_;
 };
 
+class DeviceEvent : public StreamEvent {
+ public:
+  void record(kernels::cuda::Stream stream) override { event_.record(stream); }
+  void wait(kernels::cuda::Stream stream) override { event_.wait(stream); }
+
+ private:
+  cuda::Event event_{cuda::EventKind::order};
+};
+
+// Addresses from an x86-64 and ARM range that never is mapped: touching one ends the program.
+class NoMemory : public MemorySource {
+ public:
+  explicit NoMemory(std::string name) : name_(std::move(name)) {}
+  void* allocate(int64_t bytes) override {
+    return reinterpret_cast<void*>(std::exchange(next_, next_ + round_up(bytes, kAlignment)));
+  }
+  void release(void*) noexcept override {}
+  std::string name() const override { return name_; }
+
+ private:
+  std::string name_;
+  int64_t next_ = int64_t{1} << 60;
+};
+
 std::string mebibytes(int64_t bytes) {
   const int64_t tenths = (bytes * 10) >> 20;
   return cat(tenths / 10, ".", tenths % 10, " MiB");
@@ -60,6 +84,12 @@ std::unique_ptr<MemorySource> host_memory() {
 }
 std::unique_ptr<MemorySource> device_memory(int index) {
   return std::make_unique<DeviceMemory>(index);
+}
+std::unique_ptr<StreamEvent> device_event() {
+  return std::make_unique<DeviceEvent>();
+}
+std::unique_ptr<MemorySource> no_memory(std::string name) {
+  return std::make_unique<NoMemory>(std::move(name));
 }
 
 // A run of bytes inside a segment, free or in use. The blocks of a segment tile it, in address
@@ -88,8 +118,11 @@ class MemoryPool {
   bool pinned = false;                               // a captured graph replays into it
 };
 
-Allocator::Allocator(std::unique_ptr<MemorySource> source)
+Allocator::Allocator(std::unique_ptr<MemorySource> source, kernels::cuda::Stream home,
+                     EventSource events)
     : source_(std::move(source)),
+      home_(home),
+      events_(std::move(events)),
       default_pool_(std::make_shared<MemoryPool>(std::weak_ptr<Allocator>())),
       current_pool_(default_pool_) {}
 
@@ -145,6 +178,7 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
     if (observer_) observer_->on_reserve(segment, bytes);
   }
   char* address = fit->second;
+  if (!uses_.empty()) wait_for_uses(address, size);
   pool.free_by_size.erase(fit);
   Block& block = pool.blocks[address];
   block.free = false;
@@ -157,16 +191,16 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
   return address;
 }
 
-void* Allocator::allocate(int64_t bytes, const char* name) {
-  QUERN_CHECK(bytes >= 0, "allocate: ", name, " has ", bytes, " bytes");
+void* Allocator::allocate(int64_t bytes, MemoryTag tag) {
+  QUERN_CHECK(bytes >= 0, "allocate: ", tag.name, " has ", bytes, " bytes");
   const std::lock_guard lock(mutex_);
   const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlignment);
   void* data = find_memory(*current_pool_, size);
   if (!data) {
-    if (observer_) observer_->on_out_of_memory(bytes, name);
-    throw OutOfMemory(out_of_memory_message(bytes, name));
+    if (observer_) observer_->on_out_of_memory(bytes, tag.name);
+    throw OutOfMemory(out_of_memory_message(bytes, tag.name));
   }
-  const Allocation allocation{data, bytes, name};
+  const Allocation allocation{data, bytes, tag.name, tag.category};
   live_.emplace(data, std::pair{allocation, current_pool_});
   stats_.allocated += bytes;
   stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
@@ -208,6 +242,47 @@ void Allocator::release(void* data) noexcept {
   pool->free_by_size.insert({here->second.bytes, here->first});
 }
 
+void Allocator::record_use(void* data, kernels::cuda::Stream stream) {
+  if (!events_ || stream.handle == home_.handle) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = live_.find(data);
+  QUERN_CHECK(found != live_.end(), "record_use: ", data, " is not an allocation");
+  const std::pair key(static_cast<char*>(data), stream.handle);
+  auto use = uses_.find(key);
+  if (use == uses_.end()) use = uses_.emplace(key, Use{found->second.first.bytes, events_()}).first;
+  use->second.event->record(stream);
+}
+
+// The first use that reaches beyond the address `data`.
+Allocator::Uses::iterator Allocator::first_use_in(char* data) {
+  auto use = uses_.lower_bound({data, nullptr});
+  while (use != uses_.begin() &&
+         std::prev(use)->first.first + std::prev(use)->second.bytes > data) {
+    --use;
+  }
+  return use;
+}
+
+void Allocator::wait_for_uses(char* data, int64_t bytes) {
+  auto use = first_use_in(data);
+  while (use != uses_.end() && use->first.first < data + bytes) {
+    use->second.event->wait(home_);
+    use = uses_.erase(use);
+  }
+}
+
+void Allocator::wait_for_uses() {
+  const std::lock_guard lock(mutex_);
+  for (auto use = uses_.begin(); use != uses_.end(); use = uses_.erase(use)) {
+    use->second.event->wait(home_);
+  }
+}
+
+void Allocator::forget_uses() noexcept {
+  const std::lock_guard lock(mutex_);
+  uses_.clear();
+}
+
 void Allocator::release_free_segments(MemoryPool& pool) noexcept {
   for (auto segment = pool.segments.begin(); segment != pool.segments.end();) {
     const auto block = pool.blocks.find(segment->first);
@@ -218,7 +293,9 @@ void Allocator::release_free_segments(MemoryPool& pool) noexcept {
     pool.free_by_size.erase({block->second.bytes, block->first});
     pool.blocks.erase(block);
     if (observer_) observer_->on_unreserve(segment->first, segment->second);
-    source_->release(segment->first);
+    source_->release(segment->first);  // waits for the uses
+    uses_.erase(first_use_in(segment->first),
+                uses_.lower_bound({segment->first + segment->second, nullptr}));
     stats_.reserved -= segment->second;
     stats_.segments -= 1;
     segments_.erase(segment->first);

@@ -1,9 +1,8 @@
 #include "tensor/context.h"
 
 #include "base/error.h"
-#include "tensor/cuda_runtime.h"
 #ifdef QUERN_WITH_CUDA
-#include "kernels/cuda/gemm_handle.h"
+#include "kernels/cuda/gemm/gemm_handle.h"
 #endif
 
 namespace quern {
@@ -40,25 +39,32 @@ Context::Context(Device device, uint64_t seed)
   QUERN_CHECK(device.index >= 0 && device.index < count, "device = cuda:", device.index,
               ": expected an index below ", count);
   cuda::set_device(device.index);
-  stream_ = cuda::create_stream();
-  device_allocator_ = std::make_shared<Allocator>(device_memory(device.index));
+  stream_ = cuda::OwnedStream::create();
+  device_allocator_ =
+      std::make_shared<Allocator>(device_memory(device.index), cuda_stream(), device_event);
   range_observers_.push_back(&nvtx_ranges);
 #ifdef QUERN_WITH_CUDA
-  gemm_.handle = kernels::cuda::create_gemm_handle();
-  gemm_.workspace = device_allocator_->allocate(kGemmWorkspaceBytes, "gemm workspace");
-  gemm_.workspace_bytes = kGemmWorkspaceBytes;
-  gemm_.algorithms = kernels::cuda::create_gemm_algorithms();
+  traits_ = kernels::cuda::query_device_traits();
+  const auto own = [&](auto* part, const auto& release) {
+    gemm_parts_.emplace_back(part, release);
+    return part;
+  };
+  gemm_.handle = own(kernels::cuda::create_gemm_handle(), kernels::cuda::destroy_gemm_handle);
+  take_gemm_workspace();
+  gemm_.algorithms =
+      own(kernels::cuda::create_gemm_algorithms(), kernels::cuda::destroy_gemm_algorithms);
 #endif
 }
 
-Context::~Context() {
-  if (!device_.is_cuda()) return;
-#ifdef QUERN_WITH_CUDA
-  device_allocator_->release(gemm_.workspace);
-  kernels::cuda::destroy_gemm_algorithms(gemm_.algorithms);
-  kernels::cuda::destroy_gemm_handle(gemm_.handle);
-#endif
-  cuda::destroy_stream(stream_);
+Context::Context(Device device, const kernels::cuda::DeviceTraits& traits)
+    : device_(device),
+      traits_(traits),
+      dry_(true),
+      host_(std::make_shared<Allocator>(no_memory(cat(kCpu)))),
+      device_allocator_(host_) {
+  if (!device.is_cuda()) return;
+  device_allocator_ = std::make_shared<Allocator>(no_memory(cat(device)));
+  take_gemm_workspace();
 }
 
 Context& Context::current() {
@@ -74,8 +80,20 @@ const std::shared_ptr<Allocator>& Context::allocator(Device device) const {
   return device_allocator_;
 }
 
+kernels::cuda::Stream Context::cuda_stream() const {
+  kernels::cuda::Stream stream = stream_;
+  stream.traits = &traits_;
+  return stream;
+}
+
+void Context::take_gemm_workspace() {
+  gemm_.workspace = device_allocator_->allocate(kGemmWorkspaceBytes,
+                                                {"gemm workspace", MemoryCategory::workspace});
+  gemm_.workspace_bytes = kGemmWorkspaceBytes;
+}
+
 void Context::synchronize() const {
-  if (device_.is_cuda()) cuda::synchronize(stream_);
+  if (device_.is_cuda() && !dry_) cuda::synchronize(stream_);
 }
 
 kernels::PhiloxKey Context::next_random(int64_t n) {

@@ -6,14 +6,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/device.h"
 #include "base/shape.h"
 #include "base/stream.h"
+#include "kernels/device_traits.h"
 #include "kernels/gemm.h"
 #include "kernels/random.h"
 #include "tensor/allocator.h"
+#include "tensor/cuda_runtime.h"
 
 namespace quern {
 
@@ -57,20 +61,34 @@ class OutputObserver {
   virtual void on_output(const char* op, const Tensor& output) = 0;
 };
 
+// Told of the gradient of each output that OutputObserver was shown, before the op's backward runs.
+// `order` is what Context::next_node was when the output was shown; the op has `outputs` outputs,
+// and this is the gradient of the one at `output`.
+class GradientObserver {
+ public:
+  virtual ~GradientObserver() = default;
+  virtual void on_gradient(uint64_t order, int output, int outputs, const Tensor& grad) = 0;
+};
+
 class Context {
  public:
   // Throws when the device is not there, or the build has no CUDA code.
   explicit Context(Device device, uint64_t seed = 0);
-  ~Context();
+  // A dry run: memory is addresses alone, and kernels, products and copies return before they
+  // start. Allocations are those of `device`, a GPU of these traits, which need not be there.
+  // Values read back are zero.
+  Context(Device device, const kernels::cuda::DeviceTraits& traits);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   static Context& current();
 
   Device device() const { return device_; }
+  const kernels::cuda::DeviceTraits& traits() const { return traits_; }  // of a GPU
+  bool is_dry() const { return dry_; }
   // Memory of `device`: this Context's, or host memory. Throws for another GPU than the Context's.
   const std::shared_ptr<Allocator>& allocator(Device device) const;
-  kernels::cuda::Stream cuda_stream() const { return kernels::cuda::Stream{stream_}; }
+  kernels::cuda::Stream cuda_stream() const;
   const kernels::GemmResources& gemm() const { return gemm_; }
   void synchronize() const;  // waits for the stream; nothing on the CPU
 
@@ -78,24 +96,36 @@ class Context {
   kernels::PhiloxKey next_random(int64_t n);
 
   kernels::MatmulMath matmul_math =
-      kernels::MatmulMath::fp32;              // how FP32 matrix products are computed
-  bool split_products = true;                 // see kernels::Gemm::split
-  bool deterministic = true;                  // false: sums may be taken in any order
-  bool grad_enabled = true;                   // see NoGrad in autograd/tape.h
-  uint64_t next_node = 0;                     // creation order of the tape's nodes
-  InputObserver* input_observer = nullptr;    // not owned
-  OutputObserver* output_observer = nullptr;  // not owned
+      kernels::MatmulMath::fp32;  // how FP32 matrix products are computed
+  bool split_products = true;     // see kernels::Gemm::split
+  bool deterministic = true;      // false: sums may be taken in any order
+  bool grad_enabled = true;       // see NoGrad in autograd/tape.h
+  uint64_t next_node = 0;         // creation order of the tape's nodes
+
+  // The InputObserver, OutputObserver or GradientObserver that is attached, or null.
+  template <class Observer>
+  Observer* observer() const {
+    return std::get<Observer*>(observers_);
+  }
 
  private:
+  void take_gemm_workspace();
+
   Device device_;
-  void* stream_ = nullptr;
-  kernels::GemmResources gemm_;
+  kernels::cuda::DeviceTraits traits_;
+  bool dry_ = false;
+  cuda::OwnedStream stream_;  // none on the CPU
   std::shared_ptr<Allocator> host_;
   std::shared_ptr<Allocator> device_allocator_;  // host_ on the CPU
+  kernels::GemmResources gemm_;
+  std::vector<std::shared_ptr<void>> gemm_parts_;  // that gemm_ points to
   kernels::PhiloxKey random_;
   friend class RangeScope;
   friend class ObserveRanges;
+  template <class Observer>
+  friend class Observe;
   std::vector<RangeObserver*> range_observers_;  // the latest last; not owned
+  std::tuple<InputObserver*, OutputObserver*, GradientObserver*> observers_;  // not owned
 };
 
 // Makes a Context current on this thread for its lifetime; scopes nest.
@@ -108,6 +138,26 @@ class ContextScope {
 
  private:
   Context* previous_;
+};
+
+// Attaches an observer of one of Context::observer's types for its lifetime, in place of the
+// previous one. The latest attached is detached first.
+template <class Observer>
+class Observe {
+ public:
+  explicit Observe(Observer& observer)
+      : context_(Context::current()), previous_(std::exchange(attached(), &observer)) {}
+  ~Observe() { attached() = previous_; }
+  Observe(const Observe&) = delete;
+  Observe& operator=(const Observe&) = delete;
+
+  Observer* previous() const { return previous_; }  // told nothing unless the new one tells it
+
+ private:
+  Observer*& attached() { return std::get<Observer*>(context_.observers_); }
+
+  Context& context_;
+  Observer* previous_;
 };
 
 // Attaches an observer to the current Context's ranges for its lifetime, beside those that are

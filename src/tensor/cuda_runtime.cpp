@@ -1,12 +1,15 @@
 #include "tensor/cuda_runtime.h"
 
+#include <new>
+
 #include "base/error.h"
-
 #ifdef QUERN_WITH_CUDA
-
 #include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
+#else
+#include "tensor/without_cuda.h"
+#endif
 
 namespace quern::cuda {
 
@@ -28,10 +31,10 @@ std::string version_text(int version) {
   return cat(version / 1000, ".", version % 1000 / 10);
 }
 
-cudaStream_t as_stream(void* stream) {
-  return static_cast<cudaStream_t>(stream);
+cudaStream_t raw(Stream stream) {
+  return static_cast<cudaStream_t>(stream.handle);
 }
-cudaEvent_t as_event(void* event) {
+cudaEvent_t raw(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
 
@@ -100,103 +103,116 @@ void device_release(void* data) noexcept {
   cudaFree(data);
 }
 
-void* pinned_allocate(int64_t bytes) {
+void* host_allocate(int64_t bytes, bool pinned) {
+  if (!pinned) return ::operator new(static_cast<size_t>(bytes));
   void* data = nullptr;
   check(cudaMallocHost(&data, static_cast<size_t>(bytes)), "cudaMallocHost");
   return data;
 }
 
-void pinned_release(void* data) noexcept {
-  cudaFreeHost(data);
+void ReleaseHost::operator()(void* data) const noexcept {
+  if (pinned) {
+    cudaFreeHost(data);
+  } else {
+    ::operator delete(data);
+  }
 }
 
-void* create_stream() {
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+OwnedStream OwnedStream::create() {
+  cudaStream_t handle = nullptr;
+  check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreate");
+  OwnedStream stream;
+  stream.handle_.reset(handle);
   return stream;
 }
-
-void destroy_stream(void* stream) noexcept {
-  cudaStreamDestroy(as_stream(stream));
+void OwnedStream::Destroy::operator()(void* stream) const noexcept {
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream));
 }
-void synchronize(void* stream) {
-  check(cudaStreamSynchronize(as_stream(stream)), "a kernel");
+void OwnedStream::finish() const noexcept {
+  if (handle_) cudaStreamSynchronize(raw(*this));
+}
+
+void synchronize(Stream stream) {
+  check(cudaStreamSynchronize(raw(stream)), "a kernel");
 }
 void synchronize_device() {
   check(cudaDeviceSynchronize(), "a kernel");
 }
 
-void copy(void* dst, const void* src, int64_t bytes, void* stream) {
+void copy(void* dst, const void* src, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDefault, as_stream(stream)),
+  check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyDefault, raw(stream)),
         "cudaMemcpyAsync");
 }
 
-void set_zero(void* dst, int64_t bytes, void* stream) {
+void set_zero(void* dst, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
-  check(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), as_stream(stream)), "cudaMemsetAsync");
+  check(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), raw(stream)), "cudaMemsetAsync");
 }
 
-void* create_event(bool timing) {
+Event::Event(EventKind kind) {
   cudaEvent_t event = nullptr;
+  const bool timing = kind == EventKind::timing;
   check(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming),
         "cudaEventCreate");
-  return event;
+  handle_.reset(event);
+}
+void Event::Destroy::operator()(void* event) const noexcept {
+  cudaEventDestroy(raw(event));
+}
+void Event::record(Stream stream) {
+  check(cudaEventRecord(raw(handle_.get()), raw(stream)), "cudaEventRecord");
+}
+void Event::wait(Stream stream) const {
+  check(cudaStreamWaitEvent(raw(stream), raw(handle_.get()), 0), "cudaStreamWaitEvent");
+}
+void Event::synchronize() const {
+  check(cudaEventSynchronize(raw(handle_.get())), "a kernel");
+}
+void Event::finish() const noexcept {
+  if (handle_) cudaEventSynchronize(raw(handle_.get()));
 }
 
-void destroy_event(void* event) noexcept {
-  cudaEventDestroy(as_event(event));
-}
-void record_event(void* event, void* stream) {
-  check(cudaEventRecord(as_event(event), as_stream(stream)), "cudaEventRecord");
-}
-void wait_event(void* stream, void* event) {
-  check(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0), "cudaStreamWaitEvent");
-}
-void synchronize_event(void* event) {
-  check(cudaEventSynchronize(as_event(event)), "a kernel");
-}
-
-bool is_done(void* event) {
-  const cudaError_t status = cudaEventQuery(as_event(event));
+bool Event::is_done() const {
+  const cudaError_t status = cudaEventQuery(raw(handle_.get()));
   if (status == cudaErrorNotReady) return false;
   check(status, "a kernel");
   return true;
 }
 
-double elapsed_ms(void* start, void* stop) {
+double Event::ms_since(const Event& earlier) const {
   float ms = 0.0f;
-  check(cudaEventElapsedTime(&ms, as_event(start), as_event(stop)), "cudaEventElapsedTime");
+  check(cudaEventElapsedTime(&ms, raw(earlier.handle_.get()), raw(handle_.get())),
+        "cudaEventElapsedTime");
   return ms;
 }
 
 // Relaxed: the allocator may take a new segment from the driver meanwhile.
-void begin_capture(void* stream) {
-  check(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeRelaxed),
+void begin_capture(Stream stream) {
+  check(cudaStreamBeginCapture(raw(stream), cudaStreamCaptureModeRelaxed),
         "cudaStreamBeginCapture");
 }
 
-void* end_capture(void* stream) {
+ExecutableGraph end_capture(Stream stream) {
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(as_stream(stream), &graph), "cudaStreamEndCapture");
+  check(cudaStreamEndCapture(raw(stream), &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "cudaGraphInstantiate");
-  return executable;
+  return ExecutableGraph(executable);
 }
 
-void abandon_capture(void* stream) noexcept {
+void abandon_capture(Stream stream) noexcept {
   cudaGraph_t graph = nullptr;
-  if (cudaStreamEndCapture(as_stream(stream), &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  if (cudaStreamEndCapture(raw(stream), &graph) == cudaSuccess) cudaGraphDestroy(graph);
   cudaGetLastError();  // the error that ended the capture is under way as an exception
 }
 
-void launch_graph(void* graph, void* stream) {
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), as_stream(stream)), "cudaGraphLaunch");
+void launch(const ExecutableGraph& graph, Stream stream) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.get()), raw(stream)), "cudaGraphLaunch");
 }
-
-void destroy_graph(void* graph) noexcept {
+void DestroyGraph::operator()(void* graph) const noexcept {
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 
@@ -214,93 +230,3 @@ void stop_profiler() {
 }
 
 }  // namespace quern::cuda
-
-#else  // a build without CUDA
-
-namespace quern::cuda {
-
-namespace {
-[[noreturn]] void no_cuda() {
-  fail(
-      "cuda: this build has no CUDA code; build with QUERN_CUDA=ON or choose device = cpu "
-      "(--device cpu)");
-}
-}  // namespace
-
-int device_count() {
-  return 0;
-}
-DeviceInfo device_info(int) {
-  no_cuda();
-}
-std::string runtime_version() {
-  no_cuda();
-}
-std::string driver_version() {
-  no_cuda();
-}
-void set_device(int) {
-  no_cuda();
-}
-void* device_allocate(int64_t) {
-  no_cuda();
-}
-void device_release(void*) noexcept {}
-void* pinned_allocate(int64_t) {
-  no_cuda();
-}
-void pinned_release(void*) noexcept {}
-void* create_stream() {
-  no_cuda();
-}
-void destroy_stream(void*) noexcept {}
-void synchronize(void*) {
-  no_cuda();
-}
-void synchronize_device() {
-  no_cuda();
-}
-void copy(void*, const void*, int64_t, void*) {
-  no_cuda();
-}
-void set_zero(void*, int64_t, void*) {
-  no_cuda();
-}
-void* create_event(bool) {
-  no_cuda();
-}
-void destroy_event(void*) noexcept {}
-void record_event(void*, void*) {
-  no_cuda();
-}
-void wait_event(void*, void*) {
-  no_cuda();
-}
-void synchronize_event(void*) {
-  no_cuda();
-}
-bool is_done(void*) {
-  no_cuda();
-}
-double elapsed_ms(void*, void*) {
-  no_cuda();
-}
-void begin_capture(void*) {
-  no_cuda();
-}
-void* end_capture(void*) {
-  no_cuda();
-}
-void abandon_capture(void*) noexcept {}
-void launch_graph(void*, void*) {
-  no_cuda();
-}
-void destroy_graph(void*) noexcept {}
-void push_range(const char*) {}
-void pop_range() {}
-void start_profiler() {}
-void stop_profiler() {}
-
-}  // namespace quern::cuda
-
-#endif

@@ -4,7 +4,7 @@
 
 #include "tensor/context.h"
 #ifdef QUERN_WITH_CUDA
-#include "kernels/cuda/gemm_algorithms.h"
+#include "kernels/cuda/gemm/gemm_algorithms.h"
 #include "shipped_gemm_tables.h"  // made by cmake/GemmTables.cmake
 #endif
 
@@ -50,6 +50,7 @@ std::string name_of(const kernels::GemmProblem& p) {
   std::string name =
       cat(tf32 ? "tf32" : type(p.input_type), " ", p.m, " x ", p.n, " x ", p.k, " (",
           p.transpose_a ? "t" : "n", p.transpose_b ? "t" : "n", ") -> ", type(p.output_type));
+  if ((p.math & kernels::GemmProblem::kBiased) != 0) name += ", bias";
   if (p.batch > 1) name += cat(", batch ", p.batch);
   return name;
 }

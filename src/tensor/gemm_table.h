@@ -13,8 +13,8 @@ std::string gemm_table();  // empty on the CPU, which has no choice to make
 // another GPU or library version; throws when it is not such a table.
 bool use_gemm_table(const std::string& text);
 
-// Uses the table that Quern ships for this GPU and library version (kernels/cuda/gemm_tables), if
-// there is one.
+// Uses the table that Quern ships for this GPU and library version (kernels/cuda/gemm/gemm_tables),
+// if there is one.
 bool use_shipped_gemm_table();
 int64_t gemm_table_size();  // products in the table
 

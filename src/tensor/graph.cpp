@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "tensor/context.h"
-#include "tensor/cuda_runtime.h"
 
 namespace quern {
 
@@ -10,24 +9,27 @@ Graph::Graph(const std::function<void()>& work) {
   QUERN_CHECK(Context::current().device().is_cuda(),
               "graph: the current device is the CPU, expected a GPU");
   const Context& context = Context::current();
-  context.allocator(context.device())->pin_pool();
-  void* stream = context.cuda_stream().handle;
+  Allocator& allocator = *context.allocator(context.device());
+  allocator.pin_pool();
+  allocator.wait_for_uses();
+  const cuda::Stream stream = context.cuda_stream();
   cuda::begin_capture(stream);
   try {
     work();
+    allocator.wait_for_uses();  // other streams join the capture
   } catch (...) {
     cuda::abandon_capture(stream);
+    cuda::synchronize_device();
+    allocator.forget_uses();
     throw;
   }
   executable_ = cuda::end_capture(stream);
 }
 
-Graph::~Graph() {
-  cuda::destroy_graph(executable_);
-}
-
 void Graph::launch() const {
-  cuda::launch_graph(executable_, Context::current().cuda_stream().handle);
+  const Context& context = Context::current();
+  context.allocator(context.device())->wait_for_uses();
+  cuda::launch(executable_, context.cuda_stream());
 }
 
 }  // namespace quern

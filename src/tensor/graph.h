@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "tensor/cuda_runtime.h"
+
 namespace quern {
 
 class Graph {
@@ -12,14 +14,11 @@ class Graph {
   // recorded too: memory that `work` allocates must come from a pool that nothing else uses while
   // the graph lives (PoolScope), and `work` may not wait for the device. Throws what `work` throws.
   explicit Graph(const std::function<void()>& work);
-  ~Graph();
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
 
   void launch() const;  // on the current Context's stream
 
  private:
-  void* executable_;
+  cuda::ExecutableGraph executable_;
 };
 
 }  // namespace quern

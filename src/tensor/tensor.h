@@ -17,7 +17,7 @@ namespace quern {
 // A run of bytes on one device, released when the last Tensor on it goes.
 class Storage {
  public:
-  Storage(std::shared_ptr<Allocator> allocator, int64_t bytes, const char* name);
+  Storage(std::shared_ptr<Allocator> allocator, int64_t bytes, MemoryTag tag);
   Storage(void* data, int64_t bytes, std::shared_ptr<void> keep_alive);  // borrowed memory
   ~Storage();
   Storage(const Storage&) = delete;
@@ -25,6 +25,7 @@ class Storage {
 
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  void record_use(kernels::cuda::Stream stream) const;
 
  private:
   char* data_ = nullptr;
@@ -37,10 +38,9 @@ class Tensor {
  public:
   Tensor() = default;  // undefined: no storage
 
-  // Uninitialised, on the given device (or the current Context's). `name` is a literal that memory
-  // reports show.
-  static Tensor empty(const Shape& shape, DType dtype, const char* name = "tensor");
-  static Tensor empty(const Shape& shape, DType dtype, Device device, const char* name = "tensor");
+  // Uninitialised, on the given device (or the current Context's).
+  static Tensor empty(const Shape& shape, DType dtype, MemoryTag tag = "tensor");
+  static Tensor empty(const Shape& shape, DType dtype, Device device, MemoryTag tag = "tensor");
   // Memory that somebody else owns; keep_alive is held as long as the storage.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, Device device,
                        std::shared_ptr<void> keep_alive = nullptr);
@@ -57,6 +57,9 @@ class Tensor {
   bool is_contiguous() const;
   bool is_sole_owner() const { return storage_.use_count() == 1; }  // nobody else sees the storage
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
+  // Behind work on another stream than the Context's that uses this: see Allocator::record_use. The
+  // owner of borrowed memory keeps it until that work is done.
+  void record_use(kernels::cuda::Stream stream) const { storage_->record_use(stream); }
 
   // First element. Throws when T is not the dtype.
   template <class T>

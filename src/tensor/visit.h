@@ -16,14 +16,24 @@
 
 namespace quern {
 
-// Calls f(stream) with the stream of the device.
+// Calls f(stream) with the stream of the device; not in a dry run. So f starts kernels and
+// allocates nothing: decide() is for sizes and choices.
 template <class F>
 void on_device(Device device, F&& f) {
+  if (Context::current().is_dry()) return;
   if constexpr (kBuiltWithCuda) {
     if (device.is_cuda()) return f(Context::current().cuda_stream());
   }
   QUERN_CHECK(!device.is_cuda(), "this build has no CUDA code, and a tensor is on ", device);
   f(kernels::cpu::Stream{});
+}
+
+// f(stream): the size of a kernel's scratch memory, or whether a kernel takes a shape. f starts no
+// work. Called in a dry run too, also for a GPU in a build without CUDA code.
+template <class F>
+auto decide(Device device, F&& f) {
+  if (device.is_cuda()) return f(Context::current().cuda_stream());
+  return f(kernels::cpu::Stream{});
 }
 
 namespace detail {

@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "tensor/context.h"
-#include "tensor/cuda_runtime.h"
 
 namespace quern {
 
 namespace {
 
-HostAllocator host_memory_for(Device device) {
-  if (!device.is_cuda()) return ordinary_host_memory();
-  return {cuda::pinned_allocate, cuda::pinned_release};
+HostMemory host_memory_for(Device device) {
+  return [pinned = device.is_cuda()](int64_t bytes) -> std::shared_ptr<void> {
+    return cuda::host_array<std::byte>(bytes, pinned);
+  };
 }
 
 }  // namespace
@@ -25,27 +25,19 @@ BatchFeeder::BatchFeeder(const TokenSource& source, int64_t batch, int64_t conte
     buffer.targets = Tensor::empty({batch, context}, DType::i32, "batch targets");
   }
   if (!Context::current().device().is_cuda()) return;
-  stream_ = cuda::create_stream();
-  for (size_t turn : {0, 1}) {
-    copied_[turn] = cuda::create_event(false);
-    used_[turn] = cuda::create_event(false);
-  }
+  stream_ = cuda::OwnedStream::create();
+  for (cuda::Event& copied : copied_) copied = cuda::Event(cuda::EventKind::order);
+  free_ = cuda::Event(cuda::EventKind::order);
 }
 
 BatchFeeder::~BatchFeeder() {
-  if (!stream_) return;
-  for (size_t turn : {0, 1}) {
-    cuda::synchronize_event(copied_[turn]);
-    cuda::destroy_event(copied_[turn]);
-    cuda::destroy_event(used_[turn]);
-  }
-  cuda::destroy_stream(stream_);
+  stream_.finish();  // the loader's buffers are about to go
 }
 
 // The loader keeps a host batch until the second next() after it, which is when this buffer's turn
 // comes again: its earlier copy must be done by then.
 void BatchFeeder::start_copy(size_t turn) {
-  if (stream_) cuda::synchronize_event(copied_[turn]);
+  if (stream_) copied_[turn].synchronize();
   const Batch host = loader_.next();
   DeviceBatch& buffer = buffers_[turn];
   buffer.index = host.index;
@@ -54,11 +46,11 @@ void BatchFeeder::start_copy(size_t turn) {
     std::copy_n(host.targets, buffer.targets.numel(), buffer.targets.data<int32_t>());
     return;
   }
-  cuda::record_event(used_[turn], Context::current().cuda_stream().handle);
-  cuda::wait_event(stream_, used_[turn]);
+  free_.record(Context::current().cuda_stream());
+  free_.wait(stream_);
   cuda::copy(buffer.tokens.raw_data(), host.tokens, buffer.tokens.bytes(), stream_);
   cuda::copy(buffer.targets.raw_data(), host.targets, buffer.targets.bytes(), stream_);
-  cuda::record_event(copied_[turn], stream_);
+  copied_[turn].record(stream_);
 }
 
 // On a GPU the batch after this one sets out too. On the CPU nothing would overlap.
@@ -69,7 +61,7 @@ DeviceBatch BatchFeeder::next() {
   const size_t now = turn_;
   turn_ ^= 1;
   if (!stream_) return batch;
-  cuda::wait_event(Context::current().cuda_stream().handle, copied_[now]);
+  copied_[now].wait(Context::current().cuda_stream());
   start_copy(turn_);
   return batch;
 }

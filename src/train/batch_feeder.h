@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "data/loader.h"
+#include "tensor/cuda_runtime.h"
 #include "tensor/tensor.h"
 
 namespace quern {
@@ -33,10 +34,10 @@ class BatchFeeder {
 
   BatchLoader loader_;
   std::array<DeviceBatch, 2> buffers_;
-  void* stream_ = nullptr;         // of the copies
-  std::array<void*, 2> copied_{};  // CUDA events: the batch is there
-  std::array<void*, 2> used_{};    // CUDA events: the work on it is done
-  size_t turn_ = 0;                // the buffer that next() will give
+  cuda::OwnedStream stream_;           // of the copies, on a GPU
+  std::array<cuda::Event, 2> copied_;  // the batch is there
+  cuda::Event free_;                   // the work on a buffer is done
+  size_t turn_ = 0;                    // the buffer that next() will give
   bool started_ = false;
 };
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "data/dataset.h"
-#include "nn/transformer_lm.h"
+#include "model/transformer_lm.h"
 
 namespace quern {
 

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "base/error.h"
-#include "profile/memory_snapshot.h"
+#include "profile/memory/memory_snapshot.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern {
 
 namespace {
 
-constexpr size_t kLargest = 10;     // allocations listed
-constexpr double kAccuracy = 1.05;  // predictions hold within 5 %
+constexpr size_t kLargest = 10;      // allocations listed
+constexpr double kFragments = 1.05;  // room for free bytes between allocations
 
 std::string size_text(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
@@ -65,15 +65,13 @@ std::string largest_table(const MemoryTrace& trace, const std::vector<size_t>& l
 }
 
 int64_t need_of(const Config& config, MemoryPass pass) {
-  return predict_peak(config.model, config.compute, config.train.batch, config.model.context, pass,
-                      current_target())
-      .total();
+  return predict_peak(config, pass, current_target()).total();
 }
 
 // Of an unknown capacity nobody can say that it is not enough.
 bool fits(int64_t need, const MemoryCapacity& capacity) {
   if (capacity.bytes == 0) return true;
-  return static_cast<double>(need) * kAccuracy <= static_cast<double>(capacity.bytes);
+  return static_cast<double>(need) * kFragments <= static_cast<double>(capacity.bytes);
 }
 
 // A change to the configuration and what it would need.
@@ -86,7 +84,7 @@ struct Remedy {
 class Remedies {
  public:
   Remedies(const Config& config, MemoryPass pass, const MemoryCapacity& capacity)
-      : config_(config), pass_(pass), capacity_(capacity) {}
+      : config_(config), pass_(pass), capacity_(capacity), need_(need_of(config, pass)) {}
 
   std::vector<Remedy> find() {
     less_batch();
@@ -125,7 +123,7 @@ class Remedies {
       return;  // flash attention does not take every head_dim
     }
     const int64_t need = need_of(config, pass_);
-    if (need < need_of(config_, pass_)) found_.push_back({change, config, need});
+    if (need < need_) found_.push_back({change, config, need});
   }
 
   // The largest part of the batch that fits, else one sequence; the step keeps its tokens.
@@ -172,6 +170,7 @@ class Remedies {
   const Config& config_;
   const MemoryPass pass_;
   const MemoryCapacity& capacity_;
+  const int64_t need_;
   std::vector<Remedy> found_;
 };
 

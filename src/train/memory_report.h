@@ -7,9 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "nn/memory_estimate.h"
-#include "profile/memory_recorder.h"
-#include "train/config.h"
+#include "profile/memory/memory_recorder.h"
+#include "train/memory_prediction.h"
 
 namespace quern {
 

@@ -2,13 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <limits>
 
 #include "base/error.h"
+#include "config/config_print.h"
+#include "generate/generate.h"
 #include "io/atomic_file.h"
-#include "io/checkpoint.h"
+#include "model/model_cost.h"
+#include "run/checkpoint.h"
+#include "run/load_model.h"
+#include "run/make_context.h"
+#include "run/make_optimizer.h"
+#include "run/nonfinite.h"
+#include "tensor/cuda_runtime.h"
 #include "tensor/gemm_table.h"
-#include "train/nonfinite.h"
-#include "train/peak.h"
+#include "text/tokenizer_files.h"
+#include "train/choose_recompute.h"
+#include "train/measured_flops.h"
 #include "train/process_time.h"
 
 namespace quern {
@@ -21,7 +32,165 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+Dataset open_data(const Config& config) {
+  if (config.data.train.empty()) {
+    throw UsageError(
+        "train: no data; give --train FILE, a text file, a folder of text files, a token file, a "
+        "pattern of token files or a folder of `quern data prepare`");
+  }
+  return open_dataset({config.data.train, config.data.validation, config.data.validation_fraction,
+                       config.data.format},
+                      config.model.context);
+}
+
+// Token files may be of bytes too, which need no folder tokenizer/.
+RunTokenizer open_run_tokenizer(const Config& config, const Dataset& data,
+                                const TokenFacts& facts) {
+  RunTokenizer found = find_run_tokenizer(config, data.is_text);
+  if (!found.tokenizer && facts.of_bytes()) found = {"bytes", open_tokenizer("bytes")};
+  check_tokenizer(facts, found);
+  return found;
+}
+
+// The vocabulary the data needs when none is set; otherwise the data must fit the one that is.
+Config resolve(Config config, const Dataset& data, const TokenFacts& facts,
+               const RunTokenizer& tokenizer) {
+  std::string whose = "vocab";
+  if (!config.model.from.empty()) whose = cat("the model of ", config.model.from);
+  if (config.model.vocab_size == 0) {
+    config.model.vocab_size = needed_vocabulary(data, facts, tokenizer);
+    whose = "the tokenizer";
+  }
+  check_vocabulary(data, facts, config.model.vocab_size, whose);
+  return config;
+}
+
+RunFolder open_folder(const Config& config) {
+  if (config.run.resume.empty()) return RunFolder::create(config);
+  return RunFolder::open(config.run.resume);
+}
+
 }  // namespace
+
+std::string Trainer::device_name() {
+  const Device device = Context::current().device();
+  if (device.is_cuda()) return cuda::device_info(device.index).name;
+  return "CPU";
+}
+
+Trainer::Trainer(const Config& config, TrainObserver& observer)
+    : started_{.context = seconds_since_process_start()},
+      config_(config),
+      observer_(observer),
+      data_(open_data(config)),
+      facts_(read_token_facts(data_)),
+      tokenizer_(open_run_tokenizer(config, data_, facts_)) {
+  config_ = resolve(config, data_, facts_, tokenizer_);
+  batches_ = batch_options(config_.data, data_, facts_, tokenizer_);
+  validate(config_);
+  try {
+    start();
+  } catch (const OutOfMemory& error) {
+    memory_.explain(error, config_, MemoryPass::step, folder_ ? folder_->path() : ".");
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::start() {
+  const auto seed = static_cast<uint64_t>(config_.train.seed);
+  config_.compute.recompute =
+      decided_options(config_).recompute;  // what the run's folder then says
+  instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
+                                              true, seed);
+  const bool starts_from = config_.run.resume.empty() && !config_.model.from.empty();
+  if (starts_from) load_weights_from(instance_->arena, config_.model);
+  optimizer_ = make_optimizer(instance_->arena, config_);
+  step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute));
+  const OptimizerSection& o = config_.optimizer;
+  schedule_ = {o.schedule, o.lr, o.min_lr, o.warmup, config_.train.steps, o.decay_fraction};
+  state_.sampler.seed = seed;
+  folder_ = open_folder(config_);
+  if (starts_from) copy_source(config_.model.from, folder_->source());
+  if (!config_.run.resume.empty()) resume();
+  keep_tokenizer();
+  metrics_ =
+      std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
+  state_.sampler.batch = static_cast<uint64_t>(state_.iteration * config_.train.accumulate);
+  instance_->model.start_dropout(seed, state_.sampler.batch);
+  feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
+                                          state_.sampler, batches_);
+  const auto allocator = Context::current().allocator(Context::current().device());
+  allocator->release_cached();
+  allocator->reset_peak();  // of training, not of what led to it
+  started_.model = seconds_since_process_start();
+  observer_.on_start({config_, folder_->path(), device_name(), parameter_count(config_.model),
+                      predict_peak(config_, MemoryPass::step, current_target()), data_.train.size(),
+                      data_.validation.size(), state_.iteration});
+}
+
+// From the newest checkpoint, or the one that run.resume names. The folder's configuration becomes
+// the one in force, so that the next --resume needs no flags again.
+void Trainer::resume() {
+  const auto checkpoint = find_checkpoint(config_.run.resume, false);
+  state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
+  QUERN_CHECK(state_.iteration < config_.train.steps, "resume: ", checkpoint.string(),
+              " is at step ", state_.iteration, " of ", config_.train.steps,
+              "; give more --steps to go on");
+  const std::string hash =
+      tokenizer_.tokenizer ? tokenizer_.tokenizer->hash() : facts_.tokenizer_hash;
+  QUERN_CHECK(hash.empty() || state_.tokenizer.empty() || hash == state_.tokenizer,
+              "resume: the run's tokenizer has hash ", state_.tokenizer, ", found ", hash, ": ",
+              tokenizer_.tokenizer ? tokenizer_.path.string() : facts_.sidecar.string());
+  const auto seed = static_cast<uint64_t>(config_.train.seed);
+  QUERN_CHECK(state_.sampler.seed == seed, "resume: the run's seed is ", state_.sampler.seed,
+              ", found seed = ", seed);
+  optimizer_->set_progress(state_.step, state_.skipped);
+  saved_step_ = state_.iteration;
+  use_saved_algorithms();
+  forget_later_checkpoints();
+  Config resumed = config_;
+  resumed.run = {folder_->path().string(), ""};
+  save_config(resumed, folder_->config().string());
+}
+
+// The run folder has its own copy, for samples, `quern generate` and `quern export`.
+void Trainer::keep_tokenizer() {
+  const bool bytes = tokenizer_.tokenizer && tokenizer_.tokenizer->kind() == "bytes";
+  if (!tokenizer_.tokenizer || bytes || std::filesystem::exists(folder_->tokenizer())) return;
+  copy_tokenizer(tokenizer_.path, folder_->tokenizer());
+}
+
+// Going back to an earlier checkpoint forgets what came after it, the best one perhaps too.
+void Trainer::forget_later_checkpoints() {
+  const auto checkpoints = folder_->checkpoints();
+  const int64_t removed = remove_checkpoints_after(checkpoints, state_.iteration);
+  if (removed > 0) {
+    observer_.on_warning(cat("going back to step ", state_.iteration, ": ", removed,
+                             " later checkpoint(s) are removed"));
+  }
+  const std::vector<int64_t> steps = checkpoint_steps(checkpoints);
+  if (std::find(steps.begin(), steps.end(), state_.best_iteration) != steps.end()) {
+    mark_best(checkpoints, state_.best_iteration);
+  } else {
+    state_.best_loss = std::numeric_limits<double>::infinity();
+    state_.best_iteration = 0;
+  }
+}
+
+// The products of the steps before were computed with these, so the steps to come are. Checkpoints
+// of older runs have none; then those of the run are taken.
+void Trainer::use_saved_algorithms() {
+  if (!Context::current().device().is_cuda()) return;
+  if (!state_.gemm_algorithms.empty()) {
+    if (use_gemm_table(state_.gemm_algorithms)) return;
+  } else if (!std::filesystem::exists(folder_->gemm_table()) ||
+             use_gemm_table_file(folder_->gemm_table().string())) {
+    return;
+  }
+  observer_.on_warning(
+      "the run was on another GPU or library version: it goes on, but not with the same bits");
+}
 
 // One step. Whatever makes it fast hides behind these calls.
 void Trainer::train_step() {
@@ -196,6 +365,25 @@ void Trainer::validate_now() {
   mark_best(folder_->checkpoints(), state_.iteration);
 }
 
+void Trainer::sample_now() {
+  const Tokenizer& tokenizer = *tokenizer_.tokenizer;
+  std::vector<int32_t> tokens = encode_prompt(tokenizer, config_.sample.prompt);
+  Generation made;
+  try {
+    const PoolScope memory = step_->idle_memory();
+    made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer));
+  } catch (const NonfiniteLogits& error) {  // on_nonfinite says what becomes of such a run
+    observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", error.what()));
+    return;
+  }
+  tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
+  const std::string text = tokenizer.decode(tokens);
+  std::ofstream out(folder_->samples(), std::ios::app);
+  out << "--- step " << state_.iteration << "\n" << text << "\n" << std::flush;
+  QUERN_CHECK(out, folder_->samples().string(), ": cannot be written; is the disk full?");
+  observer_.on_sample(state_.iteration, text);
+}
+
 TrainState Trainer::current_state() const {
   TrainState state = state_;
   state.sampler = {static_cast<uint64_t>(config_.train.seed),
@@ -209,7 +397,7 @@ TrainState Trainer::current_state() const {
 
 void Trainer::save(const std::string& keep_reason) {
   const TrainState state = current_state();
-  const auto path = save_train_state(folder_->checkpoints(), instance_->arena, state);
+  const auto path = save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state);
   saved_step_ = state_.iteration;
   if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
   rotate_checkpoints(folder_->checkpoints(), config_.train.keep);
@@ -221,7 +409,7 @@ void Trainer::save(const std::string& keep_reason) {
 
 // A step whose loss or gradient norm is not finite was not applied: the device saw to it. `skip`
 // counts it and goes on. `stop` finds the device still at the state before that step
-// (AdamWOptions::halt_on_nonfinite), saves it and throws.
+// (StepGuard::halt_on_nonfinite), saves it and throws.
 void Trainer::handle_nonfinite(const StepResult& result) {
   const std::string what =
       cat("step ", result.step, ": loss ", result.loss, ", gradient norm ", result.state.norm);
@@ -255,6 +443,7 @@ std::string Trainer::trace_nonfinite(int64_t bad_step) {
   feeder_.reset();
   feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
                                           first, batches_);
+  instance_->model.start_dropout(first.seed, first.batch);
   instance_->arena.zero_grad();
   const PoolScope memory = step_->idle_memory();
   return find_nonfinite(instance_->arena, [this] {

@@ -9,19 +9,18 @@
 #include <string>
 
 #include "data/dataset.h"
-#include "nn/memory_estimate.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "run/check_data.h"
+#include "run/metrics.h"
+#include "run/model_instance.h"
+#include "run/run_folder.h"
+#include "run/run_tokenizer.h"
+#include "run/train_state.h"
 #include "train/batch_feeder.h"
 #include "train/evaluate.h"
+#include "train/loss_readback.h"
 #include "train/memory_report.h"
-#include "train/metrics.h"
-#include "train/readback.h"
-#include "train/run_data.h"
-#include "train/run_folder.h"
-#include "train/run_tokenizer.h"
-#include "train/setup.h"
-#include "train/train_state.h"
 #include "train/training_step.h"
 
 namespace quern {
@@ -32,7 +31,7 @@ struct RunSummary {
   std::filesystem::path folder;
   std::string device;
   int64_t parameters = 0;
-  MemoryEstimate memory;
+  PeakEstimate memory;
   int64_t train_tokens = 0, validation_tokens = 0;
   int64_t first_step = 0;  // > 0: resumed
 };
@@ -114,7 +113,7 @@ class Trainer {
   BatchOptions batches_;
   std::optional<RunFolder> folder_;  // made once the model stands
   std::unique_ptr<ModelInstance> instance_;
-  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<BatchFeeder> feeder_;
   std::unique_ptr<MetricsLog> metrics_;

@@ -38,17 +38,17 @@ bool captures_steps(const ComputeSection& compute) {
 
 Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
                           const Tensor& targets, int64_t count) {
-  Variable loss;
+  TransformerLM::LossTerms loss;
   {
     const RangeScope range(RangeKind::phase, "forward");
-    loss = instance.model.loss(tokens, targets, 1.0 / static_cast<double>(count));
+    loss = instance.model.loss_terms(tokens, targets, 1.0 / static_cast<double>(count));
   }
   const RangeScope range(RangeKind::phase, "backward");
-  backward(loss);
-  return loss.detach();
+  backward(loss.total);
+  return loss.cross_entropy;
 }
 
-TrainingStep::TrainingStep(ModelInstance& instance, AdamW& optimizer, bool capture)
+TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture)
     : instance_(instance), optimizer_(optimizer), capture_(capture), loss_(zeros({})) {
   if (!capture_) return;
   const Context& context = Context::current();

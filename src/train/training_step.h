@@ -6,9 +6,10 @@
 #include <list>
 #include <memory>
 
-#include "optim/adamw.h"
+#include "config/config.h"
+#include "optim/optimizer.h"
+#include "run/model_instance.h"
 #include "tensor/graph.h"
-#include "train/setup.h"
 
 namespace quern {
 
@@ -32,7 +33,7 @@ Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
 class TrainingStep {
  public:
   // instance and optimizer outlive this.
-  TrainingStep(ModelInstance& instance, AdamW& optimizer, bool capture);
+  TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture);
   ~TrainingStep();
 
   // tokens and targets (B, T) i32. The first run of a kind (shape, place in the step) launches its
@@ -56,7 +57,7 @@ class TrainingStep {
   Recording& recording_for(const Kind& kind);
 
   ModelInstance& instance_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   bool capture_;
   Tensor loss_;
   std::shared_ptr<MemoryPool> pool_;  // of all recordings: they run one after another

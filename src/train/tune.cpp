@@ -5,9 +5,10 @@
 
 #include "autograd/tape.h"
 #include "io/atomic_file.h"
+#include "run/make_context.h"
+#include "run/model_instance.h"
 #include "tensor/factory.h"
 #include "tensor/gemm_table.h"
-#include "train/setup.h"
 #include "train/training_step.h"
 
 namespace quern {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "tensor/gemm_table.h"
-#include "train/config.h"
 
 namespace quern {
 
@@ -18,7 +18,7 @@ struct TuneResult {
 // Runs one training step and one evaluation of the configuration's model, batch and context on the
 // current Context, timing every proposed algorithm of each product that the table at `path` does
 // not have, and writes the table there. A product of 100 us or more takes three to five seconds,
-// most of it under sustained load (kernels/cuda/gemm_tuning.h); a shorter one less. Throws
+// most of it under sustained load (kernels/cuda/gemm/gemm_tuning.h); a shorter one less. Throws
 // UsageError on the CPU, which has no choice to make, or when the table at `path` was made on
 // another GPU or library version.
 TuneResult tune_gemms(const Config& config, const std::string& path);

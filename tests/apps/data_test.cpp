@@ -56,7 +56,7 @@ class DataProgram : public testing::Test {
   }
   // Runs the program and sends `signal` as soon as the journal has a checkpoint. -1: it had ended.
   int interrupt(std::vector<std::string> args, int signal) {
-    args.insert(args.begin(), QUERN_PROGRAM);
+    args.insert(args.begin(), program_path());
     const pid_t child = start(args);
     const fs::path journal = folder_ / "out.part/journal.jsonl";
     const auto seen = [&] { return read_file(journal).find("\"position\"") != std::string::npos; };
@@ -199,7 +199,7 @@ TEST_F(DataProgram, SlowMemoryIsBounded) {
     for (int i = 0; i < 600; ++i) file << words;
   }
   std::vector<std::string> args = prepare(out_, {"--threads", "2"});
-  args.insert(args.begin(), QUERN_PROGRAM);
+  args.insert(args.begin(), program_path());
   const pid_t child = start(args);
   int status = 0;
   int64_t kibibytes = 0;  // the last that was seen: the first may be of before the program

@@ -109,7 +109,7 @@ TEST(Program, FailuresExitWithOne) {
 }
 
 TEST(Program, AFullDiskIsAnError) {
-  const int status = std::system("'" QUERN_PROGRAM "' help >/dev/full 2>/dev/null");
+  const int status = std::system((program({"help"}) + " >/dev/full 2>/dev/null").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 

@@ -9,13 +9,14 @@
 #include <thread>
 
 #include "bench/golden_copy.h"
+#include "config/config_print.h"
 #include "data/token_file.h"
-#include "io/huggingface.h"
+#include "hf/huggingface.h"
+#include "run/make_context.h"
+#include "run/saved_model.h"
+#include "run/weights.h"
 #include "support/program.h"
 #include "support/training.h"
-#include "train/config_print.h"
-#include "train/saved_model.h"
-#include "train/weights.h"
 
 namespace quern {
 namespace {
@@ -49,7 +50,7 @@ class TrainProgram : public testing::Test {
   }
   // Starts `quern args`, with stdout in a file; the caller waits for it.
   pid_t start(Args args) const {
-    args.insert(args.begin(), QUERN_PROGRAM);
+    args.insert(args.begin(), program_path());
     std::vector<char*> pointers;
     for (std::string& arg : args) pointers.push_back(arg.data());
     pointers.push_back(nullptr);

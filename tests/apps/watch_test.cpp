@@ -9,9 +9,9 @@
 #include <chrono>
 #include <thread>
 
+#include "config/config_print.h"
+#include "run/metrics.h"
 #include "support/program.h"
-#include "train/config_print.h"
-#include "train/metrics.h"
 
 namespace quern {
 namespace {
@@ -29,7 +29,7 @@ class WatchProgram : public testing::Test {
   }
   // Starts `quern watch RUN`, with its output in a file, or in the given one.
   void start(int output = -1) {
-    std::vector<std::string> args = {QUERN_PROGRAM, "watch", run_, "--interval", "0.02"};
+    std::vector<std::string> args = {program_path(), "watch", run_, "--interval", "0.02"};
     std::vector<char*> pointers;
     for (std::string& arg : args) pointers.push_back(arg.data());
     pointers.push_back(nullptr);

@@ -1,6 +1,4 @@
 // What an attached GradientObserver is told of the backward.
-#include "autograd/gradient_observer.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,13 +20,8 @@ struct Shown {
   Shape shape;
 };
 
-class Recorder : public GradientObserver {
+class Recorder : public OutputObserver, public GradientObserver {
  public:
-  Recorder() { Context::current().output_observer = this; }
-  ~Recorder() override { Context::current().output_observer = nullptr; }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
-
   void on_output(const char* op, const Tensor& output) override {
     outputs.push_back({op, Context::current().next_node, 0, 0, output.shape()});
   }
@@ -37,6 +30,10 @@ class Recorder : public GradientObserver {
   }
 
   std::vector<Shown> outputs, gradients;
+
+ private:
+  Observe<OutputObserver> observe_outputs_{*this};
+  Observe<GradientObserver> observe_gradients_{*this};
 };
 
 // (6) is split into 1, 2 and 3, of which the first is not used: it has no gradient.
@@ -66,7 +63,7 @@ TEST(GradientObserver, SeesEachOutputsGradientUnderTheNumberOfItsOp) {
   EXPECT_EQ(third.shape, Shape{3});
 }
 
-// An observer of outputs alone is told of nothing more.
+// Each observer is attached for itself, and the one before comes back.
 TEST(GradientObserver, IsOptional) {
   class Outputs : public OutputObserver {
    public:
@@ -74,9 +71,17 @@ TEST(GradientObserver, IsOptional) {
     int count = 0;
   } outputs;
   const Variable x = Variable::leaf(ones({2}));
-  Context::current().output_observer = &outputs;
-  backward(sum(x));
-  Context::current().output_observer = nullptr;
+  {
+    const Observe<OutputObserver> outer(outputs);
+    EXPECT_EQ(outer.previous(), nullptr);
+    {
+      Recorder inner;
+      sum(x);
+    }
+    EXPECT_EQ(Context::current().observer<GradientObserver>(), nullptr);
+    backward(sum(x));
+  }
+  EXPECT_EQ(Context::current().observer<OutputObserver>(), nullptr);
   EXPECT_EQ(outputs.count, 1);
   EXPECT_TRUE(x.grad().defined());
 }

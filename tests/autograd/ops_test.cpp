@@ -271,15 +271,55 @@ TEST(Ops, LmHeadRefusesOtherUsesOfALossWhoseGradientIsAdded) {
   refused([](const Variable& loss) { backward(loss, full({}, 2.0)); });
   refused([](const Variable& loss) { backward({loss}, {full({}, 1.0)}); });
   refused([&](const Variable& loss) { add(head.x, loss); });
+  refused([](const Variable& loss) { sub(loss, loss); });
+  refused([](const Variable& loss) { add(loss, loss); });
+  refused([&](const Variable& loss) { add(add(loss, head.loss()), loss); });
+  expect_error([&] { scale(add(head.loss(), full({}, 1.0)), 2.0); }, {"add", "backward(loss)"});
   EXPECT_EQ(scale(head.loss().detach(), 2.0).numel(), 1);
   const NoGrad no_grad;
   EXPECT_EQ(scale(head.loss(), 2.0).numel(), 1);
+}
+
+// A sum of losses is a loss: here of two heads' and a penalty.
+TEST(Ops, LmHeadLossesMayBeSummed) {
+  const Head head;
+  const auto penalty = [&](const Variable& w) { return sum(mul(w, w)); };
+  const Variable w = Variable::leaf(head.w.value()), x = Variable::leaf(head.x.value());
+  const auto plain = [&](double factor) {
+    return scale(lm_head_cross_entropy(x, w, head.targets, kIgnoreIndex, 4), factor);
+  };
+  backward(add(add(plain(1.0), penalty(w)), plain(0.5)));
+  head.store->zero();
+  const Variable two = add(head.loss(), penalty(head.w));
+  EXPECT_EQ(head.store->owed, 1);
+  backward(add(two, head.loss(0.5)));
+  EXPECT_EQ(head.store->owed, 0);
+  const Floats dw = head.store->grad.to_vector<float>(), expected = w.grad().to_vector<float>();
+  const Floats dx = head.x.grad().to_vector<float>(), expected_dx = x.grad().to_vector<float>();
+  // Sums of a dozen terms of about 1 in another order.
+  for (size_t i = 0; i < dw.size(); ++i) EXPECT_NEAR(dw[i], expected[i], 2e-6f);
+  for (size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(dx[i], expected_dx[i], 2e-6f);
+}
+
+TEST(Ops, LmHeadReportsTheCrossEntropyWithoutTheZLoss) {
+  const Head head;
+  const auto both = [&] { return lm_head_loss(head.x, head.w, head.targets, {.z_loss = 0.1}); };
+  const LmHeadResult trained = both();
+  const NoGrad no_grad;
+  const LmHeadResult read = both();
+  EXPECT_EQ(read.loss.value().item(), trained.loss.value().item());
+  EXPECT_EQ(trained.cross_entropy.item(), head.loss().value().item());
+  const Variable logits = linear(head.x, head.w);
+  const double z = naive_z_loss(logits, head.targets).value().item();
+  // One rounding of a sum of about 2.
+  EXPECT_NEAR(trained.loss.value().item(), trained.cross_entropy.item() + 0.1 * z, 1e-6);
 }
 
 TEST(Ops, LmHeadSeesGradientsZeroedTooLate) {
   const Head head;
   const Variable loss = head.loss();
   head.store->zero();
+  head.loss();  // writes the buffer anew
   expect_error([&] { backward(loss); }, {"lm_head_cross_entropy", "head", "zero them before"});
 }
 

@@ -293,12 +293,11 @@ struct NodeNumbers : RangeObserver, InputObserver {
 
 TEST(Tape, ABackwardsRangeCarriesItsForwardsNumber) {
   NodeNumbers seen;
-  const ObserveRanges observe(seen);
-  Context::current().input_observer = &seen;
+  const ObserveRanges observe_ranges(seen);
+  const Observe<InputObserver> observe_inputs(seen);
   const Variable x = Variable::leaf(ones({2, 3}));
   backward(sum(mul(x, ones({3}))));
   exp(Variable(ones({4})));  // nobody wants its gradient
-  Context::current().input_observer = nullptr;
   ASSERT_EQ(seen.forward.size(), 3u);
   EXPECT_EQ(seen.inputs[0], (std::vector<Shape>{{2, 3}, {3}}));
   EXPECT_EQ(seen.backward, (std::vector<uint64_t>{seen.forward[1], seen.forward[0]}));

@@ -7,6 +7,7 @@
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/dropout.h"
 #include "autograd/ops/layer_norm.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/lm_head.h"
@@ -48,11 +49,11 @@ Tensor targets() {
   return from_vector(ids, {kB * kT});
 }
 
-Variable naive_rope_attention(const Variable& qkv) {
+Variable naive_qkv_attention(const Variable& qkv, bool rotates) {
   const std::vector<Variable> parts = split(qkv, {kH * kD, kHk * kD, kHk * kD}, -1);
   const RopeTable table = table_for(qkv);
-  const Variable q = naive_rope(reshape(parts[0], {kB, kT, kH, kD}), table);
-  const Variable k = naive_rope(reshape(parts[1], {kB, kT, kHk, kD}), table);
+  Variable q = reshape(parts[0], {kB, kT, kH, kD}), k = reshape(parts[1], {kB, kT, kHk, kD});
+  if (rotates) q = naive_rope(q, table), k = naive_rope(k, table);
   return reshape(naive_attention(q, k, reshape(parts[2], {kB, kT, kHk, kD})), {kB, kT, kH * kD});
 }
 
@@ -79,12 +80,25 @@ std::vector<Twin> twins() {
          [](const Inputs& in) { return join(add_rms_norm(in[0], in[1], in[2], kEps)); },
          [](const Inputs& in) { return join(naive_add_rms_norm(in[0], in[1], in[2], kEps)); },
          wide_residual ? std::vector<size_t>{0, 2} : std::vector<size_t>{2}});
+    all.push_back(
+        {wide_residual ? "add_layer_norm, f32 residual" : "add_layer_norm",
+         {x, y, w, b},
+         [](const Inputs& in) { return join(add_layer_norm(in[0], in[1], in[2], in[3], kEps)); },
+         [](const Inputs& in) {
+           return join(naive_add_layer_norm(in[0], in[1], in[2], in[3], kEps));
+         },
+         wide_residual ? std::vector<size_t>{0, 2, 3} : std::vector<size_t>{2, 3}});
   }
   all.push_back({"layer_norm",
                  {x, w, b},
                  [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], kEps); },
                  [](const Inputs& in) { return naive_layer_norm(in[0], in[1], in[2], kEps); },
                  {1, 2}});
+  all.push_back({"dropout",
+                 {x},
+                 [](const Inputs& in) { return dropout(in[0], 0.3, make_draws(5, 2), 1); },
+                 [](const Inputs& in) { return naive_dropout(in[0], 0.3, make_draws(5, 2), 1); },
+                 {}});
   all.push_back({"rope",
                  {heads},
                  [](const Inputs& in) { return rope(in[0], table_for(in[0])); },
@@ -118,7 +132,12 @@ std::vector<Twin> twins() {
                  [](const Inputs& in) {
                    return rope_attention(scale(in[0], 1.0), kH, kHk, kD, table_for(in[0]));
                  },
-                 [](const Inputs& in) { return naive_rope_attention(in[0]); },
+                 [](const Inputs& in) { return naive_qkv_attention(in[0], true); },
+                 {}});
+  all.push_back({"qkv_attention",
+                 {values({kB, kT, (kH + 2 * kHk) * kD}, 10, -2.0, 2.0)},
+                 [](const Inputs& in) { return qkv_attention(in[0], kH, kHk, kD); },
+                 [](const Inputs& in) { return naive_qkv_attention(in[0], false); },
                  {}});
   all.push_back({"cross_entropy",
                  {values({kB * kT, kV}, 11, -4.0, 4.0)},
@@ -132,6 +151,18 @@ std::vector<Twin> twins() {
          return lm_head_cross_entropy(in[0], in[1], targets(), kIgnoreIndex, 32);
        },
        [](const Inputs& in) { return naive_cross_entropy(linear(in[0], in[1]), targets()); },
+       {}});
+  all.push_back(
+      {"lm_head with a z-loss",
+       {rows, head},
+       [](const Inputs& in) {
+         return lm_head_loss(in[0], in[1], targets(), {.chunk_rows = 32, .z_loss = 0.1}).loss;
+       },
+       [](const Inputs& in) {
+         const Variable logits = linear(in[0], in[1]);
+         return add(naive_cross_entropy(logits, targets()),
+                    scale(naive_z_loss(logits, targets()), 0.1));
+       },
        {}});
   return all;
 }

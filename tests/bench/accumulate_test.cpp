@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/half.h"
+#include "config/config.h"
 #include "support/files.h"
-#include "train/config.h"
 
 namespace quern {
 namespace {

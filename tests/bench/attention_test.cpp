@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/config.h"
 #include "support/files.h"
 #include "tensor/context.h"
-#include "train/config.h"
 
 namespace quern {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "config/config.h"
+#include "model/transformer_lm.h"
 #include "nn/arena.h"
-#include "nn/transformer_lm.h"
-#include "train/config.h"
 
 namespace quern {
 namespace {

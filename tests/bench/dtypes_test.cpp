@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "nn/model_config.h"
+#include "model/model_config.h"
 #include "support/files.h"
 #include "tensor/context.h"
 
@@ -136,7 +136,8 @@ TEST(BenchDtypes, TheModelsTensorsHaveTheirModulesNames) {
 TEST(BenchDtypes, LeavesNoObserverBehind) {
   observe_dtypes(DtypeModel::toy, Precision::tf32);
   const Context& context = Context::current();
-  EXPECT_EQ(context.output_observer, nullptr);
+  EXPECT_EQ(context.observer<OutputObserver>(), nullptr);
+  EXPECT_EQ(context.observer<GradientObserver>(), nullptr);
   EXPECT_EQ(context.matmul_math, kernels::MatmulMath::fp32);
 }
 

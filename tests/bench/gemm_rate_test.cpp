@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/step_report.h"
+#include "model/model_cost.h"
 
 namespace quern {
 namespace {

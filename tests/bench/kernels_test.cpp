@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/config.h"
 #include "support/files.h"
 #include "tensor/context.h"
-#include "train/config.h"
 
 namespace quern {
 namespace {
@@ -69,10 +69,13 @@ int64_t product(const std::vector<int64_t>& shape) {
 // the kernels that it does not have.
 TEST(BenchKernels, BytesAreThoseThatMoveOnce) {
   const std::map<std::string, double> bf16{{"softmax", 4},
+                                           {"dropout", 4},
                                            {"rmsnorm_fwd", 4},
                                            {"layernorm_fwd", 4},
                                            {"rmsnorm_bwd", 6},
+                                           {"layernorm_bwd", 6},
                                            {"add_rmsnorm_fwd", 8},
+                                           {"add_layernorm_fwd", 8},
                                            {"swiglu_fwd", 3},  // of gate and up, two elements
                                            {"swiglu_bwd", 5},
                                            {"rope_fwd", 4},

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "profile/made_profile.h"
+#include "config/config.h"
+#include "profile/time/made_profile.h"
 #include "support/files.h"
-#include "train/config.h"
 
 namespace quern {
 namespace {

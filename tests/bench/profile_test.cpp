@@ -184,7 +184,7 @@ TEST(ProfileSteps, TheMemoryIsTracedFromTheModelsMaking) {
 TEST(ProfileSteps, LeavesNoObserverBehind) {
   profile_steps(tiny(), quick());
   const Context& context = Context::current();
-  EXPECT_EQ(context.input_observer, nullptr);
+  EXPECT_EQ(context.observer<InputObserver>(), nullptr);
   EXPECT_EQ(context.allocator(context.device())->set_observer(nullptr), nullptr);
 }
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "config/config.h"
 #include "support/files.h"
-#include "train/config.h"
 
 namespace quern {
 namespace {

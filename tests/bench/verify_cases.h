@@ -9,10 +9,10 @@
 #include <tuple>
 
 #include "bench/verify.h"
+#include "config/config_table.h"
+#include "run/make_context.h"
 #include "support/files.h"
 #include "tensor/context.h"
-#include "train/config_table.h"
-#include "train/setup.h"
 
 namespace quern::testing_support {
 
@@ -43,11 +43,11 @@ inline std::string verify_name(const testing::TestParamInfo<VerifyParameter>& in
 }
 
 inline auto all_verify_parameters() {
-  return testing::Combine(
-      testing::Values("mha", "gqa_tied", "qwen2_bias", "qwen3_norm", "llama3_rope", "linear_rope"),
-      testing::Values(Precision::fp32, Precision::tf32, Precision::bf16),
-      testing::Values(AttentionKind::naive, AttentionKind::flash),
-      testing::Values(KernelKind::naive, KernelKind::fused));
+  return testing::Combine(testing::Values("mha", "gqa_tied", "qwen2_bias", "qwen3_norm",
+                                          "llama3_rope", "linear_rope", "gpt2"),
+                          testing::Values(Precision::fp32, Precision::tf32, Precision::bf16),
+                          testing::Values(AttentionKind::naive, AttentionKind::flash),
+                          testing::Values(KernelKind::naive, KernelKind::fused));
 }
 
 }  // namespace quern::testing_support

@@ -5,6 +5,7 @@
 
 #include "bench/golden_copy.h"
 #include "bench/verify_cases.h"
+#include "model/model_cost.h"
 
 namespace quern {
 namespace {
@@ -34,7 +35,7 @@ TEST(Verify, RecomputationGivesTheSameResults) {
 TEST(Verify, ComparesEveryGradientAndWeight) {
   const GoldenCase golden = GoldenCase::open(golden_folder() / "gqa_tied");
   const VerifyResult result = verify_case(golden, {});
-  const size_t parameters = hf_weights(golden.config).size();
+  const size_t parameters = parameter_table(golden.config).slices().size();
   EXPECT_EQ(result.deviations.size(), 4 + 2 * parameters);
 }
 
@@ -81,7 +82,7 @@ TEST(Verify, AllCombinationsAreTwelve) {
 TEST(Verify, VerboseTableNamesEveryParameter) {
   const GoldenCase golden = GoldenCase::open(golden_folder() / "gqa_tied");
   const std::string table = verify_table(verify_case(golden, {}), true);
-  for (const auto& [name, shape] : hf_weights(golden.config)) {
+  for (const auto& [name, shape, begin] : parameter_table(golden.config).slices()) {
     EXPECT_NE(table.find("gradient of " + name), std::string::npos) << name;
     EXPECT_NE(table.find("final " + name), std::string::npos) << name;
   }

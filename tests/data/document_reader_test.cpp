@@ -4,10 +4,10 @@
 
 #include <random>
 
-#include "data/byte_tokenizer.h"
 #include "support/compress.h"
 #include "support/files.h"
 #include "support/random_text.h"
+#include "text/byte_tokenizer.h"
 
 namespace quern {
 namespace {

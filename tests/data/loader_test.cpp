@@ -58,7 +58,7 @@ TEST(BatchLoader, PermutesAndMasksWhenAsked) {
   const PermutationSampler sampler(1000, kContext, 9);
   int64_t masked = 0;
   for (uint64_t k = 0; k < 150; ++k) {  // two epochs of 199 windows
-    BatchLoader loader(corpus(), kRows, kContext, state, ordinary_host_memory(), options);
+    BatchLoader loader(corpus(), kRows, kContext, state, ordinary_host_memory, options);
     const Batch batch = loader.next();
     state = loader.state();
     sampler.draw(k, starts);
@@ -132,12 +132,11 @@ TEST(BatchLoader, TakesAndReturnsTheMemoryItIsGiven) {
   int64_t bytes = 0;
   std::vector<std::byte> memory(100000);
   {
-    const HostAllocator allocator{[&](int64_t n) -> void* {
-                                    ++live;
-                                    bytes = n;
-                                    return memory.data();
-                                  },
-                                  [&](void*) { --live; }};
+    const HostMemory allocator = [&](int64_t n) {
+      ++live;
+      bytes = n;
+      return std::shared_ptr<void>(memory.data(), [&](void*) { --live; });
+    };
     BatchLoader loader(corpus(), kRows, kContext, {}, allocator);
     const auto* data = reinterpret_cast<const std::byte*>(loader.next().targets);
     EXPECT_GE(data, memory.data());

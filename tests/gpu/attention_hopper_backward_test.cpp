@@ -1,7 +1,7 @@
 // Hopper's flash attention, backward, against scores written out in double. O and logsumexp come
 // from the CUDA-core forward. Skipped where the binary or the GPU cannot run it.
 #include "attention_cases.h"
-#include "kernels/cuda/attention_variants.h"
+#include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/rope.h"
 
 namespace quern::test {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/attention_hopper_backward_plan.cuh"
+#include "kernels/cuda/attention/hopper/attention_hopper_backward_plan.h"
 
 namespace quern::test {
 namespace {

@@ -1,7 +1,7 @@
 // Hopper's flash attention, forward, against scores written out in double. Skipped where the
 // binary or the GPU cannot run it.
 #include "attention_cases.h"
-#include "kernels/cuda/attention_variants.h"
+#include "kernels/cuda/attention/attention_variants.h"
 
 namespace quern::test {
 namespace {

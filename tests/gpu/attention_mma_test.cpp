@@ -1,14 +1,14 @@
 // The portable tensor-core attention on the GPU against scores written out in double: every tile of
 // the tables, masks, grouped heads, lengths that differ, any alignment, and the same bits each
 // time.
-#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention/mma/attention_mma.h"
 
 #include <functional>
 #include <tuple>
 
 #include "attention_cases.h"
 #include "attention_large.h"
-#include "kernels/cuda/attention_variants.h"
+#include "kernels/cuda/attention/attention_variants.h"
 
 namespace quern::test {
 namespace {
@@ -160,7 +160,10 @@ TEST_F(AttentionMmaGpu, DevicesOwnTiles) {
       [](const Case&, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
          const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
          const bfloat16* v, const AttentionShape& s, float*) {
-        DeviceBuffer<float> scratch(kernels::cuda::mma_attention_backward_scratch(s) / 4);
+        DeviceBuffer<float> scratch(
+            kernels::cuda::mma_attention_backward_scratch_within(
+                kernels::cuda::query_device_traits().shared_bytes_per_block, s) /
+            4);
         kernels::cuda::mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch.get(),
                                               Stream{});
         scratch.expect_guards_intact();

@@ -3,7 +3,7 @@
 #include "kernels/attention.h"
 
 #include "attention_cases.h"
-#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/attention/attention_tiles.h"
 
 namespace quern::test {
 namespace {

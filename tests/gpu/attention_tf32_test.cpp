@@ -1,15 +1,15 @@
 // The tensor-core attention of FP32 tensors on the GPU against scores written out in double, with
 // one TF32 part an operand and with two: every tile of the tables, masks, grouped heads, lengths
 // that differ, any alignment, the same bits each time, and which kernel an op runs.
-#include "kernels/cuda/attention_tf32.h"
+#include "kernels/cuda/attention/tf32/attention_tf32.h"
 
 #include <cstring>
 #include <tuple>
 
 #include "attention_cases.h"
 #include "attention_large.h"
-#include "kernels/cuda/attention_tiles.h"
-#include "kernels/cuda/attention_variants.h"
+#include "kernels/cuda/attention/attention_tiles.h"
+#include "kernels/cuda/attention/attention_variants.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern::test {

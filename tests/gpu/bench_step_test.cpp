@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "bench/step.h"
+#include "run/make_context.h"
 #include "tensor/cuda_runtime.h"
-#include "train/setup.h"
 
 namespace quern {
 namespace {

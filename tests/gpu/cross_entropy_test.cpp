@@ -77,30 +77,35 @@ TEST_F(CrossEntropyGpu, AnySize) {
 
 // One pass over the logits against the two above in double.
 template <class T>
-void check_one_pass(int64_t N, int64_t V, int64_t shift) {
-  SCOPED_TRACE(::testing::Message() << N << " x " << V << ", shift " << shift);
+void check_one_pass(int64_t N, int64_t V, int64_t shift, float z_loss = 0.0f) {
+  SCOPED_TRACE(::testing::Message() << N << " x " << V << ", shift " << shift << ", z " << z_loss);
   const auto logits = random_values<T>(N * V, 2, -10.0, 10.0);
   const auto targets = targets_with_ignored(N, V);
-  std::vector<double> row_loss(targets.size()), dlogits = widen(logits);
+  std::vector<double> row_loss(targets.size()), row_z(targets.size()), dlogits = widen(logits);
   const float scale = 0.375f;
   const double wide_scale = scale;
-  kernels::cpu::cross_entropy_forward_backward<double>(
-      row_loss.data(), dlogits.data(), targets.data(), &wide_scale, N, V, kIgnore, {});
+  kernels::cpu::cross_entropy_forward_backward<double>(row_loss.data(), dlogits.data(),
+                                                       targets.data(), &wide_scale, N, V, kIgnore,
+                                                       {row_z.data(), z_loss}, {});
 
   DeviceBuffer<T> device_logits(logits, shift);
   DeviceBuffer<int32_t> device_targets(targets);
-  DeviceBuffer<float> device_loss(N), device_scale(std::vector<float>{scale});
+  DeviceBuffer<float> device_loss(N), device_z(N), device_scale(std::vector<float>{scale});
+  const kernels::ZLoss<float> z{z_loss == 0.0f ? nullptr : device_z.get(), z_loss};
   const auto run = [&] {
     device_logits.upload(logits);
     kernels::cuda::cross_entropy_forward_backward(device_loss.get(), device_logits.get(),
                                                   device_targets.get(), device_scale.get(), N, V,
-                                                  kIgnore, Stream{});
+                                                  kIgnore, z, Stream{});
   };
   // As in check: lse is off by 1.5e-5 at most, which is a relative error of the probabilities; at
   // the target p - 1 rounds at 1.
   expect_near(run_twice(device_loss, run), row_loss, 0.0, 2e-5);
   expect_near(device_logits.download(), dlogits, storage_error<T>() + 2e-5, 4e-7);
   device_logits.expect_guards_intact();
+  // lse, below 23, is off by 1.5e-5 at most: its square by twice their product.
+  if (z.rows != nullptr) expect_near(device_z.download(), row_z, 1e-6, 7e-4);
+  device_z.expect_guards_intact();
   const auto once = device_logits.download();
   run();
   expect_same_bits(device_logits.download(), once);
@@ -114,8 +119,10 @@ TEST_F(CrossEntropyGpu, OnePassAnySize) {
                               {4, 50257}, {5, 50304}, {3, 57352}, {2, 151936}, {2, 240000}};
   for (const auto& [N, V] : sizes) {
     for (const int64_t shift : {0, 1}) {
-      check_one_pass<float>(N, V, shift);
-      check_one_pass<bfloat16>(N, V, shift);
+      for (const float z_loss : {0.0f, 0.01f}) {
+        check_one_pass<float>(N, V, shift, z_loss);
+        check_one_pass<bfloat16>(N, V, shift, z_loss);
+      }
     }
   }
 }
@@ -133,7 +140,7 @@ TEST_F(CrossEntropyGpu, OnePassBadTargetGivesNaN) {
     const auto end = static_cast<int32_t>(V);
     DeviceBuffer<int32_t> targets(std::vector<int32_t>{-1, end, end - 1});
     kernels::cuda::cross_entropy_forward_backward(loss.get(), logits.get(), targets.get(),
-                                                  scale.get(), 3, V, kIgnore, Stream{});
+                                                  scale.get(), 3, V, kIgnore, {}, Stream{});
     const auto actual = loss.download();
     EXPECT_TRUE(std::isnan(actual[0]));
     EXPECT_TRUE(std::isnan(actual[1]));

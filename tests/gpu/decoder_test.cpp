@@ -1,6 +1,6 @@
 // The decoder on the GPU: its fused step against the model's own ops, the graph against single
 // launches, and rows against themselves in other batches.
-#include "nn/decoder.h"
+#include "generate/decoder.h"
 
 #include <gtest/gtest.h>
 

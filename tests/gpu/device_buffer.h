@@ -78,7 +78,7 @@ class DeviceBuffer {
   // Waits for the device before and after, so that kernels on any stream have ended.
   static void transfer(void* dst, const void* src, int64_t bytes) {
     cuda::synchronize_device();
-    cuda::copy(dst, src, bytes, nullptr);
+    cuda::copy(dst, src, bytes, {});
     cuda::synchronize_device();
   }
 

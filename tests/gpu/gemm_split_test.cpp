@@ -1,6 +1,6 @@
 // FP32 products on BF16 tensor cores against products in double: layouts, tails, shares of K, and
 // an error that is not above SGEMM's. The scratch memory is poisoned with NaN and guarded.
-#include "kernels/cuda/gemm_split.h"
+#include "kernels/cuda/gemm/gemm_split.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -10,7 +10,7 @@
 #include "autograd/ops/matmul.h"
 #include "autograd/tape.h"
 #include "compare.h"
-#include "kernels/cuda/gemm_handle.h"
+#include "kernels/cuda/gemm/gemm_handle.h"
 #include "kernels/gemm.h"
 #include "tensor/context.h"
 #include "tensor/factory.h"

@@ -1,14 +1,14 @@
 // How `quern tune` chooses: work of known length in place of products, and every configuration that
 // it may choose multiplies right.
-#include "kernels/cuda/gemm_tuning.h"
+#include "kernels/cuda/gemm/gemm_tuning.h"
 
 #include <cmath>
 #include <map>
 #include <memory>
 
 #include "compare.h"
-#include "kernels/cuda/gemm_handle.h"
-#include "kernels/cuda/gemm_proposals.h"
+#include "kernels/cuda/gemm/gemm_handle.h"
+#include "kernels/cuda/gemm/gemm_proposals.h"
 #include "kernels/gemm.h"
 
 namespace quern::test {
@@ -29,7 +29,7 @@ class GemmTuningGpu : public GpuTest {
     const kernels::cuda::GemmTrial trial{[&](const GemmAlgorithm& a) {
                                            const int count = passes.at(a[0]);
                                            for (int i = 0; i < count; ++i)
-                                             cuda::set_zero(memory.get(), bytes, nullptr);
+                                             cuda::set_zero(memory.get(), bytes, {});
                                            return count > 0;
                                          },
                                          [] {}};

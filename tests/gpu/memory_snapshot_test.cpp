@@ -1,11 +1,13 @@
 // The recorder and its snapshot on a GPU: with captured steps, and when the memory runs out.
-#include "profile/memory_snapshot.h"
+#include "profile/memory/memory_snapshot.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "optim/adamw.h"
+#include "run/make_context.h"
 #include "support/program.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"

@@ -155,6 +155,40 @@ void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, in
   expect_same_bits(device_copy.download(), expected_copy);
 }
 
+// Moments that lie elsewhere than their parameters: as AdamW of parameters and moments in line.
+TEST_F(OptimizerGpu, AdamWOfShiftedMoments) {
+  const Arena arena;
+  for (const int64_t shift : {-4, -3, 8}) {
+    const auto size = static_cast<int64_t>(kArena);
+    const AdamWRange in_line{100, size - 200, 1.0f, 0.1f};
+    AdamWRange shifted = in_line;
+    shifted.shift = shift;
+    StepState state;
+    state.lr = 3e-3f;
+    DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
+    DeviceBuffer<float> grad(arena.grad);
+    const auto run = [&](const AdamWRange& range) {
+      std::vector<float> moved_m(arena.m.size()), moved_v(arena.v.size());
+      for (int64_t i = 100; i < size - 100; ++i) {
+        moved_m[static_cast<size_t>(i + range.shift)] = arena.m[static_cast<size_t>(i)];
+        moved_v[static_cast<size_t>(i + range.shift)] = arena.v[static_cast<size_t>(i)];
+      }
+      DeviceBuffer<float> param(arena.param), m(moved_m), v(moved_v);
+      DeviceBuffer<AdamWRange> ranges(std::vector<AdamWRange>{range});
+      kernels::cuda::adamw(param.get(), m.get(), v.get(), nullptr, grad.get(), ranges.get(), 1,
+                           size, {}, device_state.get(), Stream{});
+      std::vector<float> result = param.download();
+      const std::vector<float> first = m.download(), second = v.download();
+      for (int64_t i = 100; i < size - 100; ++i) {
+        result.push_back(first[static_cast<size_t>(i + range.shift)]);
+        result.push_back(second[static_cast<size_t>(i + range.shift)]);
+      }
+      return result;
+    };
+    expect_same_bits(run(shifted), run(in_line));
+  }
+}
+
 TEST_F(OptimizerGpu, AdamW) {
   for (const int64_t step : {0, 1, 99, 100000}) {
     for (const int64_t shift : {0, 1}) {

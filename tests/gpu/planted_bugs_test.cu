@@ -3,7 +3,7 @@
 // to complain.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
 
 namespace quern::kernels::cuda {
 namespace {

@@ -46,6 +46,17 @@ void check(F f, double low = -2.0, double high = 2.0) {
   }
 }
 
+// The list of the family is the list of this test: a functor that is added is checked here.
+TEST_F(PointwiseGpu, EveryFunctor) {
+  const auto check_at = []<size_t I>(std::integral_constant<size_t, I>) {
+    SCOPED_TRACE(I);
+    check(std::variant_alternative_t<I, kernels::PointwiseOp>{}, 0.25, 2.0);
+  };
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    (check_at(std::integral_constant<size_t, I>()), ...);
+  }
+  (std::make_index_sequence<std::variant_size_v<kernels::PointwiseOp>>());
+}
 TEST_F(PointwiseGpu, Exp) {
   check(kernels::Exp{});
 }

@@ -9,11 +9,11 @@
 #include <set>
 
 #include "bench/profile_targets.h"
-#include "profile/recorder.h"
-#include "profile/step_split.h"
+#include "profile/time/recorder.h"
+#include "profile/time/step_split.h"
+#include "run/make_context.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"
-#include "train/setup.h"
 
 namespace quern {
 namespace {

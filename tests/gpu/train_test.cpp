@@ -4,10 +4,11 @@
 
 #include <cmath>
 
+#include "generate/generate.h"
+#include "run/make_context.h"
 #include "support/files.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"
-#include "train/generate.h"
 
 namespace quern {
 namespace {
@@ -94,6 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(GpuTraining, ResumeIsExactWithFp32ResidualRecomputationAndAccumulation) {
   Config c = config();
+  c.compute.dropout = 0.2;
+  c.compute.z_loss = 1e-3;
   c.compute.precision = Precision::bf16;
   c.compute.residual = ResidualType::fp32;
   c.compute.recompute = Recompute::blocks;

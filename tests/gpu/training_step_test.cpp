@@ -1,9 +1,12 @@
 // The captured training step: replays give the bits of kernels launched one by one.
 #include "train/training_step.h"
+#include "run/make_context.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "optim/adamw.h"
+#include "run/make_optimizer.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
@@ -30,7 +33,10 @@ class GpuTrainingStep : public testing::Test {
     const auto context = make_context(compute_, 1);
     const ContextScope scope(*context);
     ModelInstance instance(model_, compute_, InitScheme::normal, true, 1);
-    AdamW optimizer(instance.arena, {});
+    Config config;
+    config.optimizer.kind = optimizer_;
+    const auto owned = make_optimizer(instance.arena, config);
+    Optimizer& optimizer = *owned;
     TrainingStep step(instance, optimizer, capture);
     Result result;
     for (size_t i = 0; i < lengths.size(); ++i) {
@@ -47,8 +53,22 @@ class GpuTrainingStep : public testing::Test {
   }
 
   ComputeSection compute_;
+  OptimizerKind optimizer_ = OptimizerKind::adamw;
   ModelConfig model_ = testing_support::tiny_model();
 };
+
+// Dropout takes its draws on the device, a new one at every replay.
+TEST_F(GpuTrainingStep, ReplaysAreBitEqualToLaunchesWithDropout) {
+  compute_.z_loss = 1e-3;
+  const std::vector<int64_t> lengths(6, 48);
+  const Result without = train(true, 4, lengths);
+  compute_.dropout = 0.2;
+  const Result launched = train(false, 4, lengths);
+  EXPECT_NE(launched, without);
+  EXPECT_EQ(launched, train(true, 4, lengths));
+  compute_.recompute = Recompute::blocks;
+  EXPECT_EQ(launched, train(true, 4, lengths));
+}
 
 TEST_F(GpuTrainingStep, ReplaysAreBitEqualToLaunches) {
   for (const int64_t accumulate : {1, 2, 4}) {
@@ -59,6 +79,16 @@ TEST_F(GpuTrainingStep, ReplaysAreBitEqualToLaunches) {
       EXPECT_EQ(launched, train(true, accumulate, lengths)) << "accumulate " << accumulate;
       EXPECT_NE(launched.losses.front(), launched.losses.back());
     }
+  }
+}
+
+TEST_F(GpuTrainingStep, ReplaysOfMuonAreBitEqualToLaunches) {
+  optimizer_ = OptimizerKind::muon;
+  const std::vector<int64_t> lengths(6, 48);
+  for (const int64_t accumulate : {1, 2}) {
+    const Result launched = train(false, accumulate, lengths);
+    EXPECT_EQ(launched, train(true, accumulate, lengths)) << "accumulate " << accumulate;
+    EXPECT_NE(launched.losses.front(), launched.losses.back());
   }
 }
 

@@ -5,12 +5,12 @@
 
 #include "autograd/ops/matmul.h"
 #include "autograd/tape.h"
+#include "run/make_context.h"
 #include "support/files.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
 #include "tensor/gemm_table.h"
-#include "train/setup.h"
 
 namespace quern {
 namespace {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "compare.h"
-#include "kernels/cuda/attention_hopper.cuh"
+#include "kernels/cuda/attention/hopper/attention_hopper.cuh"
 
 namespace quern::kernels::cuda {
 namespace {

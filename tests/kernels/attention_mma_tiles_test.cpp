@@ -1,7 +1,7 @@
 // The tile tables of the portable tensor-core attention, which need no GPU to be checked: every
 // head_dim has a tile on a laptop's GPU, and fragments, warps and registers divide every tile.
 #include "attention_tile_table.h"
-#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention/mma/attention_mma.h"
 
 namespace quern::test {
 namespace {

@@ -1,7 +1,7 @@
 // The tile tables of the tensor-core attention of FP32 tensors, which need no GPU to be checked:
 // every head_dim that the kernels take has a tile on a laptop's GPU, and fragments, warps, copies
 // and registers divide every tile.
-#include "kernels/cuda/attention_tf32.h"
+#include "kernels/cuda/attention/tf32/attention_tf32.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/attention/attention_tiles.h"
 
 namespace quern::test {
 

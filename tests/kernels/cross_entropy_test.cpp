@@ -61,9 +61,28 @@ TEST(CrossEntropy, ForwardMeanBackward) {
       cpu::cross_entropy_scale(scale.data(), targets.data(), N, 0.5, kIgnore, cpu::Stream{});
       expect_near(scale.values(), {0.5 / 6});
       cpu::cross_entropy_forward_backward(one_pass_loss.data(), logits.data(), targets.data(),
-                                          scale.data(), N, V, kIgnore, cpu::Stream{});
+                                          scale.data(), N, V, kIgnore, {}, cpu::Stream{});
       EXPECT_TRUE(same_bits(one_pass_loss.values(), row_loss.values()));
       expect_near(logits.values(), gradient, 2 * tolerance<T>());
+
+      // And with 0.125 lse^2 in each row's loss: 0.25 lse softmax more.
+      Guarded<T> with_z(x);
+      Guarded<A> row_z(N);
+      cpu::cross_entropy_forward_backward(one_pass_loss.data(), with_z.data(), targets.data(),
+                                          scale.data(), N, V, kIgnore, {row_z.data(), A(0.125)},
+                                          cpu::Stream{});
+      std::vector<double> z(N, 0.0);
+      for (int64_t i = 0; i < N; ++i) {
+        if (targets[i] == kIgnore) continue;
+        z[i] = logsumexp[i] * logsumexp[i];
+        for (int64_t v = 0; v < V; ++v) {
+          const double p = std::exp(to_double(x[i * V + v]) - logsumexp[i]);
+          gradient[i * V + v] += 0.25 * logsumexp[i] * p / 6 * 0.5;
+        }
+      }
+      EXPECT_TRUE(same_bits(one_pass_loss.values(), row_loss.values()));
+      expect_near(row_z.values(), z, 4 * tolerance<A>());
+      expect_near(with_z.values(), gradient, 2 * tolerance<T>());
     }
   });
 }
@@ -78,7 +97,7 @@ TEST(CrossEntropy, AllIgnored) {
   float scale = 9, ignored_loss[2] = {9, 9}, logits[4] = {1, 2, 3, 4};
   cpu::cross_entropy_scale(&scale, targets, 2, 0.5, kIgnore, cpu::Stream{});
   EXPECT_EQ(scale, 0.0f);
-  cpu::cross_entropy_forward_backward(ignored_loss, logits, targets, &scale, 2, 2, kIgnore,
+  cpu::cross_entropy_forward_backward(ignored_loss, logits, targets, &scale, 2, 2, kIgnore, {},
                                       cpu::Stream{});
   for (const float loss : ignored_loss) EXPECT_EQ(loss, 0.0f);
   for (const float gradient : logits) EXPECT_EQ(gradient, 0.0f);

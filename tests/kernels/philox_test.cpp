@@ -1,4 +1,4 @@
-#include "kernels/common/philox.h"
+#include "base/philox.h"
 
 #include <gtest/gtest.h>
 

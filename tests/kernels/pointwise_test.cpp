@@ -98,6 +98,20 @@ TEST(Pointwise, Scale) {
   check_types(Scale{3.0, 0.5}, [](double x) { return 3 * x + 0.5; });
 }
 
+// The list of the family is the list of this test: a functor that is added is checked here.
+TEST(Pointwise, EveryBackwardIsTheSlopeOfItsForward) {
+  const auto check_at = []<size_t I>(std::integral_constant<size_t, I>) {
+    SCOPED_TRACE(I);
+    const std::variant_alternative_t<I, PointwiseOp> f;
+    check<double>(
+        f, [f](double x) { return f.forward(x); }, 0.25, 0.5);
+  };
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    (check_at(std::integral_constant<size_t, I>()), ...);
+  }
+  (std::make_index_sequence<std::variant_size_v<PointwiseOp>>());
+}
+
 TEST(Pointwise, ReluKeepsNaN) {
   const float x[] = {NAN, -1.0f, 2.0f};
   Guarded<float> y(3);

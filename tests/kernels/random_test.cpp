@@ -1,6 +1,6 @@
 #include "kernels/random.h"
 
-#include "kernels/common/philox.h"
+#include "base/philox.h"
 #include "support/kernel_test.h"
 
 namespace quern::kernels {

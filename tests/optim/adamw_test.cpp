@@ -156,7 +156,7 @@ TEST_P(AdamWTest, PaddingStaysZero) {
   }
   const std::vector<bool> used = used_elements(arena);
   for (const Tensor& buffer :
-       {arena.values(), arena.moment1(), arena.moment2(), arena.copies().to(DType::f32)}) {
+       {arena.values(), optimizer.moment1(), optimizer.moment2(), arena.copies().to(DType::f32)}) {
     const std::vector<float> values = buffer.to_vector<float>();
     for (size_t i = 0; i < values.size(); ++i) {
       if (used[i]) continue;

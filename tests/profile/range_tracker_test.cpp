@@ -211,7 +211,7 @@ TEST(RangeTracker, EndsWithAnException) {
 TEST(RangeTracker, LeavesTheContextAsItWas) {
   Names names;
   { const Log log(names); }
-  EXPECT_EQ(Context::current().input_observer, nullptr);
+  EXPECT_EQ(Context::current().observer<InputObserver>(), nullptr);
   exp(Variable(ones({})));  // nobody is told
 }
 

@@ -13,16 +13,9 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "support/paths.h"
 
 namespace quern::testing_support {
-
-inline std::filesystem::path source_folder() {
-#ifdef QUERN_SOURCE_DIR
-  return QUERN_SOURCE_DIR;
-#else
-  return ".";
-#endif
-}
 
 inline std::filesystem::path golden_folder() {
   return source_folder() / "tests" / "fixtures" / "golden";

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "nn/transformer_lm.h"
+#include "model/transformer_lm.h"
 #include "tensor/factory.h"
 
 namespace quern::testing_support {

@@ -116,6 +116,20 @@ void add_losses(std::vector<OpCase>& cases) {
                      {values({N, 7}, 1, -3.0, 3.0)},
                      [ids](const Inputs& in) { return naive_cross_entropy(in[0], ids()); },
                      {}});
+    cases.push_back({"naive_z_loss",
+                     t.label,
+                     {values({N, 7}, 1, -3.0, 3.0)},
+                     [ids](const Inputs& in) { return naive_z_loss(in[0], ids()); },
+                     {}});
+    cases.push_back({"lm_head_loss",
+                     cat(t.label, ", with a z-loss"),
+                     {values({N, 4}, 1), values({7, 4}, 2, -2.0, 2.0)},
+                     [ids](const Inputs& in) {
+                       return lm_head_loss(in[0], in[1], ids(),
+                                           {.chunk_rows = 2, .scale = 2.5, .z_loss = 0.3})
+                           .loss;
+                     },
+                     {}});
     for (const int64_t chunk : {1, 2, 100}) {
       cases.push_back({"lm_head_cross_entropy",
                        cat(t.label, ", chunks of ", chunk),

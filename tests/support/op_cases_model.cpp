@@ -1,5 +1,6 @@
 #include "autograd/ops/attention.h"
 #include "autograd/ops/attention_qkv.h"
+#include "autograd/ops/dropout.h"
 #include "autograd/ops/layer_norm.h"
 #include "autograd/ops/naive.h"
 #include "autograd/ops/pointwise.h"
@@ -59,16 +60,22 @@ void add_norms(std::vector<OpCase>& cases) {
       [](const Inputs& in) { return naive_layer_norm(in[0], in[1], in[2], kEps); }, 2);
 
   using Pair = std::pair<Variable, Variable>;
-  using AddNorm = Pair (*)(const Variable&, const Variable&, const Variable&, double);
-  for (const auto& [name, fn] : {std::pair<const char*, AddNorm>{"add_rms_norm", add_rms_norm},
-                                 {"naive_add_rms_norm", naive_add_rms_norm}}) {
+  using AddNorm = Pair (*)(const Inputs&);
+  const std::pair<const char*, AddNorm> add_norms[] = {
+      {"add_rms_norm", [](const Inputs& in) { return add_rms_norm(in[0], in[1], in[2], kEps); }},
+      {"naive_add_rms_norm",
+       [](const Inputs& in) { return naive_add_rms_norm(in[0], in[1], in[2], kEps); }},
+      {"add_layer_norm",
+       [](const Inputs& in) { return add_layer_norm(in[0], in[1], in[2], in[3], kEps); }},
+      {"naive_add_layer_norm",
+       [](const Inputs& in) { return naive_add_layer_norm(in[0], in[1], in[2], in[3], kEps); }}};
+  for (const auto& [name, fn] : add_norms) {
+    const bool biased = std::string(name).find("layer") != std::string::npos;
     const auto add_case = [&, fn = fn](const char* label, Tensor x, Tensor y, auto&& pick) {
-      const Tensor w = values({x.dim(-1)}, 5, 0.5, 1.5);
-      cases.push_back({name,
-                       label,
-                       {std::move(x), std::move(y), w},
-                       [=](const Inputs& in) { return pick(fn(in[0], in[1], in[2], kEps)); },
-                       {2}});
+      std::vector<Tensor> inputs{x, std::move(y), values({x.dim(-1)}, 5, 0.5, 1.5)};
+      if (biased) inputs.push_back(values({x.dim(-1)}, 6));
+      const auto run = [=](const Inputs& in) { return pick(fn(in)); };
+      cases.push_back({name, label, inputs, run, {2, 3}});
     };
     const auto both = [](const Pair& p) { return join({p.first, p.second}); };
     add_case("both results used", values({2, 3, 5}, 1), values({2, 3, 5}, 2), both);
@@ -78,6 +85,26 @@ void add_norms(std::vector<OpCase>& cases) {
              [](const Pair& p) { return p.second; });
     add_case("strided", strided_values({3, 5}, 1), strided_values({3, 5}, 2), both);
     add_case("no rows", values({0, 5}, 1), values({0, 5}, 2), both);
+  }
+}
+
+void add_dropout(std::vector<OpCase>& cases) {
+  using Dropout = Variable (*)(const Variable&, double, const Tensor&, uint32_t);
+  for (const auto& [name, fn] :
+       {std::pair<const char*, Dropout>{"dropout", dropout}, {"naive_dropout", naive_dropout}}) {
+    const auto add = [&, fn = fn](const char* label, Tensor x, double p) {
+      cases.push_back({name,
+                       label,
+                       {std::move(x)},
+                       [=](const Inputs& in) { return fn(in[0], p, make_draws(3, 1), 2); },
+                       {}});
+    };
+    add("odd size", values({3, 5, 7}, 1), 0.3);
+    add("whole vectors", values({4, 64}, 1), 0.1);
+    add("nearly all dropped", values({33}, 1), 0.95);
+    add("nothing dropped", values({33}, 1), 0.0);
+    add("empty", values({0, 3}, 1), 0.5);
+    add("strided", strided_values({4, 3}, 1), 0.5);
   }
 }
 
@@ -184,6 +211,13 @@ void add_attention(std::vector<OpCase>& cases) {
                                              {.causal = s.causal});
                      },
                      {}});
+    cases.push_back({"qkv_attention",
+                     s.label,
+                     {values({s.B, s.Tk, (s.H + 2 * s.Hk) * s.D}, 1)},
+                     [s](const Inputs& in) {
+                       return qkv_attention(in[0], s.H, s.Hk, s.D, {.causal = s.causal});
+                     },
+                     {}});
   }
 }
 
@@ -194,6 +228,7 @@ std::vector<OpCase> model_cases() {
   add_softmax(cases, "softmax", softmax);
   add_softmax(cases, "log_softmax", log_softmax);
   add_norms(cases);
+  add_dropout(cases);
   add_rope(cases);
   add_attention(cases);
   return cases;

@@ -29,8 +29,8 @@ inline Outcome run_shell(const std::string& command) {
 
 // `quern args`, for a shell. No argument may hold a single quote.
 inline std::string program(const std::vector<std::string>& args) {
-  std::string command = "'" QUERN_PROGRAM "'";
-  for (const std::string& arg : args) command += " '" + arg + "'";
+  std::string command = cat("'", program_path(), "'");
+  for (const std::string& arg : args) command += cat(" '", arg, "'");
   return command;
 }
 

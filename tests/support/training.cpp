@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "run/make_context.h"
 #include "support/files.h"
 
 namespace quern::testing_support {

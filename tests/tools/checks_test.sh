@@ -21,7 +21,7 @@ plant src/base/shape.h '#include "tensor/tensor.h"'
 expect 'an include that points up' 1 'src/base/shape.h:1: src/base may not include tensor/tensor.h' includes
 plant src/data/sampler.cpp '#include "nn/linear.h"'
 expect 'an include that points sideways' 1 'src/data may not include nn/linear.h' includes
-plant src/io/checkpoint.cpp '#include "optim/adamw.h"'
+plant src/run/checkpoint.cpp '#include "optim/adamw.h"'
 expect 'an include that points down' 0 '0 violations' includes
 plant src/gadgets/a.h '#pragma once'
 expect 'a folder without a layer' 1 'not in the table of layers' includes
@@ -31,7 +31,7 @@ plant src/nn/linear.cpp '#include <cuda_runtime.h>'
 expect 'a CUDA header above tensor' 1 'CUDA header cuda_runtime.h above src/tensor' includes
 plant src/tensor/cuda_runtime.cpp '#include <cuda_runtime.h>'
 expect 'a CUDA header in tensor' 0 '0 violations' includes
-plant src/kernels/cuda/gemm.cu '#include "kernels/gemm.h"'
+plant src/kernels/cuda/gemm/gemm.cu '#include "kernels/gemm.h"'
 add src/kernels/gemm.h '#include "base/text.h"'
 add src/base/text.h '#include <fmt/format.h>'
 expect 'fmt in a header that a .cu reaches' 1 'src/base/text.h:1: <fmt/format.h>' includes
@@ -39,7 +39,7 @@ plant src/kernels/cpu/eigen.h '#include <Eigen/Core>'
 expect 'Eigen in a header that no .cu reaches' 0 '0 violations' includes
 plant src/kernels/cuda/copy.cu 'kernel<<<1, 32>>>(x);'
 expect 'a raw launch' 1 'copy.cu:1: a raw <<<' includes
-plant src/kernels/cuda/launch.cuh 'kernel<<<1, 32>>>(x);'
+plant src/kernels/cuda/primitives/launch.cuh 'kernel<<<1, 32>>>(x);'
 expect 'the launch helper' 0 '0 violations' includes
 for call in 'printf("x")' 'std::printf("x")' 'std::fprintf(stderr, "x")' 'exit(1)' '::abort()' \
   'std::getenv("HOME")'; do
@@ -54,12 +54,17 @@ expect 'a macro' 1 'macro TWICE' includes
 plant src/train/a.cpp $'#define TWICE(x) x x\n#undef TWICE'
 expect 'a macro of one file' 0 '0 violations' includes
 
-plant src/nn/long.h "$(seq 226)"
-expect 'a header too long' 1 'src/nn/long.h: 226 lines, expected at most 225' sizes
-plant src/nn/long.h "$(seq 225)"
+plant src/nn/long.h "$(seq 301)"
+expect 'a header too long' 1 'src/nn/long.h: 301 lines, expected at most 300' sizes
+plant src/nn/long.h "$(seq 300)"
 expect 'a header just short enough' 0 '' sizes
-plant tests/nn/long.cpp "$(seq 451)"
-expect 'a source too long' 1 'tests/nn/long.cpp: 451 lines, expected at most 450' sizes
-plant src/nn/long.cu "$(seq 450)"
+plant tests/nn/long.cpp "$(seq 601)"
+expect 'a source too long' 1 'tests/nn/long.cpp: 601 lines, expected at most 600' sizes
+plant src/nn/long.cu "$(seq 600)"
 expect 'a source just short enough' 0 '' sizes
+heavy() { (cd "$scratch/tree" && git init -q . && git add -A && "$root/scripts/check_sizes" .); }
+plant tool.bin "$(head -c 1000001 /dev/zero | tr '\0' x)"
+expect 'a heavy file that git tracks' 1 'tool.bin: 1000002 bytes, expected at most 1 MB' heavy
+plant tests/fixtures/case.bin "$(head -c 1000001 /dev/zero | tr '\0' x)"
+expect 'a heavy fixture' 0 '' heavy
 exit $((failures > 0))

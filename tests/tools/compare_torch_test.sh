@@ -56,7 +56,7 @@ compare() {
 }
 table() { # table KIND TEXT: the table has the text
   printf '<!-- results:%s -->\n<!-- /results:%s -->\n' "$1" "$1" >"$scratch/page"
-  "$root/scripts/readme_tables.py" --readme "$scratch/page" --results "$scratch/results"
+  "$root/scripts/readme_tables.py" --page "$scratch/page" --results "$scratch/results"
   expect "the table $1" 0 "$2" cat "$scratch/page"
 }
 

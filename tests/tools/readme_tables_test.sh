@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A program's output becomes a result file, and result files become the README's tables.
+# A program's output becomes a result file, and result files become the tables of README.md and benchmarks/RESULTS.md.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 record() { "$root/scripts/record_result.py" --machine tester --folder "$scratch/results" "$@"; }
 # shellcheck disable=SC2120
-tables() { "$root/scripts/readme_tables.py" --readme "$scratch/page" --results "$scratch/results" "$@"; }
+tables() { "$root/scripts/readme_tables.py" --page "$scratch/page" --results "$scratch/results" "$@"; }
 page() { printf 'before\n<!-- %s -->\nold\n<!-- /%s -->\nafter\n' "$1" "$1" >"$scratch/page"; }
 mkdir "$scratch/results"
 
@@ -80,5 +80,5 @@ printf '$ quern\nhello\n' >"$scratch/results/sample.txt"
 page output:sample
 tables
 holds 'an output is shown' grep -qx hello "$scratch/page"
-expect 'the README is up to date' 0 '' "$root/scripts/readme_tables.py" --check
+expect 'README.md and benchmarks/RESULTS.md are up to date' 0 '' "$root/scripts/readme_tables.py" --check
 exit $((failures > 0))

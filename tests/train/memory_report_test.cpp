@@ -94,9 +94,7 @@ TEST(MemoryReport, TheNeedsAreThoseOfThePrediction) {
   const std::string text =
       memory_report(failed_trace(), config, MemoryPass::step, {4 * kGiB, "cuda:0"});
   config.compute.recompute = Recompute::blocks;
-  const int64_t need =
-      predict_peak(config.model, config.compute, 12, 512, MemoryPass::step, current_target())
-          .total();
+  const int64_t need = predict_peak(config, MemoryPass::step, current_target()).total();
   std::string line = text.substr(0, text.find("recompute = blocks"));
   line = line.substr(line.rfind('\n') + 1);
   EXPECT_NEAR(std::stod(line), static_cast<double>(need) / static_cast<double>(kMiB), 0.06) << line;

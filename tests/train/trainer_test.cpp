@@ -7,13 +7,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "io/checkpoint.h"
+#include "config/config_parse.h"
+#include "run/checkpoint.h"
+#include "run/train_state.h"
 #include "support/file_size_limit.h"
 #include "support/files.h"
 #include "support/training.h"
-#include "train/config_parse.h"
 #include "train/process_time.h"
-#include "train/train_state.h"
 
 namespace quern {
 namespace {
@@ -90,6 +90,15 @@ TEST_F(TrainerTest, ResumeIsExactInBf16WithAccumulationAndRecomputation) {
   Config c = config();
   c.compute.precision = Precision::bf16;
   c.compute.recompute = Recompute::blocks;
+  c.train.accumulate = 2;
+  expect_resume_is_exact(c, folder_);
+}
+
+TEST_F(TrainerTest, ResumeIsExactWithDropoutAndZLoss) {
+  Config c = config();
+  c.compute.recompute = Recompute::blocks;
+  c.compute.dropout = 0.2;
+  c.compute.z_loss = 1e-3;
   c.train.accumulate = 2;
   expect_resume_is_exact(c, folder_);
 }

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "autograd/ops/attention_shape.h"
-#include "autograd/ops/common.h"
 #include "autograd/ops/mask.h"
 #include "autograd/ops/matmul.h"
+#include "autograd/ops/op_checks.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/view.h"

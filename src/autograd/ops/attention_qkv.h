@@ -14,4 +14,8 @@ namespace quern {
 Variable rope_attention(const Variable& qkv, int64_t H, int64_t Hk, int64_t D,
                         const RopeTable& table, const AttentionOptions& options = {});
 
+// The same without rotation, for models whose positions lie elsewhere: qkv is read alone.
+Variable qkv_attention(const Variable& qkv, int64_t H, int64_t Hk, int64_t D,
+                       const AttentionOptions& options = {});
+
 }  // namespace quern

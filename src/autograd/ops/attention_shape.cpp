@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
 #include "tensor/context.h"
 #include "tensor/visit.h"
 
@@ -50,10 +50,11 @@ void attention_gradients(const Tensor& dq, const Tensor& dk, const Tensor& dv, c
   set_strides(s.dk_strides, dk);
   set_strides(s.dv_strides, dv);
   set_strides(s.do_strides, d_o);
+  const Tensor work = scratch(
+      q.device(), [&](auto stream) { return attention_backward_scratch(s, q.dtype(), stream); });
   visit("attention", q, [&]<class T>(std::type_identity<T>, auto stream) {
     kernels::RotaryTable<acc_t<T>> table;
     if (rotary) table = {rotary->cos.data<acc_t<T>>(), rotary->sin.data<acc_t<T>>()};
-    const Tensor work = scratch(attention_backward_scratch(s, q.dtype(), stream), q.device());
     attention_backward(dq.data<T>(), dk.data<T>(), dv.data<T>(), d_o.data<T>(), o.data<T>(),
                        lse.data<acc_t<T>>(), q.data<T>(), k.data<T>(), v.data<T>(), s, table,
                        work.raw_data(), stream);

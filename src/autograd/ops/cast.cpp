@@ -1,6 +1,6 @@
 #include "autograd/ops/cast.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
 
 namespace quern {
 

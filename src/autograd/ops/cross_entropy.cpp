@@ -2,9 +2,9 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
-#include "autograd/ops/common.h"
 #include "autograd/ops/gather.h"
 #include "autograd/ops/mask.h"
+#include "autograd/ops/op_checks.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/softmax.h"
@@ -59,24 +59,52 @@ Variable cross_entropy(const Variable& input, const Tensor& targets_in, int32_t 
                 });
 }
 
+namespace {
+
+// What the naive losses take from the targets: comparisons made of arithmetic, bool(t -
+// ignore_index) being 1 where t counts.
+struct Rows {
+  Tensor ignored, index, count;  // (N, 1) bool; (N, 1) i64, 0 where ignored; ()
+
+  Rows(const Tensor& targets, DType sums, int32_t ignore_index) {
+    const Tensor number = targets.reshape({targets.numel(), 1}).to(sums);
+    const Tensor counts = scale(number, 1.0, -ignore_index).value().to(DType::boolean).to(sums);
+    ignored = scale(counts, -1.0, 1.0).value().to(DType::boolean);
+    index = mul(number, counts).value().to(DType::i64);
+    const Tensor sum_of_counts = sum(counts).value();
+    const Tensor none = scale(sum_of_counts.to(DType::boolean).to(sums), -1.0, 1.0).value();
+    count = add(sum_of_counts, none).value();  // 1 when every target is ignored: 0 / 1
+  }
+
+  Variable mean(const Variable& losses) const {
+    return div(sum(masked_fill(losses, ignored, 0.0)), count);
+  }
+};
+
+Variable in_rows(const Variable& logits) {
+  const Shape rows{detail::count_leading(logits.shape()), logits.dim(-1)};
+  return cast(reshape(logits, rows), detail::accumulate_type(logits.dtype()));
+}
+
+}  // namespace
+
 Variable naive_cross_entropy(const Variable& logits, const Tensor& targets_in,
                              int32_t ignore_index) {
   const RangeScope range("naive_cross_entropy");
   const Tensor targets = check_arguments("naive_cross_entropy", logits, targets_in);
-  const DType sums = detail::accumulate_type(logits.dtype());
-  const int64_t N = targets.numel(), V = logits.dim(-1);
+  const Variable x = in_rows(logits);
+  const Rows rows(targets, x.dtype(), ignore_index);
+  return rows.mean(neg(gather(log_softmax(x), -1, rows.index)));
+}
 
-  // Comparisons made of arithmetic: bool(t - ignore_index) is 1 where t counts.
-  const Tensor number = targets.reshape({N, 1}).to(sums);
-  const Tensor counts = scale(number, 1.0, -ignore_index).value().to(DType::boolean).to(sums);
-  const Tensor ignored = scale(counts, -1.0, 1.0).value().to(DType::boolean);
-  const Tensor index = mul(number, counts).value().to(DType::i64);  // 0 where ignored
-  const Tensor count = sum(counts).value();
-  const Tensor none = scale(count.to(DType::boolean).to(sums), -1.0, 1.0).value();
-
-  const Variable log_p = log_softmax(cast(reshape(logits, {N, V}), sums));
-  const Variable losses = masked_fill(neg(gather(log_p, -1, index)), ignored, 0.0);
-  return div(sum(losses), add(count, none));  // 0 / 1 when every target is ignored
+// logsumexp(x) = x[v] - log_softmax(x)[v] for any v.
+Variable naive_z_loss(const Variable& logits, const Tensor& targets_in, int32_t ignore_index) {
+  const RangeScope range("naive_z_loss");
+  const Tensor targets = check_arguments("naive_z_loss", logits, targets_in);
+  const Variable x = in_rows(logits);
+  const Rows rows(targets, x.dtype(), ignore_index);
+  const Variable lse = gather(sub(x, log_softmax(x)), -1, rows.index);
+  return rows.mean(mul(lse, lse));
 }
 
 }  // namespace quern

@@ -16,5 +16,8 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
 // The same of small ops: log_softmax, gather, mask, sum.
 Variable naive_cross_entropy(const Variable& logits, const Tensor& targets,
                              int32_t ignore_index = kIgnoreIndex);
+// Mean of logsumexp(logits)^2 over the same rows: the z-loss of PaLM without its weight.
+Variable naive_z_loss(const Variable& logits, const Tensor& targets,
+                      int32_t ignore_index = kIgnoreIndex);
 
 }  // namespace quern

@@ -1,6 +1,7 @@
 #include "autograd/ops/embedding.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
+#include "autograd/ops/sum_target.h"
 #include "kernels/embedding.h"
 #include "tensor/visit.h"
 
@@ -35,8 +36,9 @@ Variable embedding(const Variable& w_in, const Tensor& ids_in, std::optional<DTy
   return record("embedding", y, {w_in}, [ids, n, V, C](Gradients& g) {
     const Tensor& dy = g.output();
     detail::SumTarget dw(g, 0, detail::accumulate_type(dy.dtype()));
+    const Tensor work = detail::scratch(
+        dy.device(), [&](auto stream) { return embedding_backward_scratch(n, V, C, stream); });
     visit("embedding", dy, [&]<class T>(std::type_identity<T>, auto stream) {
-      const Tensor work = detail::scratch(embedding_backward_scratch(n, V, C, stream), dy.device());
       embedding_backward(dw.sum.data<acc_t<T>>(), dy.data<T>(), ids.data<int32_t>(), n, V, C,
                          dw.add, work.raw_data(), stream);
     });

@@ -1,6 +1,6 @@
 #include "autograd/ops/gather.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
 #include "kernels/gather.h"
 #include "tensor/visit.h"
 

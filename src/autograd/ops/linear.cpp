@@ -1,28 +1,13 @@
 #include "autograd/ops/linear.h"
 
-#include "autograd/ops/common.h"
 #include "autograd/ops/matrix_product.h"
+#include "autograd/ops/op_checks.h"
+#include "autograd/ops/sum_target.h"
 #include "autograd/saved.h"
-#include "kernels/binary.h"
-#include "tensor/visit.h"
 
 namespace quern {
 
 namespace {
-
-// y (N, out) += b (out), in place.
-void add_bias(const Tensor& y, const Tensor& b) {
-  kernels::BinaryLayout layout;
-  layout.ndim = 2;
-  for (int i = 0; i < 2; ++i) {
-    layout.shape[i] = y.dim(i);
-    layout.a_strides[i] = y.strides()[i];
-  }
-  layout.b_strides[1] = b.strides()[0];
-  visit_pointwise("linear", y, [&]<class T>(std::type_identity<T>, auto stream) {
-    binary_forward(y.data<T>(), y.data<T>(), b.data<T>(), layout, kernels::Add{}, stream);
-  });
-}
 
 // saves: x (or its recipe) where w needs a gradient, w where x does. b may be undefined.
 Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b,
@@ -39,7 +24,6 @@ Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b
   const Tensor y =
       Tensor::empty(detail::replace_last(x_in.shape(), w.dim(0)), x.dtype(), x.device(), "linear");
   product(detail::as_rows(y), x, w);
-  if (b.defined()) add_bias(detail::as_rows(y), b.value());
 
   const Saved saved_x = w_in.requires_grad() ? Saved(x_in) : Saved();
   const Tensor saved_w = x_in.requires_grad() ? w : Tensor();
@@ -74,7 +58,9 @@ Variable linear(const Variable& x, const Variable& w, const Variable& b) {
   detail::check_shape("linear", "b", b.value(), {w.dim(0)});
   detail::check_dtype("linear", "b", b.value(), x.dtype());
   detail::check_device("linear", "b", b.value(), x.device());
-  return linear_of(x, w, b, multiply);
+  return linear_of(x, w, b, [&](const Tensor& y, const Tensor& rows, const Tensor& weight) {
+    detail::matrix_product(y, rows, false, weight, true, false, b.value());
+  });
 }
 
 Variable detail::linear_by(const Variable& x, const Variable& w, const LinearProduct& product) {

@@ -5,8 +5,8 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
-#include "autograd/ops/common.h"
 #include "autograd/ops/matrix_product.h"
+#include "autograd/ops/op_checks.h"
 #include "autograd/ops/pointwise.h"
 #include "kernels/cross_entropy.h"
 #include "tensor/factory.h"
@@ -19,8 +19,8 @@ namespace {
 struct Head {
   Tensor x, w, targets;  // (N, C), (V, C), (N)
   Tensor row_loss;       // (N)
-  int32_t ignore_index;
-  int64_t chunk_rows;
+  Tensor row_z;          // (N), logsumexp^2; undefined without a z-loss
+  LmHeadOptions options;
 
   int64_t N() const { return x.dim(0); }
   int64_t V() const { return w.dim(0); }
@@ -29,7 +29,7 @@ struct Head {
   // again.
   template <class F>
   void for_each_chunk(F&& f) const {
-    const int64_t most = std::min(chunk_rows, N());
+    const int64_t chunk_rows = options.chunk_rows, most = std::min(chunk_rows, N());
     const Tensor buffer = Tensor::empty({most, V()}, x.dtype(), x.device(), "lm_head logits");
     for (int64_t begin = 0; begin < N(); begin += chunk_rows) {
       const int64_t end = std::min(begin + chunk_rows, N());
@@ -40,8 +40,8 @@ struct Head {
   }
 };
 
-Head make_head(const Variable& x, const Variable& w, const Tensor& targets, int32_t ignore_index,
-               int64_t chunk_rows) {
+Head make_head(const Variable& x, const Variable& w, const Tensor& targets,
+               const LmHeadOptions& options) {
   const char* op = "lm_head_cross_entropy";
   detail::check_floating(op, "x", x.value());
   detail::check_ndim(op, "x", x.value(), 1);
@@ -50,17 +50,21 @@ Head make_head(const Variable& x, const Variable& w, const Tensor& targets, int3
   QUERN_CHECK(w.shape().ndim() == 2 && w.dim(1) == x.dim(-1), op, ": w has shape ", w.shape(),
               ", expected (V, ", x.dim(-1), ")");
   detail::check_shape(op, "targets", targets, detail::without_last(x.shape()));
-  QUERN_CHECK(chunk_rows > 0, op, ": chunk_rows is ", chunk_rows, ", expected at least 1");
+  QUERN_CHECK(options.chunk_rows > 0, op, ": chunk_rows is ", options.chunk_rows,
+              ", expected at least 1");
   const Tensor rows = detail::as_rows(x.value());
   const Tensor ids = detail::as_integers(op, "targets", targets, DType::i32, x.device());
   const Shape per_row{rows.dim(0)};
   const DType sums = detail::accumulate_type(x.dtype());
+  const auto per_row_sums = [&](const char* name) {
+    return Tensor::empty(per_row, sums, x.device(), name);
+  };
   return {rows,
           w.value(),
           ids.reshape(per_row),
-          Tensor::empty(per_row, sums, x.device(), "lm_head row loss"),
-          ignore_index,
-          chunk_rows};
+          per_row_sums("lm_head row loss"),
+          options.z_loss != 0.0 ? per_row_sums("lm_head row z") : Tensor(),
+          options};
 }
 
 // The row losses alone.
@@ -71,7 +75,7 @@ void losses(const Head& head) {
       using A = acc_t<T>;
       cross_entropy_forward(head.row_loss.data<A>() + begin, lse.data<A>() + begin,
                             logits.data<T>(), head.targets.data<int32_t>() + begin, end - begin,
-                            head.V(), head.ignore_index, stream);
+                            head.V(), head.options.ignore_index, stream);
     });
   });
 }
@@ -85,18 +89,22 @@ struct HeadGradients {
 
 // The row losses, and in the same pass over each chunk of logits dx = dlogits w and
 // dw = dlogits^T x.
-void losses_and_gradients(const Head& head, HeadGradients to, double loss_scale) {
+void losses_and_gradients(const Head& head, HeadGradients to) {
   const Tensor factor = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "lm_head scale");
   visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
-    cross_entropy_scale(factor.data<acc_t<T>>(), head.targets.data<int32_t>(), head.N(), loss_scale,
-                        head.ignore_index, stream);
+    cross_entropy_scale(factor.data<acc_t<T>>(), head.targets.data<int32_t>(), head.N(),
+                        head.options.scale, head.options.ignore_index, stream);
   });
   head.for_each_chunk([&](int64_t begin, int64_t end, const Tensor& logits) {
     visit("lm_head_cross_entropy", logits, [&]<class T>(std::type_identity<T>, auto stream) {
       using A = acc_t<T>;
+      kernels::ZLoss<A> z;
+      if (head.row_z.defined()) {
+        z = {head.row_z.data<A>() + begin, static_cast<A>(head.options.z_loss)};
+      }
       cross_entropy_forward_backward(head.row_loss.data<A>() + begin, logits.data<T>(),
                                      head.targets.data<int32_t>() + begin, factor.data<A>(),
-                                     end - begin, head.V(), head.ignore_index, stream);
+                                     end - begin, head.V(), head.options.ignore_index, z, stream);
     });
     const Tensor& dlogits = logits;
     if (to.dx.defined()) {
@@ -110,16 +118,25 @@ void losses_and_gradients(const Head& head, HeadGradients to, double loss_scale)
   if (!to.add && to.dw.defined()) fill(to.dw, 0.0);  // no rows at all
 }
 
-// The mean of the row losses, scaled.
-Tensor mean_loss(const Head& head, double loss_scale) {
+// The mean over the rows that count, scaled.
+Tensor mean_of(const Head& head, const Tensor& rows, double factor) {
   const Tensor loss = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "loss");
   const Tensor inverse_count = empty_like(loss, "lm_head inverse count");
   visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
     using A = acc_t<T>;
-    cross_entropy_mean(loss.data<A>(), inverse_count.data<A>(), head.row_loss.data<A>(),
-                       head.targets.data<int32_t>(), head.N(), head.ignore_index, stream);
+    cross_entropy_mean(loss.data<A>(), inverse_count.data<A>(), rows.data<A>(),
+                       head.targets.data<int32_t>(), head.N(), head.options.ignore_index, stream);
   });
-  return loss_scale == 1.0 ? loss : scale(loss, loss_scale).value();
+  return factor == 1.0 ? loss : scale(loss, factor).value();
+}
+
+// {the loss, its cross-entropy part}
+std::pair<Tensor, Tensor> mean_losses(const Head& head) {
+  const double scale = head.options.scale;
+  const Tensor cross_entropy = mean_of(head, head.row_loss, scale);
+  if (!head.row_z.defined()) return {cross_entropy, cross_entropy};
+  const Tensor z = mean_of(head, head.row_z, scale * head.options.z_loss);
+  return {add(cross_entropy, z).value(), cross_entropy};
 }
 
 // A gradient computed for an incoming gradient of 1, for that of `dloss` (a device scalar).
@@ -130,14 +147,19 @@ Tensor times(const Tensor& gradient, const Tensor& dloss, DType dtype) {
 }  // namespace
 
 // saves: the gradient of x; that of w too, unless w is a parameter, whose buffer has it
-Variable lm_head_cross_entropy(const Variable& x, const Variable& w, const Tensor& targets,
-                               int32_t ignore_index, int64_t chunk_rows, double loss_scale) {
+LmHeadResult lm_head_loss(const Variable& x, const Variable& w, const Tensor& targets,
+                          const LmHeadOptions& options) {
   const RangeScope range("lm_head_cross_entropy");
-  const Head head = make_head(x, w, targets, ignore_index, chunk_rows);
+  const Head head = make_head(x, w, targets, options);
   const bool recorded = Context::current().grad_enabled;
   if (!recorded || !(x.requires_grad() || w.requires_grad())) {
-    losses(head);
-    return mean_loss(head, loss_scale);
+    if (head.row_z.defined()) {
+      losses_and_gradients(head, {});
+    } else {
+      losses(head);
+    }
+    const auto [loss, cross_entropy] = mean_losses(head);
+    return {loss, cross_entropy};
   }
 
   const DType sums = head.row_loss.dtype();
@@ -149,22 +171,34 @@ Variable lm_head_cross_entropy(const Variable& x, const Variable& w, const Tenso
     to.dw = direct ? leaf->grad : Tensor::empty(w.shape(), sums, w.device(), "lm_head dw");
     to.add = direct && !std::exchange(leaf->fresh, false);
   }
-  losses_and_gradients(head, to, loss_scale);
-  const Tensor loss = mean_loss(head, loss_scale);
+  losses_and_gradients(head, to);
+  const auto [loss, cross_entropy] = mean_losses(head);
   if (direct) {
-    return record_root(
-        "lm_head_cross_entropy", loss, {x, w}, [dx = to.dx, leaf, shape = x.shape()](Gradients& g) {
-          QUERN_CHECK(!leaf->fresh, "lm_head_cross_entropy: the gradients were zeroed between ",
-                      "the forward, which adds that of ", leaf->name,
-                      ", and the backward; zero them before the forward");
-          if (g.needs(0)) g.add(0, dx.reshape(shape));
-        });
+    ++leaf->owed;
+    const Variable root =
+        record_root("lm_head_cross_entropy", loss, {x, w},
+                    [dx = to.dx, leaf, zeroed = leaf->zeroed, shape = x.shape()](Gradients& g) {
+                      QUERN_CHECK(leaf->zeroed == zeroed,
+                                  "lm_head_cross_entropy: the gradients were zeroed between ",
+                                  "the forward, which adds that of ", leaf->name,
+                                  ", and the backward; zero them before the forward");
+                      --leaf->owed;
+                      if (g.needs(0)) g.add(0, dx.reshape(shape));
+                    });
+    return {root, cross_entropy};
   }
-  return record("lm_head_cross_entropy", loss, {x, w},
-                [to, shape = x.shape(), x_type = x.dtype(), w_type = w.dtype()](Gradients& g) {
-                  if (g.needs(0)) g.add(0, times(to.dx, g.output(), x_type).reshape(shape));
-                  if (g.needs(1)) g.add(1, times(to.dw, g.output(), w_type));
-                });
+  const Variable plain =
+      record("lm_head_cross_entropy", loss, {x, w},
+             [to, shape = x.shape(), x_type = x.dtype(), w_type = w.dtype()](Gradients& g) {
+               if (g.needs(0)) g.add(0, times(to.dx, g.output(), x_type).reshape(shape));
+               if (g.needs(1)) g.add(1, times(to.dw, g.output(), w_type));
+             });
+  return {plain, cross_entropy};
+}
+
+Variable lm_head_cross_entropy(const Variable& x, const Variable& w, const Tensor& targets,
+                               int32_t ignore_index, int64_t chunk_rows, double loss_scale) {
+  return lm_head_loss(x, w, targets, {ignore_index, chunk_rows, loss_scale}).loss;
 }
 
 }  // namespace quern

@@ -1,6 +1,6 @@
 #include "autograd/ops/mask.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
 #include "kernels/mask.h"
 #include "tensor/visit.h"
 

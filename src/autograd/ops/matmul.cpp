@@ -1,7 +1,7 @@
 #include "autograd/ops/matmul.h"
 
-#include "autograd/ops/common.h"
 #include "autograd/ops/matrix_product.h"
+#include "autograd/ops/op_checks.h"
 
 namespace quern {
 

@@ -4,7 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
+#include "kernels/binary.h"
 #include "kernels/gemm.h"
 #include "tensor/visit.h"
 
@@ -61,22 +62,32 @@ Operand as_operand(const Tensor& x_in, bool transpose) {
   return {x, layout_of(x, transpose).value()};
 }
 
-template <class TD, class T, class Stream>
-void run(const Tensor& d, const Operand& a, const Operand& b, kernels::Gemm g, bool sum_batch,
-         Stream stream) {
-  const int64_t products = sum_batch ? std::exchange(g.batch, 1) : 1;
-  kernels::GemmResources resources = Context::current().gemm();
-  Tensor work;
-  if (const int64_t bytes = gemm_scratch(g, dtype_of<T>, stream); bytes > 0) {
-    work = scratch(bytes, d.device());
-    resources.scratch = work.raw_data();
-    resources.scratch_bytes = bytes;
+// y (M, N) += b (N), in place.
+void add_bias(const Tensor& y, const Tensor& b) {
+  kernels::BinaryLayout layout;
+  layout.ndim = 2;
+  for (int i = 0; i < 2; ++i) {
+    layout.shape[i] = y.dim(i);
+    layout.a_strides[i] = y.strides()[i];
   }
+  layout.b_strides[1] = b.strides()[0];
+  visit_pointwise("matmul", y, [&]<class T>(std::type_identity<T>, auto stream) {
+    binary_forward(y.data<T>(), y.data<T>(), b.data<T>(), layout, kernels::Add{}, stream);
+  });
+}
+
+template <class TD, class T, class Stream>
+void run(const Tensor& d, const Operand& a, const Operand& b, kernels::Gemm g, int64_t products,
+         const Tensor& bias, const kernels::GemmResources& resources, Stream stream) {
+  if (bias.defined()) g.bias = bias.raw_data();
+  const bool fused = gemm_adds_bias(g, dtype_of<T>, dtype_of<TD>, stream);
+  if (!fused) g.bias = nullptr;
   for (int64_t i = 0; i < products; ++i) {
     gemm(d.data<TD>(), a.x.data<T>() + i * a.layout.stride, b.x.data<T>() + i * b.layout.stride, g,
          resources, stream);
     g.beta = 1.0;
   }
+  if (bias.defined() && !fused) add_bias(d, bias);
 }
 
 }  // namespace
@@ -86,10 +97,12 @@ Tensor product_operand(const Tensor& x) {
 }
 
 void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const Tensor& b_in,
-                    bool transpose_b, bool add) {
+                    bool transpose_b, bool add, const Tensor& bias_in) {
   if (d.numel() == 0) return;
+  const Tensor bias = bias_in.defined() ? bias_in.contiguous() : Tensor();
   if (a_in.numel() == 0 || b_in.numel() == 0) {  // a sum of nothing
     if (!add) fill(d, 0.0);
+    if (bias.defined()) add_bias(d, bias);
     return;
   }
   const Operand a = as_operand(a_in, transpose_a), b = as_operand(b_in, transpose_b);
@@ -110,11 +123,19 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
   g.beta = add ? 1.0 : 0.0;
   g.math = Context::current().matmul_math;
   g.split = Context::current().split_products;
-  const bool sum_batch = d.ndim() == 2 && batch > 1;
+  const int64_t products = d.ndim() == 2 ? std::exchange(g.batch, 1) : 1;
+  kernels::GemmResources resources = Context::current().gemm();
+  resources.scratch_bytes =
+      decide(d.device(), [&](auto stream) { return gemm_scratch(g, a.x.dtype(), stream); });
+  const Tensor work =
+      resources.scratch_bytes > 0 ? scratch(resources.scratch_bytes, d.device()) : Tensor();
+  if (work.defined()) resources.scratch = work.raw_data();
   visit("matmul", a.x, [&]<class T>(std::type_identity<T>, auto stream) {
-    if (d.dtype() == dtype_of<T>) return run<T, T>(d, a, b, g, sum_batch, stream);
+    if (d.dtype() == dtype_of<T>) return run<T, T>(d, a, b, g, products, bias, resources, stream);
     if constexpr (std::is_same_v<T, bfloat16>) {
-      if (d.dtype() == DType::f32) return run<float, T>(d, a, b, g, sum_batch, stream);
+      if (d.dtype() == DType::f32) {
+        return run<float, T>(d, a, b, g, products, bias, resources, stream);
+      }
     }
     fail(cat("matmul: cannot accumulate products of ", a.x.dtype(), " in ", d.dtype()));
   });

@@ -2,9 +2,9 @@
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
-#include "autograd/ops/common.h"
 #include "autograd/ops/concat.h"
 #include "autograd/ops/embedding.h"
+#include "autograd/ops/op_checks.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/split.h"
@@ -35,11 +35,19 @@ std::pair<Variable, Variable> naive_add_rms_norm(const Variable& x, const Variab
   return {sum, naive_rms_norm(sum, w, eps, y.dtype())};
 }
 
-Variable naive_layer_norm(const Variable& x, const Variable& w, const Variable& b, double eps) {
+Variable naive_layer_norm(const Variable& x, const Variable& w, const Variable& b, double eps,
+                          std::optional<DType> out) {
   const RangeScope range("naive_layer_norm");
   const Variable wide = cast(x, detail::accumulate_type(x.dtype()));
   const Variable centred = sub(wide, mean(wide, -1, true));
-  return cast(add(mul(mul(centred, rstd_of(centred, eps)), w), b), x.dtype());
+  return cast(add(mul(mul(centred, rstd_of(centred, eps)), w), b), out.value_or(x.dtype()));
+}
+
+std::pair<Variable, Variable> naive_add_layer_norm(const Variable& x, const Variable& y,
+                                                   const Variable& w, const Variable& b,
+                                                   double eps) {
+  const Variable sum = add(x, cast(y, x.dtype()));
+  return {sum, naive_layer_norm(sum, w, b, eps, y.dtype())};
 }
 
 // y = x cos + (x2, x1) (-sin, sin), the halves being a dimension of two. Computed as (B, H, T, D),

@@ -15,7 +15,11 @@ Variable naive_rms_norm(const Variable& x, const Variable& w, double eps,
                         std::optional<DType> out = {});
 std::pair<Variable, Variable> naive_add_rms_norm(const Variable& x, const Variable& y,
                                                  const Variable& w, double eps);
-Variable naive_layer_norm(const Variable& x, const Variable& w, const Variable& b, double eps);
+Variable naive_layer_norm(const Variable& x, const Variable& w, const Variable& b, double eps,
+                          std::optional<DType> out = {});
+std::pair<Variable, Variable> naive_add_layer_norm(const Variable& x, const Variable& y,
+                                                   const Variable& w, const Variable& b,
+                                                   double eps);
 Variable naive_rope(const Variable& x, const RopeTable& table, const Tensor& positions = {},
                     int64_t first = 0);
 Variable naive_swiglu(const Variable& gate_up);

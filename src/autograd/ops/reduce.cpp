@@ -1,7 +1,7 @@
 #include "autograd/ops/reduce.h"
 
 #include "autograd/ops/binary.h"
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
 #include "autograd/ops/pointwise.h"
 #include "kernels/reduce.h"
 #include "tensor/visit.h"
@@ -37,14 +37,19 @@ void check_not_empty(const char* op, const Shape& shape, const Plan& plan) {
               ", expected at least one element to reduce");
 }
 
+Tensor sum_scratch(const Plan& plan, Device device) {
+  return detail::scratch(device,
+                         [&](auto stream) { return sum_forward_scratch(plan.extents, stream); });
+}
+
 // saves: nothing
 Variable scaled_sum(const char* op, const Variable& input, const Plan& plan, double scale) {
   const RangeScope range(op);
   detail::check_floating(op, "x", input.value());
   const Tensor x = input.value().contiguous();
   const Tensor y = Tensor::empty(plan.result, x.dtype(), x.device(), op);
+  const Tensor work = sum_scratch(plan, x.device());
   visit_pointwise(op, x, [&]<class T>(std::type_identity<T>, auto stream) {
-    const Tensor work = detail::scratch(sum_forward_scratch(plan.extents, stream), x.device());
     sum_forward(y.data<T>(), x.data<T>(), plan.extents, scale, work.raw_data(), stream);
   });
   return record(op, y, {input}, [op, plan, scale, shape = x.shape()](Gradients& g) {
@@ -84,8 +89,8 @@ Variable sum_squares(const Variable& input, int dim, bool keepdim) {
   const Tensor x = input.value().contiguous();
   const Plan plan = plan_along(x.shape(), dim, keepdim);
   const Tensor y = Tensor::empty(plan.result, x.dtype(), x.device(), "sum_squares");
+  const Tensor work = sum_scratch(plan, x.device());
   visit_pointwise("sum_squares", x, [&]<class T>(std::type_identity<T>, auto stream) {
-    const Tensor work = detail::scratch(sum_forward_scratch(plan.extents, stream), x.device());
     sum_squares_forward(y.data<T>(), x.data<T>(), plan.extents, 1.0, work.raw_data(), stream);
   });
   return record("sum_squares", y, {input}, [x, dim](Gradients& g) {

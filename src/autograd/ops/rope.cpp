@@ -1,6 +1,6 @@
 #include "autograd/ops/rope.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
 #include "kernels/rope.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"

@@ -1,6 +1,6 @@
 #include "autograd/ops/softmax.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
 #include "autograd/ops/view.h"
 #include "kernels/softmax.h"
 #include "tensor/visit.h"

@@ -1,11 +1,12 @@
 #include "autograd/ops/swiglu.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <type_traits>
 
-#include "autograd/ops/common.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/matrix_product.h"
+#include "autograd/ops/op_checks.h"
 #include "kernels/swiglu.h"
 #include "kernels/swiglu_product.h"
 #include "tensor/visit.h"
@@ -33,15 +34,18 @@ Tensor made_or_swiglu_of(const char* op, const Tensor& made, const Tensor& gate_
   return made;
 }
 
-// Calls f(stream) where the tensors are what the kernels of swiglu_product.h take.
+// Whether the tensors are what the kernels of swiglu_product.h take.
+bool products_take(std::initializer_list<Tensor> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& x) {
+    return x.device().is_cuda() && x.dtype() == DType::bf16 && x.is_contiguous() &&
+           reinterpret_cast<uintptr_t>(x.raw_data()) % 16 == 0;
+  });
+}
+
+// Calls f(stream) on the GPU.
 template <class F>
-void on_products(std::initializer_list<Tensor> tensors, F&& f) {
-  for (const Tensor& x : tensors) {
-    const bool taken = x.device().is_cuda() && x.dtype() == DType::bf16 && x.is_contiguous() &&
-                       reinterpret_cast<uintptr_t>(x.raw_data()) % 16 == 0;
-    if (!taken) return;
-  }
-  on_device(tensors.begin()->device(), [&](auto stream) {
+void on_gpu(Device device, F&& f) {
+  on_device(device, [&](auto stream) {
     if constexpr (std::is_same_v<decltype(stream), kernels::cuda::Stream>) f(stream);
   });
 }
@@ -51,17 +55,18 @@ void on_products(std::initializer_list<Tensor> tensors, F&& f) {
 // done.
 bool backward_by_product(const Tensor& d_gate_up, const Tensor& h, const Tensor& gate_up,
                          const Tensor& dy, const Tensor& w) {
-  bool done = false;
   const Tensor& output = h.defined() ? h : d_gate_up;
-  on_products({d_gate_up, output, gate_up, dy, w}, [&](auto stream) {
-    const kernels::SwigluSizes sizes{dy.dim(0), dy.dim(1), w.dim(1)};
-    if (!swiglu_product_backward_pays(sizes, stream)) return;
+  const kernels::SwigluSizes sizes{dy.dim(0), dy.dim(1), w.dim(1)};
+  if (!products_take({d_gate_up, output, gate_up, dy, w}) ||
+      !swiglu_product_backward_pays(sizes, Context::current().cuda_stream())) {
+    return false;
+  }
+  on_gpu(gate_up.device(), [&](auto stream) {
     swiglu_product_backward(d_gate_up.data<bfloat16>(), h.defined() ? h.data<bfloat16>() : nullptr,
                             gate_up.data<bfloat16>(), dy.data<bfloat16>(), w.data<bfloat16>(),
                             sizes, stream);
-    done = true;
   });
-  return done;
+  return true;
 }
 
 // The same by a product and a pass over memory.
@@ -86,14 +91,16 @@ GateUpResult gate_up_linear(const Variable& x_in, const Variable& w_in) {
   GateUpResult made;
   const auto product = [&](const Tensor& gate_up, const Tensor& x, const Tensor& w) {
     const kernels::SwigluSizes sizes{x.dim(0), x.dim(1), w.dim(0) / 2};
-    on_products({gate_up, x, w}, [&](auto stream) {
-      if (w.dim(0) % 2 != 0 || !swiglu_product_forward_pays(sizes, stream)) return;
-      made.output = Tensor::empty(detail::replace_last(x_in.shape(), sizes.F), x.dtype(),
-                                  x.device(), "swiglu");
+    if (w.dim(0) % 2 != 0 || !products_take({gate_up, x, w}) ||
+        !swiglu_product_forward_pays(sizes, Context::current().cuda_stream())) {
+      return detail::matrix_product(gate_up, x, false, w, true);
+    }
+    made.output =
+        Tensor::empty(detail::replace_last(x_in.shape(), sizes.F), x.dtype(), x.device(), "swiglu");
+    on_gpu(x.device(), [&](auto stream) {
       swiglu_product_forward(gate_up.data<bfloat16>(), made.output.data<bfloat16>(),
                              x.data<bfloat16>(), w.data<bfloat16>(), sizes, stream);
     });
-    if (!made.output.defined()) detail::matrix_product(gate_up, x, false, w, true);
   };
   made.gate_up = detail::linear_by(x_in, w_in, product);
   return made;

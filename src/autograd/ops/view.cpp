@@ -1,6 +1,7 @@
 #include "autograd/ops/view.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
+#include "autograd/ops/sum_target.h"
 #include "tensor/factory.h"
 
 namespace quern {

@@ -1,6 +1,7 @@
 #include "autograd/ops/weighted_sum.h"
 
-#include "autograd/ops/common.h"
+#include "autograd/ops/op_checks.h"
+#include "autograd/ops/sum_target.h"
 #include "kernels/weighted_sum.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"
@@ -28,13 +29,14 @@ Variable weighted_sum(const Variable& x_in, const Variable& w_in) {
     const Tensor& dy = g.output();
     const Tensor dx = g.needs(0) ? empty_like(x, "weighted_sum") : Tensor();
     detail::SumTarget dw(g, 1, detail::accumulate_type(x.dtype()));
+    Tensor work = detail::scratch(
+        x.device(), [&](auto stream) { return weighted_sum_backward_scratch(rows, C, stream); });
     visit("weighted_sum", x, [&]<class T>(std::type_identity<T>, auto stream) {
       using detail::data_or_null;
-      const Tensor work =
-          detail::scratch(weighted_sum_backward_scratch(rows, C, stream), x.device());
       weighted_sum_backward(data_or_null<T>(dx), data_or_null<acc_t<T>>(dw.sum), dy.data<T>(),
                             x.data<T>(), w.data<T>(), rows, C, dw.add, work.raw_data(), stream);
     });
+    work = {};
     if (dx.defined()) g.add(0, dx);
     dw.finish();
   });

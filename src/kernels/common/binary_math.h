@@ -1,6 +1,9 @@
 // The binary ops' mathematics, one functor an op: forward(a, b), and the gradient with respect to
-// each. kReadsA and kReadsB say which inputs the backward needs; da needs b at most.
+// each. kReadsA and kReadsB say which inputs the backward needs; da needs b at most. BinaryOp lists
+// them all.
 #pragma once
+
+#include <variant>
 
 #include "base/host_device.h"
 
@@ -105,5 +108,8 @@ struct AxpbySquare {
     return A(2 * beta) * b * dc;
   }
 };
+
+// The family: both backends compile their kernels for each of these.
+using BinaryOp = std::variant<Add, Sub, Mul, Div, Axpby, AxpbySquare>;
 
 }  // namespace quern::kernels

@@ -1,6 +1,8 @@
 // The pointwise ops' mathematics, one functor an op: forward(x), backward(x, y, dy), and which of x
-// and y the backward reads. A is the computing type, float or double.
+// and y the backward reads. A is the computing type, float or double. PointwiseOp lists them all.
 #pragma once
+
+#include <variant>
 
 #include "base/host_device.h"
 #include "kernels/common/math.h"
@@ -166,5 +168,13 @@ struct Scale {
     return A(factor) * dy;
   }
 };
+
+// The family: both backends compile their kernels for each of these.
+using PointwiseOp =
+    std::variant<Exp, Log, Tanh, Sigmoid, Relu, Silu, GeluTanh, GeluErf, Pow, Sqrt, Scale>;
+
+inline Saved saved_by(const PointwiseOp& op) {
+  return std::visit([]<class F>(const F&) { return F::kSaved; }, op);
+}
 
 }  // namespace quern::kernels

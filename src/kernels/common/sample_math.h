@@ -7,7 +7,7 @@
 
 #include "base/half.h"
 #include "base/host_device.h"
-#include "kernels/common/philox.h"
+#include "base/philox.h"
 #include "kernels/sample.h"
 
 namespace quern::kernels {

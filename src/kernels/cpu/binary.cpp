@@ -23,25 +23,10 @@ void for_span(int64_t count, int64_t a_stride, int64_t b_stride, const Body& bod
   }
 }
 
-}  // namespace
-
+// One functor's gradients.
 template <class F, class T>
-void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream) {
-  using A = acc_t<T>;
-  const StridedWalk<2> walk(layout.ndim, layout.shape, {layout.a_strides, layout.b_strides});
-  walk.parallel_spans([&](int64_t position, const auto& at, int64_t count) {
-    T* out = c + position;
-    const T *left = a + at[0], *right = b + at[1];
-    for_span(count, walk.col_stride(0), walk.col_stride(1), [=](int64_t i, int64_t ia, int64_t ib) {
-      out[i] = static_cast<T>(
-          f.template forward<A>(static_cast<A>(left[ia]), static_cast<A>(right[ib])));
-    });
-  });
-}
-
-template <class F, class T>
-void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
-                     F f, Stream) {
+void backward_of(F f, T* da, T* db, const T* a, const T* b, const T* dc,
+                 const BinaryLayout& layout) {
   using A = acc_t<T>;
   const StridedWalk<3> walk(layout.ndim, layout.shape,
                             {layout.a_strides, layout.b_strides, layout.dc_strides});
@@ -77,22 +62,43 @@ void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const Bi
   });
 }
 
-#define QUERN_INSTANTIATE_TYPE(F, T)                                                          \
-  template void binary_forward(T*, const T*, const T*, const BinaryLayout&, F, Stream);       \
-  template void binary_backward(T*, T*, const T*, const T*, const T*, const BinaryLayout&, F, \
-                                Stream);
-#define QUERN_INSTANTIATE(F)          \
-  QUERN_INSTANTIATE_TYPE(F, float)    \
-  QUERN_INSTANTIATE_TYPE(F, bfloat16) \
-  QUERN_INSTANTIATE_TYPE(F, float16)  \
-  QUERN_INSTANTIATE_TYPE(F, double)
-QUERN_INSTANTIATE(Add)
-QUERN_INSTANTIATE(Sub)
-QUERN_INSTANTIATE(Mul)
-QUERN_INSTANTIATE(Div)
-QUERN_INSTANTIATE(Axpby)
-QUERN_INSTANTIATE(AxpbySquare)
+}  // namespace
+
+template <class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, const BinaryOp& op,
+                    Stream) {
+  using A = acc_t<T>;
+  std::visit(
+      [=](auto f) {
+        const StridedWalk<2> walk(layout.ndim, layout.shape, {layout.a_strides, layout.b_strides});
+        walk.parallel_spans([&](int64_t position, const auto& at, int64_t count) {
+          T* out = c + position;
+          const T *left = a + at[0], *right = b + at[1];
+          for_span(count, walk.col_stride(0), walk.col_stride(1),
+                   [=](int64_t i, int64_t ia, int64_t ib) {
+                     out[i] = static_cast<T>(f.template forward<A>(static_cast<A>(left[ia]),
+                                                                   static_cast<A>(right[ib])));
+                   });
+        });
+      },
+      op);
+}
+
+template <class T>
+void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
+                     const BinaryOp& op, Stream) {
+  std::visit([&](auto f) { backward_of(f, da, db, a, b, dc, layout); }, op);
+}
+
+#define QUERN_INSTANTIATE(T)                                                                 \
+  template void binary_forward(T*, const T*, const T*, const BinaryLayout&, const BinaryOp&, \
+                               Stream);                                                      \
+  template void binary_backward(T*, T*, const T*, const T*, const T*, const BinaryLayout&,   \
+                                const BinaryOp&, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(float16)
+QUERN_INSTANTIATE(double)
 #undef QUERN_INSTANTIATE
-#undef QUERN_INSTANTIATE_TYPE
 
 }  // namespace quern::kernels::cpu

@@ -28,13 +28,15 @@ acc_t<T> logsumexp(const T* x, int64_t V) {
   return max + math::log(sum);
 }
 
-// The gradient of one row whose target counts; dx may be x.
+// The gradient of one row whose target counts, (share softmax - onehot) factor; dx may be x.
 template <class T>
-void row_gradient(T* dx, const T* x, acc_t<T> lse, int32_t target, acc_t<T> factor, int64_t V) {
+void row_gradient(T* dx, const T* x, acc_t<T> lse, int32_t target, acc_t<T> factor, int64_t V,
+                  acc_t<T> share = 1) {
   using A = acc_t<T>;
-  const A at_target = math::exp(static_cast<A>(x[target]) - lse) - A(1);
+  const A at_target = math::exp(static_cast<A>(x[target]) - lse) * share - A(1);
+  const A row_factor = share * factor;
   vector_for(0, V, [=](int64_t v) {
-    dx[v] = static_cast<T>(math::exp(static_cast<A>(x[v]) - lse) * factor);
+    dx[v] = static_cast<T>(math::exp(static_cast<A>(x[v]) - lse) * row_factor);
   });
   dx[target] = static_cast<T>(at_target * factor);
 }
@@ -102,7 +104,7 @@ void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double los
 template <class T>
 void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
                                     const acc_t<T>* scale, int64_t N, int64_t V,
-                                    int32_t ignore_index, Stream) {
+                                    int32_t ignore_index, ZLoss<acc_t<T>> z, Stream) {
   using A = acc_t<T>;
   check_targets(targets, N, V, ignore_index);
   const A factor = scale[0];
@@ -111,12 +113,14 @@ void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t
       T* x = logits + i * V;
       if (targets[i] == ignore_index) {
         row_loss[i] = A(0);
+        if (z.rows != nullptr) z.rows[i] = A(0);
         std::fill_n(x, V, static_cast<T>(A(0)));
         continue;
       }
       const A lse = logsumexp(x, V);
       row_loss[i] = lse - static_cast<A>(x[targets[i]]);
-      row_gradient(x, x, lse, targets[i], factor, V);
+      if (z.rows != nullptr) z.rows[i] = lse * lse;
+      row_gradient(x, x, lse, targets[i], factor, V, z.factor(lse));
     }
   });
 }
@@ -128,7 +132,8 @@ void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t
                                        const acc_t<T>*, const acc_t<T>*, int64_t, int64_t,     \
                                        int32_t, Stream);                                       \
   template void cross_entropy_forward_backward(acc_t<T>*, T*, const int32_t*, const acc_t<T>*, \
-                                               int64_t, int64_t, int32_t, Stream);
+                                               int64_t, int64_t, int32_t, ZLoss<acc_t<T>>,     \
+                                               Stream);
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)

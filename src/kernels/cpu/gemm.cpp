@@ -51,11 +51,20 @@ void scale_rows(A* d, int64_t stride, const Tile& tile, A beta) {
   }
 }
 
+template <class A>
+void copy_rows(A* d, const A* c, int64_t stride, const Tile& tile) {
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    std::copy_n(c + r * stride, tile.cols, d + r * stride);
+  }
+}
+
 // float and double: Eigen reads the operands where they are.
 template <class A>
-void multiply_tile(A* d, const Stored<A>& a, const Stored<A>& b, const Gemm& g, const Tile& tile) {
+void multiply_tile(A* d, const A* c, const Stored<A>& a, const Stored<A>& b, const Gemm& g,
+                   const Tile& tile) {
   A* out = d + tile.i * g.ldd + tile.j;
   const A beta = static_cast<A>(g.beta);
+  if (c != d) copy_rows(out, c + tile.i * g.ldd + tile.j, g.ldd, tile);
   if (beta != A(0) && beta != A(1)) scale_rows(out, g.ldd, tile, beta);
   multiply<A>(out, g.ldd, {a.at(tile.i, 0), a.stride, a.transposed},
               {b.at(0, tile.j), b.stride, b.transposed}, tile.rows, tile.cols, g.k,
@@ -78,8 +87,8 @@ Operand<float> widen(float* block, const Stored<T>& x, int64_t row, int64_t col,
 
 // bfloat16: blocks are widened to float and summed in a float tile, which is rounded once.
 template <class TD, class T>
-void multiply_tile_widened(TD* d, const Stored<T>& a, const Stored<T>& b, const Gemm& g,
-                           const Tile& tile) {
+void multiply_tile_widened(TD* d, const TD* c, const Stored<T>& a, const Stored<T>& b,
+                           const Gemm& g, const Tile& tile) {
   const int64_t depth = std::min(kDepth, g.k);
   const int64_t a_size = tile.rows * depth, b_size = depth * tile.cols;
   const auto block =
@@ -97,10 +106,11 @@ void multiply_tile_widened(TD* d, const Stored<T>& a, const Stored<T>& b, const 
   const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
   for (int64_t r = 0; r < tile.rows; ++r) {
     TD* out = d + (tile.i + r) * g.ldd + tile.j;
+    const TD* added = c + (tile.i + r) * g.ldd + tile.j;
     const float* row = sum + r * tile.cols;
-    vector_for(0, tile.cols, [=](int64_t c) {
-      const float before = beta == 0.0f ? 0.0f : beta * static_cast<float>(out[c]);
-      out[c] = static_cast<TD>(alpha * row[c] + before);
+    vector_for(0, tile.cols, [=](int64_t j) {
+      const float before = beta == 0.0f ? 0.0f : beta * static_cast<float>(added[j]);
+      out[j] = static_cast<TD>(alpha * row[j] + before);
     });
   }
 }
@@ -127,10 +137,11 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& packed, const GemmResources
       const Stored<T> left{a + matrix * g.stride_a, g.lda, g.transpose_a};
       const Stored<T> right{b + matrix * g.stride_b, g.ldb, g.transpose_b};
       TD* out = d + matrix * g.stride_d;
+      const TD* c = g.c == nullptr ? out : static_cast<const TD*>(g.c) + matrix * g.stride_d;
       if constexpr (std::is_same_v<T, bfloat16>) {
-        multiply_tile_widened(out, left, right, g, at);
+        multiply_tile_widened(out, c, left, right, g, at);
       } else {
-        multiply_tile(out, left, right, g, at);
+        multiply_tile(out, c, left, right, g, at);
       }
     }
   });

@@ -21,47 +21,44 @@ void for_elements(int64_t n, const PointwiseRows& rows, const Body& body) {
 
 }  // namespace
 
-template <class F, class T>
-void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, F f, Stream) {
+template <class T>
+void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n,
+                       const PointwiseOp& op, Stream) {
   using A = acc_t<T>;
-  for_elements(n, rows, [=](int64_t i, int64_t at) {
-    y[i] = static_cast<T>(f.template forward<A>(static_cast<A>(x[at])));
-  });
+  std::visit(
+      [=](auto f) {
+        for_elements(n, rows, [=](int64_t i, int64_t at) {
+          y[i] = static_cast<T>(f.template forward<A>(static_cast<A>(x[at])));
+        });
+      },
+      op);
 }
 
-template <class F, class T>
+template <class T>
 void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y, const T* dy,
-                        int64_t n, F f, Stream) {
+                        int64_t n, const PointwiseOp& op, Stream) {
   using A = acc_t<T>;
-  for_elements(n, rows, [=](int64_t i, int64_t at) {
-    A saved_x = 0, saved_y = 0;
-    if constexpr (F::kSaved == Saved::input) saved_x = static_cast<A>(x[at]);
-    if constexpr (F::kSaved == Saved::output) saved_y = static_cast<A>(y[i]);
-    dx[i] = static_cast<T>(f.template backward<A>(saved_x, saved_y, static_cast<A>(dy[i])));
-  });
+  std::visit(
+      [=]<class F>(F f) {
+        for_elements(n, rows, [=](int64_t i, int64_t at) {
+          A saved_x = 0, saved_y = 0;
+          if constexpr (F::kSaved == Saved::input) saved_x = static_cast<A>(x[at]);
+          if constexpr (F::kSaved == Saved::output) saved_y = static_cast<A>(y[i]);
+          dx[i] = static_cast<T>(f.template backward<A>(saved_x, saved_y, static_cast<A>(dy[i])));
+        });
+      },
+      op);
 }
 
-#define QUERN_INSTANTIATE_TYPE(F, T)                                                       \
-  template void pointwise_forward(T*, const T*, const PointwiseRows&, int64_t, F, Stream); \
-  template void pointwise_backward(T*, const T*, const PointwiseRows&, const T*, const T*, \
-                                   int64_t, F, Stream);
-#define QUERN_INSTANTIATE(F)          \
-  QUERN_INSTANTIATE_TYPE(F, float)    \
-  QUERN_INSTANTIATE_TYPE(F, bfloat16) \
-  QUERN_INSTANTIATE_TYPE(F, float16)  \
-  QUERN_INSTANTIATE_TYPE(F, double)
-QUERN_INSTANTIATE(Exp)
-QUERN_INSTANTIATE(Log)
-QUERN_INSTANTIATE(Tanh)
-QUERN_INSTANTIATE(Sigmoid)
-QUERN_INSTANTIATE(Relu)
-QUERN_INSTANTIATE(Silu)
-QUERN_INSTANTIATE(GeluTanh)
-QUERN_INSTANTIATE(GeluErf)
-QUERN_INSTANTIATE(Pow)
-QUERN_INSTANTIATE(Sqrt)
-QUERN_INSTANTIATE(Scale)
+#define QUERN_INSTANTIATE(T)                                                                       \
+  template void pointwise_forward(T*, const T*, const PointwiseRows&, int64_t, const PointwiseOp&, \
+                                  Stream);                                                         \
+  template void pointwise_backward(T*, const T*, const PointwiseRows&, const T*, const T*,         \
+                                   int64_t, const PointwiseOp&, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(float16)
+QUERN_INSTANTIATE(double)
 #undef QUERN_INSTANTIATE
-#undef QUERN_INSTANTIATE_TYPE
 
 }  // namespace quern::kernels::cpu

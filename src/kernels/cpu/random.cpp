@@ -1,8 +1,8 @@
-// Random fills: element i is a function of (seed, offset + i), see common/philox.h.
+// Random fills: element i is a function of (seed, offset + i), see base/philox.h.
 #include "kernels/random.h"
 
+#include "base/philox.h"
 #include "kernels/common/parallel.h"
-#include "kernels/common/philox.h"
 
 namespace quern::kernels::cpu {
 

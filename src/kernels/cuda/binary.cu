@@ -3,9 +3,9 @@
 // allows it, a thread handles one 16-byte group (an input may repeat one element along it).
 #include "kernels/binary.h"
 
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/strided.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/strided.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -76,8 +76,9 @@ uintptr_t address(const void* p) {
 
 }  // namespace
 
-template <class F, class T>
-void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F f, Stream stream) {
+template <class T>
+void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, const BinaryOp& op,
+                    Stream stream) {
   Strided<3> all = strided<3>(layout);
   if (all.numel() == 0) return;
   all = simplified(all);
@@ -85,14 +86,18 @@ void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, F 
   const bool grouped =
       group_by(N, all, {address(c), address(a), address(b)}, {16, 16, 16}, /*may_repeat=*/true);
   for_each_part(all, [&](const StridedIndex<3>& at) {
-    launch(grouped ? forward_kernel<N, F, T> : forward_kernel<1, F, T>,
-           grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, c, a, b, at, f);
+    std::visit(
+        [&]<class F>(const F& f) {
+          launch(grouped ? forward_kernel<N, F, T> : forward_kernel<1, F, T>,
+                 grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, c, a, b, at, f);
+        },
+        op);
   });
 }
 
-template <class F, class T>
+template <class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
-                     F f, Stream stream) {
+                     const BinaryOp& op, Stream stream) {
   Strided<4> all = strided<4>(layout);
   if (all.numel() == 0) return;
   all = simplified(all);
@@ -101,26 +106,24 @@ void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const Bi
       group_by(N, all, {address(da) | address(db), address(a), address(b), address(dc)},
                {16, 16, 16, 16}, /*may_repeat=*/true);
   for_each_part(all, [&](const StridedIndex<4>& at) {
-    launch(grouped ? backward_kernel<N, F, T> : backward_kernel<1, F, T>,
-           grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, da, db, a, b, dc, at, f);
+    std::visit(
+        [&]<class F>(const F& f) {
+          launch(grouped ? backward_kernel<N, F, T> : backward_kernel<1, F, T>,
+                 grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, da, db, a, b, dc, at,
+                 f);
+        },
+        op);
   });
 }
 
-#define QUERN_INSTANTIATE(F, T)                                                                  \
-  template void binary_forward<F, T>(T*, const T*, const T*, const BinaryLayout&, F, Stream);    \
-  template void binary_backward<F, T>(T*, T*, const T*, const T*, const T*, const BinaryLayout&, \
-                                      F, Stream);
-#define QUERN_INSTANTIATE_TYPES(F) \
-  QUERN_INSTANTIATE(F, float) QUERN_INSTANTIATE(F, bfloat16) QUERN_INSTANTIATE(F, float16)
-
-QUERN_INSTANTIATE_TYPES(Add)
-QUERN_INSTANTIATE_TYPES(Sub)
-QUERN_INSTANTIATE_TYPES(Mul)
-QUERN_INSTANTIATE_TYPES(Div)
-QUERN_INSTANTIATE_TYPES(Axpby)
-QUERN_INSTANTIATE_TYPES(AxpbySquare)
-
-#undef QUERN_INSTANTIATE_TYPES
+#define QUERN_INSTANTIATE(T)                                                                    \
+  template void binary_forward<T>(T*, const T*, const T*, const BinaryLayout&, const BinaryOp&, \
+                                  Stream);                                                      \
+  template void binary_backward<T>(T*, T*, const T*, const T*, const T*, const BinaryLayout&,   \
+                                   const BinaryOp&, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(float16)
 #undef QUERN_INSTANTIATE
 
 }  // namespace quern::kernels::cuda

@@ -5,9 +5,9 @@
 
 #include <cstring>
 
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/strided.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/strided.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 

@@ -1,16 +1,15 @@
 // What the cross-entropy kernels share: a row's logsumexp in one pass over it.
 #pragma once
 
-#include "kernels/cuda/row.cuh"
+#include "kernels/cuda/primitives/math.cuh"
+#include "kernels/cuda/primitives/row.cuh"
 
 namespace quern::kernels::cuda {
 
 // Relative error 2^-22 and half an ulp of x log2(e); results below 2^-126 are 0.
 __device__ __forceinline__ float fast_exp(float x) {
   constexpr float kLog2e = 1.4426950408889634f;
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2e));
-  return y;
+  return fast_exp2(x * kLog2e);
 }
 
 // sum of exp(x - max) over what was seen so far (Milakov and Gimelshein, 2018). A NaN among the

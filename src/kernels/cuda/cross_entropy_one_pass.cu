@@ -7,29 +7,47 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/cross_entropy.cuh"
+#include "kernels/cuda/primitives/launch_hopper.cuh"
 
 namespace quern::kernels::cuda {
 
 namespace {
 
-// The second half of a row whose target counts: the gradient over the logits, and the loss, which
-// whoever holds the target's logit writes.
+// No z-loss, as a type: its kernels have no trace of one.
+struct NoZLoss {
+  static constexpr float* rows = nullptr;
+  __device__ static constexpr float factor(float) { return 1.0f; }
+};
+
+// The losses of a row without a gradient: 0 where ignored, NaN for a bad target.
+template <class Z>
+__device__ __forceinline__ void report_row(float* row_loss, const Z& z, int64_t row, bool ignored) {
+  row_loss[row] = ignored ? 0.0f : NAN;
+  if (z.rows != nullptr) z.rows[row] = ignored ? 0.0f : NAN;
+}
+
+// The second half of a row whose target counts: the gradient over the logits, and the losses, which
+// the holder of the target's logit writes.
+template <class Z>
 struct RowGradient {
   float lse, factor;
   int64_t target;
   float* loss;
+  const Z& z;
+  int64_t index;  // of the row
 
   template <int kWidth, class T>
   __device__ __forceinline__ void store(T* row, const float (&x)[kWidth], int64_t i) const {
     float p[kWidth];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) p[e] = fast_exp(x[e] - lse);
+    for (int e = 0; e < kWidth; ++e) p[e] = fast_exp(x[e] - lse) * z.factor(lse);
     const int64_t at = target - i;
     if (at >= 0 && at < kWidth) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         if (e != at) continue;
         *loss = lse - x[e];
+        if (z.rows != nullptr) z.rows[index] = lse * lse;
         p[e] -= 1.0f;
       }
     }
@@ -40,18 +58,18 @@ struct RowGradient {
 };
 
 // Short rows, which the cache keeps between the two passes, and rows without 16-byte accesses.
-template <class T, int kGroup>
+template <class T, int kGroup, class Z>
 __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_forward_backward_kernel(float* row_loss, T* logits, const int32_t* targets,
                                           const float* scale, int64_t N, int64_t V,
-                                          int32_t ignore_index, bool vectors) {
+                                          int32_t ignore_index, Z z, bool vectors) {
   const float factor = scale[0];
   for_each_row<kGroup>(N, [&](int64_t row) {
     T* const x = logits + row * V;
     const int32_t target = targets[row];
     const bool ignored = target == ignore_index;
     if (group_lane<kGroup>() == 0 && (ignored || target < 0 || target >= V)) {
-      row_loss[row] = ignored ? 0.0f : NAN;
+      report_row(row_loss, z, row, ignored);
     }
     if (ignored) {
       for_each_in_row<kGroup, kVecSize<T>>(V, vectors, [&](auto width, int64_t i) {
@@ -66,7 +84,8 @@ __global__ void __launch_bounds__(kRowThreads)
       load_vec(values, x + i);
       running.add(values);
     });
-    const RowGradient gradient{logsumexp<kGroup>(running), factor, target, row_loss + row};
+    const RowGradient<Z> gradient{
+        logsumexp<kGroup>(running), factor, target, row_loss + row, z, row};
     for_each_in_row<kGroup, kVecSize<T>>(V, vectors, [&](auto width, int64_t i) {
       float values[width];
       load_vec(values, x + i);
@@ -81,11 +100,11 @@ constexpr int64_t kHeldBytes = 112 << 10;  // two blocks share the 228 KiB of a 
 // Long rows. Shared memory holds the first `held` elements of a row between its two passes; what is
 // beyond is read twice. Each thread reads what it copied itself, so the copies need no barrier. Two
 // blocks an SM: one computes while the other's row is on its way.
-template <class T>
+template <class T, class Z>
 __global__ void __launch_bounds__(kHeldThreads, 2)
     cross_entropy_forward_backward_held_kernel(float* row_loss, T* logits, const int32_t* targets,
                                                const float* scale, int64_t N, int64_t V,
-                                               int64_t held, int32_t ignore_index) {
+                                               int64_t held, int32_t ignore_index, Z z) {
   constexpr int kWidth = kVecSize<T>, kStep = kHeldThreads * kWidth;
   extern __shared__ uint4 held_memory[];
   T* const held_row = reinterpret_cast<T*>(held_memory);
@@ -96,7 +115,7 @@ __global__ void __launch_bounds__(kHeldThreads, 2)
     const int32_t target = targets[row];
     const bool ignored = target == ignore_index;
     if (threadIdx.x == 0 && (ignored || target < 0 || target >= V)) {
-      row_loss[row] = ignored ? 0.0f : NAN;
+      report_row(row_loss, z, row, ignored);
     }
     float values[kWidth] = {};
     if (ignored) {
@@ -117,7 +136,8 @@ __global__ void __launch_bounds__(kHeldThreads, 2)
       load_vec(values, held_row + i);
       running.add(values);
     }
-    const RowGradient gradient{logsumexp<kBlockGroup>(running), factor, target, row_loss + row};
+    const RowGradient<Z> gradient{
+        logsumexp<kBlockGroup>(running), factor, target, row_loss + row, z, row};
     for (int64_t i = held + first; i < V; i += kStep) {
       load_vec(values, x + i);
       gradient.store(x, values, i);
@@ -131,26 +151,9 @@ __global__ void __launch_bounds__(kHeldThreads, 2)
 
 constexpr int kCluster = 4;  // blocks that share a row
 
-// A barrier of the cluster in two halves. What was written before `arrive` is seen after `wait`.
-[[maybe_unused]] __device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-[[maybe_unused]] __device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// Writes to the shared memory of the cluster's block `rank`, where `mine` is in this block.
-[[maybe_unused]] __device__ __forceinline__ void store_in_cluster(float* mine, uint32_t rank,
-                                                                  float value) {
-  uint32_t theirs;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(theirs)
-      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(mine))), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(theirs), "f"(value) : "memory");
-}
-
 // Rows that one block cannot hold: each block of a cluster holds `part` elements, and they tell
 // each other their parts' logsumexp.
-template <class T>
+template <class T, class Z>
 __global__ void
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // others have no clusters
 __cluster_dims__(kCluster)
@@ -158,8 +161,8 @@ __cluster_dims__(kCluster)
     __launch_bounds__(kHeldThreads, 3)
         cross_entropy_forward_backward_cluster_kernel(float* row_loss, T* logits,
                                                       const int32_t* targets, const float* scale,
-                                                      int64_t V, int64_t part,
-                                                      int32_t ignore_index) {
+                                                      int64_t V, int64_t part, int32_t ignore_index,
+                                                      Z z) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kWidth = kVecSize<T>, kStep = kHeldThreads * kWidth;
   extern __shared__ uint4 held_memory[];
@@ -173,7 +176,7 @@ __cluster_dims__(kCluster)
   const int32_t target = targets[row];
   const bool ignored = target == ignore_index;
   if (rank == 0 && threadIdx.x == 0 && (ignored || target < 0 || target >= V)) {
-    row_loss[row] = ignored ? 0.0f : NAN;
+    report_row(row_loss, z, row, ignored);
   }
   float values[kWidth] = {};
   if (ignored) {
@@ -199,7 +202,7 @@ __cluster_dims__(kCluster)
   RunningSum whole;
   whole.add(parts);
   const float lse = RunningSum::base(whole.max) + logf(whole.sum);
-  const RowGradient gradient{lse, scale[0], target - begin, row_loss + row};
+  const RowGradient<Z> gradient{lse, scale[0], target - begin, row_loss + row, z, row};
   for (int i = first; i < length; i += kStep) {
     load_vec(values, held + i);
     gradient.store(x, values, i);
@@ -207,27 +210,15 @@ __cluster_dims__(kCluster)
 #endif
 }
 
-// Whether the code that runs on this device has clusters.
-template <class T>
-bool clusters_run() {
-  cudaFuncAttributes attributes{};
-  check_cuda(cudaFuncGetAttributes(&attributes, cross_entropy_forward_backward_cluster_kernel<T>),
-             "cudaFuncGetAttributes");
-  return attributes.ptxVersion >= 90;
-}
-
-}  // namespace
-
-template <class T>
-void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
-                                    const acc_t<T>* scale, int64_t N, int64_t V,
-                                    int32_t ignore_index, Stream stream) {
+template <class T, class Z>
+void launch_one_pass(float* row_loss, T* logits, const int32_t* targets, const float* scale,
+                     int64_t N, int64_t V, int32_t ignore_index, Z z, Stream stream) {
   constexpr int64_t kWidth = kVecSize<T>;
   const bool vectors = V % kWidth == 0 && aligned16({logits});
   if (!vectors || V <= kWarpRow) {
-    launch_rows(cross_entropy_forward_backward_kernel<T, kWarpSize>,
-                cross_entropy_forward_backward_kernel<T, kBlockGroup>, N, V, stream, row_loss,
-                logits, targets, scale, N, V, ignore_index, vectors);
+    launch_rows(cross_entropy_forward_backward_kernel<T, kWarpSize, Z>,
+                cross_entropy_forward_backward_kernel<T, kBlockGroup, Z>, N, V, stream, row_loss,
+                logits, targets, scale, N, V, ignore_index, z, vectors);
     return;
   }
   constexpr int64_t kOtherShared = 1 << 10;  // the block's reductions
@@ -235,20 +226,35 @@ void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t
       std::min<int64_t>(kHeldBytes, device_traits().shared_bytes_per_block - kOtherShared);
   const int64_t held = std::min<int64_t>(V, bytes / 16 * kWidth);
   const int64_t part = ceil_div(V / kWidth, kCluster) * kWidth;
-  if (held < V && part <= held && clusters_run<T>()) {
-    launch(cross_entropy_forward_backward_cluster_kernel<T>, one_block_each(N * kCluster),
-           dim3(kHeldThreads), static_cast<size_t>(part) * sizeof(T), stream, row_loss, logits,
-           targets, scale, V, part, ignore_index);
+  const auto cluster_kernel = cross_entropy_forward_backward_cluster_kernel<T, Z>;
+  if (held < V && part <= held && has_hopper_code(cluster_kernel)) {
+    launch(cluster_kernel, one_block_each(N * kCluster), dim3(kHeldThreads),
+           static_cast<size_t>(part) * sizeof(T), stream, row_loss, logits, targets, scale, V, part,
+           ignore_index, z);
     return;
   }
-  launch(cross_entropy_forward_backward_held_kernel<T>, grid_stride_blocks(N, 1),
+  launch(cross_entropy_forward_backward_held_kernel<T, Z>, grid_stride_blocks(N, 1),
          dim3(kHeldThreads), static_cast<size_t>(held) * sizeof(T), stream, row_loss, logits,
-         targets, scale, N, V, held, ignore_index);
+         targets, scale, N, V, held, ignore_index, z);
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
+                                    const acc_t<T>* scale, int64_t N, int64_t V,
+                                    int32_t ignore_index, ZLoss<acc_t<T>> z, Stream stream) {
+  const auto with = [&](auto term) {
+    launch_one_pass(row_loss, logits, targets, scale, N, V, ignore_index, term, stream);
+  };
+  if (z.rows == nullptr) return with(NoZLoss{});
+  with(z);
 }
 
 #define QUERN_INSTANTIATE(T)                                                                      \
   template void cross_entropy_forward_backward<T>(acc_t<T>*, T*, const int32_t*, const acc_t<T>*, \
-                                                  int64_t, int64_t, int32_t, Stream);
+                                                  int64_t, int64_t, int32_t, ZLoss<acc_t<T>>,     \
+                                                  Stream);
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 #undef QUERN_INSTANTIATE

@@ -6,9 +6,9 @@
 #include "kernels/embedding.h"
 
 #include "kernels/copy.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/stable_sort.h"
-#include "kernels/cuda/vec.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kWarps = 8;  // rows a block of the forward copies at a time
 constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kPiece = kWarpSize;    // tokens of an id that one warp sums
+constexpr int kPiece = kEmbeddingPiece;
 constexpr int kPlaces = 16;          // a warp of the backward sums the pieces that begin in these
 constexpr int kSumWarps = 4;         // slices of columns a block of the backward sums
 constexpr int kAddWarps = 8;         // and a block that adds pieces
@@ -235,10 +235,6 @@ void embedding_forward(TY* y, const TW* w, const int32_t* ids, int64_t n, int64_
 }
 
 // The pieces' sums, then what the sort needs.
-int64_t embedding_backward_scratch(int64_t n, int64_t, int64_t C, Stream) {
-  return ceil_div(n, kPiece) * C * static_cast<int64_t>(sizeof(float)) + stable_sort_scratch(n);
-}
-
 template <class T>
 void embedding_backward(acc_t<T>* dw, const T* dy, const int32_t* ids, int64_t n, int64_t V,
                         int64_t C, bool add, void* scratch, Stream stream) {

@@ -3,8 +3,8 @@
 #include "kernels/gather.h"
 
 #include "kernels/copy.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 

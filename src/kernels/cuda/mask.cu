@@ -2,9 +2,9 @@
 // causal_mask gives each row to a warp.
 #include "kernels/mask.h"
 
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/strided.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/strided.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/vec.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -15,11 +15,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kAdamWChunk = 4096;  // elements a block takes at a time
-
-// Blocks of the norm's first stage: by n alone, so the sum's order is the same on every device.
-int64_t norm_blocks(int64_t n) {
-  return std::min<int64_t>(ceil_div(n, 16 * kThreads), 1024);
-}
 
 __global__ void __launch_bounds__(kThreads)
     sum_of_squares_kernel(float* partial, const float* grad, int64_t n, bool vectors) {
@@ -62,6 +57,7 @@ struct AdamWArrays {
 struct AdamWFactors {
   float clip, lr, decay;
   float correction1, correction2;  // 1 - beta^t
+  int64_t shift;                   // of the moments
 };
 
 template <int kWidth>
@@ -69,8 +65,8 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays& a, int64_t i,
                                              const AdamWHyper& hyper, const AdamWFactors& f) {
   float p[kWidth], m[kWidth], v[kWidth], g[kWidth];
   load_vec(p, a.param + i);
-  load_vec(m, a.m + i);
-  load_vec(v, a.v + i);
+  load_vec(m, a.m + i + f.shift);
+  load_vec(v, a.v + i + f.shift);
   load_vec(g, a.grad + i);
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
@@ -81,8 +77,8 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays& a, int64_t i,
     p[e] -= f.lr * (f.decay * p[e] + direction);
   }
   store_vec(a.param + i, p);
-  store_vec(a.m + i, m);
-  store_vec(a.v + i, v);
+  store_vec(a.m + i + f.shift, m);
+  store_vec(a.v + i + f.shift, v);
   if (a.copy != nullptr) store_vec(a.copy + i, p);
 }
 
@@ -124,9 +120,11 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t from = range.begin > begin ? range.begin : begin;
       const int64_t range_end = range.begin + range.count;
       const int64_t to = range_end < end ? range_end : end;
-      const AdamWFactors factors{state->clip, state->lr * range.lr_scale, range.decay,
-                                 correction[0], correction[1]};
-      const int64_t vectors = aligned && from % 4 == 0 ? (to - from) / 4 : 0;
+      const AdamWFactors factors{state->clip,   state->lr * range.lr_scale,
+                                 range.decay,   correction[0],
+                                 correction[1], range.shift};
+      const bool whole = aligned && from % 4 == 0 && range.shift % 4 == 0;
+      const int64_t vectors = whole ? (to - from) / 4 : 0;
       for (int64_t k = threadIdx.x; k < vectors; k += kThreads) {
         adamw_update<4>(arrays, from + 4 * k, hyper, factors);
       }
@@ -169,10 +167,6 @@ __global__ void __launch_bounds__(kThreads)
 
 void store_learning_rate(StepState* state, float lr, Stream stream) {
   launch(store_learning_rate_kernel, dim3(1), dim3(1), 0, stream, state, lr);
-}
-
-int64_t global_norm_scratch(int64_t n, Stream) {
-  return norm_blocks(n) * static_cast<int64_t>(sizeof(float));
 }
 
 void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,

@@ -1,8 +1,8 @@
 // The pointwise family: one kernel forward, one backward, a functor an op; bound by memory.
 #include "kernels/pointwise.h"
 
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -50,42 +50,39 @@ bool grouped(std::initializer_list<const void*> arrays, const PointwiseRows& row
 
 }  // namespace
 
-template <class F, class T>
-void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, F f, Stream stream) {
-  launch(forward_kernel<F, T>, grid_stride_blocks(n, kThreads * kVecSize<T>), kThreads, 0, stream,
-         y, x, rows, n, f, grouped<T>({y, x}, rows));
+template <class T>
+void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n,
+                       const PointwiseOp& op, Stream stream) {
+  std::visit(
+      [&]<class F>(const F& f) {
+        launch(forward_kernel<F, T>, grid_stride_blocks(n, kThreads * kVecSize<T>), kThreads, 0,
+               stream, y, x, rows, n, f, grouped<T>({y, x}, rows));
+      },
+      op);
 }
 
-template <class F, class T>
+template <class T>
 void pointwise_backward(T* dx, const T* x, const PointwiseRows& x_rows, const T* y, const T* dy,
-                        int64_t n, F f, Stream stream) {
-  const bool reads_x = F::kSaved == Saved::input;
-  const T* saved = F::kSaved == Saved::none ? nullptr : reads_x ? x : y;
-  const PointwiseRows rows = reads_x ? x_rows : PointwiseRows{};
-  launch(backward_kernel<F, T>, grid_stride_blocks(n, kThreads * kVecSize<T>), kThreads, 0, stream,
-         dx, saved, rows, dy, n, f, grouped<T>({dx, saved, dy}, rows));
+                        int64_t n, const PointwiseOp& op, Stream stream) {
+  std::visit(
+      [&]<class F>(const F& f) {
+        const bool reads_x = F::kSaved == Saved::input;
+        const T* saved = F::kSaved == Saved::none ? nullptr : reads_x ? x : y;
+        const PointwiseRows rows = reads_x ? x_rows : PointwiseRows{};
+        launch(backward_kernel<F, T>, grid_stride_blocks(n, kThreads * kVecSize<T>), kThreads, 0,
+               stream, dx, saved, rows, dy, n, f, grouped<T>({dx, saved, dy}, rows));
+      },
+      op);
 }
 
-#define QUERN_INSTANTIATE(F, T)                                                                  \
-  template void pointwise_forward<F, T>(T*, const T*, const PointwiseRows&, int64_t, F, Stream); \
-  template void pointwise_backward<F, T>(T*, const T*, const PointwiseRows&, const T*, const T*, \
-                                         int64_t, F, Stream);
-#define QUERN_INSTANTIATE_TYPES(F) \
-  QUERN_INSTANTIATE(F, float) QUERN_INSTANTIATE(F, bfloat16) QUERN_INSTANTIATE(F, float16)
-
-QUERN_INSTANTIATE_TYPES(Exp)
-QUERN_INSTANTIATE_TYPES(Log)
-QUERN_INSTANTIATE_TYPES(Tanh)
-QUERN_INSTANTIATE_TYPES(Sigmoid)
-QUERN_INSTANTIATE_TYPES(Relu)
-QUERN_INSTANTIATE_TYPES(Silu)
-QUERN_INSTANTIATE_TYPES(GeluTanh)
-QUERN_INSTANTIATE_TYPES(GeluErf)
-QUERN_INSTANTIATE_TYPES(Pow)
-QUERN_INSTANTIATE_TYPES(Sqrt)
-QUERN_INSTANTIATE_TYPES(Scale)
-
-#undef QUERN_INSTANTIATE_TYPES
+#define QUERN_INSTANTIATE(T)                                                                  \
+  template void pointwise_forward<T>(T*, const T*, const PointwiseRows&, int64_t,             \
+                                     const PointwiseOp&, Stream);                             \
+  template void pointwise_backward<T>(T*, const T*, const PointwiseRows&, const T*, const T*, \
+                                      int64_t, const PointwiseOp&, Stream);
+QUERN_INSTANTIATE(float)
+QUERN_INSTANTIATE(bfloat16)
+QUERN_INSTANTIATE(float16)
 #undef QUERN_INSTANTIATE
 
 }  // namespace quern::kernels::cuda

@@ -1,10 +1,10 @@
-// Random fills: element i is a function of (seed, offset + i), see common/philox.h, so the values
+// Random fills: element i is a function of (seed, offset + i), see base/philox.h, so the values
 // are the CPU's. Bound by integer and double arithmetic.
 #include "kernels/random.h"
 
-#include "kernels/common/philox.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "base/philox.h"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 

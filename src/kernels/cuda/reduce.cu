@@ -5,9 +5,9 @@
 // one order.
 #include "kernels/reduce.h"
 
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/strided.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/strided.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -52,26 +52,8 @@ struct Max {
   }
 };
 
-// How n is cut: `count` parts of `length`, the last one shorter.
-struct Parts {
-  int64_t count, length;
-};
-
-Parts whole(const ReduceShape& s) {
+SumParts whole(const ReduceShape& s) {
   return {1, s.n};
-}
-
-// A function of the shape alone: enough blocks for any GPU, parts not too short to be worth one.
-Parts cut(const ReduceShape& s) {
-  constexpr int64_t kBlocks = 1024, kRowPart = 2048, kColumnPart = 64, kMultiple = 8;
-  const bool rows = s.inner == 1;
-  const int64_t blocks = rows ? s.outer : ceil_div(s.outer * s.inner, kWarpSize);
-  if (blocks == 0) return whole(s);
-  const int64_t most = kBlocks / blocks, worth = s.n / (rows ? kRowPart : kColumnPart);
-  const int64_t count = most < worth ? most : worth;
-  if (count < 2) return whole(s);
-  const int64_t length = ceil_div(ceil_div(s.n, count), kMultiple) * kMultiple;
-  return {ceil_div(s.n, length), length};
 }
 
 // The combination of what blockDim.x threads have: a power of two up to 32, or a multiple of 32 in
@@ -137,8 +119,8 @@ __device__ __forceinline__ Result take_row(const T* from, int64_t n, bool vector
 // inner = 1: y[row, part]. blockDim is (lanes a row, rows a block), or 1-d with a row a block.
 template <class Result, class Y, class T>
 __global__ void __launch_bounds__(kMaxThreads)
-    reduce_rows(Y* y, int64_t* index, const T* x, int64_t rows, int64_t n, Parts parts, float scale,
-                bool vector) {
+    reduce_rows(Y* y, int64_t* index, const T* x, int64_t rows, int64_t n, SumParts parts,
+                float scale, bool vector) {
   const int64_t results = rows * parts.count;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.y; first < results;
        first += static_cast<int64_t>(gridDim.x) * blockDim.y) {
@@ -158,7 +140,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 // a power of two).
 template <class Result, class Y, class T>
 __global__ void __launch_bounds__(kMaxThreads)
-    reduce_columns(Y* y, int64_t* index, const T* x, ReduceShape s, Parts parts, float scale) {
+    reduce_columns(Y* y, int64_t* index, const T* x, ReduceShape s, SumParts parts, float scale) {
   __shared__ Result partial[kWarpSize][kWarpSize];
   const int64_t columns = s.outer * s.inner;
   const int64_t begin = blockIdx.y * parts.length, end = min(begin + parts.length, s.n);
@@ -197,8 +179,8 @@ dim3 row_block(int64_t n) {
 }
 
 template <class Result, class Y, class T>
-void reduce(Y* y, int64_t* index, const T* x, const ReduceShape& s, const Parts& parts, float scale,
-            Stream stream) {
+void reduce(Y* y, int64_t* index, const T* x, const ReduceShape& s, const SumParts& parts,
+            float scale, Stream stream) {
   if (s.outer * s.inner == 0) return;
   if (s.inner == 1) {
     const bool vector = aligned16({x}) && (s.outer == 1 || s.n % kVecSize<T> == 0);
@@ -219,7 +201,7 @@ void reduce(Y* y, int64_t* index, const T* x, const ReduceShape& s, const Parts&
 template <class First, class Y, class T>
 void sum_in_parts(Y* y, const T* x, const ReduceShape& s, float scale, void* scratch,
                   Stream stream) {
-  const Parts parts = cut(s);
+  const SumParts parts = cut_sum(s);
   if (parts.count == 1) return reduce<First>(y, nullptr, x, s, parts, scale, stream);
   auto* const partial = static_cast<float*>(scratch);
   reduce<First>(partial, nullptr, x, s, parts, 1.0f, stream);
@@ -257,11 +239,6 @@ __global__ void max_backward_kernel(T* dx, const T* dy, const int64_t* index, Re
 }
 
 }  // namespace
-
-int64_t sum_forward_scratch(const ReduceShape& s, Stream) {
-  const int64_t parts = cut(s).count;
-  return parts == 1 ? 0 : s.outer * parts * s.inner * static_cast<int64_t>(sizeof(float));
-}
 
 template <class Y, class T>
 void sum_forward(Y* y, const T* x, const ReduceShape& s, double scale, void* scratch,

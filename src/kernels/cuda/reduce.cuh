@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
 
 namespace quern::kernels::cuda {
 

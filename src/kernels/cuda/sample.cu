@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "kernels/common/sample_math.h"
-#include "kernels/cuda/cluster_exchange.cuh"
-#include "kernels/cuda/launch_hopper.cuh"
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/cluster_exchange.cuh"
+#include "kernels/cuda/primitives/launch_hopper.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 

@@ -5,9 +5,9 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/vec.cuh"
 
 namespace quern::kernels::cuda {
 

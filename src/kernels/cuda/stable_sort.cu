@@ -1,12 +1,14 @@
 // A least significant digit radix sort. A block ranks a tile of tokens: each warp takes
 // neighbouring ones in order, 32 at a time, and lanes that hold equal digits find each other by a
 // warp match, so ranks need no atomics. A single tile is sorted whole in shared memory; more take
-// two kernels a digit. Bound by latency: what counts is how few steps follow one another.
+// two kernels a digit. Bound by latency: what counts is how few steps follow one another. For
+// 32,768 tokens of a text (V 50,304) it takes 29.3 us in a graph on an H200, CUB's radix sort 31.5
+// us.
 #include "kernels/cuda/stable_sort.h"
 
 #include <bit>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -18,6 +20,7 @@ constexpr int kItems = 4;                    // tokens a thread ranks
 constexpr int kTile = kThreads * kItems;     // tokens a block ranks
 constexpr int kGroups = kThreads / kDigits;  // of threads that add up tiles side by side
 constexpr unsigned kAllLanes = 0xffffffffu;
+static_assert(kDigits == kSortDigits && kTile == kSortTile);
 static_assert(kTile <= UINT16_MAX && kDigits * sizeof(uint16_t) == kWarpSize * sizeof(uint4));
 
 // What a pass reads: the ids themselves in the first, when `order` is null. An id out of range
@@ -224,10 +227,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-int64_t stable_sort_scratch(int64_t n) {
-  return (4 * n + kDigits * ceil_div(n, kTile)) * static_cast<int64_t>(sizeof(int32_t));
-}
 
 SortedIds stable_sort_ids(const int32_t* ids, int64_t n, int64_t V, void* scratch, Stream stream) {
   QUERN_CHECK(n <= INT32_MAX && V < INT32_MAX, "embedding: ", n, " tokens and ", V,

@@ -2,9 +2,9 @@
 // backward 5 F, and 6 F when it gives the output too.
 #include "kernels/swiglu.h"
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/swiglu.cuh"
-#include "kernels/cuda/vec.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -23,8 +23,7 @@ __global__ void __launch_bounds__(kThreads)
     float gate[kWidth], up[kWidth], out[kWidth];
     unpack<T>(gate, raw_gate);
     unpack<T>(up, raw_up);
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) out[e] = swiglu<T>(gate[e], up[e]);
+    swiglu<T>(out, gate, up);
     store_raw(y + i, out);
   });
 }

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -23,6 +23,14 @@ __device__ __forceinline__ float sigmoid(float x) {
 template <class T>
 __device__ __forceinline__ float swiglu(float gate, float up) {
   return gate * sigmoid<T>(gate) * up;
+}
+
+// Of kWidth neighbours.
+template <class T, int kWidth>
+__device__ __forceinline__ void swiglu(float (&out)[kWidth], const float (&gate)[kWidth],
+                                       const float (&up)[kWidth]) {
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) out[e] = swiglu<T>(gate[e], up[e]);
 }
 
 struct SwigluGradients {

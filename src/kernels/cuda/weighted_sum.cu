@@ -1,8 +1,8 @@
 // y = (w x).sum(-1). Bound by memory: forward reads x once; backward writes dx, and reads x for dw.
 #include "kernels/weighted_sum.h"
 
-#include "kernels/cuda/column_sum.cuh"
-#include "kernels/cuda/row.cuh"
+#include "kernels/cuda/primitives/column_sum.cuh"
+#include "kernels/cuda/primitives/row.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -59,10 +59,6 @@ void weighted_sum_forward(T* y, const T* x, const T* w, int64_t rows, int64_t C,
   launch_rows(weighted_sum_forward_kernel<T, kWarpSize>,
               weighted_sum_forward_kernel<T, kBlockGroup>, rows, C, stream, y, x, w, rows, C,
               vectors);
-}
-
-int64_t weighted_sum_backward_scratch(int64_t rows, int64_t C, Stream) {
-  return column_sum_scratch(rows, C);
 }
 
 template <class T>

@@ -1,0 +1,16 @@
+#include "config/config.h"
+
+namespace quern {
+
+void validate(const Config& config) {
+  ModelConfig model = config.model;
+  if (model.vocab_size == 0) model.vocab_size = 1;  // not known before the data is
+  try {
+    model.validate();
+    validate_options(model, config.compute);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace quern

@@ -1,0 +1,139 @@
+// The configuration: one struct per section. Keys, ranges, help and file format are in
+// config_table.h; reading files and flags is in config_parse.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "data/sampler.h"
+#include "data/token_file.h"
+#include "model/model_config.h"
+#include "nn/options.h"
+#include "optim/optimizer_kind.h"
+#include "optim/schedule.h"
+
+namespace quern {
+
+enum class DeviceChoice { automatic, cpu, cuda };
+enum class Fp32Products { split, fma };
+enum class OnNonfinite { stop, skip };
+enum class PastContext { stop, slide };
+
+// [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
+struct ModelSection : ModelConfig {
+  std::string size = "toy";
+  std::string from;  // a Hugging Face folder, a run or a checkpoint that the weights come from
+  InitScheme init = InitScheme::normal;
+
+  ModelSection() { vocab_size = 0; }
+  friend bool operator==(const ModelSection&, const ModelSection&) = default;
+};
+
+// [compute]
+struct ComputeSection : ModelOptions {
+  DeviceChoice device = DeviceChoice::automatic;
+  Fp32Products fp32_products = Fp32Products::split;
+  bool deterministic = true;
+  bool graph = true;         // capture the training step as a CUDA graph
+  std::string gemm_table;    // written by `quern tune`; empty: the shipped one, if there is one
+  int64_t threads = 0;       // 0: all cores
+  int64_t memory_limit = 0;  // MiB that the device's allocator may hold; 0: all there is
+
+  friend bool operator==(const ComputeSection&, const ComputeSection&) = default;
+};
+
+// [data] Paths of a text file, a folder of text files, a token file, or a glob of token files.
+struct DataSection {
+  std::string train;
+  std::string validation;            // empty: a part of train
+  double validation_fraction = 0.1;  // the end of train, when validation is empty
+  DataFormat format = DataFormat::automatic;
+  std::string tokenizer;  // "none"; empty: the one of the token files or of model.from; else bytes
+  Sampling sampling = Sampling::random;
+  bool document_mask = false;  // no loss for the first token of a document, given the one before
+
+  friend bool operator==(const DataSection&, const DataSection&) = default;
+};
+
+// [train] Intervals are in optimizer steps; 0 switches one off.
+struct TrainSection {
+  int64_t steps = 2000;
+  int64_t batch = 12;      // sequences a micro-batch
+  int64_t accumulate = 1;  // micro-batches a step
+  int64_t seed = 1;
+  int64_t log_every = 10;
+  bool tensorboard = false;  // the metrics as TensorBoard event files too
+  int64_t eval_every = 250;
+  int64_t eval_batches = 0;  // 0: all validation windows
+  int64_t sample_every = 500;
+  int64_t checkpoint_every = 500;
+  int64_t keep = 3;  // newest checkpoints kept, beside the best
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
+
+  friend bool operator==(const TrainSection&, const TrainSection&) = default;
+};
+
+// [optimizer] The optimizer, clipping and the learning-rate schedule.
+struct OptimizerSection {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 1e-3;             // the peak
+  double min_lr = 0.1;          // the last step's rate, as a fraction of lr
+  int64_t warmup = 100;         // steps
+  double decay_fraction = 0.2;  // wsd: the part of the steps that decays
+  ScheduleKind schedule = ScheduleKind::cosine;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double momentum = 0.95;  // of Muon, as are the next three
+  bool nesterov = true;
+  double muon_lr_scale = 1.0;
+  MuonAdjust muon_adjust = MuonAdjust::match_rms_adamw;
+  double weight_decay = 0.1;  // matrices only
+  double clip = 1.0;          // largest gradient norm; 0: no clipping
+
+  friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;
+};
+
+// [run]
+struct RunSection {
+  std::string out;     // the run folder, which must not exist; empty: runs/<date>-<time>
+  std::string resume;  // a run folder or one of its checkpoints, to be continued
+
+  friend bool operator==(const RunSection&, const RunSection&) = default;
+};
+
+// [sample]
+struct SampleSection {
+  std::string prompt = "\n";
+  int64_t tokens = 200;
+  double temperature = 0.8;  // 0: always the likeliest token
+  int64_t top_k = 0;         // 0: off
+  double top_p = 1.0;
+  double min_p = 0.0;               // 0: off
+  double repetition_penalty = 1.0;  // 1: off
+  std::string stop;                 // strings that end the text, separated by |; empty: none
+  int64_t stop_token = -1;          // ends the text; -1: the tokenizer's end token; -2: none
+  int64_t sample_seed = 1;
+  PastContext past_context = PastContext::slide;
+
+  friend bool operator==(const SampleSection&, const SampleSection&) = default;
+};
+
+struct Config {
+  ModelSection model;
+  ComputeSection compute;
+  DataSection data;
+  TrainSection train;
+  OptimizerSection optimizer;
+  RunSection run;
+  SampleSection sample;
+
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+// Checks what no single range can: the dimensions against each other and against the attention,
+// the warm-up against the steps. Throws UsageError.
+void validate(const Config& config);
+
+}  // namespace quern

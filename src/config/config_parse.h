@@ -1,0 +1,54 @@
+// From a command line and a TOML file to a Config. Every failure is a UsageError that names the
+// key, where it stands, what was found and what was expected.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace quern {
+
+// A flag of one subcommand that is no configuration key (bench's --phases). It hides a
+// configuration key of the same name.
+struct ExtraFlag {
+  std::string name, help;
+  std::string value;       // the default
+  bool is_switch = false;  // takes no value; "true" when given
+};
+
+// Takes over the dimensions of the model that config.model.from names. `given`: the keys that the
+// file or a flag sets.
+using ResolveFrom = std::function<void(Config& config, const std::set<std::string>& given)>;
+
+struct ParsedArgs {
+  Config config;
+  std::set<std::string> given;               // configuration keys set by the file or a flag
+  std::map<std::string, std::string> extra;  // every extra flag's value
+  std::set<std::string> extra_given;         // those that the command line has
+  std::vector<std::string> positional;
+  std::string config_file;  // --config; empty when not given
+  bool help = false;        // --help or -h; then the rest is not validated
+};
+
+// Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
+// Flags: --key value, --key=value, --switch; - and _ are alike in a flag's name; `--` ends them.
+// Other arguments may not be empty.
+// Within each layer `size` comes first, so that dimensions override it. Where model.from is given,
+// `resolve` fills in its dimensions before the validation. Opens no model folder itself.
+ParsedArgs parse_args(const std::vector<std::string>& args,
+                      const std::vector<ExtraFlag>& extra = {}, const Config& base = {},
+                      const ResolveFrom& resolve = {});
+
+// The file's keys applied to `base`; validated.
+Config load_config(const std::string& path, const Config& base = {});
+
+// The candidate nearest to `word` by edit distance, as ", did you mean --batch?"; empty when none
+// is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,
+                         const std::string& prefix = "");
+
+}  // namespace quern

@@ -1,0 +1,49 @@
+// The one declarative table of the configuration. Flags, file keys, --help, docs/configuration.md
+// and the resolved config.toml all come from it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+
+namespace quern {
+
+// A choice is a std::string.
+using ConfigValue = std::variant<bool, int64_t, double, std::string>;
+enum class ValueKind { boolean, integer, real, text, choice };
+
+struct ConfigKey {
+  std::string section;
+  std::string name;  // the key in its section, and without a section the flag
+  ValueKind kind;
+  std::string expected;  // "an integer from 1 to 65536", "one of naive, flash"
+  std::string help;
+  std::function<ConfigValue(const Config&)> get;
+  std::function<bool(Config&, const ConfigValue&)> set;  // false: not as expected, nothing is set
+  // Of a ModelConfig's field: where a checkpoint's manifest has it ("/rope_scaling/factor"), a JSON
+  // pointer; a manifest without it means the default. Empty: the key is no such field.
+  std::string manifest = {};
+};
+
+// In the order of printing. `size` comes before the dimensions that it sets.
+const std::vector<ConfigKey>& config_table();
+const ConfigKey* find_key(std::string_view name);  // null when unknown
+std::vector<std::string> section_names();
+// The fields of a ModelConfig.
+const std::vector<const ConfigKey*>& model_keys();
+
+// Reads `text` as the key's kind; nothing when it is not of that kind.
+std::optional<ConfigValue> parse_value(const ConfigKey& key, std::string_view text);
+
+// As TOML spells it: true, 12, 0.001, "text".
+std::string to_toml(const ConfigValue& value);
+// A key's value as a person reads it: bf16, not "bf16". Throws when there is no such key.
+std::string value_text(const Config& config, std::string_view name);
+
+}  // namespace quern

@@ -1,0 +1,60 @@
+// One thread reads blocks, several encode them, and the caller gets them in the order of reading.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "data/prepare/block_encoder.h"
+
+namespace quern {
+
+class EncodePipeline {
+ public:
+  using Read = std::function<bool(SourceBlock&)>;  // false: there is no more
+  using MakeEncoder = std::function<std::unique_ptr<BlockEncoder>()>;
+
+  // Both run on the pipeline's threads. So much text is in flight as `most_bytes` allows, and
+  // always one block.
+  EncodePipeline(Read read, MakeEncoder make_encoder, int threads, size_t most_bytes);
+  ~EncodePipeline();  // stops the threads after the blocks that they are at
+  EncodePipeline(const EncodePipeline&) = delete;
+  EncodePipeline& operator=(const EncodePipeline&) = delete;
+
+  // The next block; empty after the last. Throws what reading or encoding it threw, after all
+  // blocks before it.
+  std::optional<EncodedBlock> next();
+
+ private:
+  struct Job {
+    SourceBlock source;
+    size_t bytes = 0;
+    std::optional<EncodedBlock> encoded;
+    std::exception_ptr error;
+    bool done = false;
+  };
+
+  void read_blocks();
+  void encode_blocks();
+  bool push(std::shared_ptr<Job> job);
+
+  Read read_;
+  MakeEncoder make_encoder_;
+  size_t most_bytes_;
+
+  std::mutex mutex_;
+  std::condition_variable room_, work_, done_;
+  std::deque<std::shared_ptr<Job>> in_order_;  // read, not yet given to the caller
+  std::deque<std::shared_ptr<Job>> waiting_;   // of these, not yet taken by an encoder
+  size_t bytes_ = 0;                           // of in_order_
+  bool read_all_ = false, stop_ = false;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+}  // namespace quern

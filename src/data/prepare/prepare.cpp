@@ -1,0 +1,303 @@
+#include "data/prepare/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "data/prepare/encode_pipeline.h"
+#include "data/prepare/prepare_journal.h"
+#include "data/prepare/prepare_plan.h"
+#include "data/prepare/shard_writer.h"
+#include "data/prepare/source_reader.h"
+#include "io/atomic_file.h"
+#include "io/json_file.h"
+#include "text/tokenizer_files.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr size_t kMostInFlight = size_t{64} << 20;
+constexpr size_t kMostMessages = 10;
+constexpr const char* kJournal = "journal.jsonl";
+constexpr const char* kSources = "sources.json";
+constexpr const char* kSourcesFormat = "quern sources";
+
+const char* name_of(BadInput::Kind kind) {
+  switch (kind) {
+    case BadInput::Kind::not_text: return "not_text";
+    case BadInput::Kind::bad_json: return "bad_json";
+    case BadInput::Kind::no_field: return "no_field";
+    case BadInput::Kind::not_a_string: return "not_a_string";
+    case BadInput::Kind::bad_utf8: return "bad_utf8";
+    case BadInput::Kind::too_long: return "too_long";
+  }
+  fail("unknown kind of bad input");
+}
+
+std::string message_of(const BadInput& bad, const fs::path& path) {
+  std::string text = path.string();
+  if (bad.line > 0) text += fmt::format(":{}", bad.line);
+  if (bad.column > 0) text += fmt::format(":{}", bad.column);
+  return text + ": " + bad.what;
+}
+
+// One run: from a state to the next checkpoints and the end.
+class Preparation {
+ public:
+  Preparation(const PrepareOptions& options, const PreparePlan& plan, fs::path folder,
+              PrepareJournal journal, PrepareState state)
+      : options_(options),
+        plan_(plan),
+        folder_(std::move(folder)),
+        journal_(std::move(journal)),
+        state_(std::move(state)),
+        train_(folder_, "train", plan.sidecar, options.shard_tokens, state_.train),
+        validation_(folder_, "validation", plan.sidecar, options.shard_tokens, state_.validation) {}
+
+  // False: stopped.
+  bool run() {
+    SourceReader reader(plan_, options_, state_.source, state_.position);
+    const EncodeSettings settings{plan_.sidecar.end_token, plan_.sidecar.encoding, options_.field,
+                                  options_.pieces};
+    const auto make_encoder = [&] {
+      return std::make_unique<BlockEncoder>(*plan_.tokenizer, settings);
+    };
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    EncodePipeline pipeline([&](SourceBlock& block) { return reader.next(block); }, make_encoder,
+                            options_.threads > 0 ? options_.threads : cores, kMostInFlight);
+    auto last = Clock::now();
+    while (std::optional<EncodedBlock> block = pipeline.next()) {
+      take(*block);
+      if (options_.progress) report(block->bytes_read);
+      const bool stopped = options_.stop && *options_.stop;
+      const std::chrono::duration<double> passed = Clock::now() - last;
+      if (stopped || passed.count() >= options_.checkpoint_seconds) {
+        checkpoint();
+        last = Clock::now();
+      }
+      if (stopped) return false;
+    }
+    return true;
+  }
+
+  // Throws when a part is empty.
+  void check_not_empty() const {
+    const int64_t train = train_.state().all_documents, held = validation_.state().all_documents;
+    QUERN_CHECK(state_.documents > 0, "the inputs hold no document with text");
+    QUERN_CHECK(train > 0, "all of the ", held,
+                " documents fall to the validation part with validation_fraction ",
+                options_.validation_fraction, "; make that smaller");
+    QUERN_CHECK(held > 0 || options_.validation_fraction == 0.0, "none of the ", train,
+                " documents falls to the validation part with validation_fraction ",
+                options_.validation_fraction, "; make that larger, or 0");
+  }
+
+  void finish() {
+    train_.finish();
+    validation_.finish();
+    fs::remove_all(folder_ / "tokenizer");  // of a run that was cut off here
+    copy_tokenizer(options_.tokenizer, folder_ / "tokenizer");
+    write_file_atomically(folder_ / kSources, sources_text());
+  }
+
+  // Whether anything would be lost with the folder.
+  bool has_progress() const { return journal_.checkpoints() > 0; }
+
+  PrepareResult result() const {
+    PrepareResult result;
+    result.train = part(train_);
+    result.validation = part(validation_);
+    result.sources = static_cast<int64_t>(plan_.sources.size());
+    result.bytes = plan_.total_bytes;
+    result.text_bytes = state_.text_bytes;
+    result.empty = state_.empty;
+    result.skipped = state_.skipped;
+    result.bad = bad_;
+    result.end_tokens_in_text = state_.end_tokens_in_text;
+    return result;
+  }
+
+ private:
+  static PreparedPart part(const ShardWriter& writer) {
+    const ShardState& state = writer.state();
+    return {state.shard + (state.tokens > 0), state.all_tokens, state.all_documents};
+  }
+
+  void take(const EncodedBlock& block) {
+    const fs::path& path = plan_.sources[block.source].path;
+    for (const BadInput& bad : block.bad) {
+      const std::string message = message_of(bad, path);
+      QUERN_CHECK(options_.skip_bad, message, " (--skip_bad goes on without it)");
+      ++state_.skipped[name_of(bad.kind)];
+      if (bad_.size() < kMostMessages) bad_.push_back(message);
+    }
+    write(block);
+    state_.text_bytes += block.text_bytes;
+    state_.empty += block.empty;
+    state_.end_tokens_in_text += block.end_tokens_in_text;
+    state_.source = block.source;
+    state_.position = block.end;
+    if (block.digest) {
+      state_.finished.push_back({*block.digest, state_.source_documents});
+      ++state_.source;
+      state_.position = {};
+      state_.source_documents = 0;
+    }
+  }
+
+  void write(const EncodedBlock& block) {
+    std::span<const std::byte> rest = block.elements;
+    for (const EncodedPart& part : block.parts) {
+      if (part.begins) {
+        state_.in_validation = plan_.validates(state_.documents, options_);
+        ++state_.documents;
+        ++state_.source_documents;
+      }
+      const auto bytes = static_cast<size_t>(part.tokens * bytes_per_token(plan_.sidecar.encoding));
+      (state_.in_validation ? validation_ : train_).write(rest.first(bytes), part.begins);
+      rest = rest.subspan(bytes);
+    }
+  }
+
+  void report(int64_t bytes_read) const {
+    options_.progress({bytes_read, plan_.total_bytes,
+                       train_.state().all_tokens + validation_.state().all_tokens,
+                       state_.documents});
+  }
+
+  void checkpoint() {
+    train_.sync();
+    validation_.sync();
+    state_.train = train_.state();
+    state_.validation = validation_.state();
+    journal_.checkpoint(state_);
+  }
+
+  std::string sources_text() const {
+    const auto part_json = [](const PreparedPart& part) {
+      return Json{{"shards", part.shards}, {"tokens", part.tokens}, {"documents", part.documents}};
+    };
+    Json json;
+    json["format"] = kSourcesFormat;
+    json["version"] = 1;
+    json["settings"] = settings_json(plan_, options_);
+    json["train"] = part_json(part(train_));
+    json["validation"] = part_json(part(validation_));
+    json["text_bytes"] = state_.text_bytes;
+    json["empty"] = state_.empty;
+    json["skipped"] = state_.skipped;
+    json["end_tokens_in_text"] = state_.end_tokens_in_text;
+    Json sources = sources_json(plan_);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      sources[i].erase("modified");  // the same content gives the same folder
+      sources[i]["xxh3"] = hex(state_.finished[i].digest.xxh3);
+      sources[i]["documents"] = state_.finished[i].documents;
+    }
+    json["sources"] = sources;
+    return json.dump(1) + "\n";
+  }
+
+  const PrepareOptions& options_;
+  const PreparePlan& plan_;
+  fs::path folder_;
+  PrepareJournal journal_;
+  PrepareState state_;
+  ShardWriter train_, validation_;
+  std::vector<std::string> bad_;
+};
+
+// An error after which the folder is of no use.
+class NothingToKeep : public Error {
+ public:
+  using Error::Error;
+};
+
+void check_empty_parts(const Preparation& preparation) {
+  try {
+    preparation.check_not_empty();
+  } catch (const Error& error) {
+    throw NothingToKeep(error.what());
+  }
+}
+
+// `out` is there: whether it is what this run would make.
+void check_complete(const PrepareOptions& options, const PreparePlan& plan) {
+  const fs::path file = options.out / kSources;
+  QUERN_CHECK(fs::exists(file), options.out.string(),
+              ": is there already and was not prepared (no ", kSources, "), expected a new folder");
+  const Json json = read_json_object(file);
+  QUERN_CHECK(json.value("format", "") == kSourcesFormat && json.contains("settings") &&
+                  json.contains("sources"),
+              file.string(), ": format is not \"", kSourcesFormat, "\"");
+  Json found = json.at("sources"), expected = sources_json(plan);
+  for (Json& source : found) {
+    source.erase("xxh3");
+    source.erase("documents");
+  }
+  for (Json& source : expected) source.erase("modified");
+  check_same_run(file, json.at("settings"), found, settings_json(plan, options), expected);
+  fs::remove(options.out / kJournal);  // of a run that was cut off at its very end
+}
+
+PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const PreparePlan& plan) {
+  const bool goes_on = fs::exists(part / kJournal);
+  if (!goes_on) fs::create_directories(part);
+  PrepareState state;
+  const Json settings = settings_json(plan, options), sources = sources_json(plan);
+  PrepareJournal journal = goes_on
+                               ? PrepareJournal::resume(part / kJournal, settings, sources, state)
+                               : PrepareJournal::create(part / kJournal, settings, sources);
+  Preparation preparation(options, plan, part, std::move(journal), std::move(state));
+  try {
+    const bool whole = preparation.run();
+    if (whole) {
+      check_empty_parts(preparation);
+      preparation.finish();
+      replace_directory(part, options.out);
+      fs::remove(options.out / kJournal);
+    }
+    PrepareResult result = preparation.result();
+    result.interrupted = !whole;
+    return result;
+  } catch (const NothingToKeep&) {
+    fs::remove_all(part);
+    throw;
+  } catch (const Error& error) {
+    if (preparation.has_progress()) {
+      fail(cat(error.what(), "\n", part.string(),
+               " keeps what is done so far; the same command with --resume goes on from there"));
+    }
+    fs::remove_all(part);
+    throw;
+  }
+}
+
+}  // namespace
+
+PrepareResult prepare_data(const PrepareOptions& given) {
+  PrepareOptions options = given;
+  if (!options.out.has_filename()) options.out = options.out.parent_path();  // "data/"
+  const fs::path part = fs::path(options.out) += ".part";
+  QUERN_CHECK(options.resume || !fs::exists(options.out), options.out.string(),
+              ": exists already, expected a new folder");
+  QUERN_CHECK(options.resume || !fs::exists(part), part.string(),
+              ": holds what an interrupted run has done; --resume goes on with it, or remove it");
+  const PreparePlan plan = plan_prepare(options);
+  if (!fs::exists(options.out)) return run_in(part, options, plan);
+  check_complete(options, plan);
+  PrepareResult result;
+  result.was_complete = true;
+  return result;
+}
+
+}  // namespace quern

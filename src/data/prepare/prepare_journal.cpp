@@ -1,0 +1,193 @@
+#include "data/prepare/prepare_journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kFormat = "quern prepare";
+constexpr int64_t kVersion = 1;
+
+Json head_line(const Json& settings, const Json& sources) {
+  return {{"format", kFormat}, {"version", kVersion}, {"settings", settings}, {"sources", sources}};
+}
+
+Json to_json(const ShardState& s) {
+  return {s.shard, s.tokens, s.documents, s.all_tokens, s.all_documents};
+}
+
+ShardState shard_state(const Json& json) {
+  const auto at = [&](size_t i) { return json.at(i).get<int64_t>(); };
+  return {at(0), at(1), at(2), at(3), at(4)};
+}
+
+Json to_json(const PrepareState& state) {
+  const ReadPosition& at = state.position;
+  return {{"source", state.source},
+          {"position", {at.offset, at.line, at.in_document, at.in_line}},
+          {"source_documents", state.source_documents},
+          {"documents", state.documents},
+          {"in_validation", state.in_validation},
+          {"train", to_json(state.train)},
+          {"validation", to_json(state.validation)},
+          {"text_bytes", state.text_bytes},
+          {"empty", state.empty},
+          {"end_tokens_in_text", state.end_tokens_in_text},
+          {"skipped", state.skipped}};
+}
+
+void read_state(const Json& json, PrepareState& state) {
+  json.at("source").get_to(state.source);
+  const Json& at = json.at("position");
+  state.position = {at.at(0).get<int64_t>(), at.at(1).get<int64_t>(), at.at(2).get<bool>(),
+                    at.at(3).get<bool>()};
+  json.at("source_documents").get_to(state.source_documents);
+  json.at("documents").get_to(state.documents);
+  json.at("in_validation").get_to(state.in_validation);
+  state.train = shard_state(json.at("train"));
+  state.validation = shard_state(json.at("validation"));
+  json.at("text_bytes").get_to(state.text_bytes);
+  json.at("empty").get_to(state.empty);
+  json.at("end_tokens_in_text").get_to(state.end_tokens_in_text);
+  state.skipped = json.at("skipped").get<std::map<std::string, int64_t>>();
+}
+
+Json to_json(const FinishedSource& source) {
+  return {{"finished", {source.digest.bytes, hex(source.digest.xxh3), source.documents}}};
+}
+
+FinishedSource finished_source(const Json& json) {
+  const Json& values = json.at("finished");
+  const uint64_t checksum = std::stoull(values.at(1).get<std::string>(), nullptr, 16);
+  return {{values.at(0).get<int64_t>(), checksum}, values.at(2).get<int64_t>()};
+}
+
+void check_same_settings(const std::string& file, const Json& found, const Json& expected) {
+  for (const auto& [key, value] : expected.items()) {
+    const Json before = found.contains(key) ? found.at(key) : Json();
+    QUERN_CHECK(before == value, file, ": was begun with ", key, " ", before.dump(), ", and now ",
+                key, " is ", value.dump(), "; go on with the same, or remove the folder");
+  }
+}
+
+void check_same_sources(const std::string& file, const Json& found, const Json& expected) {
+  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    const std::string path = expected[i].at("path"), before = found[i].at("path");
+    QUERN_CHECK(path == before, file, ": was begun with source ", i + 1, " ", before,
+                ", and now it is ", path, "; go on with the same, or remove the folder");
+    QUERN_CHECK(found[i] == expected[i], path, ": has changed since ", file,
+                " was begun; remove the folder and begin anew");
+  }
+  QUERN_CHECK(found.size() == expected.size(), file, ": was begun with ", found.size(),
+              " sources, and now there are ", expected.size(),
+              "; go on with the same, or remove the folder");
+}
+
+}  // namespace
+
+PrepareJournal::PrepareJournal(fs::path file) : file_(std::move(file)) {
+  fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  QUERN_CHECK(fd_ >= 0, file_.string(), ": cannot be opened: ", std::strerror(errno));
+  const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  if (!locked) ::close(std::exchange(fd_, -1));
+  QUERN_CHECK(locked, file_.string(), ": another process is writing this folder");
+}
+
+PrepareJournal::PrepareJournal(PrepareJournal&& other) noexcept
+    : file_(std::move(other.file_)),
+      fd_(std::exchange(other.fd_, -1)),
+      finished_(other.finished_),
+      checkpoints_(other.checkpoints_) {}
+
+PrepareJournal::~PrepareJournal() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+PrepareJournal PrepareJournal::create(const fs::path& file, const Json& settings,
+                                      const Json& sources) {
+  PrepareJournal journal(file);
+  journal.append(head_line(settings, sources).dump() + "\n");
+  return journal;
+}
+
+PrepareJournal PrepareJournal::resume(const fs::path& file, const Json& settings,
+                                      const Json& sources, PrepareState& state) {
+  QUERN_CHECK(fs::exists(file), file.string(), ": is missing; there is nothing to go on with");
+  PrepareJournal journal(file);
+  std::ifstream in(file, std::ios::binary);
+  std::string line;
+  int64_t end = 0, kept = 0;  // of the lines read; of those up to the last checkpoint
+  std::vector<FinishedSource> finished;
+  try {
+    // A line without its line feed was being written when the run was cut off.
+    while (std::getline(in, line) && !in.eof()) {
+      end += static_cast<int64_t>(line.size()) + 1;
+      const Json json = Json::parse(line);
+      if (kept == 0) {
+        QUERN_CHECK(json.at("format") == kFormat && json.at("version") == kVersion, file.string(),
+                    ": is not a journal of this version");
+        check_same_run(file, json.at("settings"), json.at("sources"), settings, sources);
+        kept = end;
+      } else if (json.contains("finished")) {
+        finished.push_back(finished_source(json));
+      } else {
+        read_state(json, state);
+        state.finished = finished;
+        kept = end;
+        ++journal.checkpoints_;
+      }
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(cat(file.string(), ": is damaged at byte ", kept, ": ", error.what()));
+  }
+  QUERN_CHECK(kept > 0, file.string(), ": has no first line; remove the folder and begin anew");
+  QUERN_CHECK(state.source == state.finished.size() && state.source <= sources.size(),
+              file.string(), ": has ", state.finished.size(), " finished sources at source ",
+              state.source);
+  QUERN_CHECK(::ftruncate(journal.fd_, kept) == 0, file.string(),
+              ": cannot be written: ", std::strerror(errno));
+  journal.finished_ = state.finished.size();
+  return journal;
+}
+
+void PrepareJournal::checkpoint(const PrepareState& state) {
+  std::string lines;
+  for (; finished_ < state.finished.size(); ++finished_) {
+    lines += to_json(state.finished[finished_]).dump() + "\n";
+  }
+  append(lines + to_json(state).dump() + "\n");
+  ++checkpoints_;
+}
+
+void PrepareJournal::append(const std::string& lines) {
+  for (std::string_view rest = lines; !rest.empty();) {
+    const ssize_t n = ::write(fd_, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    QUERN_CHECK(n >= 0, file_.string(), ": cannot be written: ", std::strerror(errno));
+    rest.remove_prefix(static_cast<size_t>(n));
+  }
+  QUERN_CHECK(::fdatasync(fd_) == 0, file_.string(),
+              ": cannot be written to disk: ", std::strerror(errno));
+}
+
+void check_same_run(const fs::path& file, const Json& found_settings, const Json& found_sources,
+                    const Json& settings, const Json& sources) {
+  check_same_settings(file.string(), found_settings, settings);
+  check_same_sources(file.string(), found_sources, sources);
+}
+
+}  // namespace quern

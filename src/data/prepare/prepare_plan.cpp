@@ -1,0 +1,186 @@
+#include "data/prepare/prepare_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "io/input_files.h"
+#include "text/tokenizer_files.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+void check_options(const PrepareOptions& options) {
+  QUERN_CHECK(!options.inputs.empty(), "prepare: no inputs, expected files, folders or patterns");
+  QUERN_CHECK(!options.out.empty(), "prepare: no folder to write");
+  QUERN_CHECK(options.validation_fraction >= 0.0 && options.validation_fraction < 1.0,
+              "prepare: validation_fraction is ", options.validation_fraction,
+              ", expected 0 or more and less than 1");
+  QUERN_CHECK(options.shard_tokens > 0 && options.shard_tokens <= INT32_MAX,
+              "prepare: shard_tokens is ", options.shard_tokens, ", expected 1 to ", INT32_MAX);
+  QUERN_CHECK(!options.field.empty(), "prepare: field is empty, expected a member's name");
+}
+
+// The output must not become input when the run goes on.
+void check_out_is_elsewhere(const PrepareOptions& options) {
+  const fs::path out = fs::weakly_canonical(options.out);
+  for (const std::string& input : options.inputs) {
+    if (!fs::is_directory(input)) continue;
+    const fs::path folder = fs::weakly_canonical(input);
+    const auto differs = std::mismatch(folder.begin(), folder.end(), out.begin(), out.end()).first;
+    QUERN_CHECK(differs != folder.end(), options.out.string(), ": lies in the input folder ", input,
+                ", expected a folder elsewhere");
+  }
+}
+
+bool is_json_lines(const fs::path& path, TextFormat format) {
+  if (format != TextFormat::automatic) return format == TextFormat::jsonl;
+  fs::path name = path.filename();
+  for (const char* compressed : {".gz", ".zst", ".zstd"}) {
+    if (name.extension() == compressed) name = name.stem();
+  }
+  const std::string extension = name.extension().string();
+  QUERN_CHECK(extension != ".json", path.string(),
+              ": may be JSON lines or one text; say which by --format jsonl or --format text");
+  return extension == ".jsonl" || extension == ".ndjson";
+}
+
+std::vector<PrepareSource> find_sources(const PrepareOptions& options) {
+  std::vector<PrepareSource> sources;
+  for (const fs::path& path : find_input_files(options.inputs)) {
+    const auto modified = fs::last_write_time(path).time_since_epoch();
+    sources.push_back({path, static_cast<int64_t>(fs::file_size(path)),
+                       std::chrono::duration_cast<std::chrono::nanoseconds>(modified).count(),
+                       is_json_lines(path, options.format)});
+  }
+  return sources;
+}
+
+std::optional<int32_t> choose_end_token(const Tokenizer& tokenizer, const PrepareOptions& options) {
+  const std::string& word = options.end_token;
+  if (word == "none") return std::nullopt;
+  if (word == "auto") {
+    QUERN_CHECK(tokenizer.end_token(), "the tokenizer ", options.tokenizer,
+                " has no end token to separate documents with; give its number by --end_token, or "
+                "--end_token none");
+    return tokenizer.end_token();
+  }
+  int32_t token = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+  const bool fits = error == std::errc() && end == word.data() + word.size() && token >= 0 &&
+                    token < tokenizer.vocabulary();
+  QUERN_CHECK(fits, "end_token is '", word, "', expected auto, none, or a token from 0 to ",
+              tokenizer.vocabulary() - 1);
+  return token;
+}
+
+TokenSidecar common_sidecar(const Tokenizer& tokenizer, std::optional<int32_t> end_token) {
+  TokenSidecar sidecar;
+  sidecar.vocabulary = tokenizer.vocabulary();
+  sidecar.encoding =
+      sidecar.vocabulary <= 65536 ? TokenEncoding::llmc_u16 : TokenEncoding::llmc_u32;
+  sidecar.end_token = end_token;
+  sidecar.tokenizer_kind = tokenizer.kind();
+  sidecar.tokenizer_hash = tokenizer.hash();
+  return sidecar;
+}
+
+double validation_number(int64_t document, const PrepareOptions& options) {
+  return kernels::philox_unit<double>(
+      kernels::philox_block(static_cast<uint64_t>(options.seed), static_cast<uint64_t>(document)));
+}
+
+// Each text file a document, and so few that it is known before reading whether a part would stay
+// empty: then the document with the lowest number is validated on.
+void settle_few_documents(PreparePlan& plan, const PrepareOptions& options) {
+  constexpr size_t kMany = 10000;
+  const bool known = options.split_on.empty() && plan.sources.size() <= kMany &&
+                     std::none_of(plan.sources.begin(), plan.sources.end(),
+                                  [](const PrepareSource& source) { return source.json_lines; });
+  if (!known || options.validation_fraction == 0.0 || plan.cut_at) return;
+  const auto documents =
+      std::count_if(plan.sources.begin(), plan.sources.end(),
+                    [](const PrepareSource& source) { return source.bytes > 0; });
+  int64_t validated = 0, lowest = 0;
+  for (int64_t i = 0; i < documents; ++i) {
+    validated += plan.validates(i, options);
+    if (validation_number(i, options) < validation_number(lowest, options)) lowest = i;
+  }
+  if (validated == 0 && documents > 1) {
+    plan.only_validated = lowest;
+    return;
+  }
+  QUERN_CHECK(validated < documents, "all of the ", documents,
+              " documents (each text file is one) fall to the validation part with "
+              "validation_fraction ",
+              options.validation_fraction, "; make that smaller, or give --split_on");
+}
+
+}  // namespace
+
+bool PreparePlan::validates(int64_t index, const PrepareOptions& options) const {
+  if (cut_at) return index > 0;
+  if (only_validated) return index == *only_validated;
+  return validation_number(index, options) < options.validation_fraction;
+}
+
+PreparePlan plan_prepare(const PrepareOptions& options) {
+  check_options(options);
+  check_out_is_elsewhere(options);
+  PreparePlan plan;
+  plan.sources = find_sources(options);
+  plan.tokenizer = open_tokenizer(options.tokenizer);
+  plan.sidecar = common_sidecar(*plan.tokenizer, choose_end_token(*plan.tokenizer, options));
+  const PrepareSource* only = nullptr;
+  int filled = 0;
+  for (const PrepareSource& source : plan.sources) {
+    plan.total_bytes += source.bytes;
+    if (source.bytes == 0) continue;
+    only = &source;
+    ++filled;
+  }
+  QUERN_CHECK(filled > 0, plan.sources[0].path.string(),
+              plan.sources.size() > 1 ? " and all other inputs are empty" : ": is empty");
+  if (filled == 1 && !only->json_lines && options.split_on.empty() &&
+      options.validation_fraction > 0.0) {
+    plan.cut_at = line_at_fraction(only->path, 1.0 - options.validation_fraction);
+  }
+  settle_few_documents(plan, options);
+  return plan;
+}
+
+Json settings_json(const PreparePlan& plan, const PrepareOptions& options) {
+  Json settings;
+  settings["tokenizer"] = {{"kind", plan.tokenizer->kind()}, {"hash", plan.tokenizer->hash()}};
+  settings["vocabulary"] = plan.sidecar.vocabulary;
+  settings["end_token"] = plan.sidecar.end_token ? Json(*plan.sidecar.end_token) : Json(nullptr);
+  settings["field"] = options.field;
+  settings["split_on"] = options.split_on;
+  settings["validation_fraction"] = options.validation_fraction;
+  settings["validation_begins_at"] = plan.cut_at ? Json(*plan.cut_at) : Json(nullptr);
+  settings["seed"] = options.seed;
+  settings["shard_tokens"] = options.shard_tokens;
+  settings["piece_bytes"] = {options.pieces.target, options.pieces.longest, options.pieces.probe};
+  settings["longest_line"] = options.longest_line;
+  return settings;
+}
+
+Json sources_json(const PreparePlan& plan) {
+  Json sources = Json::array();
+  for (const PrepareSource& source : plan.sources) {
+    sources.push_back({{"path", source.path.string()},
+                       {"format", source.json_lines ? "jsonl" : "text"},
+                       {"bytes", source.bytes},
+                       {"modified", source.modified}});
+  }
+  return sources;
+}
+
+}  // namespace quern

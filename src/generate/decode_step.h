@@ -1,0 +1,74 @@
+// The device work of one token for every row of a batch, on kernels made for a few rows. Where it
+// fits, one kernel goes from the embedding to the logits (kernels/decode_token.h) and a second one
+// draws the tokens. Elsewhere, with the same bits, there are five a block (norm, q, k, v and bias;
+// norms of heads, rotation, cache and attention; output and residual add; norm, gate, up and
+// SwiGLU; down and residual add), one for the embedding, one for the head and one that draws; on a
+// GPU every kernel but the first starts before the one in front of it has ended.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/decode_linear.h"
+#include "kernels/decode_token.h"
+#include "kernels/sample.h"
+#include "model/transformer_lm.h"
+#include "tensor/graph.h"
+
+namespace quern {
+
+// Where a step finds its rows; all outlive it.
+struct DecodeBuffers {
+  const KvCache* cache = nullptr;
+  kernels::DecodeRow* rows = nullptr;  // (B), on the device
+  Tensor tokens;                       // (B) i32
+  int32_t* results = nullptr;          // (kResultSlots, B)
+  Tensor seen;                         // (B, ceil(V / 32)) i32
+  Tensor logits;                       // (B, V)
+};
+
+class DecodeStep {
+ public:
+  // Why the kernels cannot take this model on the current Context's device; empty when they can.
+  static std::string objection(const TransformerLM& model);
+
+  // `graph`: one kernel where it fits, captured at the second call and replayed from then on. Else
+  // every kernel is launched at every call.
+  DecodeStep(const TransformerLM& model, DecodeBuffers buffers, bool graph);
+
+  void run();  // on the current Context's stream
+  bool one_kernel() const { return exchange_.defined(); }
+
+ private:
+  void launch();
+  template <class T, class Stream>
+  void launch_all(Stream stream);
+  template <class T>
+  kernels::DecodeToken<T> token_sizes() const;
+  template <class T>
+  void prepare_token();
+  template <class T>
+  void launch_token(kernels::cuda::Stream stream);
+  template <class T, class Stream>
+  void launch_model(Stream stream);
+  template <class T, class Stream>
+  void launch_block(const BlockWeights& block, const KvCache::Layer& cache, Stream stream);
+  // A product with the norm of the residual stream, or (with x) one that is added to it.
+  template <class T>
+  kernels::DecodeLinear<T> normed(const Parameter& norm, const Parameter& w, const Tensor& y) const;
+  template <class T>
+  kernels::DecodeLinear<T> added(const Tensor& x, const Parameter& w) const;
+
+  const ModelConfig& config_;
+  DecodeWeights weights_;
+  DecodeBuffers buffers_;
+  int64_t batch_;
+  Tensor stream_;  // (B, C), the residual stream
+  Tensor qkv_, attended_, hidden_;
+  Tensor exchange_, blocks_;  // u8, of the one kernel; not there where it does not fit
+  bool capture_;
+  int64_t calls_ = 0;
+  std::unique_ptr<Graph> graph_;
+};
+
+}  // namespace quern

@@ -1,0 +1,186 @@
+#include "hf/hf_config.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "hf/hf_family.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+void refuse_experts(const HfMembers& config) {
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts",
+                          "moe_intermediate_size", "num_experts_per_tok"}) {
+    const Json* value = config.find(key);
+    if (value && *value != 0) config.refuse(key, "none: Quern has no mixtures of experts");
+  }
+}
+
+void refuse_sliding_windows(const HfMembers& config, const HfFamily& family) {
+  const std::string full = "null: attention is over the whole context";
+  const std::string type = family.model_type;
+  if (type == "mistral") {
+    // transformers takes 4096 for an absent key, so that only a null says that there is none.
+    QUERN_CHECK(config.json.contains("sliding_window"), config.where(),
+                ": has no sliding_window, which means 4096 for a Mistral; expected ", full);
+    if (config.find("sliding_window")) config.refuse("sliding_window", full);
+  } else if (type == "llama") {
+    const bool used = config.flag_or("use_sliding_window", true);
+    if (config.find("sliding_window") && used) config.refuse("sliding_window", full);
+  } else {
+    config.only_false("use_sliding_window", "attention is over the whole context");
+  }
+  const Json* layers = config.find("layer_types");
+  if (!layers) return;
+  const bool all = layers->is_array() &&
+                   std::all_of(layers->begin(), layers->end(),
+                               [](const Json& layer) { return layer == "full_attention"; });
+  if (!all) config.refuse("layer_types", "\"full_attention\" for every layer");
+}
+
+void refuse_unsupported(const HfMembers& config, const HfFamily& family) {
+  refuse_experts(config);
+  if (config.find("hidden_act") && config.text("hidden_act") != "silu") {
+    config.refuse("hidden_act", "\"silu\"");
+  }
+  // Qwen2's biases of q, k and v are a matter of its type; the key of the others means o's as well.
+  if (!family.qkv_bias) {
+    config.only_false("attention_bias",
+                      "q, k and v alone may have biases, and do where model_type is \"qwen2\"");
+  }
+  config.only_false("mlp_bias", "the feed-forward layers have no bias");
+  config.only_false("rope_interleaved", "RoPE turns halves");
+  refuse_sliding_windows(config, family);
+}
+
+void refuse_quantised(const HfMembers& config) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (config.find(key)) config.refuse(key, "none: Quern reads no quantised weights");
+  }
+}
+
+// rope_scaling (the old spelling) or rope_parameters (the new one) without its rope_theta.
+RopeScaling read_scaling(const HfMembers& rope) {
+  const char* key = rope.find("rope_type") ? "rope_type" : "type";
+  const std::string type = rope.find(key) ? rope.text(key) : "default";
+  if (rope.find("type") && rope.text("type") != type) {
+    rope.refuse("type", cat("\"", type, "\", as rope_type says"));
+  }
+  for (const auto& [name, value] : rope.json.items()) {
+    if (value.is_object()) rope.refuse(name.c_str(), "one RoPE for all layers");
+  }
+  if (rope.find("mrope_section")) rope.refuse("mrope_section", "none");
+  rope.only_one("partial_rotary_factor");
+  RopeScaling scaling;
+  if (type == "default") return scaling;
+  if (type != "linear" && type != "llama3") {
+    rope.refuse(key, R"(one of "default", "linear", "llama3")");
+  }
+  scaling.factor = rope.number("factor");
+  if (scaling.factor < 1.0) rope.refuse("factor", "at least 1");
+  if (type == "linear") {
+    scaling.kind = RopeScalingKind::linear;
+    return scaling;
+  }
+  scaling.kind = RopeScalingKind::llama3;
+  scaling.low_freq_factor = rope.number("low_freq_factor");
+  scaling.high_freq_factor = rope.number("high_freq_factor");
+  scaling.original_context = rope.count("original_max_position_embeddings");
+  if (scaling.low_freq_factor <= 0.0) rope.refuse("low_freq_factor", "above 0");
+  if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+    rope.refuse("high_freq_factor", cat("above low_freq_factor (", scaling.low_freq_factor, ")"));
+  }
+  return scaling;
+}
+
+// Versions of transformers differ in which spelling they prefer, so a file with two has to say the
+// same in both.
+void read_rope(const HfMembers& file, ModelConfig& config) {
+  std::optional<double> theta;
+  std::optional<RopeScaling> scaling;
+  const auto add_theta = [&](const HfMembers& place) {
+    if (!place.find("rope_theta")) return;
+    const double found = place.number("rope_theta");
+    if (found <= 0.0) place.refuse("rope_theta", "above 0");
+    if (theta && *theta != found) place.refuse("rope_theta", cat(*theta, ", as elsewhere in it"));
+    theta = found;
+  };
+  file.only_one("partial_rotary_factor");
+  add_theta(file);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* value = file.find(key);
+    if (value && !value->is_object()) file.refuse(key, "an object");
+    if (!value || value->empty()) continue;
+    const HfMembers rope{file.object(key)};
+    add_theta(rope);
+    const RopeScaling found = read_scaling(rope);
+    if (scaling && *scaling != found) file.refuse(key, "the same as in rope_scaling");
+    scaling = found;
+  }
+  config.rope_theta = theta.value_or(10000.0);
+  config.rope_scaling = scaling.value_or(RopeScaling{});
+  const char* original = "original_max_position_embeddings";
+  if (config.rope_scaling.kind == RopeScalingKind::llama3 && file.find(original) &&
+      file.count(original) != config.rope_scaling.original_context) {
+    file.refuse(original, cat(config.rope_scaling.original_context, ", as beside low_freq_factor"));
+  }
+}
+
+std::optional<DType> weights_dtype(const HfMembers& file) {
+  const char* key = file.find("dtype") ? "dtype" : "torch_dtype";
+  if (!file.find(key)) return {};
+  const std::string name = file.text(key);
+  if (file.find("torch_dtype") && file.text("torch_dtype") != name) {
+    file.refuse("torch_dtype", cat("\"", name, "\", as dtype says"));
+  }
+  if (name == "float32") return DType::f32;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::f16;
+  if (name == "float64") return DType::f64;
+  file.refuse(key, "one of float32, bfloat16, float16, float64");
+}
+
+ModelConfig read_llama_config(const HfMembers& file, const HfFamily& family) {
+  refuse_unsupported(file, family);
+  ModelConfig config;
+  for (const auto& [key, member] : kHfCounts) config.*member = file.count(key);
+  config.context = file.count_or("max_position_embeddings", family.context);
+  const bool null_heads = file.json.contains("num_key_value_heads");  // null: as many as heads
+  config.kv_heads = file.count_or("num_key_value_heads", null_heads ? 0 : family.kv_heads);
+  config.head_dim = file.count_or("head_dim", family.head_dim);
+  config.tied = file.flag_or("tie_word_embeddings", false);
+  config.norm_eps = file.number_or("rms_norm_eps", 1e-6);
+  apply_family(config, family);
+  read_rope(file, config);
+  if (config.kv_heads == config.heads) config.kv_heads = 0;
+  if (config.head_dim * config.heads == config.d_model) config.head_dim = 0;
+  return config;
+}
+
+}  // namespace
+
+ModelConfig read_hf_config(const fs::path& folder) {
+  const JsonFile json(folder / "config.json");
+  const HfMembers file{json.root()};
+  const HfFamily& family = family_named(file);
+  refuse_quantised(file);
+  weights_dtype(file);  // throws when it is none
+  const ModelConfig config = family.gpt2 ? read_gpt2_config(file) : read_llama_config(file, family);
+  try {
+    config.validate();
+  } catch (const Error& error) {
+    fail(cat(file.path, error.what()));
+  }
+  return config;
+}
+
+std::optional<DType> read_hf_dtype(const fs::path& folder) {
+  const JsonFile json(folder / "config.json");
+  return weights_dtype({json.root()});
+}
+
+}  // namespace quern

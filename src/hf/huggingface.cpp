@@ -1,0 +1,191 @@
+#include "hf/huggingface.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <utility>
+
+#include "base/error.h"
+#include "io/json_file.h"
+#include "io/mapped_file.h"
+#include "model/model_cost.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kHead = "lm_head.weight";
+
+// OpenAI's own files of GPT-2 are of the model without its head, whose names begin later.
+constexpr const char* kGpt2Prefix = "transformer.";
+
+// Tensor -> shard file.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const MappedFile file = MappedFile::open(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
+  const auto index = parse_distinct_json(text, 2, path.string() + ":", "lists tensor");
+  const auto map = index.find("weight_map");
+  QUERN_CHECK(map != index.end() && map->is_object(), path.string(),
+              ": has no weight_map from tensors to files");
+  std::map<std::string, std::string> shards;
+  for (const auto& [tensor, shard] : map->items()) {
+    QUERN_CHECK(shard.is_string(), path.string(), ": file of tensor '", tensor,
+                "' is not a string");
+    const auto name = shard.get<std::string>();
+    QUERN_CHECK(!name.empty() && fs::path(name).filename() == name && name != "..", path.string(),
+                ": tensor '", tensor, "' is in '", name, "', expected a file of the same folder");
+    shards[tensor] = name;
+  }
+  return shards;
+}
+
+// What to say of a folder without weights that Quern reads.
+[[noreturn]] void refuse_weights(const fs::path& folder) {
+  std::error_code ignored;  // a file that cannot be seen is not spoken of
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
+                           "flax_model.msgpack", "consolidated.00.pth"}) {
+    QUERN_CHECK(!fs::exists(folder / name, ignored), folder.string(), ": has its weights in ", name,
+                ", expected safetensors; transformers' save_pretrained writes them");
+  }
+  fail(cat(folder.string(), ": has neither ", kSingle, " nor ", kIndex));
+}
+
+}  // namespace
+
+bool is_conv1d(const std::string& name, const Shape& shape) {
+  return shape.ndim() == 2 && name.find(cat(kGpt2Prefix, "h.")) != std::string::npos;
+}
+
+Shape transposed(const Shape& shape) {
+  return {shape[1], shape[0]};
+}
+
+std::vector<std::byte> transposed(const TensorView& view) {
+  const size_t size = static_cast<size_t>(size_of(view.dtype));
+  const auto rows = static_cast<size_t>(view.shape[0]), cols = static_cast<size_t>(view.shape[1]);
+  std::vector<std::byte> out(view.data.size());
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < cols; ++c) {
+      std::memcpy(&out[(c * rows + r) * size], &view.data[(r * cols + c) * size], size);
+    }
+  }
+  return out;
+}
+
+TensorSource TensorSource::open(const fs::path& folder) {
+  TensorSource source = open_shards(folder);
+  if (!source.contains("wte.weight")) return source;
+  source.prefix_ = kGpt2Prefix;
+  for (const auto& [name, shard] : std::exchange(source.shard_of_, {})) {
+    source.shard_of_[kGpt2Prefix + name] = shard;
+  }
+  return source;
+}
+
+TensorSource TensorSource::open_shards(const fs::path& folder) {
+  TensorSource source;
+  source.folder_ = folder;
+  std::error_code ignored;  // a file that cannot be seen is reported as missing
+  if (fs::exists(folder / kSingle, ignored)) {
+    source.shards_.push_back(SafetensorsFile::open(folder / kSingle));
+    for (const auto& entry : source.shards_[0].entries()) source.shard_of_[entry.name] = 0;
+    return source;
+  }
+  if (!fs::exists(folder / kIndex, ignored)) refuse_weights(folder);
+  const std::map<std::string, std::string> index = read_index(folder / kIndex);
+  std::map<std::string, std::vector<std::string>> files;
+  for (const auto& [tensor, file] : index) files[file].push_back(tensor);
+  for (const auto& [file, tensors] : files) {
+    QUERN_CHECK(fs::exists(folder / file, ignored), (folder / file).string(),
+                ": shard is missing; ", kIndex, " lists it for ", tensors.size(), " tensors");
+    const SafetensorsFile& shard =
+        source.shards_.emplace_back(SafetensorsFile::open(folder / file));
+    for (const std::string& tensor : tensors) {
+      QUERN_CHECK(shard.contains(tensor), shard.path().string(), ": has no tensor '", tensor,
+                  "', but ", kIndex, " says so");
+    }
+    for (const auto& entry : shard.entries()) {
+      const auto listed = index.find(entry.name);
+      QUERN_CHECK(listed != index.end(), (folder / file).string(), ": holds tensor '", entry.name,
+                  "', which ", kIndex, " does not list");
+      QUERN_CHECK(listed->second == file, (folder / file).string(), ": holds tensor '", entry.name,
+                  "', which ", kIndex, " says is in ", listed->second);
+      source.shard_of_[entry.name] = source.shards_.size() - 1;
+    }
+  }
+  return source;
+}
+
+std::vector<std::string> TensorSource::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, shard] : shard_of_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TensorView TensorSource::tensor(const std::string& name) const {
+  const auto found = shard_of_.find(name);
+  QUERN_CHECK(found != shard_of_.end(), folder_.string(), ": has no tensor '", name, "'");
+  TensorView view = shards_[found->second].tensor(name.substr(prefix_.size()));
+  view.name = name;
+  if (!is_conv1d(name, view.shape)) return view;
+  const auto [matrix, first] = transposed_.try_emplace(name);
+  if (first) matrix->second = transposed(view);
+  return {name, view.dtype, transposed(view.shape), matrix->second};
+}
+
+TensorView TensorSource::tensor(const std::string& name, const Shape& expected) const {
+  TensorView view = tensor(name);
+  QUERN_CHECK(view.shape == expected, shards_[shard_of_.at(name)].path().string(), ": tensor '",
+              name, "' has shape ", view.shape, ", expected ", expected);
+  return view;
+}
+
+bool is_spare_tensor(const std::string& name, const ParameterTable& table, const std::string& where,
+                     const std::function<TensorView(const std::string&)>& find) {
+  const bool mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  if (name.ends_with(".rotary_emb.inv_freq") || (mask && name.starts_with(kGpt2Prefix)))
+    return true;
+  const auto alias = std::ranges::find(table.aliases(), name, &ParameterList::Alias::name);
+  if (alias == table.aliases().end()) return false;
+  const TensorView tensor = find(name), first = find(alias->of);
+  QUERN_CHECK(tensor.dtype == first.dtype && tensor.shape == first.shape &&
+                  std::ranges::equal(tensor.data, first.data),
+              where, ": tensor '", name, "' differs from '", alias->of,
+              "', expected equal ones or none: the model's head is tied");
+  return true;
+}
+
+std::vector<TensorView> model_weights(const TensorSource& source, const ModelConfig& config) {
+  const std::string where = source.folder().string();
+  const auto tensors = static_cast<int64_t>(source.names().size());
+  QUERN_CHECK(config.layers <= tensors, (source.folder() / "config.json").string(),
+              ": num_hidden_layers is ", config.layers, ", but the weights are ", tensors,
+              " tensors in all");
+  std::vector<TensorView> weights;
+  std::unordered_set<std::string> expected;
+  const ParameterTable table = parameter_table(config);
+  for (const auto& [name, shape, begin] : table.slices()) {
+    QUERN_CHECK(source.contains(name) || name != kHead, where, ": has no tensor '", kHead,
+                "', expected one: config.json does not say tie_word_embeddings");
+    const TensorView& view = weights.emplace_back(source.tensor(name, shape));
+    QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", name, "' is ", view.dtype,
+                ", expected f32, bf16, f16 or f64");
+    expected.insert(name);
+  }
+  const auto find = [&](const std::string& name) { return source.tensor(name); };
+  for (const std::string& name : source.names()) {
+    QUERN_CHECK(expected.contains(name) || is_spare_tensor(name, table, where, find), where,
+                ": tensor '", name, "' is not one of the model's");
+  }
+  return weights;
+}
+
+}  // namespace quern

@@ -1,0 +1,83 @@
+#include "io/input_files.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
+
+// What a pattern matches, sorted; nothing when there is no match.
+std::vector<fs::path> matches_of(const std::string& pattern) {
+  glob_t found{};
+  const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  QUERN_CHECK(code == 0 || code == GLOB_NOMATCH, pattern, ": cannot be searched for");
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+void append(const fs::path& path, std::vector<fs::path>& files) {
+  if (!fs::is_directory(path)) {
+    QUERN_CHECK(fs::is_regular_file(path), path.string(), ": is not a regular file");
+    files.push_back(path);
+    return;
+  }
+  const std::vector<fs::path> below = files_below(path);
+  QUERN_CHECK(!below.empty(), path.string(), ": folder holds no file");
+  files.insert(files.end(), below.begin(), below.end());
+}
+
+}  // namespace
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  try {
+    for (auto it = fs::recursive_directory_iterator(folder); it != fs::end(it); ++it) {
+      if (is_hidden(it->path())) {
+        it.disable_recursion_pending();
+      } else if (it->is_regular_file()) {
+        files.push_back(it->path());
+      }
+    }
+  } catch (const fs::filesystem_error& error) {
+    fail(cat(folder.string(), ": folder cannot be read: ", error.code().message()));
+  }
+  std::sort(files.begin(), files.end());  // by path component, the same on every file system
+  return files;
+}
+
+std::vector<fs::path> find_input_files(std::span<const std::string> inputs) {
+  std::vector<fs::path> files;
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (fs::exists(input, error)) {  // goes first: a file's name may look like a pattern
+      append(input, files);
+      continue;
+    }
+    QUERN_CHECK(input.find_first_of("*?[") != std::string::npos, input,
+                ": cannot be opened: ", error ? error.message() : "No such file or directory");
+    const std::vector<fs::path> matches = matches_of(input);
+    QUERN_CHECK(!matches.empty(), input, ": no file matches this pattern");
+    for (const fs::path& match : matches) append(match, files);
+  }
+  std::set<fs::path> seen;
+  for (const fs::path& file : files) {
+    QUERN_CHECK(seen.insert(fs::weakly_canonical(file)).second, file.string(),
+                ": is among the inputs twice");
+  }
+  return files;
+}
+
+}  // namespace quern

@@ -1,0 +1,99 @@
+#include "io/utf8.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace quern {
+
+namespace {
+
+uint8_t byte_at(std::string_view text, size_t i) {
+  return static_cast<uint8_t>(text[i]);
+}
+
+bool continues(std::string_view text, size_t i) {
+  return (byte_at(text, i) & 0xC0) == 0x80;
+}
+
+// How long a character is that begins with this byte; 0: none does.
+size_t length_of(uint8_t first) {
+  if (first < 0x80) return 1;
+  if (first < 0xC2) return 0;  // a continuation, or an overlong form
+  if (first < 0xE0) return 2;
+  if (first < 0xF0) return 3;
+  return first < 0xF5 ? 4 : 0;
+}
+
+// The second byte's range excludes overlong forms, surrogates and what is beyond U+10FFFF.
+bool second_fits(uint8_t first, uint8_t second) {
+  switch (first) {
+    case 0xE0: return second >= 0xA0;
+    case 0xED: return second < 0xA0;
+    case 0xF0: return second >= 0x90;
+    case 0xF4: return second < 0x90;
+    default: return true;
+  }
+}
+
+// Length of the valid character at `i`; 0 when there is none.
+size_t character_at(std::string_view text, size_t i) {
+  const size_t length = length_of(byte_at(text, i));
+  if (length == 0 || i + length > text.size()) return 0;
+  for (size_t k = 1; k < length; ++k) {
+    if (!continues(text, i + k)) return 0;
+  }
+  return length == 1 || second_fits(byte_at(text, i), byte_at(text, i + 1)) ? length : 0;
+}
+
+}  // namespace
+
+size_t valid_utf8_prefix(std::string_view text) {
+  constexpr uint64_t kHighBits = 0x8080808080808080u;
+  size_t i = 0;
+  while (i < text.size()) {
+    uint64_t word = 0;
+    if (i + sizeof word <= text.size()) {
+      std::memcpy(&word, text.data() + i, sizeof word);
+      if ((word & kHighBits) == 0) {
+        i += sizeof word;
+        continue;
+      }
+    }
+    const size_t length = character_at(text, i);
+    if (length == 0) return i;
+    i += length;
+  }
+  return i;
+}
+
+size_t unfinished_utf8_suffix(std::string_view text) {
+  const size_t most = std::min<size_t>(text.size(), 3);
+  for (size_t back = 1; back <= most; ++back) {
+    const size_t i = text.size() - back;
+    if (continues(text, i)) continue;
+    const uint8_t first = byte_at(text, i);
+    const bool begun =
+        length_of(first) > back && (back == 1 || second_fits(first, byte_at(text, i + 1)));
+    return begun ? back : 0;
+  }
+  return 0;
+}
+
+std::string replace_invalid_utf8(std::string_view text) {
+  constexpr std::string_view kReplacement = "\uFFFD";
+  std::string valid;
+  while (!text.empty()) {
+    const size_t good = valid_utf8_prefix(text);
+    valid += text.substr(0, good);
+    text.remove_prefix(good);
+    if (text.empty()) break;
+    size_t bad = std::min<size_t>(text.size(), 3);
+    while (bad > 1 && unfinished_utf8_suffix(text.substr(0, bad)) != bad) --bad;
+    valid += kReplacement;
+    text.remove_prefix(bad);
+  }
+  return valid;
+}
+
+}  // namespace quern

@@ -1,0 +1,210 @@
+// The order of the work in Hopper's backward attention: which block computes which part of which
+// tile of keys, and in which order the tiles add to dQ. Plain C++, in every build.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "base/half.h"
+#include "kernels/attention.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/cuda/primitives/tile_order.h"
+
+namespace quern::kernels::cuda {
+
+inline constexpr int kBackwardConsumers = 2;  // warpgroups, each with 64 keys of its own
+inline constexpr int kBackwardKeys = kBackwardConsumers * kWarpgroupRows;
+inline constexpr int kBackwardQueries = 64;
+
+// A block has one warpgroup that copies and two, the consumers, that compute, each for 64 keys of
+// its own. They walk over tiles of 64 queries, of which `stages` are in flight, and take turns in
+// computing dQ of a tile, dq_columns at a time. A consumer thread holds D floats of dK and dV, 32
+// words each of S and dP, half of dq_columns, and 16 each of P and dS, not all at the same time.
+struct HopperBackwardTile {
+  int head_dim = 0;
+  int key_stages = 0, stages = 0;
+  int dq_columns = 0;
+};
+inline constexpr HopperBackwardTile kHopperBackwardTiles[] = {
+    {64, 2, 4, 64}, {80, 2, 3, 80}, {128, 1, 3, 64}};
+inline constexpr int kHopperBackwardTileCount = static_cast<int>(std::size(kHopperBackwardTiles));
+
+// Index of the tile for head_dim D; -1 when there is none.
+constexpr int hopper_backward_tile(int64_t D) {
+  for (int i = 0; i < kHopperBackwardTileCount; ++i) {
+    if (kHopperBackwardTiles[i].head_dim == D) return i;
+  }
+  return -1;
+}
+
+// The work: an item is a tile of keys of one kv head, with all of the query heads that share it or,
+// where that would make items longer than a block's share of the work, with some of them (`parts`
+// a kv head). Groups of heads come one after the other, so that what a group reads over and over
+// stays in L2; within a group all heads of one key tile, then all of the next. Every item walks
+// over its query tiles from the first one on.
+//
+// The key tiles of a head come in the order in which they add to dQ, so that an item waits only
+// for items that were begun before it.
+enum class KeyTileOrder {
+  // Neighbours that run side by side are always at different tiles, each a little behind its
+  // predecessor, and need not wait for their turn.
+  last_first,
+  // Where causal the longest first: when items are few a block, the short ones then fill the gaps
+  // at the end. An item may catch up with the one before it, so there must be heads enough to keep
+  // them apart, or queries enough to make the wait a short one.
+  first_first,
+  // The first half of the tiles, its last one first, then the second half, its first one first.
+  // Where causal and where the first half gives nearly every block one item. Who has a long one of
+  // the first half is done late and gets a short one of the second: two make the same length
+  // always.
+  middle_first
+};
+
+struct BackwardPlan {
+  // An H200's multiprocessors, whatever the GPU: sums must not depend on anything but the shape.
+  static constexpr int kBlocks = 132;
+  static constexpr double kLongestOfShare = 0.625, kFewItems = 2.5, kWaitOfLongest = 0.25;
+  // What two items of a block take at most; so 71 of 100 blocks, at least, have two.
+  static constexpr double kPairOfShare = 1.4;
+
+  int key_tiles, query_tiles;
+  int heads;      // kv heads of all batches
+  int group;      // query heads a kv head
+  int diagonal;   // query i sees the keys up to i + diagonal
+  int parts = 1;  // of a group; an item has one of them
+  int together;   // (kv head, part) in a group of heads
+  int items;
+  KeyTileOrder order = KeyTileOrder::last_first;
+
+  explicit BackwardPlan(const AttentionShape& s)
+      : key_tiles(static_cast<int>(ceil_div(s.Tk, kBackwardKeys))),
+        query_tiles(static_cast<int>(ceil_div(s.Tq, kBackwardQueries))),
+        heads(static_cast<int>(s.B * s.Hk)),
+        group(static_cast<int>(s.H / s.Hk)),
+        diagonal(static_cast<int>(s.causal ? s.Tk - s.Tq : s.Tk)) {
+    if (!s.causal || !pair_up()) split(s.causal);
+    const int64_t all = int64_t{heads} * parts;
+    constexpr int64_t kL2Bytes = 24 << 20;
+    const int64_t least = s.causal ? 1 : 8;  // else the items of one head would wait for each other
+    const int64_t bytes = s.Tq * s.D * heads_an_item() * (2 * sizeof(bfloat16) + sizeof(float));
+    const int64_t fitting = std::max(kL2Bytes / std::max<int64_t>(bytes, 1), least);
+    together = static_cast<int>(order == KeyTileOrder::last_first ? std::min(fitting, all) : all);
+    items = static_cast<int>(all * key_tiles);
+  }
+
+  // In steps of one query tile: an item's of one query head.
+  int steps(int key_tile) const { return std::max(query_tiles - first_query_tile(key_tile), 0); }
+  // A block's share of all steps.
+  double share() const {
+    double sum = 0.0;
+    for (int tile = 0; tile < key_tiles; ++tile) sum += steps(tile);
+    return sum * heads * group / kBlocks;
+  }
+  int heads_an_item() const { return static_cast<int>(ceil_div(group, parts)); }
+
+  // Middle first, in as few parts as that takes. False, and nothing changed, where it does not
+  // suit: too many items, blocks left without, or the first half too short for the tiles to follow
+  // each other at a distance.
+  bool pair_up() {
+    const int half = key_tiles / 2;
+    if (half == 0 || key_tiles % 2 != 0) return false;
+    int pair = 0;
+    for (int tile = 0; tile < half; ++tile) {
+      pair = std::max(pair, steps(tile) + steps(key_tiles - 1 - tile));
+    }
+    // Steps by which the last tile of the first half is behind the first.
+    constexpr int kStepsOfKeys = kBackwardKeys / kBackwardQueries;
+    const double wait = kStepsOfKeys * half, most = kPairOfShare * share();
+    for (int n = 1; n <= group && int64_t{heads} * n * half <= kBlocks; ++n) {
+      const int both = pair * static_cast<int>(ceil_div(group, n));
+      if (both > most || wait > kWaitOfLongest * both) continue;
+      parts = n;
+      order = KeyTileOrder::middle_first;
+      return true;
+    }
+    return false;
+  }
+
+  // In so many parts that no item is much longer than what a block should get.
+  void split(bool causal) {
+    const double longest = steps(0), share_of_block = share();
+    while (parts < group && longest * heads_an_item() > kLongestOfShare * share_of_block) ++parts;
+    const double longest_item = longest * heads_an_item();
+    // Steps that the blocks of the first turn wait for the tile of keys before theirs.
+    const double wait = 1.0 * kBackwardKeys / kBackwardQueries * kBlocks / (1.0 * heads * parts);
+    if (causal && kFewItems * longest_item > share_of_block &&
+        wait <= kWaitOfLongest * longest_item) {
+      order = KeyTileOrder::first_first;
+    }
+  }
+
+  // The first tile of queries that sees a key of `key_tile`.
+  QUERN_HD int first_query_tile(int key_tile) const {
+    const int first = key_tile * kBackwardKeys - diagonal;
+    return first > 0 ? first / kBackwardQueries : 0;
+  }
+  // The last tile of keys that `query_tile` sees; -1 when there is none. All up to it add to dQ.
+  QUERN_HD int last_key_tile(int query_tile) const {
+    const int last_key = (query_tile + 1) * kBackwardQueries - 1 + diagonal;
+    const int last = last_key < 0 ? -1 : last_key / kBackwardKeys;
+    return last < key_tiles ? last : key_tiles - 1;
+  }
+  // The key tile that is number `place` of a head, and the place of that tile.
+  QUERN_HD int in_order(int place) const {
+    if (order == KeyTileOrder::last_first) return key_tiles - 1 - place;
+    const int half = order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
+    return place < half ? half - 1 - place : place;
+  }
+  // How many tiles of keys add to dQ of `query_tile` before `key_tile` does, which sees it.
+  QUERN_HD int before(int key_tile, int query_tile) const {
+    const int last = last_key_tile(query_tile);
+    if (order == KeyTileOrder::last_first) return last - key_tile;
+    const int half = order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
+    if (key_tile >= half) return key_tile;
+    return (last < half ? last : half - 1) - key_tile;
+  }
+};
+
+struct BackwardItem {
+  int b, kv_head, key_tile;
+  int first_tile;                  // of queries, walked from
+  int part, first_head, end_head;  // query heads
+
+  QUERN_HD BackwardItem(int item, const BackwardPlan& plan, int kv_heads) {
+    const GroupedTile<int> place(item, plan.heads * plan.parts, plan.key_tiles, plan.together);
+    const int head = place.row / plan.parts;
+    part = place.row % plan.parts;
+    b = head / kv_heads;
+    kv_head = head % kv_heads;
+    first_head = kv_head * plan.group + plan.group * part / plan.parts;
+    end_head = kv_head * plan.group + plan.group * (part + 1) / plan.parts;
+    key_tile = plan.in_order(place.column);
+    first_tile = plan.first_query_tile(key_tile);
+  }
+};
+
+// What the backward keeps in scratch memory (BackwardScratch): floats or counters of each.
+struct BackwardExtents {
+  int64_t dq, dkv, delta, turns, key_parts;
+
+  BackwardExtents(const AttentionShape& s, const BackwardPlan& plan)
+      : dq(s.B * s.H * plan.query_tiles * kBackwardQueries * s.D),
+        dkv(plan.parts == 1 ? 0 : 2 * int64_t{plan.items} * kBackwardKeys * s.D),
+        delta(s.B * s.H * s.Tq),
+        turns(s.B * s.H * plan.query_tiles),
+        key_parts(int64_t{plan.heads} * plan.key_tiles * kBackwardConsumers) {}
+  int64_t counters() const { return turns + key_parts + 1; }
+  int64_t bytes() const {
+    return static_cast<int64_t>(sizeof(float)) * (dq + dkv + delta + counters());
+  }
+};
+
+inline bool hopper_extents_fit(const AttentionShape& s) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return s.Tq < kMost && s.Tk < kMost && s.B * s.H < kMost &&
+         s.B * s.H * ceil_div(s.Tq, kWarpgroupRows) < kMost &&
+         s.B * s.H * ceil_div(s.Tk, kWarpgroupRows) < kMost;
+}
+
+}  // namespace quern::kernels::cuda

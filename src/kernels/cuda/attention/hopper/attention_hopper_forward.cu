@@ -1,0 +1,310 @@
+// Flash attention for Hopper, forward (FlashAttention-3: Shah et al., 2024, algorithm 1 with
+// section 3.2's overlap inside a warpgroup). Persistent blocks: a producer copies Q, K and V by TMA
+// into rings in shared memory, consumer warpgroups of 64 queries multiply by wgmma and keep scores,
+// softmax and output in registers. Bound by the tensor cores: 4 Tq Tk D operations a head, half of
+// that when causal; close behind are the exponentials, 16 a cycle and SM.
+#include <algorithm>
+
+#include "kernels/cuda/attention/attention_variants.h"
+#include "kernels/cuda/attention/hopper/attention_hopper.cuh"
+#include "kernels/cuda/attention/hopper/attention_hopper_forward.cuh"
+#include "kernels/cuda/attention/hopper/attention_hopper_softmax.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+struct ForwardMaps {
+  CUtensorMap q, k, v, o;
+};
+
+// One thread's: copies each item's Q, and its K and V from the last tile of keys to the first.
+template <int kTile>
+__device__ __forceinline__ void produce(const ForwardTiles<kTile>& shared,
+                                        typename ForwardTiles<kTile>::Barriers& barriers,
+                                        const ForwardMaps& maps, const HopperShape& s,
+                                        const ForwardSchedule& schedule) {
+  using F = ForwardTiles<kTile>;
+  prefetch_map(maps.q);
+  prefetch_map(maps.k);
+  prefetch_map(maps.v);
+  prefetch_map(maps.o);
+  RingPlace<F::tile.q_stages> q;
+  RingPlace<F::tile.stages> kv;
+  ForwardItems<kTile> items{s, schedule};
+  for (ForwardItem item; items.next(item);) {
+    const int kv_head = item.head / (s.H / s.Hk);
+    barriers.q.wait_empty(q);
+    MBarrier& q_full = barriers.q.expect(q, F::kQBytes);
+    for (int w = 0; w < F::tile.warpgroups; ++w) {
+      load_tile_async(shared.q(q.stage, w), maps.q, q_full, item.q0 + w * kWarpgroupRows, item.head,
+                      item.batch);
+    }
+    q.advance();
+    for (int j = item.key_tiles - 1; j >= 0; --j) {
+      barriers.k.wait_empty(kv);
+      load_tile_async(shared.k(kv.stage), maps.k, barriers.k.expect(kv, F::Keys::kBytes),
+                      j * F::kKeys, kv_head, item.batch);
+      barriers.v.wait_empty(kv);
+      load_tile_async(shared.v(kv.stage), maps.v, barriers.v.expect(kv, F::Keys::kBytes),
+                      j * F::kKeys, kv_head, item.batch);
+      kv.advance();
+    }
+  }
+}
+
+// One consumer warpgroup: 64 rows of Q, and all that it does to them.
+template <int kTile>
+struct Consumer {
+  using F = ForwardTiles<kTile>;
+  using Keys = typename F::Keys;
+  const F& shared;
+  typename F::Barriers& barriers;
+  const HopperShape& s;
+  int warpgroup, thread;  // of the consumers; of the warpgroup
+  FragmentPlace place{thread};
+  using ConsumerTurns = Turns<F::tile.warpgroups, F::tile.turns>;
+  // A warpgroup's products have read Q; its output is in Q's place.
+  using OutputPlace =
+      NamedBarriers<F::tile.warpgroups, kWarpgroupSize, typename ConsumerTurns::MyTurn>;
+  ConsumerTurns turns{warpgroup};
+  RingPlace<F::tile.q_stages> q;
+  RingPlace<F::tile.stages> k, v;
+
+  // S = Q K^T
+  __device__ __forceinline__ void issue_scores(float (&scores)[F::kKeys / 2]) const {
+    barriers.k.wait_full(k);
+    const uint64_t queries = F::Queries::k_major(shared.q(q.stage, warpgroup));
+    const uint64_t keys = Keys::k_major(shared.k(k.stage));
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < F::kD / kWgmmaDepth; ++i) {
+      wgmma<Major::kK, Major::kK>(scores, queries + F::Queries::k_step(i), keys + Keys::k_step(i),
+                                  i > 0);
+    }
+    wgmma_commit();
+  }
+  // O += P V
+  __device__ __forceinline__ void issue_output(float (&out)[F::kD / 2],
+                                               const uint32_t (&p)[F::kKeys / 16][4]) const {
+    barriers.v.wait_full(v);
+    const uint64_t values = Keys::mn_major(shared.v(v.stage));
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < F::kKeys / kWgmmaDepth; ++i) {
+      wgmma<Major::kMN>(out, p[i], values + Keys::mn_step(i), true);
+    }
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void release_keys() {
+    barriers.k.release(k.stage, thread);
+    k.advance();
+  }
+  __device__ __forceinline__ void release_values() {
+    barriers.v.release(v.stage, thread);
+    v.advance();
+  }
+
+  // Takes no part in the first `tiles` steps: this warpgroup's queries see none of their keys.
+  __device__ __forceinline__ void skip(int tiles) {
+    for (int i = 0; i < tiles; ++i) {
+      barriers.k.wait_full(k);  // an earlier arrival could be the last use's
+      release_keys();
+      barriers.v.wait_full(v);
+      release_values();
+      turns.wait();
+      turns.pass();
+    }
+  }
+
+  // Scores of keys that a query does not see become -inf. Only tiles at the diagonal or at the end
+  // of the keys have any.
+  __device__ __forceinline__ void mask(float (&scores)[F::kKeys / 2], int q0, int k0) const {
+    if (k0 + F::kKeys <= s.keys_of(q0)) return;
+    const int visible[2] = {s.keys_of(q0 + place.row) - k0 - place.column,
+                            s.keys_of(q0 + place.row + 8) - k0 - place.column};
+    mask_columns(scores, visible);
+  }
+
+  // Writes the rows out through Q's memory, which is free once this warpgroup's products are done.
+  __device__ __forceinline__ void store(const ForwardMaps& maps, float* lse,
+                                        float (&out)[F::kD / 2], RowSoftmax& softmax,
+                                        const ForwardItem& item, int q0) {
+    float inverse[2];
+    softmax.finish(inverse);
+    scale_rows(out, inverse);
+    uint8_t* const tile = shared.q(q.stage, warpgroup);
+    OutputPlace::sync(warpgroup);
+#pragma unroll
+    for (int c = 0; c < F::kD / 2; c += 2) {
+      const int offset =
+          F::Queries::offset(place.row + fragment_row(c), place.column + fragment_column(c));
+      *reinterpret_cast<uint32_t*>(tile + offset) = pack_bf16(out[c], out[c + 1]);
+    }
+    fence_async_proxy();
+    OutputPlace::sync(warpgroup);
+    if (thread == 0) {
+      store_tile_async(maps.o, tile, q0, item.head, item.batch);
+      commit_stores();
+      wait_stores_read<0>();
+      barriers.q.empty[q.stage].arrive();
+    }
+    q.advance();
+    if (place.column == 0) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) store_lse(lse, softmax.max[i], softmax.sum[i], item, q0 + 8 * i);
+    }
+    __syncwarp();  // the next products need whole warps
+  }
+  __device__ __forceinline__ void store_lse(float* lse, float max, float sum,
+                                            const ForwardItem& item, int q0) const {
+    const int query = q0 + place.row;
+    if (query >= s.Tq) return;
+    const int64_t row = int64_t{item.batch * s.H + item.head} * s.Tq + query;
+    lse[row] = sum == 0.0f ? -INFINITY : max * s.scale + logf(sum);
+  }
+
+  __device__ __forceinline__ void run(const ForwardMaps& maps, float* lse,
+                                      const ForwardSchedule& schedule) {
+    turns.begin();
+    ForwardItems<kTile> items{s, schedule};
+    for (ForwardItem item; items.next(item);) {
+      const int q0 = item.q0 + warpgroup * kWarpgroupRows;
+      float out[F::kD / 2] = {};
+      RowSoftmax softmax;
+      barriers.q.wait_full(q);
+      if (item.key_tiles > 0) {
+        const int key_tiles = max(1, F::key_tiles(s, q0, kWarpgroupRows));
+        skip(item.key_tiles - key_tiles);
+        attend(out, softmax, q0, key_tiles);
+      }
+      store(maps, lse, out, softmax, item, q0);
+    }
+    turns.end();
+  }
+
+  // The scores of one tile of keys are computed while the output of the tile before is, and that
+  // one's products while the softmax of this tile is (FlashAttention-3, algorithm 2).
+  __device__ __forceinline__ void attend(float (&out)[F::kD / 2], RowSoftmax& softmax, int q0,
+                                         int key_tiles) {
+    float scores[F::kKeys / 2];
+    uint32_t p[F::kKeys / 16][4];
+    issue_scores(scores);
+    wgmma_wait<0>();
+    settle(scores);
+    release_keys();
+    mask(scores, q0, (key_tiles - 1) * F::kKeys);
+    softmax.update(scores, s.scale_log2);
+    pack_operand(p, scores);
+#pragma unroll 1
+    for (int j = key_tiles - 2; j >= 0; --j) {
+      settle(p);
+      settle(out);
+      turns.wait();
+      issue_scores(scores);
+      issue_output(out, p);
+      turns.pass();
+      wgmma_wait<1>();
+      settle(scores);
+      release_keys();
+      mask(scores, q0, j * F::kKeys);
+      softmax.update(scores, s.scale_log2);
+      wgmma_wait<0>();
+      settle(out);
+      settle(p);
+      release_values();
+      scale_rows(out, softmax.rescale);
+      pack_operand(p, scores);
+    }
+    settle(p);
+    settle(out);
+    issue_output(out, p);
+    wgmma_wait<0>();
+    settle(out);
+    settle(p);
+    release_values();
+  }
+};
+
+template <int kTile>
+__global__ void __launch_bounds__(hopper_threads(kHopperForwardTiles[kTile].warpgroups), 1)
+    hopper_attention_forward_kernel(const __grid_constant__ ForwardMaps maps, float* lse,
+                                    const __grid_constant__ HopperShape s,
+                                    const __grid_constant__ ForwardSchedule schedule) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using F = ForwardTiles<kTile>;
+  extern __shared__ uint8_t attention_tiles[];
+  __shared__ typename F::Barriers barriers;
+  const F shared{align_tiles(attention_tiles)};
+  const int thread = static_cast<int>(threadIdx.x), warpgroup = start_block(barriers);
+  if (warpgroup == 0) {
+    begin_producing<F::tile.warpgroups>();
+    if (thread == 0) produce(shared, barriers, maps, s, schedule);
+  } else {
+    begin_consuming<F::tile.warpgroups>();
+    Consumer<kTile> consumer{shared, barriers, s, warpgroup - 1, thread % kWarpgroupSize};
+    consumer.run(maps, lse, schedule);
+  }
+#endif
+}
+
+int forward_tile_index(const AttentionShape& s) {
+  for (int i = 0; i < kHopperForwardTileCount; ++i) {
+    if (kHopperForwardTiles[i].head_dim == s.D && kHopperForwardTiles[i].causal == s.causal) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+// As many heads as have their K and V in half of an H200's 50 MiB of L2, those that share them
+// counted once.
+int heads_together(const AttentionShape& s) {
+  constexpr int64_t kL2Bytes = 25 << 20;
+  const int64_t bytes = 2 * s.Tk * s.D * static_cast<int64_t>(sizeof(bfloat16));
+  const int64_t kv_heads = std::clamp<int64_t>(kL2Bytes / bytes, 1, s.B * s.Hk);
+  return static_cast<int>(kv_heads * (s.H / s.Hk));
+}
+
+template <int kTile>
+bool forward_tile_runs() {
+  static const bool runs =
+      hopper_kernel_runs(reinterpret_cast<const void*>(hopper_attention_forward_kernel<kTile>),
+                         ForwardTiles<kTile>::kSharedBytes);
+  return runs;
+}
+
+}  // namespace
+
+bool hopper_attention_takes(const AttentionShape& s, const bfloat16* q, const bfloat16* k,
+                            const bfloat16* v, const bfloat16* o) {
+  const int index = forward_tile_index(s);
+  if (index < 0 || !(s.scale > 0.0) || !hopper_extents_fit(s) ||
+      !tma_takes(q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
+      !tma_takes(o, s.o_strides, s.B, s.Tq, s.H, s.D) ||
+      !tma_takes(k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
+      !tma_takes(v, s.v_strides, s.B, s.Tk, s.Hk, s.D)) {
+    return false;
+  }
+  bool runs = false;
+  with_tile<kHopperForwardTileCount>(index, [&](auto tile) { runs = forward_tile_runs<tile>(); });
+  return runs;
+}
+
+void hopper_attention_forward(bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
+                              const bfloat16* v, const AttentionShape& s, Stream stream) {
+  check_attention(s);
+  with_tile<kHopperForwardTileCount>(forward_tile_index(s), [&](auto tile) {
+    using F = ForwardTiles<tile>;
+    const ForwardMaps maps = {make_tile_map(q, s.q_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows),
+                              make_tile_map(k, s.k_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
+                              make_tile_map(v, s.v_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
+                              make_tile_map(o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows)};
+    const int64_t units = s.B * s.H * F::units_a_head(ceil_div(s.Tq, F::kQueries));
+    launch_persistent(hopper_attention_forward_kernel<tile>, units, F::tile.warpgroups,
+                      F::kSharedBytes, stream, maps, lse, HopperShape(s),
+                      ForwardSchedule{static_cast<int>(units), heads_together(s)});
+  });
+}
+
+}  // namespace quern::kernels::cuda

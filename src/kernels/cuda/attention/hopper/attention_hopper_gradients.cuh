@@ -1,0 +1,92 @@
+// The steps of the backward attention between the products, on fragments as wgmma leaves them in
+// registers (see fragment.cuh): S to P, dP to dS, and dS to shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention/attention_tiles.cuh"
+#include "kernels/cuda/attention/hopper/attention_hopper_softmax.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
+#include "kernels/cuda/primitives/wgmma.cuh"
+
+namespace quern::kernels::cuda {
+
+// lse in units of log2. Rows that see no key, and those beyond the end, get +inf: their P is 0, and
+// no inf - inf arises.
+__device__ __forceinline__ float lse_log2(float lse) {
+  return lse == -INFINITY ? INFINITY : lse * kLog2E;
+}
+
+// P^T = exp2(S^T - lse), rounded. lse from this thread's first column on. With a mask, row r is
+// seen by the queries from first[r] on, counted from this thread's first column. S^T itself is left
+// alone: writing to registers of a product while another one runs would make the compiler serialize
+// them.
+template <bool kMasked, int kRegisters>
+__device__ __forceinline__ void transposed_probabilities(uint32_t (&p)[kRegisters / 8][4],
+                                                         const float (&scores)[kRegisters],
+                                                         float scale, const float* lse,
+                                                         const int (&first)[2]) {
+#pragma unroll
+  for (int j = 0; j < kRegisters / 4; ++j) {
+    float of_column[2];
+    load_vec(of_column, lse + 8 * j);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float pair[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        pair[e] = fast_exp2(fmaf(scores[4 * j + 2 * r + e], scale, -of_column[e]));
+        if (kMasked && 8 * j + e < first[r]) pair[e] = 0.0f;
+      }
+      p[j / 2][j % 2 * 2 + r] = pack_bf16(pair[0], pair[1]);
+    }
+  }
+}
+
+// dS = P (dP - delta) of two neighbours, rounded. P comes rounded too: what dV is made from.
+__device__ __forceinline__ uint32_t score_gradients(uint32_t p, float dp_low, float dp_high,
+                                                    float delta_low, float delta_high) {
+  const float p_low = __uint_as_float(p << 16);
+  const float p_high = __uint_as_float(p & 0xFFFF0000u);
+  return pack_bf16(p_low * (dp_low - delta_low), p_high * (dp_high - delta_high));
+}
+
+// The part of dO . O that one of a row's 4 threads adds: every fourth 8 columns.
+template <int kD>
+__device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat16* o,
+                                               bool o_vectors) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kD; i += 32) {
+    const int column = i + static_cast<int>(threadIdx.x) % 4 * 8;
+    if (column >= kD) continue;
+    float x[8], y[8];
+    load_vec(x, d_o + column);
+    if (o_vectors) {
+      load_vec(y, o + column);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) y[e] = to_float(o[column + e]);
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sum = fmaf(x[e], y[e], sum);
+  }
+  return sum;
+}
+
+// dS^T of 64 keys by 64 queries, from the registers that hold it to rows of a tile in shared
+// memory. A lane gives the address of one row of one of the four 8 x 8 matrices that it stores at a
+// time.
+template <class Scores, int kSteps>
+__device__ __forceinline__ void store_score_gradients(uint8_t* tile, int first_row,
+                                                      const uint32_t (&ds)[kSteps][4]) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
+  const int matrix = thread % kWarpSize / 8;  // rows 8 (matrix % 2), columns 8 (matrix / 2)
+  const int row = first_row + thread / kWarpSize * 16 + matrix % 2 * 8 + thread % 8;
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    store_matrices(tile + Scores::offset(row, 16 * i + matrix / 2 * 8), ds[i]);
+  }
+}
+
+}  // namespace quern::kernels::cuda

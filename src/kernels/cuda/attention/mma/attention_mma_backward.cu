@@ -1,0 +1,229 @@
+// Flash attention, backward, by the tensor cores of compute capability 8.0 and later:
+// FlashAttention-2 (Dao, 2023), algorithm 2. P is recomputed from logsumexp, tile by tile. With
+// delta_i = dO_i . O_i, dP = dO V^T and dS = P (dP - delta):
+//   dV = P^T dO,   dK = scale dS^T Q,   dQ = scale dS K.
+// A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. The
+// scores are computed as S^T, so that P^T and dS^T are operands of dV and dK where they lie, in
+// registers; dS^T goes through shared memory for dQ, whose share of this tile is added to a sum in
+// global memory one step later, by which time every warp has written its rows. So the warps wait
+// for each other once a step (attention_mma_barriers.cuh), and for the tiles of keys before theirs,
+// whose shares come first (attention_turn.cuh). Bound by mma and by what ldmatrix reads: 10 Tq Tk D
+// operations a head, half of that when causal.
+#include "kernels/cuda/attention/mma/attention_mma_backward.cuh"
+
+#include "kernels/cuda/attention/attention_variants.h"
+#include "kernels/cuda/attention/mma/attention_mma_key_gradients.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kDeltaThreads = 256;
+constexpr int kDeltaLanes = 8;  // a row; 16 bytes each cover a head of 64
+
+// statistics (B, H, Tq) = logsumexp in units of log2, delta = sum over D of d_o o. Rows lie heads
+// side by side, as in memory. A query that sees no key has logsumexp -inf, and its scores are all
+// hidden: any finite number does. Also zeros words [zero, zero_end).
+__global__ void __launch_bounds__(kDeltaThreads)
+    mma_attention_statistics_kernel(const __grid_constant__ MmaBackward x, uint32_t* zero,
+                                    const uint32_t* zero_end) {
+  const AttentionShape& s = x.s;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x;
+  for (uint32_t* word = zero + thread; word < zero_end;
+       word += static_cast<int64_t>(gridDim.x) * kDeltaThreads) {
+    *word = 0;
+  }
+  const int64_t row = thread / kDeltaLanes;
+  const bool exists = row < s.B * s.Tq * s.H;
+  const int64_t h = exists ? row % s.H : 0;
+  const int64_t i = exists ? row / s.H % s.Tq : 0;
+  const int64_t b = exists ? row / s.H / s.Tq : 0;
+  float delta = 0.0f;
+  for (int d = static_cast<int>(threadIdx.x) % kDeltaLanes * 8; exists && d < s.D;
+       d += kDeltaLanes * 8) {
+    const bfloat16* y = at(x.d_o, s.do_strides, b, i, h) + d;
+    const bfloat16* z = at(x.o, s.o_strides, b, i, h) + d;
+    float a[8], c[8];
+    if (x.vectors) {
+      load_vec(a, y);
+      load_vec(c, z);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        a[e] = to_float(y[e]);
+        c[e] = to_float(z[e]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) delta = fmaf(a[e], c[e], delta);
+  }
+  delta = warp_reduce<SumOp, kDeltaLanes>(delta, SumOp{});
+  if (!exists || threadIdx.x % kDeltaLanes != 0) return;
+  const int64_t query = (b * s.H + h) * s.Tq + i;
+  const float lse = x.lse[query];
+  x.scratch.statistics[query] = make_float2(lse == -INFINITY ? 0.0f : lse * kLog2E, delta);
+}
+
+// Adds the block's share of a tile of dQ, in its turn: dS K of the tile's keys.
+template <int kTile>
+__device__ __forceinline__ void add_dq(const MmaBackward& x, const BackwardPlace& place,
+                                       const QueryWalk& walk, uint32_t ds, uint32_t keys,
+                                       Turn& turn) {
+  using Part = DqPart<kTile>;
+  turn.ask();
+  float sum[Part::kM][Part::kN][4];
+  multiply_dq<kTile>(sum, ds, keys + place.part * Part::kFeatures * 2);
+  const int64_t head = static_cast<int64_t>(place.b) * x.s.H + place.first_head + walk.head;
+  const int64_t tile = (head * place.query_tiles + walk.tile) * Part::kParts + place.part;
+  turn.wait(walk.step(place.query_tiles));
+  write_dq(x.scratch.dq_sum + tile * Part::kTileFloats + Part::offset(), sum,
+           x.s.deterministic && place.tile == 0);
+}
+
+// Grid: B Hk ceil(Tk / rows) ceil(head_dim / features) blocks. The query heads that share the key
+// head are summed in order.
+template <int kTile>
+__global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile]),
+                                  mma_backward_blocks(kMmaBackwardTiles[kTile]))
+    mma_attention_backward_kernel(const __grid_constant__ MmaBackward x) {
+  constexpr AttentionTile tile = kMmaBackwardTiles[kTile];
+  using Warp = BackwardWarp<kTile>;
+  using Part = DqPart<kTile>;
+  extern __shared__ uint4 mma_shared[];
+  const BackwardShared<kTile> shared(mma_shared);
+
+  __shared__ uint64_t step_barriers[4];
+  const StepBarriers<kTile> barriers(step_barriers);
+  const AttentionShape& s = x.s;
+  const BackwardPlace place(s, take_ticket(x.scratch.ticket), tile.rows, tile.columns,
+                            Part::kParts);
+  const Warp warp;
+  QueryWalk next(place.query_tiles);
+  if (place.steps > 0) {
+    load_keys<kTile>(x, shared, place);
+    load_queries<kTile>(x, shared.queries(0), place, next);
+  }
+
+  const float scale2 = static_cast<float>(s.scale) * kLog2E;
+  Turn turn = place.turn(s.deterministic ? x.scratch.progress : nullptr);
+  KeyGradients<kTile> sums;
+  QueryWalk now = next, before = next;
+  for (int j = 0;; ++j) {
+    barriers.begin(j);
+    // All have added their shares of tile j - 2: one warp after the other tells it.
+    if (j > 1 && warp_index() == j % Part::kWarps) turn.publish(before.step(place.query_tiles));
+    before = now;
+    now = next;
+    next.advance(place.first_tile, place.query_tiles);
+    if (j + 1 < place.steps) load_queries<kTile>(x, shared.queries(j + 1), place, next);
+    if (j > 0) add_dq<kTile>(x, place, before, shared.ds(j - 1), shared.keys, turn);
+    if (j >= place.steps) break;
+
+    if (barriers.kLoose && j > 0) warp.synchronize();  // the other reads the last P no more
+    const BackwardStep<kTile> step(shared, warp, j);
+    const auto visible = [&](int query) {
+      return visible_queries(s, place.k0 + warp.key, now.tile * tile.columns + query);
+    };
+#pragma unroll 1
+    for (int query = warp.query; query < warp.query + Warp::kQueries; query += Warp::kStep) {
+      sums.add_own(step, visible(query), query, scale2, place.part, barriers);
+    }
+    if constexpr (Warp::kSplit > 1) {
+      warp.synchronize();
+      const int query = Warp::kQueries - warp.query;
+      if (!visible(query).none(Warp::kKeys, Warp::kStep)) sums.add_other(step, query, place.part);
+    }
+    barriers.end(j);
+  }
+  __syncthreads();
+  if (place.steps > 0 && warp_index() == 0) turn.publish(before.step(place.query_tiles));
+  store_gradient<kTile>(x.dv, s.dv_strides, x, shared, place, sums.dv, 1.0f);
+  store_gradient<kTile>(x.dk, s.dk_strides, x, shared, place, sums.dk, static_cast<float>(s.scale));
+}
+
+// dq = scale dq_sum, a block a tile. Grid: B H query tiles parts. A tile that no key reaches was
+// never written.
+template <int kTile>
+__global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile]))
+    mma_attention_dq_kernel(const __grid_constant__ MmaBackward x) {
+  using Part = DqPart<kTile>;
+  using Rows = SharedRows<Part::kFeatures>;
+  __shared__ __align__(16) uint8_t rows_shared[Part::tile.columns * Rows::kBytes];
+
+  const AttentionShape& s = x.s;
+  const int query_tiles = static_cast<int>(ceil_div(s.Tq, Part::tile.columns));
+  const int part = blockIdx.x % Part::kParts;
+  const int tile = blockIdx.x / Part::kParts % query_tiles;
+  const int64_t head = blockIdx.x / Part::kParts / query_tiles;
+  const int q0 = tile * Part::tile.columns + Part::first_query();
+
+  const bool written = s.Tk > 0 && tile >= first_query_tile(s, 0, Part::tile.columns);
+  const float* source =
+      x.scratch.dq_sum + static_cast<int64_t>(blockIdx.x) * Part::kTileFloats + Part::offset();
+  float sum[Part::kM][Part::kN][4] = {};
+  float factor[Part::kM][2];
+#pragma unroll
+  for (int m = 0; m < Part::kM; ++m) {
+    factor[m][0] = factor[m][1] = static_cast<float>(s.scale);
+#pragma unroll
+    for (int n = 0; n < Part::kN; ++n) {
+      if (written) load_vec(sum[m][n], source + (m * Part::kN + n) * (4 * kWarpSize));
+    }
+  }
+  store_rows<Part::kFeatures, Part::part.features>(
+      at(x.dq, s.dq_strides, head / s.H, q0, head % s.H), s.dq_strides[1],
+      static_cast<int>(s.Tq) - q0, part * Part::kFeatures + Part::first_feature(),
+      static_cast<int>(s.D), sum, factor,
+      shared_address(rows_shared) + Part::first_query() * Rows::kBytes + Part::first_feature() * 2,
+      x.vectors);
+}
+
+}  // namespace
+
+void mma_attention_backward_within(int64_t shared_bytes, bfloat16* dq, bfloat16* dk, bfloat16* dv,
+                                   const bfloat16* d_o, const bfloat16* o, const float* lse,
+                                   const bfloat16* q, const bfloat16* k, const bfloat16* v,
+                                   const AttentionShape& s, void* scratch, Stream stream) {
+  check_mma_attention(s);
+  const int index = mma_backward_tile(shared_bytes, s);
+  const AttentionTile& t = kMmaBackwardTiles[index];
+  const MmaScratchEnds ends(s, t);
+  auto* const bytes = static_cast<uint8_t*>(scratch);
+  auto* const counters = reinterpret_cast<uint32_t*>(bytes + ends.dq_sum);
+  MmaBackward x{dq, dk, dv, d_o, o, lse, q, k, v, s, {}, false};
+  x.scratch.statistics = static_cast<float2*>(scratch);
+  x.scratch.dq_sum = reinterpret_cast<float*>(bytes + ends.statistics);
+  x.scratch.ticket = counters;
+  x.scratch.progress = counters + 1;
+  x.vectors = rows_aligned(dq, s.dq_strides) && rows_aligned(dk, s.dk_strides) &&
+              rows_aligned(dv, s.dv_strides) && rows_aligned(d_o, s.do_strides) &&
+              rows_aligned(o, s.o_strides) && rows_aligned(q, s.q_strides) &&
+              rows_aligned(k, s.k_strides) && rows_aligned(v, s.v_strides);
+
+  const int64_t zero = s.deterministic ? ends.dq_sum : ends.statistics;
+  const int64_t rows = s.B * s.Tq * s.H;
+  launch(mma_attention_statistics_kernel,
+         one_block_each(ceil_div(rows + 1, kDeltaThreads / kDeltaLanes)), dim3(kDeltaThreads), 0,
+         stream, x, reinterpret_cast<uint32_t*>(bytes + zero),
+         reinterpret_cast<const uint32_t*>(bytes + ends.all));
+  const int64_t parts = t.head_dim / mma_backward_features(t);
+  const auto threads = dim3(static_cast<unsigned>(mma_backward_threads(t)));
+  with_tile<kMmaBackwardTileCount>(index, [&](auto tile) {
+    launch(mma_attention_backward_kernel<tile>,
+           one_block_each(s.B * s.Hk * parts * ceil_div(s.Tk, t.rows)), threads,
+           static_cast<size_t>(mma_backward_shared_bytes(t)), stream, x);
+    launch(mma_attention_dq_kernel<tile>,
+           one_block_each(s.B * s.H * ceil_div(s.Tq, t.columns) * parts), threads, 0, stream, x);
+  });
+}
+
+void mma_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
+                            const bfloat16* o, const float* lse, const bfloat16* q,
+                            const bfloat16* k, const bfloat16* v, const AttentionShape& s,
+                            void* scratch, Stream stream) {
+  mma_attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q,
+                                k, v, s, scratch, stream);
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,253 @@
+// Flash attention of FP32 tensors, backward, by the tensor cores of compute capability 8.0 and
+// later: FlashAttention-2 (Dao, 2023), algorithm 2. P is recomputed from logsumexp, tile by tile.
+// With delta_i = dO_i . O_i, dP = dO V^T and dS = scale P (dP - delta):
+//   dV = P^T dO,   dK = dS^T Q,   dQ = dS K.
+// A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. The
+// scores are computed as S^T, so that P^T and dS^T are operands of dV and dK where they lie, in
+// registers. For wide heads in split mode dS goes through shared memory for dQ, whose share of this
+// tile is added to dq, one key tile after the other; for the others attention_tf32_dq.cu computes
+// the scores again. Bound by mma: 10 or 14 Tq Tk D operations a head, half of that when causal, and
+// three times as many in split mode.
+#include "kernels/cuda/attention/tf32/attention_tf32_backward.cuh"
+
+#include "kernels/cuda/attention/attention_variants.h"
+#include "kernels/cuda/attention/tf32/attention_tf32_share.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kDeltaThreads = 256;
+constexpr int kDeltaLanes = 8;  // a row; 16 bytes each
+
+// statistics (B, H, Tq) = logsumexp in units of log2, delta = sum over D of d_o o. Rows lie heads
+// side by side, as in memory. Also dq = 0 for the queries that see no key, and zeros words
+// [zero, zero_end).
+__global__ void __launch_bounds__(kDeltaThreads)
+    tf32_attention_statistics_kernel(const __grid_constant__ Tf32Backward x, uint32_t* zero,
+                                     const uint32_t* zero_end) {
+  const AttentionShape& s = x.s;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x;
+  for (uint32_t* word = zero + thread; word < zero_end;
+       word += static_cast<int64_t>(gridDim.x) * kDeltaThreads) {
+    *word = 0;
+  }
+  const int64_t row = thread / kDeltaLanes;
+  const bool exists = row < s.B * s.Tq * s.H;
+  const int64_t h = exists ? row % s.H : 0;
+  const int64_t i = exists ? row / s.H % s.Tq : 0;
+  const int64_t b = exists ? row / s.H / s.Tq : 0;
+  const bool blind = s.Tk == 0 || (s.causal && i < s.Tq - s.Tk);
+  float sum = 0.0f;
+  for (int d = static_cast<int>(threadIdx.x) % kDeltaLanes * 4; exists && d < s.D;
+       d += kDeltaLanes * 4) {
+    const float* y = at(x.d_o, s.do_strides, b, i, h) + d;
+    const float* z = at(x.o, s.o_strides, b, i, h) + d;
+    float* const dq = at(x.dq, s.dq_strides, b, i, h) + d;
+    float a[4], c[4];
+    if (x.vectors) {
+      load_vec(a, y);
+      load_vec(c, z);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        a[e] = y[e];
+        c[e] = z[e];
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      sum = fmaf(a[e], c[e], sum);
+      if (blind) dq[e] = 0.0f;
+    }
+  }
+  sum = warp_reduce<SumOp, kDeltaLanes>(sum, SumOp{});
+  if (!exists || threadIdx.x % kDeltaLanes != 0) return;
+  const int64_t query = (b * s.H + h) * s.Tq + i;
+  x.statistics[query] = make_float2(log2_sum(x.lse[query]), sum);
+}
+
+// A warp's sums of dK and dV.
+template <bool kSplit, int kTile>
+struct KeyGradients {
+  using Shared = Tf32BackwardShared<kSplit, kTile>;
+  using Rows = typename Shared::Rows;
+  static constexpr AttentionTile tile = Shared::tile;
+  static constexpr int kD = tile.head_dim;
+  static constexpr int kWarpKeys = tile.rows / (Shared::kThreads / kWarpSize);
+  static constexpr int kM = kWarpKeys / kTf32RowsPerFragment;
+  static constexpr int kN = tile.columns / 8;
+  using Scores = ScoresAsRows<kSplit, kM, kN>;
+
+  float dk[kM][kD / 8][4] = {};
+  float dv[kM][kD / 8][4] = {};
+
+  static __device__ __forceinline__ int first_key() { return warp_index() * kWarpKeys; }
+
+  // Adds what the queries give whose Q is at `q_tile`, and writes the warp's dS to shared memory
+  // where it goes into dQ. Calls `publish` amid the products.
+  template <class Publish>
+  __device__ __forceinline__ void add(const Shared& shared, uint32_t q_tile, const Visible& seen,
+                                      float scale, Publish publish) {
+    float p[kM][kN][4] = {}, ds[kM][kN][4] = {};
+    const bool any = !seen.none(kWarpKeys, tile.columns);
+    if (any) compute_scores(p, ds, shared, q_tile, seen, scale);
+    publish();
+    if (!any && !Shared::kAddsDq) return;
+    if (any) multiply_add<kSplit, kD>(dv, Scores(p), q_tile + Shared::kQueryBytes);
+    const Scores rows(ds);
+    if constexpr (Shared::kAddsDq) store_transposed(shared, first_key(), rows);
+    if (any) multiply_add<kSplit, kD>(dk, rows, q_tile);
+  }
+
+ private:
+  // P^T and dS^T.
+  static __device__ __forceinline__ void compute_scores(float (&p)[kM][kN][4],
+                                                        float (&ds)[kM][kN][4],
+                                                        const Shared& shared, uint32_t q_tile,
+                                                        const Visible& seen, float scale) {
+    // Fewer than all for lack of registers.
+    constexpr int kSteps = !kSplit || kD <= 80 ? kD / 8 : (kD == 128 ? 4 : 2);
+    const RowsInShared<kSplit, kD> keys{shared.keys + first_key() * Rows::kBytes +
+                                        Rows::row_lane()};
+    const RowsInShared<kSplit, kD> values{keys.address + Shared::kKeyBytes};
+    const float scale2 = scale * kLog2E;
+    multiply_transposed<kSplit, kD, kSteps>(p, keys, q_tile + Rows::column_lane());
+    if (!seen.all(kWarpKeys, tile.columns)) hide_scores(p, seen);
+    for_each_score<kD, kM, kN>(q_tile + Rows::kPadding, [&](int m, int n, int i, float lse2) {
+      p[m][n][i] = recompute(p[m][n][i], scale2, lse2);
+    });
+    multiply_transposed<kSplit, kD, kSteps>(ds, values,
+                                            q_tile + Shared::kQueryBytes + Rows::column_lane());
+    for_each_score<kD, kM, kN>(q_tile + Rows::kPadding + 4, [&](int m, int n, int i, float delta) {
+      ds[m][n][i] = scale * p[m][n][i] * (ds[m][n][i] - delta);
+    });
+  }
+};
+
+// Adds the block's share of a tile of dQ, in its turn.
+template <bool kSplit, int kTile>
+__device__ __forceinline__ void add_dq(const Tf32Backward& x,
+                                       const Tf32BackwardShared<kSplit, kTile>& shared,
+                                       const BackwardPlace& place, const QueryWalk& walk,
+                                       Turn& turn) {
+  using Part = Tf32DqPart<kSplit, kTile>;
+  const AttentionShape& s = x.s;
+  const int q0 = walk.tile * Part::tile.columns;
+  turn.ask();
+  float sum[Part::kM][Part::kN][4];
+  multiply_dq<kSplit, kTile>(sum, shared);
+  turn.wait(walk.step(place.query_tiles));
+  write_dq<Part>(at(x.dq, s.dq_strides, place.b, q0, place.first_head + walk.head), s.dq_strides[1],
+                 static_cast<int>(s.Tq) - q0, static_cast<int>(s.D), sum, place.tile == 0,
+                 x.vectors);
+}
+
+// Grid: B Hk ceil(Tk / rows) blocks. The query heads that share the key head are summed in order.
+template <bool kSplit, int kTile>
+__global__ void __launch_bounds__(tf32_backward_threads(tf32_key_tile<kSplit>(kTile)), 2)
+    tf32_attention_backward_kernel(const __grid_constant__ Tf32Backward x) {
+  using Shared = Tf32BackwardShared<kSplit, kTile>;
+  using Sums = KeyGradients<kSplit, kTile>;
+  constexpr AttentionTile tile = Shared::tile;
+  constexpr int kWarps = Shared::kThreads / kWarpSize;
+  extern __shared__ uint4 tf32_shared[];
+  const Shared shared(tf32_shared);
+
+  const AttentionShape& s = x.s;
+  const BackwardPlace place(s, take_ticket(x.ticket), tile.rows, tile.columns, 1);
+  QueryWalk next(place.query_tiles);
+  if (place.steps > 0) {
+    load_keys(x, shared, place);
+    load_queries<kSplit, kTile>(x, shared.queries(0), place, next);
+  }
+
+  const int k0 = place.k0 + Sums::first_key();
+  Turn turn = place.turn(Shared::kAddsDq ? x.progress : nullptr);
+  Sums sums;
+  QueryWalk now = next, before = next;
+  for (int j = 0; j < place.steps; ++j) {
+    wait_for_copies();
+    __syncthreads();  // tile j is there, and no warp reads tile j - 1 or its dS any more
+    before = now;
+    now = next;
+    next.advance(place.first_tile, place.query_tiles);
+    if (j + 1 < place.steps) load_queries<kSplit, kTile>(x, shared.queries(j + 1), place, next);
+
+    const Visible seen = visible_queries(s, k0, now.tile * tile.columns);
+    sums.add(shared, shared.queries(j), seen, static_cast<float>(s.scale), [&] {
+      // All have added their shares of tile j - 1, which have arrived by now: one warp after the
+      // other tells it.
+      if (!Shared::kAddsDq || j == 0 || warp_index() != j % kWarps) return;
+      turn.publish(before.step(place.query_tiles));
+    });
+    if constexpr (Shared::kAddsDq) {
+      __syncthreads();  // dS is there
+      add_dq(x, shared, place, now, turn);
+    }
+  }
+  if constexpr (Shared::kAddsDq) {
+    __syncthreads();
+    if (place.steps > 0 && warp_index() == 0) turn.publish(now.step(place.query_tiles));
+  }
+
+  const int rows = static_cast<int>(s.Tk) - k0, D = static_cast<int>(s.D);
+  store_rows<kSplit, tile.head_dim>(at(x.dv, s.dv_strides, place.b, k0, place.kv_head),
+                                    s.dv_strides[1], rows, D, sums.dv, x.vectors);
+  store_rows<kSplit, tile.head_dim>(at(x.dk, s.dk_strides, place.b, k0, place.kv_head),
+                                    s.dk_strides[1], rows, D, sums.dk, x.vectors);
+}
+
+template <bool kSplit, size_t N>
+void launch_backward(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(const AttentionTile&),
+                     const Tf32Limits& limits, const Tf32Backward& x, Stream stream) {
+  const AttentionShape& s = x.s;
+  const int index = choose_tf32_tile(tiles, shared_bytes, s.D, s.Tk, s.B * s.Hk, limits);
+  with_tile<static_cast<int>(N)>(index, [&](auto tile) {
+    const AttentionTile& t = tiles[index];
+    launch(tf32_attention_backward_kernel<kSplit, tile>,
+           one_block_each(s.B * s.Hk * ceil_div(s.Tk, t.rows)),
+           dim3(static_cast<unsigned>(tf32_backward_threads(t))),
+           static_cast<size_t>(shared_bytes(t)), stream, x);
+  });
+}
+
+}  // namespace
+
+void tf32_attention_backward_within(const Tf32Limits& limits, float* dq, float* dk, float* dv,
+                                    const float* d_o, const float* o, const float* lse,
+                                    const float* q, const float* k, const float* v,
+                                    const AttentionShape& s, void* scratch, Stream stream) {
+  check_mma_attention(s);
+  const Tf32ScratchEnds ends(s, limits);
+  auto* const bytes = static_cast<uint8_t*>(scratch);
+  auto* const counters = reinterpret_cast<uint32_t*>(bytes + ends.statistics);
+  Tf32Backward x{dq, dk, dv, d_o, o, lse, q, k, v, s};
+  x.statistics = static_cast<float2*>(scratch);
+  x.ticket = counters;
+  x.progress = counters + 1;
+  x.vectors = rows_aligned(dq, s.dq_strides) && rows_aligned(dk, s.dk_strides) &&
+              rows_aligned(dv, s.dv_strides) && rows_aligned(d_o, s.do_strides) &&
+              rows_aligned(o, s.o_strides) && rows_aligned(q, s.q_strides) &&
+              rows_aligned(k, s.k_strides) && rows_aligned(v, s.v_strides);
+  launch(tf32_attention_statistics_kernel,
+         one_block_each(ceil_div(s.B * s.Tq * s.H + 1, kDeltaThreads / kDeltaLanes)),
+         dim3(kDeltaThreads), 0, stream, x, counters,
+         reinterpret_cast<const uint32_t*>(bytes + ends.all));
+  if (s.tf32) {
+    launch_backward<false>(kTf32KeyTiles, tf32_backward_shared_bytes, limits, x, stream);
+  } else {
+    launch_backward<true>(kSplitKeyTiles, split_backward_shared_bytes, limits, x, stream);
+  }
+  if (!tf32_adds_dq(!s.tf32, s.D)) tf32_attention_dq(limits, x, stream);
+}
+
+void tf32_attention_backward(float* dq, float* dk, float* dv, const float* d_o, const float* o,
+                             const float* lse, const float* q, const float* k, const float* v,
+                             const AttentionShape& s, void* scratch, Stream stream) {
+  tf32_attention_backward_within(limits_of(traits_of(stream)), dq, dk, dv, d_o, o, lse, q, k, v, s,
+                                 scratch, stream);
+}
+
+}  // namespace quern::kernels::cuda

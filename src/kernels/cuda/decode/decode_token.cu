@@ -1,0 +1,358 @@
+// A token through the whole model in one kernel: a block of threads on every multiprocessor, each
+// with its rows of every weight (decode_weights.cuh), and values handed on as words that carry a
+// tag (decode_exchange.cuh). No block waits for a barrier of all: it waits for the values that it
+// needs, and its next weights arrive meanwhile. What a step of the model costs beside the bytes of
+// its weights is the way of a value through L2, a norm, and the sums of a few rows.
+//
+// Words of a layer are written over by the next one's, or the next call's. That nobody still looks
+// for the old ones follows from who had to have them first. L: the layer; what a block sends of a
+// product, it sends after it has received all of the product's x.
+// - qkv: written with the stream behind L at hand. Every block has some of the rows of gate and up,
+//   so each sent some of `hidden` of L, which that stream was made of, after its attention of L,
+//   the only one to look at qkv.
+// - states: written with q of L + 1 at hand, which was made of all of the stream behind L.
+// - attended: looked at by blocks that then send some of `middle` of L; every block receives all of
+//   that before its attention of L + 1. (The zeros of rows that are not active are sent without
+//   waiting for anything else.)
+// - middle: written with `attended` of L + 1 at hand, of any active row: so at least one has to be.
+// - hidden: looked at by blocks that then send some of the stream behind L.
+// - stream: looked at by a block before its gate and up of L + 1.
+#include "kernels/decode_token.h"
+
+#include "base/error.h"
+#include "kernels/cuda/decode/decode_token_attention.cuh"
+#include "kernels/cuda/decode/decode_token_products.cuh"
+#include "kernels/cuda/decode/decode_token_rows.cuh"
+#include "kernels/cuda/primitives/launch_hopper.cuh"
+#include "kernels/cuda/primitives/registers.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+template <class T>
+struct TokenWork {
+  DecodeToken<T> t;
+  TokenMemory memory;
+  ExchangePlan exchange;
+  TokenLinear linears[kTokenProducts];
+  int share_count;  // see shares_of_part
+};
+
+// What a block looks up all the time.
+template <int kRows>
+struct BlockTables {
+  TokenLinear linears[kTokenProducts];
+  WarpShare shares[kTokenProducts * kTokenWarps];
+  alignas(16) float squares[kRows][kTokenWarps];
+};
+
+// A block of threads at work on a token. kRows: of x at most; kHeld: groups of 8 elements of a row
+// of the stream that a thread holds. TX: the residual stream's type.
+template <class T, class TX, int kRows, int kHeld, class Ring>
+class TokenBlock {
+ public:
+  __device__ __forceinline__ TokenBlock(const TokenWork<T>& work, BlockTables<kRows>& tables,
+                                        char* memory)
+      : t_(work.t),
+        plan_(work.exchange),
+        tables_(tables),
+        blocks_(reinterpret_cast<DecodeBlock<T>*>(memory + work.memory.blocks)),
+        shares_(reinterpret_cast<AttentionShare*>(memory + work.memory.shares)),
+        sums_(reinterpret_cast<float*>(memory + work.memory.sums)),
+        xs_(memory + work.memory.x),
+        ring_(memory + work.memory.ring),
+        head_(static_cast<ExchangeHead*>(t_.exchange)),
+        words_(static_cast<Word*>(t_.exchange) + kHeadWords),
+        share_count_(work.share_count) {}
+
+  // By all threads: what the others then read of shared memory.
+  __device__ __forceinline__ void prepare(const TokenLinear (&linears)[kTokenProducts]) const {
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+    for (int i = thread * kLine; i < rows() * t_.C; i += threads * kLine) {
+      const int64_t m = i / t_.C;
+      prefetch(t_.embedding + t_.tokens[m] * t_.C + i - m * t_.C);
+    }
+    constexpr int kBlockWords = static_cast<int>(sizeof(DecodeBlock<T>) / sizeof(uint64_t));
+    for (int i = thread; i < t_.layers * kBlockWords; i += threads) {
+      reinterpret_cast<unsigned long long*>(blocks_)[i] =
+          __ldg(reinterpret_cast<const unsigned long long*>(t_.blocks) + i);
+    }
+    if (thread < kTokenProducts * kTokenWarps) {
+      const int product = thread / kTokenWarps, warp = thread % kTokenWarps;
+      const TokenLinear linear = linears[product].of_block(blockIdx.x, gridDim.x);
+      if (warp == 0) tables_.linears[product] = linear;
+      tables_.shares[thread] = WarpShare(linear, warp, kTokenWarps);
+    }
+    for (int i = thread; i < share_count_ * kTokenParts; i += threads) {
+      const int id = static_cast<int>(blockIdx.x + gridDim.x * i);
+      AttentionShare share(id / kHeadParts, id % kHeadParts, static_cast<int>(t_.H),
+                           static_cast<int>(t_.Hk), part_heads(t_));
+      if (share.b < t_.B) {
+        share.position = t_.rows[share.b].active != 0 ? t_.rows[share.b].length : -1;
+      } else {
+        share.heads = 0;  // there are no more
+      }
+      shares_[i % kTokenParts * share_count_ + i / kTokenParts] = share;
+    }
+    ring_.init(threads - 1 - thread);
+    __syncthreads();
+  }
+
+  // By the threads that fetch.
+  __device__ __forceinline__ void fetch() const {
+    const int warp = (static_cast<int>(threadIdx.x) - kTokenThreads) / kWarpSize;
+    stream_weights(ring_, TokenTables<T>{blocks_, tables_.linears, tables_.shares}, t_, warp);
+  }
+
+  // By the threads that compute. The products stand in one loop, so that the code of each step is
+  // there once: nothing in the kernel runs often, and what does not stay in the instruction cache
+  // is fetched anew for each layer.
+  __device__ __forceinline__ void compute() {
+    const uint32_t calls = __ldcg(&head_->calls);
+    const int layers = static_cast<int>(t_.layers);
+    begin_residual();
+    for (int number = 0; number <= layers * kLayerProducts; ++number) {
+      layer_ = number / kLayerProducts;
+      which_ = layer_ == layers ? TokenProduct::head
+                                : static_cast<TokenProduct>(number % kLayerProducts);
+      tag_ = calls * static_cast<uint32_t>(layers) + static_cast<uint32_t>(layer_) + 1;
+      if (which_ == TokenProduct::qkv) prefetch_keys(attention(), first_share());
+      if (which_ == TokenProduct::output) attend();
+      const TokenLinear& linear = tables_.linears[static_cast<int>(which_)];
+      if (linear.units == 0) continue;
+      stage(linear, number == 0);
+      if (which_ == TokenProduct::head) {
+        let_next_start();
+        const bool asks = blockIdx.x == 0 && threadIdx.x < t_.B;
+        if (asks) prefetch(t_.rows + threadIdx.x);  // which the drawing begins with
+      }
+      const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+      multiply<kRows, T>(sums_, ring_, place_, linear,
+                         tables_.shares[static_cast<int>(which_) * kTokenWarps + warp], xs_,
+                         rows());
+      for_each_output<T>(sums_, linear, rows(), [&](int m, int n, float first, float second) {
+        pass_on(int64_t{m} * linear.outputs() + n, n, first, second);
+      });
+    }
+    end_call(calls);
+  }
+
+ private:
+  __device__ __forceinline__ int rows() const { return static_cast<int>(t_.B); }
+  __device__ __forceinline__ const DecodeBlock<T>& block() const {
+    return blocks_[min(layer_, static_cast<int>(t_.layers) - 1)];
+  }
+  __device__ __forceinline__ DecodeAttention<T> attention() const {
+    return layer_attention(t_, block());
+  }
+  __device__ __forceinline__ const AttentionShare& first_share() const {
+    return shares_[static_cast<int>(threadIdx.x) / kPartThreads * share_count_];
+  }
+
+  // The residual stream's two elements that this thread adds to: those of output threadIdx.x of
+  // this block in the products whose results are added.
+  __device__ __forceinline__ void begin_residual() {
+    const TokenLinear& down = tables_.linears[static_cast<int>(TokenProduct::down)];
+    const int unit = static_cast<int>(threadIdx.x) / rows();
+    const int m = static_cast<int>(threadIdx.x) % rows();
+    if (unit >= down.units) return;
+    const T* const x = t_.embedding + int64_t{t_.tokens[m]} * t_.C + 2 * (down.first + unit);
+    residual_[0] = to_float(x[0]);
+    residual_[1] = to_float(x[1]);
+  }
+
+  __device__ __forceinline__ void attend() const {
+    for_attention(t_, [&]<int kHeads, int kLanes>() {
+      attend_parts<T, kHeads, kLanes>(attention(), shares_, share_count_,
+                                      reinterpret_cast<float*>(xs_), words_, plan_, tag_);
+    });
+  }
+
+  // x of a product, when it is there.
+  __device__ __forceinline__ void stage(const TokenLinear& linear, bool from_embedding) const {
+    const bool mlp = which_ == TokenProduct::gate_up || which_ == TokenProduct::down;
+    if (which_ == TokenProduct::output || which_ == TokenProduct::down) {
+      constexpr int kAtOnce = kHeld == 1 ? 2 : 6;  // rows of d_ff: 4,096 and 12,288 elements
+      stage_words<T, kAtOnce>(xs_, linear, words_ + (mlp ? plan_.hidden : plan_.attended), tag_,
+                              rows());
+      return;
+    }
+    // The stream in the middle of this layer, or behind the one before.
+    StreamSource<T> source{t_.embedding, t_.tokens, nullptr, mlp ? tag_ : tag_ - 1};
+    if (!from_embedding) source.words = words_ + (mlp ? plan_.middle : plan_.stream);
+    const float* const norm = which_ == TokenProduct::head ? t_.norm
+                              : mlp                        ? block().mlp_norm
+                                                           : block().attention_norm;
+    stage_norm<T, TX, kHeld>(xs_, linear, norm, t_.eps, rows(), tables_.squares, source);
+  }
+
+  // Two neighbouring outputs, number `at` of all rows' and n of their row's.
+  __device__ __forceinline__ void pass_on(int64_t at, int n, float first, float second) {
+    switch (which_) {
+      case TokenProduct::qkv:
+        if (const T* const bias = block().qkv_bias) {
+          first += to_float(bias[n]);
+          second += to_float(bias[n + 1]);
+        }
+        send_elements<T>(words_ + plan_.qkv, at, first + 0.0f, second + 0.0f, tag_);
+        break;
+      case TokenProduct::gate_up:
+        send_elements<T>(words_ + plan_.hidden, at, first, second, tag_);
+        break;
+      case TokenProduct::head:
+        t_.logits[at] = from_float<T>(first + 0.0f);
+        if (n + 1 < t_.V) t_.logits[at + 1] = from_float<T>(second + 0.0f);
+        break;
+      default: {
+        residual_[0] = rounded<TX>(residual_[0] + first);
+        residual_[1] = rounded<TX>(residual_[1] + second);
+        const int64_t stream = which_ == TokenProduct::down ? plan_.stream : plan_.middle;
+        send_elements<TX>(words_ + stream, at, residual_[0], residual_[1], tag_);
+      }
+    }
+  }
+
+  // Every block has read `calls` when the last one comes here.
+  __device__ __forceinline__ void end_call(uint32_t calls) const {
+    if (threadIdx.x != 0 || atomicAdd(&head_->done, 1u) + 1 != gridDim.x) return;
+    head_->done = 0;
+    head_->calls = calls + 1;
+  }
+
+  const DecodeToken<T>& t_;
+  const ExchangePlan& plan_;
+  BlockTables<kRows>& tables_;
+  DecodeBlock<T>* blocks_;
+  AttentionShare* shares_;
+  float* sums_;
+  char* xs_;
+  Ring ring_;
+  ExchangeHead* head_;
+  Word* words_;
+  int share_count_;
+  // What is being done.
+  int layer_ = 0;
+  TokenProduct which_ = TokenProduct::qkv;
+  uint32_t tag_ = 0;
+  typename Ring::Place place_;
+  float residual_[2] = {};
+};
+
+template <class T, class TX, int kRows, int kHeld, class Ring>
+__global__ void __launch_bounds__(kTokenThreads + kFetchThreads, 1)
+    decode_token_kernel(const __grid_constant__ TokenWork<T> work) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ uint4 token_memory[];
+  __shared__ alignas(16) char tables[sizeof(BlockTables<kRows>)];
+  TokenBlock<T, TX, kRows, kHeld, Ring> block(work, reinterpret_cast<BlockTables<kRows>&>(tables),
+                                              reinterpret_cast<char*>(token_memory));
+  block.prepare(work.linears);
+  if (threadIdx.x >= kTokenThreads) {
+    give_registers<kFetchRegisters>();
+    block.fetch();
+  } else {
+    take_registers<kTokenRegisters>();
+    block.compute();
+  }
+#endif
+}
+
+template <class T>
+using TokenKernel = void (*)(TokenWork<T>);
+
+// A kernel for up to `rows` rows of up to `width` elements, with a ring of so many bytes.
+template <class T>
+struct TokenVariant {
+  bool fp32_stream;
+  int rows, width, ring_bytes;
+  TokenKernel<T> kernel;
+};
+template <class T, class TX, int kRows, int kHeld, class Ring>
+constexpr TokenVariant<T> kVariant = {sizeof(TX) == 4, kRows, kHeld* kTokenThreads * 8,
+                                      Ring::kBytes, decode_token_kernel<T, TX, kRows, kHeld, Ring>};
+// The first one that fits is taken.
+template <class T>
+constexpr TokenVariant<T> kVariants[] = {
+    kVariant<T, T, 2, 1, WeightRing<6, 4>>,     kVariant<T, T, 2, 2, WeightRing<6, 4>>,
+    kVariant<T, T, 4, 2, WeightRing<4, 4>>,     kVariant<T, T, 8, 2, WeightRing<4, 4>>,
+    kVariant<T, T, 8, 2, WeightRing<3, 2>>,     kVariant<T, float, 2, 2, WeightRing<6, 4>>,
+    kVariant<T, float, 4, 2, WeightRing<4, 4>>, kVariant<T, float, 8, 2, WeightRing<3, 2>>,
+};
+
+template <class T>
+struct TokenPlan {
+  TokenKernel<T> kernel = nullptr;  // null: the token does not fit
+  int blocks = 0;
+  TokenMemory memory;
+};
+
+template <class T>
+TokenPlan<T> plan_token(const DecodeToken<T>& t) {
+  TokenPlan<T> plan;
+  const DeviceTraits device = device_traits();
+  // A warp's chunks and words are whole; a thread holds its share of a row of the stream, and the
+  // outputs that are added to it are one a thread.
+  const bool whole = t.C % 8 == 0 && t.F % 8 == 0 && t.D % 8 == 0 && t.D <= 256;
+  constexpr int64_t kMostUnits = 1 << 24;  // of which 32 bits hold the multiples in of_block
+  if (!whole || std::max({t.V, t.F, (t.H + 2 * t.Hk) * t.D}) > kMostUnits) return plan;
+  if (plan_exchange(t).words > INT32_MAX) return plan;
+  const int blocks = static_cast<int>(std::min<int64_t>(device.multiprocessors, t.F / 2));
+  if (ceil_div(t.C / 2, blocks) * t.B > kTokenThreads) return plan;
+  for (const TokenVariant<T>& variant : kVariants<T>) {
+    if (t.B > variant.rows || t.C > variant.width || t.fp32_stream != variant.fp32_stream) continue;
+    const TokenMemory memory = plan_memory(t, blocks, variant.ring_bytes);
+    const void* const kernel = reinterpret_cast<const void*>(variant.kernel);
+    if (hopper_kernel_runs(kernel, memory.bytes)) return {variant.kernel, blocks, memory};
+  }
+  return plan;
+}
+
+template <class T>
+TokenWork<T> token_work(const DecodeToken<T>& t, const TokenPlan<T>& plan) {
+  TokenWork<T> work{t, plan.memory, plan_exchange(t), {}, shares_of_part(t, plan.blocks)};
+  for (int i = 0; i < kTokenProducts; ++i) {
+    work.linears[i] = token_linear(t, static_cast<TokenProduct>(i));
+  }
+  return work;
+}
+
+}  // namespace
+
+template <class T>
+bool decode_token_fits(const DecodeToken<T>& token, Stream) {
+  return plan_token(token).kernel != nullptr;
+}
+
+template <class T>
+bool decode_block_fits(const DecodeBlock<T>& block, Stream) {
+  return aligned16({block.attention_norm, block.qkv, block.k_cache, block.v_cache, block.output,
+                    block.mlp_norm, block.gate_up, block.down});
+}
+
+template <class T>
+int64_t decode_token_exchange(const DecodeToken<T>& token, Stream) {
+  return (kHeadWords + plan_exchange(token).words) * static_cast<int64_t>(sizeof(Word));
+}
+
+template <class T>
+void decode_token(const DecodeToken<T>& token, Stream stream) {
+  const TokenPlan<T> plan = plan_token(token);
+  QUERN_CHECK(plan.kernel != nullptr, "decode_token: ", token.B, " rows with d_model ", token.C,
+              ", d_ff ", token.F, " and head_dim ", token.D,
+              " do not fit this device, see decode_token_fits");
+  QUERN_CHECK(aligned16({token.embedding, token.norm, token.head, token.exchange}),
+              "decode_token: embedding, norm, head or exchange is not aligned to 16 bytes");
+  LaunchOptions options;
+  options.resident = true;
+  launch(options, plan.kernel, one_block_each(plan.blocks), dim3(kTokenThreads + kFetchThreads),
+         static_cast<size_t>(plan.memory.bytes), stream, token_work(token, plan));
+}
+
+template bool decode_token_fits<bfloat16>(const DecodeToken<bfloat16>&, Stream);
+template bool decode_block_fits<bfloat16>(const DecodeBlock<bfloat16>&, Stream);
+template int64_t decode_token_exchange<bfloat16>(const DecodeToken<bfloat16>&, Stream);
+template void decode_token<bfloat16>(const DecodeToken<bfloat16>&, Stream);
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,127 @@
+// Matrix products by cuBLASLt, large FP32 ones on Hopper by gemm_split. A call allocates nothing;
+// the first call of a shape asks the library's heuristic which algorithm to use, or measures
+// (`quern tune`), and GemmAlgorithms remembers.
+#include "kernels/gemm.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "kernels/cuda/gemm/gemm_proposals.h"
+#include "kernels/cuda/gemm/gemm_scale.h"
+#include "kernels/cuda/gemm/gemm_split.h"
+#include "kernels/cuda/gemm/gemm_tuning.h"
+#include "kernels/cuda/primitives/cuda_check.h"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+int64_t alignment(const void* p) {  // largest power of two up to 256 that divides the address
+  const auto address = reinterpret_cast<uintptr_t>(p) | 256;
+  return static_cast<int64_t>(address & (~address + 1));
+}
+
+void check_problem(const GemmProblem& p) {
+  const int64_t a_width = p.transpose_a ? p.m : p.k, b_width = p.transpose_b ? p.k : p.n;
+  QUERN_CHECK(p.lda >= a_width, "gemm: lda is ", p.lda, ", expected at least ", a_width);
+  QUERN_CHECK(p.ldb >= b_width, "gemm: ldb is ", p.ldb, ", expected at least ", b_width);
+  QUERN_CHECK(p.ldd >= p.n, "gemm: ldd is ", p.ldd, ", expected at least ", p.n);
+  QUERN_CHECK(p.batch <= INT32_MAX, "gemm: batch is ", p.batch, ", expected at most 2^31 - 1");
+  QUERN_CHECK(p.batch == 1 || p.stride_d != 0, "gemm: stride_d is 0 and batch is ", p.batch,
+              ": the products would overwrite each other");
+}
+
+// Writes the workspace, which is most of the L2 cache.
+void sweep_cache(const GemmResources& resources, Stream stream) {
+  check_cuda(cudaMemsetAsync(resources.workspace, 0, static_cast<size_t>(resources.workspace_bytes),
+                             static_cast<cudaStream_t>(stream.handle)),
+             "clearing the workspace");
+}
+
+// Times what the library has for a product on its own operands, and remembers what was found.
+GemmAlgorithm measure(const GemmProblem& p, const GemmResources& resources, const GemmTrial& trial,
+                      Stream stream) {
+  constexpr int kMany = 64;
+  const auto handle = static_cast<cublasLtHandle_t>(resources.handle);
+  std::vector<GemmAlgorithm> candidates = gemm_proposals(handle, p, kMany);
+  const std::vector<GemmAlgorithm> others = gemm_configurations(handle, p);
+  candidates.insert(candidates.end(), others.begin(), others.end());
+  GemmAlgorithms& algorithms = *resources.algorithms;
+  GemmMeasurement found = find_fastest(candidates, algorithms.before(p), trial, stream);
+  found.problem = p;
+  algorithms.measurements.push_back(found);
+  return found.chosen;
+}
+
+}  // namespace
+
+bool gemm_adds_bias(const Gemm& g, DType input, DType output, Stream) {
+  return input == DType::bf16 && output == DType::bf16 && g.k > 0 && g.batch == 1 &&
+         g.beta == 0.0 && g.n % 8 == 0 && alignment(g.bias) >= 16;
+}
+
+template <class TD, class T>
+void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& resources,
+          Stream stream) {
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return;
+  GemmProblem p = describe(g);
+  check_problem(p);
+  QUERN_CHECK(!g.bias || gemm_adds_bias(g, dtype_of<T>, dtype_of<TD>, stream), "gemm: a bias for ",
+              dtype_of<TD>, " from ", dtype_of<T>, ", k ", g.k, ", batch ", g.batch,
+              ", expected bf16, one product, beta 0, 16-byte alignment and n ", g.n,
+              " a multiple of 8");
+  const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+  const TD* const c = g.c != nullptr ? static_cast<const TD*>(g.c) : d;
+  QUERN_CHECK(c == d || (g.k > 0 && !g.split), "gemm: c is not d, expected k above 0 and no split");
+  if (g.k == 0) {
+    scale_matrices(d, g.m, g.n, p.ldd, g.batch, g.stride_d, beta, stream);
+    return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (const std::optional<SplitPlan> plan = plan_of_split(g, p, dtype_of<T>, stream)) {
+      const int64_t needed = split_scratch(p, *plan);
+      QUERN_CHECK(resources.scratch_bytes >= needed, "gemm: the scratch memory has ",
+                  resources.scratch_bytes, " bytes, expected at least ", needed);
+      return split_gemm(d, a, b, p, alpha, beta, *plan, resources.scratch, stream);
+    }
+  }
+  p.input_type = static_cast<int64_t>(dtype_of<T>);
+  p.output_type = static_cast<int64_t>(dtype_of<TD>);
+  p.align_a = alignment(a), p.align_b = alignment(b),
+  p.align_d = std::min(alignment(c), alignment(d));
+  p.workspace_bytes = resources.workspace_bytes;
+
+  const auto handle = static_cast<cublasLtHandle_t>(resources.handle);
+  QUERN_CHECK(handle != nullptr && resources.algorithms != nullptr,
+              "gemm: the resources hold no handle or no algorithm table");
+  GemmDescriptors descriptors(p, g.bias);
+  const auto multiply = [&](const GemmAlgorithm& algorithm) {
+    const cublasLtMatmulAlgo_t chosen = library_algorithm(algorithm);
+    return cublasLtMatmul(
+        handle, descriptors.operation(), &alpha, b, descriptors.first(), a, descriptors.second(),
+        &beta, c, descriptors.d(), d, descriptors.d(), &chosen, resources.workspace,
+        static_cast<size_t>(resources.workspace_bytes), static_cast<cudaStream_t>(stream.handle));
+  };
+  GemmAlgorithms& algorithms = *resources.algorithms;
+  const GemmAlgorithm* algorithm = algorithms.find(p);
+  if (algorithm == nullptr) {
+    constexpr int kFew = 8;
+    const GemmTrial trial{
+        [&](const GemmAlgorithm& proposal) { return multiply(proposal) == CUBLAS_STATUS_SUCCESS; },
+        [&] { sweep_cache(resources, stream); }};
+    algorithms.insert(p, algorithms.measuring() ? measure(p, resources, trial, stream)
+                                                : gemm_proposals(handle, p, kFew).front());
+    algorithm = algorithms.find(p);
+  }
+  check_cublas(multiply(*algorithm), "cublasLtMatmul", p);
+}
+
+template void gemm<float, float>(float*, const float*, const float*, const Gemm&,
+                                 const GemmResources&, Stream);
+template void gemm<bfloat16, bfloat16>(bfloat16*, const bfloat16*, const bfloat16*, const Gemm&,
+                                       const GemmResources&, Stream);
+template void gemm<float, bfloat16>(float*, const bfloat16*, const bfloat16*, const Gemm&,
+                                    const GemmResources&, Stream);
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,34 @@
+// What cuBLASLt is told of one product. The library is column-major; a row-major matrix is its
+// transpose there, so D = op(A) op(B) is asked for as D^T = op(B)^T op(A)^T: the operands change
+// places and nothing else moves.
+#pragma once
+
+#include <cublasLt.h>
+
+#include "kernels/cuda/gemm/gemm_algorithms.h"
+
+namespace quern::kernels::cuda {
+
+// Throws with the product's sizes unless status is a success.
+void check_cublas(cublasStatus_t status, const char* what, const GemmProblem& p);
+
+cudaDataType_t cuda_type(int64_t dtype);                 // of a DType value: f32, bf16
+cublasComputeType_t compute_type(const GemmProblem& p);  // sums in FP32
+cublasLtMatmulAlgo_t library_algorithm(const GemmAlgorithm& bits);
+
+// All on the stack, so that making one allocates nothing. first is B and second is A, as above.
+class GemmDescriptors {
+ public:
+  explicit GemmDescriptors(const GemmProblem& p, const void* bias = nullptr);
+
+  cublasLtMatmulDesc_t operation() { return &operation_; }
+  cublasLtMatrixLayout_t first() { return &b_; }
+  cublasLtMatrixLayout_t second() { return &a_; }
+  cublasLtMatrixLayout_t d() { return &d_; }
+
+ private:
+  cublasLtMatmulDescOpaque_t operation_;
+  cublasLtMatrixLayoutOpaque_t a_, b_, d_;
+};
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,64 @@
+// FP32 matrix products on BF16 tensor cores. A float has 24 significant bits and is the sum of
+// three BF16 numbers of 8 bits each, x = hi + mid + lo. Of the nine products of parts, the six that
+// are above 2^-25 of the whole are computed and added in FP32:
+//   a b = lo hi + hi lo + mid mid + mid hi + hi mid + hi hi
+// (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
+// Higher-Precision Computations", 2019, section III). Parts are made by a pass over each operand,
+// the product is a kernel for Hopper's tensor cores.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <optional>
+
+#include "base/stream.h"
+#include "kernels/cuda/gemm/gemm_algorithms.h"
+#include "kernels/gemm.h"
+
+namespace quern::kernels::cuda {
+
+// Tiles of D that a block computes, `rows` by `columns`, from blocks of `depth` of K, of which
+// shared memory holds `stages`. block_us: what such a block of K takes; tile_us: start and end of a
+// tile; microseconds.
+struct SplitTile {
+  int columns, stages;
+  double block_us, tile_us;
+};
+inline constexpr SplitTile kSplitTiles[] = {{128, 4, 0.88, 3.5}, {192, 3, 1.34, 5.0}};
+inline constexpr int kSplitTileCount = static_cast<int>(std::size(kSplitTiles));
+inline constexpr int kSplitTileRows = 128;
+inline constexpr int kSplitDepth = 32;
+inline constexpr int kSplitPlanes = 3;  // hi, mid, lo
+
+// How a product is computed: tiles of kSplitTiles[tile], each by `parts` blocks that take a share
+// of K; their sums meet in a fixed order.
+struct SplitPlan {
+  int tile = 0;
+  int parts = 1;
+};
+
+// Whether the binary holds the kernel for the current GPU.
+bool split_runs();
+
+// Whether the kernel's numbers hold the extents of a product with k > 0, each at least 1.
+bool split_takes(const GemmProblem& p);
+
+GemmProblem describe(const Gemm& g);  // without types, alignments and workspace
+
+// How the product is computed as one of split operands, if it is.
+std::optional<SplitPlan> plan_of_split(const Gemm& g, const GemmProblem& p, DType input,
+                                       Stream stream);
+
+// The fastest plan by estimate, a function of the product's shape alone; nullopt where products on
+// CUDA cores are as fast.
+std::optional<SplitPlan> choose_split(const GemmProblem& p);
+
+// Bytes of scratch memory, to be aligned to 256 bytes.
+int64_t split_scratch(const GemmProblem& p, const SplitPlan& plan);
+
+// D = alpha op(A) op(B) + beta D for each of p.batch matrices of floats; p as gemm describes it,
+// with its leading dimensions. An infinite or NaN input makes its row or column of D NaN.
+void split_gemm(float* d, const float* a, const float* b, const GemmProblem& p, float alpha,
+                float beta, const SplitPlan& plan, void* scratch, Stream stream);
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,143 @@
+// Muon's elementwise passes, bound by memory: momentum moves 14 bytes an element, normalisation 4,
+// the update 10 (12 with the BF16 copy). A grid row is a matrix, and its kMuonParts blocks a part
+// each, so a sum's order depends on the matrix alone.
+#include "kernels/muon.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/vec.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWidth = 4;  // elements a thread takes at a time
+static_assert(kMuonParts <= kThreads);
+
+// Elements of a part, a multiple of kWidth so that every part is aligned as the matrix is.
+__host__ __device__ int64_t part_length(int64_t numel) {
+  return ceil_div(numel, kMuonParts * kWidth) * kWidth;
+}
+
+// Calls f(width, i) for the elements of this block's part, in vectors where `vectors`.
+template <class F>
+__device__ __forceinline__ void for_part(int64_t numel, bool vectors, F f) {
+  const int64_t length = part_length(numel);
+  const int64_t begin = blockIdx.x * length;
+  const int64_t end = begin + length < numel ? begin + length : numel;
+  const int64_t whole = vectors && end > begin ? (end - begin) / kWidth : 0;
+  for (int64_t k = threadIdx.x; k < whole; k += kThreads) {
+    f(std::integral_constant<int, kWidth>{}, begin + kWidth * k);
+  }
+  for (int64_t i = begin + kWidth * whole + threadIdx.x; i < end; i += kThreads) {
+    f(std::integral_constant<int, 1>{}, i);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    momentum_kernel(bfloat16* x, float* squares, float* momentum, const float* grad,
+                    const __grid_constant__ MuonGroup group, float mu, bool nesterov,
+                    const StepState* state, bool aligned) {
+  if (state->finite == 0) return;
+  const int64_t matrix = blockIdx.y;
+  const int64_t begin = group.matrices[matrix].begin;
+  const float* const g = grad + begin;
+  float* const m = momentum + matrix * group.stride;
+  bfloat16* const out = x + matrix * group.stride;
+  const float clip = state->clip;
+  float sum = 0.0f;
+  for_part(group.numel, aligned && begin % kWidth == 0, [&](auto width, int64_t i) {
+    constexpr int kN = width;
+    float gradient[kN], mean[kN], result[kN];
+    load_vec(gradient, g + i);
+    load_vec(mean, m + i);
+#pragma unroll
+    for (int e = 0; e < kN; ++e) {
+      gradient[e] *= clip;
+      mean[e] += (1.0f - mu) * (gradient[e] - mean[e]);
+      const float value = nesterov ? gradient[e] + mu * (mean[e] - gradient[e]) : mean[e];
+      result[e] = to_float(from_float<bfloat16>(value));
+      sum = fmaf(result[e], result[e], sum);
+    }
+    store_vec(m + i, mean);
+    store_vec(out + i, result);
+  });
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) squares[matrix * kMuonParts + blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    normalize_kernel(bfloat16* x, const float* squares, const __grid_constant__ MuonGroup group,
+                     float eps, bool aligned) {
+  const int64_t matrix = blockIdx.y;
+  __shared__ float divisor;
+  const float part = threadIdx.x < kMuonParts ? squares[matrix * kMuonParts + threadIdx.x] : 0.0f;
+  const float sum = block_sum(part);
+  if (threadIdx.x == 0) divisor = fmaxf(to_float(from_float<bfloat16>(sqrtf(sum))), eps);
+  __syncthreads();
+  bfloat16* const out = x + matrix * group.stride;
+  for_part(group.numel, aligned, [&](auto width, int64_t i) {
+    constexpr int kN = width;
+    float value[kN];
+    load_vec(value, out + i);
+#pragma unroll
+    for (int e = 0; e < kN; ++e) value[e] /= divisor;
+    store_vec(out + i, value);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads)
+    update_kernel(float* param, bfloat16* copy, const bfloat16* x,
+                  const __grid_constant__ MuonGroup group, const StepState* state, bool aligned) {
+  if (state->finite == 0) return;
+  const MuonMatrix one = group.matrices[blockIdx.y];
+  const float lr = state->lr * one.lr_scale;
+  const float keep = 1.0f - lr * one.decay, rate = lr * one.adjust;
+  const bfloat16* const change = x + blockIdx.y * group.stride;
+  for_part(group.numel, aligned && one.begin % kWidth == 0, [&](auto width, int64_t i) {
+    constexpr int kN = width;
+    float p[kN], o[kN];
+    load_vec(p, param + one.begin + i);
+    load_vec(o, change + i);
+#pragma unroll
+    for (int e = 0; e < kN; ++e) p[e] = keep * p[e] - rate * o[e];
+    store_vec(param + one.begin + i, p);
+    if (copy != nullptr) store_vec(copy + one.begin + i, p);
+  });
+}
+
+dim3 grid_of(const MuonGroup& group) {
+  constexpr int64_t kMostRows = 65535;
+  QUERN_CHECK(group.count <= kMostRows, "muon: a group has ", group.count,
+              " matrices, expected at most ", kMostRows);
+  return dim3(static_cast<unsigned>(kMuonParts), static_cast<unsigned>(group.count));
+}
+
+}  // namespace
+
+void muon_momentum(bfloat16* x, float* squares, float* momentum, const float* grad,
+                   const MuonGroup& group, float mu, bool nesterov, const StepState* state,
+                   Stream stream) {
+  const bool aligned = aligned16({x, momentum, grad}) && group.stride % 8 == 0;
+  launch(momentum_kernel, grid_of(group), dim3(kThreads), 0, stream, x, squares, momentum, grad,
+         group, mu, nesterov, state, aligned);
+}
+
+void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
+                    Stream stream) {
+  const bool aligned = aligned16({x}) && group.stride % 8 == 0;
+  launch(normalize_kernel, grid_of(group), dim3(kThreads), 0, stream, x, squares, group, eps,
+         aligned);
+}
+
+void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
+                 const StepState* state, Stream stream) {
+  const bool aligned = aligned16({param, copy, x}) && group.stride % 8 == 0;
+  launch(update_kernel, grid_of(group), dim3(kThreads), 0, stream, param, copy, x, group, state,
+         aligned);
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,77 @@
+// The one place where kernels start, and how many blocks they get.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/stream.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/cuda/primitives/cuda_check.h"
+
+namespace quern::kernels::cuda {
+
+inline constexpr int kPortableSharedBytes = 48 << 10;  // beyond it a kernel has to opt in
+inline constexpr int kMaxGridYZ = 65535;
+
+// Blocks of a grid-stride loop: enough to fill any GPU many times over, and the loop does the rest.
+// A function of the size alone, so a sum split over blocks is split alike on every device.
+inline dim3 grid_stride_blocks(int64_t items, int64_t items_per_block) {
+  constexpr int64_t kMaxBlocks = 1 << 16;
+  const int64_t blocks = ceil_div(items, items_per_block);
+  return dim3(static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks));
+}
+
+// One block an item, along x: the kernel reads blockIdx.x and does not loop.
+inline dim3 one_block_each(int64_t items) {
+  QUERN_CHECK(items <= INT32_MAX, "cuda: a grid of ", items, " blocks, expected at most 2^31 - 1");
+  return dim3(static_cast<unsigned>(items));
+}
+
+// Of the current device; does not fill hopper_code.
+inline DeviceTraits device_traits() {
+  int device = 0;
+  DeviceTraits traits;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(
+      cudaDeviceGetAttribute(&traits.multiprocessors, cudaDevAttrMultiProcessorCount, device),
+      "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&traits.shared_bytes_per_block,
+                                    cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "cudaDeviceGetAttribute");
+  return traits;
+}
+
+// Starts `kernel` and throws, naming it, when it cannot start. An empty grid is no work. Arguments
+// convert to the kernel's parameter types as in a function call. shared_bytes is dynamic shared
+// memory, opted in to when it is above the portable 48 KiB.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+            Stream stream, Arguments&&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const void* entry = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > kPortableSharedBytes) {
+    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)),
+               "opting in to shared memory");
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.handle);
+  const cudaError_t status =
+      cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  if (status == cudaSuccess) [[likely]]
+    return;
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, entry) != cudaSuccess || name == nullptr) name = "a kernel";
+  check_cuda(status,
+             cat("launch of ", name, " (grid ", grid.x, "x", grid.y, "x", grid.z, ", block ",
+                 block.x, "x", block.y, "x", block.z, ", shared ", shared_bytes, " bytes)")
+                 .c_str());
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,96 @@
+// launch() with what Hopper adds: clusters of blocks, and kernels that start before the one in
+// front of them on the stream has ended (programmatic dependent launch). Such a kernel does early
+// what depends on nobody, then calls wait_for_previous(), in every thread and before it touches
+// what earlier kernels read or write. Both also hold within a captured graph, as do kernels whose
+// blocks all run at the same time (cooperative launch).
+#pragma once
+
+#include "kernels/cuda/primitives/cluster.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+
+namespace quern::kernels::cuda {
+
+struct LaunchOptions {
+  int cluster = 1;  // blocks along x that share their shared memory
+  bool early = false;
+  bool resident = false;  // all blocks run at the same time, so that they may wait for each other
+};
+
+// Whether the code of `kernel` that runs on this device is compiled for compute capability 9.0, as
+// `cluster` and `early` need.
+template <class... Parameters>
+bool has_hopper_code(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
+             "cudaFuncGetAttributes");
+  return attributes.ptxVersion >= 90;
+}
+
+// Whether the binary holds the kernel's code for the current GPU, and the GPU its shared memory.
+// Elsewhere than on sm_90a a kernel's body is empty and has no barriers in static shared memory.
+inline bool hopper_kernel_runs(const void* kernel, int64_t shared_bytes) {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  const int64_t bytes = shared_bytes + static_cast<int64_t>(attributes.sharedSizeBytes);
+  return attributes.binaryVersion == 90 && attributes.ptxVersion >= 90 &&
+         attributes.sharedSizeBytes > 0 && bytes <= device_traits().shared_bytes_per_block;
+}
+
+// As launch() of launch.cuh.
+template <class... Parameters, class... Arguments>
+void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            size_t shared_bytes, Stream stream, Arguments&&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const void* entry = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > kPortableSharedBytes) {
+    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)),
+               "opting in to shared memory");
+  }
+  cudaLaunchAttribute attributes[3];
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.handle);
+  config.attrs = attributes;
+  if (options.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(options.cluster);
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  }
+  if (options.early) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (options.resident) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  }
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, entry) != cudaSuccess || name == nullptr) name = "a kernel";
+  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
+}
+
+// Waits until all work in front of this kernel has ended and its writes are seen. Nothing to wait
+// for where the kernel was not launched early.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// From here on the next kernel may start, once all blocks have come so far (or ended).
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,78 @@
+// The skeleton of Hopper's persistent kernels: as many blocks as there are multiprocessors, each of
+// a producer warpgroup, which copies tiles by TMA, and consumer warpgroups of 64 rows each, which
+// multiply by wgmma. A block takes every gridDim.x-th unit of work.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/primitives/launch_hopper.cuh"
+#include "kernels/cuda/primitives/named_barrier.cuh"
+#include "kernels/cuda/primitives/registers.cuh"
+#include "kernels/cuda/primitives/tile_ring.cuh"
+#include "kernels/cuda/primitives/tma.cuh"
+#include "kernels/cuda/primitives/wgmma.cuh"
+
+namespace quern::kernels::cuda {
+
+constexpr int hopper_threads(int consumers) {
+  return (1 + consumers) * kWarpgroupSize;
+}
+// Registers a thread, multiples of 8. One thread of each warpgroup have at most 65536 / 128 = 512
+// together.
+constexpr int producer_registers(int consumers) {
+  return consumers == 2 ? 24 : 32;
+}
+constexpr int consumer_registers(int consumers) {
+  return consumers == 2 ? 240 : 160;
+}
+
+// By all threads of a block: makes its barriers. Returns the thread's warpgroup, 0 the producer.
+template <class Barriers>
+__device__ __forceinline__ int start_block(Barriers& barriers) {
+  if (threadIdx.x == 0) barriers.init();
+  __syncthreads();
+  return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);  // alike in all lanes
+}
+// First in each role: registers move from the producer to the consumers. All that a role does
+// stands behind this in the same branch; else ptxas drops the move, and spills.
+template <int kConsumers>
+__device__ __forceinline__ void begin_producing() {
+  give_registers<producer_registers(kConsumers)>();
+}
+template <int kConsumers>
+__device__ __forceinline__ void begin_consuming() {
+  take_registers<consumer_registers(kConsumers)>();
+}
+
+// The consumers' order: who issues products next. Warpgroup w waits at barrier w, where the one
+// before it arrives after its own turn. Each has as many turns as the others.
+template <int kWarpgroups, bool kEnabled>
+struct Turns {
+  using MyTurn = NamedBarriers<kWarpgroups, 2 * kWarpgroupSize>;
+  int warpgroup;
+
+  __device__ __forceinline__ void begin() const {
+    if (kEnabled && warpgroup == kWarpgroups - 1) pass();  // the first turn is warpgroup 0's
+  }
+  __device__ __forceinline__ void wait() const {
+    if (kEnabled) MyTurn::sync(warpgroup);
+  }
+  __device__ __forceinline__ void pass() const {
+    if (kEnabled) MyTurn::arrive((warpgroup + 1) % kWarpgroups);
+  }
+  __device__ __forceinline__ void end() const {
+    if (kEnabled && warpgroup == 0) wait();  // takes up the last one's arrival
+  }
+};
+
+// Starts such a kernel for `units` of work.
+template <class... Parameters, class... Arguments>
+void launch_persistent(void (*kernel)(Parameters...), int64_t units, int consumers,
+                       int shared_bytes, Stream stream, Arguments&&... arguments) {
+  const int64_t blocks = std::min<int64_t>(units, device_traits().multiprocessors);
+  launch(kernel, one_block_each(blocks), dim3(static_cast<unsigned>(hopper_threads(consumers))),
+         static_cast<size_t>(shared_bytes), stream, std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,24 @@
+// The order in which persistent blocks take tiles.
+#pragma once
+
+#include "kernels/cuda/plan.h"
+
+namespace quern::kernels::cuda {
+
+// Tile number `i` of a grid of rows by columns: down `group` rows, then on to the next column, then
+// to the next group of rows. Tiles that are worked on at a time share few rows and columns, so that
+// what they read stays in L2.
+template <class Int>
+struct GroupedTile {
+  Int row, column;
+
+  QUERN_HD GroupedTile(Int i, Int rows, Int columns, Int group) {
+    const Int first = i / (group * columns) * group;
+    const Int here = group < rows - first ? group : rows - first;
+    const Int place = i - first * columns;
+    row = first + place % here;
+    column = place / here;
+  }
+};
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,106 @@
+#include "kernels/cuda/primitives/tma.h"
+
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/primitives/cuda_check.h"
+
+namespace quern::kernels::cuda {
+
+namespace {
+
+constexpr int64_t kTmaAlignment = 16;
+constexpr int64_t kTmaMaxExtent = int64_t{1} << 32;
+constexpr int64_t kTmaMaxStride = int64_t{1} << 40;  // bytes
+constexpr int64_t kBytes = sizeof(bfloat16);
+
+// The driver's library is not linked: the runtime hands out its entry points.
+PFN_cuTensorMapEncodeTiled_v12000 encode_tiled() {
+  static const auto function = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                cudaEnableDefault, &found),
+               "finding cuTensorMapEncodeTiled");
+    QUERN_CHECK(found == cudaDriverEntryPointSuccess && entry != nullptr,
+                "cuda: the driver has no cuTensorMapEncodeTiled, expected CUDA 12.0 or later");
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+  }();
+  return function;
+}
+
+CUtensorMapSwizzle swizzle_of(int columns) {
+  switch (columns) {
+    case 64: return CU_TENSOR_MAP_SWIZZLE_128B;
+    case 32: return CU_TENSOR_MAP_SWIZZLE_64B;
+    case 16: return CU_TENSOR_MAP_SWIZZLE_32B;
+    default: fail(cat("tma: panels of ", columns, " columns, expected 16, 32 or 64"));
+  }
+}
+
+// The stride in bytes of an extent that may be 1, whose own stride is then never used and may be
+// anything, also what TMA refuses.
+cuuint64_t stride_bytes(int64_t stride, int64_t extent) {
+  return static_cast<cuuint64_t>(extent == 1 ? kTmaAlignment : stride * kBytes);
+}
+
+}  // namespace
+
+bool tma_takes(const void* x, const int64_t (&strides)[3], int64_t B, int64_t T, int64_t heads,
+               int64_t D) {
+  const int64_t extents[] = {B, T, heads};
+  if (reinterpret_cast<uintptr_t>(x) % kTmaAlignment != 0 || D < 16 || D % 16 != 0) return false;
+  for (int i = 0; i < 3; ++i) {
+    if (extents[i] < 1 || extents[i] > kTmaMaxExtent) return false;
+    const int64_t bytes = strides[i] * kBytes;
+    const bool legal = bytes > 0 && bytes < kTmaMaxStride && bytes % kTmaAlignment == 0;
+    if (extents[i] > 1 && !legal) return false;
+  }
+  return true;
+}
+
+CUtensorMap make_tile_map(const bfloat16* x, const int64_t (&strides)[3], int64_t B, int64_t T,
+                          int64_t heads, int64_t D, int rows) {
+  // (column in its panel, token, panel, head, batch), the fastest first.
+  const int span = panel_columns(D);
+  const int64_t panels = D / span;
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(span), static_cast<cuuint64_t>(T),
+                                static_cast<cuuint64_t>(panels), static_cast<cuuint64_t>(heads),
+                                static_cast<cuuint64_t>(B)};
+  const cuuint64_t steps[] = {stride_bytes(strides[1], T), stride_bytes(span, panels),
+                              stride_bytes(strides[2], heads), stride_bytes(strides[0], B)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(span), static_cast<cuuint32_t>(rows),
+                            static_cast<cuuint32_t>(panels), 1, 1};
+  const cuuint32_t every[] = {1, 1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult status =
+      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<bfloat16*>(x), extents,
+                     steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(span),
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  QUERN_CHECK(status == CUDA_SUCCESS, "tma: no tensor map for B ", B, ", T ", T, ", heads ", heads,
+              ", D ", D, ", tiles of ", rows, " rows: driver error ", static_cast<int>(status));
+  return map;
+}
+
+CUtensorMap make_panel_map(const MatrixStack& stack, int rows, int columns) {
+  const int64_t pitch_bytes = stack.pitch * kBytes;
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(stack.columns),
+                                static_cast<cuuint64_t>(stack.rows),
+                                static_cast<cuuint64_t>(stack.matrices)};
+  const cuuint64_t steps[] = {static_cast<cuuint64_t>(pitch_bytes),
+                              static_cast<cuuint64_t>(stack.rows * pitch_bytes)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(rows), 1};
+  const cuuint32_t every[] = {1, 1, 1};
+  CUtensorMap map;
+  const CUresult status =
+      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bfloat16*>(stack.x),
+                     extents, steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns),
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  QUERN_CHECK(status == CUDA_SUCCESS, "tma: no tensor map for ", stack.matrices, " matrices of ",
+              stack.rows, " x ", stack.columns, ", pitch ", stack.pitch, ", panels of ", rows,
+              " x ", columns, ": driver error ", static_cast<int>(status));
+  return map;
+}
+
+}  // namespace quern::kernels::cuda

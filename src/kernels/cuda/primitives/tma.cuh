@@ -1,0 +1,64 @@
+// Copies of whole tiles by the tensor memory accelerator, for tensor maps of tma.h. One thread
+// issues each of them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/primitives/bulk_copy.cuh"
+#include "kernels/cuda/primitives/tma.h"
+
+namespace quern::kernels::cuda {
+
+// Fetches the map itself ahead of its first use.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Tile (rows, D) from token `row` on, to shared memory (1024-byte aligned). Its bytes, those of
+// rows beyond T included, count towards the barrier's phase.
+__device__ __forceinline__ void load_tile_async(void* tile, const CUtensorMap& map,
+                                                MBarrier& barrier, int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(shared_address(tile)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(0), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// A panel of a map of make_panel_map, from (row, column) of one matrix on, to shared memory, where
+// the tile that it belongs to is aligned to 1024 bytes. Counts as load_tile_async does.
+__device__ __forceinline__ void load_panel_async(void* panel, const CUtensorMap& map,
+                                                 MBarrier& barrier, int row, int column,
+                                                 int matrix) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(panel)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(matrix)
+      : "memory");
+}
+
+// The same to each block of the cluster whose bit is set in `blocks`: to the same place in its
+// shared memory, counted by its own barrier there.
+__device__ __forceinline__ void load_panel_to_cluster(void* panel, const CUtensorMap& map,
+                                                      MBarrier& barrier, int row, int column,
+                                                      int matrix, uint32_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(panel)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(matrix),
+      "h"(static_cast<uint16_t>(blocks))
+      : "memory");
+}
+
+// Shared memory to the tile; rows beyond T are not written. The threads that wrote the shared tile
+// call fence_async_proxy and synchronize before.
+__device__ __forceinline__ void store_tile_async(const CUtensorMap& map, const void* tile, int row,
+                                                 int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group "
+      "[%0, {%2, %3, %2, %4, %5}], [%1];" ::"l"(&map),
+      "r"(shared_address(tile)), "r"(0), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+}  // namespace quern::kernels::cuda

@@ -1,0 +1,59 @@
+// The elementwise passes of Muon (K. Jordan et al., 2024) around its Newton-Schulz products, for a
+// group of matrices of one shape. The group's matrices lie `stride` elements apart in `momentum`
+// and in `x`, and anywhere in the arena. The semantics and roundings are torch.optim.Muon's.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/stream.h"
+#include "kernels/optimizer.h"
+
+namespace quern::kernels {
+
+// One matrix: its place in the arena and its treatment.
+struct MuonMatrix {
+  int64_t begin = 0;      // elements
+  float lr_scale = 1.0f;  // of lr
+  float adjust = 1.0f;    // of the orthogonal update
+  float decay = 0.0f;     // weight decay
+};
+
+struct MuonGroup {
+  const MuonMatrix* matrices = nullptr;  // on the device
+  int64_t count = 0;                     // matrices
+  int64_t numel = 0;                     // elements of each
+  int64_t stride = 0;                    // numel or more
+};
+
+inline constexpr int64_t kMuonParts = 64;  // partial sums of a matrix's squares
+
+namespace cpu {
+// g = grad clip; momentum += (1 - mu) (g - momentum); x = bf16(g + mu (momentum - g)) with
+// nesterov, else bf16(momentum). squares (count, kMuonParts): sums of x^2, in a fixed order. Does
+// nothing at all when state->finite is 0.
+void muon_momentum(bfloat16* x, float* squares, float* momentum, const float* grad,
+                   const MuonGroup& group, float mu, bool nesterov, const StepState* state,
+                   Stream stream);
+
+// x /= max(||x||, eps) for each matrix, the norm rounded to BF16.
+void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
+                    Stream stream);
+
+// lr = state->lr lr_scale; param = param (1 - lr decay) - lr adjust x; copy = bf16(param). Does
+// nothing at all when state->finite is 0. copy may be null.
+void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
+                 const StepState* state, Stream stream);
+}  // namespace cpu
+
+namespace cuda {
+void muon_momentum(bfloat16* x, float* squares, float* momentum, const float* grad,
+                   const MuonGroup& group, float mu, bool nesterov, const StepState* state,
+                   Stream stream);
+void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
+                    Stream stream);
+void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
+                 const StepState* state, Stream stream);
+}  // namespace cuda
+
+}  // namespace quern::kernels

@@ -1,0 +1,53 @@
+// The feed-forward part of a block.
+#pragma once
+
+#include <memory>
+
+#include "autograd/ops/swiglu.h"
+#include "model/decode_weights.h"
+#include "model/model_config.h"
+#include "nn/linear.h"
+
+namespace quern {
+
+class Mlp : public Layer {  // (..., C) -> (..., C)
+ public:
+  // Adds its weights to those of the fused decoder; false when the decoder does not compute it.
+  virtual bool add_to(BlockWeights&) const { return false; }
+};
+
+// down(silu(gate(x)) * up(x)). gate and up are one projection.
+class SwiGLU : public Mlp {
+ public:
+  SwiGLU(const ModelConfig& config, const ModelOptions& options, const ModelInit& init);
+
+  Variable forward(const Variable& x) const override;
+  bool add_to(BlockWeights& weights) const override;
+  void declare(ParameterList& list) override;
+
+ private:
+  KernelKind kernels_;
+  SwigluOutput output_;
+  Linear gate_up_;  // C -> 2 F
+  Linear down_;     // F -> C
+};
+
+// GPT-2's: down(gelu(up(x))), with GELU's tanh form.
+class GeluMlp : public Mlp {
+ public:
+  GeluMlp(const ModelConfig& config, const ModelOptions& options, const ModelInit& init);
+
+  Variable forward(const Variable& x) const override;
+  void declare(ParameterList& list) override;
+
+ private:
+  bool rebuilds_;  // the backward computes GELU's output again
+  Linear up_;      // C -> F
+  Linear down_;    // F -> C
+};
+
+// The kind that config.mlp names.
+std::unique_ptr<Mlp> make_mlp(const ModelConfig& config, const ModelOptions& options,
+                              const ModelInit& init);
+
+}  // namespace quern

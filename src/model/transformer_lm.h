@@ -1,0 +1,78 @@
+// The model: token embedding, blocks, final norm, LM head. Its Architecture says of which kind they
+// are.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model/architecture.h"
+#include "nn/embedding.h"
+
+namespace quern {
+
+class TransformerLM : public Module {
+ public:
+  // Throws when the configuration cannot be built. Takes no memory and needs no Context: build a
+  // ParameterArena before the first call.
+  TransformerLM(const ModelConfig& config, const ModelOptions& options,
+                InitScheme init = InitScheme::normal);
+  TransformerLM(const ModelConfig& config, const ModelOptions& options, InitScheme init,
+                const Architecture& architecture);
+
+  // Mean cross-entropy (nats a token) of targets (B, T) given tokens (B, T), both i32, times scale.
+  // -> (), FP32. With gradients on it is the training loss: with dropout, and plus the z-loss. Then
+  // zero the gradients before, and use the loss for backward(loss) or a sum with other losses only:
+  // fused kernels add the head's gradient here already (autograd/ops/lm_head.h).
+  Variable loss(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const {
+    return loss_terms(tokens, targets, scale).total;
+  }
+  struct LossTerms {
+    Variable total;
+    Tensor cross_entropy;  // its first term, for reports
+  };
+  LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const;
+
+  // Where the masks of dropout come from. Every training loss takes the next draw; `number` is that
+  // of the first. Nothing without dropout; else required before the first training loss.
+  void start_dropout(uint64_t seed, uint64_t number = 0);
+
+  // (B, T) -> (B, T, V) in the activations' type.
+  Variable logits(const Tensor& tokens) const;
+
+  // Generation: an empty cache, and the logits (B, V) that follow `tokens` (B, T) after what the
+  // cache holds. Throws when the cache is full.
+  KvCache make_cache(int64_t batch, int64_t capacity) const;
+  Tensor decode(const Tensor& tokens, KvCache& cache) const;
+
+  // What the fused decoder reads; nothing when decoding is composed of ops.
+  std::optional<DecodeWeights> decode_weights() const;
+
+  // FLOPs of a token's forward beside the 2 for each parameter, over `context` tokens.
+  double mixing_flops(int64_t context) const;
+
+  void declare(ParameterList& list) override;
+  const ModelConfig& config() const { return config_; }
+  const ModelOptions& options() const { return options_; }
+
+ private:
+  Residual embed(const Tensor& tokens, int64_t begin) const;   // (B, T) -> x (B, T, C)
+  Variable project(const Variable& h) const;                   // (..., C) -> logits (..., V)
+  Variable hidden(const Tensor& tokens, bool training) const;  // (B, T) -> (B, T, C), normed
+  Residual run_blocks(const Residual& in, const SharedInputs& shared, size_t begin,
+                      size_t end) const;
+  SharedInputs shared_inputs() const { return {positions_->rope()}; }
+  const Parameter& head() const { return head_ ? *head_ : embedding_.weight; }  // (V, C)
+
+  ModelConfig config_;
+  ModelOptions options_;
+  Architecture architecture_;
+  Embedding embedding_;
+  std::unique_ptr<Positions> positions_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::unique_ptr<Norm> norm_;
+  std::optional<Parameter> head_;  // absent when tied to the embedding
+  Tensor draws_;                   // of dropout
+};
+
+}  // namespace quern

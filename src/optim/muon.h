@@ -1,0 +1,73 @@
+// Muon (K. Jordan et al., 2024, kellerjordan.github.io/posts/muon): momentum whose matrices are
+// made orthogonal before they change the weights. As torch.optim.Muon of PyTorch 2.9.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/muon.h"
+#include "optim/adamw.h"
+#include "optim/optimizer_kind.h"
+
+namespace quern {
+
+// Newton and Schulz's iteration of degree five: with G = X X^T, X becomes a X + (b G + c G G) X.
+struct NewtonSchulz {
+  double a = 3.4445, b = -4.7750, c = 2.0315;
+  int iterations = 5;
+};
+
+struct MuonOptions {
+  AdamWOptions adamw;  // of embeddings, head and vectors; its decay and clip are everyone's
+  double momentum = 0.95;
+  bool nesterov = true;
+  double lr_scale = 1.0;  // of the hidden matrices' learning rate
+  MuonAdjust adjust = MuonAdjust::match_rms_adamw;
+  double eps = 1e-7;  // smallest norm that a matrix is divided by
+  NewtonSchulz iteration = {};
+};
+
+// Hidden matrices take Muon, each part of a fused weight for itself; all other parameters AdamW.
+// Matrices of one shape are one group: each of its products is one batched call.
+class Muon : public Optimizer {
+ public:
+  Muon(ParameterArena& arena, const MuonOptions& options);
+
+  const char* name() const override { return "muon"; }
+  std::vector<OptimizerBuffer> buffers() const override;
+
+ private:
+  struct Group {
+    int64_t rows = 0, cols = 0;
+    int64_t first = 0, stride = 0;  // elements of momentum_
+    std::vector<kernels::MuonMatrix> matrices;
+    std::vector<std::string> names;
+    Tensor table;  // u8: the matrices on the device
+
+    int64_t count() const { return static_cast<int64_t>(matrices.size()); }
+  };
+
+  void add_matrix(const ParameterGroup& treatment, const NamedSlice& slice);
+  void fused_update() override;
+  void update_matrices(const Group& group, int64_t begin, int64_t end);
+  void naive_update(double clip, const kernels::StepState& now) override;
+
+  MuonOptions options_;
+  AdamWMoments moments_;
+  std::vector<Group> groups_;
+  Tensor momentum_;  // f32, group after group
+};
+
+// Matrices of one shape that lie `stride` elements apart.
+struct MatrixBatch {
+  int64_t rows = 0, cols = 0, count = 0, stride = 0;
+};
+
+// The iteration on matrices of norm 1 or less in x (bf16, one dimension), which is overwritten.
+// Returns a tensor of the same layout.
+Tensor orthogonalize(const Tensor& x, const MatrixBatch& batch, const NewtonSchulz& options);
+
+// Its twin by small ops: one matrix (rows, cols) of any floating dtype.
+Tensor naive_orthogonalize(const Tensor& x, const NewtonSchulz& options);
+
+}  // namespace quern

@@ -1,0 +1,95 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/ops/reduce.h"
+#include "autograd/tape.h"
+#include "base/error.h"
+#include "tensor/factory.h"
+#include "tensor/visit.h"
+
+namespace quern {
+
+Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard) : arena_(arena), guard_(guard) {
+  QUERN_CHECK(arena.grads().defined(),
+              "optimizer: the arena was built without gradients (training = false)");
+  state_ = Tensor::empty({sizeof(kernels::StepState)}, DType::u8,
+                         {"step state", MemoryCategory::optimizer});
+  set_progress(0, 0);
+  const int64_t bytes = decide(arena.grads().device(), [&](auto stream) {
+    return global_norm_scratch(arena_.trainable(), stream);
+  });
+  scratch_ =
+      Tensor::empty({bytes}, DType::u8, {"gradient norm scratch", MemoryCategory::workspace});
+}
+
+Tensor Optimizer::zeros_like_gradients(const char* name) const {
+  Tensor buffer =
+      Tensor::empty({arena_.trainable()}, DType::f32, {name, MemoryCategory::optimizer});
+  fill(buffer, 0.0);
+  return buffer;
+}
+
+kernels::StepState* Optimizer::state_data() const {
+  return static_cast<kernels::StepState*>(state_.raw_data());
+}
+
+kernels::StepState Optimizer::state() const {
+  kernels::StepState state;
+  copy(Tensor::borrow(&state, state_.shape(), DType::u8, kCpu), state_);
+  return state;
+}
+
+void Optimizer::set_progress(int64_t step, int64_t skipped) {
+  kernels::StepState state;
+  state.step = step;
+  state.skipped = skipped;
+  state.halt = guard_.halt_on_nonfinite;
+  copy(state_, Tensor::borrow(&state, state_.shape(), DType::u8, kCpu));
+}
+
+void Optimizer::set_learning_rate(double lr) {
+  on_device(state_.device(), [&](auto stream) {
+    store_learning_rate(state_data(), static_cast<float>(lr), stream);
+  });
+}
+
+void Optimizer::step(const Tensor& loss) {
+  const RangeScope range(RangeKind::phase, "optimizer");
+  arena_.finish_gradients();
+  if (guard_.kernels == KernelKind::fused) return fused_step(loss);
+  naive_step(loss);
+}
+
+void Optimizer::fused_step(const Tensor& loss) {
+  const float* loss_data = loss.defined() ? loss.data<float>() : nullptr;
+  on_device(state_.device(), [&](auto stream) {
+    global_norm(state_data(), arena_.grads().data<float>(), arena_.trainable(), 1.0f,
+                static_cast<float>(guard_.clip), loss_data, scratch_.raw_data(), stream);
+  });
+  fused_update();
+  on_device(state_.device(), [&](auto stream) { finish_step(state_data(), stream); });
+}
+
+// The naive twin of the frame: the norm by a small op, the scalars on the host.
+void Optimizer::naive_step(const Tensor& loss) {
+  const NoGrad no_grad;
+  kernels::StepState now = state();
+  const double norm = std::sqrt(sum_squares(arena_.grads(), 0).value().item());
+  now.norm = static_cast<float>(norm);
+  const bool halted = now.halt && now.skipped > 0;
+  now.finite = !halted && std::isfinite(norm) && (!loss.defined() || std::isfinite(loss.item()));
+  const double clip = guard_.clip > 0.0 ? std::min(1.0, guard_.clip / (norm + 1e-6)) : 1.0;
+  now.clip = static_cast<float>(clip);
+  if (now.finite) {
+    now.step += 1;
+    naive_update(clip, now);
+    arena_.refresh_copies();
+  } else {
+    now.skipped += 1;
+  }
+  copy(state_, Tensor::borrow(&now, state_.shape(), DType::u8, kCpu));
+}
+
+}  // namespace quern

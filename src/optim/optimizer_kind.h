@@ -1,0 +1,14 @@
+// The optimizers that a configuration can choose, and their choices.
+#pragma once
+
+namespace quern {
+
+enum class OptimizerKind { adamw, muon };
+
+// The factor on Muon's orthogonal update of an (A, B) matrix.
+enum class MuonAdjust {
+  original,        // sqrt(max(1, A / B))
+  match_rms_adamw  // 0.2 sqrt(max(A, B)): as large as AdamW's (Liu et al., 2025, section 2.2)
+};
+
+}  // namespace quern

@@ -1,0 +1,146 @@
+#include "profile/memory/memory_page.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/error.h"
+#include "embedded/memory_page.h"
+
+namespace quern {
+
+namespace {
+
+using nlohmann::json;
+
+// The places of all allocations, each once: many share one.
+class Places {
+ public:
+  size_t number(const Place& p) {
+    const Key key{p.phase, p.module, p.op, p.shapes, p.backward ? 1 : 0};
+    const auto [found, added] = numbers_.try_emplace(key, numbers_.size());
+    if (added) list_.push_back(key);
+    return found->second;
+  }
+  const json& list() const { return list_; }
+
+ private:
+  using Key = std::array<int32_t, 5>;
+  std::map<Key, size_t> numbers_;
+  json list_ = json::array();
+};
+
+json allocations_json(const MemoryTrace& trace, Places& places) {
+  json list = json::array();
+  int64_t before = 0;
+  for (const TracedAllocation& a : trace.allocations) {
+    const int64_t life = a.released < 0 ? -1 : a.released - a.allocated;
+    list.push_back({a.allocated - before, a.bytes, life, static_cast<int>(a.category), a.name,
+                    places.number(a.place)});
+    before = a.allocated;
+  }
+  return list;
+}
+
+// The strings that the trace's numbers stand for.
+json names_json(const MemoryTrace& trace) {
+  int32_t last = 0;
+  for (const TracedAllocation& a : trace.allocations) {
+    const Place& p = a.place;
+    last = std::max({last, a.name, p.phase, p.module, p.op, p.shapes});
+  }
+  for (const TracedPhase& phase : trace.phases) last = std::max(last, phase.name);
+  if (trace.failure) last = std::max(last, trace.failure->name);
+  json names = json::array();
+  for (int32_t i = 0; i <= last; ++i) names.push_back(trace.names[i]);
+  return names;
+}
+
+json trace_json(const MemoryTrace& trace) {
+  json data;
+  data["device"] = trace.device;
+  data["end"] = trace.end;
+  data["from"] = trace.complete_from;
+  data["dropped"] = trace.dropped;
+  data["stats"] = {{"reserved", trace.stats.reserved},
+                   {"segments", trace.stats.segments},
+                   {"allocations", trace.stats.allocations}};
+  for (size_t i = 0; i < kMemoryCategories; ++i) {
+    data["categories"].push_back(name_of(static_cast<MemoryCategory>(i)));
+  }
+  const MemoryPeak peak = peak_of(trace);
+  data["peak"] = {{"time", peak.time}, {"bytes", peak.bytes}, {"by_category", peak.by_category}};
+  data["segments"] = data["phases"] = json::array();
+  for (const TracedSegment& s : trace.segments) {
+    data["segments"].push_back({s.reserved, s.bytes, s.unreserved});
+  }
+  for (const TracedPhase& p : trace.phases) data["phases"].push_back({p.name, p.begin, p.end});
+  if (trace.failure) {
+    const TracedFailure& f = *trace.failure;
+    data["failure"] = {{"time", f.time}, {"bytes", f.bytes}, {"name", f.name}};
+  }
+  data["names"] = names_json(trace);
+  Places places;
+  data["allocations"] = allocations_json(trace, places);
+  data["places"] = places.list();
+  return data;
+}
+
+// JSON that can stand inside <script>: a "<" only occurs in strings, where it may be written so.
+std::string script_safe(const json& data) {
+  std::string safe;
+  for (const char c : data.dump(-1, ' ', false, json::error_handler_t::replace)) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+// The template's "@style@", "@data@" and "@script@" by what they stand for.
+std::string filled(std::string_view page, const std::map<std::string, std::string>& parts) {
+  std::string text;
+  for (size_t at = 0; at < page.size();) {
+    const size_t begin = page.find('@', at);
+    const size_t end = begin == page.npos ? page.npos : page.find('@', begin + 1);
+    const auto part = end == page.npos
+                          ? parts.end()
+                          : parts.find(std::string(page.substr(begin + 1, end - begin - 1)));
+    if (part == parts.end()) {
+      text += page.substr(at);
+      break;
+    }
+    text += page.substr(at, begin - at);
+    text += part->second;
+    at = end + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string memory_page(const MemoryTrace& trace) {
+  using namespace embedded::memory_page;
+  std::string script;
+  for (const std::string_view part : {trace_js, timeline_js, moment_js, allocations_js, page_js}) {
+    script += part;
+  }
+  return filled(page_html, {{"style", std::string(page_css)},
+                            {"data", script_safe(trace_json(trace))},
+                            {"script", script}});
+}
+
+void write_memory_page(const MemoryTrace& trace, const std::filesystem::path& path) {
+  const std::string page = memory_page(trace);
+  std::ofstream file(path, std::ios::binary);
+  file << page;
+  file.close();
+  QUERN_CHECK(file, "memory page: cannot write ", path.string());
+}
+
+}  // namespace quern

@@ -1,0 +1,17 @@
+// A MemoryTrace as one self-contained HTML page, memory.html: the timeline stacked by category,
+// what was in use at the peak or at any moment, and every allocation. It loads nothing.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "profile/memory/memory_trace.h"
+
+namespace quern {
+
+std::string memory_page(const MemoryTrace& trace);
+
+// Throws an Error that names the file when it cannot be written.
+void write_memory_page(const MemoryTrace& trace, const std::filesystem::path& path);
+
+}  // namespace quern

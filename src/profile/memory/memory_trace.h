@@ -1,0 +1,80 @@
+// The history of an allocator's memory: every allocation with where it was made and what it is for,
+// and the segments they lie in. Recorded by MemoryRecorder (memory_recorder.h); read by the
+// snapshot, the page and the tables.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profile/range_tracker.h"
+#include "tensor/allocator.h"
+
+namespace quern {
+
+inline constexpr size_t kMemoryCategories = 6;
+const char* name_of(MemoryCategory category);
+
+struct TracedAllocation {
+  uint64_t address = 0;
+  int64_t bytes = 0;                     // as asked for
+  int64_t allocated = 0, released = -1;  // ns since the recording began; -1: never
+  MemoryCategory category = MemoryCategory::other;
+  int32_t name = 0;  // as the allocation is named; numbers in MemoryTrace::names
+  Place place;
+};
+
+struct TracedSegment {
+  uint64_t address = 0;
+  int64_t bytes = 0;
+  int64_t reserved = 0, unreserved = -1;  // ns; -1: never
+};
+
+struct TracedPhase {
+  int32_t name = 0;
+  int64_t begin = 0, end = 0;  // ns
+};
+
+// An allocation that could not be made.
+struct TracedFailure {
+  int64_t time = 0;  // ns
+  int64_t bytes = 0;
+  int64_t device_free = 0;  // bytes that the device had for anybody; 0: not known
+  int32_t name = 0;
+  Place place;
+};
+
+struct MemoryTrace {
+  Names names;
+  std::string device;                         // "cuda:0"
+  std::vector<TracedAllocation> allocations;  // by time of allocation
+  std::vector<TracedSegment> segments;        // by time
+  std::vector<TracedPhase> phases;            // by begin
+  int64_t end = 0;                            // ns: when the recording ended
+  // Of the allocator at the end; peak_allocated since the recording began, while nothing was
+  // dropped.
+  MemoryStats stats;
+  int64_t dropped = 0;  // ended allocations that the recording no longer holds (see its limit)
+  int64_t complete_from = 0;             // ns: since then nothing is missing
+  int64_t start_us = 0;                  // the recording's begin, microseconds since 1970
+  std::optional<TracedFailure> failure;  // the trace ends with it
+};
+
+// Bytes in use by category at one time; an element a MemoryCategory.
+using MemoryByCategory = std::array<int64_t, kMemoryCategories>;
+
+struct MemoryPeak {
+  int64_t time = 0, bytes = 0;
+  MemoryByCategory by_category{};
+  std::vector<size_t> live;  // allocations of the trace in use then, largest first
+};
+
+// The first time, of those since when the trace is complete, at which most bytes were in use.
+MemoryPeak peak_of(const MemoryTrace& trace);
+// In use at `time` (ns), largest first. What is released at that time is not.
+std::vector<size_t> live_at(const MemoryTrace& trace, int64_t time);
+MemoryByCategory by_category(const MemoryTrace& trace, const std::vector<size_t>& allocations);
+
+}  // namespace quern

@@ -1,0 +1,119 @@
+#include "profile/time/classify_kernel.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace {
+
+struct Rule {
+  std::string_view part;  // of the name, in small letters; the first that is found decides
+  WorkKind kind;
+};
+
+constexpr std::array kKernelRules{
+    Rule{"attention", WorkKind::attention},  // this project's: hopper_, mma_, tf32_ and scalar
+    Rule{"flash", WorkKind::attention},      // and other people's
+    Rule{"fmha", WorkKind::attention},
+    Rule{"nvjet", WorkKind::gemm},  // cuBLASLt's own on Hopper and later
+    Rule{"gemm", WorkKind::gemm},   // cuBLAS: sgemm, xmma_gemm, gemmk1, gemvx beside
+    Rule{"gemv", WorkKind::gemm},
+    Rule{"cutlass", WorkKind::gemm},
+    Rule{"splitk", WorkKind::gemm},         // cuBLASLt: sums what a product's parts made
+    Rule{"split_product", WorkKind::gemm},  // FP32 products out of TF32 ones, and their operands
+    Rule{"split_planes", WorkKind::gemm},
+    Rule{"swiglu_product", WorkKind::gemm},
+};
+
+// An op's name is a word, not a part of one: `linear` is not `swiglu_linear`.
+constexpr std::array kOpRules{
+    Rule{"matmul", WorkKind::gemm},
+    Rule{"linear", WorkKind::gemm},
+    Rule{"swiglu_linear", WorkKind::gemm},
+    Rule{"lm_head_cross_entropy", WorkKind::gemm},
+    Rule{"attention", WorkKind::attention},
+    Rule{"flash_attention", WorkKind::attention},
+    Rule{"rope_attention", WorkKind::attention},
+    Rule{"qkv_attention", WorkKind::attention},
+};
+
+void remove_all(std::string& text, std::string_view part) {
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at)) {
+    text.erase(at, part.size());
+  }
+}
+
+// Where the arguments begin: at the parenthesis that closes last and opens outside <>.
+size_t arguments_of(const std::string& name) {
+  if (name.empty() || name.back() != ')') return name.size();
+  int depth = 0;
+  for (size_t i = name.size(); i-- > 0;) {
+    depth += name[i] == ')' ? 1 : name[i] == '(' ? -1 : 0;
+    if (depth == 0) return i;
+  }
+  return name.size();
+}
+
+// Of what CUDA events timed: an op, or a phase or step as a whole. The optimizer is a phase without
+// ops.
+WorkKind timed_kind(const Profile& profile, const DeviceEvent& event) {
+  const std::string& name = profile.names[event.name];
+  const bool op =
+      event.range >= 0 && profile.ranges[static_cast<size_t>(event.range)].kind == RangeKind::op;
+  return op || name == "optimizer" ? op_kind(name) : WorkKind::other;
+}
+
+}  // namespace
+
+const char* name_of(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::gemm: return "GEMM";
+    case WorkKind::attention: return "attention";
+    case WorkKind::memory_bound: return "memory-bound";
+    case WorkKind::copy: return "copies";
+    case WorkKind::other: return "other";
+  }
+  fail("profile: unknown kind of work");
+}
+
+std::string short_kernel_name(std::string_view name) {
+  std::string text(name);
+  for (const std::string_view part :
+       {"(anonymous namespace)::", "<unnamed>::", "quern::kernels::cuda::", "quern::kernels::",
+        "quern::", "static ", "void "}) {
+    remove_all(text, part);
+  }
+  text.erase(arguments_of(text));
+  return text;
+}
+
+WorkKind kernel_kind(std::string_view name) {
+  std::string small = short_kernel_name(name);
+  std::transform(small.begin(), small.end(), small.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto found = std::find_if(kKernelRules.begin(), kKernelRules.end(), [&](const Rule& rule) {
+    return small.find(rule.part) != std::string::npos;
+  });
+  return found == kKernelRules.end() ? WorkKind::memory_bound : found->kind;
+}
+
+WorkKind op_kind(std::string_view name) {
+  const auto found = std::find_if(kOpRules.begin(), kOpRules.end(),
+                                  [&](const Rule& rule) { return name == rule.part; });
+  return found == kOpRules.end() ? WorkKind::memory_bound : found->kind;
+}
+
+WorkKind work_kind(const Profile& profile, const DeviceEvent& event) {
+  switch (event.kind) {
+    case DeviceEventKind::kernel: return kernel_kind(profile.names[event.name]);
+    case DeviceEventKind::copy:
+    case DeviceEventKind::set: return WorkKind::copy;
+    case DeviceEventKind::op: return timed_kind(profile, event);
+  }
+  fail("profile: unknown kind of device event");
+}
+
+}  // namespace quern

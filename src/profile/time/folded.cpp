@@ -1,0 +1,92 @@
+#include "profile/time/folded.h"
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <string>
+
+#include "profile/time/classify_kernel.h"
+#include "profile/time/range_times.h"
+
+namespace quern {
+
+namespace {
+
+using Stacks = std::map<std::string, int64_t>;  // nanoseconds
+
+// `;` separates frames and a line's end the stacks.
+void push(std::string& stack, std::string frame) {
+  std::replace(frame.begin(), frame.end(), ';', ',');
+  std::replace(frame.begin(), frame.end(), '\n', ' ');
+  if (!stack.empty()) stack += ';';
+  stack += frame;
+}
+
+void push_parts(std::string& stack, const std::string& path) {
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t dot = std::min(path.find('.', begin), path.size());
+    push(stack, path.substr(begin, dot - begin));
+    begin = dot + 1;
+  }
+}
+
+// The ops around a range and itself, outermost first.
+void push_ops(std::string& stack, const Profile& profile, const RangeEvent& range) {
+  if (range.parent >= 0) {
+    push_ops(stack, profile, profile.ranges[static_cast<size_t>(range.parent)]);
+  }
+  if (range.kind != RangeKind::op) return;
+  push(stack, profile.names[range.name] + (range.backward ? " backward" : ""));
+}
+
+std::string stack_of(const Profile& profile, int32_t index) {
+  if (index < 0) return "(unknown)";
+  const RangeEvent& range = profile.ranges[static_cast<size_t>(index)];
+  std::string stack;
+  const std::string& phase = profile.names[range.phase];
+  push(stack, phase.empty() ? "(no phase)" : phase);
+  push_parts(stack, profile.names[range.module]);
+  push_ops(stack, profile, range);
+  return stack;
+}
+
+void write(const Stacks& stacks, std::ostream& out) {
+  for (const auto& [stack, ns] : stacks) {
+    const int64_t microseconds = (ns + 500) / 1000;
+    if (microseconds > 0) out << stack << ' ' << microseconds << '\n';
+  }
+}
+
+}  // namespace
+
+void write_cpu_stacks(const Profile& profile, std::ostream& out) {
+  const RangeTimes times(profile);
+  Stacks stacks;
+  for (size_t i = 0; i < profile.ranges.size(); ++i) {
+    if (times.cpu_self[i] == 0) continue;
+    stacks[stack_of(profile, static_cast<int32_t>(i))] += times.cpu_self[i];
+  }
+  write(stacks, out);
+}
+
+void write_gpu_stacks(const Profile& profile, std::ostream& out) {
+  Stacks stacks;
+  if (profile.gpu_times == GpuTimes::events) {  // whole ops; their children's are in them
+    const RangeTimes times(profile);
+    for (size_t i = 0; i < profile.ranges.size(); ++i) {
+      if (times.gpu_self[i] == 0) continue;
+      stacks[stack_of(profile, static_cast<int32_t>(i))] += times.gpu_self[i];
+    }
+    return write(stacks, out);
+  }
+  const InSteps in_steps(profile);
+  for (const DeviceEvent& event : profile.device_events) {
+    if (!in_steps(event)) continue;
+    std::string stack = stack_of(profile, event.range);
+    push(stack, short_kernel_name(profile.names[event.name]));
+    stacks[stack] += event.end - event.begin;
+  }
+  write(stacks, out);
+}
+
+}  // namespace quern

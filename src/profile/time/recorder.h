@@ -1,0 +1,66 @@
+// Records a profile: times every range, and beside them the memory in use and what the GPU did.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "profile/range_tracker.h"
+#include "profile/time/cupti.h"
+#include "profile/time/op_timer.h"
+#include "profile/time/profile.h"
+#include "tensor/allocator.h"
+
+namespace quern {
+
+struct RecorderOptions {
+  // Of the GPU's times: "auto", the path of libcupti.so, or "off". Where CUPTI is off, missing or
+  // refuses, CUDA events time the ops, and Profile::note says so.
+  std::string cupti = "auto";
+};
+
+// Attached to the current Context from its making to finish() or its end. Everything happens on one
+// thread. What was observing the allocator goes on being told.
+class Recorder : public RangeTracker, private AllocationObserver {
+ public:
+  // Fills `profile`, which is new and outlives this.
+  explicit Recorder(Profile& profile, const RecorderOptions& options = {});
+  ~Recorder() override;
+
+  // Around each step. Both wait for the device, so that a step's device work lies within it. Ranges
+  // are recorded outside of steps as well; CUDA calls and device events are not.
+  void begin_step();
+  void end_step();
+
+  // The recording ends: collects what the GPU did. Once, outside of ranges and steps.
+  void finish();
+
+  void on_begin(const Range& range) override;
+  void on_end() override;
+
+ private:
+  void on_allocate(const Allocation& allocation) override;
+  void on_release(const Allocation& allocation) override;
+  void on_reserve(void* data, int64_t bytes) override;
+  void on_unreserve(void* data, int64_t bytes) override;
+  void on_out_of_memory(int64_t bytes, const char* name) override;
+  void note_memory(int64_t allocated, int64_t reserved);
+  void start_gpu(const std::string& cupti);
+  bool is_timed(const Open& range) const;
+  void detach();
+
+  Profile& profile_;
+  const Context& context_;
+  std::shared_ptr<Allocator> allocator_;
+  AllocationObserver* previous_ = nullptr;
+  bool attached_ = true;
+  int64_t allocated_ = 0, reserved_ = 0;  // bytes now
+  int32_t step_;                          // the name "step"
+  std::vector<int32_t> open_ranges_;      // their numbers in Profile::ranges, the outermost first
+  int32_t timed_op_ = -1;                 // the open op that op_timer_ times
+  std::unique_ptr<Cupti> cupti_;
+  std::unique_ptr<OpTimer> op_timer_;
+};
+
+}  // namespace quern

@@ -1,0 +1,298 @@
+#include "profile/time/trace_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "profile/time/classify_kernel.h"
+#include "profile/time/trace_slices.h"
+
+namespace quern {
+
+namespace {
+
+// No two threads share a number, whatever their process: some viewers know threads by it alone.
+constexpr int kHost = 1, kGpu = 2;
+constexpr int kSteps = 11, kRanges = 12, kCalls = 13, kFirstStream = 100;
+
+std::string quoted(const std::string& text) {
+  using Json = nlohmann::json;
+  return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+// "12.345": microseconds of nanoseconds, exactly.
+std::string microseconds(int64_t ns) {
+  return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
+}
+
+// What happens first is at zero: doubles, as which viewers read times, keep their nanoseconds.
+int64_t first_time(const Profile& profile) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const TimeSpan& step : profile.steps) first = std::min(first, step.begin);
+  for (const RangeEvent& range : profile.ranges) first = std::min(first, range.begin);
+  for (const CudaCall& call : profile.calls) first = std::min(first, call.begin);
+  for (const DeviceEvent& event : profile.device_events) first = std::min(first, event.begin);
+  for (const MemoryPoint& point : profile.memory) first = std::min(first, point.time);
+  return first;
+}
+
+// An event's details: "\"args\":{...}".
+class Args {
+ public:
+  void add(const char* key, const std::string& text) {
+    if (!text.empty()) append(key, quoted(text));
+  }
+  void add(const char* key, int64_t number) { append(key, fmt::format("{}", number)); }
+  std::string text() const { return "\"args\":{" + text_ + "}"; }
+
+ private:
+  void append(const char* key, const std::string& value) {
+    text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", key, value);
+  }
+  std::string text_;
+};
+
+class TraceWriter {
+ public:
+  TraceWriter(const Profile& profile, std::ostream& out)
+      : profile_(profile), out_(out), first_(first_time(profile)) {}
+
+  void write() {
+    Args data;
+    data.add("device", profile_.device);
+    data.add("target", profile_.target);
+    data.add("note", profile_.note);
+    out_ << "{\"displayTimeUnit\":\"ns\",\"otherData\":" << data.text().substr(7)
+         << ",\"traceEvents\":[\n";
+    name_process(kHost, "quern " + profile_.target + ", host", 0);
+    write_steps();
+    write_ranges();
+    write_calls();
+    write_memory();
+    write_streams();
+    out_ << "\n]}\n";
+  }
+
+ private:
+  void event(const std::string& body) {
+    out_ << (some_ ? ",\n{" : "{") << body << '}';
+    some_ = true;
+  }
+
+  std::string time(int64_t ns) const { return microseconds(ns - first_); }
+
+  void metadata(const char* what, int pid, int tid, const Args& args) {
+    event(fmt::format("\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},\"tid\":{},{}", what, pid, tid,
+                      args.text()));
+  }
+
+  void name_process(int pid, const std::string& name, int64_t place) {
+    Args args, order;
+    args.add("name", name);
+    order.add("sort_index", place);
+    metadata("process_name", pid, 0, args);
+    metadata("process_sort_index", pid, 0, order);
+  }
+
+  void name_thread(int pid, int tid, const std::string& name) {
+    Args args, order;
+    args.add("name", name);
+    order.add("sort_index", int64_t{tid});
+    metadata("thread_name", pid, tid, args);
+    metadata("thread_sort_index", pid, tid, order);
+  }
+
+  void slice(const Slice& slice, int pid, int tid, const char* category, const std::string& name,
+             const Args& args) {
+    event(fmt::format(
+        "\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},{}",
+        category, quoted(name), pid, tid, time(slice.begin), microseconds(slice.end - slice.begin),
+        args.text()));
+  }
+
+  void write_steps() {
+    if (profile_.steps.empty()) return;
+    name_thread(kHost, kSteps, "steps");
+    std::vector<Slice> slices;
+    for (const TimeSpan& step : profile_.steps) {
+      slices.push_back({step.begin, step.end, slices.size()});
+    }
+    nest(slices);
+    for (const Slice& one : slices) {
+      slice(one, kHost, kSteps, "step", fmt::format("step {}", one.event + 1), {});
+    }
+  }
+
+  static const char* category_of(RangeKind kind) {
+    switch (kind) {
+      case RangeKind::phase: return "phase";
+      case RangeKind::module: return "module";
+      case RangeKind::op: return "op";
+    }
+    fail("trace: unknown kind of range");
+  }
+
+  std::string range_name(const RangeEvent& range) const {
+    return profile_.names[range.name] + (range.backward ? " backward" : "");
+  }
+
+  void write_ranges() {
+    if (profile_.ranges.empty()) return;
+    name_thread(kHost, kRanges, "phases, modules, ops");
+    std::vector<Slice> slices;
+    for (const RangeEvent& range : profile_.ranges) {
+      slices.push_back({range.begin, range.end, slices.size()});
+    }
+    nest(slices);
+    for (const Slice& one : slices) {
+      const RangeEvent& range = profile_.ranges[one.event];
+      Args args;
+      args.add("phase", profile_.names[range.phase]);
+      args.add("module", profile_.names[range.module]);
+      args.add("shapes", profile_.names[range.shapes]);
+      slice(one, kHost, kRanges, category_of(range.kind), range_name(range), args);
+    }
+  }
+
+  void find_causes() {
+    for (size_t i = 0; i < profile_.device_events.size(); ++i) {
+      const uint64_t correlation = profile_.device_events[i].correlation;
+      if (correlation != 0) caused_[correlation].push_back(i);
+    }
+  }
+
+  void write_calls() {
+    if (profile_.calls.empty()) return;
+    find_causes();
+    name_thread(kHost, kCalls, "CUDA calls");
+    std::vector<Slice> slices;
+    for (const CudaCall& call : profile_.calls) {
+      slices.push_back({call.begin, call.end, slices.size()});
+    }
+    nest(slices);
+    for (const Slice& one : slices) {
+      const CudaCall& call = profile_.calls[one.event];
+      Args args;
+      if (call.correlation != 0) args.add("correlation", static_cast<int64_t>(call.correlation));
+      slice(one, kHost, kCalls, "cuda", profile_.names[call.name], args);
+      if (one.end > one.begin) start_arrows(call);
+    }
+  }
+
+  // Each device event that a call put there has an arrow of its own: a graph's launch has many. One
+  // that points back in time, or at a slice without length, is an error to viewers.
+  void start_arrows(const CudaCall& call) {
+    const auto found = caused_.find(call.correlation);
+    if (found == caused_.end()) return;
+    for (const size_t target : found->second) {
+      const DeviceEvent& event = profile_.device_events[target];
+      if (event.begin < call.begin || event.end <= event.begin) continue;
+      const uint64_t id = arrow_to_.size();
+      if (arrow_to_.emplace(target, id).second) write_arrow("s", "", kHost, kCalls, call.begin, id);
+    }
+  }
+
+  void write_arrow(const char* phase, const char* binding, int pid, int tid, int64_t at,
+                   uint64_t id) {
+    event(
+        fmt::format("\"ph\":\"{}\",{}\"cat\":\"launch\",\"name\":\"launch\",\"id\":{},\"pid\":{},"
+                    "\"tid\":{},\"ts\":{}",
+                    phase, binding, id, pid, tid, time(at)));
+  }
+
+  void write_memory() {
+    for (size_t i = 0; i < profile_.memory.size(); ++i) {
+      const MemoryPoint& point = profile_.memory[i];
+      // Of several at one time the last holds from then on.
+      if (i + 1 < profile_.memory.size() && profile_.memory[i + 1].time <= point.time) continue;
+      Args args;
+      args.add("allocated", point.allocated);
+      args.add("reserved", point.reserved);
+      event(fmt::format("\"ph\":\"C\",\"name\":\"memory in use\",\"pid\":{},\"ts\":{},{}", kHost,
+                        time(point.time), args.text()));
+    }
+  }
+
+  void write_streams() {
+    if (profile_.device_events.empty()) return;
+    name_process(kGpu, profile_.device.empty() ? "GPU" : profile_.device, 1);
+    std::map<int32_t, std::vector<Slice>> streams;
+    for (size_t i = 0; i < profile_.device_events.size(); ++i) {
+      const DeviceEvent& one = profile_.device_events[i];
+      streams[one.stream].push_back({one.begin, one.end, i});
+    }
+    int tid = kFirstStream;
+    for (auto& [stream, slices] : streams) {
+      if (profile_.gpu_times == GpuTimes::events) {  // of ops, which nest
+        nest(slices);
+        write_lane(slices, tid++, fmt::format("stream {}, by op", stream));
+        continue;
+      }
+      const std::vector<std::vector<Slice>> lanes = lanes_of(std::move(slices));
+      for (size_t i = 0; i < lanes.size(); ++i) {
+        write_lane(
+            lanes[i], tid++,
+            fmt::format("stream {}", stream) + (i == 0 ? "" : fmt::format(", overlapping {}", i)));
+      }
+    }
+  }
+
+  void write_lane(const std::vector<Slice>& slices, int tid, const std::string& name) {
+    name_thread(kGpu, tid, name);
+    for (const Slice& one : slices) write_device_event(one, tid);
+  }
+
+  static const char* category_of(DeviceEventKind kind) {
+    switch (kind) {
+      case DeviceEventKind::kernel: return "kernel";
+      case DeviceEventKind::copy: return "copy";
+      case DeviceEventKind::set: return "set";
+      case DeviceEventKind::op: return "gpu_op";
+    }
+    fail("trace: unknown kind of device event");
+  }
+
+  void write_device_event(const Slice& one, int tid) {
+    const DeviceEvent& event = profile_.device_events[one.event];
+    const std::string& name = profile_.names[event.name];
+    const std::string shown = short_kernel_name(name);
+    Args args;
+    if (shown != name) args.add("kernel", name);
+    if (event.range >= 0) {
+      const RangeEvent& range = profile_.ranges[static_cast<size_t>(event.range)];
+      if (range.kind == RangeKind::op) args.add("op", range_name(range));
+      args.add("phase", profile_.names[range.phase]);
+      args.add("module", profile_.names[range.module]);
+      args.add("shapes", profile_.names[range.shapes]);
+    }
+    if (event.bytes > 0) args.add("bytes", event.bytes);
+    if (event.correlation != 0) args.add("correlation", static_cast<int64_t>(event.correlation));
+    slice(one, kGpu, tid, category_of(event.kind), shown, args);
+    const auto arrow = arrow_to_.find(one.event);
+    if (arrow == arrow_to_.end()) return;
+    write_arrow("f", "\"bp\":\"e\",", kGpu, tid, one.begin, arrow->second);
+  }
+
+  const Profile& profile_;
+  std::ostream& out_;
+  int64_t first_;
+  bool some_ = false;
+  std::unordered_map<uint64_t, std::vector<size_t>> caused_;  // device events by correlation
+  std::unordered_map<size_t, uint64_t> arrow_to_;             // by device event: those begun
+};
+
+}  // namespace
+
+void write_trace(const Profile& profile, std::ostream& out) {
+  TraceWriter(profile, out).write();
+}
+
+}  // namespace quern

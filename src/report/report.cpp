@@ -1,0 +1,230 @@
+#include "report/report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/build_info.h"
+#include "base/error.h"
+#include "config/config_print.h"
+#include "config/config_table.h"
+#include "embedded/report_page.h"
+#include "report/report_series.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string read_chart_js(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string advice =
+      ". On Debian and Ubuntu: apt install libjs-chart.js; or give --chart-js FILE, a chart.min.js "
+      "of "
+      "version 3";
+  QUERN_CHECK(in && !text.empty(), "report: cannot read chart.js at ", path.string(), advice);
+  QUERN_CHECK(text.find("Chart.js v3.") < 200, "report: ", path.string(), " is not chart.js 3",
+              advice);
+  // Inside a <script> element no text may look like its end.
+  QUERN_CHECK(text.find("</script") == std::string::npos, "report: ", path.string(),
+              " cannot stand inside a page: it holds '</script'");
+  return text;
+}
+
+std::string escaped(const std::string& text) {
+  std::string html;
+  for (const char c : text) {
+    switch (c) {
+      case '&': html += "&amp;"; break;
+      case '<': html += "&lt;"; break;
+      case '"': html += "&quot;"; break;
+      default: html += c;
+    }
+  }
+  return html;
+}
+
+struct Part {
+  std::string_view mark, text;
+};
+
+// The page with each mark, which stands in it once and in the order given, replaced by its text.
+std::string fill(std::string_view page, std::initializer_list<Part> parts) {
+  std::string out;
+  for (const Part& part : parts) {
+    const size_t at = page.find(part.mark);
+    QUERN_CHECK(at != std::string_view::npos, "report: page.html has no ", std::string(part.mark));
+    out.append(page.substr(0, at)).append(part.text);
+    page.remove_prefix(at + part.mark.size());
+  }
+  return out.append(page);
+}
+
+}  // namespace
+
+fs::path default_chart_js() {
+  return QUERN_CHART_JS;
+}
+
+std::vector<ReportRun> read_report_runs(const std::vector<fs::path>& folders) {
+  std::vector<ReportRun> runs;
+  std::multiset<std::string> names;
+  std::set<fs::path> seen;
+  for (const fs::path& folder : folders) {
+    const bool first = seen.insert(fs::weakly_canonical(folder / ".")).second;
+    QUERN_CHECK(first, "report: ", folder.string(), " is given twice");
+    runs.push_back(read_report_run(folder));
+    names.insert(runs.back().name);
+  }
+  for (ReportRun& run : runs) {
+    if (names.count(run.name) > 1) run.name = run.folder.lexically_normal().string();
+  }
+  return runs;
+}
+
+std::string report_page(const std::vector<ReportRun>& runs, const std::string& title,
+                        const fs::path& chart_js) {
+  bool any = false;
+  for (const ReportRun& run : runs) any = any || !run.metrics.empty();
+  QUERN_CHECK(any, "report: ", runs.empty() ? "no run" : runs[0].folder.string(),
+              " has no metrics yet; the first come after log_every steps, 10 unless set otherwise");
+  namespace page = embedded::report_page;
+  const std::string library = read_chart_js(chart_js);
+  const std::string data = report_json(runs, title);
+  return fill(page::page_html, {{"{{title}}", escaped(title)},
+                                {"{{css}}", page::page_css},
+                                {"{{data}}", data},
+                                {"{{chart.js}}", library},
+                                {"{{charts.js}}", page::charts_js},
+                                {"{{page.js}}", page::page_js}});
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Six digits are more than a chart can show, and make the page half as large.
+Json rounded(double x) {
+  if (!std::isfinite(x)) return nullptr;
+  return std::stod(fmt::format("{:.6g}", x));
+}
+
+Json rounded(const std::vector<double>& values) {
+  Json array = Json::array();
+  for (const double x : values) array.push_back(rounded(x));
+  return array;
+}
+
+Json series_json(const ReportRun& run, size_t most_points) {
+  const ChartData data = chart_data(run.metrics.steps, tokens_per_step(run.config), most_points);
+  Json json = {
+      {"step", data.step}, {"tokens", rounded(data.tokens)}, {"seconds", rounded(data.seconds)}};
+  for (const Series& series : data.series) {
+    json[series.name] = {{"mean", rounded(series.mean)}};
+    if (series.low.empty()) continue;
+    json[series.name]["low"] = rounded(series.low);
+    json[series.name]["high"] = rounded(series.high);
+  }
+  return json;
+}
+
+Json validation_json(const ReportRun& run) {
+  Json json = {{"step", Json::array()}, {"val_loss", Json::array()}};
+  for (const Validation& v : run.metrics.validations) {
+    json["step"].push_back(v.step);
+    json["val_loss"].push_back(rounded(v.loss));
+  }
+  return json;
+}
+
+Json summary_json(const ReportRun& run) {
+  const ReportSummary s = summarize(run);
+  return {{"status", s.status},
+          {"step", s.step},
+          {"steps", s.steps},
+          {"loss", rounded(s.loss)},
+          {"best_val_loss", rounded(s.best_val_loss)},
+          {"best_step", s.best_step},
+          {"tokens", rounded(s.tokens)},
+          {"train_seconds", rounded(s.train_seconds)},
+          {"wall_seconds", rounded(s.wall_seconds)},
+          {"tokens_per_s", rounded(s.tokens_per_s)},
+          {"mfu", rounded(s.mfu)},
+          {"memory_bytes", s.memory_bytes},
+          {"skipped", s.skipped},
+          {"parameters", s.parameters},
+          {"device", s.device}};
+}
+
+std::string value_of(const Config& config, const ConfigKey& key) {
+  const ConfigValue value = key.get(config);
+  const std::string* text = std::get_if<std::string>(&value);
+  return text && key.kind == ValueKind::choice ? *text : to_toml(value);
+}
+
+// Every key's value, and what it would be by default with the run's model size.
+Json config_json(const Config& config) {
+  Config defaults;
+  find_key("size")->set(defaults, config.model.size);
+  Json values = Json::array(), standard = Json::array();
+  for (const ConfigKey& key : config_table()) {
+    values.push_back(value_of(config, key));
+    standard.push_back(value_of(defaults, key));
+  }
+  return {{"values", values}, {"defaults", standard}};
+}
+
+Json run_json(const ReportRun& run, size_t most_points) {
+  Json samples = Json::array();
+  for (const Sample& sample : run.samples) {
+    samples.push_back({{"step", sample.step}, {"text", sample.text}});
+  }
+  return {{"name", run.name},
+          {"folder", run.folder.string()},
+          {"warnings", run.warnings},
+          {"summary", summary_json(run)},
+          {"records", run.metrics.steps.size()},
+          {"tokens_per_step", rounded(tokens_per_step(run.config))},
+          {"series", series_json(run, most_points)},
+          {"validation", validation_json(run)},
+          {"config", run.config ? config_json(*run.config) : Json(nullptr)},
+          {"samples", samples}};
+}
+
+// Inside a <script> element '<' could begin its end.
+std::string without_less_than(const std::string& json) {
+  std::string out;
+  for (const char c : json) {
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string report_json(const std::vector<ReportRun>& runs, const std::string& title,
+                        size_t most_points) {
+  Json keys = Json::array(), all = Json::array();
+  for (const ConfigKey& key : config_table()) {
+    keys.push_back({{"section", key.section}, {"name", key.name}, {"help", key.help}});
+  }
+  for (const ReportRun& run : runs) all.push_back(run_json(run, most_points));
+  const Json json = {{"title", title},
+                     {"version", build_info().version},
+                     {"written", std::floor(unix_time())},
+                     {"keys", keys},
+                     {"runs", all}};
+  // A sample is a model's bytes, which need not be UTF-8.
+  return without_less_than(json.dump(-1, ' ', true, Json::error_handler_t::replace));
+}
+
+}  // namespace quern

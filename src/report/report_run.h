@@ -1,0 +1,54 @@
+// One run as a report shows it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "report/metrics_reader.h"
+#include "run/run_folder.h"
+
+namespace quern {
+
+struct Sample {
+  int64_t step = 0;
+  std::string text;
+};
+
+struct ReportRun {
+  std::string name;  // the folder's, or as much of its path as tells it from the others'
+  std::filesystem::path folder;
+  std::optional<Config> config;  // none: it could not be read, and a warning says why
+  RunMetrics metrics;
+  std::vector<Sample> samples;
+  std::vector<std::string> warnings;
+};
+
+// What the head of the page sums up. NaN or 0: not known.
+struct ReportSummary {
+  std::string status;  // "done", "stopped at step 120 of 2000", "at step 120 of 2000"
+  int64_t step = 0, steps = 0;
+  double loss = 0.0;  // the last one
+  double best_val_loss = 0.0;
+  int64_t best_step = 0;
+  double tokens = 0.0;
+  double train_seconds = 0.0;  // in steps
+  double wall_seconds = 0.0;   // of all its processes, until their last line
+  double tokens_per_s = 0.0;   // medians
+  double mfu = 0.0;
+  int64_t memory_bytes = 0, skipped = 0, parameters = 0;
+  std::string device;
+};
+
+// Throws when the folder is no run folder or its metrics cannot be read.
+ReportRun read_report_run(const std::filesystem::path& folder);
+ReportSummary summarize(const ReportRun& run);
+double tokens_per_step(const std::optional<Config>& config);  // 0: not known
+
+// The samples of a samples.txt: "--- step N", then the text.
+std::vector<Sample> parse_samples(const std::string& text);
+
+}  // namespace quern

@@ -1,0 +1,293 @@
+#include "run/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/json_file.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kMoments = "optimizer.safetensors";
+constexpr const char* kAlgorithms = "gemm_algorithms.txt";
+constexpr std::string_view kPrefix = "step_";
+constexpr std::string_view kTemporary = ".tmp";
+
+std::string folder_name(int64_t step) {
+  QUERN_CHECK(step >= 0, "checkpoint: step is ", step, ", expected 0 or more");
+  std::string digits = std::to_string(step);
+  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
+  return std::string(kPrefix) + digits;
+}
+
+// The step of a folder's name; empty for any name that folder_name would not give.
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  const std::string_view digits = name.substr(kPrefix.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || step < 0 || folder_name(step) != name) return {};
+  return step;
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> paths;
+  if (!fs::exists(folder, error)) return paths;
+  for (const auto& entry : fs::directory_iterator(folder, error)) paths.push_back(entry.path());
+  QUERN_CHECK(!error, folder.string(), ": folder cannot be read: ", error.message());
+  return paths;
+}
+
+void remove_folder(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  QUERN_CHECK(!error, path.string(), ": cannot be removed: ", error.message());
+}
+
+// Renamed first: a checkpoint that is half removed must not look like one.
+void remove_checkpoint(const fs::path& path) {
+  const fs::path doomed = fs::path(path) += kTemporary;
+  remove_folder(doomed);
+  replace_directory(path, doomed);
+  remove_folder(doomed);
+}
+
+void remove_half_written(const fs::path& folder) {
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.extension() == kTemporary && step_of(path.stem().string())) remove_folder(path);
+  }
+}
+
+// Where a checkpoint is written; gone again unless it was put in place.
+struct TemporaryFolder {
+  fs::path path;
+  ~TemporaryFolder() {
+    std::error_code ignored;  // an exception is on its way, or there is nothing to remove
+    fs::remove_all(path, ignored);
+  }
+};
+
+Json to_json(const FileDigest& digest) {
+  return {{"bytes", digest.bytes}, {"xxh3", hex(digest.xxh3)}};
+}
+
+// The manifest guards itself: its own checksum is taken over the compact text of the rest.
+std::string manifest_checksum(const Json& manifest) {
+  const std::string text = manifest.dump();
+  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
+}
+
+Json parse_state(const std::string& text) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    fail(cat("checkpoint: state is not valid JSON: ", error.what()));
+  }
+}
+
+Json read_manifest(const fs::path& path) {
+  std::error_code ignored;  // reported as "no manifest"
+  QUERN_CHECK(fs::exists(path, ignored), path.parent_path().string(),
+              ": is not a checkpoint (it has no ", kManifest, ")");
+  Json manifest = read_json_object(path);
+  const std::string expected = manifest.value("xxh3", "");
+  const int64_t version = manifest.value("format", int64_t{0});
+  QUERN_CHECK(version == kFormatVersion, path.string(), ": format version is ", version,
+              ", expected ", kFormatVersion);
+  manifest.erase("xxh3");
+  const std::string found = manifest_checksum(manifest);
+  QUERN_CHECK(found == expected, path.string(), ": checksum of its content is ", found,
+              ", expected ", expected);
+  return manifest;
+}
+
+// The file, which is what the manifest says that it is.
+MappedFile verified(const fs::path& path, const Json& expected) {
+  MappedFile raw = MappedFile::open(path);
+  const auto bytes = expected.at("bytes").get<int64_t>();
+  const auto size = static_cast<int64_t>(raw.bytes().size());
+  QUERN_CHECK(size == bytes, path.string(), ": has ", size, " bytes, expected ", bytes);
+  const std::string checksum = hex(digest_of(raw.bytes()).xxh3);
+  const auto xxh3 = expected.at("xxh3").get<std::string>();
+  QUERN_CHECK(checksum == xxh3, path.string(), ": checksum is ", checksum, ", expected ", xxh3);
+  return raw;
+}
+
+SafetensorsFile open_verified(const fs::path& path, const Json& expected) {
+  verified(path, expected);
+  return SafetensorsFile::open(path);
+}
+
+std::string read_verified(const fs::path& path, const Json& expected) {
+  const MappedFile raw = verified(path, expected);
+  return {reinterpret_cast<const char*>(raw.bytes().data()), raw.bytes().size()};
+}
+
+void write_manifest(const fs::path& folder, Json manifest) {
+  manifest["xxh3"] = manifest_checksum(manifest);
+  write_file_atomically(folder / kManifest, manifest.dump(1) + "\n");
+}
+
+std::set<int64_t> kept_steps(const fs::path& folder) {
+  std::set<int64_t> steps;
+  std::ifstream file(folder / "kept");
+  for (std::string line; std::getline(file, line);) {
+    if (const auto step = step_of(line.substr(0, line.find(' ')))) steps.insert(*step);
+  }
+  return steps;
+}
+
+std::optional<int64_t> best_step(const fs::path& folder) {
+  std::ifstream file(folder / "best");
+  std::string name;
+  if (!std::getline(file, name)) return {};
+  const std::optional<int64_t> step = step_of(name);
+  QUERN_CHECK(step, (folder / "best").string(), ": holds '", name, "', expected a name like ",
+              folder_name(0));
+  return step;
+}
+
+}  // namespace
+
+fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& contents) {
+  fs::path path = checkpoint_path(folder, contents.step);
+  Json manifest{{"format", kFormatVersion}, {"step", contents.step}};
+  manifest["state"] = parse_state(contents.state_json);
+
+  std::error_code error;
+  fs::create_directories(folder, error);
+  QUERN_CHECK(!error, folder.string(), ": cannot be created: ", error.message());
+  remove_half_written(folder);
+  const TemporaryFolder temporary{fs::path(path) += kTemporary};
+  fs::create_directory(temporary.path, error);
+  QUERN_CHECK(!error, temporary.path.string(), ": cannot be created: ", error.message());
+
+  const Metadata format{{"format", "pt"}};
+  manifest["files"] = {
+      {kWeights, to_json(write_safetensors(temporary.path / kWeights, contents.weights, format))},
+      {kMoments, to_json(write_safetensors(temporary.path / kMoments, contents.moments, format))}};
+  if (const std::string& text = contents.gemm_algorithms; !text.empty()) {
+    write_file_atomically(temporary.path / kAlgorithms, text);
+    manifest["files"][kAlgorithms] = to_json(digest_of(std::as_bytes(std::span(text))));
+  }
+  write_manifest(temporary.path, manifest);
+  replace_directory(temporary.path, path);
+  return path;
+}
+
+void rewrite_checkpoint_state(const fs::path& path, const std::string& state_json) {
+  Json manifest = read_manifest(path / kManifest);
+  manifest["state"] = parse_state(state_json);
+  write_manifest(path, manifest);
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  const fs::path manifest_path = path / kManifest;
+  try {
+    const Json manifest = read_manifest(manifest_path);
+    const Json& files = manifest.at("files");
+    return {path,
+            manifest.at("step").get<int64_t>(),
+            open_verified(path / kWeights, files.at(kWeights)),
+            open_verified(path / kMoments, files.at(kMoments)),
+            manifest.at("state").dump(),
+            files.contains(kAlgorithms) ? read_verified(path / kAlgorithms, files.at(kAlgorithms))
+                                        : std::string()};
+  } catch (const Json::exception& error) {
+    fail(cat(manifest_path.string(), ": is not a checkpoint's manifest: ", error.what()));
+  }
+}
+
+std::string read_checkpoint_state(const fs::path& path) {
+  const Json manifest = read_manifest(path / kManifest);
+  const auto state = manifest.find("state");
+  QUERN_CHECK(state != manifest.end(), (path / kManifest).string(),
+              ": is not a checkpoint's manifest: it has no state");
+  return state->dump();
+}
+
+std::vector<int64_t> checkpoint_steps(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  for (const fs::path& path : entries_of(folder)) {
+    const std::optional<int64_t> step = step_of(path.filename().string());
+    if (step && fs::exists(path / kManifest)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+fs::path checkpoint_path(const fs::path& folder, int64_t step) {
+  return folder / folder_name(step);
+}
+
+std::optional<fs::path> latest_checkpoint(const fs::path& folder) {
+  const std::vector<int64_t> steps = checkpoint_steps(folder);
+  if (steps.empty()) return {};
+  return checkpoint_path(folder, steps.back());
+}
+
+void mark_best(const fs::path& folder, int64_t step) {
+  write_file_atomically(folder / "best", folder_name(step) + "\n");
+}
+
+std::optional<fs::path> best_checkpoint(const fs::path& folder) {
+  const std::optional<int64_t> step = best_step(folder);
+  if (!step) return {};
+  fs::path path = checkpoint_path(folder, *step);
+  QUERN_CHECK(fs::exists(path / kManifest), path.string(), ": is recorded as the best checkpoint (",
+              (folder / "best").string(), "), but is not there");
+  return path;
+}
+
+void mark_kept(const fs::path& folder, int64_t step, const std::string& reason) {
+  if (kept_steps(folder).contains(step)) return;
+  std::ifstream old(folder / "kept");
+  std::ostringstream text;
+  for (std::string line; std::getline(old, line);) text << line << '\n';
+  text << folder_name(step) << ' ' << reason << '\n';
+  write_file_atomically(folder / "kept", text.str());
+}
+
+int64_t remove_checkpoints_after(const fs::path& folder, int64_t step) {
+  if (best_step(folder).value_or(step) > step) {
+    std::error_code error;
+    fs::remove(folder / "best", error);
+    QUERN_CHECK(!error, (folder / "best").string(), ": cannot be removed: ", error.message());
+  }
+  int64_t removed = 0;
+  for (const int64_t later : checkpoint_steps(folder)) {
+    if (later <= step) continue;
+    remove_checkpoint(checkpoint_path(folder, later));
+    ++removed;
+  }
+  return removed;
+}
+
+void rotate_checkpoints(const fs::path& folder, int64_t keep_last) {
+  QUERN_CHECK(keep_last >= 1, "checkpoints: keep is ", keep_last, ", expected at least 1");
+  std::set<int64_t> keep = kept_steps(folder);
+  if (const std::optional<int64_t> best = best_step(folder)) keep.insert(*best);
+  const std::vector<int64_t> steps = checkpoint_steps(folder);
+  for (int64_t i = 0; i + keep_last < static_cast<int64_t>(steps.size()); ++i) {
+    if (keep.contains(steps[static_cast<size_t>(i)])) continue;
+    remove_checkpoint(checkpoint_path(folder, steps[static_cast<size_t>(i)]));
+  }
+}
+
+}  // namespace quern

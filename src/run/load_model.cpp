@@ -1,0 +1,124 @@
+#include "run/load_model.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "hf/huggingface.h"
+#include "run/model_difference.h"
+#include "run/run_folder.h"
+#include "run/train_state.h"
+#include "run/weights.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kImportedContext = 2048;  // at most, where ctx is not given
+
+bool is_hf_folder(const fs::path& path) {
+  return fs::exists(path / "config.json") && !fs::exists(path / "config.toml");
+}
+
+// What model.from says, and whether it was trained here.
+struct Origin {
+  ModelConfig model;
+  bool trained = false;
+};
+
+Origin origin_of(const fs::path& path) {
+  QUERN_CHECK(fs::exists(path), "model.from: ", path.string(),
+              ": there is no such folder, expected a Hugging Face folder, a run or a checkpoint");
+  if (is_hf_folder(path)) {
+    const ModelConfig model = read_hf_config(path);
+    model_weights(TensorSource::open(path), model);  // throws when they are not that model's
+    return {model, false};
+  }
+  const TrainState state = peek_train_state(find_checkpoint(path, true));
+  return {state.model, state.iteration > 0};
+}
+
+// The keys that `size` sets.
+const std::set<std::string> kSized = {"d_model", "d_ff", "layers",    "heads", "kv_heads",
+                                      "norm",    "mlp",  "positions", "bias"};
+
+}  // namespace
+
+ModelConfig model_of(const fs::path& path) {
+  return origin_of(path).model;
+}
+
+int64_t usual_context(const ModelConfig& model, bool trained) {
+  if (trained || model.positions == PositionKind::learned) return model.context;
+  return std::min(model.context, kImportedContext);
+}
+
+void check_given_model(const Config& config, const std::set<std::string>& given,
+                       const ModelConfig& model, const std::string& whose) {
+  ModelConfig asked = config.model;  // the 0 of kv_heads and head_dim stands for what these say
+  if (!given.contains("heads") && !given.contains("size")) asked.heads = model.heads;
+  if (!given.contains("d_model") && !given.contains("size")) asked.d_model = model.d_model;
+  std::vector<std::string> keys;
+  for (const std::string& key : model_key_names()) {
+    if (key == "vocab" && config.model.vocab_size == 0) continue;  // as the data needs
+    const bool sized = given.contains("size") && kSized.contains(key);
+    if (given.contains(key) || sized) keys.push_back(key);
+  }
+  const auto difference = model_difference(asked, model, keys);
+  if (!difference) return;
+  const auto& [key, found, expected] = *difference;
+  throw UsageError(cat(key, " is ", found, ", but ", whose, " has ", expected, "; leave ",
+                       given.contains(key) ? key : "size", " out"));
+}
+
+void apply_model_from(Config& config, const std::set<std::string>& given) {
+  const Origin origin = origin_of(config.model.from);
+  const std::string whose = cat("the model of ", config.model.from, " (model.from)");
+  std::set<std::string> dimensions = given;
+  dimensions.erase("ctx");  // may be smaller
+  check_given_model(config, dimensions, origin.model, whose);
+  const int64_t most = origin.model.context;
+  int64_t context = usual_context(origin.model, origin.trained);
+  if (given.contains("ctx")) {
+    context = config.model.context;
+    if (context > most) {
+      throw UsageError(
+          cat("ctx is ", context, ", but ", whose, " takes at most ", most, " tokens"));
+    }
+    if (context < most && origin.model.positions == PositionKind::learned) {
+      throw UsageError(cat("ctx is ", context, ", but ", whose, " has learned positions, ", most,
+                           " of them; leave ctx out"));
+    }
+  }
+  static_cast<ModelConfig&>(config.model) = origin.model;
+  config.model.context = context;
+}
+
+void load_weights_from(ParameterArena& arena, const ModelSection& model) {
+  const fs::path from = model.from;
+  ModelConfig found = model_of(from);
+  found.context = model.context;
+  const auto difference = model_difference(found, model);
+  QUERN_CHECK(!difference, "model.from: ", from.string(), ": its model has ", difference->key,
+              " = ", difference->found, ", found ", difference->key, " = ", difference->expected,
+              " in the configuration");
+  if (is_hf_folder(from)) {
+    load_weights(arena, TensorSource::open(from));
+  } else {
+    load_weights(arena, open_checkpoint(find_checkpoint(from, true)).weights);
+  }
+}
+
+void copy_source(const fs::path& from, const fs::path& to) {
+  fs::path source = from;
+  if (!is_hf_folder(from)) source = RunFolder::open(from).source();
+  if (!fs::exists(source / "config.json")) return;
+  fs::create_directory(to);
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    if (fs::exists(source / name)) fs::copy_file(source / name, to / name);
+  }
+}
+
+}  // namespace quern

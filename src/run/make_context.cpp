@@ -1,0 +1,53 @@
+#include "run/make_context.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "kernels/cpu/threads.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/gemm_table.h"
+
+namespace quern {
+
+Device choose_device(DeviceChoice choice) {
+  const Device gpu{DeviceType::cuda, 0};
+  if (choice == DeviceChoice::cpu) return kCpu;
+  if (choice == DeviceChoice::cuda) return gpu;  // Context says what is missing
+  return cuda::device_count() > 0 ? gpu : kCpu;
+}
+
+bool use_gemm_table_file(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw UsageError(cat("gemm_table: ", path, " cannot be read"));
+  try {
+    return use_gemm_table(std::string(std::istreambuf_iterator<char>(in), {}));
+  } catch (const Error& error) {
+    fail(cat(path, ": ", error.what()));
+  }
+}
+
+void set_switches(Context& context, const ComputeSection& compute) {
+  const bool tf32 = compute.precision == Precision::tf32;
+  context.matmul_math = tf32 ? kernels::MatmulMath::tf32 : kernels::MatmulMath::fp32;
+  context.split_products = compute.fp32_products == Fp32Products::split;
+  context.deterministic = compute.deterministic;
+}
+
+std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed) {
+  if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
+  auto context = std::make_unique<Context>(choose_device(compute.device), seed);
+  set_switches(*context, compute);
+  context->allocator(context->device())->set_limit(compute.memory_limit << 20);
+  const ContextScope scope(*context);
+  if (compute.gemm_table.empty()) {
+    use_shipped_gemm_table();
+  } else if (context->device().is_cuda() && !use_gemm_table_file(compute.gemm_table)) {
+    throw UsageError(cat("gemm_table: ", compute.gemm_table,
+                         " was made on another GPU or with another version of cuBLASLt; make one "
+                         "here with `quern tune`"));
+  }
+  return context;
+}
+
+}  // namespace quern

@@ -1,0 +1,27 @@
+// The Context that a configuration asks for.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/config.h"
+#include "tensor/context.h"
+
+namespace quern {
+
+// The device asked for; automatic: the first GPU when the build and the machine have one. Throws
+// when it is not there.
+Device choose_device(DeviceChoice choice);
+
+// use_gemm_table() of a file. Throws UsageError when it cannot be read, and an Error that names it
+// when it is no such table.
+bool use_gemm_table_file(const std::string& path);
+
+// Sets what ops read of [compute]: how FP32 products are computed, and determinism.
+void set_switches(Context& context, const ComputeSection& compute);
+
+// A Context of that device, with FP32 products by TF32 under precision = tf32, the GEMM table that
+// is configured or shipped, and the CPU's threads set. Throws UsageError for another GPU's table.
+std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed);
+
+}  // namespace quern

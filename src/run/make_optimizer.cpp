@@ -1,0 +1,23 @@
+#include "run/make_optimizer.h"
+
+#include "base/error.h"
+#include "optim/muon.h"
+
+namespace quern {
+
+std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config) {
+  const OptimizerSection& o = config.optimizer;
+  const bool halt = config.train.on_nonfinite == OnNonfinite::stop;
+  const AdamWOptions adamw{o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels,
+                           halt};
+  switch (o.kind) {
+    case OptimizerKind::adamw: return std::make_unique<AdamW>(arena, adamw);
+    case OptimizerKind::muon: {
+      const MuonOptions muon{adamw, o.momentum, o.nesterov, o.muon_lr_scale, o.muon_adjust};
+      return std::make_unique<Muon>(arena, muon);
+    }
+  }
+  fail("config: unknown optimizer");
+}
+
+}  // namespace quern

@@ -1,0 +1,15 @@
+// The optimizer of a configuration.
+#pragma once
+
+#include <memory>
+
+#include "config/config.h"
+#include "optim/optimizer.h"
+
+namespace quern {
+
+// The optimizer that [optimizer] names, of the kernels that [compute] chooses. It halts after a
+// non-finite step under on_nonfinite = stop.
+std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config);
+
+}  // namespace quern

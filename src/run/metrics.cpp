@@ -1,0 +1,96 @@
+#include "run/metrics.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+
+namespace quern {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The lines up to and including `last_step`; a line cut short by a crash is dropped.
+std::string keep_until(const std::filesystem::path& path, int64_t last_step) {
+  std::ifstream in(path);
+  std::string kept, line;
+  while (std::getline(in, line)) {
+    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
+    if (row.is_discarded() || row.contains("ended")) continue;  // the run goes on
+    if (row.value("step", last_step + 1) <= last_step) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t last_step, bool tensorboard)
+    : path_(path) {
+  const std::string kept = last_step < 0 ? "" : keep_until(path, last_step);
+  write_file_atomically(path, kept);
+  file_.open(path, std::ios::app);
+  QUERN_CHECK(file_, path.string(), ": cannot be opened for writing");
+  if (tensorboard) {
+    tensorboard_ = std::make_unique<TensorBoardLog>(path.parent_path(), last_step, unix_time());
+  }
+}
+
+void MetricsLog::write(const StepMetrics& m) {
+  numbers(m.step, m.time,
+          {{"loss", m.loss},
+           {"grad_norm", m.grad_norm},
+           {"lr", m.lr},
+           {"ms", m.ms},
+           {"tokens_per_s", m.tokens_per_s},
+           {"mfu", m.mfu},
+           {"memory_bytes", m.memory_bytes},
+           {"skipped", m.skipped},
+           {"tokens", m.tokens}});
+}
+
+void MetricsLog::write_validation(int64_t step, double loss) {
+  numbers(step, unix_time(), {{"val_loss", loss}});
+}
+
+// The same numbers under the same names in both files.
+void MetricsLog::numbers(int64_t step, double time, const std::vector<Number>& numbers) {
+  Json row = {{"step", step}};
+  std::vector<Scalar> scalars;
+  for (const Number& number : numbers) {
+    std::visit(
+        [&](auto value) {
+          row[number.name] = value;
+          scalars.push_back({number.name, static_cast<float>(value)});
+        },
+        number.value);
+  }
+  row["time"] = time;
+  line(row.dump());
+  if (tensorboard_) tensorboard_->write(step, time, scalars);
+}
+
+void MetricsLog::write_first_step(const FirstStep& first) {
+  line(Json{{"step", first.step},
+            {"first_step_s", first.seconds},
+            {"device", first.device},
+            {"parameters", first.parameters},
+            {"time", unix_time()}}
+           .dump());
+}
+
+void MetricsLog::write_end(int64_t step, const std::string& how) {
+  line(Json{{"step", step}, {"ended", how}, {"time", unix_time()}}.dump());
+}
+
+void MetricsLog::line(const std::string& text) {
+  file_ << text << '\n' << std::flush;
+  QUERN_CHECK(file_, path_.string(), ": cannot write; is the disk full?");
+}
+
+}  // namespace quern

@@ -1,0 +1,68 @@
+// What a run reports: numbers a step, and the log files of them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "run/tensorboard.h"
+
+namespace quern {
+
+struct StepMetrics {
+  int64_t step = 0;        // steps done, this one included
+  double loss = 0.0;       // nats a token, mean over the step's micro-batches
+  double grad_norm = 0.0;  // before clipping
+  double lr = 0.0;
+  double ms = 0.0;  // mean a step since the last report
+  double tokens_per_s = 0.0;
+  double mfu = 0.0;          // model FLOP/s over the measured peak; 0 when unknown
+  int64_t memory_bytes = 0;  // most in use so far
+  int64_t skipped = 0;       // steps not applied because of a non-finite loss or norm
+  int64_t tokens = 0;        // trained on so far
+  double time = 0.0;         // seconds since 1970
+};
+
+// Of the first step of a process.
+struct FirstStep {
+  int64_t step = 0;
+  double seconds = 0.0;  // from the process's start to the step's end
+  std::string device;
+  int64_t parameters = 0;
+};
+
+// metrics.jsonl: one JSON object a line; {"step", "loss", ...} of a step, {"step", "val_loss"} of a
+// validation, {"step", "first_step_s", "device", "parameters"} of the first step of a process,
+// {"step", "ended"} when it ends. Each has its "time", in seconds since 1970. The numbers go to a
+// TensorBoard event file beside it too, when that is asked for.
+class MetricsLog {
+ public:
+  // Continues the file after `last_step`: later lines, of a run that was stopped, are dropped. -1
+  // begins anew.
+  MetricsLog(const std::filesystem::path& path, int64_t last_step, bool tensorboard = false);
+  void write(const StepMetrics& metrics);
+  void write_validation(int64_t step, double loss);
+  void write_first_step(const FirstStep& first);
+  // `how`: "done", "stopped" (it can be resumed), or what went wrong.
+  void write_end(int64_t step, const std::string& how);
+
+ private:
+  struct Number {
+    const char* name;
+    std::variant<int64_t, double> value;
+  };
+  void numbers(int64_t step, double time, const std::vector<Number>& numbers);
+  void line(const std::string& text);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+  std::unique_ptr<TensorBoardLog> tensorboard_;  // null: not asked for
+};
+
+double unix_time();  // seconds since 1970, now
+
+}  // namespace quern

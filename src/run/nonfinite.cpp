@@ -1,0 +1,82 @@
+#include "run/nonfinite.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/optimizer.h"
+#include "tensor/visit.h"
+
+namespace quern {
+
+bool all_finite(const Tensor& x) {
+  constexpr int64_t kRange = 1 << 20;  // a block of a GPU, or a CPU's thread, counts in each
+  const Tensor values = x.to(DType::f32).contiguous();
+  if (values.numel() == 0) return true;
+  std::vector<kernels::AdamWRange> ranges;
+  for (int64_t begin = 0; begin < values.numel(); begin += kRange) {
+    ranges.push_back({.begin = begin, .count = std::min(kRange, values.numel() - begin)});
+  }
+  const auto count = static_cast<int64_t>(ranges.size());
+  const auto bytes = static_cast<int64_t>(ranges.size() * sizeof ranges[0]);
+  const Tensor on_host = Tensor::borrow(ranges.data(), {bytes}, DType::u8, kCpu);
+  const Tensor here = on_host.to(values.device());
+  const Tensor counts = Tensor::empty({count}, DType::i64, values.device());
+  on_device(values.device(), [&](auto stream) {
+    count_nonfinite(counts.data<int64_t>(), values.data<float>(),
+                    static_cast<const kernels::AdamWRange*>(here.raw_data()), count, stream);
+  });
+  return std::ranges::all_of(counts.to_vector<int64_t>(), [](int64_t n) { return n == 0; });
+}
+
+namespace {
+
+// Keeps the path of open ranges, and the first bad output with the path it appeared under.
+class Finder : public RangeObserver, public OutputObserver {
+ public:
+  void on_begin(const Range& range) override { path_.emplace_back(range.name); }
+  void on_end() override { path_.pop_back(); }
+  void on_output(const char* op, const Tensor& output) override {
+    if (!found.empty() || !is_floating(output.dtype()) || all_finite(output)) return;
+    std::string where;
+    for (const std::string& part : path_) {
+      if (part != op) where += (where.empty() ? "" : ".") + part;
+    }
+    found = cat(where, where.empty() ? "" : ": ", "output of ", op);
+  }
+  void on_gradient(const Leaf& leaf) {
+    if (found.empty() && !all_finite(leaf.grad)) found = cat("gradient of ", leaf.name);
+  }
+
+  std::string found;
+
+ private:
+  std::vector<std::string> path_;
+  Observe<OutputObserver> observe_outputs_{*this};
+  ObserveRanges observe_ranges_{*this};
+};
+
+}  // namespace
+
+std::string find_nonfinite(ParameterArena& arena, const std::function<void()>& step) {
+  for (const Parameter* parameter : arena.parameters()) {
+    if (!all_finite(parameter->value())) return cat("weight ", parameter->name());
+  }
+  Finder finder;
+  for (const Parameter* parameter : arena.parameters()) {
+    parameter->leaf()->on_ready = [&finder](Leaf& leaf) { finder.on_gradient(leaf); };
+  }
+  const auto detach = [&arena] {
+    for (const Parameter* parameter : arena.parameters()) parameter->leaf()->on_ready = nullptr;
+  };
+  try {
+    step();
+  } catch (...) {
+    detach();
+    throw;
+  }
+  detach();
+  return finder.found;
+}
+
+}  // namespace quern

@@ -1,0 +1,163 @@
+#include "run/train_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "config/config_table.h"
+#include "run/checkpoint.h"
+#include "run/model_difference.h"
+#include "run/weights.h"
+
+namespace quern {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+using Pointer = Json::json_pointer;
+
+Json model_json(const ModelConfig& model) {
+  Config config;
+  static_cast<ModelConfig&>(config.model) = model;
+  Json json;
+  for (const ConfigKey* key : model_keys()) {
+    json[Pointer(key->manifest)] =
+        std::visit([](const auto& x) -> Json { return x; }, key->get(config));
+  }
+  return json;
+}
+
+ConfigValue value_of(const Json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  return json.get<std::string>();
+}
+
+ModelConfig parse_model(const Json& json) {
+  Config config;
+  for (const ConfigKey* key : model_keys()) {
+    const Pointer pointer(key->manifest);
+    if (!json.contains(pointer)) continue;
+    const ConfigValue value = value_of(json.at(pointer));
+    QUERN_CHECK(key->set(config, value), "training state: ", key->name, " is ", to_toml(value),
+                ", expected ", key->expected);
+  }
+  return config.model;
+}
+
+std::string to_json(const TrainState& s) {
+  Json j = {{"iteration", s.iteration},
+            {"step", s.step},
+            {"skipped", s.skipped},
+            {"sampler", {{"seed", s.sampler.seed}, {"batch", s.sampler.batch}}},
+            {"model", model_json(s.model)},
+            {"optimizer", s.optimizer},
+            {"is_text", s.is_text},
+            {"tokenizer", s.tokenizer}};
+  if (s.best_iteration > 0) j["best"] = {{"loss", s.best_loss}, {"iteration", s.best_iteration}};
+  return j.dump(2);
+}
+
+TrainState from_json(const std::string& text, const std::filesystem::path& path) {
+  try {
+    const Json j = Json::parse(text);
+    TrainState s;
+    s.iteration = j.at("iteration");
+    s.step = j.at("step");
+    s.skipped = j.at("skipped");
+    s.sampler.seed = j.at("sampler").at("seed");
+    s.sampler.batch = j.at("sampler").at("batch");
+    s.model = parse_model(j.at("model"));
+    s.optimizer = j.value("optimizer", s.optimizer);
+    s.is_text = j.at("is_text");
+    s.tokenizer = j.value("tokenizer", s.is_text ? "bytes" : "");  // older ones do not say
+    if (j.contains("best")) {
+      s.best_loss = j["best"].at("loss");
+      s.best_iteration = j["best"].at("iteration");
+    }
+    return s;
+  } catch (const nlohmann::json::exception& error) {
+    fail(cat(path.string(), ": the training state in manifest.json is not usable: ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
+                                       const ParameterArena& arena, const Optimizer& optimizer,
+                                       TrainState state) {
+  state.optimizer = optimizer.name();
+  const HostTensors values = weights_of(arena);
+  CheckpointContents contents{
+      state.iteration, values.views, {}, to_json(state), state.gemm_algorithms};
+  std::vector<Tensor> memory;  // of the views
+  for (const OptimizerBuffer& buffer : optimizer.buffers()) {
+    const HostTensors host = host_tensors(buffer);
+    memory.push_back(host.memory);
+    contents.moments.insert(contents.moments.end(), host.views.begin(), host.views.end());
+  }
+  return write_checkpoint(checkpoints, contents);
+}
+
+void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state) {
+  rewrite_checkpoint_state(checkpoint_path(checkpoints, state.iteration), to_json(state));
+}
+
+std::filesystem::path save_weights(const std::filesystem::path& checkpoints,
+                                   std::vector<TensorView> weights, const TrainState& state) {
+  return write_checkpoint(checkpoints,
+                          {state.iteration, std::move(weights), {}, to_json(state), ""});
+}
+
+TrainState state_of(const Checkpoint& checkpoint) {
+  TrainState state = from_json(checkpoint.state_json, checkpoint.path);
+  state.gemm_algorithms = checkpoint.gemm_algorithms;
+  return state;
+}
+
+TrainState read_train_state(const std::filesystem::path& checkpoint) {
+  return state_of(open_checkpoint(checkpoint));
+}
+
+TrainState peek_train_state(const std::filesystem::path& checkpoint) {
+  return from_json(read_checkpoint_state(checkpoint), checkpoint);
+}
+
+namespace {
+
+TrainState load_weights_of(const Checkpoint& checkpoint, ParameterArena& arena,
+                           const ModelConfig& model) {
+  TrainState state = state_of(checkpoint);
+  const auto difference = model_difference(state.model, model);
+  QUERN_CHECK(!difference, checkpoint.path.string(), ": its model has ", difference->key, " = ",
+              difference->found, ", found ", difference->key, " = ", difference->expected,
+              " in the configuration");
+  load_weights(arena, checkpoint.weights);
+  return state;
+}
+
+}  // namespace
+
+TrainState load_train_state(const std::filesystem::path& path, ParameterArena& arena,
+                            const ModelConfig& model) {
+  return load_weights_of(open_checkpoint(path), arena, model);
+}
+
+TrainState load_train_state(const std::filesystem::path& path, ParameterArena& arena,
+                            const ModelConfig& model, Optimizer& optimizer) {
+  const Checkpoint checkpoint = open_checkpoint(path);
+  TrainState state = load_weights_of(checkpoint, arena, model);
+  const std::vector<OptimizerBuffer> buffers = optimizer.buffers();
+  QUERN_CHECK(buffers.empty() || !checkpoint.moments.entries().empty(), path.string(),
+              " holds weights alone, as `quern import` writes them, expected a training run; "
+              "begin one from it with --from ",
+              path.string());
+  QUERN_CHECK(state.optimizer == optimizer.name(), path.string(),
+              ": was trained with optimizer = ", state.optimizer,
+              ", found optimizer = ", optimizer.name(), " in the configuration");
+  for (const OptimizerBuffer& buffer : buffers) load_buffer(buffer, checkpoint.moments);
+  return state;
+}
+
+}  // namespace quern

@@ -1,0 +1,115 @@
+#include "run/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "base/error.h"
+#include "run/nonfinite.h"
+
+namespace quern {
+
+namespace {
+
+// Named tensors, wherever they lie. `where` opens error messages.
+struct Tensors {
+  std::string where;
+  std::vector<std::string> names;
+  std::function<TensorView(const std::string&)> find;  // throws when there is none
+};
+
+Tensors tensors_of(const TensorSource& source) {
+  return {source.folder().string(), source.names(),
+          [&source](const std::string& name) { return source.tensor(name); }};
+}
+
+Tensors tensors_of(const SafetensorsFile& file, const std::string& prefix) {
+  Tensors tensors{
+      file.path().string(), {}, [&file](const std::string& name) { return file.tensor(name); }};
+  for (const SafetensorsFile::Entry& entry : file.entries()) {
+    if (entry.name.starts_with(prefix)) tensors.names.push_back(entry.name);
+  }
+  return tensors;
+}
+
+void load_slice(const Tensor& target, const TensorView& view, const std::string& where) {
+  QUERN_CHECK(view.shape == target.shape(), where, ": tensor '", view.name, "' has shape ",
+              view.shape, ", expected ", target.shape());
+  QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", view.name, "' is ", view.dtype,
+              ", expected f32, bf16, f16 or f64");
+  // Files align nothing, so the bytes go through a tensor of their dtype.
+  const Tensor staged = Tensor::empty(view.shape, view.dtype, kCpu, "weights from a file");
+  std::memcpy(staged.raw_data(), view.data.data(), view.data.size());
+  copy(target, staged);
+}
+
+// `table`: of the model whose spare tensors files may have too; null: no other tensors may be
+// there.
+void load(const OptimizerBuffer& buffer, const Tensors& tensors, const ParameterTable* table) {
+  std::set<std::string> expected;
+  for (const NamedSlice& slice : buffer.slices) {
+    const std::string name = buffer.prefix + slice.name;
+    load_slice(ParameterArena::slice(buffer.data, slice), tensors.find(name), tensors.where);
+    expected.insert(name);
+  }
+  for (const std::string& name : tensors.names) {
+    QUERN_CHECK(expected.contains(name) ||
+                    (table && is_spare_tensor(name, *table, tensors.where, tensors.find)),
+                tensors.where, ": tensor '", name, "' is not one of the model's");
+  }
+}
+
+// One pass where the weights lie; the element is looked for only when there is one.
+void check_finite(const ParameterArena& arena, const std::string& where) {
+  if (all_finite(arena.values())) return;
+  for (const NamedSlice& slice : arena.named_slices()) {
+    const auto values = ParameterArena::slice(arena.values(), slice).to_vector<float>();
+    const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
+    QUERN_CHECK(bad == values.end(), where, ": tensor '", slice.name, "' holds ", *bad,
+                " at element ", bad - values.begin(), ", expected finite numbers");
+  }
+}
+
+void load_weights(ParameterArena& arena, const Tensors& tensors) {
+  load({"", arena.values(), arena.named_slices()}, tensors, &arena.table());
+  check_finite(arena, tensors.where);
+  arena.refresh_copies();
+}
+
+}  // namespace
+
+void load_weights(ParameterArena& arena, const TensorSource& source) {
+  load_weights(arena, tensors_of(source));
+}
+
+void load_weights(ParameterArena& arena, const SafetensorsFile& file) {
+  load_weights(arena, tensors_of(file, ""));
+}
+
+void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file) {
+  load(buffer, tensors_of(file, buffer.prefix), nullptr);
+}
+
+HostTensors host_tensors(const OptimizerBuffer& buffer) {
+  HostTensors host{buffer.data.to(kCpu), {}};
+  const float* data = host.memory.data<float>();
+  for (const NamedSlice& slice : buffer.slices) {
+    const std::span<const float> elements(data + slice.begin,
+                                          static_cast<size_t>(slice.shape.numel()));
+    host.views.push_back(
+        {buffer.prefix + slice.name, DType::f32, slice.shape, std::as_bytes(elements)});
+  }
+  return host;
+}
+
+HostTensors weights_of(const ParameterArena& arena) {
+  return host_tensors({"", arena.values(), arena.named_slices()});
+}
+
+HostTensors gradients_of(const ParameterArena& arena) {
+  return host_tensors({"", arena.grads(), arena.trainable_slices()});
+}
+
+}  // namespace quern

@@ -1,0 +1,124 @@
+#include "text/bpe.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace {
+
+constexpr size_t kMostCached = 1 << 16;  // pieces
+constexpr size_t kLongestCached = 48;    // bytes
+constexpr int32_t kNone = -1;
+
+uint64_t pair_of(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+// A token of the piece, linked to its neighbours; one that was merged into its left neighbour has
+// the token kNone.
+struct Symbol {
+  int32_t token, previous, next;
+};
+
+// A merge that could be applied to the symbols at `at` and after it, if they still are `left` and
+// `right`.
+struct Candidate {
+  int32_t rank, at, left, right, result;
+
+  friend bool operator>(const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;  // the leftmost first
+  }
+};
+
+}  // namespace
+
+size_t BpeCache::Hash::operator()(std::string_view text) const {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+const std::vector<int32_t>* BpeCache::find(std::string_view piece) const {
+  const auto found = pieces_.find(piece);
+  return found == pieces_.end() ? nullptr : &found->second;
+}
+
+void BpeCache::insert(std::string_view piece, std::span<const int32_t> tokens) {
+  if (piece.size() > kLongestCached) return;
+  if (pieces_.size() == kMostCached) pieces_.clear();
+  pieces_.emplace(piece, std::vector<int32_t>(tokens.begin(), tokens.end()));
+}
+
+Bpe::Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> merges)
+    : byte_tokens_(byte_tokens), slots_(std::bit_ceil(2 * merges.size() + 2)) {
+  shift_ = 64 - std::countr_zero(slots_.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const BpeMerge& merge = merges[rank];
+    Slot& slot = slots_[slot_of(pair_of(merge.left, merge.right))];
+    if (slot.pair != kEmpty) continue;  // given twice: the first counts
+    slot = {pair_of(merge.left, merge.right), {static_cast<int32_t>(rank), merge.result}};
+  }
+}
+
+// Where the pair is, or would be.
+size_t Bpe::slot_of(uint64_t pair) const {
+  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15u;  // Knuth, volume 3, section 6.4
+  size_t at = static_cast<size_t>((pair * kGoldenRatio) >> shift_);
+  while (slots_[at].pair != pair && slots_[at].pair != kEmpty) at = (at + 1) & (slots_.size() - 1);
+  return at;
+}
+
+const Bpe::Merged* Bpe::find(int32_t left, int32_t right) const {
+  const Slot& slot = slots_[slot_of(pair_of(left, right))];
+  return slot.pair == kEmpty ? nullptr : &slot.merged;
+}
+
+void Bpe::encode(std::string_view piece, std::vector<int32_t>& tokens) const {
+  QUERN_CHECK(piece.size() < size_t{1} << 31, "a piece of ", piece.size(),
+              " bytes, expected less than 2 GiB");
+  const auto n = static_cast<int32_t>(piece.size());
+  std::vector<Symbol> symbols;
+  symbols.reserve(piece.size());
+  for (int32_t i = 0; i < n; ++i) {
+    const auto byte = static_cast<unsigned char>(piece[static_cast<size_t>(i)]);
+    symbols.push_back({byte_tokens_[byte], i - 1, i + 1 < n ? i + 1 : kNone});
+  }
+  const auto symbol = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
+
+  std::vector<Candidate> storage;
+  storage.reserve(piece.size());
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates(
+      {}, std::move(storage));
+  const auto consider = [&](int32_t at) {
+    if (at == kNone || symbol(at).next == kNone) return;
+    const int32_t left = symbol(at).token, right = symbol(symbol(at).next).token;
+    const Merged* merged = find(left, right);
+    if (merged) candidates.push({merged->rank, at, left, right, merged->result});
+  };
+  for (int32_t i = 0; i + 1 < n; ++i) consider(i);
+
+  while (!candidates.empty()) {
+    const Candidate best = candidates.top();
+    candidates.pop();
+    Symbol& left = symbol(best.at);
+    if (left.token != best.left || left.next == kNone) continue;
+    Symbol& right = symbol(left.next);
+    if (right.token != best.right) continue;
+    left.token = best.result;
+    right.token = kNone;
+    left.next = right.next;
+    if (left.next != kNone) symbol(left.next).previous = best.at;
+    consider(left.previous);
+    consider(best.at);
+  }
+  for (const Symbol& s : symbols) {
+    if (s.token != kNone) tokens.push_back(s.token);
+  }
+}
+
+}  // namespace quern

@@ -1,0 +1,15 @@
+// Reads Hugging Face's tokenizer.json, as far as it is a byte-level BPE (GPT-2, Llama 3, Qwen2.5,
+// SmolLM2).
+#pragma once
+
+#include <filesystem>
+
+#include "text/bpe_tokenizer.h"
+
+namespace quern {
+
+// Throws an Error that names the file, the place in it, what was found and what was expected; what
+// Quern does not compute (other models, normalisers or pre-tokenizers) is refused by name.
+BpeTokenizer read_hf_tokenizer(const std::filesystem::path& file);
+
+}  // namespace quern

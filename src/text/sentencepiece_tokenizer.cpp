@@ -1,0 +1,236 @@
+#include "text/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include "base/error.h"
+#include "io/utf8.h"
+
+namespace quern {
+
+namespace {
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space
+
+void check(const sentencepiece::util::Status& status) {
+  QUERN_CHECK(status.ok(), "SentencePiece: ", status.message());
+}
+
+// normalizer_spec { add_dummy_prefix: false } in protobuf's encoding. A message that follows
+// another one is merged into it, so this appended to a model changes that one setting.
+constexpr std::string_view kNoPrefix("\x1A\x02\x18\x00", 4);
+
+std::string spaces_for_marks(std::string_view piece) {
+  std::string text;
+  for (size_t mark; (mark = piece.find(kSpace)) != std::string_view::npos;) {
+    text.append(piece.substr(0, mark)) += ' ';
+    piece.remove_prefix(mark + kSpace.size());
+  }
+  return text.append(piece);
+}
+
+// Whether a token spans the border before a space ("a\u2581b") or the one behind a line feed.
+bool spans_border(std::string_view piece) {
+  if (piece.size() > 1 && piece.find('\n') != std::string_view::npos) return true;
+  while (piece.starts_with(kSpace)) piece.remove_prefix(kSpace.size());
+  return piece.find(kSpace) != std::string_view::npos || piece.find(' ') != std::string_view::npos;
+}
+
+// The bytes up to the next border: behind a line feed, or before a space that follows something
+// else than one. What stands for a space in tokens counts as one.
+size_t next_border(std::string_view text) {
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i - 1] == '\n') return i;
+    if (text[i] == ' ' && text[i - 1] != ' ' && !text.substr(0, i).ends_with(kSpace)) return i;
+  }
+  return text.size();
+}
+
+class SentencePieceEncoder : public TokenEncoder {
+ public:
+  explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& tokens) override {
+    tokenizer_.encode(text, tokens, cache_);
+  }
+
+ private:
+  const SentencePieceTokenizer& tokenizer_;
+  BpeCache cache_;
+};
+
+}  // namespace
+
+struct SentencePieceTokenizer::Processors {
+  sentencepiece::SentencePieceProcessor begin;      // of a text
+  sentencepiece::SentencePieceProcessor continued;  // without the space before it
+};
+
+SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definition)
+    : definition_(std::move(definition)), processors_(std::make_unique<Processors>()) {
+  const auto loaded = processors_->begin.LoadFromSerializedProto(definition_.model);
+  QUERN_CHECK(loaded.ok(), "is not a SentencePiece model, or is damaged: ", loaded.message());
+  check(processors_->continued.LoadFromSerializedProto(definition_.model.append(kNoPrefix)));
+  definition_.model.clear();
+  read_pieces();
+  for (const AddedToken& token : definition_.added) {
+    added_.add(token);
+    const auto id = static_cast<size_t>(token.id);
+    if (id >= bytes_.size()) {
+      bytes_.resize(id + 1);
+      special_.resize(id + 1);
+    }
+    bytes_[id] = token.special ? "" : token.content;
+    special_[id] = token.special;
+  }
+  added_.finish();
+  std::vector<std::string> with, without;
+  check(processors_->begin.Encode("a", &with));
+  check(processors_->continued.Encode("a", &without));
+  adds_prefix_space_ = with != without;
+  find_ends();
+}
+
+void SentencePieceTokenizer::find_ends() {
+  const auto id_of = [&](const char* name, const std::optional<std::string>& content,
+                         int own) -> std::optional<int32_t> {
+    if (!content) return own < 0 ? std::optional<int32_t>() : own;
+    const int32_t id = find(*content);
+    QUERN_CHECK(id >= 0, "tokenizer_config.json: ", name, " is '", *content,
+                "', which the vocabulary does not have");
+    return id;
+  };
+  end_ = id_of("eos_token", definition_.end, processors_->begin.eos_id());
+  if (definition_.add_begin) {
+    begin_ = id_of("bos_token", definition_.begin, processors_->begin.bos_id());
+  }
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+void SentencePieceTokenizer::read_pieces() {
+  const auto& model = processors_->begin;
+  int bytes = 0;
+  bool spanning = false;
+  for (int id = 0; id < model.GetPieceSize(); ++id) {
+    const std::string& piece = model.IdToPiece(id);
+    special_.push_back(model.IsControl(id) || model.IsUnknown(id));
+    if (model.IsByte(id)) {  // <0x7F>
+      const int byte = std::stoi(piece.substr(3, 2), nullptr, 16);
+      byte_tokens_[byte] = id;
+      ++bytes;
+      bytes_.emplace_back(1, static_cast<char>(byte));
+    } else if (special_.back()) {
+      added_.add({id, piece, true, false});
+      bytes_.emplace_back();
+    } else {
+      spanning = spanning || spans_border(piece);
+      bytes_.push_back(spaces_for_marks(piece));
+    }
+  }
+  byte_fallback_ = bytes == 256;
+  cuts_words_ = byte_fallback_ && !spanning && keeps_text();
+}
+
+// Whether the library encodes text as it is, spaces at both ends and between words included.
+bool SentencePieceTokenizer::keeps_text() const {
+  const std::string text = " \u00E9 e\u0301  \uFB01 \uFF21 ";  // what Unicode's NFKC would change
+  std::vector<int> ids;
+  check(processors_->continued.Encode(text, &ids));
+  std::string decoded;
+  for (const int id : ids) decoded += bytes_[static_cast<size_t>(id)];
+  return decoded == text;
+}
+
+std::unique_ptr<TokenEncoder> SentencePieceTokenizer::encoder() const {
+  return std::make_unique<SentencePieceEncoder>(*this);
+}
+
+void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& tokens,
+                                    BpeCache& cache) const {
+  bool first = true;
+  added_.split(
+      text,
+      [&](std::string_view part) {
+        encode_part(part, first || definition_.prefix_each_part, tokens, cache);
+        first = false;
+      },
+      [&](int32_t id) {
+        tokens.push_back(id);
+        first = false;
+      });
+}
+
+void SentencePieceTokenizer::encode_part(std::string_view part, bool first,
+                                         std::vector<int32_t>& tokens, BpeCache& cache) const {
+  // Without byte fallback the library puts U+FFFD where there is no UTF-8.
+  if (!byte_fallback_) return encode_valid(part, first, tokens, cache);
+  split_utf8(
+      part,
+      [&](std::string_view valid) {
+        encode_valid(valid, first, tokens, cache);
+        first = false;
+      },
+      [&](std::string_view invalid) {
+        first = false;
+        for (const char c : invalid) tokens.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
+      });
+}
+
+// Where no token spans a border, the words are encoded one by one, which gives the same tokens, and
+// most of them are in the cache.
+void SentencePieceTokenizer::encode_valid(std::string_view text, bool first,
+                                          std::vector<int32_t>& tokens, BpeCache& cache) const {
+  constexpr size_t kLongestCached = 64;  // bytes; longer ones hardly come again
+  std::vector<int> ids;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, cuts_words_ ? next_border(text) : text.size());
+    text.remove_prefix(word.size());
+    const bool cached = !first && word.size() <= kLongestCached;
+    if (const std::vector<int32_t>* known = cached ? cache.find(word) : nullptr) {
+      tokens.insert(tokens.end(), known->begin(), known->end());
+      continue;
+    }
+    check((first ? processors_->begin : processors_->continued).Encode(word, &ids));
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    if (cached) cache.insert(word, ids);
+    first = false;
+  }
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t token = tokens[i];
+    QUERN_CHECK(token >= 0 && token < vocabulary(), "decode: token ", i, " is ", token,
+                ", expected 0 to ", vocabulary() - 1);
+    text += bytes_[static_cast<size_t>(token)];
+  }
+  if (adds_prefix_space_ && text.starts_with(' ')) text.erase(0, 1);
+  return text;
+}
+
+SentencePieceTokenizer::SpecialPieces SentencePieceTokenizer::special_pieces() const {
+  const auto& model = processors_->begin;
+  return {model.unk_id(), model.bos_id(), model.eos_id()};
+}
+
+std::string SentencePieceTokenizer::piece(int32_t id) const {
+  for (const AddedToken& token : definition_.added) {
+    if (token.id == id) return token.content;
+  }
+  QUERN_CHECK(id >= 0 && id < processors_->begin.GetPieceSize(), "token ", id, " has no text");
+  return processors_->begin.IdToPiece(id);
+}
+
+bool SentencePieceTokenizer::is_byte(int32_t id) const {
+  return id >= 0 && id < processors_->begin.GetPieceSize() && processors_->begin.IsByte(id);
+}
+
+int32_t SentencePieceTokenizer::find(std::string_view content) const {
+  for (const AddedToken& token : definition_.added) {
+    if (token.content == content) return token.id;
+  }
+  const int id = processors_->begin.PieceToId(content);
+  return processors_->begin.IdToPiece(id) == content ? id : -1;
+}
+
+}  // namespace quern

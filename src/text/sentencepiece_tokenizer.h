@@ -1,0 +1,93 @@
+// A SentencePiece tokenizer (Kudo and Richardson 2018): Llama 2's, Mistral's, TinyLlama's, and
+// those that `quern tokenizer train` makes. Opened from its tokenizer.model by
+// text/tokenizer_files.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/tokenizer.h"
+
+namespace quern {
+
+struct SentencePieceDefinition {
+  std::string model;                      // what the file tokenizer.model holds
+  std::vector<AddedToken> added;          // beyond the model's own <s>, </s> and <unk>
+  bool add_begin = false;                 // begin_token() is <s>; else there is none
+  std::optional<std::string> begin, end;  // what <s> and </s> are called; empty: the model's own
+  // The space that many models put before a text comes after each special token in it too
+  // (transformers' `legacy`).
+  bool prefix_each_part = false;
+  std::string hash;  // as Tokenizer has it
+};
+
+// Special tokens in a text ("</s>") are taken as those, as transformers does. Text that is no UTF-8
+// becomes the tokens of its bytes where the model has them (byte fallback), else U+FFFD.
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  // Throws when the model cannot be read.
+  explicit SentencePieceTokenizer(SentencePieceDefinition definition);
+  ~SentencePieceTokenizer() override;
+
+  std::unique_ptr<TokenEncoder> encoder() const override;
+  using Tokenizer::encode;
+  // Appends to `tokens`; `cache` is this tokenizer's and this thread's.
+  void encode(std::string_view text, std::vector<int32_t>& tokens, BpeCache& cache) const;
+
+  // Exact for models that neither normalise text nor put a space before it; one space at the
+  // beginning is left out when the model puts one there. So decode(a, b) is decode(a) and what b
+  // adds to it, as long as a is not empty.
+  std::string decode(std::span<const int32_t> tokens) const override;
+
+  int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
+  std::optional<int32_t> end_token() const override { return end_; }
+  std::optional<int32_t> begin_token() const override { return begin_; }
+  std::string hash() const override { return definition_.hash; }
+  std::string kind() const override { return "sentencepiece"; }
+
+  bool has_byte_fallback() const { return byte_fallback_; }
+  bool adds_prefix_space() const { return adds_prefix_space_; }
+  // The model's own; -1: it has none.
+  struct SpecialPieces {
+    int32_t unknown = -1, begin = -1, end = -1;
+  };
+  SpecialPieces special_pieces() const;
+  // The text of a token: "</s>", "\u2581the".
+  std::string piece(int32_t id) const;
+  // It stands for no text: </s>, <unk> and the like.
+  bool is_special(int32_t id) const { return special_[static_cast<size_t>(id)]; }
+  // It is one of the 256 that spell what has no piece: <0x7F>.
+  bool is_byte(int32_t id) const;
+  // The id of a token by its text, special ones included; -1: none.
+  int32_t find(std::string_view content) const;
+
+ private:
+  struct Processors;
+
+  void read_pieces();
+  bool keeps_text() const;
+  void find_ends();
+  void encode_part(std::string_view part, bool first, std::vector<int32_t>& tokens,
+                   BpeCache& cache) const;
+  void encode_valid(std::string_view text, bool first, std::vector<int32_t>& tokens,
+                    BpeCache& cache) const;
+
+  SentencePieceDefinition definition_;
+  std::unique_ptr<Processors> processors_;
+  AddedTokenFinder added_;
+  bool byte_fallback_ = false, adds_prefix_space_ = false;
+  bool cuts_words_ = false;  // no token spans the border of two words or lines
+  int32_t byte_tokens_[256] = {};
+  std::optional<int32_t> begin_, end_;
+  std::vector<std::string> bytes_;  // of each token by id; none for special ones
+  std::vector<bool> special_;       // by id
+};
+
+}  // namespace quern

@@ -1,0 +1,180 @@
+#include "text/sentencepiece_trainer.h"
+
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <exception>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// The model says how many threads made it. Here it says the library's default, so that equal
+// training gives equal files: trainer_spec { num_threads: 16 } in protobuf's encoding, which is
+// merged into the message that it follows.
+void forget_threads(std::string& model) {
+  constexpr std::string_view kDefaultThreads("\x12\x03\x80\x01\x10", 5);
+  sentencepiece::SentencePieceProcessor processor;
+  const auto status = processor.LoadFromSerializedProto(model.append(kDefaultThreads));
+  QUERN_CHECK(status.ok(), "tokenizer train: SentencePiece: ", status.message());
+  model = processor.serialized_model_proto();
+}
+
+// A number that looks random and follows from `index` alone (SplitMix64, Steele et al. 2014).
+uint64_t scrambled(uint64_t index) {
+  uint64_t z = (index + 1) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+// The lines that are learnt from. SentencePiece knows no exceptions: one ends the lines and is
+// thrown again afterwards.
+class SampledLines : public sentencepiece::SentenceIterator {
+ public:
+  SampledLines(TextLines lines, double share, std::function<void(int64_t)> progress)
+      : lines_(std::move(lines)), share_(share), progress_(std::move(progress)) {
+    Next();
+  }
+
+  bool done() const override { return done_; }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+  void Next() override {
+    try {
+      do {
+        done_ = !lines_.next(line_);
+        read_ += static_cast<int64_t>(line_.size());
+        if (progress_ && count_ % 65536 == 0) progress_(read_);
+      } while (!done_ && !drawn(count_++));
+      if (done_ && progress_) progress_(-1);  // SentencePiece goes to work
+      if (!done_) used_ += static_cast<int64_t>(line_.size());
+    } catch (...) {
+      error_ = std::current_exception();
+      done_ = true;
+    }
+  }
+
+  int64_t used_bytes() const { return used_; }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  bool drawn(uint64_t index) const {
+    return share_ >= 1.0 || static_cast<double>(scrambled(index) >> 11) * 0x1p-53 < share_;
+  }
+
+  TextLines lines_;
+  double share_;
+  std::function<void(int64_t)> progress_;
+  std::string line_;
+  uint64_t count_ = 0;
+  int64_t read_ = 0, used_ = 0;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+int64_t count_bytes(TextLines lines, const TrainingProgress& progress) {
+  int64_t bytes = 0;
+  int64_t count = 0;
+  for (std::string line; lines.next(line);) {
+    bytes += static_cast<int64_t>(line.size());
+    if (progress && count++ % 65536 == 0) progress("counting", lines.files_done());
+  }
+  return bytes;
+}
+
+// One field of a line in CSV, as SentencePiece reads lists.
+std::string csv_list(const std::vector<std::string>& entries) {
+  std::string list;
+  for (const std::string& entry : entries) {
+    list += list.empty() ? "\"" : ",\"";
+    for (const char c : entry) list += c == '"' ? "\"\"" : std::string(1, c);
+    list += '"';
+  }
+  return list;
+}
+
+std::unordered_map<std::string, std::string> settings(const SentencePieceTraining& options) {
+  std::unordered_map<std::string, std::string> map = {
+      {"model_type", "bpe"},
+      {"vocab_size", std::to_string(options.vocabulary)},
+      {"byte_fallback", "true"},
+      {"character_coverage", cat(options.coverage)},
+      {"split_digits", options.split_digits ? "true" : "false"},
+      {"allow_whitespace_only_pieces", "true"},  // indentation
+      {"normalization_rule_name", "identity"},   // with the next two: decoding is exact
+      {"remove_extra_whitespaces", "false"},
+      {"add_dummy_prefix", "false"},
+      {"unk_id", "0"},  // Llama's numbers
+      {"bos_id", "1"},
+      {"eos_id", "2"},
+      {"pad_id", "-1"},
+      {"max_sentence_length", std::to_string(TextLines::kLongest)},
+      {"self_test_sample_size", "0"},
+      {"num_threads", std::to_string(std::max(1, options.threads))},
+      {"minloglevel", "3"}};  // errors come back as a status
+  if (!options.special.empty()) map["control_symbols"] = csv_list(options.special);
+  return map;
+}
+
+// The number after `words` in SentencePiece's message; -1: none.
+int64_t number_after(const std::string& message, const std::string& words) {
+  const size_t at = message.find(words);
+  if (at == std::string::npos) return -1;
+  return std::strtoll(message.c_str() + at + words.size(), nullptr, 10);
+}
+
+[[noreturn]] void fail_training(const std::string& message, const SentencePieceTraining& options) {
+  const int64_t most = number_after(message, "Please set it to a value <= ");
+  if (most >= 0) {
+    fail(cat("tokenizer train: the text is too small for a vocabulary of ", options.vocabulary,
+             " tokens, expected at most ", most));
+  }
+  if (message.find("smaller than required_chars") != std::string::npos) {
+    const int64_t least = number_after(message, cat(options.vocabulary, " vs "));
+    fail(cat("tokenizer train: a vocabulary of ", options.vocabulary,
+             " tokens is too small for <unk>, <s>, </s>, 256 bytes and the characters of the text, "
+             "expected at least ",
+             least, " or a smaller coverage than ", options.coverage));
+  }
+  fail(cat("tokenizer train: SentencePiece: ", message));
+}
+
+}  // namespace
+
+SentencePieceResult train_sentencepiece(std::span<const fs::path> files,
+                                        const SentencePieceTraining& options,
+                                        const TrainingProgress& progress) {
+  SentencePieceResult result;
+  const auto open = [&] { return TextLines({files.begin(), files.end()}, options.line_text_of); };
+  result.text_bytes = count_bytes(open(), progress);
+  QUERN_CHECK(result.text_bytes > 0, "tokenizer train: there is no text in ", files.size(),
+              " file(s), the first ", files.empty() ? "" : files[0].string());
+  const auto all = static_cast<double>(result.text_bytes);
+  const bool sampled = options.sample_bytes > 0 && options.sample_bytes < result.text_bytes;
+  const double share = sampled ? static_cast<double>(options.sample_bytes) / all : 1.0;
+  SampledLines lines(open(), share, [&](int64_t read) {
+    if (!progress) return;
+    progress(read < 0 ? "learning" : "reading", static_cast<double>(read) / all);
+  });
+  if (lines.done()) {
+    lines.rethrow();
+    fail("tokenizer train: the sample has no line; give more --sample-bytes");
+  }
+  const auto status =
+      sentencepiece::SentencePieceTrainer::Train(settings(options), &lines, &result.model);
+  lines.rethrow();
+  if (!status.ok()) fail_training(status.message(), options);
+  forget_threads(result.model);
+  result.used_bytes = lines.used_bytes();
+  return result;
+}
+
+}  // namespace quern

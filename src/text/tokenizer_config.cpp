@@ -1,0 +1,121 @@
+#include "text/tokenizer_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "io/atomic_file.h"
+#include "io/json_file.h"
+#include "text/byte_alphabet.h"
+#include "text/byte_tokenizer.h"
+#include "text/tokenizer_files.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kEndOfTextName = "<|endoftext|>";
+
+Json added_token(const std::string& content) {
+  return {{"content", content}, {"lstrip", false},      {"normalized", false},
+          {"rstrip", false},    {"single_word", false}, {"special", true}};
+}
+
+void write(const fs::path& path, const Json& json) {
+  write_file_atomically(path, json.dump(2) + "\n");
+}
+
+// `names`: "bos_token": "<s>" and so on.
+void write_both(const fs::path& folder, Json config, const Json& names) {
+  const fs::path config_file = folder / "tokenizer_config.json";
+  const fs::path map_file = folder / "special_tokens_map.json";
+  if (!fs::exists(map_file)) write(map_file, names);
+  if (!fs::exists(config_file)) {
+    config.update(names);
+    return write(config_file, config);
+  }
+  config = read_json_object(config_file);
+  if (!names.contains("eos_token") || !config.value("eos_token", Json()).is_null()) return;
+  config["eos_token"] = names["eos_token"];
+  write(config_file, config);
+}
+
+}  // namespace
+
+void write_tokenizer_config(const fs::path& folder, const SentencePieceTokenizer& tokenizer) {
+  const auto [unknown, begin, end] = tokenizer.special_pieces();
+  Json names = Json::object(), decoder = Json::object();
+  const auto add_name = [&](const char* key, int32_t id) {
+    if (id >= 0) names[key] = tokenizer.piece(id);
+  };
+  add_name("bos_token", begin);
+  add_name("eos_token", end);
+  add_name("unk_token", unknown);
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
+    if (tokenizer.is_special(id)) decoder[std::to_string(id)] = added_token(tokenizer.piece(id));
+  }
+  // A tokenizer.json is taken as it is, without the libraries that tokenizer.model needs.
+  const bool has_json = fs::exists(folder / "tokenizer.json");
+  const Json config = {{"tokenizer_class", has_json ? "PreTrainedTokenizerFast" : "LlamaTokenizer"},
+                       {"legacy", false},
+                       {"add_prefix_space", tokenizer.adds_prefix_space()},
+                       {"add_bos_token", tokenizer.begin_token().has_value()},
+                       {"add_eos_token", false},
+                       {"clean_up_tokenization_spaces", false},
+                       {"added_tokens_decoder", decoder}};
+  write_both(folder, config, names);
+}
+
+void write_tokenizer_config(const fs::path& folder, const BpeTokenizer& tokenizer) {
+  Json names = Json::object();
+  const auto add_name = [&](const char* key, std::optional<int32_t> id) {
+    if (id) names[key] = tokenizer.decode(std::vector{*id}, false);
+  };
+  add_name("bos_token", tokenizer.begin_token());
+  add_name("eos_token", tokenizer.end_token());
+  const Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                       {"clean_up_tokenization_spaces", false}};
+  write_both(folder, config, names);
+}
+
+std::string byte_tokenizer_json() {
+  Json vocabulary = Json::object(), end = added_token(kEndOfTextName);
+  const ByteAlphabet alphabet;
+  for (int byte = 0; byte < kEndOfText; ++byte) vocabulary[alphabet.character(byte)] = byte;
+  end["id"] = kEndOfText;
+  const Json bytes = {{"type", "ByteLevel"},
+                      {"add_prefix_space", false},
+                      {"trim_offsets", false},
+                      {"use_regex", false}};
+  const Json json = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", Json::array({end})},
+                     {"normalizer", nullptr},
+                     {"pre_tokenizer", bytes},
+                     {"post_processor", nullptr},
+                     {"decoder", bytes},
+                     {"model",
+                      {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", false},
+                       {"vocab", vocabulary},
+                       {"merges", Json::array()}}}};
+  return json.dump(1) + "\n";
+}
+
+void write_byte_tokenizer(const fs::path& folder) {
+  write_file_atomically(folder / "tokenizer.json", byte_tokenizer_json());
+  const Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                       {"clean_up_tokenization_spaces", false},
+                       {"split_special_tokens", true}};
+  write_both(folder, config, {{"eos_token", kEndOfTextName}});
+}
+
+}  // namespace quern

@@ -1,0 +1,142 @@
+#include "text/tokenizer_files.h"
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
+#include "io/checksum.h"
+#include "io/json_place.h"
+#include "io/mapped_file.h"
+#include "text/byte_tokenizer.h"
+#include "text/hf_tokenizer.h"
+#include "text/sentencepiece_json.h"
+#include "text/sentencepiece_tokenizer.h"
+#include "text/tokenizer_config.h"
+#include "text/tokenizer_settings.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Beside the file that defines a tokenizer; transformers reads them. A tokenizer.json is the same
+// as the tokenizer.model that it lies beside, in another form.
+constexpr const char* kCompanions[] = {"tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "chat_template.jinja"};
+
+// SentencePiece's BPE, written as a tokenizer.json by transformers.
+bool is_made_from_sentencepiece(const fs::path& json_file) {
+  const JsonFile file(json_file);
+  return file.root().at("model").flag("byte_fallback");
+}
+
+// The file that defines the tokenizer of a folder; empty: there is none.
+fs::path defining_file(const fs::path& folder) {
+  const fs::path model = folder / "tokenizer.model", json = folder / "tokenizer.json";
+  if (fs::exists(json) && !(fs::exists(model) && is_made_from_sentencepiece(json))) return json;
+  if (fs::exists(model)) return model;
+  if (fs::is_directory(folder / "tokenizer")) return defining_file(folder / "tokenizer");
+  return {};
+}
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+bool begins_as_json(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \n\r\t");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+std::string hash_of(const MappedFile& file) {
+  return text_of(file) == byte_tokenizer_json() ? ByteTokenizer().hash()
+                                                : hex(digest_of(file.bytes()).xxh3);
+}
+
+std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path& file) {
+  const MappedFile mapped = MappedFile::open(file);
+  SentencePieceDefinition definition;
+  definition.model = text_of(mapped);
+  definition.hash = hash_of(mapped);
+  const TokenizerSettings settings = read_tokenizer_settings(file.parent_path());
+  definition.added = settings.added;
+  definition.add_begin = settings.add_begin.value_or(settings.found);
+  definition.begin = settings.begin;
+  definition.end = settings.end;
+  definition.prefix_each_part = settings.legacy;
+  try {
+    return std::make_shared<SentencePieceTokenizer>(std::move(definition));
+  } catch (const Error& error) {
+    fail(cat(file.string(), ": ", error.what()));
+  }
+}
+
+}  // namespace
+
+fs::path tokenizer_file(const fs::path& path) {
+  QUERN_CHECK(fs::exists(path), path.string(),
+              ": no such tokenizer; expected \"bytes\", a tokenizer.model, a tokenizer.json or a "
+              "folder with one");
+  if (!fs::is_directory(path)) return path;
+  const fs::path file = defining_file(path);
+  QUERN_CHECK(!file.empty(), path.string(),
+              ": has no tokenizer: neither tokenizer.model nor tokenizer.json");
+  return file;
+}
+
+std::shared_ptr<const Tokenizer> open_tokenizer(const fs::path& path) {
+  if (path == "bytes") return std::make_shared<ByteTokenizer>();
+  const fs::path file = tokenizer_file(path);
+  const MappedFile mapped = MappedFile::open(file);
+  if (text_of(mapped) == byte_tokenizer_json()) return std::make_shared<ByteTokenizer>();
+  if (begins_as_json(text_of(mapped))) {
+    return std::make_shared<BpeTokenizer>(read_hf_tokenizer(file));
+  }
+  return open_sentencepiece(file);
+}
+
+bool has_tokenizer(const fs::path& folder) {
+  return !defining_file(folder).empty();
+}
+
+std::string tokenizer_hash(const fs::path& path) {
+  if (path == "bytes") return path;
+  return hash_of(MappedFile::open(tokenizer_file(path)));
+}
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  const auto tokenizer = open_tokenizer(from);
+  if (tokenizer->kind() == "bytes") return;
+  const fs::path file = tokenizer_file(from);
+  AtomicFolder staging(to, "tokenizer");
+  const fs::path& folder = staging.temporary();
+  fs::create_directories(folder);
+  const bool bpe = tokenizer->kind() == "bpe";
+  fs::copy_file(file, folder / (bpe ? "tokenizer.json" : "tokenizer.model"));
+  for (const char* name : kCompanions) {
+    const fs::path companion = file.parent_path() / name;
+    if (companion != file && fs::exists(companion)) fs::copy_file(companion, folder / name);
+  }
+  if (bpe) {
+    write_tokenizer_config(folder, dynamic_cast<const BpeTokenizer&>(*tokenizer));
+  } else {
+    write_tokenizer_config(folder, dynamic_cast<const SentencePieceTokenizer&>(*tokenizer));
+  }
+  staging.commit();
+}
+
+std::shared_ptr<const Tokenizer> write_sentencepiece(const fs::path& to, const std::string& model) {
+  fs::create_directories(to);
+  write_file_atomically(to / "tokenizer.model", model);
+  const auto tokenizer = open_sentencepiece(to / "tokenizer.model");
+  write_file_atomically(to / "tokenizer.json", sentencepiece_tokenizer_json(*tokenizer));
+  write_tokenizer_config(to, *tokenizer);
+  return tokenizer;
+}
+
+}  // namespace quern

@@ -1,0 +1,72 @@
+#include "text/tokenizer_settings.h"
+
+#include <charconv>
+
+#include "base/error.h"
+#include "io/json_place.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// "</s>", or an object with the text and how it is looked for.
+std::optional<std::string> read_token(const JsonPlace& root, const char* key) {
+  if (!root.has(key)) return {};
+  const JsonPlace token = root.at(key);
+  if (token.json.is_object()) return token.at("content").text();
+  return token.text();
+}
+
+// {"0": {"content": "<unk>", "special": true, ...}, ...}
+std::vector<AddedToken> read_added(const JsonPlace& decoder) {
+  if (!decoder.json.is_object()) decoder.refuse("an object");
+  std::vector<AddedToken> added;
+  for (const auto& [key, json] : decoder.json.items()) {
+    const JsonPlace token{json, cat(decoder.path, "[\"", key, "\"]")};
+    AddedToken one{0, token.at("content").text(), token.flag("special"), token.flag("normalized")};
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), one.id);
+    if (error != std::errc() || end != key.data() + key.size() || one.id < 0) {
+      decoder.refuse(cat("token numbers as names, found \"", key, "\""));
+    }
+    if (one.content.empty()) token.at("content").refuse("some text");
+    added.push_back(std::move(one));
+  }
+  return added;
+}
+
+}  // namespace
+
+TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
+  TokenizerSettings settings;
+  const fs::path config = folder / "tokenizer_config.json";
+  const fs::path generation = folder / "generation_config.json";
+  settings.file = config.string();
+  if (fs::exists(config)) {
+    settings.found = true;
+    const JsonFile file(config);
+    const JsonPlace root = file.root();
+    if (root.has("tokenizer_class")) settings.tokenizer_class = root.at("tokenizer_class").text();
+    settings.begin = read_token(root, "bos_token");
+    settings.end = read_token(root, "eos_token");
+    if (root.has("add_bos_token")) settings.add_begin = root.flag("add_bos_token");
+    settings.legacy = root.flag("legacy");
+    if (root.has("added_tokens_decoder")) {
+      settings.added = read_added(root.at("added_tokens_decoder"));
+    }
+  }
+  if (fs::exists(generation)) {
+    const JsonFile file(generation);
+    const JsonPlace root = file.root();
+    if (root.has("eos_token_id")) {
+      const JsonPlace end = root.at("eos_token_id");
+      const bool several = end.json.is_array();
+      if (several && end.json.empty()) end.refuse("a token's number or several");
+      settings.generation_end = several ? end.at(size_t{0}).id() : end.id();
+    }
+  }
+  return settings;
+}
+
+}  // namespace quern

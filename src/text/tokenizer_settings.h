@@ -1,0 +1,30 @@
+// What stands beside a tokenizer in a Hugging Face folder: tokenizer_config.json, and the tokens
+// that generation_config.json ends a text with.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/added_tokens.h"
+
+namespace quern {
+
+struct TokenizerSettings {
+  std::string file;                       // tokenizer_config.json, for messages
+  bool found = false;                     // it is there
+  std::string tokenizer_class;            // "LlamaTokenizerFast"; empty: not said
+  std::optional<std::string> begin;       // bos_token
+  std::optional<std::string> end;         // eos_token
+  std::optional<bool> add_begin;          // add_bos_token
+  bool legacy = false;                    // see SentencePieceDefinition::prefix_each_part
+  std::vector<AddedToken> added;          // added_tokens_decoder
+  std::optional<int32_t> generation_end;  // the first eos_token_id of generation_config.json
+};
+
+// Files that are not there leave the defaults. Throws naming the file and the place in it.
+TokenizerSettings read_tokenizer_settings(const std::filesystem::path& folder);
+
+}  // namespace quern

@@ -1,0 +1,29 @@
+#include "train/choose_recompute.h"
+
+#include "tensor/context.h"
+#include "train/memory_report.h"
+
+namespace quern {
+
+Recompute decided_recompute(const Config& config, const MemoryTarget& target, int64_t memory) {
+  const auto peak = [&](Recompute recompute) {
+    Config changed = config;
+    changed.compute.recompute = recompute;
+    return predict_peak(changed, MemoryPass::step, target).total();
+  };
+  const int64_t none = peak(Recompute::none), swiglu = peak(Recompute::swiglu);
+  if (2 * swiglu > memory) return Recompute::norms;
+  return 3 * none <= memory && 8 * none <= 9 * swiglu ? Recompute::none : Recompute::swiglu;
+}
+
+ModelOptions decided_options(const Config& config) {
+  ModelOptions options = config.compute;
+  if (options.recompute != Recompute::automatic) return options;
+  const bool gpu = Context::current().device().is_cuda();
+  options.recompute =
+      gpu ? decided_recompute(config, current_target(), memory_capacity(config).bytes)
+          : Recompute::norms;
+  return options;
+}
+
+}  // namespace quern

@@ -1,0 +1,59 @@
+// Losses and step states on their way to the host, without stopping the device: posted after a
+// step, fetched while the next one runs.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/optimizer.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/tensor.h"
+
+namespace quern {
+
+struct StepResult {
+  int64_t step = 0;  // the number given to post()
+  double loss = 0.0;
+  double ms =
+      0.0;  // from the end of the step before, or from start_clock(), to the end of this one
+  kernels::StepState state;
+};
+
+class Readback {
+ public:
+  Readback();
+
+  // Time before this call belongs to no step. Nothing may be under way.
+  void start_clock();
+  // Starts copying; at most two may be under way. loss: one FP32 element. state: u8, one StepState.
+  void post(int64_t step, const Tensor& loss, const Tensor& state);
+  std::optional<StepResult> fetch();  // the oldest posted and not fetched; waits for it
+  int pending() const { return static_cast<int>(posted_ - fetched_); }
+
+ private:
+  struct Slot {
+    float loss;
+    kernels::StepState state;
+  };
+  static constexpr uint64_t kSlots = 2;
+  // When a step ended: an event on a GPU, whose host runs ahead of it, else the host's clock. One
+  // more than can be under way: that of the step before the oldest of them.
+  struct Mark {
+    cuda::Event event;
+    std::chrono::steady_clock::time_point time;
+  };
+  static constexpr uint64_t kMarks = kSlots + 1;
+
+  void mark(uint64_t turn);
+  double ms_between(const Mark& from, const Mark& to) const;
+
+  Device device_;
+  cuda::HostArray<Slot> slots_;     // pinned on a GPU
+  std::array<Mark, kMarks> marks_;  // of step i at (i + 1) % kMarks, of the start before it
+  std::array<int64_t, kSlots> steps_{};
+  uint64_t posted_ = 0, fetched_ = 0;
+};
+
+}  // namespace quern

@@ -1,0 +1,65 @@
+#include "train/memory_prediction.h"
+
+#include <limits>
+#include <numeric>
+
+#include "autograd/tape.h"
+#include "base/error.h"
+#include "profile/memory/memory_recorder.h"
+#include "run/make_optimizer.h"
+#include "tensor/factory.h"
+#include "train/training_step.h"
+
+namespace quern {
+
+MemoryTarget hopper_target() {
+  return {Device{DeviceType::cuda, 0}, kernels::cuda::kHopper};
+}
+
+MemoryTarget current_target() {
+  const Context& context = Context::current();
+  return {context.device(), context.traits()};
+}
+
+int64_t PeakEstimate::state() const {
+  return of(MemoryCategory::parameters) + of(MemoryCategory::gradients) +
+         of(MemoryCategory::optimizer);
+}
+
+int64_t PeakEstimate::total() const {
+  return std::accumulate(by_category.begin(), by_category.end(), int64_t{0});
+}
+
+MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
+  constexpr int kRuns = 2;
+  const MemoryRecorder recorder(std::numeric_limits<size_t>::max());
+  const bool training = pass == MemoryPass::step;
+  ModelInstance instance(config.model, config.compute, config.model.init, training,
+                         static_cast<uint64_t>(config.train.seed));
+  const Shape shape{config.train.batch, config.model.context};
+  const auto V = static_cast<int32_t>(config.model.vocab_size);
+  const Tensor tokens = random_integers(shape, V), targets = random_integers(shape, V);
+  if (!training) {
+    const NoGrad no_grad;
+    for (int i = 0; i < kRuns; ++i) {
+      const RangeScope range(RangeKind::phase, "forward");
+      instance.model.loss(tokens, targets);
+    }
+    return recorder.trace();
+  }
+  const auto optimizer = make_optimizer(instance.arena, config);
+  optimizer->set_learning_rate(config.optimizer.lr);
+  TrainingStep step(instance, *optimizer, false);
+  for (int i = 0; i < kRuns; ++i) step.run(tokens, targets, {});
+  Context::current().synchronize();
+  return recorder.trace();
+}
+
+PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTarget& target) {
+  QUERN_CHECK(config.train.batch >= 1 && config.model.context >= 1, "predict_peak: batch is ",
+              config.train.batch, " and ctx is ", config.model.context, ", expected at least 1");
+  return run_dry(target, config.compute,
+                 [&] { return PeakEstimate{peak_of(trace_memory(config, pass)).by_category}; });
+}
+
+}  // namespace quern

@@ -1,0 +1,55 @@
+// The memory of a forward or a training step: the real model and the real step run dry, on
+// an allocator without memory (Context's second constructor), for the CPU or for a GPU that need
+// not be there. The peak is the allocator's.
+#pragma once
+
+#include <cstdint>
+
+#include "config/config.h"
+#include "profile/memory/memory_trace.h"
+#include "run/make_context.h"
+#include "tensor/context.h"
+
+namespace quern {
+
+// forward: the loss without a tape, a model without gradients and optimizer. step: forward,
+// backward, clipping and the optimizer.
+enum class MemoryPass { forward, step };
+
+// The device that a prediction is for.
+struct MemoryTarget {
+  Device device;
+  kernels::cuda::DeviceTraits traits;  // of a GPU
+};
+
+MemoryTarget hopper_target();   // an H100 or H200
+MemoryTarget current_target();  // the current Context's device
+
+// Bytes in use at the moment when most are.
+struct PeakEstimate {
+  MemoryByCategory by_category{};
+
+  int64_t of(MemoryCategory category) const { return by_category[static_cast<size_t>(category)]; }
+  int64_t state() const;  // parameters, gradients and optimizer
+  int64_t total() const;
+};
+
+// The peak of a pass over micro-batches of config.train.batch sequences of config.model.context
+// tokens, launched kernel by kernel, as the allocator counts it: exact but for a GPU whose traits
+// differ from the target's. Throws when batch or context is below 1.
+PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTarget& target);
+
+// The memory of the pass, run twice on the current Context with random weights and tokens: the
+// second run begins as all later ones do. Recorded from before the model is made.
+MemoryTrace trace_memory(const Config& config, MemoryPass pass);
+
+// Calls f on a dry Context of `target` with the switches of `compute`.
+template <class F>
+auto run_dry(const MemoryTarget& target, const ComputeSection& compute, F&& f) {
+  Context context(target.device, target.traits);
+  set_switches(context, compute);
+  const ContextScope scope(context);
+  return f();
+}
+
+}  // namespace quern

@@ -1,0 +1,67 @@
+#include "io/text_lines.h"
+
+#include <gtest/gtest.h>
+
+#include "io/utf8.h"
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+std::vector<std::string> lines_of(const std::vector<std::string>& contents) {
+  const TemporaryFolder folder;
+  std::vector<std::filesystem::path> files;
+  for (const std::string& content : contents) {
+    files.push_back(write_file(folder / std::to_string(files.size()), content));
+  }
+  TextLines lines(files);
+  std::vector<std::string> all;
+  for (std::string line; lines.next(line);) all.push_back(line);
+  EXPECT_EQ(lines.files_done(), 1.0);
+  return all;
+}
+
+TEST(TextLines, EndAtControlCharactersAndFiles) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(lines_of({"one\ntwo\r\n\n\tthree\tfour", "five", "", "\n"}),
+            (Lines{"one", "two", "three", "four", "five"}));
+  EXPECT_EQ(lines_of({}), Lines{});
+  EXPECT_EQ(lines_of({std::string("a\0b", 3)}), (Lines{"a", "b"}));
+}
+
+TEST(TextLines, KeepSpacesAndDropWhatIsNoUtf8) {
+  EXPECT_EQ(lines_of({"  x  \n\xFF\xC3\xA9\xC3 y\n\xFF"}),
+            (std::vector<std::string>{"  x  ", "\xC3\xA9 y"}));
+}
+
+// Long lines are cut before spaces, without one at a character, and nothing is lost.
+TEST(TextLines, LongLinesAreCut) {
+  std::string words;
+  std::string letters = "x";  // no piece of 4096 bytes would end with a whole character
+  for (int i = 0; i < 60'000; ++i) words += i % 7 == 6 ? " " : "w";
+  for (int i = 0; i < 100'000; ++i) letters += "\xC3\xA9";
+  for (const std::string& text : {words, letters}) {
+    std::string joined;
+    for (const std::string& line : lines_of({text})) {
+      EXPECT_LE(line.size(), TextLines::kLongest);
+      EXPECT_GT(line.size(), 0u);
+      EXPECT_EQ(valid_utf8_prefix(line), line.size());
+      if (text == words && !joined.empty()) {
+        EXPECT_EQ(line[0], ' ');
+      }
+      joined += line;
+    }
+    EXPECT_EQ(joined, text);
+  }
+}
+
+TEST(TextLines, AMissingFileIsNamed) {
+  TextLines lines({"/nowhere/text.txt"});
+  std::string line;
+  expect_error([&] { lines.next(line); }, {"/nowhere/text.txt"});
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,74 @@
+#include "io/utf8.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace quern {
+namespace {
+
+TEST(Utf8, TheValidPrefixEndsBeforeTheFirstBadByte) {
+  const std::string good = "plain ascii text, \u00e9\u4eca\U0001f600 and more of it";
+  EXPECT_EQ(valid_utf8_prefix(good), good.size());
+  EXPECT_EQ(valid_utf8_prefix(""), 0u);
+  for (const char* bad :
+       {"\x80", "\xc1\xbf", "\xc3(", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xe4\xbb", "\xf0\x9f\x98"}) {
+    EXPECT_EQ(valid_utf8_prefix(good + bad), good.size()) << testing::PrintToString(bad);
+  }
+  // The limits of each length.
+  for (const char* edge : {"\x7f", "\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff",
+                           "\U00010000", "\U0010ffff"}) {
+    EXPECT_EQ(valid_utf8_prefix(edge), std::string(edge).size());
+  }
+}
+
+TEST(Utf8, AnUnfinishedCharacterIsToldFromABrokenOne) {
+  const std::string emoji = "\U0001f600";
+  for (size_t n = 1; n < 4; ++n) {
+    EXPECT_EQ(unfinished_utf8_suffix("ab" + emoji.substr(0, n)), n);
+    EXPECT_EQ(unfinished_utf8_suffix(emoji.substr(0, n)), n);
+  }
+  EXPECT_EQ(unfinished_utf8_suffix("ab" + emoji), 0u);
+  EXPECT_EQ(unfinished_utf8_suffix(""), 0u);
+  EXPECT_EQ(unfinished_utf8_suffix("a\xc3"), 1u);
+  EXPECT_EQ(unfinished_utf8_suffix("\xe4\xbb"), 2u);
+  EXPECT_EQ(unfinished_utf8_suffix("\x80\x80\x80"), 0u);  // continues nothing
+  EXPECT_EQ(unfinished_utf8_suffix("a\xff"), 0u);
+  EXPECT_EQ(unfinished_utf8_suffix("a\xed\xa0"), 0u);  // a surrogate: no rest can mend it
+}
+
+// The expected texts are those of Python's bytes.decode(errors="replace").
+TEST(Utf8, WhatIsNoUtf8IsReplacedAsTheUnicodeStandardRecommends) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"plain \xc3\xa9", "plain \xc3\xa9"},
+      {"a\x80"
+       "b",
+       "a\xef\xbf\xbd"
+       "b"},
+      {"\xe4\xbd", "\xef\xbf\xbd"},
+      {"\xe4\xbd"
+       "A",
+       "\xef\xbf\xbd"
+       "A"},
+      {"\xe4"
+       "A",
+       "\xef\xbf\xbd"
+       "A"},
+      {"\xf0\x9f\x98(", "\xef\xbf\xbd("},
+      {"\xf0\x9f\xf0\x9f\x98\x80", "\xef\xbf\xbd\xf0\x9f\x98\x80"},
+      {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xff\xfe\xc3", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xc1\xbf", "\xef\xbf\xbd\xef\xbf\xbd"},
+      {"\xe0\x9f\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+      {"x\xf0\x9f\x98\x80y\xe2\x82", "x\xf0\x9f\x98\x80y\xef\xbf\xbd"},
+  };
+  for (const auto& [bytes, text] : cases) {
+    EXPECT_EQ(replace_invalid_utf8(bytes), text) << testing::PrintToString(bytes);
+  }
+  EXPECT_EQ(replace_invalid_utf8(""), "");
+}
+
+}  // namespace
+}  // namespace quern

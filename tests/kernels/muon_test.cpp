@@ -1,0 +1,130 @@
+#include "kernels/muon.h"
+
+#include "support/kernel_test.h"
+
+namespace quern::kernels {
+namespace {
+
+using namespace kernel_test;
+
+constexpr int64_t kStride = 1152;
+const std::vector<MuonMatrix> kMatrices = {{4, 1.0f, 0.5f, 0.1f}, {1201, 2.0f, 1.0f, 0.0f}};
+
+MuonGroup group_of(int64_t numel) {
+  return {kMatrices.data(), static_cast<int64_t>(kMatrices.size()), numel, kStride};
+}
+
+StepState state_of(int finite = 1) {
+  StepState state;
+  state.lr = 0.01f, state.clip = 0.5f, state.finite = finite;
+  return state;
+}
+
+TEST(MuonKernels, MomentumFollowsTheFormula) {
+  const auto grad = random_vector<float>(2400, 1), momentum = random_vector<float>(2 * kStride, 2);
+  for (const int64_t numel : {0, 1, 31, 33, 1025}) {
+    for (const bool nesterov : {false, true}) {
+      const StepState state = state_of();
+      Guarded<float> m(momentum), squares(2 * kMuonParts);
+      const std::vector<bfloat16> nothing(2 * kStride, bfloat16(7.0f));
+      Guarded<bfloat16> x(nothing);
+      cpu::muon_momentum(x.data(), squares.data(), m.data(), grad.data(), group_of(numel), 0.9f,
+                         nesterov, &state, cpu::Stream{});
+      std::vector<double> expected_m = doubles(momentum), expected_x = doubles(nothing);
+      std::vector<double> norms(2), sums(2);
+      const std::vector<bfloat16> found_x = x.values();
+      for (int64_t k = 0; k < 2; ++k) {
+        for (int64_t i = 0; i < numel; ++i) {
+          const int64_t at = k * kStride + i;
+          const double g = 0.5 * grad[kMatrices[k].begin + i];
+          expected_m[at] = 0.9 * momentum[at] + 0.1 * g;
+          expected_x[at] = nesterov ? 0.1 * g + 0.9 * expected_m[at] : expected_m[at];
+          norms[k] += std::pow(to_double(found_x[at]), 2);
+        }
+        for (int64_t part = 0; part < kMuonParts; ++part) {
+          sums[k] += squares.data()[k * kMuonParts + part];
+        }
+      }
+      expect_near(m.values(), expected_m);
+      expect_near(found_x, expected_x);
+      expect_near(sums, norms, 1e-6);  // parts are rounded to FP32
+    }
+  }
+}
+
+TEST(MuonKernels, NormalizesEachMatrix) {
+  const int64_t numel = 1025;
+  const auto input = random_vector<bfloat16>(2 * kStride, 3);
+  Guarded<bfloat16> x(input);
+  std::vector<float> squares(2 * kMuonParts, 0.0f);
+  for (int64_t i = 0; i < numel; ++i) {
+    squares[static_cast<size_t>(i % kMuonParts)] +=
+        static_cast<float>(std::pow(to_double(input[static_cast<size_t>(i)]), 2));
+  }
+  cpu::muon_normalize(x.data(), squares.data(), group_of(numel), 0.25f, cpu::Stream{});
+  const std::vector<bfloat16> found = x.values();
+  double norm = 0.0;
+  for (int64_t i = 0; i < numel; ++i) norm += std::pow(to_double(found[static_cast<size_t>(i)]), 2);
+  EXPECT_NEAR(norm, 1.0, 0.01);  // two roundings to BF16, squared
+  for (int64_t i = numel; i < kStride; ++i) EXPECT_EQ(found[i].bits, input[i].bits);
+  for (int64_t i = 0; i < numel; ++i) {  // no squares: divided by eps
+    EXPECT_EQ(to_double(found[kStride + i]), 4.0 * to_double(input[kStride + i]));
+  }
+}
+
+TEST(MuonKernels, UpdateFollowsTheFormula) {
+  const auto param = random_vector<float>(2400, 4);
+  const auto x = random_vector<bfloat16>(2 * kStride, 5);
+  for (const int64_t numel : {0, 1, 31, 33, 1025}) {
+    const StepState state = state_of();
+    Guarded<float> p(param);
+    Guarded<bfloat16> copy(std::vector<bfloat16>(2400, bfloat16(0.0f)));
+    cpu::muon_update(p.data(), copy.data(), x.data(), group_of(numel), &state, cpu::Stream{});
+    std::vector<double> expected = doubles(param), rounded(2400, 0.0);
+    for (int64_t k = 0; k < 2; ++k) {
+      const MuonMatrix& one = kMatrices[k];
+      const double lr = 0.01 * one.lr_scale;
+      for (int64_t i = 0; i < numel; ++i) {
+        double& value = expected[one.begin + i];
+        value = value * (1 - lr * one.decay) - lr * one.adjust * to_double(x[k * kStride + i]);
+        rounded[one.begin + i] = value;
+      }
+    }
+    expect_near(p.values(), expected);
+    expect_near(copy.values(), rounded);
+  }
+}
+
+TEST(MuonKernels, DoNothingWhenTheStepIsNotFinite) {
+  const StepState state = state_of(0);
+  const auto values = random_vector<float>(2 * kStride, 6);
+  const auto x = random_vector<bfloat16>(2 * kStride, 7);
+  Guarded<float> momentum(values), param(values), squares(2 * kMuonParts);
+  Guarded<bfloat16> out(x);
+  cpu::muon_momentum(out.data(), squares.data(), momentum.data(), values.data(), group_of(33), 0.9f,
+                     true, &state, cpu::Stream{});
+  cpu::muon_update(param.data(), nullptr, x.data(), group_of(33), &state, cpu::Stream{});
+  EXPECT_EQ(momentum.values(), values);
+  EXPECT_EQ(param.values(), values);
+  EXPECT_TRUE(same_bits(out.values(), x));
+}
+
+TEST(MuonKernels, GiveTheSameBitsOnAnyNumberOfThreads) {
+  const int64_t numel = 300000, stride = 300032;
+  const std::vector<MuonMatrix> matrices = {{0}, {numel}};
+  const MuonGroup group{matrices.data(), 2, numel, stride};
+  const auto grad = random_vector<float>(2 * numel, 8);
+  expect_thread_count_does_not_matter([&] {
+    const StepState state = state_of();
+    std::vector<float> momentum(2 * stride), squares(2 * kMuonParts), param(2 * numel);
+    std::vector<bfloat16> x(2 * stride);
+    cpu::muon_momentum(x.data(), squares.data(), momentum.data(), grad.data(), group, 0.9f, true,
+                       &state, cpu::Stream{});
+    cpu::muon_normalize(x.data(), squares.data(), group, 1e-7f, cpu::Stream{});
+    cpu::muon_update(param.data(), nullptr, x.data(), group, &state, cpu::Stream{});
+    return param;
+  });
+}
+
+}  // namespace
+}  // namespace quern::kernels

@@ -1,0 +1,272 @@
+// The model's variants: biases of q, k and v (Qwen2.5), norms of q and k with a head_dim of their
+// own (Qwen3), scaled rotary frequencies (Llama 3.1), LayerNorm, GELU and learned positions
+// (GPT-2). What tests/fixtures/golden says of their numbers is tested by `quern verify`; here:
+// their parameters, and that every way of computing them agrees.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "autograd/tape.h"
+#include "model/model_cost.h"
+#include "model/transformer_lm.h"
+#include "nn/arena.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+using Floats = std::vector<float>;
+
+constexpr int64_t kB = 2, kT = 12, kVocab = 31;
+
+struct Variant {
+  const char* name;
+  bool qkv_bias, qk_norm, scaled;
+  NormKind norm = NormKind::rms;
+  MlpKind mlp = MlpKind::swiglu;
+  PositionKind positions = PositionKind::rope;
+  bool bias = false;
+};
+
+constexpr Variant kVariants[] = {
+    {"biased", true, false, false},
+    {"normed", false, true, false},
+    {"scaled", false, false, true},
+    {"all", true, true, true},
+    {"gpt2", false, false, false, NormKind::layer, MlpKind::gelu, PositionKind::learned, true},
+    {"gpt2 without biases", false, false, false, NormKind::layer, MlpKind::gelu,
+     PositionKind::learned},
+    {"rotary gelu", true, true, false, NormKind::rms, MlpKind::gelu},
+    {"learned swiglu", false, false, false, NormKind::layer, MlpKind::swiglu,
+     PositionKind::learned}};
+
+// Grouped queries; with norms the heads are wider together than the residual stream.
+ModelConfig config_of(const Variant& variant) {
+  ModelConfig config;
+  config.vocab_size = kVocab;
+  config.context = 16;
+  config.d_model = 48;
+  config.d_ff = 40;
+  config.layers = 2;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = variant.qk_norm ? 16 : 0;
+  config.qkv_bias = variant.qkv_bias;
+  config.qk_norm = variant.qk_norm;
+  config.norm = variant.norm;
+  config.mlp = variant.mlp;
+  config.positions = variant.positions;
+  config.bias = variant.bias;
+  if (variant.scaled) config.rope_scaling = {RopeScalingKind::llama3, 4.0, 1.0, 4.0, 16};
+  return config;
+}
+
+Tensor ids(int64_t step) {
+  std::vector<int32_t> out;
+  for (int64_t i = 0; i < kB * kT; ++i) {
+    out.push_back(static_cast<int32_t>((i * i + step * i + 1) % kVocab));
+  }
+  return from_vector(out, {kB, kT});
+}
+
+bool is_vector(const std::string& name) {
+  return name.ends_with(".bias") || name.ends_with("q_norm.weight") ||
+         name.ends_with("k_norm.weight");
+}
+
+// With weights large enough to matter, and biases and norms that are not 0 and 1.
+struct VariantModel {
+  TransformerLM model;
+  ParameterArena arena;
+  Tensor tokens = ids(5), targets = ids(7);
+
+  VariantModel(const ModelConfig& config, const ModelOptions& options)
+      : model(config, options), arena(model, {.precision = options.precision, .seed = 3}) {
+    for (const NamedSlice& slice : arena.named_slices()) {
+      const Tensor value = arena.slice(arena.values(), slice);
+      Floats x = value.to_vector<float>();
+      for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = is_vector(slice.name) ? x[i] + 0.5f * std::sin(static_cast<float>(3 * i + 1))
+                                     : x[i] * 2.0f;
+      }
+      copy(value, from_vector(x, slice.shape));
+    }
+    arena.refresh_copies();
+  }
+
+  double loss() {
+    const NoGrad no_grad;
+    return model.loss(tokens, targets).value().item();
+  }
+  double backward_once() {
+    arena.zero_grad();
+    const Variable loss = model.loss(tokens, targets);
+    backward(loss);
+    arena.finish_gradients();
+    return loss.value().item();
+  }
+  Floats gradient(const NamedSlice& slice) const {
+    return arena.slice(arena.grads(), slice).to_vector<float>();
+  }
+};
+
+double norm(const Floats& x) {
+  double sum = 0.0;
+  for (const float value : x) sum += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(sum);
+}
+
+double relative_distance(Floats a, const Floats& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] -= b[i];
+  return norm(a) / norm(b);
+}
+
+std::vector<ModelOptions> every_way(Precision precision) {
+  std::vector<ModelOptions> ways;
+  for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+    for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
+      ways.push_back({.precision = precision, .attention = attention, .kernels = kernels});
+    }
+  }
+  return ways;
+}
+
+TEST(ModelVariants, ParametersAreHuggingFaces) {
+  const ModelConfig config = config_of({"all", true, true, true});
+  const VariantModel s(config, {});
+  const std::string attention = "model.layers.1.self_attn.";
+  std::set<std::string> expected = {"q_proj.bias", "k_proj.bias", "v_proj.bias", "q_norm.weight",
+                                    "k_norm.weight"};
+  int64_t count = 0;
+  for (const NamedSlice& slice : s.arena.named_slices()) {
+    count += slice.shape.numel();
+    if (!slice.name.starts_with(attention)) continue;
+    const std::string name = slice.name.substr(attention.size());
+    if (!expected.erase(name)) continue;
+    const int64_t width = name == "q_proj.bias" ? 96 : name.ends_with("bias") ? 32 : 16;
+    EXPECT_EQ(slice.shape, Shape{width}) << name;
+  }
+  EXPECT_TRUE(expected.empty()) << *expected.begin();
+  EXPECT_EQ(count, parameter_count(config));
+  for (const Parameter* parameter : s.arena.parameters()) {
+    EXPECT_EQ(parameter->group.decay, parameter->shape().ndim() == 2) << parameter->name();
+  }
+}
+
+TEST(ModelVariants, BiasesStartAt0AndNormsAt1) {
+  TransformerLM model(config_of({"all", true, true, true}), {});
+  const ParameterArena arena(model, {.seed = 3});
+  for (const NamedSlice& slice : arena.named_slices()) {
+    if (!is_vector(slice.name)) continue;
+    const float start = slice.name.ends_with("bias") ? 0.0f : 1.0f;
+    for (const float x : arena.slice(arena.values(), slice).to_vector<float>()) {
+      EXPECT_EQ(x, start) << slice.name;
+    }
+  }
+}
+
+TEST(ModelVariants, EveryWayOfComputingGivesTheSameLossAndGradients) {
+  for (const Variant& variant : kVariants) {
+    const ModelConfig config = config_of(variant);
+    VariantModel reference(config, {});
+    const double loss = reference.backward_once();
+    for (const ModelOptions& options : every_way(Precision::fp32)) {
+      VariantModel s(config, options);
+      // FP32 sums in another order: the golden cases' reordering was measured at 2e-6.
+      EXPECT_NEAR(s.backward_once(), loss, 1e-5) << variant.name;
+      for (const NamedSlice& slice : s.arena.named_slices()) {
+        EXPECT_LT(relative_distance(s.gradient(slice), reference.gradient(slice)), 2e-5)
+            << variant.name << " " << slice.name;
+      }
+    }
+  }
+}
+
+// Along its own gradient g a parameter's loss rises by |g|.
+TEST(ModelVariants, GradientsOfTheNewParametersAreTheLosss) {
+  VariantModel s(config_of({"all", true, true, true}), {});
+  s.backward_once();
+  for (const NamedSlice& slice : s.arena.named_slices()) {
+    // A bias of k moves all scores of a query alike but for the rotation and the norm.
+    if (!is_vector(slice.name)) continue;
+    const Floats g = s.gradient(slice);
+    const double length = norm(g);
+    ASSERT_GT(length, 1e-3) << slice.name;
+    const Tensor value = s.arena.slice(s.arena.values(), slice);
+    const Floats start = value.to_vector<float>();
+    const auto loss_at = [&](double step) {
+      Floats moved = start;
+      for (size_t i = 0; i < moved.size(); ++i) {
+        moved[i] += static_cast<float>(step / length) * g[i];
+      }
+      copy(value, from_vector(moved, slice.shape));
+      return s.loss();
+    };
+    // The loss, near 4, is exact to 1e-6; over a way of 0.04 that is 3e-5 of a slope, 3 % of the
+    // least one; the third derivative's share is 1e-4 of the slope.
+    const double slope = (loss_at(0.02) - loss_at(-0.02)) / 0.04;
+    EXPECT_NEAR(slope / length, 1.0, 0.03) << slice.name << ", |g| = " << length;
+    copy(value, from_vector(start, slice.shape));
+  }
+}
+
+TEST(ModelVariants, UnderBf16LossAndGradientsAreNear) {
+  for (const Variant& variant : kVariants) {
+    const ModelConfig config = config_of(variant);
+    VariantModel wide(config, {});
+    const double exact = wide.backward_once();
+    for (const ModelOptions& options : every_way(Precision::bf16)) {
+      VariantModel s(config, options);
+      EXPECT_NEAR(s.backward_once() / exact, 1.0, 0.02) << variant.name;  // the design's tolerances
+      for (const NamedSlice& slice : s.arena.named_slices()) {
+        EXPECT_LT(relative_distance(s.gradient(slice), wide.gradient(slice)), 0.1)
+            << variant.name << " " << slice.name;
+      }
+    }
+  }
+}
+
+TEST(ModelVariants, RecomputationGivesTheSameBits) {
+  for (const Variant& variant : kVariants) {
+    for (ModelOptions options : every_way(Precision::bf16)) {
+      options.recompute = Recompute::none;
+      VariantModel plain(config_of(variant), options);
+      const double loss = plain.backward_once();
+      for (const Recompute recompute : {Recompute::swiglu, Recompute::norms, Recompute::blocks}) {
+        options.recompute = recompute;
+        VariantModel again(config_of(variant), options);
+        EXPECT_EQ(again.backward_once(), loss) << variant.name;
+        EXPECT_TRUE(again.arena.grads().to_vector<float>() ==
+                    plain.arena.grads().to_vector<float>())
+            << variant.name;
+      }
+    }
+  }
+}
+
+TEST(ModelVariants, DecodingGivesTheLogitsOfTheWhole) {
+  for (const Variant& variant : kVariants) {
+    VariantModel s(config_of(variant), {});
+    const NoGrad no_grad;
+    const Floats whole = s.model.logits(s.tokens).value().slice(1, kT - 1, kT).to_vector<float>();
+    KvCache cache = s.model.make_cache(kB, 16);
+    s.model.decode(s.tokens.slice(1, 0, kT - 2).contiguous(), cache);
+    s.model.decode(s.tokens.slice(1, kT - 2, kT - 1).contiguous(), cache);
+    const Tensor last = s.model.decode(s.tokens.slice(1, kT - 1, kT).contiguous(), cache);
+    // FP32 sums in another order.
+    EXPECT_LT(relative_distance(last.to_vector<float>(), whole), 2e-5) << variant.name;
+  }
+}
+
+TEST(ModelVariants, EachChangesTheLoss) {
+  Variant plain{"plain", false, false, false};
+  const double loss = VariantModel(config_of(plain), {}).loss();
+  for (const Variant& variant : kVariants) {
+    EXPECT_GT(std::abs(VariantModel(config_of(variant), {}).loss() - loss), 1e-3) << variant.name;
+  }
+}
+
+}  // namespace
+}  // namespace quern

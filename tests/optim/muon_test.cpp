@@ -1,0 +1,220 @@
+#include "optim/muon.h"
+
+#include <limits>
+#include <set>
+
+#include "nn/linear.h"
+#include "nn/sequential.h"
+#include "optim/muon_cases.h"
+#include "support/training.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+class MuonGolden : public testing::TestWithParam<MuonParameter> {};
+
+TEST_P(MuonGolden, AgreesWithTorch) {
+  expect_muon_case(DeviceChoice::cpu, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, MuonGolden, all_muon_parameters(), muon_case_name);
+
+// The iteration in double.
+std::vector<float> exact(const Tensor& x, const NewtonSchulz& options) {
+  return naive_orthogonalize(x.to(DType::f64), options).to(DType::f32).to_vector<float>();
+}
+
+TEST(Muon, IterationsErrAtMostTwiceAsMuchAsSmallOps) {
+  const int64_t count = 3;
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 9}, {8, 8}, {5, 12}, {33, 7}, {64, 160}, {130, 70}}) {
+    const int64_t stride = (rows * cols + 127) / 128 * 128;
+    const Tensor x = zeros({count * stride}, DType::bf16);
+    const auto matrix = [&, rows = rows, cols = cols](const Tensor& of, int64_t i) {
+      return of.slice(0, i * stride, i * stride + rows * cols).reshape({rows, cols});
+    };
+    std::vector<Tensor> inputs;
+    for (int64_t i = 0; i < count; ++i) {
+      // Norms around a half: the iteration diverges above 1.
+      const double deviation = 0.5 / std::sqrt(static_cast<double>(rows * cols));
+      inputs.push_back(normal({rows, cols}, 0.0, deviation, DType::bf16));
+      copy(matrix(x, i), inputs.back());
+    }
+    const NewtonSchulz options;
+    const Tensor found = orthogonalize(x, {rows, cols, count, stride}, options);
+    for (int64_t i = 0; i < count; ++i) {
+      const Tensor& input = inputs[static_cast<size_t>(i)];
+      const std::vector<float> expected = exact(input, options);
+      const auto floats = [](const Tensor& t) { return t.to(DType::f32).to_vector<float>(); };
+      const double naive = error_of(floats(naive_orthogonalize(input, options)), expected);
+      // One singular value alone: nothing averages its BF16 roundings, and the first slope is 3.4.
+      const double alone = std::min(rows, cols) == 1 ? 5 * 3.4 * 0x1p-8 : 1e-3;
+      EXPECT_LE(error_of(floats(matrix(found, i).clone("result")), expected), 2 * naive + alone)
+          << rows << " x " << cols << ", matrix " << i;
+    }
+  }
+}
+
+// Singular values come near 1, as the coefficients have it: between 0.68 and 1.14 or so.
+TEST(Muon, MakesAMatrixNearlyOrthogonal) {
+  const Tensor x = normal({16, 16}, 0.0, 1.0 / 16.0, DType::f64);
+  NewtonSchulz options;
+  options.iterations = 12;
+  const Tensor y = naive_orthogonalize(x, options);
+  double squares = 0.0;
+  for (const float v : y.to(DType::f32).to_vector<float>()) squares += double{v} * v;
+  EXPECT_NEAR(squares / 16.0, 0.85, 0.35);
+}
+
+// Two matrices of one shape, a third of another that is frozen, biases, and one that is no hidden
+// matrix.
+struct Model {
+  explicit Model(Precision precision = Precision::fp32) {
+    auto& first = net.append<Linear>(5, 5, Init::normal(1.0), true);
+    net.append<Linear>(5, 5, Init::normal(1.0), true);
+    auto& third = net.append<Linear>(5, 7, Init::normal(1.0), true);
+    auto& fourth = net.append<Linear>(7, 3, Init::normal(1.0), true);
+    first.weight.group.lr_scale = 0.5;
+    third.weight.group.frozen = true;
+    fourth.weight.group.kind = ParameterKind::head;
+    arena.emplace(net, ParameterArena::Options{precision, true, 7});
+  }
+  Sequential net;
+  std::optional<ParameterArena> arena;
+};
+
+void set_gradients(ParameterArena& arena, uint64_t seed) {
+  Context context(kCpu, seed);
+  const ContextScope scope(context);
+  for (const Parameter* parameter : arena.parameters()) {
+    if (parameter->group.frozen) continue;
+    copy(parameter->grad(), normal(parameter->shape(), 0.0, 2.0));
+    parameter->leaf()->fresh = false;
+  }
+}
+
+MuonOptions options_of(KernelKind kernels) {
+  MuonOptions options;
+  options.adamw.kernels = kernels;
+  return options;
+}
+
+TEST(Muon, NamesTheStateOfEachParameter) {
+  Model model;
+  const Muon optimizer(*model.arena, {});
+  std::map<std::string, std::set<int64_t>> elements;
+  for (const OptimizerBuffer& buffer : optimizer.buffers()) {
+    for (const NamedSlice& slice : buffer.slices) {
+      elements[buffer.prefix].insert(slice.shape.numel());
+      EXPECT_LE(slice.begin + slice.shape.numel(), buffer.data.numel());
+    }
+  }
+  EXPECT_EQ(elements["momentum."], std::set<int64_t>{25});
+  EXPECT_EQ(elements["moment1."], (std::set<int64_t>{3, 5, 7, 21}));
+  EXPECT_EQ(elements["moment2."], elements["moment1."]);
+}
+
+TEST(Muon, FusedAndNaiveAgree) {
+  Model fused(Precision::bf16), naive(Precision::bf16);
+  Muon a(*fused.arena, options_of(KernelKind::fused));
+  Muon b(*naive.arena, options_of(KernelKind::naive));
+  const std::vector<float> before = fused.arena->values().to_vector<float>();
+  for (uint64_t step = 0; step < 5; ++step) {
+    for (Model* model : {&fused, &naive}) set_gradients(*model->arena, step + 1);
+    a.step(0.05);
+    b.step(0.05);
+    EXPECT_NEAR(a.state().norm, b.state().norm, 1e-5 * b.state().norm);
+  }
+  const std::vector<float> after = fused.arena->values().to_vector<float>();
+  EXPECT_NE(after, before);
+  // Five steps of 0.05 that BF16 products err in.
+  EXPECT_LE(error_of(after, naive.arena->values().to_vector<float>()), 2e-3);
+  EXPECT_EQ(fused.arena->copies().to(DType::f32).to_vector<float>(),
+            fused.arena->values().to(DType::bf16).to(DType::f32).to_vector<float>());
+}
+
+class MuonTest : public testing::TestWithParam<KernelKind> {};
+
+TEST_P(MuonTest, ANonfiniteGradientOrLossChangesNothing) {
+  for (const bool in_loss : {false, true}) {
+    Model model;
+    ParameterArena& arena = *model.arena;
+    Muon optimizer(arena, options_of(GetParam()));
+    const auto everything = [&] {
+      std::vector<float> all = arena.values().to_vector<float>();
+      for (const OptimizerBuffer& buffer : optimizer.buffers()) {
+        const std::vector<float> state = buffer.data.to_vector<float>();
+        all.insert(all.end(), state.begin(), state.end());
+      }
+      return all;
+    };
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    set_gradients(arena, 1);
+    if (!in_loss) arena.parameters()[0]->grad().data<float>()[2] = nan;
+    const std::vector<float> before = everything();
+    optimizer.step(0.1, full({}, in_loss ? nan : 1.0));
+    EXPECT_EQ(everything(), before);
+    EXPECT_EQ(optimizer.state().skipped, 1);
+    set_gradients(arena, 2);
+    optimizer.step(0.1, full({}, 1.0));
+    EXPECT_EQ(optimizer.state().step, 1);
+    EXPECT_NE(everything(), before);
+  }
+}
+
+TEST_P(MuonTest, FrozenWeightsAndPaddingStay) {
+  Model model;
+  ParameterArena& arena = *model.arena;
+  std::vector<bool> trained(static_cast<size_t>(arena.size()), false);
+  for (const Parameter* parameter : arena.parameters()) {
+    if (parameter->group.frozen) continue;
+    for (int64_t i = 0; i < parameter->numel(); ++i) {
+      trained[static_cast<size_t>(parameter->begin() + i)] = true;
+    }
+  }
+  const std::vector<float> before = arena.values().to_vector<float>();
+  Muon optimizer(arena, options_of(GetParam()));
+  for (uint64_t step = 0; step < 3; ++step) {
+    set_gradients(arena, step + 1);
+    optimizer.step(0.1);
+  }
+  const std::vector<float> after = arena.values().to_vector<float>();
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i] != before[i], trained[i]) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, MuonTest, testing::Values(KernelKind::naive, KernelKind::fused),
+                         [](const auto& info) {
+                           return info.param == KernelKind::naive ? "naive" : "fused";
+                         });
+
+Config muon_config(const TemporaryFolder& folder) {
+  write_corpus(folder / "text.txt", 20000);
+  Config config = tiny_config(folder / "text.txt", folder / "run");
+  config.optimizer.kind = OptimizerKind::muon;
+  return config;
+}
+
+TEST(Muon, ResumesBitForBit) {
+  const TemporaryFolder folder;
+  Config config = muon_config(folder);
+  config.compute.precision = Precision::bf16;
+  expect_resume_is_exact(config, folder.path());
+}
+
+TEST(Muon, AnotherOptimizersCheckpointIsRefused) {
+  const TemporaryFolder folder;
+  Config config = muon_config(folder);
+  config.train.steps = 2;
+  Recorded recorded;
+  train(config, recorded);
+  config.run.resume = config.run.out;
+  config.train.steps = 3;
+  config.optimizer.kind = OptimizerKind::adamw;
+  expect_error([&] { train(config, recorded); },
+               {"trained with optimizer = muon", "found optimizer = adamw"});
+}
+
+}  // namespace
+}  // namespace quern

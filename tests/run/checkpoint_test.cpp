@@ -1,0 +1,228 @@
+#include "run/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "support/file_size_limit.h"
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+// Contents that own their tensors.
+struct Sample {
+  std::vector<float> weight, moment;
+
+  explicit Sample(size_t n = 1000) : weight(n), moment(2 * n) {
+    std::iota(weight.begin(), weight.end(), 0.5F);
+    std::iota(moment.begin(), moment.end(), -3.0F);
+  }
+  CheckpointContents at(int64_t step, std::string state = "{}") const {
+    const auto n = static_cast<int64_t>(weight.size());
+    return {step,
+            {{"model.norm.weight", DType::f32, {n}, std::as_bytes(std::span(weight))}},
+            {{"m", DType::f32, {2, n}, std::as_bytes(std::span(moment))}},
+            std::move(state)};
+  }
+};
+
+void flip_bit(const fs::path& path, size_t position) {
+  std::string bytes = read_file(path);
+  bytes.at(position) = static_cast<char>(bytes[position] ^ 0x10);
+  write_file(path, bytes);
+}
+
+TEST(Checkpoint, RoundTrips) {
+  const TemporaryFolder run;
+  const Sample sample;
+  // Doubles and 64-bit integers come back to the last digit.
+  const std::string state = R"({"seed":18446744073709551615,"loss":0.1,"best":null,"text":"ü\n"})";
+  const fs::path path = write_checkpoint(run / "checkpoints", sample.at(1234, state));
+  EXPECT_EQ(path, run / "checkpoints" / "step_00001234");
+  const Checkpoint read = open_checkpoint(path);
+  EXPECT_EQ(read.step, 1234);
+  EXPECT_EQ(read.state_json, state);
+  const TensorView weight = read.weights.tensor("model.norm.weight");
+  EXPECT_TRUE(std::ranges::equal(weight.data, std::as_bytes(std::span(sample.weight))));
+  EXPECT_EQ(read.moments.tensor("m").shape, (Shape{2, 1000}));
+}
+
+TEST(Checkpoint, HoldsTheGemmAlgorithms) {
+  const TemporaryFolder run;
+  const Sample sample;
+  CheckpointContents contents = sample.at(3);
+  EXPECT_EQ(open_checkpoint(write_checkpoint(run.path(), contents)).gemm_algorithms, "");
+  contents.gemm_algorithms = "two\nlines\n";
+  const fs::path path = write_checkpoint(run.path(), contents);
+  EXPECT_EQ(read_file(path / "gemm_algorithms.txt"), contents.gemm_algorithms);
+  EXPECT_EQ(open_checkpoint(path).gemm_algorithms, contents.gemm_algorithms);
+  flip_bit(path / "gemm_algorithms.txt", 5);
+  expect_error([&] { open_checkpoint(path); }, {"gemm_algorithms.txt", "checksum is", "expected"});
+  fs::remove(path / "gemm_algorithms.txt");
+  EXPECT_THROW(open_checkpoint(path), Error);
+}
+
+TEST(Checkpoint, ItsStateCanBeReplaced) {
+  const TemporaryFolder run;
+  const Sample sample;
+  CheckpointContents contents = sample.at(5, R"({"best":1})");
+  contents.gemm_algorithms = "x";
+  const fs::path path = write_checkpoint(run.path(), contents);
+  rewrite_checkpoint_state(path, R"({"best":2})");
+  const Checkpoint read = open_checkpoint(path);
+  EXPECT_EQ(read.state_json, R"({"best":2})");
+  EXPECT_EQ(read.gemm_algorithms, "x");
+  EXPECT_EQ(read.weights.tensor("model.norm.weight").shape, (Shape{1000}));
+  expect_error([&] { rewrite_checkpoint_state(path, "{"); }, {"state is not valid JSON"});
+  EXPECT_EQ(open_checkpoint(path).state_json, R"({"best":2})");
+}
+
+TEST(Checkpoint, TheSameStepIsReplaced) {
+  const TemporaryFolder run;
+  const Sample sample;
+  write_checkpoint(run.path(), sample.at(5, R"({"try":1})"));
+  const fs::path path = write_checkpoint(run.path(), sample.at(5, R"({"try":2})"));
+  EXPECT_EQ(open_checkpoint(path).state_json, R"({"try":2})");
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 1);
+}
+
+TEST(Checkpoint, EveryFlippedBitIsFound) {
+  const TemporaryFolder run;
+  const fs::path path = write_checkpoint(run.path(), Sample(40).at(7, R"({"loss":1.25})"));
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    const size_t size = fs::file_size(path / name);
+    for (size_t position = 0; position < size; position += 13) {
+      flip_bit(path / name, position);
+      expect_error([&] { open_checkpoint(path); }, {name, "checksum is", "expected"});
+      flip_bit(path / name, position);
+    }
+  }
+  EXPECT_NO_THROW(open_checkpoint(path));
+}
+
+TEST(Checkpoint, AChangedManifestIsFound) {
+  const TemporaryFolder run;
+  const fs::path path = write_checkpoint(run.path(), Sample(40).at(7, R"({"loss":1.25})"));
+  const std::string manifest = read_file(path / "manifest.json");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = manifest;
+    changed.replace(changed.find(from), from.size(), to);
+    return [=] {
+      write_file(path / "manifest.json", changed);
+      open_checkpoint(path);
+    };
+  };
+  EXPECT_NO_THROW(with("", "")());
+  expect_error(with("1.25", "1.75"), {"manifest.json", "checksum of its content"});
+  expect_error(with("\"step\": 7", "\"step\": 8"), {"manifest.json", "checksum of its content"});
+  expect_error(with("\"format\": 1", "\"format\": 2"), {"format version is 2", "expected 1"});
+  expect_error(with("{", ""), {"manifest.json", "not valid JSON"});
+  expect_error(with(manifest, "[1]"), {"manifest.json", "not a JSON object"});
+  expect_error(with(manifest, "{\"format\": \"x\"}"), {"manifest.json", "not a checkpoint's"});
+  expect_error(with(manifest, ""), {"manifest.json", "not valid JSON"});
+}
+
+TEST(Checkpoint, CutAndMissingFilesAreFound) {
+  const TemporaryFolder run;
+  const fs::path path = write_checkpoint(run.path(), Sample().at(7));
+  const auto size = fs::file_size(path / "model.safetensors");
+  fs::resize_file(path / "model.safetensors", size - 1);
+  expect_error([&] { open_checkpoint(path); },
+               {"model.safetensors", cat("has ", size - 1, " bytes"), cat("expected ", size)});
+  fs::remove(path / "model.safetensors");
+  expect_error([&] { open_checkpoint(path); }, {"model.safetensors", "No such file"});
+  fs::remove(path / "manifest.json");
+  expect_error([&] { open_checkpoint(path); }, {path.string(), "is not a checkpoint"});
+  expect_error([&] { open_checkpoint(run / "none"); }, {"none", "is not a checkpoint"});
+}
+
+TEST(Checkpoint, AFullDiskLeavesTheOlderOnes) {
+  const TemporaryFolder run;
+  const Sample sample;
+  write_checkpoint(run.path(), sample.at(1));
+  {
+    const FileSizeLimit limit(6000);  // the weights fit (4 kB), the moments (8 kB) do not
+    expect_error([&] { write_checkpoint(run.path(), sample.at(2)); },
+                 {"step_00000002", "optimizer.safetensors", "File too large"});
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 1);
+  EXPECT_NO_THROW(open_checkpoint(*latest_checkpoint(run.path())));
+}
+
+TEST(Checkpoint, StateMustBeJson) {
+  const TemporaryFolder run;
+  expect_error([&] { write_checkpoint(run.path(), Sample().at(1, "{")); }, {"state"});
+  expect_error([&] { write_checkpoint(run.path(), Sample().at(-1)); }, {"step is -1"});
+  EXPECT_TRUE(fs::is_empty(run.path()));
+}
+
+TEST(Checkpoint, LatestIgnoresHalfWrittenAndForeignFolders) {
+  const TemporaryFolder run;
+  EXPECT_FALSE(latest_checkpoint(run / "none"));
+  EXPECT_FALSE(latest_checkpoint(run.path()));
+  write_checkpoint(run.path(), Sample().at(99999999));
+  const fs::path latest = write_checkpoint(run.path(), Sample().at(100000000));  // 9 digits
+  write_file(run / "step_200000000.tmp/model.safetensors", "half");
+  write_file(run / "step_300000000/model.safetensors", "no manifest");
+  write_file(run / "step_7/manifest.json", "not how we write 7");
+  write_file(run / "notes.tmp/mine", "not ours to remove");
+  EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{99999999, 100000000}));
+  EXPECT_EQ(latest_checkpoint(run.path()), latest);
+
+  write_checkpoint(run.path(), Sample().at(1));
+  EXPECT_FALSE(fs::exists(run / "step_200000000.tmp"));
+  EXPECT_TRUE(fs::exists(run / "notes.tmp/mine"));
+}
+
+TEST(Checkpoint, BestIsRemembered) {
+  const TemporaryFolder run;
+  EXPECT_FALSE(best_checkpoint(run.path()));
+  write_checkpoint(run.path(), Sample().at(1));
+  write_checkpoint(run.path(), Sample().at(2));
+  mark_best(run.path(), 2);
+  mark_best(run.path(), 1);
+  EXPECT_EQ(best_checkpoint(run.path()), run / "step_00000001");
+  fs::remove_all(run / "step_00000001");
+  expect_error([&] { best_checkpoint(run.path()); }, {"step_00000001", "not there"});
+  write_file(run / "best", "nonsense\n");
+  expect_error([&] { best_checkpoint(run.path()); }, {"best", "nonsense"});
+}
+
+TEST(Checkpoint, RotationSparesTheBestAndTheKept) {
+  const TemporaryFolder run;
+  for (int64_t step = 1; step <= 6; ++step) write_checkpoint(run.path(), Sample(10).at(step));
+  mark_best(run.path(), 2);
+  mark_kept(run.path(), 1, "before the loss became non-finite");
+  mark_kept(run.path(), 1, "again");
+  EXPECT_EQ(read_file(run / "kept"), "step_00000001 before the loss became non-finite\n");
+  rotate_checkpoints(run.path(), 2);
+  EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{1, 2, 5, 6}));
+  mark_best(run.path(), 6);
+  mark_kept(run.path(), 5, "mine");
+  rotate_checkpoints(run.path(), 1);
+  EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{1, 5, 6}));
+  for (const int64_t step : {1, 5, 6}) {
+    EXPECT_NO_THROW(open_checkpoint(checkpoint_path(run.path(), step)));
+  }
+  expect_error([&] { rotate_checkpoints(run.path(), 0); }, {"keep is 0"});
+}
+
+TEST(Checkpoint, GoingBackRemovesTheLaterOnes) {
+  const TemporaryFolder run;
+  for (int64_t step = 1; step <= 4; ++step) write_checkpoint(run.path(), Sample(10).at(step));
+  mark_best(run.path(), 2);
+  EXPECT_EQ(remove_checkpoints_after(run.path(), 4), 0);
+  EXPECT_EQ(remove_checkpoints_after(run.path(), 2), 2);
+  EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(best_checkpoint(run.path()), run / "step_00000002");
+  EXPECT_EQ(remove_checkpoints_after(run.path(), 1), 1);
+  EXPECT_FALSE(best_checkpoint(run.path()));
+  EXPECT_EQ(remove_checkpoints_after(run / "none", 1), 0);
+}
+
+}  // namespace
+}  // namespace quern

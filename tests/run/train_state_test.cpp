@@ -1,0 +1,102 @@
+#include "run/train_state.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/golden_case.h"
+#include "config/config_parse.h"
+#include "run/checkpoint.h"
+#include "support/files.h"
+#include "support/training.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+// The checkpoint of a run of one step.
+class TrainStateTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_corpus(folder_ / "text.txt", 2000);
+    Config config = tiny_config(folder_ / "text.txt", folder_ / "run");
+    config.train.steps = 1;
+    config.model.qkv_bias = true;
+    config.model.qk_norm = true;
+    config.model.rope_scaling = scaling_;
+    Recorded recorded;
+    train(config, recorded);
+  }
+
+  // The state, with the model's JSON changed.
+  template <class F>
+  TrainState changed(F&& edit) const {
+    nlohmann::json state = nlohmann::json::parse(open_checkpoint(path_).state_json);
+    edit(state.at("model"));
+    rewrite_checkpoint_state(path_, state.dump());
+    return read_train_state(path_);
+  }
+
+  const RopeScaling scaling_{RopeScalingKind::llama3, 8.0, 1.5, 4.5, 16};
+  TemporaryFolder folder_;
+  const fs::path path_ = folder_ / "run/checkpoints/step_00000001";
+};
+
+TEST_F(TrainStateTest, TheModelComesBack) {
+  const TrainState state = read_train_state(path_);
+  EXPECT_TRUE(state.model.qkv_bias);
+  EXPECT_TRUE(state.model.qk_norm);
+  EXPECT_EQ(state.model.rope_scaling, scaling_);
+}
+
+TEST_F(TrainStateTest, AnOlderOneHasNoneOfTheVariants) {
+  const TrainState state = changed([](nlohmann::json& model) {
+    for (const char* key : {"qkv_bias", "qk_norm", "rope_scaling"}) ASSERT_EQ(model.erase(key), 1u);
+  });
+  EXPECT_FALSE(state.model.qkv_bias);
+  EXPECT_FALSE(state.model.qk_norm);
+  EXPECT_EQ(state.model.rope_scaling, RopeScaling{});
+}
+
+TEST_F(TrainStateTest, AnUnknownScalingIsRefused) {
+  expect_error(
+      [&] { changed([](nlohmann::json& model) { model["rope_scaling"]["kind"] = "yarn"; }); },
+      {"rope_scaling is \"yarn\"", "llama3"});
+}
+
+// A run of commit 8e3bcaa, stopped at step 3, goes on as that version did (fixtures, README.md).
+TEST(OldCheckpoint, ResumesWithItsMoments) {
+  const fs::path fixture = source_folder() / "tests/fixtures/run_before_optimizers";
+  const TemporaryFolder folder;
+  fs::copy(fixture, folder / "run", fs::copy_options::recursive);
+  write_corpus(folder / "text.txt", 2000);
+  Config config = load_config((fixture / "config.toml").string());
+  config.data.train = (folder / "text.txt").string();
+  config.run = {"", (folder / "run").string()};
+  EXPECT_EQ(read_train_state(fixture / "checkpoints/step_00000003").optimizer, "adamw");
+  Recorded recorded;
+  train(config, recorded);
+  ASSERT_EQ(recorded.steps.size(), 3u);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    const auto found = SafetensorsFile::open(folder / "run/checkpoints/step_00000006" / name);
+    const auto expected = SafetensorsFile::open(fixture / "finished" / name);
+    ASSERT_EQ(found.entries().size(), expected.entries().size()) << name;
+    for (const SafetensorsFile::Entry& entry : expected.entries()) {
+      const std::vector<float> a = floats_of(found.tensor(entry.name));
+      const std::vector<float> b = floats_of(expected.tensor(entry.name));
+      ASSERT_EQ(a.size(), b.size());
+      double difference = 0.0, norm = 0.0;
+      for (size_t i = 0; i < a.size(); ++i) {
+        difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+        norm += double{b[i]} * b[i];
+      }
+      // Another compiler or CPU may order sums differently: some units in the last place.
+      EXPECT_LE(difference, 1e-10 * norm) << entry.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,173 @@
+#include "run/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "bench/golden_copy.h"
+#include "optim/adamw.h"
+#include "run/model_instance.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+ModelInstance make_instance(const std::filesystem::path& folder,
+                            Precision precision = Precision::fp32) {
+  ModelOptions options;
+  options.precision = precision;
+  return {read_hf_config(folder), options, InitScheme::normal, true, 1};
+}
+
+bool same_bytes(const TensorView& a, const TensorView& b) {
+  return a.shape == b.shape && a.dtype == b.dtype &&
+         std::equal(a.data.begin(), a.data.end(), b.data.begin(), b.data.end());
+}
+
+TEST(Weights, LoadsWhatTheFileHolds) {
+  for (const char* name : {"mha", "gqa_tied"}) {
+    const auto folder = golden_folder() / name;
+    ModelInstance instance = make_instance(folder);
+    const TensorSource source = TensorSource::open(folder);
+    load_weights(instance.arena, source);
+    const HostTensors host = weights_of(instance.arena);
+    EXPECT_EQ(host.views.size(), source.names().size());
+    for (const TensorView& view : host.views) {
+      EXPECT_TRUE(same_bytes(view, source.tensor(view.name))) << view.name;
+    }
+  }
+}
+
+TEST(Weights, RefreshesTheComputeCopies) {
+  const auto folder = golden_folder() / "mha";
+  ModelInstance instance = make_instance(folder, Precision::bf16);
+  load_weights(instance.arena, TensorSource::open(folder));
+  const std::vector<float> values = instance.arena.values().to_vector<float>();
+  const std::vector<bfloat16> copies = instance.arena.copies().to_vector<bfloat16>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(copies[i].bits, bfloat16(values[i]).bits) << i;
+  }
+}
+
+TEST(Weights, WidensBfloat16) {
+  GoldenCopy copy("mha");
+  const char* name = "model.norm.weight";
+  std::vector<bfloat16> narrow(64);
+  for (size_t i = 0; i < narrow.size(); ++i) narrow[i] = bfloat16(0.1f * static_cast<float>(i));
+  copy.edit("model.safetensors", [&](std::vector<TensorView>& views) {
+    for (TensorView& view : views) {
+      if (view.name != name) continue;
+      view.dtype = DType::bf16;
+      view.data = std::as_bytes(std::span<const bfloat16>(narrow));
+    }
+  });
+  ModelInstance instance = make_instance(copy.path());
+  load_weights(instance.arena, TensorSource::open(copy.path()));
+  for (const TensorView& view : weights_of(instance.arena).views) {
+    if (view.name != name) continue;
+    std::vector<float> found(narrow.size());
+    std::memcpy(found.data(), view.data.data(), view.data.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], static_cast<float>(narrow[i]));
+  }
+}
+
+// Loads a case whose weights were edited, and expects the error.
+void expect_refusal(const char* name, const std::function<void(std::vector<TensorView>&)>& edit,
+                    std::initializer_list<std::string> parts) {
+  GoldenCopy copy(name);
+  copy.edit("model.safetensors", edit);
+  ModelInstance instance = make_instance(copy.path());
+  const TensorSource source = TensorSource::open(copy.path());
+  expect_error([&] { load_weights(instance.arena, source); }, parts);
+}
+
+TEST(Weights, RefusesWhatIsNotTheModel) {
+  expect_refusal("mha",
+                 [](auto& views) {
+                   std::erase_if(views,
+                                 [](const TensorView& v) { return v.name == "model.norm.weight"; });
+                 },
+                 {"case", "has no tensor 'model.norm.weight'"});
+  expect_refusal("mha", [](auto& views) { views[0].name = "model.layers.9.mlp.up_proj.weight"; },
+                 {"case"});
+  expect_refusal(
+      "mha",
+      [](auto& views) {
+        for (TensorView& v : views) {
+          if (v.name == "model.layers.0.mlp.up_proj.weight") std::swap(v.shape[0], v.shape[1]);
+        }
+      },
+      {"case", "'model.layers.0.mlp.up_proj.weight' has shape (64, 160), expected (160, 64)"});
+  expect_refusal("mha",
+                 [](auto& views) {
+                   for (TensorView& v : views) {
+                     if (v.name == "model.norm.weight") v.dtype = DType::i32;
+                   }
+                 },
+                 {"'model.norm.weight' is i32"});
+  static const std::vector<float> kExtra(4);
+  expect_refusal(
+      "mha",
+      [](auto& views) {
+        views.push_back({"model.extra", DType::f32, {4}, std::as_bytes(std::span(kExtra))});
+      },
+      {"'model.extra' is not one of the model's"});
+}
+
+TEST(Weights, ATiedHeadMayBeThereWhenItIsTheEmbedding) {
+  const auto add_head = [](std::vector<TensorView>& views, const char* from) {
+    TensorView head = *std::find_if(views.begin(), views.end(),
+                                    [&](const TensorView& v) { return v.name == from; });
+    head.name = "lm_head.weight";
+    views.push_back(head);
+  };
+  GoldenCopy copy("gqa_tied");
+  copy.edit("model.safetensors",
+            [&](auto& views) { add_head(views, "model.embed_tokens.weight"); });
+  ModelInstance instance = make_instance(copy.path());
+  EXPECT_NO_THROW(load_weights(instance.arena, TensorSource::open(copy.path())));
+
+  expect_refusal("gqa_tied", [&](auto& views) { add_head(views, "model.norm.weight"); },
+                 {"'lm_head.weight' differs from 'model.embed_tokens.weight'"});
+}
+
+TEST(Weights, WeightsAndMomentsComeBackFromAFile) {
+  const auto folder = golden_folder() / "gqa_tied";
+  ModelInstance saved = make_instance(folder);
+  const AdamW optimizer(saved.arena, {});
+  fill(optimizer.moment1(), 0.25);
+  const TemporaryFolder files;
+  write_safetensors(files / "weights", weights_of(saved.arena).views);
+  write_safetensors(files / "moments", host_tensors(optimizer.buffers()[0]).views);
+
+  ModelInstance loaded = make_instance(folder);
+  fill(loaded.arena.values(), 0.0);
+  load_weights(loaded.arena, SafetensorsFile::open(files / "weights"));
+  EXPECT_EQ(loaded.arena.values().to_vector<float>(), saved.arena.values().to_vector<float>());
+  const OptimizerBuffer moment = AdamW(loaded.arena, {}).buffers()[0];
+  load_buffer(moment, SafetensorsFile::open(files / "moments"));
+  for (const TensorView& view : host_tensors(moment).views) {
+    float first = 0.0f;
+    std::memcpy(&first, view.data.data(), sizeof first);
+    EXPECT_EQ(first, 0.25f) << view.name;
+  }
+}
+
+TEST(Weights, RefusesWhatIsNotFinite) {
+  for (const auto& [amount, found] :
+       {std::pair{std::nanf(""), "nan"}, {std::numeric_limits<float>::infinity(), "inf"}}) {
+    GoldenCopy copy("mha");
+    copy.add("model.safetensors", "model.layers.1.mlp.up_proj.weight", 7, amount);
+    ModelInstance instance = make_instance(copy.path());
+    const TensorSource source = TensorSource::open(copy.path());
+    expect_error([&] { load_weights(instance.arena, source); },
+                 {copy.path().string(),
+                  cat("tensor 'model.layers.1.mlp.up_proj.weight' holds ", found, " at element 7"),
+                  "expected finite numbers"});
+  }
+}
+
+}  // namespace
+}  // namespace quern

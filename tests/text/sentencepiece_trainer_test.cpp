@@ -1,0 +1,127 @@
+#include "text/sentencepiece_trainer.h"
+
+#include <gtest/gtest.h>
+
+#include "support/files.h"
+#include "text/sentencepiece_tokenizer.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+namespace fs = std::filesystem;
+
+// Words of three letters, drawn alike: about 4,000 different ones, some often.
+std::string make_text(size_t bytes) {
+  std::string text;
+  uint32_t state = 1;
+  while (text.size() < bytes) {
+    for (int i = 0; i < 3; ++i) {
+      state = state * 1664525u + 1013904223u;
+      text += static_cast<char>('a' + (state >> 24) % 16);
+    }
+    text += (state >> 16) % 11 == 0 ? '\n' : ' ';
+  }
+  return text;
+}
+
+class SentencePieceTrainer : public ::testing::Test {
+ protected:
+  SentencePieceTrainer() { options_.vocabulary = 400; }
+
+  SentencePieceResult train(const std::string& text) {
+    const fs::path file = write_file(folder_ / "text.txt", text);
+    return train_sentencepiece(std::span(&file, 1), options_);
+  }
+  static SentencePieceTokenizer open(const SentencePieceResult& result) {
+    SentencePieceDefinition definition;
+    definition.model = result.model;
+    return SentencePieceTokenizer(definition);
+  }
+
+  TemporaryFolder folder_;
+  SentencePieceTraining options_;
+};
+
+TEST_F(SentencePieceTrainer, MakesLlamasNumbersAndAllBytes) {
+  const SentencePieceTokenizer tokenizer = open(train(make_text(50'000)));
+  EXPECT_EQ(tokenizer.vocabulary(), 400);
+  EXPECT_EQ(tokenizer.find("<unk>"), 0);
+  EXPECT_EQ(tokenizer.find("<s>"), 1);
+  EXPECT_EQ(tokenizer.find("</s>"), 2);
+  EXPECT_EQ(tokenizer.end_token(), 2);
+  EXPECT_EQ(tokenizer.begin_token(), std::nullopt);
+  EXPECT_TRUE(tokenizer.has_byte_fallback());
+  EXPECT_FALSE(tokenizer.adds_prefix_space());
+}
+
+// Characters that were not seen, control characters and broken UTF-8 too.
+TEST_F(SentencePieceTrainer, DecodingIsExact) {
+  const SentencePieceTokenizer tokenizer = open(train(make_text(50'000)));
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
+  for (const std::string& text :
+       {std::string("abc def"), std::string("  a  b   "), std::string("\n\n\tx\r\n"), bytes,
+        std::string("caf\xC3\xA9 \xE4\xBB\x8A\xE5\xA4\xA9 \xF0\x9F\x98\x80"),
+        std::string("\xFF"
+                    "a \xE4\xBB"),
+        std::string("1234"), std::string()}) {
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+  }
+}
+
+TEST_F(SentencePieceTrainer, TheSameTextGivesTheSameModelOnAnyNumberOfThreads) {
+  const std::string text = make_text(200'000);
+  options_.sample_bytes = 60'000;
+  const SentencePieceResult one = train(text);
+  options_.threads = 3;
+  const SentencePieceResult three = train(text);
+  EXPECT_TRUE(one.model == three.model);
+  // Lines have 44 bytes on average, so the drawn bytes deviate by about 1.5 %.
+  EXPECT_NEAR(static_cast<double>(one.used_bytes), 60'000, 6'000);
+  EXPECT_GT(one.text_bytes, 190'000);
+  options_.sample_bytes = 0;
+  EXPECT_TRUE(train(text).model != one.model);
+}
+
+TEST_F(SentencePieceTrainer, DigitsAreSplitUnlessAskedOtherwise) {
+  options_.vocabulary = 300;
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "year 1984 and 1984\n" + make_text(30);
+  EXPECT_EQ(open(train(text))
+                .find("\u2581"
+                      "1984"),
+            -1);
+  options_.split_digits = false;
+  EXPECT_GE(open(train(text))
+                .find("\u2581"
+                      "1984"),
+            0);
+}
+
+TEST_F(SentencePieceTrainer, SpecialTokensStandForNoText) {
+  options_.special = {"<|user|>", "<|a,\"b|>"};
+  const SentencePieceTokenizer tokenizer = open(train(make_text(50'000)));
+  EXPECT_EQ(tokenizer.find("<|user|>"), 3);
+  EXPECT_EQ(tokenizer.find("<|a,\"b|>"), 4);
+  const std::vector<int32_t> tokens = tokenizer.encode("<|user|>abc");
+  EXPECT_EQ(tokens[0], 3);
+  EXPECT_EQ(tokenizer.decode(tokens), "abc");
+}
+
+TEST_F(SentencePieceTrainer, RefusesWhatCannotBeLearnt) {
+  options_.vocabulary = 100'000;
+  expect_error([&] { train(make_text(5'000)); },
+               {"too small for a vocabulary of 100000", "at most"});
+  options_.vocabulary = 262;
+  expect_error([&] { train(make_text(5'000)); },
+               {"a vocabulary of 262 tokens is too small", "at least 27"});
+  options_.vocabulary = 400;
+  expect_error([&] { train(""); }, {"there is no text", "text.txt"});
+  expect_error([&] { train("\n\r\n\xFF"); }, {"there is no text"});
+  const fs::path missing = folder_ / "none.txt";
+  expect_error([&] { train_sentencepiece(std::span(&missing, 1), options_); }, {"none.txt"});
+}
+
+}  // namespace
+}  // namespace quern

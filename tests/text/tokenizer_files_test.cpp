@@ -1,0 +1,223 @@
+#include "text/tokenizer_files.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "io/checksum.h"
+#include "support/files.h"
+#include "text/byte_tokenizer.h"
+#include "text/tokenizer_config.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const fs::path kFixtures = testing_support::source_folder() / "tests/fixtures/tokenizers";
+
+class TokenizerFiles : public ::testing::Test {
+ protected:
+  fs::path put(const fs::path& fixture, const std::string& name) {
+    return write_file(folder_ / name, read_file(kFixtures / fixture));
+  }
+  fs::path put_json(const std::string& name, const Json& json) {
+    return write_file(folder_ / name, json.dump());
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::string xxh3_of(const fs::path& file) {
+  const std::string bytes = read_file(file);
+  return hex(digest_of(std::as_bytes(std::span(bytes))).xxh3);
+}
+
+TEST_F(TokenizerFiles, AreToldApartByContent) {
+  put("gpt2.json", "bpe/tokenizer.json");
+  put("exact/tokenizer.model", "sp/tokenizer.model");
+  put("exact/tokenizer.model", "odd.json");
+  EXPECT_EQ(open_tokenizer("bytes")->kind(), "bytes");
+  EXPECT_EQ(open_tokenizer(folder_ / "bpe")->kind(), "bpe");
+  EXPECT_EQ(open_tokenizer(folder_ / "bpe/tokenizer.json")->kind(), "bpe");
+  EXPECT_EQ(open_tokenizer(folder_ / "sp")->kind(), "sentencepiece");
+  EXPECT_EQ(open_tokenizer(folder_ / "odd.json")->kind(), "sentencepiece");
+  EXPECT_TRUE(has_tokenizer(folder_ / "sp"));
+  EXPECT_FALSE(has_tokenizer(folder_.path()));
+}
+
+TEST_F(TokenizerFiles, ARunKeepsItsOwnInAFolder) {
+  put("exact/tokenizer.model", "run/tokenizer/tokenizer.model");
+  EXPECT_EQ(open_tokenizer(folder_ / "run")->kind(), "sentencepiece");
+}
+
+// Folders of Llama 2 have both; tokenizer.json is the same there in another form.
+TEST_F(TokenizerFiles, OfTwoTheModelsOwnFormIsRead) {
+  put("exact/tokenizer.model", "tokenizer.model");
+  put_json("tokenizer.json", {{"model", {{"type", "BPE"}, {"byte_fallback", true}}}});
+  EXPECT_EQ(open_tokenizer(folder_.path())->kind(), "sentencepiece");
+  put("gpt2.json", "tokenizer.json");
+  EXPECT_EQ(open_tokenizer(folder_.path())->kind(), "bpe");
+}
+
+TEST_F(TokenizerFiles, TheHashIsOfTheDefiningFile) {
+  const fs::path bpe = put("gpt2.json", "bpe/tokenizer.json");
+  const fs::path sp = put("exact/tokenizer.model", "sp/tokenizer.model");
+  for (const fs::path& file : {bpe, sp}) {
+    const auto tokenizer = open_tokenizer(file.parent_path());
+    EXPECT_EQ(tokenizer->hash(), xxh3_of(file));
+    EXPECT_EQ(tokenizer_hash(file.parent_path()), xxh3_of(file));
+    put_json(file.parent_path().filename().string() + "/tokenizer_config.json", Json::object());
+    EXPECT_EQ(tokenizer_hash(file), xxh3_of(file));
+  }
+  EXPECT_EQ(tokenizer_hash("bytes"), "bytes");
+}
+
+TEST_F(TokenizerFiles, EndTokensComeFromWhatIsBeside) {
+  put("llama3.json", "tokenizer.json");
+  auto end = [&] { return open_tokenizer(folder_.path())->end_token(); };
+  EXPECT_EQ(end(), 900);                                          // <|endoftext|>, by its name
+  EXPECT_EQ(open_tokenizer(folder_.path())->begin_token(), 900);  // the template's
+  put_json("generation_config.json", {{"eos_token_id", {901, 900}}});
+  EXPECT_EQ(end(), 901);
+  put_json("tokenizer_config.json", {{"eos_token", {{"content", "</tool>"}}}});
+  EXPECT_EQ(end(), 903);
+  put("gpt2.json", "tokenizer.json");
+  EXPECT_EQ(open_tokenizer(folder_.path())->begin_token(), std::nullopt);
+}
+
+TEST_F(TokenizerFiles, SentencePieceAddsWhatTransformersWouldAdd) {
+  put("prefix/tokenizer.model", "tokenizer.model");
+  const auto begin = [&] { return open_tokenizer(folder_.path())->begin_token(); };
+  EXPECT_EQ(begin(), std::nullopt);  // nothing is said
+  put_json("tokenizer_config.json", {{"tokenizer_class", "LlamaTokenizer"}});
+  EXPECT_EQ(begin(), 1);  // transformers' default
+  put_json("tokenizer_config.json", {{"add_bos_token", false}});
+  EXPECT_EQ(begin(), std::nullopt);
+}
+
+TEST_F(TokenizerFiles, CopiesAreTheSameTokenizer) {
+  for (const std::string name : {"exact/tokenizer.model", "gpt2.json"}) {
+    const TemporaryFolder folder;
+    const bool bpe = name == "gpt2.json";
+    const std::string file = bpe ? "tokenizer.json" : "tokenizer.model";
+    write_file(folder / ("from/" + file), read_file(kFixtures / name));
+    write_file(folder / "from/generation_config.json", R"({"eos_token_id": 7})");
+    write_file(folder / "from/chat_template.jinja", "{{ x }}");
+    copy_tokenizer(folder / "from", folder / "to");
+    const auto from = open_tokenizer(folder / "from"), to = open_tokenizer(folder / "to");
+    EXPECT_EQ(read_file(folder / "from" / file), read_file(folder / "to" / file));
+    EXPECT_EQ(read_file(folder / "to/chat_template.jinja"), "{{ x }}");
+    EXPECT_FALSE(fs::exists(folder / "to/generation_config.json"));  // the model's, not its
+    EXPECT_EQ(from->hash(), to->hash());
+    EXPECT_EQ(from->end_token(), bpe ? 7 : 2);
+    EXPECT_EQ(from->end_token(), to->end_token());
+    EXPECT_EQ(from->begin_token(), to->begin_token());
+    const Json config = Json::parse(read_file(folder / "to/tokenizer_config.json"));
+    EXPECT_EQ(config["tokenizer_class"], bpe ? "PreTrainedTokenizerFast" : "LlamaTokenizer");
+    EXPECT_TRUE(fs::exists(folder / "to/special_tokens_map.json"));
+    expect_error([&] { copy_tokenizer(folder / "from", folder / "to"); }, {"to", "exists"});
+  }
+}
+
+TEST_F(TokenizerFiles, ACopyKeepsTheConfigurationAndItsEndToken) {
+  put("gpt2.json", "from/tokenizer.json");
+  put_json("from/tokenizer_config.json", {{"model_max_length", 77}});
+  put_json("from/generation_config.json", {{"eos_token_id", 901}});
+  copy_tokenizer(folder_ / "from", folder_ / "to");
+  const Json config = Json::parse(read_file(folder_ / "to/tokenizer_config.json"));
+  EXPECT_EQ(config["model_max_length"], 77);
+  EXPECT_EQ(config["eos_token"], "<|im_start|>");
+  EXPECT_EQ(open_tokenizer(folder_ / "to")->end_token(), 901);
+}
+
+// The ids are transformers' concern (tests/interop/check_tokenizers.py); here that all is in it.
+TEST_F(TokenizerFiles, ANewModelIsWrittenInBothForms) {
+  const std::string model = read_file(kFixtures / "exact/tokenizer.model");
+  const auto tokenizer = write_sentencepiece(folder_ / "new", model);
+  EXPECT_EQ(read_file(folder_ / "new/tokenizer.model"), model);
+  EXPECT_EQ(open_tokenizer(folder_ / "new")->kind(), "sentencepiece");
+  EXPECT_EQ(open_tokenizer(folder_ / "new")->hash(), tokenizer->hash());
+  const Json json = Json::parse(read_file(folder_ / "new/tokenizer.json"));
+  EXPECT_EQ(json["model"]["vocab"].size(), 700u);
+  EXPECT_EQ(json["model"]["vocab"]["</s>"], 2);
+  EXPECT_EQ(json["model"]["vocab"]["<0x00>"], 3);
+  EXPECT_EQ(json["added_tokens"].size(), 3u);
+  int joined = -1;  // merges stand in the order of what they make
+  for (const Json& merge : json["model"]["merges"]) {
+    const int result =
+        json["model"]["vocab"][merge[0].get<std::string>() + merge[1].get<std::string>()];
+    EXPECT_GE(result, joined);
+    joined = result;
+  }
+  copy_tokenizer(folder_ / "new", folder_ / "copy");
+  for (const char* name :
+       {"tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    EXPECT_EQ(read_file(folder_ / ("new/" + std::string(name))),
+              read_file(folder_ / ("copy/" + std::string(name))))
+        << name;
+  }
+}
+
+TEST_F(TokenizerFiles, BytesNeedNoFiles) {
+  copy_tokenizer("bytes", folder_ / "to");
+  EXPECT_FALSE(fs::exists(folder_ / "to"));
+}
+
+TEST_F(TokenizerFiles, TheByteTokenizerIsKnownAgain) {
+  write_byte_tokenizer(folder_.path());
+  const auto known = open_tokenizer(folder_.path());
+  EXPECT_EQ(known->kind(), "bytes");
+  EXPECT_EQ(tokenizer_hash(folder_.path()), "bytes");
+  // Another reader sees a byte-level BPE with the same ids. A space behind makes it another file.
+  write_file(folder_ / "other/tokenizer.json", byte_tokenizer_json() + " ");
+  const auto other = open_tokenizer(folder_ / "other");
+  EXPECT_EQ(other->kind(), "bpe");
+  EXPECT_EQ(other->vocabulary(), kByteVocabulary);
+  EXPECT_EQ(other->end_token(), kEndOfText);
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
+  EXPECT_EQ(other->encode(bytes), encode_bytes(bytes));
+}
+
+TEST_F(TokenizerFiles, WhatIsMissingOrBrokenIsNamed) {
+  expect_error([&] { open_tokenizer(folder_ / "none"); }, {"none", "no such tokenizer"});
+  expect_error([&] { open_tokenizer(folder_.path()); },
+               {folder_.path().string(), "neither tokenizer.model nor tokenizer.json"});
+  write_file(folder_ / "cut/tokenizer.model",
+             read_file(kFixtures / "exact/tokenizer.model").substr(0, 3000));
+  expect_error([&] { open_tokenizer(folder_ / "cut"); },
+               {"cut/tokenizer.model: is not a SentencePiece model, or is damaged"});
+  write_file(folder_ / "empty/tokenizer.model", "");
+  expect_error([&] { open_tokenizer(folder_ / "empty"); }, {"empty/tokenizer.model: is not"});
+}
+
+// One thing that is wrong in tokenizer_config.json or generation_config.json.
+TEST_F(TokenizerFiles, MalformedSettingsAreRefusedByPlace) {
+  put("exact/tokenizer.model", "tokenizer.model");
+  const auto refused = [&](const std::string& file, const Json& json, const std::string& place,
+                           const std::string& expected) {
+    fs::remove(folder_ / "tokenizer_config.json");
+    put_json(file, json);
+    expect_error([&] { open_tokenizer(folder_.path()); }, {file, place, expected});
+  };
+  const std::string config = "tokenizer_config.json";
+  refused(config, {{"eos_token", 2}}, "eos_token is 2", "a string");
+  refused(config, {{"eos_token", "<|none|>"}}, "eos_token is '<|none|>'", "vocabulary");
+  refused(config, {{"add_bos_token", "yes"}}, "add_bos_token is \"yes\"", "true or false");
+  refused(config, {{"legacy", 1}}, "legacy is 1", "true or false");
+  refused(config, {{"added_tokens_decoder", Json::array()}}, "added_tokens_decoder is []",
+          "object");
+  refused(config, {{"added_tokens_decoder", {{"x", {{"content", "a"}}}}}}, "found \"x\"",
+          "numbers");
+  refused(config, {{"added_tokens_decoder", {{"700", {{"content", ""}}}}}},
+          "added_tokens_decoder[\"700\"].content is \"\"", "some text");
+  refused(config, Json::array(), "not a JSON object", "");
+  refused("generation_config.json", {{"eos_token_id", "x"}}, "eos_token_id is \"x\"", "number");
+  refused("generation_config.json", {{"eos_token_id", Json::array()}}, "eos_token_id is []", "");
+}
+
+}  // namespace
+}  // namespace quern
