@@ -38,7 +38,7 @@ const std::vector<ExtraFlag> kFlags = {
     {"split_on", "of text: a line that separates documents, or blank; else a file is a document",
      ""},
     {"end_token", "after each document: auto (the tokenizer's), none, or a token", "auto"},
-    {"validation_fraction", "of the documents; 0: no validation files", "0.01"},
+    {"validation_fraction", "of the documents, or of few texts; 0: no validation files", "0.01"},
     {"shard_tokens", "of every token file but the last", "100000000"},
     {"seed", "of the choice of validation documents", "0"},
     {"threads", "that encode; 0: one a core", "0"},
@@ -154,6 +154,9 @@ void print_warnings(const PrepareResult& result) {
   if (result.end_tokens_in_text > 0) {
     fmt::print(stderr, "quern: warning: the end token stands {} times within documents' text\n",
                result.end_tokens_in_text);
+  }
+  if (!result.validation_warning.empty()) {
+    fmt::print(stderr, "quern: warning: {}\n", result.validation_warning);
   }
 }
 

@@ -74,7 +74,7 @@ std::unique_ptr<DocumentReader> read_json_lines(std::unique_ptr<ByteStream> stre
 std::string why_not_text(std::string_view head);
 
 // The first line of the file (decompressed) that begins behind `fraction` of its bytes; when
-// there is none within 1 MiB, the first character there. Reads the file.
+// there is none within 1 MiB, the first character there. Reads the file if it is compressed.
 int64_t line_at_fraction(const std::filesystem::path& path, double fraction);
 
 }  // namespace quern

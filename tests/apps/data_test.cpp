@@ -110,6 +110,19 @@ TEST_F(DataProgram, TheTokenizerIsKept) {
   EXPECT_NE(inspected.out.find("validation\n"), std::string::npos) << inspected.out;
 }
 
+TEST_F(DataProgram, WarnsWhenDocumentsAreFew) {
+  write("a.txt", "one\ntwo\n");
+  const Outcome one = run(prepare(out_));
+  EXPECT_EQ(one.code, 0);
+  EXPECT_EQ(one.err.find("warning"), std::string::npos) << one.err;
+  write("b.txt", "three\nfour\n");
+  const Outcome two = run(prepare(folder_ / "two"));
+  EXPECT_EQ(two.code, 0);
+  EXPECT_NE(two.err.find("quern: warning: the text files, a document each, are too few"),
+            std::string::npos)
+      << two.err;
+}
+
 TEST_F(DataProgram, UsageErrors) {
   expect_usage_error({"data"}, "expected a subcommand");
   expect_usage_error({"data", "prepair"}, "did you mean prepare?");

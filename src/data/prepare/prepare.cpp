@@ -110,6 +110,27 @@ class Preparation {
     write_file_atomically(folder_ / kSources, sources_text());
   }
 
+  // Of a validation part that is not what the user may expect; empty: it is.
+  std::string validation_warning() const {
+    const double fraction = options_.validation_fraction;
+    if (plan_.cut) {
+      const PrepareSource& source = plan_.sources[plan_.cut->source];
+      const bool one = source.bytes == plan_.total_bytes;
+      return one ? ""
+                 : fmt::format(
+                       "the text files, a document each, are too few to validate on whole ones; "
+                       "the validation part is the last {:.4g} % of the text, from {}, byte {} on",
+                       100.0 * fraction, source.path.string(), plan_.cut->byte);
+    }
+    const auto held = static_cast<double>(validation_.state().all_tokens);
+    const double share = held / (held + static_cast<double>(train_.state().all_tokens));
+    if (fraction == 0.0 || meets_fraction(share, fraction)) return "";
+    return fmt::format(
+        "the validation part holds {:.2g} % of the tokens, expected {:.4g} %: documents are split "
+        "as a whole, and the {} are few or unequal; another --seed may fit",
+        100.0 * share, 100.0 * fraction, state_.documents);
+  }
+
   // Whether anything would be lost with the folder.
   bool has_progress() const { return journal_.checkpoints() > 0; }
 
@@ -159,7 +180,8 @@ class Preparation {
     std::span<const std::byte> rest = block.elements;
     for (const EncodedPart& part : block.parts) {
       if (part.begins) {
-        state_.in_validation = plan_.validates(state_.documents, options_);
+        state_.in_validation =
+            plan_.validates(state_.documents, block.source, state_.source_documents, options_);
         ++state_.documents;
         ++state_.source_documents;
       }
@@ -268,6 +290,7 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
     }
     PrepareResult result = preparation.result();
     result.interrupted = !whole;
+    if (whole) result.validation_warning = preparation.validation_warning();
     return result;
   } catch (const NothingToKeep&) {
     fs::remove_all(part);

@@ -61,6 +61,7 @@ struct PrepareResult {
   std::map<std::string, int64_t> skipped;  // bad input by kind
   std::vector<std::string> bad;            // the first of them: "a.jsonl:3:7: ..."
   int64_t end_tokens_in_text = 0;          // that a document's own text made
+  std::string validation_warning;          // how the validation part was chosen, or is off
   bool interrupted = false;                // by options.stop; --resume goes on
   bool was_complete = false;               // resumed, but there was nothing left to do
 };
@@ -68,8 +69,8 @@ struct PrepareResult {
 // Writes the folder `out`: train_00000.bin, ... and validation_00000.bin, ... (llm.c's form, uint16
 // when every token fits), a sidecar beside each (token_sidecar.h), sources.json and tokenizer/. A
 // document is followed by the end token, and goes to one of the two parts as a whole, chosen by the
-// seed and its number. But when all there is is one text, the last validation_fraction of its bytes
-// is the validation part, from the beginning of a line.
+// seed and its number. Text files that are too few for that (meets_fraction) are cut instead: the
+// last validation_fraction of the text is the validation part, from the beginning of a line.
 //
 // It is written under the name OUT.part and renamed when it is whole. What an error or a stop
 // leaves there is gone on with when `resume` is set, with the same result as without the

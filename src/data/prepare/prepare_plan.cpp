@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -92,43 +93,45 @@ TokenSidecar common_sidecar(const Tokenizer& tokenizer, std::optional<int32_t> e
   return sidecar;
 }
 
-double validation_number(int64_t document, const PrepareOptions& options) {
-  return kernels::philox_unit<double>(
-      kernels::philox_block(static_cast<uint64_t>(options.seed), static_cast<uint64_t>(document)));
-}
-
-// Each text file a document, and so few that it is known before reading whether a part would stay
-// empty: then the document with the lowest number is validated on.
-void settle_few_documents(PreparePlan& plan, const PrepareOptions& options) {
-  constexpr size_t kMany = 10000;
-  const bool known = options.split_on.empty() && plan.sources.size() <= kMany &&
+// Each text file is a document, so the validation part's share is known before reading. If whole
+// documents would miss the fraction, as few documents do, the end of the text is validated on.
+void cut_few_documents(PreparePlan& plan, const PrepareOptions& options) {
+  constexpr size_t kFew = 1000;
+  const bool known = options.split_on.empty() && plan.sources.size() <= kFew &&
                      std::none_of(plan.sources.begin(), plan.sources.end(),
                                   [](const PrepareSource& source) { return source.json_lines; });
-  if (!known || options.validation_fraction == 0.0 || plan.cut_at) return;
-  const auto documents =
-      std::count_if(plan.sources.begin(), plan.sources.end(),
-                    [](const PrepareSource& source) { return source.bytes > 0; });
-  int64_t validated = 0, lowest = 0;
-  for (int64_t i = 0; i < documents; ++i) {
-    validated += plan.validates(i, options);
-    if (validation_number(i, options) < validation_number(lowest, options)) lowest = i;
+  if (!known || options.validation_fraction == 0.0) return;
+  const auto total = static_cast<double>(plan.total_bytes);
+  int64_t index = 0, validated = 0;
+  for (size_t i = 0; i < plan.sources.size(); ++i) {
+    const int64_t bytes = plan.sources[i].bytes;
+    if (bytes > 0 && plan.validates(index++, i, 0, options)) validated += bytes;
   }
-  if (validated == 0 && documents > 1) {
-    plan.only_validated = lowest;
-    return;
+  if (meets_fraction(static_cast<double>(validated) / total, options.validation_fraction)) return;
+  double before = total * (1.0 - options.validation_fraction);
+  size_t source = 0;
+  for (; source + 1 < plan.sources.size(); ++source) {
+    const auto bytes = static_cast<double>(plan.sources[source].bytes);
+    if (before < bytes) break;
+    before -= bytes;
   }
-  QUERN_CHECK(validated < documents, "all of the ", documents,
-              " documents (each text file is one) fall to the validation part with "
-              "validation_fraction ",
-              options.validation_fraction, "; make that smaller, or give --split_on");
+  const PrepareSource& last = plan.sources[source];
+  if (last.bytes > 0) before /= static_cast<double>(last.bytes);
+  plan.cut = {source, line_at_fraction(last.path, std::min(before, 1.0))};
 }
 
 }  // namespace
 
-bool PreparePlan::validates(int64_t index, const PrepareOptions& options) const {
-  if (cut_at) return index > 0;
-  if (only_validated) return index == *only_validated;
-  return validation_number(index, options) < options.validation_fraction;
+bool meets_fraction(double share, double fraction) {
+  return std::abs(share - fraction) <= std::min(fraction, 1.0 - fraction) / 2.0;
+}
+
+bool PreparePlan::validates(int64_t index, size_t source, int64_t index_in_source,
+                            const PrepareOptions& options) const {
+  if (cut) return source > cut->source || (source == cut->source && index_in_source > 0);
+  const double number = kernels::philox_unit<double>(
+      kernels::philox_block(static_cast<uint64_t>(options.seed), static_cast<uint64_t>(index)));
+  return number < options.validation_fraction;
 }
 
 PreparePlan plan_prepare(const PrepareOptions& options) {
@@ -138,21 +141,10 @@ PreparePlan plan_prepare(const PrepareOptions& options) {
   plan.sources = find_sources(options);
   plan.tokenizer = open_tokenizer(options.tokenizer);
   plan.sidecar = common_sidecar(*plan.tokenizer, choose_end_token(*plan.tokenizer, options));
-  const PrepareSource* only = nullptr;
-  int filled = 0;
-  for (const PrepareSource& source : plan.sources) {
-    plan.total_bytes += source.bytes;
-    if (source.bytes == 0) continue;
-    only = &source;
-    ++filled;
-  }
-  QUERN_CHECK(filled > 0, plan.sources[0].path.string(),
+  for (const PrepareSource& source : plan.sources) plan.total_bytes += source.bytes;
+  QUERN_CHECK(plan.total_bytes > 0, plan.sources[0].path.string(),
               plan.sources.size() > 1 ? " and all other inputs are empty" : ": is empty");
-  if (filled == 1 && !only->json_lines && options.split_on.empty() &&
-      options.validation_fraction > 0.0) {
-    plan.cut_at = line_at_fraction(only->path, 1.0 - options.validation_fraction);
-  }
-  settle_few_documents(plan, options);
+  cut_few_documents(plan, options);
   return plan;
 }
 
@@ -164,7 +156,8 @@ Json settings_json(const PreparePlan& plan, const PrepareOptions& options) {
   settings["field"] = options.field;
   settings["split_on"] = options.split_on;
   settings["validation_fraction"] = options.validation_fraction;
-  settings["validation_begins_at"] = plan.cut_at ? Json(*plan.cut_at) : Json(nullptr);
+  settings["validation_begins_at"] =
+      plan.cut ? Json{{"source", plan.cut->source}, {"byte", plan.cut->byte}} : Json(nullptr);
   settings["seed"] = options.seed;
   settings["shard_tokens"] = options.shard_tokens;
   settings["piece_bytes"] = {options.pieces.target, options.pieces.longest, options.pieces.probe};

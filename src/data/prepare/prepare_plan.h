@@ -26,15 +26,25 @@ struct PrepareSource {
 struct PreparePlan {
   std::vector<PrepareSource> sources;
   std::shared_ptr<const Tokenizer> tokenizer;
-  TokenSidecar sidecar;           // without what differs from shard to shard
-  std::optional<int64_t> cut_at;  // one text alone: where its validation part begins
-  // Of so few documents that none would be validated on, the one that is.
-  std::optional<int64_t> only_validated;
+  TokenSidecar sidecar;  // without what differs from shard to shard
+  // Where the validation part begins when it is the end of the text: a byte of a source's text.
+  // Empty: documents go to the validation part as a whole.
+  struct Cut {
+    size_t source = 0;
+    int64_t byte = 0;
+  };
+  std::optional<Cut> cut;
   int64_t total_bytes = 0;
 
-  // Whether document `index`, counted over all sources, is validated on.
-  bool validates(int64_t index, const PrepareOptions& options) const;
+  // Whether document `index`, counted over all sources, is validated on. It is document number
+  // `index_in_source` of `source`.
+  bool validates(int64_t index, size_t source, int64_t index_in_source,
+                 const PrepareOptions& options) const;
 };
+
+// Whether a validation part of this share of the data is what `fraction` asks for: it is off by at
+// most half of the smaller part.
+bool meets_fraction(double share, double fraction);
 
 // Throws naming the option or the file.
 PreparePlan plan_prepare(const PrepareOptions& options);

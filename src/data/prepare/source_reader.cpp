@@ -41,7 +41,7 @@ void SourceReader::open(const PrepareSource& source) {
   });
   DocumentReaderOptions options;
   options.split_on = options_.split_on;
-  options.cut_at = plan_.cut_at;
+  if (plan_.cut && plan_.cut->source == source_) options.cut_at = plan_.cut->byte;
   options.block = options_.block;
   options.longest_line = options_.longest_line;
   reader_ = source.json_lines ? read_json_lines(std::move(stream), position_, options)

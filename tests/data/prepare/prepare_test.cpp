@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "base/error.h"
 #include "data/prepare/prepare_fixture.h"
 #include "data/token_sidecar.h"
 #include "io/json_file.h"
@@ -131,7 +132,6 @@ TEST_F(Prepare, OneTextGivesItsEndForValidation) {
   }
 }
 
-// Pieces of subword tokenizers: decoded, the tokens are the text.
 TEST_F(Prepare, BadInputNamesThePlace) {
   input("a.jsonl", "{\"text\": \"x\"}\n{\"text\": }\n");
   expect_refused({"a.jsonl:2:10: is no JSON", "--skip_bad"});
@@ -202,18 +202,56 @@ TEST_F(Prepare, EmptyPartsAreRefused) {
   options_.validation_fraction = 0.999;
   input("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
   expect_refused({"all of the 2 documents fall to the validation part"});
-  options_.validation_fraction = 0.999;
-  input("a.txt", "x");
-  input("b.txt", "y");
-  expect_refused({"all of the 2 documents (each text file is one)", "--split_on"});
 }
 
-TEST_F(Prepare, OfFewTextFilesOneIsValidatedOn) {
-  options_.validation_fraction = 0.001;
-  for (const char* name : {"a.txt", "b.txt", "c.txt"}) input(name, name);
+// Whole documents would give 0, 41 or 59 % to the validation part.
+TEST_F(Prepare, OfTwoTextFilesTheEndIsValidatedOn) {
+  std::string first, second;
+  for (int i = 0; i < 593; ++i) first += "verse\n";
+  for (int i = 0; i < 410; ++i) second += "prose\n";
+  const auto tail = [](const std::string& text, size_t lines) {
+    return std::pair(text.substr(0, text.size() - 6 * lines), text.substr(text.size() - 6 * lines));
+  };
+  input("a.txt", first);
+  input("b.txt", second);
+  for (const int64_t seed : {0, 1, 2}) {
+    options_.seed = seed;
+    options_.validation_fraction = 0.01;
+    fs::remove_all(out_);
+    const PrepareResult result = prepare_data(options_);
+    const auto [kept, held] = tail(second, 10);
+    EXPECT_EQ(tokens("train"), bytes({first, kept}));
+    EXPECT_EQ(tokens("validation"), bytes({held}));
+    EXPECT_NE(result.validation_warning.find("last 1 % of the text, from"), std::string::npos);
+    EXPECT_NE(result.validation_warning.find("b.txt, byte 2400 on"), std::string::npos)
+        << result.validation_warning;
+  }
+  options_.validation_fraction = 0.8;
+  fs::remove_all(out_);
   prepare_data(options_);
-  EXPECT_EQ(read_json_object(out_ / "train_00000.json")["documents"], 2);
-  EXPECT_EQ(read_json_object(out_ / "validation_00000.json")["documents"], 1);
+  const auto [kept, held] = tail(first, 392);
+  EXPECT_EQ(tokens("train"), bytes({kept}));
+  EXPECT_EQ(tokens("validation"), bytes({held, second}));
+}
+
+TEST_F(Prepare, ManyTextFilesAreSplitAsAWhole) {
+  for (int i = 0; i < 200; ++i) input(cat(1000 + i, ".txt"), cat("document ", 1000 + i, "\n"));
+  options_.validation_fraction = 0.1;
+  const PrepareResult result = prepare_data(options_);
+  EXPECT_EQ(result.validation_warning, "");
+  EXPECT_EQ(result.train.documents + result.validation.documents, 200);
+  EXPECT_NEAR(static_cast<double>(result.validation.documents), 20.0, 10.0);
+}
+
+TEST_F(Prepare, AValidationPartThatIsOffIsWarnedOf) {
+  std::string lines = cat("{\"text\": \"", std::string(1000, 'x'), "\"}\n");
+  for (int i = 0; i < 40; ++i) lines += "{\"text\": \"short\"}\n";
+  input("a.jsonl", lines);
+  options_.validation_fraction = 0.5;
+  const PrepareResult result = prepare_data(options_);
+  EXPECT_NE(result.validation_warning.find("expected 50 %"), std::string::npos)
+      << result.validation_warning;
+  EXPECT_NE(result.validation_warning.find("the 41 are few or unequal"), std::string::npos);
 }
 
 TEST_F(Prepare, OptionsAreChecked) {
