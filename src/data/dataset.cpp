@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "data/text_corpus.h"
 #include "io/input_files.h"
+#include "io/python_line.h"
 #include "text/byte_tokenizer.h"
 
 namespace quern {
@@ -63,6 +64,8 @@ std::vector<fs::path> token_files(const std::string& path, DataFormat format, co
 }
 
 TokenSource open_source(const std::string& path, DataFormat format, const char* part) {
+  const std::string hint = hub_hint(path, HubKind::dataset);
+  QUERN_CHECK(hint.empty(), path, ": cannot be opened: No such file or directory", hint);
   if (is_text(path, format)) {
     return TokenSource(read_text(path, format == DataFormat::text), path);
   }

@@ -52,6 +52,7 @@ class DocumentReader {
 };
 
 struct DocumentReaderOptions {
+  std::filesystem::path path;  // for messages
   // Text: a line that is this ends a document and belongs to none; "blank": a line of nothing but
   // spaces and tabs. Empty: a file is one document.
   std::string split_on;
@@ -70,8 +71,9 @@ std::unique_ptr<DocumentReader> read_json_lines(std::unique_ptr<ByteStream> stre
                                                 ReadPosition from,
                                                 const DocumentReaderOptions& options);
 
-// What a file is that begins so, when it is no UTF-8 text ("is a Parquet file"); empty: it may be.
-std::string why_not_text(std::string_view head);
+// What a file that begins with `head` is when it is no UTF-8 text: "is a zip file". Empty: it may
+// be text.
+std::string why_not_text(const std::filesystem::path& path, std::string_view head);
 
 // The first line of the file (decompressed) that begins behind `fraction` of its bytes; when
 // there is none within 1 MiB, the first character there. Reads the file if it is compressed.

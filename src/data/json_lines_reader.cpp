@@ -31,7 +31,7 @@ class JsonLinesReader : public DocumentReader {
 
   void begin_file(TextBlock& block) {
     while (window_.text().size() < kHead && !window_.at_end()) window_.fill();
-    const std::string what = why_not_text(window_.text().substr(0, kHead));
+    const std::string what = why_not_text(options_.path, window_.text().substr(0, kHead));
     if (!what.empty()) {
       block.bad.push_back({BadInput::Kind::not_text, 0, 0, what});
       window_.drop_rest();

@@ -37,8 +37,8 @@ void check_is_text(const MappedFile& file) {
                               std::min(kHead, file.bytes().size()));
   const std::string why = head.starts_with("\x1F\x8B") || head.starts_with("\x28\xB5\x2F\xFD")
                               ? "is compressed (`quern data prepare` reads gzip and zstd)"
-                              : why_not_text(head);
-  QUERN_CHECK(why.empty(), path, ": ", why, ", expected text");
+                              : why_not_text(file.path(), head);
+  QUERN_CHECK(why.empty(), path, ": expected text, but it ", why);
 }
 
 void append_file(const fs::path& path, bool any_bytes, std::vector<uint16_t>& tokens) {

@@ -3,6 +3,7 @@
 
 #include "data/document_reader.h"
 #include "data/text_window.h"
+#include "io/python_line.h"
 
 namespace quern {
 
@@ -57,7 +58,7 @@ class TextReader : public DocumentReader {
   // False: there is nothing to read in the file, or it is no text.
   bool begin_file(TextBlock& block) {
     while (window_.text().size() < kHead && !window_.at_end()) window_.fill();
-    const std::string what = why_not_text(window_.text().substr(0, kHead));
+    const std::string what = why_not_text(options_.path, window_.text().substr(0, kHead));
     if (!what.empty()) {
       block.bad.push_back({BadInput::Kind::not_text, 0, 0, what});
       window_.drop_rest();
@@ -139,12 +140,12 @@ std::unique_ptr<DocumentReader> read_text_documents(std::unique_ptr<ByteStream> 
   return std::make_unique<TextReader>(std::move(stream), cutter, from, options);
 }
 
-std::string why_not_text(std::string_view head) {
+std::string why_not_text(const std::filesystem::path& path, std::string_view head) {
+  const std::string columns = why_not_columns(path, head);
+  if (!columns.empty()) return columns;
   const auto begins = [&](const char* bytes, size_t size) {
     return head.starts_with(std::string_view(bytes, size));
   };
-  if (begins("PAR1", 4)) return "is a Parquet file";
-  if (begins("ARROW1", 6)) return "is an Arrow file";
   if (begins("PK\x03\x04", 4)) return "is a zip file";
   if (begins("\xFD"
              "7zXZ",

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "io/python_line.h"
 
 namespace quern {
 
@@ -67,7 +68,8 @@ std::vector<fs::path> find_input_files(std::span<const std::string> inputs) {
       continue;
     }
     QUERN_CHECK(input.find_first_of("*?[") != std::string::npos, input,
-                ": cannot be opened: ", error ? error.message() : "No such file or directory");
+                ": cannot be opened: ", error ? error.message() : "No such file or directory",
+                hub_hint(input, HubKind::dataset));
     const std::vector<fs::path> matches = matches_of(input);
     QUERN_CHECK(!matches.empty(), input, ": no file matches this pattern");
     for (const fs::path& match : matches) append(match, files);

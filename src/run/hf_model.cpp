@@ -10,6 +10,7 @@
 #include "io/atomic_folder.h"
 #include "io/json_file.h"
 #include "io/mapped_file.h"
+#include "io/python_line.h"
 #include "run/load_model.h"
 #include "run/run_folder.h"
 #include "run/run_tokenizer.h"
@@ -38,7 +39,8 @@ constexpr int32_t kLlmcModel = 20240326;  // the first number of llm.c's model f
 }
 
 void check_is_hf_folder(const fs::path& folder) {
-  QUERN_CHECK(fs::exists(folder), "import: ", folder.string(), ": there is no such folder");
+  QUERN_CHECK(fs::exists(folder), "import: ", folder.string(), ": there is no such folder",
+              hub_hint(folder.string(), HubKind::model));
   if (!fs::is_directory(folder)) refuse_file(folder);
   const bool ours = fs::exists(folder / "config.toml") || fs::exists(folder / "manifest.json");
   QUERN_CHECK(!ours, "import: ", folder.string(),

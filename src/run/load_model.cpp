@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "hf/huggingface.h"
+#include "io/python_line.h"
 #include "run/model_difference.h"
 #include "run/run_folder.h"
 #include "run/train_state.h"
@@ -30,7 +31,8 @@ struct Origin {
 
 Origin origin_of(const fs::path& path) {
   QUERN_CHECK(fs::exists(path), "model.from: ", path.string(),
-              ": there is no such folder, expected a Hugging Face folder, a run or a checkpoint");
+              ": there is no such folder, expected a Hugging Face folder, a run or a checkpoint",
+              hub_hint(path.string(), HubKind::model));
   if (is_hf_folder(path)) {
     const ModelConfig model = read_hf_config(path);
     model_weights(TensorSource::open(path), model);  // throws when they are not that model's

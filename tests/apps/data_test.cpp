@@ -123,6 +123,33 @@ TEST_F(DataProgram, WarnsWhenDocumentsAreFew) {
       << two.err;
 }
 
+// By content, in a file of any name, and for names of the Hub.
+TEST_F(DataProgram, ErrorsPrintTheLineOfPython) {
+  const std::string file = write("a.txt", "PAR1abcd");
+  const std::string line =
+      cat("is a Parquet file; `python3 -c 'import pandas; pandas.read_parquet(\"", file,
+          "\").to_json(");
+  const std::string download =
+      "`python3 -c 'from datasets import load_dataset; load_dataset(\"org/stories\", "
+      "split=\"train\").to_json(\"stories.jsonl\")'` downloads it";
+  const std::string model =
+      "`python3 -c 'from huggingface_hub import snapshot_download; "
+      "snapshot_download(\"org/model-1.7B\", local_dir=\"model-1.7B\")'` downloads it";
+  using Args = std::vector<std::string>;
+  for (const auto& [args, message] : std::vector<std::pair<Args, std::string>>{
+           {prepare(out_), line},
+           {{"train", "--train", file, "--out", folder_ / "run"}, line},
+           {{"data", "prepare", "org/stories", "--out", out_}, download},
+           {{"train", "--train", "hf://datasets/org/stories", "--out", folder_ / "run"}, download},
+           {{"import", "org/model-1.7B", "--out", folder_ / "run"}, model},
+           {{"train", "--from", "org/model-1.7B", "--train", file, "--out", folder_ / "run"},
+            model}}) {
+    const Outcome outcome = run(args);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  }
+}
+
 TEST_F(DataProgram, UsageErrors) {
   expect_usage_error({"data"}, "expected a subcommand");
   expect_usage_error({"data", "prepair"}, "did you mean prepare?");

@@ -100,7 +100,7 @@ TEST_F(DocumentReaderTest, CutAtAByte) {
 
 TEST_F(DocumentReaderTest, WhatIsNoText) {
   for (const auto& [bytes, what] :
-       std::vector<std::pair<std::string, std::string>>{{"PAR1abcd", "Parquet"},
+       std::vector<std::pair<std::string, std::string>>{{"PAR1abcd", "is a Parquet file; `python3"},
                                                         {"PK\x03\x04", "zip"},
                                                         {"\xFD"
                                                          "7zXZ",

@@ -47,6 +47,7 @@ TEST(TextCorpus, WhatIsNoTextIsRefused) {
   refused("a.txt", "text" + zero, "byte 4 is 0");
   refused("a.gz", "\x1f\x8b", "compressed");
   refused("a.zip", "PK\x03\x04", "zip");
+  refused("a.data", "PAR1abcd", "it is a Parquet file; `python3 -c 'import pandas; ");
   EXPECT_EQ(read_text(folder.path()).size(), 4u);
 }
 

@@ -40,6 +40,7 @@ void SourceReader::open(const PrepareSource& source) {
     bytes_read_ += static_cast<int64_t>(bytes.size());
   });
   DocumentReaderOptions options;
+  options.path = source.path;
   options.split_on = options_.split_on;
   if (plan_.cut && plan_.cut->source == source_) options.cut_at = plan_.cut->byte;
   options.block = options_.block;

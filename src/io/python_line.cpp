@@ -1,0 +1,101 @@
+#include "io/python_line.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A string of Python that may stand between single quotes of the shell.
+std::string python_string(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\'' || byte < 0x20) {
+      quoted += cat("\\x", "0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]);
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
+std::string shell_line(const std::string& python) {
+  return cat("`python3 -c '", python, "'`");
+}
+
+bool is_hub_word(std::string_view word) {
+  const bool valid = std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+  return valid && !word.empty() && word[0] != '.';
+}
+
+// "org/name" of a path that may be a name of the Hub; empty: it is none.
+std::string hub_name(std::string path) {
+  bool named = false;
+  for (const char* prefix : {"hf://", "https://huggingface.co/", "datasets/"}) {
+    if (!path.starts_with(prefix) || (!named && prefix == std::string_view("datasets/"))) continue;
+    path.erase(0, std::string_view(prefix).size());
+    named = true;
+  }
+  const size_t slash = std::min(path.find('/'), path.size());
+  const std::string_view first = std::string_view(path).substr(0, slash);
+  std::string_view second = std::string_view(path).substr(std::min(slash + 1, path.size()));
+  if (named) second = second.substr(0, second.find('/'));
+  if (!is_hub_word(first) || (slash < path.size() && !is_hub_word(second))) return "";
+  if (named) return second.empty() ? std::string(first) : cat(first, "/", second);
+  // "books/a.txt" in a folder that is there, or with a file's extension, is a wrong path.
+  const std::string extension = fs::path(second).extension().string();
+  const bool is_file =
+      !extension.empty() &&
+      std::none_of(extension.begin(), extension.end(), [](char c) { return c >= '0' && c <= '9'; });
+  std::error_code ignored;
+  return second.empty() || is_file || fs::exists(first, ignored) ? "" : path;
+}
+
+}  // namespace
+
+std::string why_not_columns(const fs::path& path, std::string_view head) {
+  const std::string file = python_string(path.string());
+  std::string what, table;
+  if (head.starts_with("PAR1")) {
+    what = "a Parquet file";
+    table = cat("import pandas; pandas.read_parquet(", file, ")");
+  } else if (head.starts_with("ARROW1")) {
+    what = "an Arrow file";
+    table = cat("import pandas; pandas.read_feather(", file, ")");
+  } else if (head.starts_with("\xFF\xFF\xFF\xFF")) {
+    what = "an Arrow stream";
+    table =
+        cat("import pyarrow.ipc; pyarrow.ipc.open_stream(open(", file, ", \"rb\")).read_pandas()");
+  } else {
+    return "";
+  }
+  const std::string out = python_string(fs::path(path).replace_extension(".jsonl").string());
+  const std::string write = cat(".to_json(", out, ", orient=\"records\", lines=True)");
+  return cat("is ", what, "; ", shell_line(table + write), " writes it as JSON lines");
+}
+
+std::string hub_hint(const std::string& path, HubKind kind) {
+  std::error_code ignored;
+  const std::string name = fs::exists(path, ignored) ? "" : hub_name(path);
+  if (name.empty()) return "";
+  const std::string folder = fs::path(name).filename().string();
+  const std::string python =
+      kind == HubKind::model
+          ? cat("from huggingface_hub import snapshot_download; snapshot_download(",
+                python_string(name), ", local_dir=", python_string(folder), ")")
+          : cat("from datasets import load_dataset; load_dataset(", python_string(name),
+                ", split=\"train\").to_json(", python_string(folder + ".jsonl"), ")");
+  return cat("; if it is a ", kind == HubKind::model ? "model" : "dataset",
+             " of the Hugging Face Hub, ", shell_line(python), " downloads it");
+}
+
+}  // namespace quern
