@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-
 namespace quern {
 
 std::string flags_text(const std::vector<ExtraFlag>& flags, int width) {
@@ -13,6 +11,10 @@ std::string flags_text(const std::vector<ExtraFlag>& flags, int width) {
                         flag.value.empty() ? "" : " (" + flag.value + ")");
   }
   return text;
+}
+
+std::string counted(int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 std::string duration_text(double seconds) {

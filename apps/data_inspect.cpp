@@ -117,22 +117,26 @@ void print_histogram(const LengthStats& lengths) {
 void print_part(const InspectedPart& part, std::optional<int32_t> end_token, bool verified) {
   fmt::print("{}\n", part.name);
   for (const InspectedFile& file : part.files) {
-    fmt::print("  {}: {}, {} tokens", file.path.string(), name_of(file.encoding), file.tokens);
+    fmt::print("  {}: {}, {}", file.path.string(), name_of(file.encoding),
+               counted(file.tokens, "token"));
     if (file.sidecar) {
-      fmt::print(", {} documents, vocabulary {}, tokenizer {} ({}){}", file.sidecar->documents,
-                 file.sidecar->vocabulary, file.sidecar->tokenizer_kind,
-                 file.sidecar->tokenizer_hash, verified ? ", checksum verified" : "");
+      fmt::print(", {}, vocabulary {}, tokenizer {} ({}){}",
+                 counted(file.sidecar->documents, "document"), file.sidecar->vocabulary,
+                 file.sidecar->tokenizer_kind, file.sidecar->tokenizer_hash,
+                 verified ? ", checksum verified" : "");
     }
     fmt::print("\n");
   }
-  fmt::print("  {} tokens in all, the largest {}\n", part.tokens, part.largest);
+  fmt::print("  {} in all, the largest {}\n", counted(part.tokens, "token"), part.largest);
   if (!end_token) {
     fmt::print("  documents: the end token is not known\n");
     return;
   }
   const LengthStats& lengths = part.lengths;
-  fmt::print("  {} documents that end with token {}", lengths.documents, *end_token);
-  if (part.unfinished > 0) fmt::print(", and {} tokens after the last", part.unfinished);
+  fmt::print("  {} ended by token {}", counted(lengths.documents, "document"), *end_token);
+  if (part.unfinished > 0) {
+    fmt::print(", and {} after the last", counted(part.unfinished, "token"));
+  }
   fmt::print("\n");
   if (lengths.documents == 0) return;
   fmt::print("  lengths in tokens: {} shortest, {} median, {:.1f} mean, {} longest\n",

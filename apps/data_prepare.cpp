@@ -118,10 +118,11 @@ class ProgressLine {
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double rate = static_cast<double>(progress.bytes - first_) / seconds;
     const auto left = static_cast<double>(progress.total_bytes - progress.bytes);
-    const std::string line = fmt::format(
-        "{:.0f} of {:.0f} MB  {:.1f} M tokens  {} documents  {:.1f} MB/s  ETA {}",
-        megabytes(progress.bytes), megabytes(progress.total_bytes), megabytes(progress.tokens),
-        progress.documents, rate / 1e6, rate > 0.0 ? duration_text(left / rate) : "?");
+    const std::string line =
+        fmt::format("{:.0f} of {:.0f} MB  {:.1f} M tokens  {}  {:.1f} MB/s  ETA {}",
+                    megabytes(progress.bytes), megabytes(progress.total_bytes),
+                    megabytes(progress.tokens), counted(progress.documents, "document"), rate / 1e6,
+                    rate > 0.0 ? duration_text(left / rate) : "?");
     fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
     std::fflush(stderr);
   }
@@ -139,8 +140,8 @@ class ProgressLine {
 };
 
 void print_part(const char* name, const PreparedPart& part) {
-  fmt::print("{:<11} {} tokens of {} documents in {} file{}\n", name, part.tokens, part.documents,
-             part.shards, part.shards == 1 ? "" : "s");
+  fmt::print("{:<11} {} of {} in {}\n", name, counted(part.tokens, "token"),
+             counted(part.documents, "document"), counted(part.shards, "file"));
 }
 
 void print_warnings(const PrepareResult& result) {
@@ -149,11 +150,12 @@ void print_warnings(const PrepareResult& result) {
     fmt::print(stderr, "quern: warning: skipped {} ({})\n", count, kind);
   }
   if (result.empty > 0) {
-    fmt::print(stderr, "quern: warning: {} documents without text were left out\n", result.empty);
+    fmt::print(stderr, "quern: warning: left out {} without text\n",
+               counted(result.empty, "document"));
   }
   if (result.end_tokens_in_text > 0) {
-    fmt::print(stderr, "quern: warning: the end token stands {} times within documents' text\n",
-               result.end_tokens_in_text);
+    fmt::print(stderr, "quern: warning: the end token stands {} within documents' text\n",
+               counted(result.end_tokens_in_text, "time"));
   }
   if (!result.validation_warning.empty()) {
     fmt::print(stderr, "quern: warning: {}\n", result.validation_warning);
@@ -191,8 +193,8 @@ int run_data_prepare(const Arguments& args) {
   }
   print_part("train", result.train);
   print_part("validation", result.validation);
-  fmt::print("{}: {} source{}, {:.1f} MB in {:.1f} s, {:.1f} MB/s of text\n", out, result.sources,
-             result.sources == 1 ? "" : "s", megabytes(result.bytes), line.seconds(),
+  fmt::print("{}: {}, {:.1f} MB in {:.1f} s, {:.1f} MB/s of text\n", out,
+             counted(result.sources, "source"), megabytes(result.bytes), line.seconds(),
              megabytes(result.text_bytes) / line.seconds());
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -81,10 +82,9 @@ int run_eval(const Arguments& args) {
         e.loss, perplexity, e.windows, T, e.seconds);
     return 0;
   }
-  fmt::print(
-      "loss {:.4f} nats a token ({:.4f} bits), perplexity {:.3f}, {} windows of {} tokens, {:.1f} "
-      "s\n",
-      e.loss, e.loss / std::log(2.0), perplexity, e.windows, T, e.seconds);
+  fmt::print("loss {:.4f} nats a token ({:.4f} bits), perplexity {:.3f}, {} of {}, {:.1f} s\n",
+             e.loss, e.loss / std::log(2.0), perplexity, counted(e.windows, "window"),
+             counted(T, "token"), e.seconds);
   return 0;
 }
 

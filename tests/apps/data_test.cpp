@@ -98,6 +98,22 @@ TEST_F(DataProgram, PreparesAndInspects) {
   EXPECT_EQ(object["window"]["text"], "two");
 }
 
+TEST_F(DataProgram, OneIsNoPlural) {
+  write("a.jsonl", "{\"text\": \"x\"}\n{\"text\": \"\"}\n");
+  const Outcome prepared = run(prepare(out_, {"--validation_fraction", "0", "--end_token", "120"}));
+  EXPECT_NE(prepared.out.find("train       2 tokens of 1 document in 1 file\n"), std::string::npos)
+      << prepared.out;
+  EXPECT_NE(prepared.out.find("out: 1 source, "), std::string::npos) << prepared.out;
+  EXPECT_NE(prepared.err.find("left out 1 document without text\n"), std::string::npos);
+  EXPECT_NE(prepared.err.find("the end token stands 1 time within"), std::string::npos);
+  fs::remove_all(out_);
+  run(prepare(out_, {"--validation_fraction", "0"}));
+  const Outcome inspected = run({"data", "inspect", out_});
+  EXPECT_NE(inspected.out.find("2 tokens, 1 document, vocabulary"), std::string::npos);
+  EXPECT_NE(inspected.out.find("  1 document ended by token 256\n"), std::string::npos)
+      << inspected.out;
+}
+
 TEST_F(DataProgram, TheTokenizerIsKept) {
   write("a.txt", "some text\nmore text\nand the end\n");
   const std::string tokenizer = source_folder() / "tests/fixtures/tokenizers/gpt2.json";

@@ -94,12 +94,12 @@ class Preparation {
   void check_not_empty() const {
     const int64_t train = train_.state().all_documents, held = validation_.state().all_documents;
     QUERN_CHECK(state_.documents > 0, "the inputs hold no document with text");
-    QUERN_CHECK(train > 0, "all of the ", held,
-                " documents fall to the validation part with validation_fraction ",
-                options_.validation_fraction, "; make that smaller");
-    QUERN_CHECK(held > 0 || options_.validation_fraction == 0.0, "none of the ", train,
-                " documents falls to the validation part with validation_fraction ",
-                options_.validation_fraction, "; make that larger, or 0");
+    QUERN_CHECK(train > 0, "the train part is empty with validation_fraction ",
+                options_.validation_fraction, " (documents in all: ", held, "); make that smaller");
+    QUERN_CHECK(held > 0 || options_.validation_fraction == 0.0,
+                "the validation part is empty with validation_fraction ",
+                options_.validation_fraction, " (documents in all: ", train,
+                "); make that larger, or 0");
   }
 
   void finish() {

@@ -198,10 +198,10 @@ TEST_F(Prepare, EmptyPartsAreRefused) {
   expect_refused({"no document with text"});
   options_.validation_fraction = 0.001;
   input("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
-  expect_refused({"none of the 2 documents falls to the validation part", "0.001"});
+  expect_refused({"the validation part is empty", "0.001", "documents in all: 2"});
   options_.validation_fraction = 0.999;
   input("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
-  expect_refused({"all of the 2 documents fall to the validation part"});
+  expect_refused({"the train part is empty", "0.999", "documents in all: 2"});
 }
 
 // Whole documents would give 0, 41 or 59 % to the validation part.
