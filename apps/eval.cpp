@@ -22,11 +22,11 @@ namespace {
 
 constexpr const char* kUsage =
     "Usage: quern eval RUN FILE [--KEY VALUE ...]\n\n"
-    "Mean loss over the non-overlapping windows of FILE, a text or token file, of RUN's best\n"
-    "checkpoint (or of the checkpoint that RUN names); of a folder that `quern data prepare` "
-    "wrote,\n"
-    "over its validation part. --ctx takes shorter windows than the model's context. With --json\n"
-    "one line of JSON.\n";
+    "Mean loss of RUN's best checkpoint (or of the checkpoint that RUN names) over the\n"
+    "non-overlapping windows of FILE. FILE is text, which RUN's tokenizer encodes, or a token "
+    "file;\n"
+    "a folder of `quern data prepare` stands for its validation part. --ctx takes shorter windows\n"
+    "than the model's context. With --json one line of JSON.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"latest", "use the newest checkpoint of the run, not the best", "false", true},
@@ -62,7 +62,10 @@ int run_eval(const Arguments& args) {
               " takes at most ", model.context, " tokens");
   const std::string& file = parsed.positional[1];
   const std::string validation = has_validation_files(file) ? file : "";
-  const Dataset data = open_dataset({file, validation, 0.0, config.data.format}, T);
+  Dataset data = open_dataset({file, validation, 0.0, config.data.format}, T);
+  if (data.is_text && saved.tokenizer && !saved.state.is_text) {
+    data = encode_text(data, *saved.tokenizer);
+  }
   const TokenFacts facts = read_token_facts(data);
   saved.check_kind(file, data.is_text || facts.of_bytes());
   const RunTokenizer tokenizer{"of the run", saved.tokenizer};

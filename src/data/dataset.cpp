@@ -85,9 +85,14 @@ void check_length(const TokenSource& source, const char* part, int64_t context) 
 }  // namespace
 
 TokenSource::TokenSource(std::vector<uint16_t> tokens, std::string name)
-    : corpus_(std::make_shared<const std::vector<uint16_t>>(std::move(tokens))),
-      name_(std::move(name)),
-      size_(static_cast<int64_t>(std::get<Memory>(corpus_)->size())) {}
+    : name_(std::move(name)), size_(static_cast<int64_t>(tokens.size())) {
+  corpus_ = std::make_shared<const std::vector<uint16_t>>(std::move(tokens));
+}
+
+TokenSource::TokenSource(std::vector<int32_t> tokens, std::string name)
+    : name_(std::move(name)), size_(static_cast<int64_t>(tokens.size())) {
+  corpus_ = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
+}
 
 TokenSource::TokenSource(std::vector<TokenFile> files, std::string name)
     : corpus_(std::make_shared<const TokenShards>(std::move(files))),
@@ -115,12 +120,14 @@ void TokenSource::copy(int64_t begin, int64_t count, int32_t* out) const {
   QUERN_CHECK(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, name_,
               ": tokens [", begin, ", ", begin, " + ", count, ") asked for, there are ", size_);
   if (count == 0) return;
-  if (const Files* files = std::get_if<Files>(&corpus_)) {
-    (*files)->copy(begin_ + begin, count, out);
-  } else {
-    const auto from = std::get<Memory>(corpus_)->begin() + begin_ + begin;
-    std::copy(from, from + count, out);
-  }
+  const auto copy_from = [&](const auto& corpus) {
+    if constexpr (requires { corpus->files(); }) {
+      corpus->copy(begin_ + begin, count, out);
+    } else {
+      std::copy_n(corpus->begin() + begin_ + begin, count, out);
+    }
+  };
+  std::visit(copy_from, corpus_);
 }
 
 TokenSource TokenSource::slice(int64_t begin, int64_t end) const {
@@ -172,6 +179,22 @@ int64_t Dataset::vocabulary() const {
 
 bool has_validation_files(const std::string& path) {
   return !part_files(path, "validation").empty();
+}
+
+Dataset encode_text(const Dataset& text, const Tokenizer& tokenizer) {
+  QUERN_CHECK(text.is_text, text.train.name(), ": is a token file, expected text");
+  std::vector<int32_t> from(static_cast<size_t>(text.train.size())), tokens;
+  text.train.copy(0, text.train.size(), from.data());
+  const auto encoder = tokenizer.encoder();
+  for (auto begin = from.begin(); begin != from.end();) {
+    const auto end = std::find(begin, from.end(), kEndOfText);
+    encoder->encode(std::string(begin, end), tokens);
+    if (tokenizer.end_token()) tokens.push_back(*tokenizer.end_token());
+    begin = end == from.end() ? end : end + 1;
+  }
+  Dataset encoded;
+  encoded.train = TokenSource(std::move(tokens), text.train.name());
+  return encoded;
 }
 
 Dataset open_dataset(const DataOptions& options, int64_t context) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/token_shards.h"
+#include "text/tokenizer.h"
 
 namespace quern {
 
@@ -17,6 +18,7 @@ class TokenSource {
  public:
   TokenSource() = default;  // no tokens
   TokenSource(std::vector<uint16_t> tokens, std::string name);
+  TokenSource(std::vector<int32_t> tokens, std::string name);
   explicit TokenSource(TokenFile file);
   // Several files as one stream, under one name.
   TokenSource(std::vector<TokenFile> files, std::string name);
@@ -41,10 +43,11 @@ class TokenSource {
   template <class F>
   void for_each_block(F&& f) const;
 
-  using Memory = std::shared_ptr<const std::vector<uint16_t>>;
+  template <class T>
+  using Memory = std::shared_ptr<const std::vector<T>>;
   using Files = std::shared_ptr<const TokenShards>;
 
-  std::variant<Memory, Files> corpus_;
+  std::variant<Memory<uint16_t>, Memory<int32_t>, Files> corpus_;
   std::string name_;
   int64_t begin_ = 0;
   int64_t size_ = 0;
@@ -72,6 +75,10 @@ struct Dataset {
 
 // Whether `path` is a folder with validation_*.bin, as `quern data prepare` writes it.
 bool has_validation_files(const std::string& path);
+
+// The training part of a text Dataset in another tokenizer's tokens, with its end token after each
+// document, as `quern data prepare` gives them.
+Dataset encode_text(const Dataset& text, const Tokenizer& tokenizer);
 
 // Automatic takes a folder as text unless it has a train_*.bin, a file with llm.c's magic or named
 // *.bin as tokens, and any other file as text. Several token files are one stream in the order of

@@ -9,7 +9,8 @@ namespace quern {
 
 void SavedModel::check_kind(const std::string& name, bool is_text) const {
   QUERN_CHECK(is_text == state.is_text, name, " is ", is_text ? "text" : "a token file", ", but ",
-              checkpoint.string(), " was trained on ", state.is_text ? "text" : "token files");
+              checkpoint.string(), " was trained on ",
+              state.is_text ? "text" : "token files without a tokenizer");
 }
 
 void SavedModel::check_given(const Config& config, const std::set<std::string>& given) const {

@@ -279,6 +279,33 @@ TEST_F(TrainProgram, EvaluatesTheValidationPartOfPreparedData) {
   EXPECT_NE(loss_of(data), loss_of(data + "/train_00000.bin"));
 }
 
+// Text in the run's own tokenizer gives the loss of the same text prepared with it.
+TEST_F(TrainProgram, EvaluatesOtherTextWithTheRunsTokenizer) {
+  const std::string other =
+      write_file(folder_ / "other.txt", read_file(folder_ / "text.txt").substr(9, 9990));
+  const std::string gpt2 = source_folder() / "tests/fixtures/tokenizers/gpt2.json";
+  for (const std::string& tokenizer : {std::string("bytes"), gpt2}) {
+    const std::string name = tokenizer == gpt2 ? "bpe" : "bytes";
+    const std::string data = folder_ / (name + "-data"), bare = folder_ / (name + "-other");
+    const auto prepare = [&](const std::string& text, const std::string& out,
+                             const std::string& fraction) {
+      const Outcome outcome = run({"data", "prepare", text, "--out", out, "--tokenizer", tokenizer,
+                                   "--validation_fraction", fraction});
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+    };
+    prepare(folder_ / "text.txt", data, "0.3");
+    prepare(other, bare, "0");
+    const Outcome trained = run(train_args(name, {"--steps", "2", "--train", data}));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const auto loss_of = [&](const std::string& path) {
+      const Outcome outcome = run({"eval", folder_ / name, path, "--json"});
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      return outcome.out.substr(0, outcome.out.find("\"seconds\""));
+    };
+    EXPECT_EQ(loss_of(other), loss_of(bare + "/train_00000.bin")) << name;
+  }
+}
+
 TEST_F(TrainProgram, TextAndTokensDoNotMix) {
   ASSERT_EQ(run(train_args("text", {"--steps", "2"})).code, 0);
   write_token_file(folder_ / "a.bin", std::vector<int32_t>(2000, 65), TokenEncoding::llmc_u16);
