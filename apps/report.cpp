@@ -14,18 +14,16 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern report RUN... [--out FILE] [--title TEXT] [--chart-js FILE]\n\n"
+    "Usage: quern report RUN... [--out FILE] [--title TEXT]\n\n"
     "Writes one HTML page about the run folders: losses, learning rate, gradient norm, tokens/s, "
     "MFU\n"
     "and memory over the steps, the configurations' differences, and samples through training. "
     "The\n"
-    "page needs nothing else, no network either. Charts are drawn by chart.js of Debian's package\n"
-    "libjs-chart.js.\n";
+    "page is one file and loads nothing.\n";
 
 const std::vector<ExtraFlag> kFlags = {
     {"out", "the page to write", "report.html"},
     {"title", "heads the page; by default the runs' names", ""},
-    {"chart_js", "a chart.min.js of version 3, in place of the package's", ""},
 };
 
 std::string title_of(const std::vector<ReportRun>& runs) {
@@ -55,10 +53,7 @@ int run_report(const Arguments& args) {
     }
   }
   const std::string& title = parsed.extra.at("title");
-  const std::string& chart_js = parsed.extra.at("chart_js");
-  const std::string page =
-      report_page(runs, title.empty() ? title_of(runs) : title,
-                  chart_js.empty() ? default_chart_js() : std::filesystem::path(chart_js));
+  const std::string page = report_page(runs, title.empty() ? title_of(runs) : title);
   const std::string& out = parsed.extra.at("out");
   write_file_atomically(out, page);
   fmt::print("{}: {} run{}, {} kB\n", out, runs.size(), runs.size() == 1 ? "" : "s",

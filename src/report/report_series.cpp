@@ -13,8 +13,9 @@ struct Column {
   double (*value)(const StepMetrics&);
 };
 
-double known(int64_t bytes) {
-  return bytes > 0 ? static_cast<double>(bytes) : std::numeric_limits<double>::quiet_NaN();
+// 0 stands for "not known".
+double known(double value) {
+  return value > 0.0 ? value : std::numeric_limits<double>::quiet_NaN();
 }
 
 constexpr Column kColumns[] = {
@@ -22,8 +23,8 @@ constexpr Column kColumns[] = {
     {"lr", [](const StepMetrics& m) { return m.lr; }},
     {"grad_norm", [](const StepMetrics& m) { return m.grad_norm; }},
     {"tokens_per_s", [](const StepMetrics& m) { return m.tokens_per_s; }},
-    {"mfu", [](const StepMetrics& m) { return m.mfu; }},
-    {"memory_bytes", [](const StepMetrics& m) { return known(m.memory_bytes); }},
+    {"mfu", [](const StepMetrics& m) { return known(m.mfu); }},
+    {"memory_bytes", [](const StepMetrics& m) { return known(static_cast<double>(m.memory_bytes)); }},
 };
 
 Series thinned(const std::vector<StepMetrics>& steps, const std::vector<size_t>& ends,

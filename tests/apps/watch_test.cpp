@@ -166,11 +166,10 @@ TEST_F(WatchProgram, ReportRefusesBadArguments) {
   EXPECT_NE(outcome.err.find("has no metrics yet"), std::string::npos) << outcome.err;
   EXPECT_FALSE(fs::exists(folder_ / "page.html"));
   MetricsLog(run_ / "metrics.jsonl", -1).write(step(1));
-  const fs::path library = write_file(folder_ / "chart.min.js", "/*!\n * Chart.js v3.9.1\n */");
-  outcome = run({"report", run_, "--chart-js", library, "--out", "/no/such/folder/page.html"});
+  outcome = run({"report", run_, "--out", "/no/such/folder/page.html"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("/no/such/folder/page.html"), std::string::npos) << outcome.err;
-  outcome = run({"report", run_, "--chart-js", library, "--out", folder_ / "page.html"});
+  outcome = run({"report", run_, "--out", folder_ / "page.html"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("page.html: 1 run, "), std::string::npos) << outcome.out;
 }

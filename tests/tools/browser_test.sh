@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The HTML pages in a headless Chromium: every tests/browser/test_*.py, with the program that scripts/test
-# built (or QUERN_PROGRAM). Needs chromium, playwright from PyPI and libjs-chart.js; skipped without.
+# built (or QUERN_PROGRAM). Needs chromium and playwright from PyPI; skipped without.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"

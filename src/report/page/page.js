@@ -13,6 +13,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+const charts = [];
 const runs = data.runs.map((run, index) => ({
   ...run,
   index,
@@ -75,8 +76,12 @@ function buildRuns() {
   arrange();
 }
 
+// Charts without any value are left out, and the others fill their row.
 function buildCharts() {
-  for (const spec of CHARTS) {
+  charts.push(...CHARTS.filter(({ id, validation }) => validation || runs.some((run) => run.series[id].mean.some(known))));
+  const small = charts.filter((spec) => !spec.size);
+  if (small.length < 3) for (const spec of small) spec.size = small.length === 1 ? "large" : "half";
+  for (const spec of charts) {
     const canvas = make("canvas", { id: `chart-${spec.id}`, role: "img" });
     const caption = make("figcaption", {}, make("b", {}, spec.title));
     const validated = spec.validation && runs.some((run) => run.validation.step.length > 0);
@@ -86,13 +91,14 @@ function buildCharts() {
     } else {
       caption.append(make("span", {}, spec.unit ?? ""));
     }
-    byId("charts").append(make("figure", { class: `card ${spec.size ?? ""}` }, caption, make("div", { class: "plot" }, canvas)));
-    spec.chart = makeChart(canvas);
+    const box = make("div", { class: "plot" });
+    byId("charts").append(make("figure", { class: `card ${spec.size ?? ""}` }, caption, box));
+    spec.plot = new Plot(box, canvas);
   }
 }
 
 function drawCharts() {
-  for (const spec of CHARTS) drawChart(spec.chart, spec, shownRuns(), view);
+  for (const spec of charts) drawChart(spec.plot, spec, shownRuns(), view);
 }
 
 const sampleSteps = [...new Set(runs.flatMap((run) => run.samples.map((s) => s.step)))].sort((a, b) => a - b);
@@ -150,11 +156,11 @@ function drawConfig() {
     ? (k) => set(k) && shown[0].config.values[k] !== shown[0].config.defaults[k]
     : (k) => set(k) && shown.some((run) => run.config.values[k] !== shown[0].config.values[k]);
   const count = fillConfig(byId("config"), shown, differs, single);
-  const keys = count === 1 ? "1 key" : `${count} keys`;
+  const keys = count === 1 ? ["1 key", "differs"] : [`${count} keys`, "differ"];
   byId("config").parentElement.hidden = count === 0;
   byId("config-note").textContent = single
-    ? (count ? `${keys} set otherwise than by default.` : "All keys are at their defaults.")
-    : (count ? `${keys} differ between the runs shown. What is at its default is grey.` : "The runs shown have the same configuration.");
+    ? (count ? `${keys.join(" ")} from the default.` : "All keys are at their defaults.")
+    : (count ? `${keys.join(" ")} between the runs shown. Defaults are grey.` : "The runs shown have the same configuration.");
   fillConfig(byId("config-all"), shown, () => true, single);
 }
 
@@ -195,14 +201,12 @@ function listen() {
 function start() {
   byId("title").textContent = data.title;
   byId("written").textContent = `Written ${new Date(1000 * data.written).toLocaleString("en", { dateStyle: "long", timeStyle: "short" })}`;
-  byId("footer").textContent = `Quern ${data.version}. Charts by chart.js ${Chart.version}.`;
+  byId("footer").textContent = `Quern ${data.version}.`;
   for (const run of runs) byId("warnings").append(...run.warnings.map((text) => make("p", {}, text)));
   byId("filter-label").hidden = runs.length < 2;
   byId("samples-section").hidden = sampleSteps.length === 0;
   byId("sample-step").max = String(Math.max(0, sampleSteps.length - 1));
   byId("sample-step").value = byId("sample-step").max;
-  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-  Chart.defaults.font.size = 12.5;
   buildRuns();
   buildCharts();
   listen();
