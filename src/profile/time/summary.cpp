@@ -307,7 +307,7 @@ std::string advice(const Profile& profile, const StepSplit& split) {
   return text;
 }
 
-// As unprofiled_step_ms is one: a step in which the host stalled says nothing of the profiler.
+// As unprofiled_step_ms is one: a single stalled step does not count as the profiler's cost.
 double median_step_ms(const Profile& profile) {
   std::vector<double> ms;
   for (const TimeSpan& step : profile.steps) {
@@ -320,15 +320,11 @@ double median_step_ms(const Profile& profile) {
 
 std::string profiling_cost(const Profile& profile) {
   if (profile.unprofiled_step_ms <= 0.0 || profile.steps.empty()) return "";
-  const double added = median_step_ms(profile) / profile.unprofiled_step_ms - 1.0;
-  const std::string without = time_text(profile.unprofiled_step_ms);
-  return added > 0.0
-             ? fmt::format("Without the profiler a step takes {}: profiling adds {:.1f} %.\n",
-                           without, 100.0 * added)
-             : fmt::format(
-                   "Without the profiler a step takes {}: profiling adds nothing that "
-                   "can be measured.\n",
-                   without);
+  const double with = median_step_ms(profile), without = profile.unprofiled_step_ms;
+  const std::string added = with > without ? fmt::format("{:.1f} %", 100.0 * (with / without - 1.0))
+                                           : "nothing that can be measured";
+  return fmt::format("The median step takes {} with the profiler, {} without: it adds {}.\n",
+                     time_text(with), time_text(without), added);
 }
 
 std::string memory_words(const Profile& profile) {

@@ -235,7 +235,7 @@ TEST(SummaryInWords, SaysWhereAStepGoes) {
        "between kernels already launched 4.0 %, launch overhead 3.0 %, waiting for the host inside "
        "ops 3.0 %, outside the phases 2.0 %.\n",
        "Launches cost the host 50.0 us a step: 5 calls of 10.0 us; it waits for the GPU 0.16 ms.\n",
-       "Without the profiler a step takes 0.98 ms: profiling adds 2.0 %.\n",
+       "The median step takes 1.00 ms with the profiler, 0.98 ms without: it adds 2.0 %.\n",
        "At most 3.0 MiB of memory are in use, 4.0 MiB reserved.\n", "read values back less often"});
 }
 
