@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char* kUsage =
     "Usage: quern report RUN... [--out FILE] [--title TEXT]\n\n"
-    "Writes one HTML page about the run folders: losses, learning rate, gradient norm, tokens/s, "
+    "Writes one HTML page about the run folders, or all those in a folder of runs: losses, "
+    "learning rate, gradient norm, tokens/s, "
     "MFU\n"
     "and memory over the steps, the configurations' differences, and samples through training. "
     "The\n"

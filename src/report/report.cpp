@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -48,12 +50,26 @@ std::string fill(std::string_view page, std::initializer_list<Part> parts) {
   return out.append(page);
 }
 
+// The run folder itself, or the run folders in a folder of runs, by name.
+std::vector<fs::path> runs_at(const fs::path& path) {
+  std::vector<fs::path> runs;
+  if (fs::is_directory(path) && !fs::exists(path / "config.toml")) {
+    for (const auto& entry : fs::directory_iterator(path)) {
+      if (fs::exists(entry.path() / "config.toml")) runs.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(runs);
+  return runs.empty() ? std::vector{path} : runs;
+}
+
 }  // namespace
 
-std::vector<ReportRun> read_report_runs(const std::vector<fs::path>& folders) {
+std::vector<ReportRun> read_report_runs(const std::vector<fs::path>& paths) {
   std::vector<ReportRun> runs;
   std::multiset<std::string> names;
   std::set<fs::path> seen;
+  std::vector<fs::path> folders;
+  for (const fs::path& path : paths) std::ranges::move(runs_at(path), std::back_inserter(folders));
   for (const fs::path& folder : folders) {
     const bool first = seen.insert(fs::weakly_canonical(folder / ".")).second;
     QUERN_CHECK(first, "report: ", folder.string(), " is given twice");
@@ -74,7 +90,8 @@ std::string report_page(const std::vector<ReportRun>& runs, const std::string& t
   namespace page = embedded::report_page;
   const std::string data = report_json(runs, title);
   std::string script;
-  for (const std::string_view part : {page::numbers_js, page::plot_js, page::charts_js, page::page_js}) {
+  for (const std::string_view part :
+       {page::numbers_js, page::plot_js, page::charts_js, page::page_js}) {
     script += part;
   }
   return fill(page::page_html, {{"{{title}}", escaped(title)},

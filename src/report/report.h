@@ -17,7 +17,8 @@ std::string report_json(const std::vector<ReportRun>& runs, const std::string& t
 // The whole page. Throws when no run has metrics.
 std::string report_page(const std::vector<ReportRun>& runs, const std::string& title);
 
-// Reads the run folders, and gives runs of one name longer ones. Throws as read_report_run().
-std::vector<ReportRun> read_report_runs(const std::vector<std::filesystem::path>& folders);
+// Reads run folders; a folder of run folders means each of them, by name. Runs of one name get
+// longer ones. Throws as read_report_run().
+std::vector<ReportRun> read_report_runs(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace quern

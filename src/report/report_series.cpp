@@ -24,7 +24,8 @@ constexpr Column kColumns[] = {
     {"grad_norm", [](const StepMetrics& m) { return m.grad_norm; }},
     {"tokens_per_s", [](const StepMetrics& m) { return m.tokens_per_s; }},
     {"mfu", [](const StepMetrics& m) { return known(m.mfu); }},
-    {"memory_bytes", [](const StepMetrics& m) { return known(static_cast<double>(m.memory_bytes)); }},
+    {"memory_bytes",
+     [](const StepMetrics& m) { return known(static_cast<double>(m.memory_bytes)); }},
 };
 
 Series thinned(const std::vector<StepMetrics>& steps, const std::vector<size_t>& ends,

@@ -208,7 +208,7 @@ def summary_and_configuration(setting):
     """report page: the head sums the runs up, the table has what differs between them"""
     with setting.chromium.open(setting.page) as view:
         head = view.page.inner_text("#runs")
-        for part in ("alpha", "beta", "done", "51.2 k", "NVIDIA H200", "124 M parameters", "3 GiB"):
+        for part in ("alpha", "beta", "done", "51.2 k", "NVIDIA H200", "124 M parameters", "3.00 GiB"):
             assert part in head, f"{part} is not in {head}"
         differences = view.page.inner_text("#config")
         assert re.findall(r"[a-z]+\.\w+", differences) == ["optimizer.lr"], differences
@@ -217,6 +217,47 @@ def summary_and_configuration(setting):
         assert "train.batch" in view.page.inner_text("#config-all")
         view.page.click("button.toggle >> text=beta")
         assert "Default" in view.page.inner_text("#config"), "one run is compared with the defaults"
+
+
+@suite.test
+def runs_are_sorted(setting):
+    """report page: a click on a column sorts the runs, unknown values last, and the best run is marked"""
+    failed = write_run(setting.scratch / "failed", steps=20)
+    (failed / "metrics.jsonl").write_text('{"step": 20, "loss": null, "ms": 20}\n')
+    page = setting.report(setting.runs[1], failed, setting.runs[0], out="sorted.html")
+    for width in (1280, 390):
+        with setting.chromium.open(page, width=width) as view:
+            names = lambda: view.page.locator("button.toggle").all_inner_texts()  # noqa: E731
+            assert names() == ["beta", "failed", "alpha"]
+            assert view.page.locator("tr:has(.best) button.toggle").all_inner_texts() == ["alpha"]
+            for column, first, second in (
+                    ("Best validation", ["alpha", "beta", "failed"], ["beta", "alpha", "failed"]),
+                    ("Tokens/s", ["beta", "alpha", "failed"], ["alpha", "beta", "failed"]),
+                    ("Run", ["alpha", "beta", "failed"], ["failed", "beta", "alpha"])):
+                head = view.page.locator(f"#runs th button >> text='{column}'")
+                head.click()
+                assert names() == first, (column, names())
+                head.click()
+                assert names() == second, (column, names())
+            assert view.page.locator("[aria-sort]").count() == 1
+            view.expect_clean()
+
+
+@suite.test
+def columns_round_alike(setting):
+    """report page: the numbers of a column have one unit and as many decimals"""
+    with setting.chromium.open(setting.page) as view:
+        for call, want in (
+                ("alike([0.27241, 1.5, null], [], 5)", ["0.2724", "1.5000", "–"]),
+                ("alike([24.6e6, 120e3], UNITS.count)", ["24.6 M", "0.1 M"]),
+                ("alike([950, 12], UNITS.count)", ["950", "12"]),
+                ("alike([3 * 2 ** 30, 2 ** 29], UNITS.bytes)", ["3.00 GiB", "0.50 GiB"]),
+                ("alikeDurations([8.54, 61])", ["8.5 s", "61.0 s"]),
+                ("alikeDurations([59.6, 300])", ["1 min 00 s", "5 min 00 s"]),
+                ("alikeDurations([7200, 59])", ["2 h 00 min", "0 h 01 min"])):
+            values = call[call.index("["):call.index("]") + 1]
+            got = view.page.evaluate(f"{values}.map({call})")
+            assert got == want, (call, got)
 
 
 @suite.test

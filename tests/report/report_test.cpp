@@ -153,6 +153,15 @@ TEST_F(ReportTest, RunsOfOneNameAreToldApart) {
   EXPECT_EQ(runs[2].name, "c");
 }
 
+TEST_F(ReportTest, AFolderOfRunsMeansItsRuns) {
+  run("sweep/b", 2), run("sweep/a", 2);
+  fs::create_directories(folder_ / "sweep/no run");
+  const auto runs = read_report_runs({folder_ / "sweep", run("c", 2)});
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(cat(runs[0].name, runs[1].name, runs[2].name), "abc");
+  expect_error([&] { read_report_runs({folder_ / "sweep/no run"}); }, {"it has no config.toml"});
+}
+
 TEST_F(ReportTest, ARunGivenTwiceIsAMistake) {
   const std::filesystem::path a = run("a", 2);
   expect_error([&] { read_report_runs({a, a.parent_path() / "." / "a"}); }, {"a is given twice"});
@@ -161,7 +170,8 @@ TEST_F(ReportTest, ARunGivenTwiceIsAMistake) {
 TEST_F(ReportTest, PageHoldsAllItNeeds) {
   const std::string page = report_page(read_report_runs({run("a", 3)}), "<a> & b");
   EXPECT_NE(page.find("<title>&lt;a> &amp; b"), std::string::npos);
-  EXPECT_NE(page.find("class Plot"), std::string::npos) << "the charts are drawn by the page itself";
+  EXPECT_NE(page.find("class Plot"), std::string::npos)
+      << "the charts are drawn by the page itself";
   EXPECT_EQ(page.find("{{"), std::string::npos) << page.substr(page.find("{{"), 20);
   for (const char* part : {"src=\"", "@import", "url(http", "<link rel=\"style"}) {
     EXPECT_EQ(page.find(part), std::string::npos) << part;

@@ -33,43 +33,74 @@ const runs = data.runs.map((run, index) => ({
 const shownRuns = () => runs.filter((run) => run.on && run.matches);
 const runVariable = (run) => `--color: var(--run-${run.index % 8})`;
 
-// The numbers of a run: label, value, and a remark under it.
-function facts(run) {
-  const s = run.summary;
-  const validated = s.best_val_loss !== null;
-  return [
-    ["Loss", format.number(s.loss), s.step ? `at step ${s.step.toLocaleString("en")}` : ""],
-    ["Best validation", format.number(s.best_val_loss), validated ? `at step ${s.best_step.toLocaleString("en")}` : "not validated"],
-    ["Tokens", format.count(s.tokens), run.tokens_per_step ? `${format.count(run.tokens_per_step)} a step` : ""],
-    ["Time", format.duration(s.wall_seconds ?? s.train_seconds), s.wall_seconds === null ? "in steps" : `${format.duration(s.train_seconds)} in steps`],
-    ["Tokens/s", format.count(s.tokens_per_s), "median"],
-    ["MFU", s.mfu ? format.percent(s.mfu) : "–", s.mfu ? "median" : "peak not known"],
-    ["Memory", format.bytes(s.memory_bytes || null), "most in use"],
-    ["Device", s.device || (s.parameters ? "–" : "not recorded"), s.parameters ? `${format.count(s.parameters)} parameters` : ""],
-  ];
+// The table's columns. `of`: what it sorts by. `text`: the format of the column's numbers, given all of them.
+const COLUMNS = [
+  { label: "Run", of: (run) => run.name },
+  { label: "Loss", of: (run) => run.summary.loss, text: (all) => alike(all, [], 5), remark: ({ summary: s }) => (s.step ? `at step ${s.step.toLocaleString("en")}` : "") },
+  { label: "Best validation", of: (run) => run.summary.best_val_loss, text: (all) => alike(all, [], 5),
+    remark: ({ summary: s }) => (s.best_val_loss === null ? "not validated" : `at step ${s.best_step.toLocaleString("en")}`) },
+  { label: "Tokens", of: (run) => run.summary.tokens, text: (all) => alike(all, UNITS.count), more: true,
+    remark: (run) => (run.tokens_per_step ? `${format.count(run.tokens_per_step)} a step` : "") },
+  { label: "Time", of: ({ summary: s }) => s.wall_seconds ?? s.train_seconds, text: alikeDurations,
+    remark: ({ summary: s }, text) => (s.wall_seconds === null ? "in steps" : `${text(s.train_seconds)} in steps`) },
+  { label: "Tokens/s", of: (run) => run.summary.tokens_per_s, text: (all) => alike(all, UNITS.count), more: true, remark: () => "median" },
+  { label: "MFU", of: (run) => run.summary.mfu || null, text: (all) => alike(all, [[0, " %", 1]], 3, 100), more: true, remark: (run) => (run.summary.mfu ? "median" : "peak not known") },
+  { label: "Memory", of: (run) => run.summary.memory_bytes || null, text: (all) => alike(all, UNITS.bytes), remark: () => "most in use" },
+  { label: "Device", of: ({ summary: s }) => s.device || (s.parameters ? "–" : "not recorded"),
+    remark: ({ summary: s }) => (s.parameters ? `${format.count(s.parameters)} parameters` : "") },
+];
+
+// The run with the lowest validation loss, or where none validated the lowest loss.
+function bestRun() {
+  const key = runs.some((run) => known(run.summary.best_val_loss)) ? "best_val_loss" : "loss";
+  const ranked = runs.filter((run) => known(run.summary[key])).sort((a, b) => a.summary[key] - b.summary[key]);
+  return runs.length > 1 ? ranked[0] : undefined;
 }
 
-function runRow(run) {
+function runRow(run, texts, best) {
   const toggle = make("button", { type: "button", class: "toggle", "aria-pressed": "true", style: runVariable(run), title: "Show or hide this run's curves" }, run.name);
   toggle.addEventListener("click", () => {
     run.on = !run.on;
     drawAll();
   });
   const skipped = run.summary.skipped ? `, ${run.summary.skipped} skipped` : "";
-  const row = make("tr", {}, make("th", { scope: "row" }, toggle, make("small", {}, run.summary.status + skipped)));
-  for (const [label, value, remark] of facts(run)) {
-    const words = label === "Device" ? { class: "words" } : {};
-    row.append(make("td", { "data-label": label }, make("strong", words, value), make("small", {}, remark)));
-  }
+  const mark = run === best ? [make("span", { class: "best" }, "best")] : [];
+  const row = make("tr", {}, make("th", { scope: "row" }, toggle, ...mark, make("small", {}, run.summary.status + skipped)));
+  COLUMNS.slice(1).forEach((column, i) => {
+    const text = texts[i + 1], value = column.of(run);
+    const cell = make("strong", typeof value === "string" ? { class: "words" } : {}, text ? text(value) : value);
+    row.append(make("td", { "data-label": column.label }, cell, make("small", {}, column.remark(run, text))));
+  });
   run.row = row;
   run.toggle = toggle;
   return row;
 }
 
+// Sorts the rows by a column, the best first, or the other way round when it is sorted so already. Unknown values
+// stay last.
+function sortRuns(column, heads) {
+  const head = heads[COLUMNS.indexOf(column)];
+  const first = column.more ? "descending" : "ascending", other = column.more ? "ascending" : "descending";
+  const order = head.getAttribute("aria-sort") === first ? other : first;
+  for (const each of heads) each.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", order);
+  const sign = order === "ascending" ? 1 : -1;
+  const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+  const unknown = (run) => column.of(run) === null;
+  const sorted = [...runs].sort((a, b) => unknown(a) - unknown(b) || (unknown(a) ? 0 : sign * compare(column.of(a), column.of(b))));
+  byId("runs").tBodies[0].append(...sorted.map((run) => run.row));
+}
+
 function buildRuns() {
-  const head = make("tr", {}, make("th", { scope: "col" }, "Run"));
-  for (const [label] of facts(runs[0])) head.append(make("th", { scope: "col" }, label));
-  byId("runs").append(make("thead", {}, head), make("tbody", {}, ...runs.map(runRow)));
+  const heads = COLUMNS.map((column) => {
+    const button = make("button", { type: "button" }, column.label);
+    button.addEventListener("click", () => sortRuns(column, heads));
+    return make("th", { scope: "col" }, runs.length > 1 ? button : column.label);
+  });
+  const texts = COLUMNS.map((column) => column.text?.(runs.map(column.of)));
+  const best = bestRun();
+  byId("runs").append(make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...runs.map((run) => runRow(run, texts, best))));
+  byId("runs").classList.toggle("single", runs.length === 1);
   const narrow = matchMedia("(max-width: 1020px)");
   const arrange = () => byId("runs").classList.toggle("blocks", narrow.matches || runs.length === 1);
   narrow.addEventListener("change", arrange);
