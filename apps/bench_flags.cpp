@@ -180,6 +180,12 @@ std::string peer_name() {
   return cat("quern-", build_info().version);
 }
 
+std::string model_words(const Config& config) {
+  const ModelSection& m = config.model;
+  return cat(m.from.empty() ? m.size : m.from, ": ", m.layers, " layers of ", m.d_model, ", batch ",
+             config.train.batch, ", context ", m.context, ", ", value_text(config, "precision"));
+}
+
 void print_now(const std::string& text) {
   fmt::print("{}", text);
   std::fflush(stdout);

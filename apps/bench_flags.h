@@ -57,6 +57,9 @@ TableFormat format_of(const ParsedArgs& parsed);
 // "quern-0.1.0": the JSON lines' `peer`.
 std::string peer_name();
 
+// "small: 12 layers of 768, batch 4, context 512, bf16".
+std::string model_words(const Config& config);
+
 // Prints at once, so that a row is seen as soon as it is done.
 void print_now(const std::string& text);
 

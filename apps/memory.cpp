@@ -44,13 +44,13 @@ const std::vector<ExtraFlag> kFlags = {
 const std::vector<std::string> kLists = {"size",      "ctx",     "batch",     "precision",
                                          "attention", "kernels", "recompute", "residual"};
 
-void write_trace(const MemoryTrace& trace, const std::string& folder) {
+void write_trace(const MemoryStudy& study, const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail(cat("memory: cannot make the folder ", folder, ": ", error.message()));
   const std::filesystem::path path(folder);
-  write_memory_page(trace, path / "memory.html");
-  write_memory_snapshot(trace, path / "memory.pickle");
+  write_memory_page(study.trace, model_words(study.config), path / "memory.html");
+  write_memory_snapshot(study.trace, path / "memory.pickle");
   fmt::print(stderr, "wrote {} and memory.pickle\n", (path / "memory.html").string());
 }
 
@@ -84,7 +84,7 @@ int study_passes(const std::vector<ParsedArgs>& runs, const std::set<std::string
           "memory: nothing was measured, so there is nothing to write to ", out,
           study.out_of_memory.empty() ? "; --device cpu measures models of this size too" : ""));
     }
-    write_trace(study.trace, out);
+    write_trace(study, out);
   }
   return 0;
 }

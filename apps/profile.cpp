@@ -122,7 +122,8 @@ int run_profile(const Arguments& args) {
   write_profile(profile, folder, report);
   if (with_memory) {
     const MemoryTrace memory = watched([&] { return trace_memory(config, options); });
-    write_memory_page(memory, folder / "memory.html");
+    const bool whole = options.target == "train";
+    write_memory_page(memory, whole ? model_words(config) : options.target, folder / "memory.html");
     write_memory_snapshot(memory, folder / "memory.pickle");
   }
   if (format == TableFormat::text) print_now(cat("\nwritten to ", folder.string(), "\n"));

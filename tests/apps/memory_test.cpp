@@ -94,6 +94,7 @@ TEST(Memory, WritesThePageAndTheSnapshot) {
   for (std::string line; std::getline(text, line);) last = json::parse(line);
   const std::string peak = "\"bytes\":" + std::to_string(last.at("bytes").get<int64_t>());
   EXPECT_NE(page.find(peak), std::string::npos) << peak;
+  EXPECT_NE(page.find("context 16, "), std::string::npos) << "the page names its model";
   EXPECT_FALSE(read_file(out + "/memory.pickle").empty());
 }
 

@@ -105,6 +105,8 @@ def peak_is_the_traces_to_the_byte(case):
         assert bytes_of(total) == case.data["peak"]["bytes"]
         figures = page.locator("#figures").inner_text().replace("\u202f", "")
         assert str(case.data["peak"]["bytes"]) in figures
+        subject = page.locator("#subject").inner_text()
+        assert re.fullmatch(r"toy: \d+ layers of \d+, batch 2, context 64, \w+", subject), subject
         # The timeline's own sums have that peak, and columns of pixels keep it.
         most = page.evaluate("Math.max(...timeline.times.map((t, i) => shownSum(i)))")
         assert most == case.data["peak"]["bytes"]

@@ -59,8 +59,9 @@ json names_json(const MemoryTrace& trace) {
   return names;
 }
 
-json trace_json(const MemoryTrace& trace) {
+json trace_json(const MemoryTrace& trace, const std::string& subject) {
   json data;
+  data["subject"] = subject;
   data["device"] = trace.device;
   data["end"] = trace.end;
   data["from"] = trace.complete_from;
@@ -124,19 +125,20 @@ std::string filled(std::string_view page, const std::map<std::string, std::strin
 
 }  // namespace
 
-std::string memory_page(const MemoryTrace& trace) {
+std::string memory_page(const MemoryTrace& trace, const std::string& subject) {
   using namespace embedded::memory_page;
   std::string script;
   for (const std::string_view part : {trace_js, timeline_js, moment_js, allocations_js, page_js}) {
     script += part;
   }
   return filled(page_html, {{"style", std::string(page_css)},
-                            {"data", script_safe(trace_json(trace))},
+                            {"data", script_safe(trace_json(trace, subject))},
                             {"script", script}});
 }
 
-void write_memory_page(const MemoryTrace& trace, const std::filesystem::path& path) {
-  const std::string page = memory_page(trace);
+void write_memory_page(const MemoryTrace& trace, const std::string& subject,
+                       const std::filesystem::path& path) {
+  const std::string page = memory_page(trace, subject);
   std::ofstream file(path, std::ios::binary);
   file << page;
   file.close();

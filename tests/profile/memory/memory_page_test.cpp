@@ -47,7 +47,8 @@ json data_of(const std::string& page) {
 }
 
 TEST(MemoryPage, HoldsTheTrace) {
-  const json data = data_of(memory_page(small_trace()));
+  const json data = data_of(memory_page(small_trace(), "a model"));
+  EXPECT_EQ(data["subject"], "a model");
   EXPECT_EQ(data["peak"]["bytes"], 1250);
   EXPECT_EQ(data["peak"]["time"], 30);
   EXPECT_EQ(data["peak"]["by_category"], json({1000, 0, 0, 200, 0, 50}));
@@ -64,7 +65,7 @@ TEST(MemoryPage, HoldsTheTrace) {
 }
 
 TEST(MemoryPage, LoadsNothing) {
-  const std::string page = memory_page(small_trace());
+  const std::string page = memory_page(small_trace(), "a model");
   for (const char* what : {"http:", "https:", "src=", "@import", "url(", "fetch(", "import "}) {
     EXPECT_EQ(page.find(what), std::string::npos) << what;
   }
@@ -75,12 +76,12 @@ TEST(MemoryPage, LoadsNothing) {
 
 TEST(MemoryPage, ANameCannotEndTheScript) {
   const std::string name = "</script><b>@script@ \"\\ \xff";
-  const json data = data_of(memory_page(small_trace(name)));
+  const json data = data_of(memory_page(small_trace(name), ""));
   EXPECT_EQ(data["names"][1].get<std::string>().substr(0, 22), "</script><b>@script@ \"");
 }
 
 TEST(MemoryPage, AnEmptyTraceIsAPage) {
-  const json data = data_of(memory_page(MemoryTrace{}));
+  const json data = data_of(memory_page(MemoryTrace{}, ""));
   EXPECT_EQ(data["allocations"], json::array());
   EXPECT_EQ(data["segments"], json::array());
   EXPECT_EQ(data["peak"]["bytes"], 0);
@@ -94,7 +95,7 @@ TEST(MemoryPage, AHundredThousandEventsStaySmall) {
         allocation(1 << 20, 1000 * i, 1000 * i + 30500, MemoryCategory::activations, name));
   }
   const auto start = std::chrono::steady_clock::now();
-  const std::string page = memory_page(trace);
+  const std::string page = memory_page(trace, "");
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   EXPECT_LT(page.size(), size_t{2} << 20);  // 28 bytes an allocation, and the page itself
   EXPECT_LT(seconds.count(), 5.0);          // measured 0.1
@@ -104,9 +105,9 @@ TEST(MemoryPage, AHundredThousandEventsStaySmall) {
 TEST(MemoryPage, NamesTheFileThatItCannotWrite) {
   const TemporaryFolder folder;
   const std::string path = folder / "memory.html";
-  write_memory_page(small_trace(), path);
-  EXPECT_EQ(read_file(path), memory_page(small_trace()));
-  expect_error([&] { write_memory_page(small_trace(), folder / "none/memory.html"); },
+  write_memory_page(small_trace(), "a model", path);
+  EXPECT_EQ(read_file(path), memory_page(small_trace(), "a model"));
+  expect_error([&] { write_memory_page(small_trace(), "a model", folder / "none/memory.html"); },
                {"memory page", "none/memory.html"});
 }
 

@@ -15,6 +15,8 @@ function drawFigures() {
     element('div', {}, element('dt', {textContent: label}),
       element('dd', {}, value, element('small', {textContent: more})))));
   document.getElementById('device').textContent = 'on ' + data.device;
+  document.getElementById('subject').textContent = data.subject;
+  document.title = 'Memory: ' + data.subject;
   const notes = [];
   if (data.failure) {
     notes.push(`The trace ends out of memory: ${nameOf(data.failure.name)} asked for ` +
