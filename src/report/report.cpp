@@ -13,6 +13,7 @@
 #include "config/config_print.h"
 #include "config/config_table.h"
 #include "embedded/report_page.h"
+#include "io/html.h"
 #include "report/report_series.h"
 
 namespace quern {
@@ -32,22 +33,6 @@ std::string escaped(const std::string& text) {
     }
   }
   return html;
-}
-
-struct Part {
-  std::string_view mark, text;
-};
-
-// The page with each mark, which stands in it once and in the order given, replaced by its text.
-std::string fill(std::string_view page, std::initializer_list<Part> parts) {
-  std::string out;
-  for (const Part& part : parts) {
-    const size_t at = page.find(part.mark);
-    QUERN_CHECK(at != std::string_view::npos, "report: page.html has no ", std::string(part.mark));
-    out.append(page.substr(0, at)).append(part.text);
-    page.remove_prefix(at + part.mark.size());
-  }
-  return out.append(page);
 }
 
 // The run folder itself, or the run folders in a folder of runs, by name.
@@ -94,10 +79,10 @@ std::string report_page(const std::vector<ReportRun>& runs, const std::string& t
        {page::numbers_js, page::plot_js, page::charts_js, page::page_js}) {
     script += part;
   }
-  return fill(page::page_html, {{"{{title}}", escaped(title)},
-                                {"{{css}}", page::page_css},
-                                {"{{data}}", data},
-                                {"{{script}}", script}});
+  return fill_page(page::page_html, {{"{{title}}", escaped(title)},
+                                     {"{{css}}", page::page_css},
+                                     {"{{data}}", data},
+                                     {"{{script}}", script}});
 }
 
 namespace {
@@ -181,27 +166,13 @@ Json run_json(const ReportRun& run, size_t most_points) {
     samples.push_back({{"step", sample.step}, {"text", sample.text}});
   }
   return {{"name", run.name},
-          {"folder", run.folder.string()},
           {"warnings", run.warnings},
           {"summary", summary_json(run)},
-          {"records", run.metrics.steps.size()},
           {"tokens_per_step", rounded(tokens_per_step(run.config))},
           {"series", series_json(run, most_points)},
           {"validation", validation_json(run)},
           {"config", run.config ? config_json(*run.config) : Json(nullptr)},
           {"samples", samples}};
-}
-
-// Inside a <script> element '<' could begin its end.
-std::string without_less_than(const std::string& json) {
-  std::string out;
-  for (const char c : json) {
-    if (c == '<')
-      out += "\\u003c";
-    else
-      out += c;
-  }
-  return out;
 }
 
 }  // namespace
@@ -219,7 +190,7 @@ std::string report_json(const std::vector<ReportRun>& runs, const std::string& t
                      {"keys", keys},
                      {"runs", all}};
   // A sample is a model's bytes, which need not be UTF-8.
-  return without_less_than(json.dump(-1, ' ', true, Json::error_handler_t::replace));
+  return json_in_script(json.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
 }  // namespace quern

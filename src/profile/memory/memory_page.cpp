@@ -5,10 +5,10 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "base/error.h"
 #include "embedded/memory_page.h"
+#include "io/html.h"
 
 namespace quern {
 
@@ -90,39 +90,6 @@ json trace_json(const MemoryTrace& trace, const std::string& subject) {
   return data;
 }
 
-// JSON that can stand inside <script>: a "<" only occurs in strings, where it may be written so.
-std::string script_safe(const json& data) {
-  std::string safe;
-  for (const char c : data.dump(-1, ' ', false, json::error_handler_t::replace)) {
-    if (c == '<') {
-      safe += "\\u003c";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
-// The template's "@style@", "@data@" and "@script@" by what they stand for.
-std::string filled(std::string_view page, const std::map<std::string, std::string>& parts) {
-  std::string text;
-  for (size_t at = 0; at < page.size();) {
-    const size_t begin = page.find('@', at);
-    const size_t end = begin == page.npos ? page.npos : page.find('@', begin + 1);
-    const auto part = end == page.npos
-                          ? parts.end()
-                          : parts.find(std::string(page.substr(begin + 1, end - begin - 1)));
-    if (part == parts.end()) {
-      text += page.substr(at);
-      break;
-    }
-    text += page.substr(at, begin - at);
-    text += part->second;
-    at = end + 1;
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string memory_page(const MemoryTrace& trace, const std::string& subject) {
@@ -131,9 +98,12 @@ std::string memory_page(const MemoryTrace& trace, const std::string& subject) {
   for (const std::string_view part : {trace_js, timeline_js, moment_js, allocations_js, page_js}) {
     script += part;
   }
-  return filled(page_html, {{"style", std::string(page_css)},
-                            {"data", script_safe(trace_json(trace, subject))},
-                            {"script", script}});
+  const json data = trace_json(trace, subject);
+  return fill_page(
+      page_html,
+      {{"@style@", page_css},
+       {"@data@", json_in_script(data.dump(-1, ' ', false, json::error_handler_t::replace))},
+       {"@script@", script}});
 }
 
 void write_memory_page(const MemoryTrace& trace, const std::string& subject,

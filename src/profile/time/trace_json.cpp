@@ -118,15 +118,18 @@ class TraceWriter {
         args.text()));
   }
 
+  template <class Event>
+  static std::vector<Slice> slices_of(const std::vector<Event>& events) {
+    std::vector<Slice> slices;
+    for (const Event& event : events) slices.push_back({event.begin, event.end, slices.size()});
+    nest(slices);
+    return slices;
+  }
+
   void write_steps() {
     if (profile_.steps.empty()) return;
     name_thread(kHost, kSteps, "steps");
-    std::vector<Slice> slices;
-    for (const TimeSpan& step : profile_.steps) {
-      slices.push_back({step.begin, step.end, slices.size()});
-    }
-    nest(slices);
-    for (const Slice& one : slices) {
+    for (const Slice& one : slices_of(profile_.steps)) {
       slice(one, kHost, kSteps, "step", fmt::format("step {}", one.event + 1), {});
     }
   }
@@ -147,12 +150,7 @@ class TraceWriter {
   void write_ranges() {
     if (profile_.ranges.empty()) return;
     name_thread(kHost, kRanges, "phases, modules, ops");
-    std::vector<Slice> slices;
-    for (const RangeEvent& range : profile_.ranges) {
-      slices.push_back({range.begin, range.end, slices.size()});
-    }
-    nest(slices);
-    for (const Slice& one : slices) {
+    for (const Slice& one : slices_of(profile_.ranges)) {
       const RangeEvent& range = profile_.ranges[one.event];
       Args args;
       args.add("phase", profile_.names[range.phase]);
@@ -173,12 +171,7 @@ class TraceWriter {
     if (profile_.calls.empty()) return;
     find_causes();
     name_thread(kHost, kCalls, "CUDA calls");
-    std::vector<Slice> slices;
-    for (const CudaCall& call : profile_.calls) {
-      slices.push_back({call.begin, call.end, slices.size()});
-    }
-    nest(slices);
-    for (const Slice& one : slices) {
+    for (const Slice& one : slices_of(profile_.calls)) {
       const CudaCall& call = profile_.calls[one.event];
       Args args;
       if (call.correlation != 0) args.add("correlation", static_cast<int64_t>(call.correlation));
