@@ -32,17 +32,6 @@ int64_t parse_count(const std::string& flag, const std::string& text, int64_t le
   return count;
 }
 
-// Also what is empty: "a,,b" has three parts.
-std::vector<std::string> split_commas(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag) {
   const std::string& text = parsed.extra.at(flag);
   if (text.empty() && !parsed.extra_given.contains(flag)) return {};
@@ -64,6 +53,16 @@ std::string help_line(const std::string& name, const std::string& text) {
 }
 
 }  // namespace
+
+std::vector<std::string> split_commas(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
 
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
   return parse_count(flag, parsed.extra.at(flag), least);

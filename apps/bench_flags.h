@@ -17,6 +17,9 @@ int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t leas
 // The same for a number of iterations, of which the times are kept: at most 10^6.
 int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 
+// Splits at the commas; "a,,b" has three parts.
+std::vector<std::string> split_commas(const std::string& text);
+
 // "64,128"; none when the flag was not given. Throws UsageError, also for a list that is empty or
 // has an entry twice.
 std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);

@@ -10,6 +10,7 @@ namespace quern {
 using Arguments = std::vector<std::string>;  // after the subcommand's name
 
 int run_train(const Arguments& args);
+int run_sweep(const Arguments& args);
 int run_generate(const Arguments& args);
 int run_eval(const Arguments& args);
 int run_import(const Arguments& args);

@@ -24,6 +24,7 @@ const std::vector<ExtraFlag> kFlags = {
 const std::vector<Command>& commands() {
   static const std::vector<Command> kCommands = {
       {"train", "train a model, or continue a run", run_train},
+      {"sweep", "train every combination of some keys' values, and rank them", run_sweep},
       {"generate", "continue a prompt with a trained model", run_generate},
       {"eval", "loss and perplexity of a checkpoint on a file", run_eval},
       {"import", "read a Hugging Face folder into a run folder", run_import},

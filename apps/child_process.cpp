@@ -1,0 +1,117 @@
+#include "child_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace quern {
+
+namespace {
+
+std::atomic<pid_t> child{0};
+std::atomic<int> stop_signal{0};
+static_assert(std::atomic<pid_t>::is_always_lock_free);  // a signal handler uses them
+
+extern "C" void hand_on(int signal) {
+  stop_signal = signal;
+  if (child > 0) kill(child, signal);
+}
+
+// SIGINT and SIGTERM wait until it ends: none is lost between a fork and the note of its child.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGTERM);
+    sigprocmask(SIG_BLOCK, &blocked, &before_);
+  }
+  ~BlockedSignals() { restore(); }
+  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+// In the child. Its own process group: a Ctrl-C reaches it once, through the parent; and it is told
+// to stop when the parent dies.
+[[noreturn]] void become(const std::vector<char*>& argv, int output,
+                         const BlockedSignals& signals) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  signals.restore();
+  execv("/proc/self/exe", argv.data());
+  _exit(127);
+}
+
+// The program's last error message, its first line.
+std::string message_in(const std::filesystem::path& log) {
+  std::ifstream in(log);
+  std::string message;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("quern: ") && !line.starts_with("quern: warning: ")) {
+      message = line.substr(std::strlen("quern: "));
+    }
+  }
+  return message;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  stop_signal = 0;
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, hand_on);
+}
+
+StopSignals::~StopSignals() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+}
+
+int StopSignals::received() const {
+  return stop_signal;
+}
+
+std::string run_quern(const std::vector<std::string>& args, const std::filesystem::path& log) {
+  std::vector<std::string> words{"quern"};
+  words.insert(words.end(), args.begin(), args.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  QUERN_CHECK(output >= 0, "cannot write ", log.string(), ": ", std::strerror(errno));
+  {
+    const BlockedSignals signals;
+    const pid_t pid = stop_signal != 0 ? 0 : fork();
+    if (stop_signal == 0 && pid == 0) become(argv, output, signals);
+    const int error = errno;
+    close(output);
+    QUERN_CHECK(pid >= 0, "cannot start a process: ", std::strerror(error));
+    child = pid;
+  }
+  if (child == 0) return "";
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  child = 0;
+  if (WIFSIGNALED(status)) {
+    return cat("killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  }
+  const int code = WEXITSTATUS(status);
+  if (code == 0) return "";
+  const std::string message = message_in(log);
+  return message.empty() ? cat("ended with exit code ", code) : message;
+}
+
+}  // namespace quern

@@ -1,0 +1,330 @@
+// quern sweep: trains every combination of some keys' values, and ranks the runs.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "bench/table.h"
+#include "bench_flags.h"
+#include "child_process.h"
+#include "commands.h"
+#include "config/config_print.h"
+#include "config/config_table.h"
+#include "io/atomic_file.h"
+#include "report/report.h"
+#include "run/checkpoint.h"
+#include "run/load_model.h"
+
+namespace quern {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kUsage =
+    "Usage: quern sweep --set KEY=VALUE,VALUE... [--set ...] --out FOLDER [--config FILE]\n"
+    "                   [--train TEXT] [--KEY VALUE ...]\n\n"
+    "Trains every combination of the values one after another, each in a folder of its own in\n"
+    "--out, such as lr=1e-3,seed=1, with its output beside it in lr=1e-3,seed=1.log. A "
+    "combination\n"
+    "that fails is listed with its reason, and the others go on. At the end stand a table, lowest\n"
+    "validation loss first, and FOLDER/report.html. The same command again skips what is done and\n"
+    "resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.\n";
+
+const std::vector<ExtraFlag> kFlags = {
+    {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", "", false},
+    {"json", "the table as JSON, an object a line", "", true},
+};
+
+struct Axis {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+struct Combination {
+  std::string name;                 // "lr=1e-3,seed=1"
+  std::vector<std::string> values;  // of the axes
+  Arguments train;                  // the flags of `quern train`
+  fs::path folder;
+  Config config;
+  std::string failure;  // empty: none
+};
+
+std::string key_of_flag(const std::string& arg) {
+  if (!arg.starts_with("--")) return "";
+  std::string name = arg.substr(2, arg.find('=') - 2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// "lr=1e-3,3e-3".
+Axis parse_axis(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    throw UsageError(cat("sweep: --set is '", text, "', expected KEY=VALUE,VALUE"));
+  }
+  const Axis axis{key_of_flag(cat("--", text)), split_commas(text.substr(equals + 1))};
+  const ConfigKey* key = find_key(axis.key);
+  if (!key) {
+    std::vector<std::string> names;
+    for (const ConfigKey& known : config_table()) names.push_back(known.name);
+    throw UsageError(
+        cat("sweep: --set has the unknown key ", axis.key, did_you_mean(axis.key, names)));
+  }
+  if (key->section == "run") {
+    throw UsageError(cat("sweep: --set has ", axis.key, ", but the sweep names the run folders"));
+  }
+  std::set<std::string> seen;
+  for (const std::string& value : axis.values) {
+    if (value.empty()) throw UsageError(cat("sweep: --set ", axis.key, " has an empty value"));
+    if (!seen.insert(value).second) {
+      throw UsageError(cat("sweep: --set ", axis.key, " has ", value, " twice"));
+    }
+  }
+  return axis;
+}
+
+// The axes; `args` loses them.
+std::vector<Axis> take_axes(Arguments& args) {
+  std::vector<Axis> axes;
+  Arguments rest;
+  std::set<std::string> keys;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (key_of_flag(args[i]) != "set") {
+      rest.push_back(args[i]);
+      continue;
+    }
+    const bool inline_value = args[i].starts_with("--set=");
+    if (!inline_value && i + 1 == args.size()) {
+      throw UsageError("sweep: --set has no value, expected KEY=VALUE,VALUE");
+    }
+    axes.push_back(parse_axis(inline_value ? args[i].substr(6) : args[++i]));
+    if (!keys.insert(axes.back().key).second) {
+      throw UsageError(cat("sweep: --set has ", axes.back().key, " twice"));
+    }
+  }
+  for (const std::string& arg : rest) {
+    if (keys.contains(key_of_flag(arg))) {
+      throw UsageError(cat("sweep: found ", arg, " beside --set of the same key"));
+    }
+  }
+  args = rest;
+  return axes;
+}
+
+std::string folder_name(std::string text) {
+  for (char& c : text) {
+    if (c == '/' || c == ' ' || c == '\n') c = '-';
+  }
+  return text;
+}
+
+void check_common(const ParsedArgs& parsed) {
+  if (!parsed.positional.empty()) {
+    throw UsageError(cat("sweep: found '", parsed.positional[0], "', expected only flags"));
+  }
+  const Config& config = parsed.config;
+  if (config.run.out.empty()) throw UsageError("sweep: no --out, expected the sweep's folder");
+  if (!config.run.resume.empty()) {
+    throw UsageError("sweep: found --resume; the same command again resumes a sweep");
+  }
+  if (config.data.train.empty()) throw UsageError("sweep: no data; give --train FILE");
+}
+
+// All combinations, the last axis varying fastest, each parsed and checked as `quern train` would.
+std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Arguments& args) {
+  std::vector<Combination> all(1);
+  for (const Axis& axis : axes) {
+    std::vector<Combination> longer;
+    for (const Combination& shorter : all) {
+      for (const std::string& value : axis.values) {
+        Combination c = shorter;
+        c.name += cat(c.name.empty() ? "" : ",", axis.key, "=", folder_name(value));
+        c.values.push_back(value);
+        c.train.push_back(cat("--", axis.key, "=", value));
+        longer.push_back(c);
+      }
+    }
+    all = std::move(longer);
+  }
+  std::set<std::string> names;
+  for (Combination& c : all) {
+    c.train.insert(c.train.begin(), args.begin(), args.end());
+    const ParsedArgs parsed = parse_args(c.train, {}, {}, apply_model_from);
+    check_common(parsed);
+    c.config = parsed.config;
+    c.folder = fs::path(c.config.run.out) / c.name;
+    c.train.push_back(cat("--out=", c.folder.string()));
+    if (!names.insert(c.name).second) {
+      throw UsageError(cat("sweep: two combinations have the folder name ", c.name));
+    }
+  }
+  return all;
+}
+
+// A run that is there must have been trained as the combination says. Skipped: what a run resolves.
+void check_folder(const Combination& c) {
+  const fs::path file = c.folder / "config.toml";
+  if (!fs::exists(file)) return;
+  const Config found = load_config(file.string());
+  const std::set<std::string> resolved{"vocab", "recompute", "gemm_table"};
+  for (const ConfigKey& key : config_table()) {
+    if (key.section == "run" || resolved.contains(key.name)) continue;
+    const std::string there = to_toml(key.get(found)), wanted = to_toml(key.get(c.config));
+    if (there == wanted) continue;
+    throw UsageError(cat("sweep: ", c.folder.string(), " was trained with ", key.name, " = ", there,
+                         ", found ", wanted, "; give another --out"));
+  }
+}
+
+// Held while the sweep runs: two in one folder would train the same runs.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder) {
+    const fs::path path = folder / ".lock";
+    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    QUERN_CHECK(file_ >= 0, "sweep: cannot write ", path.string());
+    if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+    close(file_);
+    fail(cat("sweep: another sweep is running in ", folder.string()));
+  }
+  ~FolderLock() { close(file_); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+ReportSummary summary_of(const Combination& c) {
+  return summarize(read_report_run(c.folder));
+}
+
+bool is_done(const Combination& c) {
+  return fs::exists(c.folder / "config.toml") && summary_of(c).status == "done";
+}
+
+// Trains it, from its newest checkpoint when there is one; a run without any begins anew.
+void train(Combination& c) {
+  Arguments args{"train", "--resume", c.folder.string()};
+  if (!latest_checkpoint(c.folder / "checkpoints")) {
+    fs::remove_all(c.folder);
+    args = c.train;
+    args.insert(args.begin(), "train");
+  }
+  c.failure = run_quern(args, cat(c.folder.string(), ".log"));
+}
+
+struct Ranked {
+  const Combination* combination;
+  ReportSummary summary;
+  bool trained;  // there is a run folder
+};
+
+// Lowest validation loss first, then those without one by their loss, then the failed ones.
+std::vector<Ranked> rank(const std::vector<Combination>& all) {
+  std::vector<Ranked> ranked;
+  for (const Combination& c : all) {
+    const bool trained = fs::exists(c.folder / "config.toml");
+    ranked.push_back({&c, trained ? summary_of(c) : ReportSummary(), trained});
+  }
+  const auto key = [](const Ranked& r) {
+    const bool validated = std::isfinite(r.summary.best_val_loss) && r.trained;
+    const double loss = validated ? r.summary.best_val_loss : r.summary.loss;
+    return std::tuple(!r.combination->failure.empty(), !validated,
+                      std::isnan(loss) ? HUGE_VAL : loss);
+  };
+  std::ranges::stable_sort(ranked, {}, key);
+  return ranked;
+}
+
+void print_table(const std::vector<Ranked>& ranked, const std::vector<Axis>& axes, bool json) {
+  std::vector<Column> columns{{"rank", "rank", 0, 4}};
+  for (const Axis& axis : axes) columns.push_back({axis.key, axis.key, 0, 8});
+  for (const Column& column : {Column{"validation", "best_val_loss", 4},
+                               {"at step", "best_step"},
+                               {"loss", "loss", 4},
+                               {"tokens/s", "tokens_per_s"},
+                               {"s", "seconds", 1, 8},
+                               {"", "folder"},
+                               {"status", "status", 0, 6, Align::left}}) {
+    columns.push_back(column);
+  }
+  const Table table(columns, json ? TableFormat::json : TableFormat::text);
+  print_now(table.head());
+  int64_t place = 0;
+  for (const Ranked& r : ranked) {
+    const Combination& c = *r.combination;
+    const ReportSummary& s = r.summary;
+    std::vector<Cell> cells{c.failure.empty() ? Cell(++place) : Cell()};
+    cells.insert(cells.end(), c.values.begin(), c.values.end());
+    const std::string status = c.failure.empty() ? s.status : cat("failed: ", c.failure);
+    if (r.trained) {
+      const Cell step = s.best_step > 0 ? Cell(s.best_step) : Cell();
+      cells.insert(cells.end(), {s.best_val_loss, step, s.loss, s.tokens_per_s, s.train_seconds});
+    } else {
+      cells.resize(cells.size() + 5);
+    }
+    cells.insert(cells.end(), {c.folder.string(), status});
+    print_now(table.row(cells));
+  }
+}
+
+// The page of the runs in the order of their ranks. No run may have come to a first metric.
+void write_report(const std::vector<Ranked>& ranked, const std::vector<Axis>& axes,
+                  const fs::path& path) {
+  std::vector<fs::path> folders;
+  for (const Ranked& r : ranked) {
+    if (r.trained && r.summary.step > 0) folders.push_back(r.combination->folder);
+  }
+  if (folders.empty()) return;
+  std::string title = "Sweep of ";
+  for (const Axis& axis : axes) title += (&axis == axes.data() ? "" : ", ") + axis.key;
+  write_file_atomically(path, report_page(read_report_runs(folders), title));
+  fmt::print(stderr, "wrote {}\n", path.string());
+}
+
+}  // namespace
+
+int run_sweep(const Arguments& all_args) {
+  if (std::ranges::count(all_args, "--help") + std::ranges::count(all_args, "-h") > 0) {
+    fmt::print("{}\n{}", kUsage, config_help(kFlags));
+    return 0;
+  }
+  Arguments args = all_args;
+  const bool json = std::erase(args, "--json") > 0;
+  const std::vector<Axis> axes = take_axes(args);
+  if (axes.empty()) throw UsageError("sweep: no --set, expected --set KEY=VALUE,VALUE");
+  std::vector<Combination> all = combinations_of(axes, args);
+  for (const Combination& c : all) check_folder(c);
+  const fs::path out = all[0].folder.parent_path();
+  check_writable("out", out);
+  const FolderLock lock(out);
+  const StopSignals signals;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string head = fmt::format("[{}/{}] {}", i + 1, all.size(), all[i].name);
+    if (is_done(all[i])) {
+      fmt::print(stderr, "{}: done before\n", head);
+      continue;
+    }
+    fmt::print(stderr, "{}: training; `quern watch {}` shows it\n", head, all[i].folder.string());
+    train(all[i]);
+    if (signals.received() != 0) {
+      fmt::print(stderr, "stopped; the checkpoints are saved. Go on with the same command.\n");
+      return 128 + signals.received();
+    }
+    if (!all[i].failure.empty()) fmt::print(stderr, "{}: failed: {}\n", head, all[i].failure);
+  }
+  const std::vector<Ranked> ranked = rank(all);
+  print_table(ranked, axes, json);
+  write_report(ranked, axes, out / "report.html");
+  const bool failed = std::ranges::any_of(all, [](const auto& c) { return !c.failure.empty(); });
+  return failed ? 1 : 0;
+}
+
+}  // namespace quern
