@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "bench_commands.h"
 #include "bench_flags.h"
 #include "bench_precision.h"
+#include "commands.h"
 #include "run/make_context.h"
 #include "tensor/context.h"
 
@@ -13,24 +13,18 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern bench accumulate [--FLAG VALUE ...]\n\n"
-    "Adds 0.01 to a sum a thousand times, one addition after another: in FP32, FP16 and BF16, and "
-    "in\n"
-    "FP32 with 16-bit terms. Shows why everything that sums accumulates in FP32.\n";
+constexpr const char* kUsage = R"(Usage: quern bench accumulate [--FLAG VALUE ...]
+
+Adds 0.01 to a sum a thousand times, one addition after another: in FP32, FP16
+and BF16, and in FP32 with 16-bit terms. Shows why sums accumulate in FP32.
+)";
 
 const std::vector<ExtraFlag> kFlags = with_format_flags({
     {"count", "additions", "1000", false},
 });
 
-}  // namespace
-
 int run_bench_accumulate(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, help_without_model(kFlags));
-    return 0;
-  }
   check_arguments(parsed, "bench accumulate");
   const int64_t count = count_of(parsed, "count", 1);
   const Table table(accumulate_columns(), format_of(parsed));
@@ -45,5 +39,14 @@ int run_bench_accumulate(const Arguments& args) {
   print_note(table, accumulate_lesson());
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchAccumulateCommand{"bench accumulate",
+                                      "one sum in FP32, FP16, BF16 and mixed precision",
+                                      kUsage,
+                                      run_bench_accumulate,
+                                      kFlags,
+                                      kContextKeys};
 
 }  // namespace quern

@@ -6,8 +6,8 @@
 
 #include "bench/attention.h"
 #include "bench/precision_scope.h"
-#include "bench_commands.h"
 #include "bench_flags.h"
+#include "commands.h"
 #include "run/make_context.h"
 #include "tensor/context.h"
 
@@ -15,13 +15,14 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern bench attention [--FLAG VALUE ...]\n\n"
-    "Times the forward and the backward of attention on random inputs, each shape in each\n"
-    "precision and variant. saved: memory in use between forward and backward; peak: the most in\n"
-    "use; both count q, k, v, the output and its gradient. What does not fit is a row that says "
-    "so.\n"
-    "On the CPU the grids are small: T 128, 256, 512.\n";
+constexpr const char* kUsage = R"(Usage: quern bench attention [--FLAG VALUE ...]
+
+Times forward and backward of attention on random inputs, each shape in each
+precision and variant. saved: memory in use between forward and backward; peak:
+the most in use; both count q, k, v, the output and its gradient. A shape that
+does not fit is a row that says so. On the CPU the grids are small: T 128, 256,
+512.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"grid", "some of model (2048 wide) and course (batch 8, one head)", "model,course", false},
@@ -86,15 +87,9 @@ void fill_defaults(AttentionBenchOptions& options, bool on_gpu) {
   if (options.steps == 0) options.steps = on_gpu ? 20 : 5;
 }
 
-}  // namespace
-
 int run_bench_attention(const Arguments& args) {
   const std::vector<ExtraFlag> flags = with_format_flags(kFlags);
   const ParsedArgs parsed = parse_args(args, flags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, help_without_model(flags));
-    return 0;
-  }
   check_arguments(parsed, "bench attention");
   AttentionBenchOptions options = options_of(parsed);
   const Table table = attention_table(format_of(parsed));
@@ -111,5 +106,14 @@ int run_bench_attention(const Arguments& args) {
   });
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchAttentionCommand{"bench attention",
+                                     "attention, naive and flash, over two grids of shapes",
+                                     kUsage,
+                                     run_bench_attention,
+                                     with_format_flags(kFlags),
+                                     kContextKeys};
 
 }  // namespace quern

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "bench_commands.h"
 #include "bench_flags.h"
+#include "commands.h"
 #include "config/config_print.h"
 #include "run/make_context.h"
 #include "tensor/context.h"
@@ -18,11 +18,13 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern bench decode [--size NAME] [--batch N] [--KEY VALUE ...]\n\n"
-    "Times the generation of tokens by a model with random weights, and sets it beside the time "
-    "of\n"
-    "reading its weights once. Lists of size, batch, precision, vocab and way (--batch 1,8) give\n"
-    "one table of all their combinations; what does not fit is a row that says so.\n";
+    R"(Usage: quern bench decode [--size NAME] [--batch N] [--KEY VALUE ...]
+
+Times the generation of tokens by a model with random weights and compares it
+with the time to read its weights once. Lists of size, batch, precision, vocab
+and way (--batch 1,8) give one table of all their combinations; a combination
+that does not fit is a row that says so.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"prompt_tokens", "tokens in the cache before the first measured one", "128", false},
@@ -53,8 +55,6 @@ Config decode_config() {
   return config;
 }
 
-}  // namespace
-
 int run_bench_decode(const Arguments& args) {
   std::set<std::string> varying;
   std::vector<ParsedArgs> runs;  // all are read before the first is measured
@@ -62,10 +62,6 @@ int run_bench_decode(const Arguments& args) {
     runs.push_back(parse_args(one, with_format_flags(kFlags), decode_config(), apply_model_from));
   }
   const ParsedArgs& first = runs.front();
-  if (first.help) {
-    fmt::print("{}\n{}", kUsage, config_help(with_format_flags(kFlags)));
-    return 0;
-  }
   const Table table(decode_columns(), format_of(first));
   for (size_t i = 0; i < runs.size(); ++i) {
     const Config& config = runs[i].config;
@@ -82,5 +78,14 @@ int run_bench_decode(const Arguments& args) {
   }
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchDecodeCommand{"bench decode",
+                                  "generation of tokens against reading the weights",
+                                  kUsage,
+                                  run_bench_decode,
+                                  with_format_flags(kFlags),
+                                  {"[model]", "[compute]", "batch", "seed", "temperature"}};
 
 }  // namespace quern

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "bench_commands.h"
 #include "bench_flags.h"
 #include "bench_precision.h"
+#include "commands.h"
 #include "run/load_model.h"
 #include "run/make_context.h"
 #include "tensor/context.h"
@@ -14,12 +14,12 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern bench dtypes [--FLAG VALUE ...]\n\n"
-    "Runs a forward and a backward under each precision and prints the dtype of every parameter,\n"
-    "activation, logit, loss and gradient that it made. toy is Linear, ReLU, LayerNorm, Linear; lm "
-    "is a\n"
-    "TransformerLM of two blocks.\n";
+constexpr const char* kUsage = R"(Usage: quern bench dtypes [--FLAG VALUE ...]
+
+Runs a forward and a backward under each precision and prints the dtype of every
+parameter, activation, logit, loss and gradient. toy: Linear, ReLU, LayerNorm,
+Linear; lm: a TransformerLM of two blocks.
+)";
 
 const std::vector<ExtraFlag> kFlags = with_format_flags({
     {"model", "some of toy and lm", "toy,lm", false},
@@ -27,14 +27,8 @@ const std::vector<ExtraFlag> kFlags = with_format_flags({
     {"kernels", "of lm: fused or naive, which is composed of small ops", "fused", false},
 });
 
-}  // namespace
-
 int run_bench_dtypes(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags, {}, apply_model_from);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, help_without_model(kFlags));
-    return 0;
-  }
   check_arguments(parsed, "bench dtypes");
   const std::vector<std::string> models = words_of(parsed, "model", {"toy", "lm"});
   const std::vector<Precision> precisions = precisions_of(parsed);
@@ -56,5 +50,11 @@ int run_bench_dtypes(const Arguments& args) {
   print_note(table, dtype_lesson());
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchDtypesCommand{"bench dtypes", "dtype of each tensor under each precision",
+                                  kUsage,         run_bench_dtypes,
+                                  kFlags,         kContextKeys};
 
 }  // namespace quern

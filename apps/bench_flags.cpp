@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fstream>
 #include <map>
 
 #include "base/build_info.h"
-#include "config/config_print.h"
-#include "config/config_table.h"
 #include "model/model_config.h"
 #include "run/load_model.h"
 
@@ -19,7 +16,6 @@ namespace quern {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40, kMostIterations = 1'000'000;
-constexpr std::array kKeys{"device", "threads", "seed", "deterministic"};
 
 int64_t parse_count(const std::string& flag, const std::string& text, int64_t least,
                     int64_t most = kMost) {
@@ -46,10 +42,6 @@ std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string&
     }
   }
   return parts;
-}
-
-std::string help_line(const std::string& name, const std::string& text) {
-  return fmt::format("  --{:<14} {}\n", name, text);
 }
 
 }  // namespace
@@ -195,17 +187,10 @@ void check_arguments(const ParsedArgs& parsed, const std::string& command) {
     throw UsageError(cat(command, ": found '", parsed.positional[0], "', expected flags alone"));
   }
   for (const std::string& key : parsed.given) {
-    if (std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
+    if (std::ranges::count(kContextKeys, key) > 0) continue;
     throw UsageError(cat(command, ": ", key, " has no meaning here\n`quern ", command,
                          " --help` lists the flags"));
   }
-}
-
-std::string help_without_model(const std::vector<ExtraFlag>& flags) {
-  std::string text;
-  for (const ExtraFlag& flag : flags) text += help_line(flag.name, help_of(flag));
-  for (const char* name : kKeys) text += help_line(name, find_key(name)->help);
-  return text;
 }
 
 }  // namespace quern

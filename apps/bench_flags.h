@@ -12,6 +12,11 @@
 
 namespace quern {
 
+// The configuration keys that apply to a benchmark without a model, and to one of a training step.
+inline const std::vector<std::string> kContextKeys = {"device", "threads", "seed", "deterministic"};
+inline const std::vector<std::string> kStepKeys = {"[model]", "[compute]", "batch",      "seed",
+                                                   "dropout", "z_loss",    "[optimizer]"};
+
 // One extra flag as an integer from `least` to 2^40. Throws UsageError.
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 // The same for a number of iterations, of which the times are kept: at most 10^6.
@@ -66,9 +71,8 @@ std::string model_words(const Config& config);
 // Prints at once, so that a row is seen as soon as it is done.
 void print_now(const std::string& text);
 
-// For benchmarks without a model: flags alone, and of the configuration's keys only device,
-// threads, seed and deterministic. `command` is "bench kernels". Throws UsageError.
+// For benchmarks without a model: flags, and no configuration key but kContextKeys. `command` is
+// "bench kernels". Throws UsageError.
 void check_arguments(const ParsedArgs& parsed, const std::string& command);
-std::string help_without_model(const std::vector<ExtraFlag>& flags);
 
 }  // namespace quern

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "bench/kernels.h"
-#include "bench_commands.h"
 #include "bench_flags.h"
+#include "commands.h"
 #include "run/make_context.h"
 #include "tensor/context.h"
 
@@ -13,17 +13,18 @@ namespace {
 
 constexpr int64_t kCpuRows = 256;
 
-constexpr const char* kUsage =
-    "Usage: quern bench kernels [--FLAG VALUE ...]\n\n"
-    "Times each memory-bound kernel, fused and as its naive twin of small ops, after the two\n"
-    "ceilings: a copy and matrix products. MB are the bytes that must move once: each input read,\n"
-    "each output written; TB/s and the share of the copy's bandwidth follow from them. The "
-    "account\n"
-    "is of what a variant's kernels in fact read, write and compute; % roof is the time that the\n"
-    "ceilings allow for it over the time measured. What does not fit is a row that says so.\n";
+constexpr const char* kUsage = R"(Usage: quern bench kernels [--FLAG VALUE ...]
+
+Times each memory-bound kernel, fused and as its naive twin of small ops, after
+the two ceilings: a copy and matrix products. MB: bytes that must move once,
+each input read and each output written; TB/s and the share of the copy's
+bandwidth follow from them. The account counts the bytes and the FLOPs of a
+variant's actual kernels; % roof is the time that the ceilings allow for it over
+the measured time. A case that does not fit is a row that says so.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
-    {"kernel", "some of the kernels below; all by default", "", false},
+    {"kernel", "kernels to time; all by default", "", false, kernel_names},
     {"variant", "some of naive, online (softmax in two passes) and fused", "naive,online,fused",
      false},
     {"rows", "rows of every tensor; by default 16384 or 32768 on a GPU and 256 on the CPU", "",
@@ -32,20 +33,8 @@ const std::vector<ExtraFlag> kFlags = {
     {"steps", "calls measured, of which the median is printed", "20", false},
 };
 
-void print_help() {
-  fmt::print("{}\n{}\nKernels:", kUsage, help_without_model(with_format_flags(kFlags)));
-  for (const std::string& name : kernel_names()) fmt::print(" {}", name);
-  fmt::print("\n");
-}
-
-}  // namespace
-
 int run_bench_kernels(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, with_format_flags(kFlags));
-  if (parsed.help) {
-    print_help();
-    return 0;
-  }
   check_arguments(parsed, "bench kernels");
   KernelBenchOptions options;
   options.kernels = words_of(parsed, "kernel", kernel_names());
@@ -67,5 +56,14 @@ int run_bench_kernels(const Arguments& args) {
   });
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchKernelsCommand{"bench kernels",
+                                   "memory-bound kernels against the bandwidth of a copy",
+                                   kUsage,
+                                   run_bench_kernels,
+                                   with_format_flags(kFlags),
+                                   kContextKeys};
 
 }  // namespace quern

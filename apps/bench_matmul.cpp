@@ -5,9 +5,9 @@
 
 #include <sstream>
 
-#include "bench_commands.h"
 #include "bench_flags.h"
 #include "bench_precision.h"
+#include "commands.h"
 #include "run/make_context.h"
 #include "tensor/context.h"
 
@@ -15,11 +15,12 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern bench matmul [--FLAG VALUE ...]\n\n"
-    "Times the product of an M x K and a K x N matrix in each precision, one call after another. "
-    "The\n"
-    "rate counts 2 M N K operations. What does not fit is a row that says so.\n";
+constexpr const char* kUsage = R"(Usage: quern bench matmul [--FLAG VALUE ...]
+
+Times the product of an M x K and a K x N matrix in each precision, one call
+after another. The rate counts 2 M N K operations. A product that does not fit
+is a row that says so.
+)";
 
 const std::vector<ExtraFlag> kFlags = with_format_flags({
     {"sizes", "square products: 256,512; by default 256 to 16384 on a GPU, 64 to 1024 on the CPU",
@@ -46,14 +47,8 @@ std::vector<MatmulShape> shapes_of(const ParsedArgs& parsed) {
   return shapes;
 }
 
-}  // namespace
-
 int run_bench_matmul(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, help_without_model(kFlags));
-    return 0;
-  }
   check_arguments(parsed, "bench matmul");
   std::vector<MatmulShape> shapes = shapes_of(parsed);
   std::vector<Precision> precisions;
@@ -79,5 +74,11 @@ int run_bench_matmul(const Arguments& args) {
   }
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchMatmulCommand{"bench matmul", "matrix products over a sweep of sizes",
+                                  kUsage,         run_bench_matmul,
+                                  kFlags,         kContextKeys};
 
 }  // namespace quern

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "bench_commands.h"
 #include "bench_flags.h"
 #include "bench_precision.h"
+#include "commands.h"
 #include "run/make_context.h"
 #include "tensor/context.h"
 
@@ -13,13 +13,12 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern bench mlp [--FLAG VALUE ...]\n\n"
-    "Times forward and backward of a multilayer perceptron, a Linear and a GELU a layer, as the "
-    "base\n"
-    "has it, and with layers, width, batch and steps each scaled alone. What does not fit is a row "
-    "that\n"
-    "says so.\n";
+constexpr const char* kUsage = R"(Usage: quern bench mlp [--FLAG VALUE ...]
+
+Times forward and backward of a multilayer perceptron, one Linear and one GELU a
+layer: first the base, then with layers, width, batch and steps scaled one at a
+time. A case that does not fit is a row that says so.
+)";
 
 const std::vector<ExtraFlag> kFlags = with_format_flags({
     {"layers", "layers of the base", "4", false},
@@ -57,14 +56,8 @@ MlpBenchOptions options_of(const ParsedArgs& parsed) {
   return options;
 }
 
-}  // namespace
-
 int run_bench_mlp(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, help_without_model(kFlags));
-    return 0;
-  }
   check_arguments(parsed, "bench mlp");
   const MlpBenchOptions options = options_of(parsed);
   const std::vector<Precision> precisions = precisions_of(parsed);
@@ -86,5 +79,11 @@ int run_bench_mlp(const Arguments& args) {
   }
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchMlpCommand{"bench mlp", "a multilayer perceptron, scaled along each dimension",
+                               kUsage,      run_bench_mlp,
+                               kFlags,      kContextKeys};
 
 }  // namespace quern

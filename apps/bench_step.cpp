@@ -5,8 +5,8 @@
 #include <set>
 
 #include "bench/step_report.h"
-#include "bench_commands.h"
 #include "bench_flags.h"
+#include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
 #include "run/make_context.h"
@@ -17,12 +17,15 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern bench step [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]\n\n"
-    "Times forward, backward and optimizer of a model with random weights on random tokens. Lists\n"
-    "of size, ctx, batch, precision, attention and kernels (--ctx 128,256) give one table of all\n"
-    "their combinations; what does not fit is a row that says so. Of one configuration on the CPU\n"
-    "it also measures the matrix products of the step alone and prints the ratio of the two "
-    "rates.\n";
+    R"(Usage: quern bench step [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]
+
+Times forward, backward and optimizer of a model with random weights on random
+tokens. Lists of size, ctx, batch, precision, attention and kernels
+(--ctx 128,256) give one table of all their combinations; a combination that
+does not fit is a row that says so. For a single configuration on the CPU, the
+matrix products of the step are also measured alone, and the ratio of the two
+rates is printed.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"phases", "some of fwd (no tape), fwdbwd, step (with clipping and AdamW)", "fwd,fwdbwd,step",
@@ -93,16 +96,10 @@ int bench_one(const Config& config, const StepBenchOptions& options, bool check)
   return context->device().is_cuda() ? 0 : compare_with_gemm(result, check, TableFormat::text);
 }
 
-}  // namespace
-
 int run_bench_step(const Arguments& args) {
   std::set<std::string> varying;
   const std::vector<ParsedArgs> runs = parse_lists(args, kLists, kFlags, varying);
   const ParsedArgs& first = runs.front();
-  if (first.help) {
-    fmt::print("{}\n{}", kUsage, config_help(with_format_flags(kFlags)));
-    return 0;
-  }
   const bool check = first.extra.at("check") == "true", single = runs.size() == 1;
   const TableFormat format = format_of(first);
   const StepBenchOptions options = options_of(first, check, single);
@@ -121,5 +118,14 @@ int run_bench_step(const Arguments& args) {
   }
   return 0;
 }
+
+}  // namespace
+
+const Command kBenchStepCommand{"bench step",
+                                "forward, backward and optimizer of a model",
+                                kUsage,
+                                run_bench_step,
+                                with_format_flags(kFlags),
+                                kStepKeys};
 
 }  // namespace quern

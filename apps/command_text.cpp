@@ -4,15 +4,6 @@
 
 namespace quern {
 
-std::string flags_text(const std::vector<ExtraFlag>& flags, int width) {
-  std::string text;
-  for (const ExtraFlag& flag : flags) {
-    text += fmt::format("  --{:<{}} {}{}\n", flag.name, width, flag.help,
-                        flag.value.empty() ? "" : " (" + flag.value + ")");
-  }
-  return text;
-}
-
 std::string counted(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }

@@ -1,44 +1,51 @@
-// The subcommands of `quern`, one file each. They return the exit code and throw quern::Error (exit
-// 1) or UsageError (exit 2) for main to print.
+// The commands of `quern`, one file each: the only list of them and of their flags. Help, the
+// shells' completion and the man page are printed from it.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "config/config_parse.h"
+
 namespace quern {
 
-using Arguments = std::vector<std::string>;  // after the subcommand's name
-
-int run_train(const Arguments& args);
-int run_sweep(const Arguments& args);
-int run_generate(const Arguments& args);
-int run_eval(const Arguments& args);
-int run_import(const Arguments& args);
-int run_export(const Arguments& args);
-int run_data(const Arguments& args);
-int run_tokenizer(const Arguments& args);
-int run_bench(const Arguments& args);
-int run_profile(const Arguments& args);
-int run_memory(const Arguments& args);
-int run_report(const Arguments& args);
-int run_watch(const Arguments& args);
-int run_tune(const Arguments& args);
-int run_verify(const Arguments& args);
-int run_info(const Arguments& args);
-int run_help(const Arguments& args);
+using Arguments = std::vector<std::string>;
 
 struct Command {
-  const char* name;
-  const char* summary;
-  int (*run)(const Arguments&);
+  std::string name = {};     // with its group: "train", "data prepare"
+  std::string summary = {};  // a line
+  std::string usage = {};    // "Usage: ...", an empty line, and what the command does
+  // Takes the arguments after the name, without --help, and returns the exit code. Throws
+  // quern::Error (exit 1) or UsageError (exit 2). Null for a group.
+  int (*run)(const Arguments&) = nullptr;
+  std::vector<ExtraFlag> flags = {};         // its own
+  std::vector<std::string> keys = {};        // configuration keys that apply: names, or "[section]"
+  std::vector<std::string> near_words = {};  // other words for it, which suggest its name
+  std::vector<const Command*> subcommands = {};
 };
 
-const std::vector<Command>& commands();                // in the order of help
-const Command& find_command(const std::string& name);  // throws UsageError, naming the nearest
+extern const Command kTrainCommand, kSweepCommand, kGenerateCommand, kEvalCommand, kImportCommand,
+    kExportCommand, kProfileCommand, kMemoryCommand, kReportCommand, kWatchCommand, kTuneCommand,
+    kVerifyCommand, kInfoCommand, kHelpCommand;
+extern const Command kDataPrepareCommand, kDataInspectCommand;
+extern const Command kTokenizerTrainCommand, kTokenizerEncodeCommand, kTokenizerDecodeCommand,
+    kTokenizerInfoCommand;
+extern const Command kBenchStepCommand, kBenchAttentionCommand, kBenchKernelsCommand,
+    kBenchDecodeCommand, kBenchMatmulCommand, kBenchMlpCommand, kBenchAccumulateCommand,
+    kBenchDtypesCommand;
 
-// `quern COMMAND SUBCOMMAND ...`: runs the one that args[0] names, or prints the usage, which ends
-// in `footer`. Throws UsageError when there is none, naming the nearest.
-int run_subcommand(const std::string& command, const std::vector<Command>& subcommands,
-                   const std::string& footer, const Arguments& args);
+// The program itself: the group of all commands, in the order of help.
+const Command& program();
+
+// The command that `args` begin with, and the number of arguments that name it; the group when they
+// end there or go on with a flag. Throws UsageError, with the nearest name.
+const Command& find_command(const Arguments& args, size_t& used);
+
+// Runs the command that `args` begin with, or prints its help.
+int run_program(const Arguments& args);
+
+// What `quern help COMMAND` prints. With `all`: every configuration key that the command reads, not
+// only those that apply to it.
+std::string help_text(const Command& command, bool all);
 
 }  // namespace quern

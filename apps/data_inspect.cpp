@@ -5,10 +5,9 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "command_text.h"
+#include "commands.h"
 #include "config/config_parse.h"
 #include "data/inspect_tokens.h"
-#include "data_commands.h"
 #include "io/utf8.h"
 
 namespace quern {
@@ -17,12 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kUsage =
-    "Usage: quern data inspect PATH [--FLAG VALUE ...]\n\n"
-    "PATH is a token file (llm.c's or nanoGPT's), a folder of `quern data prepare`, or a quoted\n"
-    "pattern. Shows format, counts, the largest token, how long the documents are, and a window "
-    "of\n"
-    "the tokens (of the training part) as text. Reads every token.\n";
+constexpr const char* kUsage = R"(Usage: quern data inspect PATH [--FLAG VALUE ...]
+
+PATH is a token file (llm.c's or nanoGPT's), a folder of `quern data prepare`,
+or a quoted pattern. Shows format, counts, the largest token, the lengths of
+the documents, and a window of the tokens (of the training split) as text.
+Reads every token.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"window", "shows window number N of --length tokens", ""},
@@ -156,14 +156,8 @@ void print_window(const Inspection& inspection) {
   }
 }
 
-}  // namespace
-
 int run_data_inspect(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, flags_text(kFlags, 10));
-    return 0;
-  }
   if (!parsed.given.empty()) {
     throw UsageError(
         fmt::format("data inspect: --{} is no flag of data inspect", *parsed.given.begin()));
@@ -180,5 +174,10 @@ int run_data_inspect(const Arguments& args) {
   print_window(inspection);
   return 0;
 }
+
+}  // namespace
+
+const Command kDataInspectCommand{"data inspect", "show the contents of token files", kUsage,
+                                  run_data_inspect, kFlags};
 
 }  // namespace quern

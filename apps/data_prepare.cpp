@@ -9,9 +9,9 @@
 #include <cstdio>
 
 #include "command_text.h"
+#include "commands.h"
 #include "config/config_parse.h"
 #include "data/prepare/prepare.h"
-#include "data_commands.h"
 
 namespace quern {
 
@@ -19,16 +19,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kUsage =
-    "Usage: quern data prepare INPUT... --out FOLDER [--FLAG VALUE ...]\n\n"
-    "Writes FOLDER/train_00000.bin, ... and FOLDER/validation_00000.bin, ... with what is known "
-    "of\n"
-    "each beside it, FOLDER/sources.json and FOLDER/tokenizer. An INPUT is a file, a folder (with\n"
-    "its subfolders) or a quoted pattern ('data/*.jsonl.zst'); gzip and zstd are told by content.\n"
-    "docs/data.md says what becomes of each kind of input.\n\n"
-    "Ctrl-C and SIGTERM stop it so that --resume goes on; the exit code is then 128 + the "
-    "signal's\n"
-    "number.\n";
+constexpr const char* kUsage = R"(Usage: quern data prepare INPUT... --out FOLDER [--FLAG VALUE ...]
+
+Writes FOLDER/train_00000.bin, ... and FOLDER/validation_00000.bin, ..., a JSON
+description beside each, FOLDER/sources.json and FOLDER/tokenizer. An INPUT is
+a file, a folder (with its subfolders) or a quoted pattern
+('data/*.jsonl.zst'). gzip and zstd are detected from the content. docs/data.md
+describes each kind of input.
+
+Ctrl-C and SIGTERM stop it so that --resume can continue; the exit code is then
+128 plus the signal's number.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"out", "the folder to write; it must not exist", ""},
@@ -162,14 +163,8 @@ void print_warnings(const PrepareResult& result) {
   }
 }
 
-}  // namespace
-
 int run_data_prepare(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, flags_text(kFlags, 20));
-    return 0;
-  }
   if (!parsed.given.empty()) {
     throw UsageError(
         fmt::format("data prepare: --{} is no flag of data prepare", *parsed.given.begin()));
@@ -198,5 +193,10 @@ int run_data_prepare(const Arguments& args) {
              megabytes(result.text_bytes) / line.seconds());
   return 0;
 }
+
+}  // namespace
+
+const Command kDataPrepareCommand{"data prepare", "turn text into token files", kUsage,
+                                  run_data_prepare, kFlags};
 
 }  // namespace quern

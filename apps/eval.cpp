@@ -20,27 +20,21 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern eval RUN FILE [--KEY VALUE ...]\n\n"
-    "Mean loss of RUN's best checkpoint (or of the checkpoint that RUN names) over the\n"
-    "non-overlapping windows of FILE. FILE is text, which RUN's tokenizer encodes, or a token "
-    "file;\n"
-    "a folder of `quern data prepare` stands for its validation part. --ctx takes shorter windows\n"
-    "than the model's context. With --json one line of JSON.\n";
+constexpr const char* kUsage = R"(Usage: quern eval RUN FILE [--KEY VALUE ...]
+
+Mean loss of RUN's best checkpoint (or of the checkpoint that RUN names) over
+the non-overlapping windows of FILE. FILE is text, which RUN's tokenizer
+encodes, or a token file. A folder of `quern data prepare` stands for its
+validation split. --ctx takes shorter windows than the model's context.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"latest", "use the newest checkpoint of the run, not the best", "false", true},
     {"json", "print one line of JSON", "false", true},
 };
 
-}  // namespace
-
 int run_eval(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, config_help(kFlags));
-    return 0;
-  }
   if (parsed.positional.size() != 2)
     throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kUsage));
   Config config = parsed.config;
@@ -90,5 +84,16 @@ int run_eval(const Arguments& args) {
              counted(T, "token"), e.seconds);
   return 0;
 }
+
+}  // namespace
+
+const Command kEvalCommand{"eval",
+                           "loss and perplexity of a checkpoint on a file",
+                           kUsage,
+                           run_eval,
+                           kFlags,
+                           {"ctx", "batch", "eval_batches", "format", "document_mask", "device",
+                            "precision", "attention", "kernels", "threads", "memory_limit"},
+                           {"evaluate", "validate", "perplexity", "loss", "score"}};
 
 }  // namespace quern

@@ -13,19 +13,23 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern export RUN FOLDER [--latest] [--dtype TYPE] [--shard-size MB]\n\n"
-    "Writes the best checkpoint of RUN (or the checkpoint that RUN names) as a Hugging Face\n"
-    "folder that transformers opens: config.json, generation_config.json, model.safetensors (or\n"
-    "several shards and their index) and the tokenizer of the run; of a model of bytes, one whose\n"
-    "tokens are the bytes' values and 256, which ends a text. FOLDER must not exist.\n\n"
-    "  --latest            use the newest checkpoint of the run, not the best\n"
-    "  --dtype TYPE        float32, bfloat16, float16, or source: that of the folder which the\n"
-    "                      model came from; without it as in the checkpoint, which is float32\n"
-    "                      after training, and after `quern import` what it was\n"
-    "  --shard-size MB     most megabytes (of 10^6 bytes) in a file; default 5000\n";
+    R"(Usage: quern export RUN FOLDER [--latest] [--dtype TYPE] [--shard-size MB]
+
+Writes the best checkpoint of RUN (or the checkpoint that RUN names) as a
+Hugging Face folder that transformers opens: config.json,
+generation_config.json, model.safetensors (or several shards and their index)
+and the run's tokenizer. The tokens of a byte-level model are the byte values,
+and 256, which ends a text. FOLDER must not exist.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
-    {"latest", "", "false", true}, {"dtype", "", "", false}, {"shard_size", "", "5000", false}};
+    {"latest", "use the newest checkpoint of the run, not the best", "false", true},
+    {"dtype",
+     "float32, bfloat16, float16, or source: that of the imported folder; by default as in the "
+     "checkpoint: float32 after training, the imported dtype after `quern import`",
+     ""},
+    {"shard_size", "largest file, in megabytes of 10^6 bytes", "5000"},
+};
 
 void set_dtype(ExportOptions& options, const std::string& name) {
   if (name.empty()) return;
@@ -55,14 +59,8 @@ int64_t shard_bytes(const std::string& text) {
   return megabytes * 1'000'000;
 }
 
-}  // namespace
-
 int run_export(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}", kUsage);
-    return 0;
-  }
   if (parsed.positional.size() != 2)
     throw UsageError(fmt::format("export: expected a run folder and a new folder\n{}", kUsage));
   if (!parsed.given.empty())
@@ -77,5 +75,15 @@ int run_export(const Arguments& args) {
   fmt::print("{}: the model of {}\n", parsed.positional[1], checkpoint.string());
   return 0;
 }
+
+}  // namespace
+
+const Command kExportCommand{"export",
+                             "write a trained model as a Hugging Face folder",
+                             kUsage,
+                             run_export,
+                             kFlags,
+                             {},
+                             {"save", "convert_to_hf", "gguf"}};
 
 }  // namespace quern

@@ -25,14 +25,14 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--KEY VALUE ...]\n"
-    "       quern generate RUN --prompts FILE [--batch N] [--json]\n\n"
-    "Continues a prompt, or each line of a file. RUN is a run folder (its best checkpoint is "
-    "used)\n"
-    "or one of its checkpoints. The text goes to standard output as it comes, the speed to "
-    "standard\n"
-    "error. With several prompts, --batch of them at a time, each text is printed when it is "
-    "done.\n";
+    R"(Usage: quern generate RUN [--prompt TEXT] [--tokens N] [--KEY VALUE ...]
+       quern generate RUN --prompts FILE [--batch N] [--json]
+
+Continues a prompt, or each line of a file. RUN is a run folder (its best
+checkpoint is used) or one of its checkpoints. The text goes to standard output
+as it is generated, the speed to standard error. With several prompts, --batch
+of them are generated together, and each text is printed when it is complete.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"latest", "use the newest checkpoint of the run, not the best", "false", true},
@@ -184,14 +184,8 @@ class Printer {
   std::vector<std::string> texts_;   // what was made so far, where it is not shown at once
 };
 
-}  // namespace
-
 int run_generate(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, config_help(kFlags));
-    return 0;
-  }
   check_arguments(parsed);
   Config config = parsed.config;
   if (parsed.extra.at("prompts").empty()) config.train.batch = 1;
@@ -224,5 +218,16 @@ int run_generate(const Arguments& args) {
              static_cast<double>(made) / elapsed.count(), saved.checkpoint.string());
   return 0;
 }
+
+}  // namespace
+
+const Command kGenerateCommand{
+    "generate",
+    "continue a prompt with a trained model",
+    kUsage,
+    run_generate,
+    kFlags,
+    {"[sample]", "batch", "device", "precision", "attention", "kernels", "threads", "memory_limit"},
+    {"sample", "complete", "chat", "infer", "inference", "predict"}};
 
 }  // namespace quern

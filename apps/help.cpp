@@ -1,78 +1,67 @@
-// quern help: what there is, and each command's own help.
+// quern help: the commands, and each command's flags.
 #include <fmt/format.h>
 
 #include "commands.h"
-#include "config/config_parse.h"
 #include "config/config_print.h"
 
 namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern COMMAND [ARGUMENTS]\n"
-    "       quern help [COMMAND | --markdown]\n"
-    "       quern --version\n\n"
-    "Trains Transformer language models, on the CPU and on the GPU.\n";
+constexpr const char* kUsage = R"(Usage: quern help [COMMAND] [--all | --markdown]
+
+Lists the commands, or the flags and the configuration keys that apply to one.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
+    {"all", "list every configuration key that the command reads", "", true},
     {"markdown", "print docs/configuration.md, the table of all configuration keys", "", true},
 };
 
-}  // namespace
-
-const std::vector<Command>& commands() {
-  static const std::vector<Command> kCommands = {
-      {"train", "train a model, or continue a run", run_train},
-      {"sweep", "train every combination of some keys' values, and rank them", run_sweep},
-      {"generate", "continue a prompt with a trained model", run_generate},
-      {"eval", "loss and perplexity of a checkpoint on a file", run_eval},
-      {"import", "read a Hugging Face folder into a run folder", run_import},
-      {"export", "write a trained model as a Hugging Face folder", run_export},
-      {"tokenizer", "learn a subword tokenizer, and look into one", run_tokenizer},
-      {"data", "turn text into token files, and look into them", run_data},
-      {"bench", "time training steps, attention and kernels", run_bench},
-      {"profile", "where the time of a training step goes, op by op and kernel by kernel",
-       run_profile},
-      {"memory", "what a model needs in memory, predicted and measured", run_memory},
-      {"report", "one HTML page about one run or several", run_report},
-      {"watch", "follow a run in the terminal", run_watch},
-      {"tune", "measure the fastest matrix products of this GPU", run_tune},
-      {"verify", "check this build against reference cases", run_verify},
-      {"info", "the build, the processors, the libraries", run_info},
-      {"help", "this text, or a command's", run_help},
-  };
-  return kCommands;
-}
-
-const Command& find_command(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Command& command : commands()) {
-    if (name == command.name) return command;
-    names.emplace_back(command.name);
-  }
-  throw UsageError(cat("unknown command '", name, "'", did_you_mean(name, names),
-                       "\n`quern help` lists the commands"));
-}
-
 int run_help(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
+  if (!parsed.given.empty()) {
+    throw UsageError(
+        cat("help: found --", *parsed.given.begin(), ", expected --all or --markdown"));
+  }
   if (parsed.extra.at("markdown") == "true") {
     fmt::print("{}", config_markdown());
     return 0;
   }
-  if (parsed.positional.size() > 1) {
-    throw UsageError(cat("help: found '", parsed.positional[1], "', expected one command"));
+  size_t used = 0;
+  const Command& command = find_command(parsed.positional, used);
+  if (used < parsed.positional.size()) {
+    throw UsageError(cat("help: found '", parsed.positional[used], "', expected one command"));
   }
-  if (!parsed.positional.empty() && parsed.positional[0] != "help") {
-    return find_command(parsed.positional[0]).run({"--help"});
-  }
-  fmt::print("{}\n", kUsage);
-  for (const Command& command : commands()) {
-    fmt::print("  {:<10} {}\n", command.name, command.summary);
-  }
-  fmt::print("\n`quern help COMMAND` lists a command's flags.\n");
+  fmt::print("{}", help_text(command, parsed.extra.at("all") == "true"));
   return 0;
 }
+
+}  // namespace
+
+std::string help_text(const Command& command, bool all) {
+  std::string text = command.usage;
+  const std::string name = command.name.empty() ? "" : command.name + " ";
+  if (!command.subcommands.empty()) {
+    text += "\n";
+    for (const Command* one : command.subcommands) {
+      text += fmt::format("  {:<11} {}\n", one->name.substr(name.size()), one->summary);
+    }
+    return text + fmt::format("\n`quern help {}COMMAND` lists a command's flags.\n", name);
+  }
+  const bool has_keys = !command.keys.empty();
+  std::vector<std::string> keys = command.keys;
+  if (all && has_keys) {
+    for (const std::string& section : section_names()) keys.push_back("[" + section + "]");
+  }
+  const std::string flags = config_help(command.flags, keys);
+  if (!flags.empty()) text += "\n" + flags;
+  if (has_keys && !all) {
+    text += fmt::format("\n`quern {}--help-all` lists every configuration key.\n", name);
+  }
+  return text;
+}
+
+const Command kHelpCommand{"help", "this text, or a command's", kUsage, run_help, kFlags};
 
 }  // namespace quern

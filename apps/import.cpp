@@ -11,26 +11,20 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern import FOLDER --out RUN [--tokenizer none]\n\n"
-    "Reads a Hugging Face model (config.json and safetensors; Llama, Mistral without sliding\n"
-    "window, Qwen2.5 and Qwen3) and writes it as a new run folder, the weights in the dtype that\n"
-    "they have: for generate, eval, export and `train --from`. What Quern does not compute "
-    "exactly\n"
-    "is refused by name, so is a tokenizer that it cannot read; --tokenizer none leaves that out.\n"
-    "docs/models.md lists all.\n";
+constexpr const char* kUsage = R"(Usage: quern import FOLDER --out RUN [--tokenizer none]
+
+Reads a Hugging Face model (config.json and safetensors of Llama, Mistral
+without sliding window, Qwen2.5 or Qwen3) and writes it as a new run folder for
+generate, eval, export and `train --from`. The weights keep their dtype. A model
+or a tokenizer that Quern cannot compute exactly is refused with the reason;
+docs/models.md lists what is supported.
+)";
 
 const std::vector<ExtraFlag> kFlags = {{"out", "the new run folder", "", false},
                                        {"tokenizer", "none: leave it out", "", false}};
 
-}  // namespace
-
 int run_import(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}", kUsage);
-    return 0;
-  }
   if (parsed.positional.size() != 1)
     throw UsageError(fmt::format("import: expected one Hugging Face folder\n{}", kUsage));
   if (!parsed.given.empty())
@@ -50,5 +44,11 @@ int run_import(const Arguments& args) {
              imported.tokenizer.empty() ? "none" : imported.tokenizer);
   return 0;
 }
+
+}  // namespace
+
+const Command kImportCommand{
+    "import", "read a Hugging Face folder into a run folder", kUsage, run_import, kFlags,
+    {},       {"convert", "load", "download", "pull", "hf"}};
 
 }  // namespace quern

@@ -20,9 +20,11 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern info\n\n"
-    "Prints what this program was built from and with, and what it finds on this machine.\n";
+constexpr const char* kUsage = R"(Usage: quern info
+
+Prints version, compiler and libraries of this build, and the processors and
+GPUs of this machine.
+)";
 
 void line(const char* name, const std::string& value) {
   fmt::print("  {:<14} {}\n", name, value);
@@ -120,14 +122,7 @@ void print_libraries() {
   line("xxHash", version(XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE));
 }
 
-}  // namespace
-
 int run_info(const Arguments& args) {
-  const bool help = args.size() == 1 && (args[0] == "--help" || args[0] == "-h");
-  if (help) {
-    fmt::print("{}", kUsage);
-    return 0;
-  }
   if (!args.empty()) throw UsageError(cat("info: found '", args[0], "', expected nothing"));
   print_build();
   print_cpu();
@@ -135,5 +130,10 @@ int run_info(const Arguments& args) {
   print_libraries();
   return 0;
 }
+
+}  // namespace
+
+const Command kInfoCommand{"info", "build, processors and libraries",    kUsage, run_info, {},
+                           {},     {"devices", "gpu", "about", "doctor"}};
 
 }  // namespace quern

@@ -1,4 +1,4 @@
-// quern: parses the subcommand, runs it, and turns exceptions into messages and exit codes.
+// quern: runs the command, and turns exceptions into messages and exit codes.
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -7,23 +7,11 @@
 #include <cstdio>
 #include <exception>
 
-#include "base/build_info.h"
 #include "commands.h"
-#include "config/config.h"
 
 namespace {
 
 constexpr int kFailure = 1, kUsage = 2;
-
-int run(const quern::Arguments& args) {
-  if (args.empty()) return quern::run_help({});
-  if (args[0] == "--help" || args[0] == "-h") return quern::run_help({});
-  if (args[0] == "--version") {
-    fmt::print("quern {} ({})\n", quern::build_info().version, quern::build_info().commit);
-    return 0;
-  }
-  return quern::find_command(args[0]).run({args.begin() + 1, args.end()});
-}
 
 int report(const char* message, int code) {
   std::fflush(stdout);
@@ -37,7 +25,7 @@ int main(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("quern"));
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the size limit is an error that names the file
   try {
-    const int code = run({argv + 1, argv + argc});
+    const int code = quern::run_program({argv + 1, argv + argc});
     if (std::fflush(stdout) != 0) return report("cannot write to standard output", kFailure);
     return code;
   } catch (const quern::UsageError& error) {

@@ -19,15 +19,17 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern memory [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]\n"
-    "       quern memory --block [--KEY VALUE ...]\n\n"
-    "Peak memory of a forward and of a whole training step: predicted from the dimensions, and\n"
-    "measured with random weights on random tokens, both by what the memory is for. Lists of "
-    "size,\n"
-    "ctx, batch, precision, attention, kernels, recompute and residual (--ctx 128,256) give one\n"
-    "table of all their combinations; what does not fit is a row that says so. Without a GPU a\n"
-    "model of more than 2 GiB is predicted for one, not measured, unless --device cpu is given.\n"
-    "With --block: what one block saves for its backward, tensor by tensor.\n";
+    R"(Usage: quern memory [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]
+       quern memory --block [--KEY VALUE ...]
+
+Peak memory of a forward and of a whole training step, by purpose: predicted
+from the dimensions, and measured with random weights on random tokens. Lists of
+size, ctx, batch, precision, attention, kernels, recompute and residual
+(--ctx 128,256) give one table of all their combinations; a combination that
+does not fit is a row that says so. Without a GPU, a model of more than 2 GiB is
+predicted for a GPU and not measured, unless --device cpu is given. With
+--block: the tensors that one block saves for its backward.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"passes", "some of forward (no tape), step (with backward, clipping and AdamW)",
@@ -116,20 +118,24 @@ int study_blocks(const std::vector<ParsedArgs>& runs) {
   return 0;
 }
 
-}  // namespace
-
 int run_memory(const Arguments& args) {
   std::set<std::string> varying;
   const std::vector<ParsedArgs> runs = parse_lists(args, kLists, kFlags, varying);
   const ParsedArgs& first = runs.front();
-  if (first.help) {
-    fmt::print("{}\n{}", kUsage, config_help(with_format_flags(kFlags)));
-    return 0;
-  }
   if (!first.positional.empty()) {
     throw UsageError(cat("memory: found '", first.positional[0], "', expected flags alone"));
   }
   return first.extra.at("block") == "true" ? study_blocks(runs) : study_passes(runs, varying);
 }
+
+}  // namespace
+
+const Command kMemoryCommand{"memory",
+                             "memory that a model needs, predicted and measured",
+                             kUsage,
+                             run_memory,
+                             with_format_flags(kFlags),
+                             kStepKeys,
+                             {"mem", "vram", "oom"}};
 
 }  // namespace quern

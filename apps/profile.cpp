@@ -22,15 +22,17 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern profile [--size NAME] [--batch N] [--ctx N] [--target NAME] [--KEY VALUE ...]\n\n"
-    "Runs steps of training with random weights on random tokens, or a part alone, and shows "
-    "where\n"
-    "their time goes: by op, kernel, phase and module, in words, and in files of the folder "
-    "--out:\n"
-    "tables, trace.json for ui.perfetto.dev, stacks for speedscope.app, and the memory in use.\n";
+    R"(Usage: quern profile [--size NAME] [--batch N] [--ctx N] [--target NAME]
+                     [--KEY VALUE ...]
+
+Runs training steps with random weights on random tokens, or one part alone,
+and shows where their time goes, by op, kernel, phase and module. Writes to the
+folder --out: tables, trace.json for ui.perfetto.dev, stacks for speedscope.app
+and the memory in use.
+)";
 
 const std::vector<ExtraFlag> kFlags = with_format_flags({
-    {"target", "train, or a part alone, as listed below", "train", false},
+    {"target", "train, or one part alone", "train", false, profile_targets},
     {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step", false},
     {"forward_only", "the same as --phases fwd", "", true},
     {"warmup", "steps before those measured", "3", false},
@@ -87,20 +89,8 @@ ProfileReportOptions report_options_of(const ParsedArgs& parsed) {
   return options;
 }
 
-void print_help() {
-  fmt::print("{}\n{}\nTargets:", kUsage, config_help(kFlags));
-  for (const std::string& name : profile_targets()) fmt::print(" {}", name);
-  fmt::print("\n");
-}
-
-}  // namespace
-
 int run_profile(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags, bench_config(), apply_model_from);
-  if (parsed.help) {
-    print_help();
-    return 0;
-  }
   const ProfileOptions options = options_of(parsed);
   const ProfileReportOptions report = report_options_of(parsed);
   const TableFormat format = format_of(parsed);
@@ -129,5 +119,15 @@ int run_profile(const Arguments& args) {
   if (format == TableFormat::text) print_now(cat("\nwritten to ", folder.string(), "\n"));
   return 0;
 }
+
+}  // namespace
+
+const Command kProfileCommand{"profile",
+                              "time of a training step by op and kernel",
+                              kUsage,
+                              run_profile,
+                              kFlags,
+                              kStepKeys,
+                              {"trace", "nsys", "roofline"}};
 
 }  // namespace quern

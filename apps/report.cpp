@@ -3,7 +3,6 @@
 
 #include <cstdio>
 
-#include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "io/atomic_file.h"
@@ -14,13 +13,13 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern report RUN... [--out FILE] [--title TEXT]\n\n"
-    "Writes one HTML page about the run folders, or all those in a folder of runs: losses, "
-    "learning rate, gradient norm, tokens/s, "
-    "MFU\n"
-    "and memory over the steps, the configurations' differences, and samples through training. "
-    "The\n"
-    "page is one file and loads nothing.\n";
+    R"(Usage: quern report RUN... [--out FILE] [--title TEXT]
+
+Writes one HTML page about the run folders, or all those in a folder of runs:
+losses, learning rate, gradient norm, tokens/s, MFU and memory over the steps,
+the configurations' differences, and samples through training. The page is one
+file and loads nothing.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"out", "the page to write", "report.html"},
@@ -34,14 +33,8 @@ std::string title_of(const std::vector<ReportRun>& runs) {
   return title;
 }
 
-}  // namespace
-
 int run_report(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, flags_text(kFlags, 10));
-    return 0;
-  }
   if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");
   if (!parsed.given.empty()) {
     throw UsageError(fmt::format("report: --{} is no flag of report", *parsed.given.begin()));
@@ -61,5 +54,11 @@ int run_report(const Arguments& args) {
              page.size() / 1000);
   return 0;
 }
+
+}  // namespace
+
+const Command kReportCommand{
+    "report", "one HTML page about one or several runs",        kUsage, run_report, kFlags,
+    {},       {"plot", "chart", "dashboard", "compare", "html"}};
 
 }  // namespace quern

@@ -27,14 +27,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kUsage =
-    "Usage: quern sweep --set KEY=VALUE,VALUE... [--set ...] --out FOLDER [--config FILE]\n"
-    "                   [--train TEXT] [--KEY VALUE ...]\n\n"
-    "Trains every combination of the values one after another, each in a folder of its own in\n"
-    "--out, such as lr=1e-3,seed=1, with its output beside it in lr=1e-3,seed=1.log. A "
-    "combination\n"
-    "that fails is listed with its reason, and the others go on. At the end stand a table, lowest\n"
-    "validation loss first, and FOLDER/report.html. The same command again skips what is done and\n"
-    "resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.\n";
+    R"(Usage: quern sweep --set KEY=VALUE,VALUE... [--set ...] --out FOLDER
+                   [--config FILE] [--train TEXT] [--KEY VALUE ...]
+
+Trains every combination of the values one after another, each in a folder of
+its own in --out, such as lr=1e-3,seed=1, with its output beside it in
+lr=1e-3,seed=1.log. A combination that fails is listed with its reason, and the
+others go on. At the end stand a table, lowest validation loss first, and
+FOLDER/report.html. The same command again skips what is done and resumes the
+rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", "", false},
@@ -289,13 +291,7 @@ void write_report(const std::vector<Ranked>& ranked, const std::vector<Axis>& ax
   fmt::print(stderr, "wrote {}\n", path.string());
 }
 
-}  // namespace
-
 int run_sweep(const Arguments& all_args) {
-  if (std::ranges::count(all_args, "--help") + std::ranges::count(all_args, "-h") > 0) {
-    fmt::print("{}\n{}", kUsage, config_help(kFlags));
-    return 0;
-  }
   Arguments args = all_args;
   const bool json = std::erase(args, "--json") > 0;
   const std::vector<Axis> axes = take_axes(args);
@@ -326,5 +322,16 @@ int run_sweep(const Arguments& all_args) {
   const bool failed = std::ranges::any_of(all, [](const auto& c) { return !c.failure.empty(); });
   return failed ? 1 : 0;
 }
+
+}  // namespace
+
+const Command kSweepCommand{
+    "sweep",
+    "train every combination of some keys' values, and rank them",
+    kUsage,
+    run_sweep,
+    kFlags,
+    {"out", "size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
+    {"grid", "search"}};
 
 }  // namespace quern

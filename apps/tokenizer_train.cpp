@@ -11,26 +11,26 @@
 
 #include "base/error.h"
 #include "bench_flags.h"
-#include "command_text.h"
+#include "commands.h"
 #include "data/prepare/json_text.h"
 #include "io/atomic_folder.h"
 #include "io/input_files.h"
 #include "text/sentencepiece_trainer.h"
 #include "text/tokenizer_files.h"
-#include "tokenizer_commands.h"
 
 namespace quern {
 
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern tokenizer train INPUT... --vocab N --out FOLDER [--FLAG VALUE ...]\n\n"
-    "Learns a SentencePiece BPE with byte fallback and writes FOLDER/tokenizer.model, with the "
-    "two\n"
-    "files that transformers' AutoTokenizer needs beside it. Text that is encoded with it decodes\n"
-    "to the same bytes. An INPUT is a file of UTF-8 text, a folder (with its subfolders) or a\n"
-    "quoted pattern ('data/*.txt.zst'); gzip and zstd are told by content, JSONL by the names\n"
-    ".jsonl and .ndjson.\n";
+    R"(Usage: quern tokenizer train INPUT... --vocab N --out FOLDER [--FLAG VALUE ...]
+
+Trains a SentencePiece BPE with byte fallback and writes FOLDER/tokenizer.model
+and the two files that transformers' AutoTokenizer needs beside it. Encoded
+text decodes to the same bytes. An INPUT is a file of UTF-8 text, a folder
+(with its subfolders) or a quoted pattern ('data/*.txt.zst'). gzip and zstd are
+detected from the content, JSONL from the extensions .jsonl and .ndjson.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"vocab", "tokens, with <unk>, <s>, </s> and the 256 bytes", ""},
@@ -42,10 +42,6 @@ const std::vector<ExtraFlag> kFlags = {
     {"sample_bytes", "of text to learn from, drawn by lines; 0: all", "100000000"},
     {"threads", "that learn; 0: one a core", "0"},
 };
-
-std::string help() {
-  return fmt::format("{}\n{}", kUsage, flags_text(kFlags, 20));
-}
 
 bool flag_of(const ParsedArgs& parsed, const std::string& flag) {
   const std::string& word = parsed.extra.at(flag);
@@ -92,10 +88,11 @@ LineTextOf line_text_of(const std::string& field) {
 
 SentencePieceTraining options_of(const ParsedArgs& parsed) {
   SentencePieceTraining options;
-  if (parsed.positional.empty()) throw UsageError("tokenizer train: no INPUT\n" + help());
+  if (parsed.positional.empty())
+    throw UsageError("tokenizer train: no INPUT\n" + std::string(kUsage));
   for (const char* flag : {"vocab", "out"}) {
     if (!parsed.extra.at(flag).empty()) continue;
-    throw UsageError(fmt::format("tokenizer train: --{} is missing\n{}", flag, help()));
+    throw UsageError(fmt::format("tokenizer train: --{} is missing\n{}", flag, kUsage));
   }
   options.vocabulary = std::min<int64_t>(count_of(parsed, "vocab", 1), 1 << 24);
   options.line_text_of = line_text_of(parsed.extra.at("field"));
@@ -128,17 +125,11 @@ class ProgressLine {
   std::string shown_;
 };
 
-}  // namespace
-
 int run_tokenizer_train(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}", help());
-    return 0;
-  }
   if (!parsed.given.empty()) {
     throw UsageError(
-        fmt::format("tokenizer train: --{} is no flag of it\n{}", *parsed.given.begin(), help()));
+        fmt::format("tokenizer train: --{} is no flag of it\n{}", *parsed.given.begin(), kUsage));
   }
   const SentencePieceTraining options = options_of(parsed);
   const std::string out = parsed.extra.at("out");
@@ -159,5 +150,10 @@ int run_tokenizer_train(const Arguments& args) {
              files.size() == 1 ? "" : "s", seconds.count(), tokenizer->hash());
   return 0;
 }
+
+}  // namespace
+
+const Command kTokenizerTrainCommand{"tokenizer train", "train a subword tokenizer", kUsage,
+                                     run_tokenizer_train, kFlags};
 
 }  // namespace quern

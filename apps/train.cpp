@@ -20,10 +20,22 @@ namespace quern {
 namespace {
 
 constexpr const char* kUsage =
-    "Usage: quern train [--config FILE] [--train TEXT] [--KEY VALUE ...]\n"
-    "       quern train --resume RUN [--KEY VALUE ...]\n\n"
-    "Trains a Transformer language model. Ctrl-C, SIGTERM or a closed pipe on stdout save a\n"
-    "checkpoint and stop; the exit code is then 128 + the signal's number.\n";
+    R"(Usage: quern train [--config FILE] [--train TEXT] [--KEY VALUE ...]
+       quern train --resume RUN [--KEY VALUE ...]
+
+Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM or
+a closed pipe on stdout save a checkpoint and stop; the exit code is then 128
+plus the signal's number.
+)";
+
+// The keys of a first run; --help-all lists the others.
+const std::vector<std::string> kKeys = {
+    "size",         "ctx",        "from",         "device",
+    "precision",    "train",      "tokenizer",    "validation",
+    "steps",        "batch",      "accumulate",   "seed",
+    "dropout",      "eval_every", "sample_every", "checkpoint_every",
+    "optimizer",    "lr",         "warmup",       "schedule",
+    "weight_decay", "[run]",      "prompt"};
 
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
@@ -54,14 +66,8 @@ Config base_config(const Arguments& args) {
   return config;
 }
 
-}  // namespace
-
 int run_train(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, {}, base_config(args), apply_model_from);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, config_help());
-    return 0;
-  }
   if (!parsed.positional.empty()) {
     const std::string& found = parsed.positional[0];
     throw UsageError(fmt::format("train: found '{}', expected only flags; did you mean {} {}?",
@@ -81,5 +87,15 @@ int run_train(const Arguments& args) {
   console.finish(result);
   return result.interrupted ? 128 + stop_signal : 0;
 }
+
+}  // namespace
+
+const Command kTrainCommand{"train",
+                            "train a model, or continue a run",
+                            kUsage,
+                            run_train,
+                            {},
+                            kKeys,
+                            {"fit", "run", "learn", "pretrain", "finetune", "resume", "continue"}};
 
 }  // namespace quern

@@ -14,14 +14,16 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern tune --table FILE [--KEY VALUE ...]\n\n"
-    "Times every cuBLASLt algorithm for each matrix product of a training step (size, batch, ctx,\n"
-    "vocab, precision, attention, kernels as given) and writes the fastest to FILE; what FILE has\n"
-    "already is kept. A product of 100 us or more is decided among the best few under sustained\n"
-    "load, which takes three to five seconds; whole models take up to a minute.\n"
-    "`gemm_table = FILE` then trains with it. Sums are taken in another order than before, so a\n"
-    "run in progress keeps the table that it started with.\n";
+constexpr const char* kUsage = R"(Usage: quern tune --table FILE [--KEY VALUE ...]
+
+Times every cuBLASLt algorithm for each matrix product of a training step (size,
+batch, ctx, vocab, precision, attention and kernels as given) and writes the
+fastest to FILE. Entries that FILE already has are kept. For products of 100 us
+or more the best few are compared under sustained load, which takes three to
+five seconds each, and up to a minute for whole models. `gemm_table = FILE` then
+trains with the table. Another algorithm adds in another order, so a run in
+progress keeps the table that it started with.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"table", "the file to write, or to add to", ""},
@@ -44,14 +46,8 @@ void print_measured(const std::vector<MeasuredProduct>& products) {
   }
 }
 
-}  // namespace
-
 int run_tune(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags, {}, apply_model_from);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, config_help());
-    return 0;
-  }
   const std::string path = parsed.extra.at("table");
   if (path.empty()) throw UsageError("tune: no --table FILE to write");
   if (!parsed.positional.empty()) {
@@ -69,5 +65,15 @@ int run_tune(const Arguments& args) {
              result.products, result.measured.size(), result.seconds);
   return 0;
 }
+
+}  // namespace
+
+const Command kTuneCommand{"tune",
+                           "find the fastest matrix products of this GPU",
+                           kUsage,
+                           run_tune,
+                           kFlags,
+                           {"[model]", "[compute]", "batch"},
+                           {"autotune", "gemm"}};
 
 }  // namespace quern

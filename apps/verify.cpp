@@ -13,11 +13,13 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern verify CASE... [--all] [--verbose] [--KEY VALUE ...]\n\n"
-    "Runs golden case folders (as make_golden.py writes them: a Hugging Face Llama and what\n"
-    "transformers computed with it) and prints how far logits, loss, gradients, ten AdamW steps\n"
-    "and final weights are from the reference. Exits 1 when one is beyond its tolerance.\n";
+constexpr const char* kUsage = R"(Usage: quern verify CASE... [--all] [--verbose] [--KEY VALUE ...]
+
+Runs golden cases (folders that make_golden.py wrote: a Hugging Face Llama and
+its results in transformers) and prints the errors of logits, loss, gradients,
+ten AdamW steps and final weights. Exits with 1 when one is beyond its
+tolerance.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"all", "every precision, attention and kernels that no flag fixes", "", true},
@@ -55,14 +57,8 @@ std::string refusal(const ModelConfig& config, const ModelOptions& options) {
   }
 }
 
-}  // namespace
-
 int run_verify(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n{}", kUsage, config_help(kFlags));
-    return 0;
-  }
   if (parsed.positional.empty()) {
     throw UsageError(cat("verify: found no case, expected at least one folder\n", kUsage));
   }
@@ -88,5 +84,11 @@ int run_verify(const Arguments& args) {
   fmt::print("{} of {} runs within the tolerances\n", runs - failed, runs);
   return failed == 0 ? 0 : 1;
 }
+
+}  // namespace
+
+const Command kVerifyCommand{
+    "verify",      "compare this build with reference cases", kUsage, run_verify, kFlags,
+    {"[compute]"}, {"test", "check", "selftest", "golden"}};
 
 }  // namespace quern

@@ -20,13 +20,12 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    "Usage: quern watch RUN [--once] [--interval SECONDS]\n\n"
-    "Follows a run that another `quern train` writes: progress, losses with their curve, speed, "
-    "memory\n"
-    "and the newest sample; in a pipe, a line for each record. Ends when the run does, or on "
-    "Ctrl-C,\n"
-    "which leaves the run alone.\n";
+constexpr const char* kUsage = R"(Usage: quern watch RUN [--once] [--interval SECONDS]
+
+Follows a run that another `quern train` writes: progress, losses with their
+curve, speed, memory and the newest sample. In a pipe it prints a line for each
+record. It ends when the run does, or on Ctrl-C, which does not stop the run.
+)";
 
 const std::vector<ExtraFlag> kFlags = {
     {"once", "show what there is now, and end", "", true},
@@ -113,15 +112,8 @@ void print_warnings(const RunWatch& watch) {
   }
 }
 
-}  // namespace
-
 int run_watch(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
-  if (parsed.help) {
-    fmt::print("{}\n", kUsage);
-    for (const ExtraFlag& flag : kFlags) fmt::print("  --{:<10} {}\n", flag.name, flag.help);
-    return 0;
-  }
   if (parsed.positional.size() != 1) throw UsageError("watch: expected one run folder");
   if (!parsed.given.empty()) {
     throw UsageError(fmt::format("watch: --{} is no flag of watch", *parsed.given.begin()));
@@ -147,5 +139,15 @@ int run_watch(const Arguments& args) {
   print_warnings(watch);
   return 0;
 }
+
+}  // namespace
+
+const Command kWatchCommand{"watch",
+                            "follow a run in the terminal",
+                            kUsage,
+                            run_watch,
+                            kFlags,
+                            {},
+                            {"follow", "monitor", "tail", "status", "log"}};
 
 }  // namespace quern

@@ -144,8 +144,6 @@ class ArgReader {
       const std::string& arg = args_[at_++];
       if (arg == "--") {
         while (at_ < args_.size()) add_positional(args_[at_++]);
-      } else if (arg == "--help" || arg == "-h") {
-        parsed.help = true;
       } else if (arg.starts_with("--")) {
         read_flag(arg);
       } else if (arg.size() > 1 && arg[0] == '-') {
@@ -227,7 +225,6 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
   reader.read();
   ParsedArgs parsed = std::move(reader.parsed);
   parsed.config = base;
-  if (parsed.help) return parsed;
 
   std::vector<Assignment> file;
   if (!parsed.config_file.empty()) file = read_file(parsed.config_file);
@@ -257,17 +254,23 @@ Config load_config(const std::string& path, const Config& base) {
   return config;
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,
-                         const std::string& prefix) {
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   size_t best = std::max<size_t>(2, word.size() / 2) + 1;
-  std::string nearest;
+  std::string found;
   for (const std::string& candidate : candidates) {
-    const size_t distance = edit_distance(word, candidate);
+    const bool begins = word.size() >= 2 && candidate.starts_with(word) && candidate != word;
+    const size_t distance = begins ? 1 : edit_distance(word, candidate);
     if (distance >= best) continue;
     best = distance;
-    nearest = candidate;
+    found = candidate;
   }
-  return nearest.empty() ? "" : ", did you mean " + prefix + nearest + "?";
+  return found;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,
+                         const std::string& prefix) {
+  const std::string found = nearest(word, candidates);
+  return found.empty() ? "" : ", did you mean " + prefix + found + "?";
 }
 
 }  // namespace quern

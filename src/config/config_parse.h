@@ -16,8 +16,9 @@ namespace quern {
 // configuration key of the same name.
 struct ExtraFlag {
   std::string name, help;
-  std::string value;       // the default
-  bool is_switch = false;  // takes no value; "true" when given
+  std::string value;                               // the default
+  bool is_switch = false;                          // takes no value; "true" when given
+  std::vector<std::string> (*values)() = nullptr;  // their names, where help lists them
 };
 
 // Takes over the dimensions of the model that config.model.from names. `given`: the keys that the
@@ -31,7 +32,6 @@ struct ParsedArgs {
   std::set<std::string> extra_given;         // those that the command line has
   std::vector<std::string> positional;
   std::string config_file;  // --config; empty when not given
-  bool help = false;        // --help or -h; then the rest is not validated
 };
 
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
@@ -46,8 +46,10 @@ ParsedArgs parse_args(const std::vector<std::string>& args,
 // The file's keys applied to `base`; validated.
 Config load_config(const std::string& path, const Config& base = {});
 
-// The candidate nearest to `word` by edit distance, as ", did you mean --batch?"; empty when none
-// is near.
+// The candidate nearest to `word` by edit distance; one that begins with `word` is at distance 1.
+// Empty when none is near.
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+// The same as ", did you mean --batch?".
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,
                          const std::string& prefix = "");
 

@@ -6,13 +6,20 @@
 
 #include "config/config.h"
 #include "config/config_parse.h"
+#include "config/config_table.h"
 
 namespace quern {
 
-// What --help says of a flag: its help, and its default where it has one.
+// A flag's help with its default and, for a key, the values expected.
 std::string help_of(const ExtraFlag& flag);
-// The flags as --help lists them: the subcommand's own first, then section by section.
-std::string config_help(const std::vector<ExtraFlag>& extra = {});
+std::string help_of(const ConfigKey& key);
+// The keys that `keys` lists by name or by "[section]", in the table's order, without those that
+// `flags` hide.
+std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& keys,
+                                              const std::vector<ExtraFlag>& flags = {});
+// The flags as --help lists them, within 80 columns: a command's own, then --config and the
+// applicable keys, section by section.
+std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys);
 // docs/configuration.md
 std::string config_markdown();
 // The resolved configuration, every key: parsing it gives an equal Config.

@@ -168,7 +168,7 @@ TEST_F(DataProgram, ErrorsPrintTheLineOfPython) {
 
 TEST_F(DataProgram, UsageErrors) {
   expect_usage_error({"data"}, "expected a subcommand");
-  expect_usage_error({"data", "prepair"}, "did you mean prepare?");
+  expect_usage_error({"data", "prepair"}, "did you mean `quern data prepare`?");
   expect_usage_error({"data", "prepare", "--out", "x"}, "no INPUT");
   expect_usage_error({"data", "prepare", "a.txt"}, "--out is missing");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--format", "csv"}, "'csv'");

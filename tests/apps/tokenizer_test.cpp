@@ -129,7 +129,7 @@ TEST_F(TokenizerCommand, FailuresLeaveNothingBehind) {
 
 TEST_F(TokenizerCommand, RefusesWrongUse) {
   expect_usage_error({"tokenizer"}, "expected a subcommand");
-  expect_usage_error({"tokenizer", "encod"}, "did you mean encode");
+  expect_usage_error({"tokenizer", "encod"}, "did you mean `quern tokenizer encode`?");
   expect_usage_error({"tokenizer", "train", text_, "--out", out_}, "--vocab is missing");
   expect_usage_error({"tokenizer", "train", text_, "--vocab", "9"}, "--out is missing");
   expect_usage_error({"tokenizer", "train", "--vocab", "9", "--out", out_}, "no INPUT");

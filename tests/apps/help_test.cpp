@@ -1,0 +1,117 @@
+// The program's help, its suggestions, and what is generated from the table of commands.
+#include <gtest/gtest.h>
+
+#include "support/program.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+// The first words of the lines that list commands below "Usage: ...".
+std::vector<std::string> listed(const std::string& help) {
+  std::vector<std::string> names;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("  ") && std::islower(line[2])) {
+      names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    }
+  }
+  return names;
+}
+
+// "train", "data prepare", ...: every command that the program lists.
+std::vector<std::vector<std::string>> all_commands() {
+  std::vector<std::vector<std::string>> commands;
+  for (const std::string& name : listed(run({"help"}).out)) {
+    const std::vector<std::string> below = listed(run({"help", name}).out);
+    if (below.empty()) commands.push_back({name});
+    for (const std::string& one : below) commands.push_back({name, one});
+  }
+  return commands;
+}
+
+TEST(Help, ListsTheCommands) {
+  for (const auto& args : std::vector<std::vector<std::string>>{{}, {"help"}, {"--help"}, {"-h"}}) {
+    const Outcome outcome = run(args);
+    EXPECT_EQ(outcome.code, 0);
+    for (const char* command : {"train", "generate", "eval", "import", "export", "bench", "tune",
+                                "verify", "info", "help"}) {
+      EXPECT_NE(outcome.out.find(cat("\n  ", command, " ")), std::string::npos) << command;
+    }
+  }
+}
+
+TEST(Help, OfEveryCommandFitsEightyColumns) {
+  const auto commands = all_commands();
+  EXPECT_GT(commands.size(), 25u);
+  for (std::vector<std::string> command : commands) {
+    std::string name = "quern";
+    for (const std::string& word : command) name += " " + word;
+    std::vector<std::string> indirect = command;
+    indirect.insert(indirect.begin(), "help");
+    command.emplace_back("--help");
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.code, 0) << name;
+    EXPECT_TRUE(outcome.out.starts_with("Usage: " + name)) << outcome.out;
+    EXPECT_EQ(outcome.out, run(indirect).out);
+    command.back() = "--help-all";
+    std::istringstream lines(outcome.out + run(command).out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  }
+}
+
+// A command's own flags come first; keys that do not apply are only in --help-all.
+TEST(Help, ListsTheKeysThatApply) {
+  const std::string generate = run({"help", "generate"}).out;
+  const size_t own = generate.find("\n  --prompts "), config = generate.find("\n  --config ");
+  EXPECT_LT(own, config);
+  EXPECT_LT(config, generate.find("\n  --temperature "));
+  EXPECT_NE(generate.find("`quern generate --help-all`"), std::string::npos);
+  const std::string all = run({"generate", "run", "--help-all"}).out;
+  EXPECT_EQ(all, run({"help", "generate", "--all"}).out);
+  for (const char* key : {"lr", "d_model", "resume", "checkpoint_every"}) {
+    const std::string line = cat("\n  --", key, " ");
+    EXPECT_EQ(generate.find(line), std::string::npos) << key;
+    EXPECT_NE(all.find(line), std::string::npos) << key;
+  }
+  const std::string profile = run({"help", "profile"}).out;  // its own --steps hides the key
+  EXPECT_EQ(profile.find("\n  --steps "), profile.rfind("\n  --steps "));
+  EXPECT_EQ(run({"help", "watch"}).out.find("--config"), std::string::npos);
+}
+
+TEST(Help, DocumentationIsWhatTheProgramPrints) {
+  const Outcome outcome = run({"help", "--markdown"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out, read_file(source_folder() / "docs" / "configuration.md"));
+}
+
+TEST(Help, Version) {
+  for (const char* word : {"--version", "-V", "version"}) {
+    const Outcome outcome = run({word});
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_TRUE(outcome.out.starts_with("quern ")) << outcome.out;
+  }
+}
+
+TEST(Help, SuggestsTheNearestCommand) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"trian", "train"},          {"tran", "train"},      {"gen", "generate"},
+      {"genrate", "generate"},     {"sample", "generate"}, {"prepare", "data prepare"},
+      {"inspect", "data inspect"}, {"test", "verify"},     {"evaluate", "eval"},
+      {"benchmark", "bench"},      {"step", "bench step"}, {"encode", "tokenizer encode"},
+      {"convert", "import"},       {"plot", "report"},     {"versoin", "version"},
+      {"resume", "train"},         {"prof", "profile"},    {"monitor", "watch"}};
+  for (const auto& [word, name] : cases) {
+    expect_usage_error({word}, cat("unknown command '", word, "', did you mean `quern ", name));
+  }
+  expect_usage_error({"help", "benhc"}, "did you mean `quern bench`?");
+  expect_usage_error({"data", "prepaer"}, "expected one of prepare, inspect, did you mean");
+  expect_usage_error({"--verison"}, "unknown flag --verison, did you mean --version?");
+  expect_usage_error({"--hlep"}, "did you mean --help?");
+  expect_usage_error({"help", "train", "eval"}, "found 'eval', expected one command");
+  expect_usage_error({"train", "--eval"}, "unknown flag --eval, did you mean --eval_every?");
+}
+
+}  // namespace
+}  // namespace quern
