@@ -98,7 +98,8 @@ Prompts read_prompts(const ParsedArgs& parsed, const SavedModel& saved) {
   }
   QUERN_CHECK(saved.tokenizer, "generate: ", saved.checkpoint.string(),
               " was trained on token files; give --prompt_ids 1,2,3 instead of a text prompt");
-  prompts.texts = file.empty() ? std::vector{parsed.config.sample.prompt} : read_lines(file);
+  prompts.texts =
+      file.empty() ? std::vector{unescape(parsed.config.sample.prompt)} : read_lines(file);
   for (const std::string& text : prompts.texts) {
     prompts.ids.push_back(encode_prompt(*saved.tokenizer, text));
   }

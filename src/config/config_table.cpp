@@ -245,7 +245,8 @@ void add_run(std::vector<ConfigKey>& table) {
 void add_sample(std::vector<ConfigKey>& table) {
   using S = SampleSection;
   SectionRows rows(table, "sample", &Config::sample);
-  rows.text("prompt", &S::prompt, "text in UTF-8", "text to continue");
+  rows.text("prompt", &S::prompt, "text in UTF-8",
+            "text to continue; \\n and \\t are the characters");
   rows.integer("tokens", &S::tokens, 0, kMany, "tokens to generate");
   rows.real("temperature", &S::temperature, {0, 1000}, "0: always the likeliest token");
   rows.integer("top_k", &S::top_k, 0, kInt, "draw from this many likeliest tokens; 0: all");

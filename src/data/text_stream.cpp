@@ -52,6 +52,17 @@ size_t TextStream::held_back() const {
   return held;
 }
 
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
+    const bool escape = next == 'n' || next == 't' || next == '\\';
+    out += !escape ? text[i] : next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+    i += escape;
+  }
+  return out;
+}
+
 std::vector<std::string> split_stop_strings(std::string_view text) {
   std::vector<std::string> strings;
   if (text.empty()) return strings;

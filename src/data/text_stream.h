@@ -38,6 +38,9 @@ class TextStream {
   bool stopped_ = false;
 };
 
+// \n, \t and \\ in `text` become the characters; other backslashes stay.
+std::string unescape(std::string_view text);
+
 // "a|b" is the two strings a and b; "\|" and "\\" are the characters, "\n" and "\t" the usual ones.
 // Throws when one of them is empty.
 std::vector<std::string> split_stop_strings(std::string_view text);

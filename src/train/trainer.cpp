@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "config/config_print.h"
+#include "data/text_stream.h"
 #include "generate/generate.h"
 #include "io/atomic_file.h"
 #include "model/model_cost.h"
@@ -367,7 +368,7 @@ void Trainer::validate_now() {
 
 void Trainer::sample_now() {
   const Tokenizer& tokenizer = *tokenizer_.tokenizer;
-  std::vector<int32_t> tokens = encode_prompt(tokenizer, config_.sample.prompt);
+  std::vector<int32_t> tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
   Generation made;
   try {
     const PoolScope memory = step_->idle_memory();

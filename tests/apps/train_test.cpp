@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "bench/golden_copy.h"
@@ -194,6 +195,9 @@ TEST_F(TrainProgram, PromptsMustBeUtf8) {
     expect_refusal(1, {"generate", path, "--prompts", folder_ / "prompts.txt"},
                    "prompts.txt: line 2: byte 4 is no UTF-8");
   }
+  const Outcome escaped =
+      run({"generate", path, "--prompt", R"(a\nb\\n)", "--tokens", "1", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(escaped.out).at("prompt"), "a\nb\\n") << escaped.err;
 }
 
 TEST_F(TrainProgram, ADamagedCheckpointIsNamed) {

@@ -96,5 +96,11 @@ TEST(StopStrings, AreSeparatedByBars) {
   EXPECT_THROW(split_stop_strings("|"), Error);
 }
 
+TEST(TextStream, UnescapesAPrompt) {
+  EXPECT_EQ(unescape(R"(a\n\tb\\n)"), "a\n\tb\\n");
+  EXPECT_EQ(unescape(R"(\d+ \)"), R"(\d+ \)");
+  EXPECT_EQ(unescape(""), "");
+}
+
 }  // namespace
 }  // namespace quern
