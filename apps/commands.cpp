@@ -113,7 +113,7 @@ const Command& program() {
                       &kImportCommand, &kExportCommand, &kTokenizerCommand, &kDataCommand,
                       &kBenchCommand, &kProfileCommand, &kMemoryCommand, &kReportCommand,
                       &kWatchCommand, &kTuneCommand, &kVerifyCommand, &kInfoCommand,
-                      &kVersionCommand, &kHelpCommand}};
+                      &kCompletionCommand, &kVersionCommand, &kHelpCommand}};
   return kProgram;
 }
 

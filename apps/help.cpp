@@ -3,12 +3,13 @@
 
 #include "commands.h"
 #include "config/config_print.h"
+#include "man_page.h"
 
 namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern help [COMMAND] [--all | --markdown]
+constexpr const char* kUsage = R"(Usage: quern help [COMMAND] [--all | --markdown | --man]
 
 Lists the commands, or the flags and the configuration keys that apply to one.
 )";
@@ -16,16 +17,21 @@ Lists the commands, or the flags and the configuration keys that apply to one.
 const std::vector<ExtraFlag> kFlags = {
     {"all", "list every configuration key that the command reads", "", true},
     {"markdown", "print docs/configuration.md, the table of all configuration keys", "", true},
+    {"man", "print the man page, in roff", "", true},
 };
 
 int run_help(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
   if (!parsed.given.empty()) {
     throw UsageError(
-        cat("help: found --", *parsed.given.begin(), ", expected --all or --markdown"));
+        cat("help: found --", *parsed.given.begin(), ", expected --all, --markdown or --man"));
   }
   if (parsed.extra.at("markdown") == "true") {
     fmt::print("{}", config_markdown());
+    return 0;
+  }
+  if (parsed.extra.at("man") == "true") {
+    fmt::print("{}", man_page());
     return 0;
   }
   size_t used = 0;
@@ -50,11 +56,8 @@ std::string help_text(const Command& command, bool all) {
     return text + fmt::format("\n`quern help {}COMMAND` lists a command's flags.\n", name);
   }
   const bool has_keys = !command.keys.empty();
-  std::vector<std::string> keys = command.keys;
-  if (all && has_keys) {
-    for (const std::string& section : section_names()) keys.push_back("[" + section + "]");
-  }
-  const std::string flags = config_help(command.flags, keys);
+  const std::string flags =
+      config_help(command.flags, all && has_keys ? all_sections() : command.keys);
   if (!flags.empty()) text += "\n" + flags;
   if (has_keys && !all) {
     text += fmt::format("\n`quern {}--help-all` lists every configuration key.\n", name);

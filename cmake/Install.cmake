@@ -1,4 +1,5 @@
-# cmake --install: the program, the headers, the static libraries, and find_package(Quern).
+# cmake --install: the program with completions and man page (the component `program`), the
+# headers, the static libraries, and find_package(Quern).
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -26,5 +27,20 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/QuernConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/QuernConfig.cmake ${PROJECT_BINARY_DIR}/QuernConfigVersion.cmake
         DESTINATION ${quern_config_dir})
 if(TARGET quern)
-  install(TARGETS quern)
+  install(TARGETS quern COMPONENT program)
+  # The program prints these itself.
+  set(printed ${PROJECT_BINARY_DIR}/printed)
+  install(CODE "
+    file(MAKE_DIRECTORY \"${printed}\")
+    foreach(pair \"quern completion bash\" \"_quern completion zsh\" \"quern.fish completion fish\" \"quern.1 help --man\")
+      separate_arguments(words UNIX_COMMAND \"\${pair}\")
+      list(POP_FRONT words file)
+      execute_process(COMMAND \"$<TARGET_FILE:quern>\" \${words} OUTPUT_FILE \"${printed}/\${file}\"
+                      COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()" COMPONENT program)
+  set(share ${CMAKE_INSTALL_DATADIR})
+  install(FILES ${printed}/quern DESTINATION ${share}/bash-completion/completions COMPONENT program)
+  install(FILES ${printed}/_quern DESTINATION ${share}/zsh/site-functions COMPONENT program)
+  install(FILES ${printed}/quern.fish DESTINATION ${share}/fish/vendor_completions.d COMPONENT program)
+  install(FILES ${printed}/quern.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 endif()

@@ -143,6 +143,12 @@ std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& ke
   return found;
 }
 
+std::vector<std::string> all_sections() {
+  std::vector<std::string> sections = section_names();
+  for (std::string& section : sections) section = "[" + section + "]";
+  return sections;
+}
+
 std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys) {
   std::string out, section;
   for (const ExtraFlag& flag : flags) out += help_line(flag.name, help_of(flag));

@@ -17,6 +17,7 @@ std::string help_of(const ConfigKey& key);
 // `flags` hide.
 std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& keys,
                                               const std::vector<ExtraFlag>& flags = {});
+std::vector<std::string> all_sections();  // "[model]", ...: every key
 // The flags as --help lists them, within 80 columns: a command's own, then --config and the
 // applicable keys, section by section.
 std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys);

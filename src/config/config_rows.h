@@ -76,7 +76,10 @@ class SectionRows {
 
   template <class Owner>
   ConfigKey& boolean(const char* key, bool Owner::*member, const char* help) {
-    return add(key, ValueKind::boolean, "true or false", help, member, setter<bool>(member));
+    ConfigKey& row =
+        add(key, ValueKind::boolean, "true or false", help, member, setter<bool>(member));
+    row.choices = {"true", "false"};
+    return row;
   }
 
   template <class Owner>
@@ -108,7 +111,7 @@ class SectionRows {
       }
       return false;
     };
-    return add({name_, key, ValueKind::choice, describe_choices(names), help, get, set});
+    return add({name_, key, ValueKind::choice, describe_choices(names), help, get, set, "", names});
   }
 
  private:

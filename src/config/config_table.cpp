@@ -49,7 +49,8 @@ void add_model(std::vector<ConfigKey>& table) {
                      config.model.size = *size;
                      apply_size(config.model, *size);
                      return true;
-                   }});
+                   },
+                   "", size_names()});
   using M = ModelSection;
   SectionRows rows(table, "model", &Config::model, "/");
   rows.integer("d_model", &M::d_model, 1, 1 << 20, "width of the residual stream");

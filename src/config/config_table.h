@@ -29,6 +29,7 @@ struct ConfigKey {
   // Of a ModelConfig's field: where a checkpoint's manifest has it ("/rope_scaling/factor"), a JSON
   // pointer; a manifest without it means the default. Empty: the key is no such field.
   std::string manifest = {};
+  std::vector<std::string> choices = {};  // the values of a choice or a boolean
 };
 
 // In the order of printing. `size` comes before the dimensions that it sets.

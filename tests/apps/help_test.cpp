@@ -1,6 +1,7 @@
 // The program's help, its suggestions, and what is generated from the table of commands.
 #include <gtest/gtest.h>
 
+#include "config/config_table.h"
 #include "support/program.h"
 
 namespace quern {
@@ -111,6 +112,51 @@ TEST(Help, SuggestsTheNearestCommand) {
   expect_usage_error({"--hlep"}, "did you mean --help?");
   expect_usage_error({"help", "train", "eval"}, "found 'eval', expected one command");
   expect_usage_error({"train", "--eval"}, "unknown flag --eval, did you mean --eval_every?");
+}
+
+// What may stand for the last word of a command line.
+std::vector<std::string> completed(std::vector<std::string> words) {
+  words.insert(words.begin(), {"completion", "words", "--"});
+  const Outcome outcome = run(words);
+  std::vector<std::string> found;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) {
+    found.push_back(line.substr(0, line.find('\t')));
+  }
+  return found;
+}
+
+TEST(Completion, OfferWhatMayFollow) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(completed({"ge"}), Words{"generate"});
+  EXPECT_EQ(completed({"help", "da"}), Words{"data"});
+  EXPECT_EQ(completed({"data", ""}), (Words{"prepare", "inspect"}));
+  EXPECT_EQ(completed({"generate", "run", "--top"}), (Words{"--top_k", "--top_p"}));
+  EXPECT_EQ(completed({"generate", "run", "--top-"}), (Words{"--top-k", "--top-p"}));
+  EXPECT_EQ(completed({"train", "--precision", ""}), (Words{"fp32", "tf32", "bf16"}));
+  EXPECT_EQ(completed({"train", "--precision", "=", "t"}), Words{"tf32"});  // as bash splits it
+  EXPECT_EQ(completed({"train", "--precision="}),
+            (Words{"--precision=fp32", "--precision=tf32", "--precision=bf16"}));
+  EXPECT_EQ(completed({"profile", "--target", "tr"}), Words{"train"});
+  EXPECT_EQ(completed({"train", "--tied", ""}), (Words{"true", "false"}));
+  EXPECT_EQ(completed({"train", "--train", ""}), Words{});  // a file
+  EXPECT_EQ(completed({"train", "--lr", ""}), Words{});
+  EXPECT_EQ(completed({}).size(), completed({""}).size());
+  EXPECT_EQ(completed({"train", "--min_l"}), Words{"--min_lr"});  // not listed by --help
+  expect_usage_error({"completion", "tcsh"}, "found tcsh, expected bash, zsh or fish");
+}
+
+TEST(ManPage, NamesEveryCommandAndKey) {
+  const std::string page = run({"help", "--man"}).out;
+  EXPECT_TRUE(page.starts_with(".TH QUERN 1 ")) << page.substr(0, 80);
+  for (const std::vector<std::string>& command : all_commands()) {
+    std::string name = ".SS quern";
+    for (const std::string& word : command) name += " " + word;
+    EXPECT_NE(page.find(name + "\n"), std::string::npos) << name;
+  }
+  for (const ConfigKey& key : config_table()) {
+    EXPECT_NE(page.find("\n\\fB\\-\\-" + key.name + "\\fR\n"), std::string::npos) << key.name;
+  }
 }
 
 }  // namespace
