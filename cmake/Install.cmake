@@ -1,4 +1,4 @@
-# cmake --install: the program with completions and man page (the component `program`), the
+# cmake --install: the program with completions and man page (the component `program`, which a package holds), the
 # headers, the static libraries, and find_package(Quern).
 
 include(GNUInstallDirs)
@@ -43,4 +43,7 @@ if(TARGET quern)
   install(FILES ${printed}/_quern DESTINATION ${share}/zsh/site-functions COMPONENT program)
   install(FILES ${printed}/quern.fish DESTINATION ${share}/fish/vendor_completions.d COMPONENT program)
   install(FILES ${printed}/quern.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+  install(FILES LICENSE README.md DESTINATION ${share}/doc/quern COMPONENT program)
+  install(DIRECTORY configs DESTINATION ${share}/quern COMPONENT program)
+  include(cmake/Package.cmake)
 endif()
