@@ -1,7 +1,6 @@
 #include "console.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -72,27 +71,20 @@ void ConsoleObserver::on_start(const RunSummary& s) {
   line("");
 }
 
-void ConsoleObserver::on_first_step(const StartTimes& t) {
-  clear_bar();
-  spdlog::info(
-      "first step done {:.2f} s after the start (device ready after {:.2f} s, model after {:.2f} "
-      "s)",
-      t.first_step, t.context, t.model);
-}
-
-void ConsoleObserver::on_peak(double flops) {
-  if (flops == 0.0) return line("peak        not measured, for want of memory: no MFU");
-  line(fmt::format(
-      "peak        {:.2f} TFLOP/s measured on a matrix product (what MFU is a share of)",
-      flops / 1e12));
+void ConsoleObserver::on_first_step(const StartSummary& s) {
+  line(fmt::format("first step  after {:.2f} s (device ready after {:.2f} s, model after {:.2f} s)",
+                   s.first_step, s.context, s.model));
+  if (s.peak_flops == 0.0) return;
+  line(fmt::format("peak        {:.2f} TFLOP/s, measured on a matrix product: 100 % MFU",
+                   s.peak_flops / 1e12));
 }
 
 void ConsoleObserver::on_step(const StepMetrics& m) {
+  const std::string mfu = m.mfu > 0.0 ? fmt::format("mfu {:.1f} %  ", 100.0 * m.mfu) : "";
   line(
       fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.1f} ms  {:.0f} tokens/s  "
-                  "mfu {:.1f} %  "
-                  "{:.0f} MiB  ETA {}",
-                  m.step, steps_, m.loss, m.grad_norm, m.lr, m.ms, m.tokens_per_s, 100.0 * m.mfu,
+                  "{}{:.0f} MiB  ETA {}",
+                  m.step, steps_, m.loss, m.grad_norm, m.lr, m.ms, m.tokens_per_s, mfu,
                   mebibytes(m.memory_bytes), eta(m.step)));
 }
 

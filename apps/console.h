@@ -12,8 +12,7 @@ class ConsoleObserver : public TrainObserver {
   explicit ConsoleObserver(bool terminal) : terminal_(terminal) {}
 
   void on_start(const RunSummary& summary) override;
-  void on_first_step(const StartTimes& times) override;
-  void on_peak(double flops) override;
+  void on_first_step(const StartSummary& start) override;
   void on_step(const StepMetrics& metrics) override;
   void on_progress(int64_t step, double loss) override;
   void on_validation(int64_t step, const Evaluation& evaluation, bool best) override;

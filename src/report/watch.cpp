@@ -33,9 +33,8 @@ std::string memory_text(int64_t bytes) {
 }
 
 std::string speed_text(const StepMetrics& m) {
-  return fmt::format("{:.0f} tokens/s  mfu {}  {}", m.tokens_per_s,
-                     m.mfu > 0.0 ? fmt::format("{:.1f} %", 100.0 * m.mfu) : "-",
-                     memory_text(m.memory_bytes));
+  const std::string mfu = m.mfu > 0.0 ? fmt::format("mfu {:.1f} %  ", 100.0 * m.mfu) : "";
+  return fmt::format("{:.0f} tokens/s  {}{}", m.tokens_per_s, mfu, memory_text(m.memory_bytes));
 }
 
 // Of the last records, so that it follows a change of speed.

@@ -11,11 +11,11 @@ namespace quern {
 
 double measure_peak_flops(Precision precision) {
   Context& context = Context::current();
-  const int64_t n = context.device().is_cuda() ? 8192 : 768;
-  const bool half = precision == Precision::bf16 && context.device().is_cuda();
+  constexpr int64_t kSize = 8192;
+  const bool half = precision == Precision::bf16;
   const NoGrad no_grad;
-  const Tensor a = normal({n, n}, 0.0, 1.0, half ? DType::bf16 : DType::f32);
-  const Tensor b = normal({n, n}, 0.0, 1.0, a.dtype());
+  const Tensor a = normal({kSize, kSize}, 0.0, 1.0, half ? DType::bf16 : DType::f32);
+  const Tensor b = normal({kSize, kSize}, 0.0, 1.0, a.dtype());
   double best = 0.0;
   for (int repeat = 0; repeat < 4; ++repeat) {  // the first one also warms up
     context.synchronize();
@@ -23,7 +23,7 @@ double measure_peak_flops(Precision precision) {
     matmul(a, b);
     context.synchronize();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    best = std::max(best, 2.0 * static_cast<double>(n * n * n) / elapsed.count());
+    best = std::max(best, 2.0 * static_cast<double>(kSize * kSize * kSize) / elapsed.count());
   }
   return best;
 }

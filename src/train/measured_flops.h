@@ -1,12 +1,12 @@
-// The rate that MFU is a share of.
+// Peak FLOP/s of a GPU: the denominator of MFU.
 #pragma once
 
 #include "nn/options.h"
 
 namespace quern {
 
-// FLOP/s of a large square matrix product in the precision's own form on the current Context's
-// device, measured now: the best of a few. Takes well under a second.
+// FLOP/s of a large square matrix product in the given precision on the current Context's GPU: the
+// best of four. Takes well under a second.
 double measure_peak_flops(Precision precision);
 
 }  // namespace quern

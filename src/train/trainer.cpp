@@ -205,7 +205,10 @@ void Trainer::train_step() {
 }
 
 // In memory of its own, which is given back; where there is no room, in the step's. 0: not known.
+// A CPU's clock and idle cores change from second to second, so its steps would come out above 100
+// % of any such measurement.
 double Trainer::measure_peak() const {
+  if (!Context::current().device().is_cuda()) return 0.0;
   try {
     return measure_peak_flops(config_.compute.precision);
   } catch (const OutOfMemory&) {
@@ -213,6 +216,7 @@ double Trainer::measure_peak() const {
       const PoolScope memory = step_->idle_memory();
       return measure_peak_flops(config_.compute.precision);
     } catch (const OutOfMemory&) {
+      observer_.on_warning("the peak FLOP/s were not measured for lack of memory: no MFU");
       return 0.0;
     }
   }
@@ -224,7 +228,6 @@ void Trainer::finish_start() {
   const Context& context = Context::current();
   context.synchronize();
   started_.first_step = seconds_since_process_start();
-  observer_.on_first_step(started_);
   if (config_.train.log_every > 0) {
     metrics_->write_first_step(
         {state_.iteration, started_.first_step, device_name(), parameter_count(config_.model)});
@@ -232,10 +235,10 @@ void Trainer::finish_start() {
   train_seconds_ += seconds_since(clock_);
   Allocator& allocator = *context.allocator(context.device());
   peak_bytes_ = allocator.stats().peak_allocated;
-  peak_flops_ = measure_peak();
+  started_.peak_flops = measure_peak();
   allocator.release_cached();
   allocator.reset_peak();  // of training, not of the measurement
-  observer_.on_peak(peak_flops_);
+  observer_.on_first_step(started_);
   settle(true);
   readback_.start_clock();
   clock_ = Clock::now();
@@ -310,7 +313,7 @@ void Trainer::report(const StepResult& result) {
   m.ms = 1e3 * per_step;
   m.tokens_per_s = static_cast<double>(tokens_per_step) / per_step;
   const double flops = flops_per_token(config_.model, config_.model.context) * m.tokens_per_s;
-  m.mfu = peak_flops_ > 0.0 ? flops / peak_flops_ : 0.0;
+  m.mfu = started_.peak_flops > 0.0 ? flops / started_.peak_flops : 0.0;
   const Context& context = Context::current();
   m.memory_bytes =
       std::max(peak_bytes_, context.allocator(context.device())->stats().peak_allocated);

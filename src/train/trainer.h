@@ -36,11 +36,12 @@ struct RunSummary {
   int64_t first_step = 0;  // > 0: resumed
 };
 
-// When this process had what, in seconds since it was started.
-struct StartTimes {
+// When the parts of this process's start were done, in seconds since it began, and the peak.
+struct StartSummary {
   double context = 0.0;     // the device, its libraries and the table of GEMM algorithms
   double model = 0.0;       // data, weights, run folder
   double first_step = 0.0;  // on the device, and the device waited for
+  double peak_flops = 0.0;  // FLOP/s, measured after the first step; 0: not known
 };
 
 // Shows a run to somebody; every call is optional to answer.
@@ -48,8 +49,7 @@ class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual void on_start(const RunSummary&) {}
-  virtual void on_first_step(const StartTimes&) {}
-  virtual void on_peak(double /*flops*/) {}    // FLOP/s, measured after the first step: see peak.h
+  virtual void on_first_step(const StartSummary&) {}
   virtual void on_step(const StepMetrics&) {}  // every log_every steps, and the last
   virtual void on_progress(int64_t /*step*/, double /*loss*/) {}  // every step
   virtual void on_validation(int64_t /*step*/, const Evaluation&, bool /*best*/) {}
@@ -103,7 +103,7 @@ class Trainer {
   TrainState current_state() const;
   bool due(int64_t every) const;
 
-  StartTimes started_;
+  StartSummary started_;
   Config config_;
   TrainObserver& observer_;
   MemoryWatch memory_;
@@ -121,7 +121,6 @@ class Trainer {
   Schedule schedule_;
 
   TrainState state_;            // counters as far as the host knows
-  double peak_flops_ = 0.0;     // what MFU is a share of; 0: not known
   int64_t peak_bytes_ = 0;      // most in use before the allocator began to count anew
   double train_seconds_ = 0.0;  // the clock runs within steps alone
   std::chrono::steady_clock::time_point clock_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -68,6 +69,9 @@ TEST_F(ReportTest, ThinnedSeriesKeepMeansAndSpikes) {
   const ChartData data = chart_data(r.metrics.steps, 0.0, 100);
   const Series& loss = data.series[0];
   ASSERT_EQ(loss.name, "loss");
+  const Series& mfu = data.series[4];
+  ASSERT_EQ(mfu.name, "mfu");
+  EXPECT_TRUE(std::ranges::all_of(mfu.mean, [](double x) { return std::isnan(x); })) << "unknown";
   ASSERT_LE(loss.mean.size(), 102u);
   EXPECT_EQ(*std::max_element(loss.high.begin(), loss.high.end()), 50.0);
   EXPECT_EQ(loss.mean.front(), 1.0);

@@ -112,7 +112,9 @@ TEST_F(WatchTest, TellsEachRecordOnceAndTheEnd) {
               "mfu 42.5 %  3.0 MiB");
     EXPECT_EQ(lines[1], "step    100/200  validation loss 2.5000");
     EXPECT_TRUE(watch.new_lines().empty());
-    log.write(step(200));
+    StepMetrics on_cpu = step(200);
+    on_cpu.mfu = 0.0;
+    log.write(on_cpu);
     log.write_end(200, "done");
   }
   EXPECT_FALSE(watch.ended());
@@ -120,6 +122,7 @@ TEST_F(WatchTest, TellsEachRecordOnceAndTheEnd) {
   EXPECT_TRUE(watch.ended());
   const Lines lines = watch.new_lines();
   ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[0].ends_with("1234 tokens/s  3.0 MiB")) << lines[0];
   EXPECT_EQ(lines[1], "done");
 }
 
