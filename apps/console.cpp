@@ -7,6 +7,7 @@
 
 #include "command_text.h"
 #include "config/config_print.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -31,7 +32,7 @@ std::string count_text(int64_t n) {
 
 // Never throws: a reader that went away must not cost the run its checkpoint. main reports it.
 void put(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
+  std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
 
@@ -112,7 +113,7 @@ void ConsoleObserver::on_validation(int64_t step, const Evaluation& e, bool best
 }
 
 void ConsoleObserver::on_sample(int64_t step, const std::string& text) {
-  line(fmt::format("--- sample at step {}\n{}\n---", step, text));
+  line(fmt::format("--- sample at step {}\n{}\n---", step, printable_utf8(text)));
 }
 
 void ConsoleObserver::on_checkpoint(int64_t, const std::filesystem::path& path) {

@@ -1,5 +1,6 @@
 // quern generate: text from a trained model.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -158,8 +159,8 @@ class Printer {
   }
 
  private:
-  static void show(const std::string& text) {
-    fmt::print("{}", text);
+  void show(const std::string& text) const {
+    fmt::print("{}", terminal_ ? printable_utf8(text) : text);
     std::fflush(stdout);
   }
 
@@ -181,6 +182,7 @@ class Printer {
 
   const Prompts& prompts_;
   bool json_, streamed_;
+  bool terminal_ = isatty(STDOUT_FILENO) != 0;
   std::vector<TextStream> streams_;  // empty: tokens are shown as ids
   std::vector<std::string> texts_;   // what was made so far, where it is not shown at once
 };

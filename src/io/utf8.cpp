@@ -8,6 +8,8 @@ namespace quern {
 
 namespace {
 
+constexpr std::string_view kReplacement = "\uFFFD";
+
 uint8_t byte_at(std::string_view text, size_t i) {
   return static_cast<uint8_t>(text[i]);
 }
@@ -81,7 +83,6 @@ size_t unfinished_utf8_suffix(std::string_view text) {
 }
 
 std::string replace_invalid_utf8(std::string_view text) {
-  constexpr std::string_view kReplacement = "\uFFFD";
   std::string valid;
   while (!text.empty()) {
     const size_t good = valid_utf8_prefix(text);
@@ -94,6 +95,22 @@ std::string replace_invalid_utf8(std::string_view text) {
     text.remove_prefix(bad);
   }
   return valid;
+}
+
+std::string printable_utf8(std::string_view text) {
+  const std::string valid = replace_invalid_utf8(text);
+  std::string shown;
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const uint8_t byte = byte_at(valid, i);
+    const bool c1 = byte == 0xC2 && byte_at(valid, i + 1) < 0xA0;  // U+0080 to U+009F
+    if (c1 || byte == 0x7F || (byte < 0x20 && byte != '\n' && byte != '\t' && byte != '\r')) {
+      shown += kReplacement;
+      if (c1) ++i;
+    } else if (byte != '\r') {
+      shown += valid[i];
+    }
+  }
+  return shown;
 }
 
 }  // namespace quern

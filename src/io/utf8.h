@@ -18,6 +18,10 @@ size_t unfinished_utf8_suffix(std::string_view text);
 // on, and one for each other byte (The Unicode Standard, table 3-8).
 std::string replace_invalid_utf8(std::string_view text);
 
+// `text` for a terminal or a log: replace_invalid_utf8, then U+FFFD for each control character but
+// line ends and tabs. Carriage returns are dropped.
+std::string printable_utf8(std::string_view text);
+
 // Calls valid(part) and invalid(part) in turn for the longest parts that are UTF-8 and are not.
 template <class Valid, class Invalid>
 void split_utf8(std::string_view text, const Valid& valid, const Invalid& invalid) {

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "config/config_parse.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -299,26 +300,16 @@ std::vector<std::string> text_plot(const std::vector<double>& values, int64_t co
 }
 
 std::string clipped(const std::string& text, int64_t columns) {
-  std::string out;
-  int64_t count = 0;
-  for (size_t i = 0; i < text.size() && count < columns; ++count) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t length = byte < 0x80    ? 1
-                          : byte >= 0xF0 ? 4
-                          : byte >= 0xE0 ? 3
-                          : byte >= 0xC2 ? 2
-                                         : 0;
-    bool whole =
-        length > 0 && i + length <= text.size() && byte < 0xF5 && byte >= 0x20 && byte != 0x7F;
-    for (size_t j = 1; whole && j < length; ++j) {
-      whole = (static_cast<unsigned char>(text[i + j]) & 0xC0) == 0x80;
-    }
-    // U+0080 to U+009F are control characters too.
-    if (whole && byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0) whole = false;
-    out += whole ? text.substr(i, length) : byte == '\t' ? " " : "?";
-    i += whole ? length : 1;
-  }
-  return out;
+  std::string line = printable_utf8(text);
+  std::ranges::replace_if(
+      line, [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  int64_t begun = 0;
+  const auto is_beyond = [&](char c) {
+    const bool begins = (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    return begins && begun++ == columns;
+  };
+  line.erase(std::ranges::find_if(line, is_beyond), line.end());
+  return line;
 }
 
 }  // namespace quern

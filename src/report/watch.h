@@ -55,7 +55,7 @@ class RunWatch {
 std::vector<std::string> text_plot(const std::vector<double>& values, int64_t columns, int64_t rows,
                                    bool unicode);
 
-// The first `columns` characters of UTF-8 text; control characters and broken bytes become '?'.
+// The first `columns` characters of printable_utf8(text), as one line.
 std::string clipped(const std::string& text, int64_t columns);
 
 }  // namespace quern

@@ -83,6 +83,19 @@ TEST_F(TrainProgram, PrintsWhatItDoes) {
   EXPECT_EQ(outcome.out.find("mfu"), std::string::npos) << "of a CPU's unknown peak";
 }
 
+TEST_F(TrainProgram, ASampleCannotCommandTheTerminal) {
+  Config config = tiny_config(folder_ / "text.txt", "");
+  config.sample.prompt = std::string("a\0b\033[2J", 7);
+  config.sample.tokens = 1;
+  save_config(config, folder_ / "tiny.toml");
+  const Outcome outcome = run(train_args("run", {"--steps", "1", "--sample_every", "1"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("a\uFFFDb\uFFFD[2J"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find('\0'), std::string::npos);
+  EXPECT_EQ(outcome.out.find('\033'), std::string::npos);
+  EXPECT_NE(read_file(folder_ / "run/samples.txt").find("b\033[2J"), std::string::npos);
+}
+
 TEST_F(TrainProgram, RefusesBadConfigurations) {
   expect_refusal(2, {"train"}, "no data; give --train FILE");
   expect_refusal(2, {"train", "configs/small.toml"}, "--config configs/small.toml");

@@ -70,5 +70,13 @@ TEST(Utf8, WhatIsNoUtf8IsReplacedAsTheUnicodeStandardRecommends) {
   EXPECT_EQ(replace_invalid_utf8(""), "");
 }
 
+TEST(Utf8, ATerminalIsNotCommanded) {
+  using namespace std::string_literals;
+  EXPECT_EQ(printable_utf8("h\u00e9\tllo\r\n"), "h\u00e9\tllo\n");
+  EXPECT_EQ(printable_utf8("a\0b\033[2J\177"s), "a\uFFFDb\uFFFD[2J\uFFFD");
+  EXPECT_EQ(printable_utf8("\xC2\x9B\xC2\xA0"), "\uFFFD\u00a0") << "U+009B begins a command";
+  EXPECT_EQ(printable_utf8("\x9B\xC2"), "\uFFFD\uFFFD") << "nor does a broken byte";
+}
+
 }  // namespace
 }  // namespace quern
