@@ -106,6 +106,13 @@ void ConsoleObserver::draw_bar(int64_t step, double loss) {
   bar_drawn_ = true;
 }
 
+void ConsoleObserver::on_validating(int64_t done, int64_t windows) {
+  if (!terminal_ || (done > 0 && seconds(Clock::now() - drawn_) < 0.1)) return;
+  drawn_ = Clock::now();
+  put(fmt::format("\r\033[Kvalidating: {}/{} windows", done, windows));
+  bar_drawn_ = true;
+}
+
 void ConsoleObserver::on_validation(int64_t step, const Evaluation& e, bool best) {
   validation_loss_ = e.loss;
   line(fmt::format("step {:>6}/{}  validation loss {:.4f} over {} windows in {:.1f} s{}", step,

@@ -15,6 +15,7 @@ class ConsoleObserver : public TrainObserver {
   void on_first_step(const StartSummary& start) override;
   void on_step(const StepMetrics& metrics) override;
   void on_progress(int64_t step, double loss) override;
+  void on_validating(int64_t done, int64_t windows) override;
   void on_validation(int64_t step, const Evaluation& evaluation, bool best) override;
   void on_sample(int64_t step, const std::string& text) override;
   void on_checkpoint(int64_t step, const std::filesystem::path& path) override;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 
@@ -24,8 +25,8 @@ constexpr const char* kUsage =
        quern train --resume RUN [--KEY VALUE ...]
 
 Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM or
-a closed pipe on stdout save a checkpoint and stop; the exit code is then 128
-plus the signal's number.
+a closed pipe on stdout save a checkpoint after the step and stop; the exit code
+is then 128 plus the signal's number. A second Ctrl-C or SIGTERM stops at once.
 )";
 
 // The keys of a first run; --help-all lists the others.
@@ -42,11 +43,17 @@ std::atomic<int> stop_signal{0};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
 static_assert(std::atomic<int>::is_always_lock_free);
 
+// Does only what is safe in a signal handler. A closed pipe raises SIGPIPE for every line until the
+// checkpoint; the second one of the other signals ends the program.
 extern "C" void request_stop(int signal) {
   stop_signal = signal;
   stop_requested = true;
-  // The second one ends the program; a closed pipe is met by every line until the checkpoint.
-  if (signal != SIGPIPE) std::signal(signal, SIG_DFL);
+  if (signal == SIGPIPE) return;
+  for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
+  static constexpr char kMessage[] = "\nquern: stopping after this step; again to stop now\n";
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  errno = error;
 }
 
 // A resumed run starts from its own configuration; flags change what they name. Its matrix products

@@ -17,7 +17,8 @@ namespace quern {
 static_assert(kNoTarget == kIgnoreIndex);
 
 Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64_t batch,
-                    int64_t context, int64_t max_batches, std::optional<int32_t> document_end) {
+                    int64_t context, int64_t max_batches, std::optional<int32_t> document_end,
+                    const std::function<void(int64_t, int64_t)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   int64_t windows = sequential_window_count(source.size(), context);
   QUERN_CHECK(windows > 0, "evaluate: ", source.name(), " has ", source.size(),
@@ -29,6 +30,7 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
   int64_t counted = 0;
   std::vector<int32_t> tokens(static_cast<size_t>(batch * context)), targets(tokens.size());
   for (int64_t first = 0; first < windows; first += batch) {
+    if (progress) progress(first, windows);
     const int64_t rows = std::min(batch, windows - first);
     copy_sequential_windows(source, first, rows, context, tokens.data(), targets.data());
     tokens.resize(static_cast<size_t>(rows * context));

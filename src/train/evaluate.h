@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "data/dataset.h"
@@ -16,9 +17,11 @@ struct Evaluation {
 };
 
 // Windows of `context` tokens in batches of `batch`; max_batches 0 means all. With document_end the
-// targets that follow this token do not count. Throws when there is no whole window.
+// targets that follow this token do not count. `progress` is called before each batch with the
+// windows launched so far and all windows. Throws when there is no whole window.
 Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64_t batch,
                     int64_t context, int64_t max_batches = 0,
-                    std::optional<int32_t> document_end = {});
+                    std::optional<int32_t> document_end = {},
+                    const std::function<void(int64_t, int64_t)>& progress = {});
 
 }  // namespace quern

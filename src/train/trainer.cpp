@@ -349,8 +349,10 @@ void Trainer::at_intervals() {
 void Trainer::validate_now() {
   const Evaluation result = [this] {
     const PoolScope memory = step_->idle_memory();
-    return evaluate(instance_->model, data_.validation, config_.train.batch, config_.model.context,
-                    config_.train.eval_batches, batches_.document_end);
+    return evaluate(
+        instance_->model, data_.validation, config_.train.batch, config_.model.context,
+        config_.train.eval_batches, batches_.document_end,
+        [this](int64_t done, int64_t windows) { observer_.on_validating(done, windows); });
   }();
   metrics_->write_validation(state_.iteration, result.loss);
   const bool best = result.loss < state_.best_loss;

@@ -51,7 +51,8 @@ class TrainObserver {
   virtual void on_start(const RunSummary&) {}
   virtual void on_first_step(const StartSummary&) {}
   virtual void on_step(const StepMetrics&) {}  // every log_every steps, and the last
-  virtual void on_progress(int64_t /*step*/, double /*loss*/) {}  // every step
+  virtual void on_progress(int64_t /*step*/, double /*loss*/) {}        // every step
+  virtual void on_validating(int64_t /*done*/, int64_t /*windows*/) {}  // before each batch
   virtual void on_validation(int64_t /*step*/, const Evaluation&, bool /*best*/) {}
   virtual void on_sample(int64_t /*step*/, const std::string& /*text*/) {}
   virtual void on_checkpoint(int64_t /*step*/, const std::filesystem::path&) {}

@@ -17,6 +17,7 @@
 #include "run/saved_model.h"
 #include "run/weights.h"
 #include "support/program.h"
+#include "support/terminal.h"
 #include "support/training.h"
 
 namespace quern {
@@ -49,19 +50,28 @@ class TrainProgram : public testing::Test {
   void expect_train_refusal(int code, const Args& more, const std::string& message) const {
     expect_refusal(code, train_args("bad", more), message);
   }
-  // Starts `quern args`, with stdout in a file; the caller waits for it.
+  // Starts `quern args`, with stdout and stderr in files; the caller waits for it.
   pid_t start(Args args) const {
     args.insert(args.begin(), program_path());
     std::vector<char*> pointers;
     for (std::string& arg : args) pointers.push_back(arg.data());
     pointers.push_back(nullptr);
-    const std::string out = folder_ / "started";
+    const std::string out = folder_ / "started", err = folder_ / "errors";
     const pid_t child = fork();
     if (child != 0) return child;
-    const int file = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(file, STDOUT_FILENO);
+    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
+    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
     execv(pointers[0], pointers.data());
     _exit(127);
+  }
+
+  // Waits until the file holds the text; false after 60 s.
+  bool holds(const std::string& file, const std::string& text) const {
+    for (int wait = 0; wait < 60000; ++wait) {
+      if (read_file(folder_ / file).find(text) != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
   }
 
   TemporaryFolder folder_;
@@ -257,6 +267,28 @@ TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
     ASSERT_FALSE(weights.empty());
     EXPECT_TRUE(weights == weights_after(folder_ / "whole", last));
   }
+}
+
+TEST_F(TrainProgram, ASignalIsAnsweredWithinTheStepAndTheNextEndsIt) {
+  // A step of so many micro-batches that the test never sees its end.
+  const pid_t child = start(train_args("run", {"--accumulate", "1000000"}));
+  ASSERT_GT(child, 0);
+  EXPECT_TRUE(holds("started", "run folder"));
+  kill(child, SIGTERM);
+  EXPECT_TRUE(holds("errors", "stopping after this step; again to stop now\n"));
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "the first signal ended it";
+  kill(child, SIGINT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+TEST_F(TrainProgram, ATerminalShowsTheValidation) {
+  const auto [code, text] =
+      run_in_terminal(train_args("run", {"--steps", "2", "--eval_every", "2"}), 80);
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_NE(text.find("validating: 0/"), std::string::npos) << text;
 }
 
 TEST_F(TrainProgram, AClosedPipeSavesToo) {

@@ -2,8 +2,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,6 +10,7 @@
 #include "config/config_print.h"
 #include "run/metrics.h"
 #include "support/program.h"
+#include "support/terminal.h"
 
 namespace quern {
 namespace {
@@ -27,15 +26,15 @@ class WatchProgram : public testing::Test {
     fs::create_directories(run_);
     save_config(config, run_ / "config.toml");
   }
-  // Starts `quern watch RUN`, with its output in a file, or in the given one.
-  void start(int output = -1) {
+  // Starts `quern watch RUN`, with its output in a file.
+  void start() {
     std::vector<std::string> args = {program_path(), "watch", run_, "--interval", "0.02"};
     std::vector<char*> pointers;
     for (std::string& arg : args) pointers.push_back(arg.data());
     pointers.push_back(nullptr);
     child_ = fork();
     if (child_ != 0) return;
-    if (output < 0) output = open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const int output = open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(output, STDOUT_FILENO);
     execv(pointers[0], pointers.data());
     _exit(127);
@@ -102,30 +101,15 @@ TEST_F(WatchProgram, CtrlCEndsIt) {
   EXPECT_TRUE(ends());
 }
 
-// A terminal of 60 x 20: the other screen while the run goes on, what it ended with on the first
-// one.
+// The other screen while the run goes on, what it ended with on the first one.
 TEST_F(WatchProgram, ATerminalGetsAScreen) {
-  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  ASSERT_GE(terminal, 0);
-  ASSERT_EQ(grantpt(terminal) + unlockpt(terminal), 0);
-  const winsize size{20, 60, 0, 0};
-  const int inside = open(ptsname(terminal), O_RDWR | O_NOCTTY);
-  ASSERT_EQ(ioctl(inside, TIOCSWINSZ, &size), 0);
   {
     MetricsLog log(run_ / "metrics.jsonl", -1);
     for (int64_t n = 1; n <= 3; ++n) log.write(step(n));
     log.write_end(3, "done");
   }
-  start(inside);
-  close(inside);
-  std::string text(1 << 16, '\0');
-  size_t length = 0;
-  for (ssize_t n = 0; (n = read(terminal, text.data() + length, text.size() - length)) > 0;) {
-    length += static_cast<size_t>(n);
-  }
-  text.resize(length);
-  close(terminal);
-  EXPECT_TRUE(ends());
+  const auto [code, text] = run_in_terminal({"watch", run_}, 60);
+  EXPECT_EQ(code, 0);
   EXPECT_TRUE(text.starts_with("\033[?1049h\033[?25l")) << text;
   const size_t back = text.find("\033[?25h\033[?1049l");
   ASSERT_NE(back, std::string::npos) << "the terminal is left as it was not";
