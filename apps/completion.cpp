@@ -10,43 +10,43 @@ namespace quern {
 
 namespace {
 
-constexpr const char *kUsage =
-    R"(Usage: quern completion bash|zsh|fish
+constexpr const char* kUsage = R"text(Usage: quern completion bash|zsh|fish
        quern completion words -- [WORD ...]
 
 Prints a script that completes commands, flags and their values:
 
-  bash  eval "$(quern completion bash)" in ~ /
-            .bashrc zsh quern completion zsh >
-    DIRECTORY_OF_FPATH / _quern fish quern completion fish >
-    ~ /.config / fish / completions /
-        quern.fish
+  bash  eval "$(quern completion bash)" in ~/.bashrc
+  zsh   quern completion zsh > DIRECTORY_OF_FPATH/_quern
+  fish  quern completion fish > ~/.config/fish/completions/quern.fish
 
-            The scripts call `quern completion words` with the words of a command line,
-                     of which the last is being typed.It prints each word that may stand there,
-                     a tab and its meaning; nothing where a file name is expected.
-)";
+The scripts call `quern completion words` with the words of a command line, of
+which the last is being typed. It prints each word that may stand there, a tab
+and its meaning; nothing where a file name is expected.
+)text";
 
-constexpr const char* kBash = R"(# Completes quern in bash.
+constexpr const char* kBash = R"text(# Completes quern in bash.
 _quern() {
   local IFS=$'\n' program=${1/#\~/$HOME}
   COMPREPLY=($("$program" completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
 }
 complete -o default -F _quern quern
-)";
+)text";
 
-constexpr const char* kZsh = R"(#compdef quern
+constexpr const char* kZsh = R"text(#compdef quern
 _quern() {
   local -a found
-  found=(${(f)" $(${~words[1]} completion words-- "${(@)words[2,CURRENT]}" 2 > / dev / null) "})
-    if (($ #found));
-then found = ($ {
-  found  //$'\t'/:})
-      _describe quern found else _files fi
-} if [[$funcstack [1] == _quern]];
-              then _quern "$@"; else compdef _quern quern; fi) ";
+  found=(${(f)"$(${~words[1]} completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  if (( $#found )); then
+    found=(${found//$'\t'/:})
+    _describe quern found
+  else
+    _files
+  fi
+}
+if [[ $funcstack[1] == _quern ]]; then _quern "$@"; else compdef _quern quern; fi
+)text";
 
-    constexpr const char* kFish = R"(# Completes quern in fish.
+constexpr const char* kFish = R"text(# Completes quern in fish.
 function __quern_complete
     set -l words (commandline -opc)
     set -l typed (commandline -ct)
@@ -58,7 +58,7 @@ function __quern_complete
     end
 end
 complete -c quern -f -a '(__quern_complete)'
-)";
+)text";
 
 struct Word {
   std::string word, meaning;
