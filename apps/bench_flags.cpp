@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/build_info.h"
+#include "config/config_table.h"
 #include "model/model_config.h"
 #include "run/load_model.h"
 

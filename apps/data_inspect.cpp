@@ -5,6 +5,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "data/inspect_tokens.h"
