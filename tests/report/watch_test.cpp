@@ -64,7 +64,10 @@ TEST(TextPlot, NeedsTwoFiniteValuesAndRoom) {
 TEST(Clipped, CountsCharactersAndDropsControls) {
   EXPECT_EQ(clipped("h\u00e9llo", 3), "h\u00e9l");
   EXPECT_EQ(clipped("a\tb\nc\033[2Jd", 80), "a b c\uFFFD[2Jd");
-  EXPECT_EQ(clipped("\xC3(\xFFd", 3), "\uFFFD(\uFFFD");
+  EXPECT_EQ(clipped("\xC3(\xFF"
+                    "d",
+                    3),
+            "\uFFFD(\uFFFD");
 }
 
 TEST_F(WatchTest, ShowsARun) {
