@@ -12,8 +12,8 @@
 
 namespace quern {
 
-// A long chain of nodes must not be released by recursion: the links are collected and dropped one
-// by one.
+// Releases a long chain of nodes without recursion, which could overflow the stack: collects the
+// links and drops them one by one.
 Node::~Node() {
   std::vector<std::shared_ptr<Node>> chain;
   const auto detach_inputs = [&chain](Node& node) {
@@ -31,7 +31,7 @@ Node::~Node() {
 
 namespace {
 
-// into += grad, without writing memory that somebody else can see.
+// into += grad. Writes in place only if `into` is the sole owner of its memory.
 Tensor sum(const Tensor& into, const Tensor& strided_grad) {
   Tensor out = into.is_sole_owner() && into.is_contiguous() ? into : into.clone("gradient");
   const Tensor grad = strided_grad.contiguous();
@@ -41,7 +41,7 @@ Tensor sum(const Tensor& into, const Tensor& strided_grad) {
   return out;
 }
 
-// leaf.grad (a buffer of its own dtype) = or += grad.
+// leaf.grad = grad, or += when `add`. The buffer may have another dtype.
 void write_buffer(const Leaf& leaf, const Tensor& grad, bool add) {
   on_device(grad.device(), [&](auto stream) {
     const int64_t n = grad.numel();
@@ -94,13 +94,13 @@ void Leaf::zero() {
   if (!has_buffer) grad = Tensor();
 }
 
-// The gradients still to be propagated, latest node first, and how many gradients each leaf still
+// The gradients to propagate, latest node first, and the number of gradients that each leaf still
 // expects.
 class Pending {
  public:
   struct Entry {
     std::shared_ptr<Node> node;
-    std::vector<Tensor> grads;  // one an output
+    std::vector<Tensor> grads;  // one per output
   };
 
   void add(const std::shared_ptr<Node>& node, int output, const Tensor& grad) {
@@ -122,7 +122,7 @@ class Pending {
     return entry;
   }
 
-  // Counts the edges into each leaf that are reachable from the pending nodes.
+  // Counts the edges into each leaf that is reachable from the pending nodes.
   void count_leaves() {
     std::vector<Node*> stack;
     std::unordered_map<Node*, bool> seen;
@@ -140,12 +140,12 @@ class Pending {
     }
   }
 
-  // One of the leaf's edges is done, whether or not it brought a gradient.
+  // One edge into the leaf is done, with or without a gradient.
   void settle(Leaf& leaf) {
     if (--expected_[&leaf] == 0 && leaf.on_ready) leaf.on_ready(leaf);
   }
 
-  // Leaves behind nodes that no gradient reached: nothing more will come for them.
+  // Leaves behind nodes that no gradient reached: they are ready too.
   void settle_rest() {
     for (const auto& [leaf, count] : expected_) {
       if (count > 0 && leaf->on_ready) leaf->on_ready(*leaf);
@@ -203,7 +203,7 @@ void Gradients::add_targets() {
   for (const auto& [input, grad] : std::exchange(targets_, {})) add(input, grad);
 }
 
-// The engine.
+// Builds the graph and runs it backwards.
 class Tape {
  public:
   static Variable output(Tensor value, const std::shared_ptr<Node>& node, int index) {
@@ -213,8 +213,8 @@ class Tape {
     return variable;
   }
 
-  // An input of `node`. Losses of record_root may enter a sum, each one sum, which then is such a
-  // loss too.
+  // An input of `node`. A loss of record_root may enter one sum, which is then root-only itself: it
+  // follows the same rules.
   static Node::Edge edge_to(const Variable& input, Node& node, bool is_sum) {
     if (!input.requires_grad()) return {};
     if (is_sum && input.node_ && input.node_->root_only) {

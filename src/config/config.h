@@ -132,8 +132,8 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-// Checks what no single range can: the dimensions against each other and against the attention,
-// the warm-up against the steps. Throws UsageError.
+// Checks keys against each other: the dimensions, and the dimensions against the attention. Throws
+// UsageError.
 void validate(const Config& config);
 
 }  // namespace quern

@@ -12,7 +12,7 @@ namespace quern {
 
 namespace {
 
-// A key with its value, not yet applied. `subject` opens an error message: "a.toml:3: batch".
+// A key with its value, before it is applied. `subject` begins error messages: "a.toml:3: batch".
 struct Assignment {
   const ConfigKey* key;
   ConfigValue value;
@@ -60,7 +60,7 @@ ConfigValue value_of(const toml::node& node, const ConfigKey& key, const std::st
   wrong_value(key, subject, "an array, a table or a date");
 }
 
-// What is wrong with `name` standing in `section` ("" at the top of the file).
+// The message for an unknown or misplaced `name` in `section` ("" at the top of the file).
 std::string misplaced(const std::string& name, const std::string& section) {
   const std::string in = section.empty() ? " at the top of the file" : " in [" + section + "]";
   if (const ConfigKey* key = find_key(name)) {
@@ -69,14 +69,14 @@ std::string misplaced(const std::string& name, const std::string& section) {
   return cat("unknown key ", name, in, did_you_mean(name, key_names(section)));
 }
 
-// In old run folders `recompute` is a number: of the blocks recomputed together, 0 for nothing.
+// In old run folders `recompute` is the number of blocks recomputed together, 0 for none.
 void translate_recompute(std::vector<Assignment>& assignments) {
   const auto old = std::find_if(assignments.begin(), assignments.end(), [](const Assignment& a) {
     return a.key->name == "recompute" && std::holds_alternative<int64_t>(a.value);
   });
   if (old == assignments.end()) return;
   const int64_t blocks = std::get<int64_t>(old->value);
-  if (blocks < 0) return;  // refused as any other value
+  if (blocks < 0) return;  // rejected like any other value
   old->value = blocks == 0 ? "none" : "blocks";
   if (blocks == 0) return;
   assignments.push_back({find_key("segment"), blocks, old->subject, old->found});
@@ -122,7 +122,7 @@ std::vector<Assignment> read_file(const std::string& path) {
   return assignments;
 }
 
-// In the table's order, so that `size` precedes the dimensions; of two for one key the later wins.
+// In the table's order, so that `size` precedes the dimensions; the last value of a key wins.
 void apply(std::vector<Assignment> assignments, Config& config) {
   std::stable_sort(assignments.begin(), assignments.end(),
                    [](const Assignment& a, const Assignment& b) { return a.key < b.key; });
@@ -205,7 +205,7 @@ class ArgReader {
     return args_[at_++];
   }
 
-  // A switch may be followed by true or false, or by nothing of its own.
+  // A switch takes an optional true or false.
   std::string switch_value(const std::string& name) {
     const bool spelled = at_ < args_.size() && (args_[at_] == "true" || args_[at_] == "false");
     return inline_value_ || spelled ? value(name, "true or false") : "true";
@@ -230,7 +230,7 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
   if (!parsed.config_file.empty()) file = read_file(parsed.config_file);
   for (const Assignment& a : file) parsed.given.insert(a.key->name);
   for (const Assignment& a : reader.assignments) parsed.given.insert(a.key->name);
-  // A flag takes the place of the file's key, so that a size given twice is applied once.
+  // A flag replaces the file's key, so that a size given twice is applied once.
   std::erase_if(file, [&](const Assignment& in_file) {
     return std::any_of(reader.assignments.begin(), reader.assignments.end(),
                        [&](const Assignment& a) { return a.key == in_file.key; });

@@ -12,7 +12,7 @@
 
 namespace quern {
 
-// A flag of one subcommand that is no configuration key (bench's --phases). It hides a
+// A flag of one subcommand that is not a configuration key (bench's --phases). It hides a
 // configuration key of the same name.
 struct ExtraFlag {
   std::string name, help;
@@ -21,8 +21,8 @@ struct ExtraFlag {
   std::vector<std::string> (*values)() = nullptr;  // their names, where help lists them
 };
 
-// Takes over the dimensions of the model that config.model.from names. `given`: the keys that the
-// file or a flag sets.
+// Copies the dimensions of the model that config.model.from names. `given`: the keys set by the
+// file or a flag.
 using ResolveFrom = std::function<void(Config& config, const std::set<std::string>& given)>;
 
 struct ParsedArgs {
@@ -35,10 +35,10 @@ struct ParsedArgs {
 };
 
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
-// Flags: --key value, --key=value, --switch; - and _ are alike in a flag's name; `--` ends them.
-// Other arguments may not be empty.
-// Within each layer `size` comes first, so that dimensions override it. Where model.from is given,
-// `resolve` fills in its dimensions before the validation. Opens no model folder itself.
+// Flags: --key value, --key=value, --switch; a flag's name may use - or _; `--` ends the flags.
+// Other arguments may not be empty. Within each layer `size` comes first, so that dimensions
+// override it. Where model.from is given, `resolve` fills in its dimensions before the validation;
+// this function opens no model folder.
 ParsedArgs parse_args(const std::vector<std::string>& args,
                       const std::vector<ExtraFlag>& extra = {}, const Config& base = {},
                       const ResolveFrom& resolve = {});

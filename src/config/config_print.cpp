@@ -12,7 +12,7 @@ namespace quern {
 
 namespace {
 
-// The shortest text that reads back as the same double; TOML wants a point or an exponent in it.
+// The shortest text that reads back as the same double; TOML requires a point or an exponent.
 std::string real_text(double x) {
   std::array<char, 32> buffer{};
   const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), x);

@@ -1,4 +1,4 @@
-// What is printed from the configuration table.
+// Text printed from the configuration table: help, markdown, TOML.
 #pragma once
 
 #include <string>

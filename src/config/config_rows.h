@@ -1,5 +1,5 @@
-// Builds the rows of the configuration table: a row knows its struct member, so its default, its
-// type and its checks are stated once. Used by config_table.cpp only.
+// Builds the rows of the configuration table. A row refers to its struct member, so default, type
+// and checks are stated once. Used only by config_table.cpp.
 #pragma once
 
 #include <cmath>
@@ -32,9 +32,9 @@ std::string describe(int64_t low, int64_t high);  // "an integer from 1 to 8"
 std::string describe(const RealRange& range);     // "a number above 0"
 std::string describe_choices(const std::vector<std::string>& names);
 
-// Rows of one section of the table. `section` gives the struct that their members belong to, from
-// a Config: &Config::data, or a function where it is a part of the section's struct. `Owner` is
-// that struct or a base of it. `manifest` begins the rows' places in a checkpoint's manifest: "/".
+// Rows of one section of the table. `section` maps a Config to the struct of their members:
+// &Config::data, or a function for a part of the section's struct. `Owner` is that struct or a base
+// of it. `manifest` is the prefix of the rows' places in a checkpoint's manifest: "/".
 template <class Section>
 class SectionRows {
  public:

@@ -81,7 +81,7 @@ void add_model(std::vector<ConfigKey>& table) {
   add_rope_scaling(table);
   rows.real("norm_eps", &M::norm_eps, {0, 1},
             "added to the mean square, or to the variance, in norms");
-  SectionRows others(table, "model", &Config::model);  // that are no dimensions
+  SectionRows others(table, "model", &Config::model);  // not dimensions
   others.text(
       "from", &M::from, "a path in UTF-8",
       "Hugging Face folder, run folder or checkpoint whose model and weights to start from; "

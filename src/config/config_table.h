@@ -25,9 +25,9 @@ struct ConfigKey {
   std::string expected;  // "an integer from 1 to 65536", "one of naive, flash"
   std::string help;
   std::function<ConfigValue(const Config&)> get;
-  std::function<bool(Config&, const ConfigValue&)> set;  // false: not as expected, nothing is set
-  // Of a ModelConfig's field: where a checkpoint's manifest has it ("/rope_scaling/factor"), a JSON
-  // pointer; a manifest without it means the default. Empty: the key is no such field.
+  std::function<bool(Config&, const ConfigValue&)> set;  // false: not as expected, nothing was set
+  // JSON pointer of a ModelConfig's field in a checkpoint's manifest ("/rope_scaling/factor"); a
+  // manifest without it means the default. Empty: not such a field.
   std::string manifest = {};
   std::vector<std::string> choices = {};  // the values of a choice or a boolean
 };
@@ -44,7 +44,7 @@ std::optional<ConfigValue> parse_value(const ConfigKey& key, std::string_view te
 
 // As TOML spells it: true, 12, 0.001, "text".
 std::string to_toml(const ConfigValue& value);
-// A key's value as a person reads it: bf16, not "bf16". Throws when there is no such key.
+// A key's value without quotes: bf16, not "bf16". Throws for an unknown key.
 std::string value_text(const Config& config, std::string_view name);
 
 }  // namespace quern

@@ -35,7 +35,7 @@ Decoder::Decoder(const TransformerLM& model, int64_t batch, int64_t capacity, Wa
   tokens_ = zeros({batch}, DType::i32);
   seen_ = zeros({batch, (V + 31) / 32}, DType::i32);
   logits_ = Tensor::empty({batch, V}, model.options().activation_type(), "decode logits");
-  // On the CPU the composed step runs on kernels that were made to be fast.
+  // On the CPU the composed step has the faster kernels.
   if (way == Way::launched || (way == Way::automatic && on_gpu_)) {
     const std::string objection = DecodeStep::objection(model);
     QUERN_CHECK(way == Way::automatic || objection.empty(), "decoder: ", objection);
@@ -52,7 +52,7 @@ Decoder::Decoder(const TransformerLM& model, int64_t batch, int64_t capacity, Wa
 }
 
 Decoder::~Decoder() {
-  for (const cuda::Event& done : done_) done.finish();  // nothing writes to results_ any more
+  for (const cuda::Event& done : done_) done.finish();  // no step writes to results_ any more
 }
 
 bool Decoder::one_kernel() const {

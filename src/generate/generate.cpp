@@ -12,8 +12,8 @@ namespace quern {
 
 namespace {
 
-// Spreads the places of a list over the seeds; the first has the seed itself (Knuth's multiplier
-// for 64 bits).
+// The seed of each place in a list of prompts; the first place keeps the seed itself (Knuth's
+// multiplier for 64 bits).
 uint64_t seed_of(const SampleSection& options, size_t prompt) {
   return static_cast<uint64_t>(options.sample_seed) ^ (prompt * 0x9E3779B97F4A7C15u);
 }
@@ -32,7 +32,7 @@ std::vector<int32_t> last_of(const std::vector<int32_t>& tokens, int64_t count) 
   return {tokens.end() - std::min(count, size), tokens.end()};
 }
 
-// The cache of the longest text there can be.
+// The cache capacity for the longest possible text.
 int64_t capacity_for(const ModelConfig& model, const std::vector<std::vector<int32_t>>& prompts,
                      int64_t tokens) {
   int64_t longest = 1;
@@ -42,8 +42,8 @@ int64_t capacity_for(const ModelConfig& model, const std::vector<std::vector<int
   return std::min(model.context, longest + std::max<int64_t>(tokens, 1));
 }
 
-// A list of prompts on the rows of a decoder. A step is launched before the one before it is
-// looked at, so that the device does not wait; a token that was then made in vain is dropped.
+// Runs a list of prompts on the rows of a decoder. Each step is launched before the previous one is
+// read, so that the device does not wait; a token computed after a row's end is dropped.
 class BatchRun {
  public:
   BatchRun(const TransformerLM& model, const std::vector<std::vector<int32_t>>& prompts,
@@ -67,8 +67,8 @@ class BatchRun {
 
  private:
   struct Row {
-    std::optional<size_t> prompt;  // what the row generates for; none: it is idle
-    int64_t launched = 0;          // tokens of it, those under way included
+    std::optional<size_t> prompt;  // the row's prompt; none: the row is idle
+    int64_t launched = 0;          // its tokens, including pending ones
   };
   using Owners = std::vector<std::optional<size_t>>;
 
@@ -123,13 +123,13 @@ class BatchRun {
     owners_.push_back(owners);
     for (size_t b = 0; b < rows_.size(); ++b) {
       if (!owners[b] || ++rows_[b].launched < options_.tokens) continue;
-      decoder_.finish(static_cast<int64_t>(b));  // its last token is under way
+      decoder_.finish(static_cast<int64_t>(b));  // its last token is pending
     }
   }
 
-  // From logits that are no numbers token 0 would be drawn for ever. To look waits for the device,
-  // so it is done where a prompt begins and every kLogitsEvery steps: what has gone wrong in the
-  // cache stays wrong.
+  // Non-finite logits would always draw token 0. The check waits for the device, so it runs at the
+  // start of a prompt and every kLogitsEvery steps. That finds every error, since one in the cache
+  // persists.
   void check_logits(const Owners& owners) {
     bool look = steps_++ % kLogitsEvery == 0;
     for (size_t b = 0; b < rows_.size(); ++b) look |= owners[b] && rows_[b].launched == 0;
@@ -179,9 +179,9 @@ class BatchRun {
   const BatchTokenCallback& on_token_;
   Decoder decoder_;
   std::vector<Row> rows_;
-  std::deque<Owners> owners_;  // of each step under way: whose token a row makes
+  std::deque<Owners> owners_;  // for each pending step: the prompt of each row
   std::vector<Generation> results_;
-  size_t next_ = 0;  // the first prompt that no row has begun
+  size_t next_ = 0;  // the next prompt to start
   int64_t steps_ = 0;
 };
 

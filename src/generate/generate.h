@@ -13,8 +13,8 @@
 
 namespace quern {
 
-// Why a text ended: options.tokens are made; the stop token came; the caller said so; or the
-// context is full and options.past_context is `stop`.
+// The reason for a text's end: options.tokens were generated; the stop token came; the caller ended
+// it; or the context is full and options.past_context is `stop`.
 enum class FinishReason { length, stop_token, stopped, context };
 std::string_view name_of(FinishReason reason);
 
@@ -23,7 +23,7 @@ struct Generation {
   FinishReason finish = FinishReason::length;
 };
 
-// A model whose logits are no numbers: its weights are damaged, or too large for its precision.
+// The logits are not finite: the weights are damaged, or too large for the precision.
 class NonfiniteLogits : public Error {
  public:
   using Error::Error;
@@ -31,15 +31,15 @@ class NonfiniteLogits : public Error {
 
 // Called with each new token; false ends the generation.
 using TokenCallback = std::function<bool(int32_t token)>;
-// The same of one prompt of several.
+// The same for one of several prompts.
 using BatchTokenCallback = std::function<bool(size_t prompt, int32_t token)>;
 
-// Up to options.tokens tokens after each prompt (at least one token, longer ones than the context
-// keep their end), `batch` prompts at a time: where one ends the next begins. Sampling is seeded:
-// the same model, prompt, place in the list and options give the same tokens, whatever the other
-// prompts are. When the context is full, `stop` ends and `slide` goes on with the later half of it.
-// Throws when a prompt is empty or has a token past the vocabulary, and NonfiniteLogits, which is
-// looked for at a prompt's first token and from time to time.
+// Up to options.tokens tokens after each prompt (at least one token; a long prompt keeps its end),
+// `batch` prompts at a time: when one ends, the next one starts. Sampling is seeded: the same
+// model, prompt, place in the list and options give the same tokens for any other prompts. When the
+// context is full, `stop` ends the text and `slide` continues with its later half. Throws when a
+// prompt is empty or has a token outside the vocabulary. Throws NonfiniteLogits, checked at a
+// prompt's first token and at intervals.
 std::vector<Generation> generate_batch(const TransformerLM& model,
                                        const std::vector<std::vector<int32_t>>& prompts,
                                        const SampleSection& options, int64_t batch,
@@ -47,10 +47,10 @@ std::vector<Generation> generate_batch(const TransformerLM& model,
 
 // The tokens of a prompt, after the tokenizer's begin token when it has one.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
-// The options with the stop token that -1 stands for. `tokenizer` may be null: then none.
+// Replaces a stop token of -1 by the tokenizer's end token; by none if `tokenizer` is null.
 SampleSection with_end_token(SampleSection options, const Tokenizer* tokenizer);
 
-// Of one prompt.
+// For one prompt.
 Generation generate(const TransformerLM& model, const std::vector<int32_t>& prompt,
                     const SampleSection& options, const TokenCallback& on_token = {});
 

@@ -1,4 +1,4 @@
-// The parts of a TransformerLM: its kind of block, and what goes with it.
+// The parts of a TransformerLM: its kinds of block, positions and norm, with their names.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace quern {
 
-// The choices of config.positions and config.norm. `name` is that of the norm's module range.
+// The choices of config.positions and config.norm. `name`: of the norm's module range.
 std::unique_ptr<Positions> make_positions(const ModelConfig& config);
 std::unique_ptr<Norm> make_norm(const ModelConfig& config, const ModelOptions& options,
                                 const char* name);
 
 struct Architecture {
-  // Names of its modules, those of the Hugging Face family; the head is lm_head.
+  // Module names as in the Hugging Face family; the head is lm_head.
   const char* embedding;
   const char* positions;
   const char* blocks;  // block 3 is blocks.3
   const char* norm;    // the last one
 
-  // `name` is that of the block's module range.
+  // `name`: of the block's module range.
   std::unique_ptr<Block> (*make_block)(const ModelConfig&, const ModelOptions&, const ModelInit&,
                                        std::string name);
   std::unique_ptr<Positions> (*make_positions)(const ModelConfig&) = quern::make_positions;

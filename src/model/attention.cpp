@@ -15,7 +15,7 @@ int64_t qkv_width(const ModelConfig& config) {
   return config.q_width() + 2 * config.kv_width();
 }
 
-// Each with its own fan-out: k and v are narrower than q when heads share them.
+// Each part has its own fan-out: k and v are narrower than q when heads share them.
 std::vector<ParameterPart> qkv_parts(const ModelConfig& config, const ModelInit& init,
                                      const AttentionNames& names) {
   if (!names.parts) return {};
@@ -68,7 +68,7 @@ Attention::Heads Attention::project(const Variable& x) const {
   const std::vector<Variable> parts = split(all, {H, Hk, Hk}, 2);
   if (!q_norm_) return {parts[0], parts[1], parts[2]};
   const auto normed = [&](const RMSNorm& norm, const Variable& heads) {
-    return norm(contiguous(heads), x.dtype());  // one copy for all that the norm's ops save
+    return norm(contiguous(heads), x.dtype());  // one copy for all ops of the norm
   };
   return {normed(*q_norm_, parts[0]), normed(*k_norm_, parts[1]), parts[2]};
 }
@@ -87,7 +87,7 @@ Variable Attention::operator()(const Variable& x, const RopeTable* table) const 
                                         : qkv_attention(qkv, heads_, kv_heads_, head_dim_));
   }
   Heads in = project(x);
-  const auto rotate = [&](Variable& heads) {  // those before the rotation are free after it
+  const auto rotate = [&](Variable& heads) {  // frees the heads before the rotation
     if (table) heads = fused ? rope(heads, *table) : naive_rope(heads, *table);
   };
   rotate(in.k);

@@ -1,6 +1,6 @@
-// Multi-head attention, grouped-query when kv_heads < heads. q, k and v are
-// one projection, with biases where the model has them (Qwen2.5, and GPT-2 of the output too); each
-// head of q and of k may be normed before it is rotated (Qwen3).
+// Multi-head attention, grouped-query when kv_heads < heads. One projection gives q, k and v. It
+// has biases in Qwen2.5 and GPT-2, and in GPT-2 the output projection has them too. In Qwen3 each
+// head of q and of k is normed before its rotation.
 #pragma once
 
 #include <optional>
@@ -14,10 +14,10 @@
 
 namespace quern {
 
-// The names of attention's modules and weights, those of the Hugging Face family.
+// Names of attention's modules and weights, as in the Hugging Face family.
 struct AttentionNames {
   const char *module, *qkv, *output;
-  bool parts;  // whether files hold q, k and v each for itself, as q_proj, k_proj and v_proj
+  bool parts;  // whether files hold q, k and v separately, as q_proj, k_proj and v_proj
 };
 inline constexpr AttentionNames kLlamaAttention{"self_attn", "qkv_proj", "o_proj", true};
 
@@ -26,20 +26,20 @@ class Attention : public Module {
   Attention(const ModelConfig& config, const ModelOptions& options, const ModelInit& init,
             const AttentionNames& names = kLlamaAttention);
 
-  // Causal. x (B, T, C) -> (B, T, C). q and k are rotated by `table`, unless it is null.
+  // Causal. x (B, T, C) -> (B, T, C). Rotates q and k by `table` unless it is null.
   Variable operator()(const Variable& x, const RopeTable* table) const;
-  // The same for tokens at positions cache_length ..., whose keys and values are added to the
-  // cache. No gradient.
+  // The same for tokens at positions cache_length ...; appends their keys and values to the cache.
+  // No gradient.
   Variable decode(const Variable& x, const RopeTable* table, KvCache::Layer& cache,
                   int64_t cache_length) const;
   KvCache::Layer make_cache(int64_t batch, int64_t capacity, DType dtype) const;
-  // FLOPs of a token's causal scores and weighted values over `context` tokens.
+  // FLOPs per token of the causal scores and weighted values over `context` tokens.
   double mixing_flops(int64_t context) const;
   void add_to(BlockWeights& weights) const;
   void declare(ParameterList& list) override;
 
  private:
-  // What attention takes, before the rotation: q (B, T, H, D), k and v (B, T, Hk, D).
+  // The inputs of attention before the rotation: q (B, T, H, D), k and v (B, T, Hk, D).
   struct Heads {
     Variable q, k, v;
   };

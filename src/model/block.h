@@ -11,14 +11,14 @@
 
 namespace quern {
 
-// The residual stream between blocks. `branch`: the last sublayer's output, not yet added: the next
-// norm adds it in the same pass. Undefined before the first block.
+// The residual stream between blocks. `branch`: the last sublayer's output, not yet added to the
+// residual; the next norm adds it in its own pass. Undefined before the first block.
 struct Residual {
   Variable x;       // (B, T, C) in the stream's type
   Variable branch;  // (B, T, C) in the activations' type
 };
 
-// How a block begins: {the stream with the branch added, its norm in `activation`}.
+// The start of a block: {the stream with the branch added, its norm in type `activation`}.
 inline std::pair<Variable, Variable> add_and_norm(const Norm& norm, const Residual& in,
                                                   DType activation) {
   if (in.branch.defined()) return norm.add_and_norm(in.x, in.branch);
@@ -27,7 +27,7 @@ inline std::pair<Variable, Variable> add_and_norm(const Norm& norm, const Residu
 
 // The inputs that all blocks of one forward share.
 struct SharedInputs {
-  const RopeTable* rope = nullptr;  // attention rotates q and k by it; null: it does not
+  const RopeTable* rope = nullptr;  // rotates q and k; null: no rotation
   Dropout drop = {};  // for the output of each sublayer; `place` is the sublayer's, 0 or 1
 };
 
@@ -35,17 +35,17 @@ class Block : public Module {
  public:
   virtual Residual forward(const Residual& in, const SharedInputs& shared) const = 0;
 
-  // The same for tokens at positions cache_length ..., whose keys and values are added to the
-  // cache. No gradient.
+  // The same for tokens at positions cache_length ...; appends their keys and values to the cache.
+  // No gradient.
   virtual Residual decode(const Residual& in, const SharedInputs& shared, KvCache::Layer& cache,
                           int64_t cache_length) const = 0;
   virtual KvCache::Layer make_cache(int64_t batch, int64_t capacity) const = 0;
 
-  // FLOPs of a token's forward beside the 2 for each of the block's parameters: those of attention
-  // over `context` tokens.
+  // FLOPs per token of the forward beyond 2 for each parameter of the block: attention over
+  // `context` tokens.
   virtual double mixing_flops(int64_t context) const = 0;
 
-  // What the fused decoder reads; nothing: decoding is composed of ops.
+  // The weights for the fused decoder; empty: decoding is composed of ops.
   virtual std::optional<BlockWeights> decode_weights() const { return {}; }
 };
 

@@ -1,4 +1,4 @@
-// The weights that the fused decoder (decode_step.h) reads of a model: views, valid as long as it.
+// The model's weights for the fused decoder (decode_step.h): views, valid as long as the model.
 #pragma once
 
 #include <vector>

@@ -15,7 +15,7 @@ struct KvCache {
   int64_t length = 0;  // tokens held
   int64_t capacity = 0;
 
-  // Row b alone, of which `held` tokens are there: views of the same memory.
+  // Only row b, which holds `held` tokens: views of the same memory.
   KvCache row(int64_t b, int64_t held) const {
     KvCache one{{}, held, capacity};
     for (const Layer& layer : layers) {

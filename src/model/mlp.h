@@ -12,7 +12,7 @@ namespace quern {
 
 class Mlp : public Layer {  // (..., C) -> (..., C)
  public:
-  // Adds its weights to those of the fused decoder; false when the decoder does not compute it.
+  // Adds its weights to those of the fused decoder; false if the decoder does not support it.
   virtual bool add_to(BlockWeights&) const { return false; }
 };
 

@@ -12,8 +12,8 @@ namespace {
 struct NamedSize {
   const char* name;
   int64_t d_model, d_ff, layers, heads, kv_heads;
-  int64_t vocab_size;   // 0: the size does not fix it, nor whether the head is tied
-  int64_t context = 0;  // of a GPT-2; 0: the others, which do not fix it
+  int64_t vocab_size;   // 0: the size sets neither it nor `tied`
+  int64_t context = 0;  // of GPT-2 sizes; 0: the size does not set it
 };
 
 constexpr NamedSize kSizes[] = {

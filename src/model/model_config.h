@@ -50,8 +50,8 @@ struct ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-// What the chosen computation adds to validate(): flash attention takes a head_dim that is a
-// multiple of 8 up to 256. Throws saying what to choose instead.
+// Checks the dimensions against the options: flash attention needs a head_dim that is a multiple of
+// 8 up to 256. Throws with the alternatives.
 void validate_options(const ModelConfig& config, const ModelOptions& options);
 
 // Named sizes: toy, shakespeare-cpu, shakespeare-gpu, small, medium, large, xl, 2.7B, 10B, 0.5B,
@@ -61,12 +61,12 @@ void validate_options(const ModelConfig& config, const ModelOptions& options);
 void apply_size(ModelConfig& config, const std::string& size);
 std::vector<std::string> size_names();
 
-// Rows of logits that the fused head and loss hold at once: equal parts of the tokens, of whole
-// 128 rows. Every part reads the head's weight twice, and reads and writes its gradient: 12 bytes
-// for each of its `width` x vocab_size elements, beside 10 for each BF16 logit, so a part should
-// have some rows for each column of the width. In BF16 6 of them, but no less than 1.25 GiB of
-// logits has, and no more than 2.5; in FP32, whose products need scratch memory for all rows as
-// well, what 512 MiB has.
+// Rows of logits that the fused head and loss hold at once: equal parts of the tokens, in multiples
+// of 128 rows. Every part reads the head's weight twice, and reads and writes its gradient: 12
+// bytes for each of its `width` x vocab_size elements, beside 10 for each BF16 logit. So the number
+// of rows grows with the width: 6 x width in BF16, within 1.25 to 2.5 GiB of logits. In FP32, where
+// products need scratch memory for all rows as well, it is the number of rows in 512 MiB of logits,
+// independent of the width.
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width, int64_t bytes_per_logit);
 
 }  // namespace quern

@@ -6,7 +6,7 @@ namespace quern {
 
 namespace {
 
-// One that takes every head_dim, so that only the dimensions are checked.
+// Options that support every head_dim, so that only the dimensions are checked.
 ModelOptions any_options() {
   ModelOptions options;
   options.attention = AttentionKind::naive;
@@ -27,7 +27,7 @@ int64_t parameter_count(const ModelConfig& config) {
 double flops_per_token(const ModelConfig& config, int64_t context) {
   TransformerLM model(config, any_options());
   const ParameterTable table(model);
-  int64_t multiplied = 0;  // weights of products, and the vectors with them
+  int64_t multiplied = 0;  // weights of products, and vectors
   for (const ParameterEntry& entry : table.entries()) {
     if (!table.is_lookup(entry)) multiplied += entry.numel();
   }

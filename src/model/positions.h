@@ -1,4 +1,4 @@
-// How a model knows the places of its tokens.
+// Positions of tokens: none, rotary or learned.
 #pragma once
 
 #include "autograd/ops/rope.h"
@@ -6,13 +6,13 @@
 
 namespace quern {
 
-// Without positions, as it is: attention alone then tells earlier tokens from later ones.
+// The base class adds no positions: only the causal mask then orders the tokens.
 class Positions : public Module {
  public:
   // The embedding of tokens (B, T) at positions begin ... -> (B, T, C) in `out`.
   virtual Variable embed(const Embedding& embedding, const Tensor& tokens, int64_t begin,
                          DType out) const;
-  // The table that attention rotates q and k by; null: there is none.
+  // The table for attention's rotation of q and k, or null.
   virtual const RopeTable* rope() const { return nullptr; }
   void declare(ParameterList&) override {}
 };

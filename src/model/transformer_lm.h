@@ -1,5 +1,5 @@
-// The model: token embedding, blocks, final norm, LM head. Its Architecture says of which kind they
-// are.
+// The model: token embedding, blocks, final norm, LM head. Its Architecture determines their kinds
+// and names.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ class TransformerLM : public Module {
   TransformerLM(const ModelConfig& config, const ModelOptions& options, InitScheme init,
                 const Architecture& architecture);
 
-  // Mean cross-entropy (nats a token) of targets (B, T) given tokens (B, T), both i32, times scale.
-  // -> (), FP32. With gradients on it is the training loss: with dropout, and plus the z-loss. Then
-  // zero the gradients before, and use the loss for backward(loss) or a sum with other losses only:
-  // fused kernels add the head's gradient here already (autograd/ops/lm_head.h).
+  // Mean cross-entropy (nats per token) of targets (B, T) given tokens (B, T), both i32, by scale.
+  // -> (), FP32. With gradients on it is the training loss, with dropout and plus the z-loss. Then
+  // zero the gradients first, and use the loss only for backward(loss) or in a sum with other
+  // losses: fused kernels already add the head's gradient here (autograd/ops/lm_head.h).
   Variable loss(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const {
     return loss_terms(tokens, targets, scale).total;
   }
@@ -33,8 +33,8 @@ class TransformerLM : public Module {
   };
   LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const;
 
-  // Where the masks of dropout come from. Every training loss takes the next draw; `number` is that
-  // of the first. Nothing without dropout; else required before the first training loss.
+  // Seeds the masks of dropout. Every training loss takes the next draw; `number` is the number of
+  // the first. Required before the first training loss of a model with dropout.
   void start_dropout(uint64_t seed, uint64_t number = 0);
 
   // (B, T) -> (B, T, V) in the activations' type.
@@ -45,10 +45,10 @@ class TransformerLM : public Module {
   KvCache make_cache(int64_t batch, int64_t capacity) const;
   Tensor decode(const Tensor& tokens, KvCache& cache) const;
 
-  // What the fused decoder reads; nothing when decoding is composed of ops.
+  // The weights for the fused decoder; empty when decoding is composed of ops.
   std::optional<DecodeWeights> decode_weights() const;
 
-  // FLOPs of a token's forward beside the 2 for each parameter, over `context` tokens.
+  // FLOPs per token of the forward beyond 2 for each parameter, over `context` tokens.
   double mixing_flops(int64_t context) const;
 
   void declare(ParameterList& list) override;

@@ -1,7 +1,7 @@
-// The parameter arena: all parameters of a model in one buffer, and so their gradients and the BF16
-// compute copies, all with the same offsets; optimizers lay out their state likewise. Slices are
-// 256-byte aligned, blocks padded to 1 KiB, padding is zero: the gradient norm is one reduction,
-// AdamW one launch, a checkpoint one write, an all-reduce a slice.
+// The parameter arena: one buffer for all parameters of a model, one for their gradients and one
+// for the BF16 compute copies, with the same offsets; optimizers use the same layout for their
+// state. Slices are 256-byte aligned, blocks padded to 1 KiB, padding is zero. So the gradient norm
+// is one reduction, AdamW one launch, a checkpoint one write, an all-reduce one slice.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class ParameterArena {
   };
 
   // Allocates on the current Context's device, initialises, and gives every parameter of `model`
-  // its Variables. Initial values depend on the seed and the parameter's place alone.
+  // its Variables. Initial values depend only on the seed and the parameter's place.
   ParameterArena(Module& model, const Options& options);
 
   const ParameterTable& table() const { return table_; }
@@ -42,7 +42,7 @@ class ParameterArena {
   static Tensor slice(const Tensor& buffer, const NamedSlice& slice);  // a view of its shape
 
   void zero_grad();         // the next backward overwrites the gradients; moves no memory
-  void finish_gradients();  // zeroes the gradients of parameters that no backward reached since
+  void finish_gradients();  // zeroes the gradients that no backward has written since the last
                             // zero_grad
   void refresh_copies();    // after values were written by other means than fused_update
 

@@ -1,4 +1,4 @@
-// Dropout of what a module computes, in training alone.
+// Dropout of a module's output, in training only.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace quern {
 
-// For one forward and its backward. `site` plus `place` tells the places in a model apart.
+// For one forward and its backward. `site` plus `place` identifies a place in the model.
 struct Dropout {
   double p = 0.0;
   KernelKind kernels = KernelKind::fused;

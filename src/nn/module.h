@@ -60,12 +60,12 @@ class Module {
   virtual void declare(ParameterList& list) = 0;
 };
 
-// A module that maps one Variable to one, and so can stand in a Sequential.
+// A module that maps one Variable to one Variable: Sequential chains such modules.
 class Layer : public Module {
  public:
   virtual Variable forward(const Variable& x) const = 0;
   Variable operator()(const Variable& x) const { return forward(x); }
-  // The same as a module range of that name, for observers.
+  // The same within a module range of that name, for observers.
   Variable operator()(const char* name, const Variable& x) const;
 };
 

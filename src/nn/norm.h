@@ -11,12 +11,12 @@ namespace quern {
 
 class Norm : public Layer {
  public:
-  // `name` is that of the module range around each call, for observers; it outlives the module.
-  // with_bias: of LayerNorm alone.
+  // `name`: of the module range around each call, for observers; it outlives the module.
+  // with_bias: LayerNorm only.
   Norm(NormKind kind, int64_t width, double eps, const ModelOptions& options, const char* name,
        bool with_bias);
 
-  // x (..., C) -> the same shape in `out`, the activations' type.
+  // x (..., C) -> the same shape in type `out`.
   Variable operator()(const Variable& x, DType out) const;
   // The residual add in the same pass: {x + branch in x's type, norm of it in the branch's type}.
   std::pair<Variable, Variable> add_and_norm(const Variable& x, const Variable& branch) const;
@@ -35,8 +35,8 @@ class Norm : public Layer {
   const char* name_;
   double eps_;
   KernelKind kernels_;
-  bool keep_output_;  // for the backward, rather than compute it again
-  Tensor no_bias_;    // zeros, of a LayerNorm without a bias; made with the arena
+  bool keep_output_;
+  Tensor no_bias_;  // zeros, of a LayerNorm without a bias; made with the arena
 };
 
 }  // namespace quern

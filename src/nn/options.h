@@ -1,5 +1,5 @@
-// How a model computes, as opposed to what it is (model_config.h). Every combination runs on every
-// device. Dropout and the z-loss aside, the trained weights do not depend on it beyond rounding.
+// How a model computes; its dimensions are in model_config.h. Every combination runs on every
+// device. Except for dropout and the z-loss, trained weights depend on it only by rounding.
 #pragma once
 
 #include "base/dtype.h"
@@ -26,10 +26,10 @@ enum class InitScheme { normal, truncated };
 
 enum class NormKind { rms, layer };
 
-// What the backward computes again instead of keeping it, from none on more and more. swiglu:
-// SwiGLU's outputs. norms: those and the norms' (both with fused kernels; the naive ones keep all).
-// blocks: all within segments of blocks. automatic: none, swiglu or norms, which a program decides
-// (train/choose_recompute.h); to a model itself it is norms.
+// Values that the backward computes again instead of keeping them; each choice includes those
+// before it. swiglu: SwiGLU's outputs. norms: the norms' outputs (both with fused kernels; naive
+// kernels keep all). blocks: everything inside segments of blocks. automatic: none, swiglu or
+// norms, as train/choose_recompute.h decides; a model treats it as norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
 struct ModelOptions {
@@ -40,17 +40,17 @@ struct ModelOptions {
   Recompute recompute = Recompute::automatic;
   int segment = 1;  // under Recompute::blocks: blocks recomputed together
 
-  // Of training losses alone (TransformerLM::loss).
+  // Only for training losses (TransformerLM::loss).
   double dropout = 0.0;  // of the embeddings and of each sublayer's output, < 1
   double z_loss = 0.0;   // weight of the mean squared logsumexp of the logits
 
-  // The types that activations and the residual stream have.
+  // Types of the activations and of the residual stream.
   DType activation_type() const { return precision == Precision::bf16 ? DType::bf16 : DType::f32; }
   DType residual_type() const {
     return residual == ResidualType::bf16 ? activation_type() : DType::f32;
   }
 
-  // Whether a fused op's output is computed again by itself; within Recompute::blocks it is kept.
+  // Whether the output of one fused op is computed again. Recompute::blocks keeps it.
   bool rebuilds_swiglu() const { return recompute == Recompute::swiglu || rebuilds_norms(); }
   bool rebuilds_norms() const {
     return recompute == Recompute::norms || recompute == Recompute::automatic;

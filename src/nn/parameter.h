@@ -13,7 +13,7 @@
 
 namespace quern {
 
-// The part that a parameter plays in its model.
+// The role of a parameter in its model.
 enum class ParameterKind {
   hidden_matrix,  // maps hidden states to hidden states; a fused one maps them part by part
   embedding,      // a row for each token or position; also a head that shares it
@@ -29,8 +29,8 @@ struct ParameterGroup {
   bool frozen = false;  // no gradient and no moments
 };
 
-// Some rows of a parameter under a name of their own: q_proj within the fused q-k-v weight. Starts
-// as it would alone.
+// Rows of a parameter with a name of their own: q_proj within the fused q-k-v weight. Their initial
+// values are those of a separate parameter.
 struct ParameterPart {
   std::string name;  // in its module: "q_proj.weight"
   int64_t row_begin = 0;
@@ -50,7 +50,7 @@ class Parameter {
 
   // For GEMMs: the BF16 copy under bf16, else the FP32 master. Its gradient is FP32 either way.
   const Variable& weight() const { return checked(weight_); }
-  // For what is kept in FP32 under every precision: norm weights.
+  // For parameters kept in FP32 under every precision: norm weights.
   const Variable& master() const { return checked(master_); }
 
   int64_t begin() const { return begin_; }  // first element in the arena
@@ -59,7 +59,7 @@ class Parameter {
   const std::shared_ptr<Leaf>& leaf() const { return store_; }
 
   ParameterGroup group;
-  bool fp32 = false;  // its module reads master() alone
+  bool fp32 = false;  // its module reads only master()
 
  private:
   friend class ParameterArena;

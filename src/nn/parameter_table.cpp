@@ -6,8 +6,8 @@ namespace quern {
 
 namespace {
 
-// In elements, so that both the FP32 and the BF16 buffer keep the promise: slices at 256 bytes,
-// blocks at 1 KiB.
+// In elements: both the FP32 and the BF16 buffer then have slices at 256 bytes and blocks at
+// 1 KiB.
 constexpr int64_t kSliceAlignment = 256 / 2;
 constexpr int64_t kBlockAlignment = 1024 / 2;
 

@@ -13,7 +13,7 @@
 
 namespace quern {
 
-// A named piece of the arena as files know it: a parameter, or a part of a fused one.
+// A range of the arena with its name in files: a parameter, or a part of a fused one.
 struct NamedSlice {
   std::string name;
   Shape shape;
@@ -48,13 +48,13 @@ class ParameterTable {
   const std::vector<ParameterEntry>& entries() const { return entries_; }  // in arena order
   const ParameterEntry* find(const std::string& name) const;               // null: there is none
   std::vector<NamedSlice> slices() const;                                  // in arena order
-  // Second names of parameters, which files may have too.
+  // Second names of parameters, which files may contain too.
   const std::vector<ParameterList::Alias>& aliases() const { return aliases_; }
-  // Whether it is read row by row alone: an embedding that no head shares.
+  // Whether it is only read row by row: an embedding that no head shares.
   bool is_lookup(const ParameterEntry& entry) const;
 
   int64_t size() const { return size_; }            // elements, padding included
-  int64_t trainable() const { return trainable_; }  // the first so many have gradients
+  int64_t trainable() const { return trainable_; }  // elements with gradients: the first ones
   int64_t parameter_count() const;                  // elements, without padding
 
   // Elements of the arena, padding included.

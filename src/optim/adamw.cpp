@@ -25,7 +25,7 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
       slice.begin -= left_out;
       slices_.push_back(slice);
     }
-    // Neighbours with one treatment are one range; the zero padding between them changes nothing.
+    // Neighbours with one treatment form one range; the zero padding between them has no effect.
     const auto lr_scale = static_cast<float>(entry.group.lr_scale);
     const auto decay = static_cast<float>(entry.group.decay ? options.weight_decay : 0.0);
     if (adjacent && runs_.back().lr_scale == lr_scale && runs_.back().decay == decay) {
@@ -63,7 +63,7 @@ void AdamWMoments::fused_update(const kernels::StepState* state) {
 
 void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
   const Tensor &values = arena_.values(), &grads = arena_.grads();
-  if (first_.numel() == arena_.trainable()) {  // nothing is left out: as few ops as can be
+  if (first_.numel() == arena_.trainable()) {  // no parameter is left out: the fewest ops
     return naive_adamw({values, first_, second_, grads}, runs_, options_, clip, now);
   }
   for (kernels::AdamWRange run : runs_) {

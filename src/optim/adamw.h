@@ -20,8 +20,8 @@ struct AdamWOptions {
 
 using ParameterFilter = std::function<bool(const ParameterEntry&)>;
 
-// Moments and update of the trainable parameters that a filter selects. The moments lie as the
-// arena's gradients do, without the room of what is left out.
+// Moments and update of the trainable parameters that a filter selects. The moments have the layout
+// of the arena's gradients without the parameters left out.
 class AdamWMoments {
  public:
   // The arena outlives this.

@@ -1,5 +1,5 @@
-// The naive twin of AdamW: one small op after another over the whole arena, with the scalars on the
-// host. The fused update is tested and benchmarked against it.
+// The naive twin of AdamW: small ops over the whole arena, with the scalars on the host. The
+// reference of the fused update in tests and benchmarks.
 #include "optim/adamw_naive.h"
 
 #include <cmath>
@@ -28,7 +28,7 @@ void update(const Tensor& y, const Tensor& x, const kernels::BinaryOp& f) {
 
 }  // namespace
 
-// Padding between the ranges is zero in all that is read, and its change 0 / eps.
+// Padding between the ranges is zero in all inputs, and its change is 0 / eps.
 void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRange> ranges,
                  const AdamWOptions& options, double clip, const kernels::StepState& state) {
   const NoGrad no_grad;

@@ -12,7 +12,7 @@ struct AdamWTensors {
   Tensor param, m, v, grad;
 };
 
-// What kernels::adamw does (its header has the formula), with the clip factor and the bias
+// The twin of kernels::adamw (its header has the formula), with the clip factor and the bias
 // corrections multiplied into the host's scalars. `state` gives lr and t, the number of this update
 // from 1 on; only beta1, beta2 and eps of `options` are used.
 void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRange> ranges,

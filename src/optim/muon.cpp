@@ -12,7 +12,7 @@ namespace quern {
 namespace {
 
 constexpr int64_t kAlignment = 128;  // elements: 256 bytes of BF16
-// Elements of a group that are orthogonalised at once, which bounds the workspace: 4 GiB at most.
+// Elements of a group orthogonalised at once; bounds the workspace to 4 GiB.
 constexpr int64_t kMostElements = int64_t{1} << 29;
 
 int64_t padded(int64_t elements) {

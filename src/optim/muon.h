@@ -18,7 +18,7 @@ struct NewtonSchulz {
 };
 
 struct MuonOptions {
-  AdamWOptions adamw;  // of embeddings, head and vectors; its decay and clip are everyone's
+  AdamWOptions adamw;  // of embeddings, head and vectors; decay and clip apply to all parameters
   double momentum = 0.95;
   bool nesterov = true;
   double lr_scale = 1.0;  // of the hidden matrices' learning rate
@@ -27,8 +27,8 @@ struct MuonOptions {
   NewtonSchulz iteration = {};
 };
 
-// Hidden matrices take Muon, each part of a fused weight for itself; all other parameters AdamW.
-// Matrices of one shape are one group: each of its products is one batched call.
+// Muon for hidden matrices, each part of a fused weight separately; AdamW for all other parameters.
+// Matrices of one shape form a group: each of its products is one batched call.
 class Muon : public Optimizer {
  public:
   Muon(ParameterArena& arena, const MuonOptions& options);

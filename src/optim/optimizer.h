@@ -1,5 +1,5 @@
-// An optimizer of a parameter arena: the frame that every step has, and the state that checkpoints
-// keep. Adding one: docs/adding_an_optimizer.md.
+// An optimizer of a parameter arena: the frame of every step, and the state in checkpoints. Adding
+// one: docs/adding_an_optimizer.md.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace quern {
 
-// State of an optimizer as files know it: a tensor `prefix` + parameter name for each slice.
+// Optimizer state in files: a tensor named `prefix` + parameter name for each slice.
 struct OptimizerBuffer {
   std::string prefix;                   // "moment1."
   Tensor data;                          // f32
   std::vector<NamedSlice> slices = {};  // of data
 };
 
-// When a step changes the weights, and by how much at most.
+// Limits on a step's change of the weights.
 struct StepGuard {
   double clip = 1.0;  // largest gradient norm; 0: no clipping
   KernelKind kernels = KernelKind::fused;
-  // After a step that was skipped because of a non-finite value, skip all others too: the weights
-  // stay those of the last finite state until the host has looked.
+  // After a step with a non-finite value, skip all later ones too: the weights keep the last finite
+  // state until the host reads the counters.
   bool halt_on_nonfinite = false;
 };
 
@@ -33,16 +33,16 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   virtual const char* name() const = 0;  // the value of the configuration key `optimizer`
-  // What a checkpoint holds besides the arena's values and the step's counters.
+  // The state that a checkpoint holds besides the arena's values and the step's counters.
   virtual std::vector<OptimizerBuffer> buffers() const = 0;
 
-  // Of the steps to come. In device memory: a captured step reads the rate of its replay.
+  // For the following steps. It lies in device memory: a captured step reads it at each replay.
   void set_learning_rate(double lr);
 
   // Clips the arena's gradients (as a factor; they are not changed) and updates values, state and
   // BF16 copies. When the gradient norm or `loss` (one FP32 element; may be undefined) is not
-  // finite nothing changes but the count of skipped steps. With fused kernels nothing is read back
-  // and the step can be captured.
+  // finite, only the count of skipped steps changes. With fused kernels nothing is read back, so
+  // the step can be captured.
   void step(const Tensor& loss = {});
   void step(double lr, const Tensor& loss = {}) {
     set_learning_rate(lr);
@@ -60,8 +60,8 @@ class Optimizer {
   // One update by fused kernels, which read rate, clip factor and t - 1 from state_data() on the
   // device and change nothing when its `finite` is 0. May allocate, but reads nothing back.
   virtual void fused_update() = 0;
-  // The same by small ops, with the scalars on the host: now.step is t. Called for finite steps
-  // alone; the BF16 copies are refreshed after it.
+  // The same by small ops, with the scalars on the host: now.step is t. Called only for finite
+  // steps; the BF16 copies are refreshed after it.
   virtual void naive_update(double clip, const kernels::StepState& now) = 0;
 
   // Zeros in the layout of the arena's trainable range.
@@ -78,7 +78,7 @@ class Optimizer {
   Tensor state_, scratch_;
 };
 
-// A table that kernels read, on the current device.
+// Copies a table for kernels to the current device.
 template <class T>
 Tensor upload_table(const std::vector<T>& rows, const char* name) {
   const auto bytes = static_cast<int64_t>(rows.size() * sizeof(T));

@@ -10,7 +10,7 @@ namespace quern {
 
 namespace {
 
-// How much of the way from `begin` to `end` is done after `step`: 0 to 1.
+// The fraction of the way from `begin` to `end` done after `step`: 0 to 1.
 double progress(double step, double begin, double end) {
   return end <= begin ? 1.0 : std::clamp((step - begin) / (end - begin), 0.0, 1.0);
 }

@@ -31,7 +31,7 @@ void check_same(const fs::path& path, const TokenSidecar& found, const TokenFact
 
 TokenFacts read_token_facts(const Dataset& data) {
   TokenFacts facts;
-  fs::path with, without;  // token files that have a sidecar and that have not
+  fs::path with, without;  // token files with and without a sidecar
   for (const TokenSource* source : {&data.train, &data.validation}) {
     for (const TokenFile& file : source->files()) {
       const std::optional<TokenSidecar> sidecar = read_token_sidecar(file.path());

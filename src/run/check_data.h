@@ -1,4 +1,4 @@
-// What is known of a run's tokens beside themselves, and that it fits: the sidecars of token files
+// Metadata of a run's tokens, and checks that it agrees: the sidecars of token files
 // (data/token_sidecar.h), the tokenizer and the model.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace quern {
 
-// What all sidecars of a dataset say alike.
+// The values on which all sidecars of a dataset agree.
 struct TokenFacts {
-  std::filesystem::path sidecar;  // the first; empty: there is none, and nothing is known
+  std::filesystem::path sidecar;  // the first; empty: no sidecar, all values are unknown
   int64_t vocabulary = 0;
   std::optional<int32_t> end_token;
   std::string tokenizer_hash;
@@ -24,11 +24,11 @@ struct TokenFacts {
   bool of_bytes() const { return tokenizer_hash == "bytes"; }
 };
 
-// Throws naming both files and both values when two disagree, when a file does not match its own
-// or when only some token files have one. Reads no token.
+// Throws with both files and both values when two sidecars disagree, and when a file does not match
+// its own sidecar or only some token files have one. Reads no token.
 TokenFacts read_token_facts(const Dataset& data);
 
-// Throws naming both hashes and files when the sidecars are of another tokenizer than the run's.
+// Throws with both hashes and files when the sidecars name another tokenizer than the run's.
 void check_tokenizer(const TokenFacts& facts, const RunTokenizer& tokenizer);
 
 // The vocabulary that a new model needs: the tokenizer's or the sidecars', else one more than the
@@ -36,13 +36,13 @@ void check_tokenizer(const TokenFacts& facts, const RunTokenizer& tokenizer);
 int64_t needed_vocabulary(const Dataset& data, const TokenFacts& facts,
                           const RunTokenizer& tokenizer);
 
-// Throws when a model of `vocab_size` has not all tokens of the data. Reads every token where no
-// sidecar says what there is. `whose`: what set the size, for the message.
+// Throws when the data has tokens outside a vocabulary of `vocab_size`. Reads every token unless a
+// sidecar states the vocabulary. `whose`: the source of the size, for the message.
 void check_vocabulary(const Dataset& data, const TokenFacts& facts, int64_t vocab_size,
                       const std::string& whose);
 
-// How config.data samples and masks. Throws when document_mask is set and the end token is not
-// known: it is 256 in text, else the sidecars' or the tokenizer's.
+// The sampling and masking of config.data. Throws when document_mask is set and the end token is
+// unknown: it is 256 in text, else the sidecars' or the tokenizer's.
 BatchOptions batch_options(const DataSection& section, const Dataset& data, const TokenFacts& facts,
                            const RunTokenizer& tokenizer);
 

@@ -35,7 +35,7 @@ std::string folder_name(int64_t step) {
   return std::string(kPrefix) + digits;
 }
 
-// The step of a folder's name; empty for any name that folder_name would not give.
+// The step in a folder's name; empty unless folder_name gives that name.
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};
   const std::string_view digits = name.substr(kPrefix.size());
@@ -60,7 +60,7 @@ void remove_folder(const fs::path& path) {
   QUERN_CHECK(!error, path.string(), ": cannot be removed: ", error.message());
 }
 
-// Renamed first: a checkpoint that is half removed must not look like one.
+// Renames it first: a partly removed folder must not look like a checkpoint.
 void remove_checkpoint(const fs::path& path) {
   const fs::path doomed = fs::path(path) += kTemporary;
   remove_folder(doomed);
@@ -74,11 +74,11 @@ void remove_half_written(const fs::path& folder) {
   }
 }
 
-// Where a checkpoint is written; gone again unless it was put in place.
+// The folder in which a checkpoint is written; removed unless it was renamed.
 struct TemporaryFolder {
   fs::path path;
   ~TemporaryFolder() {
-    std::error_code ignored;  // an exception is on its way, or there is nothing to remove
+    std::error_code ignored;  // during an exception, or nothing to remove
     fs::remove_all(path, ignored);
   }
 };
@@ -87,7 +87,7 @@ Json to_json(const FileDigest& digest) {
   return {{"bytes", digest.bytes}, {"xxh3", hex(digest.xxh3)}};
 }
 
-// The manifest guards itself: its own checksum is taken over the compact text of the rest.
+// The manifest's own checksum: that of the compact text of all other fields.
 std::string manifest_checksum(const Json& manifest) {
   const std::string text = manifest.dump();
   return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
@@ -117,7 +117,7 @@ Json read_manifest(const fs::path& path) {
   return manifest;
 }
 
-// The file, which is what the manifest says that it is.
+// Opens a file and checks it against its manifest entry.
 MappedFile verified(const fs::path& path, const Json& expected) {
   MappedFile raw = MappedFile::open(path);
   const auto bytes = expected.at("bytes").get<int64_t>();

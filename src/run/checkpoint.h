@@ -3,7 +3,7 @@
 //   optimizer.safetensors  moments
 //   gemm_algorithms.txt    the GEMM table in use, of a GPU
 //   manifest.json          format version, step, sizes and checksums, and the trainer's state
-// A checkpoint is complete or not there: it is written as step_NNNNNNNN.tmp, fsynced and renamed.
+// A checkpoint is complete or absent: it is written as step_NNNNNNNN.tmp, fsynced and renamed.
 // Every `folder` below is the run's `checkpoints` folder.
 #pragma once
 
@@ -22,7 +22,7 @@ struct CheckpointContents {
   int64_t step = 0;
   std::vector<TensorView> weights;
   std::vector<TensorView> moments;
-  std::string state_json = "{}";     // whatever else the trainer needs to continue, as JSON
+  std::string state_json = "{}";     // the trainer's remaining state, as JSON
   std::string gemm_algorithms = {};  // text; empty: no such file
 };
 
@@ -35,20 +35,20 @@ struct Checkpoint {
   std::string gemm_algorithms;
 };
 
-// Writes folder/step_N, replacing one that is there, and removes half-written ones that an
-// interrupted run left. Returns its path. Throws naming the path when the disk is full; then
-// nothing is left of it.
+// Writes folder/step_N, replacing an existing one, and removes incomplete ones of an interrupted
+// run. Returns its path. When the disk is full it throws with the path, and leaves nothing of the
+// new checkpoint behind.
 std::filesystem::path write_checkpoint(const std::filesystem::path& folder,
                                        const CheckpointContents& contents);
 
-// Puts another state into a checkpoint; the rest stays. As write_checkpoint, all or nothing.
+// Replaces the state in a checkpoint and keeps the rest. As write_checkpoint, all or nothing.
 void rewrite_checkpoint_state(const std::filesystem::path& path, const std::string& state_json);
 
-// Reads every byte and compares with the manifest. Throws naming the file, what was found and what
-// was expected.
+// Reads every byte and compares with the manifest. Throws with the file, the value found and the
+// value expected.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
-// The state_json alone; the files of tensors are neither read nor verified.
+// Only the state_json; the tensor files are neither read nor verified.
 std::string read_checkpoint_state(const std::filesystem::path& path);
 
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& folder);  // ascending
@@ -62,8 +62,8 @@ std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path
 // Never rotated away: its name and the reason stand in folder/kept.
 void mark_kept(const std::filesystem::path& folder, int64_t step, const std::string& reason);
 
-// Removes the checkpoints after `step`, and the mark of the best when it is one of them. Returns
-// how many there were.
+// Removes the checkpoints after `step`, and the mark of the best if it is one of them. Returns
+// their number.
 int64_t remove_checkpoints_after(const std::filesystem::path& folder, int64_t step);
 
 // Removes all but the newest keep_last checkpoints, the best and the kept. keep_last >= 1.

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int32_t kLlmcModel = 20240326;  // the first number of llm.c's model files
 
-// A file in the place of a folder, by what it is.
+// Rejects a file in place of a folder, with the kind of the file.
 [[noreturn]] void refuse_file(const fs::path& path) {
   const MappedFile file = MappedFile::open(path);
   int32_t magic = 0;
@@ -59,7 +59,7 @@ void import_tokenizer(const fs::path& folder, const fs::path& run, ImportedModel
   copy_tokenizer(folder, run / "tokenizer");
 }
 
-// The run folder that a checkpoint lies in; empty when it lies elsewhere.
+// The run folder of a checkpoint; empty when it lies outside one.
 fs::path run_of(const fs::path& checkpoint) {
   const fs::path run = fs::absolute(checkpoint).lexically_normal().parent_path().parent_path();
   return fs::exists(run / "config.toml") ? run : fs::path();

@@ -1,5 +1,5 @@
-// From a Hugging Face folder to a run folder without training in it, and from a run to a Hugging
-// Face folder. Tensors go from file to file, so that neither needs much memory.
+// Import of a Hugging Face folder as an untrained run folder, and export of a run as a Hugging Face
+// folder. Tensors go from file to file, so neither needs much memory.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ struct ImportedModel {
   std::string tokenizer;  // its kind; empty: none
 };
 
-// Writes `out`: checkpoints/step_00000000 with the weights in the dtypes that they have, source/
-// with config.json and generation_config.json as they are, tokenizer/ (`with_tokenizer`, and there
-// is one) and config.toml. `out` is complete or not there. Throws naming file, key or tensor when
-// the folder is not a model that Quern computes exactly, when its tokenizer is not one that Quern
-// reads or does not fit, and when `out` exists.
+// Writes `out`: checkpoints/step_00000000 with the weights in their own dtypes, source/ with
+// unchanged config.json and generation_config.json, tokenizer/ (under `with_tokenizer`, if there is
+// one) and config.toml. `out` is complete or absent. Throws with file, key or tensor when Quern
+// cannot compute the model exactly, cannot read its tokenizer, the tokenizer does not fit, or `out`
+// exists.
 ImportedModel import_model(const std::filesystem::path& folder, const std::filesystem::path& out,
                            bool with_tokenizer = true);
 
 struct ExportOptions {
   bool latest = false;              // the newest checkpoint of a run, not the best
-  bool source_dtype = false;        // the dtype that source/config.json names; goes before dtype
+  bool source_dtype = false;        // the dtype in source/config.json; overrides dtype
   std::optional<DType> dtype = {};  // empty: as in the checkpoint
   int64_t shard_bytes = 5'000'000'000;
 };
 
 // Writes the model of a checkpoint, or of a run's best one, with the run's tokenizer, as a new
-// Hugging Face folder, complete or not there. Returns the checkpoint's path.
+// Hugging Face folder, complete or absent. Returns the checkpoint's path.
 std::filesystem::path export_model(const std::filesystem::path& run,
                                    const std::filesystem::path& folder,
                                    const ExportOptions& options = {});

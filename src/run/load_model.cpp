@@ -17,13 +17,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kImportedContext = 2048;  // at most, where ctx is not given
+constexpr int64_t kImportedContext = 2048;  // upper limit if ctx is not given
 
 bool is_hf_folder(const fs::path& path) {
   return fs::exists(path / "config.json") && !fs::exists(path / "config.toml");
 }
 
-// What model.from says, and whether it was trained here.
+// The model of model.from, and whether it was trained here.
 struct Origin {
   ModelConfig model;
   bool trained = false;
@@ -35,7 +35,7 @@ Origin origin_of(const fs::path& path) {
               hub_hint(path.string(), HubKind::model));
   if (is_hf_folder(path)) {
     const ModelConfig model = read_hf_config(path);
-    model_weights(TensorSource::open(path), model);  // throws when they are not that model's
+    model_weights(TensorSource::open(path), model);  // throws when they belong to another model
     return {model, false};
   }
   const TrainState state = peek_train_state(find_checkpoint(path, true));
@@ -59,7 +59,7 @@ int64_t usual_context(const ModelConfig& model, bool trained) {
 
 void check_given_model(const Config& config, const std::set<std::string>& given,
                        const ModelConfig& model, const std::string& whose) {
-  ModelConfig asked = config.model;  // the 0 of kv_heads and head_dim stands for what these say
+  ModelConfig asked = config.model;  // kv_heads and head_dim 0 depend on these
   if (!given.contains("heads") && !given.contains("size")) asked.heads = model.heads;
   if (!given.contains("d_model") && !given.contains("size")) asked.d_model = model.d_model;
   std::vector<std::string> keys;

@@ -1,4 +1,4 @@
-// What model.from names: a model to start training from, instead of random weights.
+// The model named by model.from: it starts training in place of random weights.
 #pragma once
 
 #include <filesystem>
@@ -15,28 +15,28 @@ namespace quern {
 // weights. Throws when the path is none of them.
 ModelConfig model_of(const std::filesystem::path& path);
 
-// The context to use a model with when none is asked for: its own; of a model that was not trained
-// here, which may take a hundred thousand tokens, at most 2048.
+// The default context for a model: its own, but at most 2048 for a model that was not trained here,
+// which may support a hundred thousand tokens.
 int64_t usual_context(const ModelConfig& model, bool trained);
 
-// For parse_args: takes the dimensions of config.model.from over. The context is what ctx gives, if
-// it is among `given` (the keys that a person set), else the usual one. Throws UsageError naming
-// key and both values when a given one is another than the model's.
+// For parse_args: copies the dimensions of config.model.from. The context is ctx if it is among
+// `given` (the keys that the user set), else usual_context(). Throws UsageError with key and both
+// values when a given value differs from the model's.
 void apply_model_from(Config& config, const std::set<std::string>& given);
 
-// What a person gave about a model that is decided already: throws UsageError naming key and both
-// values when one of the dimensions among `given` is another than the model's. `whose` names it:
-// "the model of runs/mine".
+// Checks given dimensions against an existing model: throws UsageError with key and both values
+// when one of the dimensions among `given` differs from the model's. `whose` names the model: "the
+// model of runs/mine".
 void check_given_model(const Config& config, const std::set<std::string>& given,
                        const ModelConfig& model, const std::string& whose);
 
-// Fills the arena of a model that has config.model's dimensions. Throws when the weights are of
+// Fills the arena of a model with config.model's dimensions. Throws when the weights belong to
 // another model.
 void load_weights_from(ParameterArena& arena, const ModelSection& model);
 
-// Copies what the run needs beside its weights to be exported as what it came from:
-// config.json and generation_config.json into the new folder `to`. Nothing when a run that `from`
-// names has none.
+// Copies config.json and generation_config.json, which an export in the original format needs,
+// into the new folder `to`.
+// Does nothing when `from` is a run without them.
 void copy_source(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace quern

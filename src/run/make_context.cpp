@@ -13,7 +13,7 @@ namespace quern {
 Device choose_device(DeviceChoice choice) {
   const Device gpu{DeviceType::cuda, 0};
   if (choice == DeviceChoice::cpu) return kCpu;
-  if (choice == DeviceChoice::cuda) return gpu;  // Context says what is missing
+  if (choice == DeviceChoice::cuda) return gpu;  // Context throws if it is missing
   return cuda::device_count() > 0 ? gpu : kCpu;
 }
 

@@ -9,12 +9,12 @@
 
 namespace quern {
 
-// The device asked for; automatic: the first GPU when the build and the machine have one. Throws
-// when it is not there.
+// The configured device; automatic: the first GPU when the build and the machine have one, else the
+// CPU.
 Device choose_device(DeviceChoice choice);
 
-// use_gemm_table() of a file. Throws UsageError when it cannot be read, and an Error that names it
-// when it is no such table.
+// use_gemm_table() of a file. Throws UsageError when it cannot be read, and an Error with its path
+// when it is not such a table.
 bool use_gemm_table_file(const std::string& path);
 
 // Sets what ops read of [compute]: how FP32 products are computed, and determinism.

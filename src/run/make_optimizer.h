@@ -8,7 +8,7 @@
 
 namespace quern {
 
-// The optimizer that [optimizer] names, of the kernels that [compute] chooses. It halts after a
+// The optimizer named in [optimizer], with the kernels chosen in [compute]. It halts after a
 // non-finite step under on_nonfinite = stop.
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config);
 

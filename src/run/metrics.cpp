@@ -18,7 +18,7 @@ std::string keep_until(const std::filesystem::path& path, int64_t last_step) {
   std::string kept, line;
   while (std::getline(in, line)) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_discarded() || row.contains("ended")) continue;  // the run goes on
+    if (row.is_discarded() || row.contains("ended")) continue;  // the run continues
     if (row.value("step", last_step + 1) <= last_step) kept += line + "\n";
   }
   return kept;
@@ -58,7 +58,7 @@ void MetricsLog::write_validation(int64_t step, double loss) {
   numbers(step, unix_time(), {{"val_loss", loss}});
 }
 
-// The same numbers under the same names in both files.
+// Writes the same numbers under the same names to both files.
 void MetricsLog::numbers(int64_t step, double time, const std::vector<Number>& numbers) {
   Json row = {{"step", step}};
   std::vector<Scalar> scalars;

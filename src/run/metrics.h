@@ -1,4 +1,4 @@
-// What a run reports: numbers a step, and the log files of them.
+// The metrics of a run: numbers per step, and their log files.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace quern {
 
 struct StepMetrics {
   int64_t step = 0;        // steps done, this one included
-  double loss = 0.0;       // nats a token, mean over the step's micro-batches
+  double loss = 0.0;       // nats per token, mean over the step's micro-batches
   double grad_norm = 0.0;  // before clipping
   double lr = 0.0;
-  double ms = 0.0;  // mean a step since the last report
+  double ms = 0.0;  // mean per step since the last report
   double tokens_per_s = 0.0;
   double mfu = 0.0;          // model FLOP/s over the measured peak; 0 when unknown
   int64_t memory_bytes = 0;  // most in use so far
@@ -27,7 +27,7 @@ struct StepMetrics {
   double time = 0.0;         // seconds since 1970
 };
 
-// Of the first step of a process.
+// The first step of a process.
 struct FirstStep {
   int64_t step = 0;
   double seconds = 0.0;  // from the process's start to the step's end
@@ -37,12 +37,12 @@ struct FirstStep {
 
 // metrics.jsonl: one JSON object a line; {"step", "loss", ...} of a step, {"step", "val_loss"} of a
 // validation, {"step", "first_step_s", "device", "parameters"} of the first step of a process,
-// {"step", "ended"} when it ends. Each has its "time", in seconds since 1970. The numbers go to a
-// TensorBoard event file beside it too, when that is asked for.
+// {"step", "ended"} when it ends. Each has its "time", in seconds since 1970. On request the
+// numbers also go to a TensorBoard event file beside it.
 class MetricsLog {
  public:
-  // Continues the file after `last_step`: later lines, of a run that was stopped, are dropped. -1
-  // begins anew.
+  // Continues the file after `last_step` and drops later lines, written before the run stopped. -1
+  // starts a new file.
   MetricsLog(const std::filesystem::path& path, int64_t last_step, bool tensorboard = false);
   void write(const StepMetrics& metrics);
   void write_validation(int64_t step, double loss);
@@ -60,7 +60,7 @@ class MetricsLog {
 
   std::filesystem::path path_;
   std::ofstream file_;
-  std::unique_ptr<TensorBoardLog> tensorboard_;  // null: not asked for
+  std::unique_ptr<TensorBoardLog> tensorboard_;  // null: not requested
 };
 
 double unix_time();  // seconds since 1970, now

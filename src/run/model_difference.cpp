@@ -6,7 +6,7 @@ namespace quern {
 
 namespace {
 
-// With what 0 stands for spelled out.
+// Replaces a 0 by the value that it stands for.
 Config config_of(ModelConfig model) {
   if (model.heads > 0 && model.head_dim == 0 && model.d_model % model.heads == 0) {
     model.head_dim = model.head_size();

@@ -1,4 +1,4 @@
-// Where two models differ, in the words of the configuration.
+// The differences of two models as configuration keys.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,8 @@ struct ModelDifference {
   std::string key, found, expected;  // a key and its two values, as a configuration has them
 };
 
-// The first of `keys` that the models differ in; empty: none. A 0 that stands for another value is
-// that value.
+// The first of `keys` in which the models differ; empty: none. A 0 that stands for another value
+// counts as that value.
 std::optional<ModelDifference> model_difference(
     const ModelConfig& found, const ModelConfig& expected,
     const std::vector<std::string>& keys = model_key_names());

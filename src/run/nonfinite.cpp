@@ -10,7 +10,7 @@
 namespace quern {
 
 bool all_finite(const Tensor& x) {
-  constexpr int64_t kRange = 1 << 20;  // a block of a GPU, or a CPU's thread, counts in each
+  constexpr int64_t kRange = 1 << 20;  // for one thread block, or one thread of a CPU
   const Tensor values = x.to(DType::f32).contiguous();
   if (values.numel() == 0) return true;
   std::vector<kernels::AdamWRange> ranges;
@@ -31,7 +31,7 @@ bool all_finite(const Tensor& x) {
 
 namespace {
 
-// Keeps the path of open ranges, and the first bad output with the path it appeared under.
+// Keeps the path of open ranges, and the first non-finite output with its path.
 class Finder : public RangeObserver, public OutputObserver {
  public:
   void on_begin(const Range& range) override { path_.emplace_back(range.name); }

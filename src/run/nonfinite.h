@@ -10,10 +10,10 @@ namespace quern {
 
 bool all_finite(const Tensor& x);  // any float dtype; waits for the device
 
-// Looks at every weight, then runs `step` (a forward and backward that once went wrong) watching
-// each op's output in order and each parameter's gradient as it becomes ready. The first non-finite
-// one, as "model.layers.3.mlp: output of swiglu" or "gradient of model.norm.weight"; empty when
-// there is none.
+// Checks every weight, then runs `step` (the forward and backward of a non-finite step) and checks
+// each op's output in order and each parameter's gradient as it becomes ready. Returns the first
+// non-finite one, as "model.layers.3.mlp: output of swiglu" or "gradient of model.norm.weight";
+// empty when there is none.
 std::string find_nonfinite(ParameterArena& arena, const std::function<void()>& step);
 
 }  // namespace quern

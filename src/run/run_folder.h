@@ -1,6 +1,6 @@
-// The folder of a run: config.toml, metrics.jsonl, checkpoints/, samples.txt, tokenizer/ when
-// its tokens are not bytes, and source/ when its model came from a Hugging Face folder: that
-// folder's config.json and generation_config.json.
+// The folder of a run: config.toml, metrics.jsonl, checkpoints/, samples.txt, tokenizer/ unless its
+// tokens are bytes, and source/ with config.json and generation_config.json if its model came from
+// a Hugging Face folder.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ class RunFolder {
   // A new folder with the resolved configuration in it. An empty path becomes runs/<date>-<time>.
   // Throws when it exists.
   static RunFolder create(const Config& config);
-  // One that is there. `path` may also be a checkpoint inside it. Throws when it is neither.
+  // An existing one. `path` may also be a checkpoint inside it. Throws when it is neither.
   static RunFolder open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -32,8 +32,8 @@ class RunFolder {
   std::filesystem::path path_;
 };
 
-// The checkpoint that `path` means: itself, or of a run folder the best (`best` and there is one)
-// or the latest. Throws when there is none.
+// The checkpoint at `path`: itself, or the best one of a run folder (under `best`, if there is one)
+// or its latest. Throws when there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path, bool best);
 
 }  // namespace quern

@@ -10,13 +10,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The run that a run folder or a checkpoint in one belongs to; other folders are their own.
+// The run folder of a run folder or of a checkpoint in one; other folders unchanged.
 fs::path run_of(const fs::path& path) {
   if (!fs::exists(path / "manifest.json")) return path;
   return fs::absolute(path).lexically_normal().parent_path().parent_path();
 }
 
-// A model's tokenizer can be left out, which other ones cannot.
+// Only a model's tokenizer is optional.
 constexpr const char* kWithout = "; --tokenizer none goes on without a tokenizer";
 
 template <class F>
@@ -28,7 +28,7 @@ auto of_model(const fs::path& folder, const F& read) {
   }
 }
 
-// A model may have more rows of its embedding than there are tokens, as many do, and not fewer.
+// The embedding may have more rows than the tokenizer has tokens, but not fewer.
 void check_fits(const Tokenizer& tokenizer, const fs::path& folder, const ModelConfig& model) {
   const fs::path config = folder / "config.json";
   QUERN_CHECK(tokenizer.vocabulary() <= model.vocab_size, tokenizer_file(folder).string(), " has ",
@@ -37,12 +37,12 @@ void check_fits(const Tokenizer& tokenizer, const fs::path& folder, const ModelC
               ", expected at least as many", kWithout);
 }
 
-// Beside the token files, which may be given as a folder, a file or a pattern.
+// The tokenizer folder beside token files given as a folder, a file or a pattern.
 fs::path beside_data(const fs::path& data) {
   return (fs::is_directory(data) ? data : data.parent_path()) / "tokenizer";
 }
 
-// The folder of the tokenizer that model.from brings along; empty: it brings none.
+// The folder of model.from's tokenizer; empty if it has none.
 fs::path model_folder(const Config& config) {
   if (config.model.from.empty()) return {};
   fs::path folder = run_of(config.model.from);

@@ -1,4 +1,4 @@
-// The tokenizer of a run: where it comes from, and where the run keeps it.
+// The tokenizer of a run: its source, and its copy in the run folder.
 #pragma once
 
 #include <filesystem>
@@ -16,20 +16,20 @@ struct RunTokenizer {
       tokenizer;  // null: the data are bare tokens, and nothing is said
 };
 
-// What the tokens of data.train mean. Asked in this order: the run that is resumed, data.tokenizer,
-// the folder tokenizer/ beside token files, model.from; without an answer text is bytes. Where
-// data.tokenizer is "none", nothing is said. Throws when two of them disagree, when one cannot be
-// opened, when model.from's has more tokens than config.model.vocab_size, and when text would have
-// to be encoded by another tokenizer than bytes, which `quern data prepare` does.
+// The tokenizer of data.train. Sources in this order: the resumed run, data.tokenizer, the folder
+// tokenizer/ beside token files, model.from; without any of them text is bytes. data.tokenizer =
+// "none" gives no tokenizer. Throws when two sources disagree, when one cannot be opened, when
+// model.from's has more tokens than config.model.vocab_size, and when text needs another tokenizer
+// than bytes, which is the task of `quern data prepare`.
 RunTokenizer find_run_tokenizer(const Config& config, bool is_text);
 
-// The tokenizer in the folder of a model; null: there is none. Throws naming the file, and how to
-// go on without it, when it cannot be opened or has more tokens than the model's vocab_size.
+// The tokenizer in the folder of a model, or null. Throws with the file, and with the way to
+// continue without it, when it cannot be opened or has more tokens than the model's vocab_size.
 std::shared_ptr<const Tokenizer> model_tokenizer(const std::filesystem::path& folder,
                                                  const ModelConfig& model);
 
-// The tokenizer of a checkpoint: bytes, or what tokenizer/ of its run folder holds; null when it
-// has none. Throws when the folder holds another one than the checkpoint was trained with.
+// The tokenizer of a checkpoint: bytes, or that in tokenizer/ of its run folder; null when it has
+// none. Throws when the folder holds another tokenizer than that of the training.
 std::shared_ptr<const Tokenizer> saved_tokenizer(const std::filesystem::path& checkpoint,
                                                  const TrainState& state);
 

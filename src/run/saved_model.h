@@ -18,17 +18,17 @@ struct SavedModel {
   std::filesystem::path checkpoint;
   TrainState state;
   std::unique_ptr<ModelInstance> instance;
-  // Of the text that it was trained on; null: it was trained on token files of an unknown one.
+  // The tokenizer of the training text; null: token files of an unknown tokenizer.
   std::shared_ptr<const Tokenizer> tokenizer;
 
-  // What the data of `name` is must be what the model was trained on: text, or tokens. Throws.
+  // Throws unless the data `name` is of the kind that the model was trained on: text, or tokens.
   void check_kind(const std::string& name, bool is_text) const;
-  // What a person gave about the model, the keys among `given`, must be what it is. UsageError.
+  // Throws UsageError when a dimension among the keys `given` differs from the model's.
   void check_given(const Config& config, const std::set<std::string>& given) const;
 };
 
-// `path`: a checkpoint, or a run folder, of which the best checkpoint is taken (`latest`: the
-// newest). Throws when there is none, or when it is damaged.
+// `path`: a checkpoint, or a run folder, whose best checkpoint is loaded (`latest`: the newest).
+// Throws when there is none, or when it is damaged.
 SavedModel load_saved_model(const std::filesystem::path& path, bool latest,
                             const ModelOptions& options);
 

@@ -71,10 +71,10 @@ std::string event(int64_t step, double time, int field, std::string_view what) {
   return double_field(1, time) + integer_field(2, step) + bytes_field(field, what);
 }
 
-// The largest TIME in the names of the event files that are there.
+// The largest TIME in the names of the existing event files.
 int64_t newest_file(const fs::path& folder) {
   int64_t newest = 0;
-  std::error_code error;  // a folder that cannot be read: opening the file says why
+  std::error_code error;  // for an unreadable folder, opening the file gives the reason
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kPrefix)) continue;
@@ -124,7 +124,7 @@ std::string restart_event(int64_t step, double time) {
 }
 
 TensorBoardLog::TensorBoardLog(const fs::path& folder, int64_t last_step, double time) {
-  // Readers take the files in the order of their names; two processes may start in one second.
+  // Readers sort the files by name, and two processes may start within one second.
   const int64_t stamp = std::max(static_cast<int64_t>(time), newest_file(folder) + 1);
   path_ = folder / cat(kPrefix, stamp, ".", host_name(), ".", getpid());
   file_.open(path_, std::ios::binary);

@@ -1,6 +1,6 @@
 // TensorBoard's event files: https://www.tensorflow.org/tensorboard. A file holds framed records,
-// each an Event message in protobuf's wire format; both are written here by hand, for no library is
-// needed for a dozen fields.
+// each an Event message in protobuf's wire format. Both are written by hand: a dozen fields need no
+// library.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ struct Scalar {
 // Event messages (tensorflow's core/util/event.proto and core/framework/summary.proto).
 std::string version_event(double time);
 std::string scalars_event(int64_t step, double time, const std::vector<Scalar>& scalars);
-// The process went on from the step before this one: readers forget this and later steps.
+// The process continues after the previous step: readers drop this and later steps.
 std::string restart_event(int64_t step, double time);
 
-// One file of a process in `folder`, events.out.tfevents.TIME.HOST.PID, which sorts after those of
-// the processes before it.
+// One file of a process in `folder`, events.out.tfevents.TIME.HOST.PID, which sorts after the files
+// of earlier processes.
 class TensorBoardLog {
  public:
-  // Goes on after `last_step`; -1: a new run. Throws when the file cannot be made.
+  // Continues after `last_step`; -1: a new run. Throws when the file cannot be created.
   TensorBoardLog(const std::filesystem::path& folder, int64_t last_step, double time);
   void write(int64_t step, double time, const std::vector<Scalar>& scalars);
 

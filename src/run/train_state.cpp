@@ -71,7 +71,7 @@ TrainState from_json(const std::string& text, const std::filesystem::path& path)
     s.model = parse_model(j.at("model"));
     s.optimizer = j.value("optimizer", s.optimizer);
     s.is_text = j.at("is_text");
-    s.tokenizer = j.value("tokenizer", s.is_text ? "bytes" : "");  // older ones do not say
+    s.tokenizer = j.value("tokenizer", s.is_text ? "bytes" : "");  // absent in older states
     if (j.contains("best")) {
       s.best_loss = j["best"].at("loss");
       s.best_iteration = j["best"].at("iteration");

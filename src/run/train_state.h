@@ -1,4 +1,4 @@
-// All that a run needs to continue as if it had never stopped, to and from a checkpoint.
+// The complete state of a run, to and from a checkpoint: a resumed run equals an uninterrupted one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace quern {
 
 struct TrainState {
-  int64_t iteration = 0;  // steps tried, the skipped ones included
+  int64_t iteration = 0;  // steps tried, including the skipped ones
   int64_t step = 0;       // updates made: the optimizer's t
   int64_t skipped = 0;
   SamplerState sampler;
@@ -25,8 +25,8 @@ struct TrainState {
   ModelConfig model;
   std::string optimizer = "adamw";  // Optimizer::name(); older checkpoints have AdamW's state
   bool is_text = false;             // tokens are bytes (byte_tokenizer.h)
-  std::string tokenizer;        // Tokenizer::hash(); empty: not known, the data were bare tokens
-  std::string gemm_algorithms;  // the table in use (tensor/gemm_table.h); empty on the CPU
+  std::string tokenizer;            // Tokenizer::hash(); empty: unknown, the data were bare tokens
+  std::string gemm_algorithms;      // the table in use (tensor/gemm_table.h); empty on the CPU
 };
 
 // Writes checkpoints/step_<iteration>: the weights under their Hugging Face names, the optimizer's
@@ -35,28 +35,28 @@ std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const Optimizer& optimizer,
                                        TrainState state);
 
-// The same of a model that was not trained here: the weights as they lie elsewhere, of any floating
-// dtypes, and no optimizer's state, so that a run cannot be resumed from it.
+// The same for an imported model: its weights in any floating dtypes and no optimizer state, so a
+// run cannot be resumed from it.
 std::filesystem::path save_weights(const std::filesystem::path& checkpoints,
                                    std::vector<TensorView> weights, const TrainState& state);
 
-// Replaces the state of checkpoints/step_<iteration>, which was saved with the same weights: its
-// validation came later.
+// Replaces the state of checkpoints/step_<iteration>, saved with the same weights: its validation
+// came later.
 void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state);
 
-// The state of a checkpoint, which is read and verified whole.
+// The state of a checkpoint. Reads and verifies the whole checkpoint.
 TrainState read_train_state(const std::filesystem::path& checkpoint);
 TrainState state_of(const Checkpoint& checkpoint);
 // The same from the manifest alone, without the GEMM table.
 TrainState peek_train_state(const std::filesystem::path& checkpoint);
 
-// Fills the arena with the weights of a checkpoint of `model`. Throws naming the key when the
-// checkpoint is of another model, and naming the tensor when one is missing, has another shape or
-// is not finite.
+// Fills the arena with the weights of a checkpoint of `model`. Throws with the key when the
+// checkpoint holds another model, and with the tensor when one is missing, has another shape or is
+// not finite.
 TrainState load_train_state(const std::filesystem::path& checkpoint, ParameterArena& arena,
                             const ModelConfig& model);
-// The optimizer's state too. Throws naming both when the checkpoint was written by another
-// optimizer.
+// Also loads the optimizer's state. Throws with both names when another optimizer wrote the
+// checkpoint.
 TrainState load_train_state(const std::filesystem::path& checkpoint, ParameterArena& arena,
                             const ModelConfig& model, Optimizer& optimizer);
 

@@ -13,7 +13,7 @@ namespace quern {
 
 namespace {
 
-// Named tensors, wherever they lie. `where` opens error messages.
+// Named tensors of any source. `where` begins error messages.
 struct Tensors {
   std::string where;
   std::vector<std::string> names;
@@ -39,14 +39,14 @@ void load_slice(const Tensor& target, const TensorView& view, const std::string&
               view.shape, ", expected ", target.shape());
   QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", view.name, "' is ", view.dtype,
               ", expected f32, bf16, f16 or f64");
-  // Files align nothing, so the bytes go through a tensor of their dtype.
+  // Data in files is not aligned, so the bytes go through a tensor of their dtype.
   const Tensor staged = Tensor::empty(view.shape, view.dtype, kCpu, "weights from a file");
   std::memcpy(staged.raw_data(), view.data.data(), view.data.size());
   copy(target, staged);
 }
 
-// `table`: of the model whose spare tensors files may have too; null: no other tensors may be
-// there.
+// `table`: of the model whose spare tensors the file may contain; null: it may contain no other
+// tensors.
 void load(const OptimizerBuffer& buffer, const Tensors& tensors, const ParameterTable* table) {
   std::set<std::string> expected;
   for (const NamedSlice& slice : buffer.slices) {
@@ -61,7 +61,7 @@ void load(const OptimizerBuffer& buffer, const Tensors& tensors, const Parameter
   }
 }
 
-// One pass where the weights lie; the element is looked for only when there is one.
+// One pass on the weights' device; searches for the element only when there is one.
 void check_finite(const ParameterArena& arena, const std::string& where) {
   if (all_finite(arena.values())) return;
   for (const NamedSlice& slice : arena.named_slices()) {

@@ -9,16 +9,16 @@
 
 namespace quern {
 
-// Every weight of the arena from the tensor of its name (F32, BF16, F16 or F64, converted to FP32),
-// and from it the BF16 copies. Throws naming the file or folder and the tensor when one is missing,
-// is not the model's, has another shape, is not floating point or holds a NaN or an infinity (in
-// FP32). A tied model's lm_head.weight may be there when it equals the embedding; rotary tables of
-// old Hugging Face files are passed over.
+// Loads every weight of the arena from the tensor of its name (F32, BF16, F16 or F64, converted to
+// FP32), and refreshes the BF16 copies. Throws with the file or folder and the tensor when one is
+// missing, unknown to the model, has another shape, is not floating point or holds a NaN or an
+// infinity (in FP32). A tied model may have an lm_head.weight that equals the embedding; rotary
+// tables of old Hugging Face files are ignored.
 void load_weights(ParameterArena& arena, const TensorSource& source);
 void load_weights(ParameterArena& arena, const SafetensorsFile& file);
 
-// An optimizer's buffer from the tensors named prefix + slice name, with the same checks except for
-// finite values; tensors without the prefix are ignored.
+// Loads an optimizer's buffer from the tensors named prefix + slice name, with the same checks
+// except for finite values; tensors without the prefix are ignored.
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file);
 
 // A buffer's named slices in host memory, in arena order.
@@ -27,7 +27,7 @@ struct HostTensors {
   std::vector<TensorView> views;  // named prefix + slice name
 };
 
-// A buffer on the host: itself when it lies there, else a copy that waits for the device.
+// A buffer on the host: itself if it lies there, else a copy that waits for the device.
 HostTensors host_tensors(const OptimizerBuffer& buffer);
 HostTensors weights_of(const ParameterArena& arena);
 HostTensors gradients_of(const ParameterArena& arena);  // of trainable parameters

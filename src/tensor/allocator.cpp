@@ -57,7 +57,7 @@ class DeviceEvent : public StreamEvent {
   cuda::Event event_{cuda::EventKind::order};
 };
 
-// Addresses from an x86-64 and ARM range that never is mapped: touching one ends the program.
+// Addresses from a range that x86-64 and ARM never map: access to one ends the program.
 class NoMemory : public MemorySource {
  public:
   explicit NoMemory(std::string name) : name_(std::move(name)) {}
@@ -92,7 +92,7 @@ std::unique_ptr<MemorySource> no_memory(std::string name) {
   return std::make_unique<NoMemory>(std::move(name));
 }
 
-// A run of bytes inside a segment, free or in use. The blocks of a segment tile it, in address
+// A run of bytes inside a segment, free or in use. The blocks of a segment cover it in address
 // order.
 struct Allocator::Block {
   int64_t bytes = 0;
@@ -154,14 +154,14 @@ void* Allocator::take_segment(int64_t bytes) {
   return source_->allocate(bytes);
 }
 
-// Best fit among the pool's free blocks, else a new segment; what is left over becomes a free
+// Best fit among the pool's free blocks, else a new segment; the remainder becomes a free
 // block.
 void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
   auto fit = pool.free_by_size.lower_bound({size, nullptr});
   if (fit == pool.free_by_size.end()) {
     int64_t bytes = segment_bytes(size);
     void* segment = take_segment(bytes);
-    if (!segment) {  // a fragmented cache may hold the room: give it back and ask again, for less
+    if (!segment) {  // release the fragmented cache, and try again with less
       release_free_segments(*default_pool_);
       if (!pool.pinned) release_free_segments(pool);
       bytes = size;
@@ -253,7 +253,7 @@ void Allocator::record_use(void* data, kernels::cuda::Stream stream) {
   use->second.event->record(stream);
 }
 
-// The first use that reaches beyond the address `data`.
+// The first use that extends beyond the address `data`.
 Allocator::Uses::iterator Allocator::first_use_in(char* data) {
   auto use = uses_.lower_bound({data, nullptr});
   while (use != uses_.begin() &&

@@ -206,7 +206,7 @@ ExecutableGraph end_capture(Stream stream) {
 void abandon_capture(Stream stream) noexcept {
   cudaGraph_t graph = nullptr;
   if (cudaStreamEndCapture(raw(stream), &graph) == cudaSuccess) cudaGraphDestroy(graph);
-  cudaGetLastError();  // the error that ended the capture is under way as an exception
+  cudaGetLastError();  // the error that ended the capture is already an exception
 }
 
 void launch(const ExecutableGraph& graph, Stream stream) {

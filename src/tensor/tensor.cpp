@@ -124,7 +124,7 @@ void copy(const Tensor& dst, const Tensor& src) {
   QUERN_CHECK(dst.shape() == src.shape(), "copy: source has shape ", src.shape(), ", expected ",
               dst.shape());
   if (dst.device() == src.device()) return copy_on_one_device(dst, src);
-  if (!dst.is_contiguous()) {  // gather on the far side, scatter on this one
+  if (!dst.is_contiguous()) {  // gather on the source's device, scatter on the destination's
     const Tensor staged = Tensor::empty(dst.shape(), dst.dtype(), dst.device(), "copy staging");
     copy(staged, src);
     return copy_on_one_device(dst, staged);
@@ -133,7 +133,7 @@ void copy(const Tensor& dst, const Tensor& src) {
   const Context& context = Context::current();
   if (context.is_dry()) return;
   cuda::copy(dst.raw_data(), packed.raw_data(), dst.bytes(), context.cuda_stream());
-  context.synchronize();  // `packed` may go, and host memory must be readable on return
+  context.synchronize();  // `packed` is released here, and host memory must be readable on return
 }
 
 void fill(const Tensor& x, double value) {
@@ -216,9 +216,9 @@ Shape resolve(const Shape& from, Shape to) {
   return to;
 }
 
-// Strides that show the same elements as `shape`, or false when only a copy can. Groups of
-// dimensions with equal products are matched from the right; each group of the source must be one
-// even run.
+// Strides of a view of the same elements with shape `to`, or false when that needs a copy. Groups
+// of dimensions with equal products are matched from the right; each group of the source must be
+// one run with a fixed step.
 bool viewable(const Shape& from, const Strides& strides, const Shape& to, Strides& out) {
   out = to;
   int i = from.ndim() - 1, j = to.ndim() - 1;

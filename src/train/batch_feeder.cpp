@@ -31,11 +31,11 @@ BatchFeeder::BatchFeeder(const TokenSource& source, int64_t batch, int64_t conte
 }
 
 BatchFeeder::~BatchFeeder() {
-  stream_.finish();  // the loader's buffers are about to go
+  stream_.finish();  // before the loader's buffers are released
 }
 
-// The loader keeps a host batch until the second next() after it, which is when this buffer's turn
-// comes again: its earlier copy must be done by then.
+// The loader keeps a host batch until the second next() after it, at this buffer's next turn. Its
+// earlier copy must be done by then.
 void BatchFeeder::start_copy(size_t turn) {
   if (stream_) copied_[turn].synchronize();
   const Batch host = loader_.next();
@@ -53,7 +53,7 @@ void BatchFeeder::start_copy(size_t turn) {
   copied_[turn].record(stream_);
 }
 
-// On a GPU the batch after this one sets out too. On the CPU nothing would overlap.
+// On a GPU this also starts the copy of the next batch. On the CPU nothing would overlap.
 DeviceBatch BatchFeeder::next() {
   if (!stream_ || !started_) start_copy(turn_);
   started_ = true;

@@ -15,8 +15,8 @@ struct DeviceBatch {
   uint64_t index = 0;      // k, as in DrawWindows
 };
 
-// Owns the loader. Two device buffers and, on a GPU, a stream of its own: while a step computes
-// with one, the next batch is copied to the other.
+// Owns the loader. Has two device buffers and, on a GPU, its own stream: while a step computes with
+// one buffer, the next batch is copied to the other.
 class BatchFeeder {
  public:
   BatchFeeder(const TokenSource& source, int64_t batch, int64_t context, SamplerState first,
@@ -25,8 +25,8 @@ class BatchFeeder {
   BatchFeeder(const BatchFeeder&) = delete;
   BatchFeeder& operator=(const BatchFeeder&) = delete;
 
-  // The batch is ready for work on the Context's stream, and may be used by what is put there
-  // before the next call.
+  // The batch is ready for work on the Context's stream. Only work put there before the next call
+  // may use it.
   DeviceBatch next();
 
  private:
@@ -37,7 +37,7 @@ class BatchFeeder {
   cuda::OwnedStream stream_;           // of the copies, on a GPU
   std::array<cuda::Event, 2> copied_;  // the batch is there
   cuda::Event free_;                   // the work on a buffer is done
-  size_t turn_ = 0;                    // the buffer that next() will give
+  size_t turn_ = 0;                    // the buffer of the following next()
   bool started_ = false;
 };
 

@@ -1,17 +1,17 @@
-// What `recompute = auto` stands for.
+// The choice of `recompute = auto`.
 #pragma once
 
 #include "train/memory_prediction.h"
 
 namespace quern {
 
-// `auto` on a GPU where the run may use `memory` bytes: swiglu where the step is then predicted to
-// take at most half of them, else norms; none, where that takes at most a third of them and an
-// eighth more than swiglu.
+// `auto` on a GPU with `memory` bytes for the run. norms, unless the step with swiglu is predicted
+// to take at most half of them: then swiglu, or none if that takes at most a third of them and at
+// most an eighth more than swiglu.
 Recompute decided_recompute(const Config& config, const MemoryTarget& target, int64_t memory);
 
-// config.compute for a training step on the current Context's device, `auto` decided: as above, or
-// norms without a GPU. The numbers computed are the same bits either way.
+// config.compute for a training step on the current Context's device, with `auto` replaced by the
+// choice above, or by norms without a GPU. The computed bits do not depend on the choice.
 ModelOptions decided_options(const Config& config);
 
 }  // namespace quern

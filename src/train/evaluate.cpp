@@ -39,7 +39,7 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
     const int64_t here = document_end ? mask_document_starts(tokens, targets, *document_end) : all;
     const Variable loss =
         model.loss(from_vector(tokens, {rows, context}), from_vector(targets, {rows, context}));
-    // Weighed by its share of a window's tokens: without a mask the number of rows.
+    // Weighted by counted tokens per window length: without a mask, the number of rows.
     total = add(total, scale(loss, static_cast<double>(here) / static_cast<double>(context)));
     counted += here;
   }

@@ -11,14 +11,14 @@
 namespace quern {
 
 struct Evaluation {
-  double loss = 0.0;    // nats a token that counts; 0 when none does
-  int64_t windows = 0;  // scored, of context tokens each
+  double loss = 0.0;    // nats per token that counts; 0 when none does
+  int64_t windows = 0;  // evaluated, of context tokens each
   double seconds = 0.0;
 };
 
-// Windows of `context` tokens in batches of `batch`; max_batches 0 means all. With document_end the
+// Windows of `context` tokens in batches of `batch`; max_batches 0 means all. With document_end,
 // targets that follow this token do not count. `progress` is called before each batch with the
-// windows launched so far and all windows. Throws when there is no whole window.
+// windows launched so far and all windows. Throws when there is no complete window.
 Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64_t batch,
                     int64_t context, int64_t max_batches = 0,
                     std::optional<int32_t> document_end = {},

@@ -1,5 +1,5 @@
-// Losses and step states on their way to the host, without stopping the device: posted after a
-// step, fetched while the next one runs.
+// Copies losses and step states to the host without stopping the device: posted after a step,
+// fetched while the next one runs.
 #pragma once
 
 #include <array>
@@ -25,11 +25,11 @@ class Readback {
  public:
   Readback();
 
-  // Time before this call belongs to no step. Nothing may be under way.
+  // Time before this call belongs to no step. No copy may be pending.
   void start_clock();
-  // Starts copying; at most two may be under way. loss: one FP32 element. state: u8, one StepState.
+  // Starts a copy; at most two may be pending. loss: one FP32 element. state: u8, one StepState.
   void post(int64_t step, const Tensor& loss, const Tensor& state);
-  std::optional<StepResult> fetch();  // the oldest posted and not fetched; waits for it
+  std::optional<StepResult> fetch();  // waits for the oldest pending one
   int pending() const { return static_cast<int>(posted_ - fetched_); }
 
  private:
@@ -38,8 +38,8 @@ class Readback {
     kernels::StepState state;
   };
   static constexpr uint64_t kSlots = 2;
-  // When a step ended: an event on a GPU, whose host runs ahead of it, else the host's clock. One
-  // more than can be under way: that of the step before the oldest of them.
+  // The end of a step: an event on a GPU, since the host runs ahead of it, else the host's clock.
+  // One more than can be pending: that of the step before the oldest of them.
   struct Mark {
     cuda::Event event;
     std::chrono::steady_clock::time_point time;

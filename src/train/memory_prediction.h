@@ -1,6 +1,6 @@
-// The memory of a forward or a training step: the real model and the real step run dry, on
+// The memory of a forward or a training step by a dry run: the real model and the real step run on
 // an allocator without memory (Context's second constructor), for the CPU or for a GPU that need
-// not be there. The peak is the allocator's.
+// not be present. The peak is the allocator's.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace quern {
 // backward, clipping and the optimizer.
 enum class MemoryPass { forward, step };
 
-// The device that a prediction is for.
+// The device of a prediction.
 struct MemoryTarget {
   Device device;
   kernels::cuda::DeviceTraits traits;  // of a GPU
@@ -25,7 +25,7 @@ struct MemoryTarget {
 MemoryTarget hopper_target();   // an H100 or H200
 MemoryTarget current_target();  // the current Context's device
 
-// Bytes in use at the moment when most are.
+// Bytes in use at the moment of the peak.
 struct PeakEstimate {
   MemoryByCategory by_category{};
 
@@ -40,7 +40,7 @@ struct PeakEstimate {
 PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTarget& target);
 
 // The memory of the pass, run twice on the current Context with random weights and tokens: the
-// second run begins as all later ones do. Recorded from before the model is made.
+// second run starts like all later ones. The recording begins before the model is built.
 MemoryTrace trace_memory(const Config& config, MemoryPass pass);
 
 // Calls f on a dry Context of `target` with the switches of `compute`.

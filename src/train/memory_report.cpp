@@ -42,7 +42,7 @@ std::string or_dash(const std::string& text) {
   return text.empty() ? "-" : text;
 }
 
-// Size, name, op, module and phase, each column as wide as it must be.
+// Size, name, op, module and phase, in columns as wide as needed.
 std::string largest_table(const MemoryTrace& trace, const std::vector<size_t>& live) {
   using Row = std::array<std::string, 5>;
   std::vector<Row> rows = {{"size", "name", "op", "module", "phase"}};
@@ -68,13 +68,13 @@ int64_t need_of(const Config& config, MemoryPass pass) {
   return predict_peak(config, pass, current_target()).total();
 }
 
-// Of an unknown capacity nobody can say that it is not enough.
+// An unknown capacity counts as sufficient.
 bool fits(int64_t need, const MemoryCapacity& capacity) {
   if (capacity.bytes == 0) return true;
   return static_cast<double>(need) * kFragments <= static_cast<double>(capacity.bytes);
 }
 
-// A change to the configuration and what it would need.
+// A change to the configuration and its predicted need.
 struct Remedy {
   std::string change;
   Config config;
@@ -105,7 +105,7 @@ class Remedies {
     if (now.kernels != KernelKind::fused) {
       add("kernels = fused", [](Config& c) { c.compute.kernels = KernelKind::fused; });
     }
-    if (step) less_context();  // else it is the trained model's
+    if (step) less_context();  // otherwise the trained model fixes it
     const bool enough = std::any_of(found_.begin(), found_.end(),
                                     [&](const Remedy& r) { return fits(r.need, capacity_); });
     if (!enough) everything();
@@ -120,7 +120,7 @@ class Remedies {
     try {
       validate_options(config.model, config.compute);
     } catch (const Error&) {
-      return;  // flash attention does not take every head_dim
+      return;  // flash attention does not support every head_dim
     }
     const int64_t need = need_of(config, pass_);
     if (need < need_) found_.push_back({change, config, need});
@@ -142,7 +142,7 @@ class Remedies {
         [&](Config& c) { c.train.batch = batch, c.train.accumulate = accumulate; });
   }
 
-  // Halved until it fits.
+  // Halves it until it fits.
   void less_context() {
     Config config = config_;
     do {

@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 const Clock::time_point first_code = Clock::now();
 
-// Of proc(5), /proc/self/stat: after the program's name in brackets, the start is the 20th word, in
-// clock ticks since the system was booted.
+// From /proc/self/stat, proc(5): the start is the 20th word after the program's name in brackets,
+// in clock ticks since the system booted.
 std::optional<double> seconds_by_the_system() {
   constexpr int kWordsBefore = 19;
   std::ifstream file("/proc/self/stat");
@@ -39,7 +39,7 @@ std::optional<double> seconds_by_the_system() {
 double seconds_since_process_start() {
   const double own = std::chrono::duration<double>(Clock::now() - first_code).count();
   const std::optional<double> system = seconds_by_the_system();
-  constexpr double kLongestLoading = 60.0;  // more is a system whose clocks do not agree
+  constexpr double kLongestLoading = 60.0;  // more means that the clocks disagree
   const bool plausible = system && *system >= own && *system <= own + kLongestLoading;
   return plausible ? *system : own;
 }

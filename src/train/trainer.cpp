@@ -44,7 +44,7 @@ Dataset open_data(const Config& config) {
                       config.model.context);
 }
 
-// Token files may be of bytes too, which need no folder tokenizer/.
+// Token files may hold bytes, which need no folder tokenizer/.
 RunTokenizer open_run_tokenizer(const Config& config, const Dataset& data,
                                 const TokenFacts& facts) {
   RunTokenizer found = find_run_tokenizer(config, data.is_text);
@@ -53,7 +53,7 @@ RunTokenizer open_run_tokenizer(const Config& config, const Dataset& data,
   return found;
 }
 
-// The vocabulary the data needs when none is set; otherwise the data must fit the one that is.
+// Sets an unset vocabulary to that of the data; checks the data against a set one.
 Config resolve(Config config, const Dataset& data, const TokenFacts& facts,
                const RunTokenizer& tokenizer) {
   std::string whose = "vocab";
@@ -123,15 +123,15 @@ void Trainer::start() {
                                           state_.sampler, batches_);
   const auto allocator = Context::current().allocator(Context::current().device());
   allocator->release_cached();
-  allocator->reset_peak();  // of training, not of what led to it
+  allocator->reset_peak();  // the peak of training excludes the start
   started_.model = seconds_since_process_start();
   observer_.on_start({config_, folder_->path(), device_name(), parameter_count(config_.model),
                       predict_peak(config_, MemoryPass::step, current_target()), data_.train.size(),
                       data_.validation.size(), state_.iteration});
 }
 
-// From the newest checkpoint, or the one that run.resume names. The folder's configuration becomes
-// the one in force, so that the next --resume needs no flags again.
+// Loads the newest checkpoint, or the one in run.resume. Saves the configuration in force to the
+// run folder, so that the next --resume needs no flags.
 void Trainer::resume() {
   const auto checkpoint = find_checkpoint(config_.run.resume, false);
   state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
@@ -155,14 +155,14 @@ void Trainer::resume() {
   save_config(resumed, folder_->config().string());
 }
 
-// The run folder has its own copy, for samples, `quern generate` and `quern export`.
+// Copies the tokenizer to the run folder for samples, `quern generate` and `quern export`.
 void Trainer::keep_tokenizer() {
   const bool bytes = tokenizer_.tokenizer && tokenizer_.tokenizer->kind() == "bytes";
   if (!tokenizer_.tokenizer || bytes || std::filesystem::exists(folder_->tokenizer())) return;
   copy_tokenizer(tokenizer_.path, folder_->tokenizer());
 }
 
-// Going back to an earlier checkpoint forgets what came after it, the best one perhaps too.
+// Resuming from an earlier checkpoint removes the later ones, possibly the best one too.
 void Trainer::forget_later_checkpoints() {
   const auto checkpoints = folder_->checkpoints();
   const int64_t removed = remove_checkpoints_after(checkpoints, state_.iteration);
@@ -179,8 +179,8 @@ void Trainer::forget_later_checkpoints() {
   }
 }
 
-// The products of the steps before were computed with these, so the steps to come are. Checkpoints
-// of older runs have none; then those of the run are taken.
+// Uses the algorithms of the previous steps again. Checkpoints of older runs have none; their table
+// lies in the run folder.
 void Trainer::use_saved_algorithms() {
   if (!Context::current().device().is_cuda()) return;
   if (!state_.gemm_algorithms.empty()) {
@@ -193,7 +193,7 @@ void Trainer::use_saved_algorithms() {
       "the run was on another GPU or library version: it goes on, but not with the same bits");
 }
 
-// One step. Whatever makes it fast hides behind these calls.
+// One step.
 void Trainer::train_step() {
   optimizer_->set_learning_rate(schedule_.at(state_.iteration));
   for (MicroBatch part{0, config_.train.accumulate}; part.index < part.count; ++part.index) {
@@ -204,9 +204,9 @@ void Trainer::train_step() {
   readback_.post(state_.iteration, step_->loss(), optimizer_->device_state());
 }
 
-// In memory of its own, which is given back; where there is no room, in the step's. 0: not known.
-// A CPU's clock and idle cores change from second to second, so its steps would come out above 100
-// % of any such measurement.
+// Measures in new memory, released after it, or in the step's memory if none is free. 0: unknown.
+// A CPU's clock and idle cores change from second to second, so its steps would exceed 100 % of any
+// such measurement.
 double Trainer::measure_peak() const {
   if (!Context::current().device().is_cuda()) return 0.0;
   try {
@@ -222,8 +222,8 @@ double Trainer::measure_peak() const {
   }
 }
 
-// After the first step of this process. It has loaded the kernels and chosen algorithms; what can
-// wait until now has waited, so that it comes soon.
+// Runs after the first step of this process, which has loaded the kernels and chosen algorithms.
+// Work that can wait is done here, so that the first step ends early.
 void Trainer::finish_start() {
   const Context& context = Context::current();
   context.synchronize();
@@ -237,7 +237,7 @@ void Trainer::finish_start() {
   peak_bytes_ = allocator.stats().peak_allocated;
   started_.peak_flops = measure_peak();
   allocator.release_cached();
-  allocator.reset_peak();  // of training, not of the measurement
+  allocator.reset_peak();  // the peak of training excludes the measurement
   observer_.on_first_step(started_);
   settle(true);
   readback_.start_clock();
@@ -254,7 +254,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
     const std::string what = error.what();
     try {
       end_log(what.substr(0, what.find('\n')));
-    } catch (const Error&) {  // the disk may be what failed
+    } catch (const Error&) {  // the disk may have failed
     }
     throw;
   }
@@ -284,7 +284,7 @@ void Trainer::end_log(const std::string& how) {
   ended_ = true;
 }
 
-// Results come one step late, so that the device never waits for the host. `all` waits for it.
+// Results come one step late, so that the device never waits for the host. `all` waits for all.
 void Trainer::settle(bool all) {
   while (readback_.pending() > (all ? 0 : 1)) {
     const StepResult result = *readback_.fetch();
@@ -330,8 +330,8 @@ bool Trainer::due(int64_t every) const {
   return every > 0 && (state_.iteration % every == 0 || state_.iteration == config_.train.steps);
 }
 
-// Checkpoints, validation and samples, in this order: the checkpoint is there whatever becomes of
-// the rest. The training clock stands still meanwhile.
+// Checkpoints, validation and samples, in this order: the checkpoint is complete even if the rest
+// fails. The training clock stops meanwhile.
 void Trainer::at_intervals() {
   const bool validate = due(config_.train.eval_every) && data_.validation.size() > 0;
   const bool sample = due(config_.train.sample_every) && tokenizer_.tokenizer;
@@ -362,7 +362,7 @@ void Trainer::validate_now() {
   }
   observer_.on_validation(state_.iteration, result, best);
   if (!best) return;
-  // The best weights must be there to generate from, and know that they are the best.
+  // The best weights need a checkpoint whose state names them as the best.
   if (saved_step_ == state_.iteration) {
     update_train_state(folder_->checkpoints(), current_state());
   } else {
@@ -378,7 +378,7 @@ void Trainer::sample_now() {
   try {
     const PoolScope memory = step_->idle_memory();
     made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer));
-  } catch (const NonfiniteLogits& error) {  // on_nonfinite says what becomes of such a run
+  } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
     observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", error.what()));
     return;
   }
@@ -413,9 +413,9 @@ void Trainer::save(const std::string& keep_reason) {
   observer_.on_checkpoint(state_.iteration, path);
 }
 
-// A step whose loss or gradient norm is not finite was not applied: the device saw to it. `skip`
-// counts it and goes on. `stop` finds the device still at the state before that step
-// (StepGuard::halt_on_nonfinite), saves it and throws.
+// The device does not apply a step whose loss or gradient norm is not finite. `skip` counts it and
+// continues. Under `stop` the device keeps the state before that step
+// (StepGuard::halt_on_nonfinite): saves it and throws.
 void Trainer::handle_nonfinite(const StepResult& result) {
   const std::string what =
       cat("step ", result.step, ": loss ", result.loss, ", gradient norm ", result.state.norm);
@@ -433,7 +433,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
   try {
     origin = trace_nonfinite(result.step);
     if (origin.empty()) origin = "not found again when the step is repeated";
-  } catch (const OutOfMemory&) {  // looking at every output takes some more than a step
+  } catch (const OutOfMemory&) {  // checking every output needs more memory than a step
     origin = "not known: there is no memory to repeat the step";
   }
   fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",

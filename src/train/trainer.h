@@ -25,7 +25,7 @@
 
 namespace quern {
 
-// What is known before the first step.
+// The facts about a run before its first step.
 struct RunSummary {
   const Config& config;  // resolved
   std::filesystem::path folder;
@@ -36,15 +36,15 @@ struct RunSummary {
   int64_t first_step = 0;  // > 0: resumed
 };
 
-// When the parts of this process's start were done, in seconds since it began, and the peak.
+// Times in seconds since the start of the process, and the peak FLOP/s.
 struct StartSummary {
-  double context = 0.0;     // the device, its libraries and the table of GEMM algorithms
-  double model = 0.0;       // data, weights, run folder
-  double first_step = 0.0;  // on the device, and the device waited for
-  double peak_flops = 0.0;  // FLOP/s, measured after the first step; 0: not known
+  double context = 0.0;     // ready: the device, its libraries and the table of GEMM algorithms
+  double model = 0.0;       // ready: data, weights, run folder
+  double first_step = 0.0;  // ended on the device
+  double peak_flops = 0.0;  // FLOP/s, measured after the first step; 0: unknown
 };
 
-// Shows a run to somebody; every call is optional to answer.
+// Receives the events of a run; each method is optional.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -71,14 +71,14 @@ struct TrainResult {
 
 class Trainer {
  public:
-  // Opens the data, builds the model on the current Context (make_context), and makes the run
-  // folder, or continues the one that config.run.resume names. Throws when anything does not fit.
+  // Opens the data, builds the model on the current Context (make_context), and creates the run
+  // folder, or continues the one in config.run.resume. Throws when any of them do not fit.
   Trainer(const Config& config, TrainObserver& observer);
   ~Trainer();
 
-  // To the last step, or until *stop becomes true: then a checkpoint is saved. Throws when a loss
-  // or gradient norm is not finite and on_nonfinite is stop, after saving the last finite state;
-  // OutOfMemory with a report (memory_report.h), after writing the run folder's memory.pickle.
+  // Runs to the last step, or until *stop becomes true, and saves a checkpoint. Throws for a loss
+  // or norm that is not finite under on_nonfinite = stop, after saving the last finite state.
+  // Throws OutOfMemory with a report (memory_report.h), after writing the folder's memory.pickle.
   TrainResult run(const std::atomic<bool>* stop = nullptr);
 
  private:
@@ -112,7 +112,7 @@ class Trainer {
   TokenFacts facts_;
   RunTokenizer tokenizer_;
   BatchOptions batches_;
-  std::optional<RunFolder> folder_;  // made once the model stands
+  std::optional<RunFolder> folder_;  // created after the model
   std::unique_ptr<ModelInstance> instance_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<TrainingStep> step_;
@@ -122,14 +122,14 @@ class Trainer {
   Schedule schedule_;
 
   TrainState state_;            // counters as far as the host knows
-  int64_t peak_bytes_ = 0;      // most in use before the allocator began to count anew
-  double train_seconds_ = 0.0;  // the clock runs within steps alone
+  int64_t peak_bytes_ = 0;      // peak before the last reset_peak of the allocator
+  double train_seconds_ = 0.0;  // the clock runs only during steps
   std::chrono::steady_clock::time_point clock_;
   double unreported_ms_ = 0.0;  // of the steps since the last report
   int64_t unreported_steps_ = 0;
   int64_t saved_step_ = -1;
   double last_loss_ = 0.0;
-  bool ended_ = false;  // metrics.jsonl says how
+  bool ended_ = false;  // metrics.jsonl has the reason
 };
 
 }  // namespace quern

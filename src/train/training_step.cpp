@@ -12,7 +12,7 @@ namespace quern {
 
 namespace {
 
-constexpr size_t kMostRecordings = 8;  // the least recently used one is forgotten
+constexpr size_t kMostRecordings = 8;  // more than these drop the least recently used
 
 }  // namespace
 
@@ -27,7 +27,7 @@ struct TrainingStep::Kind {
 
 struct TrainingStep::Recording {
   Kind kind;
-  Tensor tokens, targets;  // where a replay reads its batch
+  Tensor tokens, targets;  // the batch that a replay reads
   std::unique_ptr<Graph> graph;
 };
 
@@ -81,8 +81,8 @@ TrainingStep::Recording& TrainingStep::recording_for(const Kind& kind) {
   return *recordings_.front();
 }
 
-// The uncaptured run takes its memory from the recordings' pool too: the capture after it finds
-// there what it needs, and nothing is held twice.
+// The uncaptured run also uses the recordings' pool: the following capture finds its memory there,
+// and no memory is held twice.
 void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch part) {
   const Kind kind{tokens.shape(), part.first(), part.last(), part.count};
   if (!capture_) return launch(tokens, targets, kind);

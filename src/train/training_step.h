@@ -13,7 +13,7 @@
 
 namespace quern {
 
-// Which part of a step of `count` micro-batches.
+// One part of a step of `count` micro-batches.
 struct MicroBatch {
   int64_t index = 0, count = 1;
 
@@ -21,11 +21,11 @@ struct MicroBatch {
   bool last() const { return index + 1 == count; }
 };
 
-// Whether steps of this configuration are captured: on a GPU, unless switched off, and with fused
+// Whether steps of this configuration are captured: on a GPU, unless `graph` is off, and with fused
 // kernels (the naive optimizer reads the gradient norm on the host).
 bool captures_steps(const ComputeSection& compute);
 
-// What every way of training computes: adds the gradients of micro-batch loss / count to the
+// The computation of every training mode: adds the gradients of micro-batch loss / count to the
 // arena's. Returns that loss.
 Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
                           const Tensor& targets, int64_t count);
@@ -41,8 +41,8 @@ class TrainingStep {
   // same bits. The optimizer's learning rate is set beforehand.
   void run(const Tensor& tokens, const Tensor& targets, MicroBatch part);
 
-  // For work between steps (validation, samples): allocations of the scope's lifetime come from the
-  // memory that steps compute in. They must be gone before the next run().
+  // For work between steps (validation, samples): allocations during the scope's lifetime come from
+  // the memory of the steps. Release them before the next run().
   PoolScope idle_memory() const;
 
   // The mean loss over the micro-batches of the step so far: one FP32 element on the device, the
@@ -61,7 +61,7 @@ class TrainingStep {
   bool capture_;
   Tensor loss_;
   std::shared_ptr<MemoryPool> pool_;  // of all recordings: they run one after another
-  std::list<std::unique_ptr<Recording>> recordings_;  // the latest used first
+  std::list<std::unique_ptr<Recording>> recordings_;  // latest used first
 };
 
 }  // namespace quern

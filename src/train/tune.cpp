@@ -19,13 +19,13 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
         "tune: the device is the CPU, expected a GPU: only cuBLASLt has algorithms to "
         "choose from");
   }
-  measure_gemm_algorithms();  // empties the table: the shipped one is what this may replace
+  measure_gemm_algorithms();  // empties the table, which held the shipped one
   if (std::filesystem::exists(path) && !use_gemm_table_file(path)) {
     throw UsageError(cat("tune: ", path,
                          " was made on another GPU or with another version of "
                          "cuBLASLt; give another file"));
   }
-  write_file_atomically(path, gemm_table());  // fails now, rather than after all the measuring
+  write_file_atomically(path, gemm_table());  // fails before the measurements instead of after them
   const auto start = std::chrono::steady_clock::now();
   ModelInstance instance(config.model, config.compute, config.model.init, true,
                          static_cast<uint64_t>(config.train.seed));

@@ -1,4 +1,4 @@
-// `quern tune`: which cuBLASLt algorithm is the fastest for each matrix product of a training step.
+// `quern tune`: finds the fastest cuBLASLt algorithm for each matrix product of a training step.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace quern {
 
 struct TuneResult {
   int64_t products = 0;                   // in the table
-  std::vector<MeasuredProduct> measured;  // of them, those timed now
+  std::vector<MeasuredProduct> measured;  // those timed by this call
   double seconds = 0.0;
 };
 
 // Runs one training step and one evaluation of the configuration's model, batch and context on the
-// current Context, timing every proposed algorithm of each product that the table at `path` does
-// not have, and writes the table there. A product of 100 us or more takes three to five seconds,
-// most of it under sustained load (kernels/cuda/gemm/gemm_tuning.h); a shorter one less. Throws
-// UsageError on the CPU, which has no choice to make, or when the table at `path` was made on
-// another GPU or library version.
+// current Context, times every proposed algorithm of each product missing from the table at `path`,
+// and writes the table there. A product of 100 us or more takes three to five seconds, most of it
+// under sustained load (kernels/cuda/gemm/gemm_tuning.h); a shorter one less. Throws UsageError on
+// the CPU, which has no such algorithms, or when the table at `path` was made on another GPU or
+// library version.
 TuneResult tune_gemms(const Config& config, const std::string& path);
 
 }  // namespace quern

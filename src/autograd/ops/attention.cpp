@@ -53,8 +53,8 @@ Variable flash_attention(const Variable& q_in, const Variable& k_in, const Varia
   });
 }
 
-// Query heads that share a kv head are stacked along the queries, so that k and v are not repeated:
-// with G = H / Hk, q becomes (B, Hk, G Tq, D). q is scaled and not the scores, which are more.
+// Stacks the query heads that share a kv head along the queries, so that k and v are not repeated:
+// with G = H / Hk, q becomes (B, Hk, G Tq, D). Scales q, which is smaller than the scores.
 Variable naive_attention(const Variable& q_in, const Variable& k_in, const Variable& v_in,
                          const AttentionOptions& options) {
   const RangeScope range("naive_attention");

@@ -51,7 +51,7 @@ void check_table(const Variable& qkv, int64_t D, const RopeTable& table) {
   detail::check_device(op, "the table", table.cos, qkv.device());
 }
 
-// table: null, or what the q and k heads are rotated by, in place.
+// table: rotates the q and k heads in place, unless it is null.
 Variable attend(const char* op, const char* lse_name, const Variable& qkv_in, const Tensor& qkv,
                 int64_t H, int64_t Hk, int64_t D, const std::optional<RopeTable>& table,
                 const AttentionOptions& options) {

@@ -23,12 +23,12 @@ kernels::BinaryLayout broadcast_layout(const Tensor& a, const Tensor& b, const S
   return layout;
 }
 
-// The gradient with respect to an operand of `shape`, from that of the broadcast operand.
+// The gradient of an operand of `shape`, from the gradient of its broadcast form.
 Tensor to_operand(const Tensor& grad, const Shape& shape) {
   return grad.shape() == shape ? grad : detail::sum_to(grad.contiguous(), shape);
 }
 
-// Which inputs the backward reads, and whose gradient is that of the output as it is.
+// The inputs that the backward reads, and those whose gradient equals that of the output.
 struct Needs {
   bool reads_a, reads_b, passes_a, passes_b;
 };
@@ -44,7 +44,7 @@ Needs needs_of(const kernels::BinaryOp& op) {
 
 }  // namespace
 
-// saves: for mul and div the inputs that the gradients need; shapes alone for add and sub
+// saves: for mul and div the inputs that the gradients need; for add and sub only shapes
 Variable detail::binary(const char* op, const Variable& a_in, const Variable& b_in,
                         const kernels::BinaryOp& f) {
   const RangeScope range(op);

@@ -26,7 +26,7 @@ Tensor check_arguments(const char* op, const Variable& logits, const Tensor& tar
 
 }  // namespace
 
-// saves: the logits, the targets and one number a row
+// saves: the logits, the targets and one number per row
 Variable cross_entropy(const Variable& input, const Tensor& targets_in, int32_t ignore_index) {
   const RangeScope range("cross_entropy");
   const Tensor targets = check_arguments("cross_entropy", input, targets_in);
@@ -61,8 +61,8 @@ Variable cross_entropy(const Variable& input, const Tensor& targets_in, int32_t 
 
 namespace {
 
-// What the naive losses take from the targets: comparisons made of arithmetic, bool(t -
-// ignore_index) being 1 where t counts.
+// The targets for the naive losses, compared by arithmetic: bool(t - ignore_index) is 1 where t
+// counts.
 struct Rows {
   Tensor ignored, index, count;  // (N, 1) bool; (N, 1) i64, 0 where ignored; ()
 

@@ -9,7 +9,7 @@ namespace quern {
 
 namespace {
 
-// saves: x (or its recipe) where w needs a gradient, w where x does. b may be undefined.
+// saves: x (or its recipe) if w needs a gradient, w if x does. b may be undefined.
 Variable linear_of(const Variable& x_in, const Variable& w_in, const Variable& b,
                    const detail::LinearProduct& product) {
   const RangeScope range("linear");

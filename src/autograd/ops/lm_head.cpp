@@ -25,8 +25,8 @@ struct Head {
   int64_t N() const { return x.dim(0); }
   int64_t V() const { return w.dim(0); }
 
-  // Calls f(begin, end, logits of these rows): logits (end - begin, V) in one buffer used again and
-  // again.
+  // Calls f(begin, end, logits of these rows). All chunks of logits (end - begin, V) share one
+  // buffer.
   template <class F>
   void for_each_chunk(F&& f) const {
     const int64_t chunk_rows = options.chunk_rows, most = std::min(chunk_rows, N());
@@ -67,7 +67,7 @@ Head make_head(const Variable& x, const Variable& w, const Tensor& targets,
           options};
 }
 
-// The row losses alone.
+// Only the row losses.
 void losses(const Head& head) {
   const Tensor lse = empty_like(head.row_loss, "lm_head logsumexp");
   head.for_each_chunk([&](int64_t begin, int64_t end, const Tensor& logits) {
@@ -80,14 +80,14 @@ void losses(const Head& head) {
   });
 }
 
-// Where the gradients of x and w go; undefined where nobody needs them.
+// Memory for the gradients of x and w; undefined where no gradient is needed.
 struct HeadGradients {
   Tensor dx;         // (N, C), of x's dtype
   Tensor dw;         // (V, C), a sum over chunks in FP32 (FP64 for FP64)
-  bool add = false;  // to what dw holds
+  bool add = false;  // add to dw
 };
 
-// The row losses, and in the same pass over each chunk of logits dx = dlogits w and
+// The row losses; in the same pass over each chunk of logits also dx = dlogits w and
 // dw = dlogits^T x.
 void losses_and_gradients(const Head& head, HeadGradients to) {
   const Tensor factor = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "lm_head scale");
@@ -139,7 +139,7 @@ std::pair<Tensor, Tensor> mean_losses(const Head& head) {
   return {add(cross_entropy, z).value(), cross_entropy};
 }
 
-// A gradient computed for an incoming gradient of 1, for that of `dloss` (a device scalar).
+// Scales a gradient for an incoming gradient of 1 by `dloss` (a device scalar).
 Tensor times(const Tensor& gradient, const Tensor& dloss, DType dtype) {
   return mul(gradient.to(dloss.dtype()), dloss).value().to(dtype);
 }

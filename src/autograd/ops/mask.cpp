@@ -26,7 +26,7 @@ Tensor fill_masked(const Tensor& x, const Tensor& mask, double value) {
   return y;
 }
 
-// In place when nobody else sees x.
+// In place if x is the sole owner of its memory.
 Tensor fill_future(const Tensor& x, double value) {
   Tensor y = x.is_sole_owner() ? x : Tensor::empty(x.shape(), x.dtype(), x.device(), "causal_mask");
   const int64_t batch = detail::count_leading(x.shape(), 2);

@@ -7,7 +7,7 @@ namespace quern {
 
 namespace {
 
-// The result's shape; throws when the operands do not fit.
+// The result's shape; throws when the operands do not match.
 Shape product_shape(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   detail::check_floating("matmul", "a", a);
   detail::check_dtype("matmul", "b", b, a.dtype());

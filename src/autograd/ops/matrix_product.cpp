@@ -13,7 +13,7 @@ namespace quern::detail {
 
 namespace {
 
-// How kernels::gemm takes an operand.
+// An operand's layout for kernels::gemm.
 struct Layout {
   bool transpose = false;
   int64_t ld = 0;      // elements between stored rows
@@ -25,7 +25,7 @@ struct Operand {
   Layout layout;
 };
 
-// The one distance that steps through all matrices of x (..., R, C), if there is one.
+// The fixed distance between the matrices of x (..., R, C), if there is one.
 std::optional<int64_t> matrix_stride(const Tensor& x) {
   int64_t stride = 0, next = 0;
   bool first = true;
@@ -39,7 +39,7 @@ std::optional<int64_t> matrix_stride(const Tensor& x) {
   return stride;
 }
 
-// Rows of `cols` elements at distance `step`: packed inside, and not overlapping.
+// Whether rows of `cols` elements at distance `step` are packed and do not overlap.
 bool is_row_major(int64_t rows, int64_t cols, int64_t row_step, int64_t col_step) {
   return (cols == 1 || col_step == 1) && (rows == 1 || row_step >= std::max<int64_t>(cols, 1));
 }
@@ -51,7 +51,7 @@ std::optional<Layout> layout_of(const Tensor& x, bool transpose) {
   if (stride && is_row_major(rows, cols, row_step, col_step)) {
     return Layout{transpose, rows == 1 ? cols : row_step, *stride};
   }
-  if (stride && is_row_major(cols, rows, col_step, row_step)) {  // stored the other way round
+  if (stride && is_row_major(cols, rows, col_step, row_step)) {  // stored transposed
     return Layout{!transpose, cols == 1 ? rows : col_step, *stride};
   }
   return std::nullopt;
@@ -100,7 +100,7 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
                     bool transpose_b, bool add, const Tensor& bias_in) {
   if (d.numel() == 0) return;
   const Tensor bias = bias_in.defined() ? bias_in.contiguous() : Tensor();
-  if (a_in.numel() == 0 || b_in.numel() == 0) {  // a sum of nothing
+  if (a_in.numel() == 0 || b_in.numel() == 0) {  // an empty sum
     if (!add) fill(d, 0.0);
     if (bias.defined()) add_bias(d, bias);
     return;

@@ -50,13 +50,13 @@ std::pair<Variable, Variable> naive_add_layer_norm(const Variable& x, const Vari
   return {sum, naive_layer_norm(sum, w, b, eps, y.dtype())};
 }
 
-// y = x cos + (x2, x1) (-sin, sin), the halves being a dimension of two. Computed as (B, H, T, D),
-// the order that attention's products want: y is a view of that.
+// y = x cos + (x2, x1) (-sin, sin), with the halves as a dimension of two. Computes in (B, H, T,
+// D), the order of attention's products, and returns a view of that.
 Variable naive_rope(const Variable& x, const RopeTable& table, const Tensor& positions,
                     int64_t first) {
   const RangeScope range("naive_rope");
   const int64_t T = x.dim(1), half = x.dim(-1) / 2;
-  // (1, 1, T, 1, D/2) or (B, 1, T, 1, D/2): one for all heads and both halves.
+  // (1, 1, T, 1, D/2) or (B, 1, T, 1, D/2): shared by all heads and both halves.
   const auto angles = [&](const Tensor& of) {
     const Tensor rows =
         positions.defined() ? embedding(of, positions).value() : of.slice(0, first, first + T);

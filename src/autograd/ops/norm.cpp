@@ -24,7 +24,7 @@ void visit_norm(const char* op, const Tensor& x, DType out, F&& f) {
   });
 }
 
-// A norm of x, of which the output can be computed again. b and mean are undefined for RMSNorm.
+// A norm of x whose output can be computed again. b and mean are undefined for RMSNorm.
 struct Norm {
   const char* op;
   Tensor x, w, b, mean, rstd;
@@ -33,7 +33,7 @@ struct Norm {
   double eps;
 };
 
-// Checks the arguments; without statistics.
+// Checks the arguments. The statistics are added later.
 Norm make_norm(const NormOp& p, const Variable& x, DType out) {
   const char* const op = p.names.op;
   check_floating(op, "x", x.value());
@@ -70,7 +70,7 @@ Tensor empty_output(const Norm& n) {
   return Tensor::empty(n.x.shape(), n.out, n.x.device(), n.op);
 }
 
-// y = the normed rows of n.x, or, with a branch, of sum = n.x + branch, which is written. Fills the
+// y = the normed rows of n.x; with a branch, those of sum = n.x + branch, and writes sum. Fills the
 // statistics.
 void compute(const Norm& n, const Tensor& y, const Tensor& sum = {}, const Tensor& branch = {}) {
   visit_norm(n.op, n.x, n.out,
@@ -96,8 +96,8 @@ Tensor normed_rows(const Norm& n) {
   return y;
 }
 
-// Adds the gradients of w (input `w_input`) and of b, the input behind it, and returns that of x,
-// dsum included when it is defined.
+// Adds the gradients of w (input `w_input`) and of b (the next input). Returns the gradient of x,
+// including dsum if that is defined.
 Tensor normed_gradient(Gradients& g, int w_input, const Norm& n, const Tensor& dy,
                        const Tensor& dsum) {
   const bool reuse = dsum.defined() && dsum.is_sole_owner();
@@ -138,7 +138,7 @@ std::vector<Variable> with_parameters(std::vector<Variable> inputs, const NormOp
 
 }  // namespace
 
-// saves: x, w and the statistics of a row, of which the output can be computed again
+// saves: x, w and each row's statistics; they give the output again
 Variable NormOp::of(const Variable& x, std::optional<DType> out) const {
   const RangeScope range(names.op);
   Norm n = make_norm(*this, x, out.value_or(x.dtype()));
@@ -149,7 +149,7 @@ Variable NormOp::of(const Variable& x, std::optional<DType> out) const {
   return y.with_recipe([n] { return normed_rows(n); });
 }
 
-// saves: the sum, w and the statistics of a row, of which `normed` can be computed again
+// saves: the sum, w and each row's statistics; they give `normed` again
 std::pair<Variable, Variable> NormOp::of_sum(const Variable& x, const Variable& y) const {
   const RangeScope range(names.op);
   Norm n = make_norm(*this, x, y.dtype());
@@ -160,8 +160,8 @@ std::pair<Variable, Variable> NormOp::of_sum(const Variable& x, const Variable& 
   compute(n, normed, sum, y.value().contiguous());
   n.x = sum;
 
-  // Both inputs get the same gradient: what reaches the sum directly, and what comes through the
-  // norm. Either may be missing.
+  // Both inputs get the same gradient: that of the sum plus that through the norm. Either may be
+  // missing.
   const std::vector<Variable> outputs =
       record(names.op, std::vector{sum, normed}, with_parameters({x, y}, *this), [n](Gradients& g) {
         const Tensor& dsum = g.output(0);

@@ -10,7 +10,7 @@ namespace quern {
 
 namespace {
 
-// x and where it lies: as it is when its rows are at one even distance, else packed.
+// x and its layout: unchanged if its rows lie at one fixed distance, else packed.
 std::pair<Tensor, kernels::PointwiseRows> in_rows(const Tensor& x) {
   if (x.is_contiguous()) return {x, {}};
   const Tensor rows = detail::as_rows(x);
@@ -20,7 +20,7 @@ std::pair<Tensor, kernels::PointwiseRows> in_rows(const Tensor& x) {
 
 }  // namespace
 
-// saves: x, y or nothing, as the functor says
+// saves: x, y or nothing, as the functor states
 Variable detail::pointwise(const char* op, const Variable& input, const kernels::PointwiseOp& f) {
   const RangeScope range(op);
   check_floating(op, "x", input.value());

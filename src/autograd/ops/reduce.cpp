@@ -10,7 +10,7 @@ namespace quern {
 
 namespace {
 
-// What is reduced: x as (outer, n, inner), and the shape of the result.
+// x as (outer, n, inner), reduced over n, and the shape of the result.
 struct Plan {
   kernels::ReduceShape extents;
   Shape result;

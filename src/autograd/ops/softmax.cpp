@@ -43,7 +43,7 @@ Variable log_softmax_rows(const Variable& input) {
   });
 }
 
-// The kernels work along the last dimension; another one is brought there and back.
+// The kernels work along the last dimension; another one is transposed there and back.
 template <class Rows>
 Variable along(const char* op, const Variable& x, int dim, Rows&& rows) {
   const RangeScope range(op);

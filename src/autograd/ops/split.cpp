@@ -23,7 +23,7 @@ std::vector<Variable> split(const Variable& x, const std::vector<int64_t>& sizes
       [axis, sizes, shape = x.shape(), dtype = x.dtype(), device = x.device()](Gradients& g) {
         const Tensor dx = Tensor::empty(shape, dtype, device, "split");
         const int count = static_cast<int>(sizes.size());
-        bool complete = true;  // a part that nobody used has gradient 0
+        bool complete = true;  // an unused part has gradient 0
         for (int i = 0; i < count; ++i) complete = complete && g.strided_output(i).defined();
         if (!complete) fill(dx, 0.0);
         int64_t begin = 0;

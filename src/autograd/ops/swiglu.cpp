@@ -25,7 +25,7 @@ Tensor swiglu_of(const char* op, const Tensor& gate_up) {
   return y;
 }
 
-// `made`, which is swiglu_of(op, gate_up), or that where it is not there yet.
+// `made` if it is defined, else swiglu_of(op, gate_up), which equals it.
 Tensor made_or_swiglu_of(const char* op, const Tensor& made, const Tensor& gate_up) {
   if (!made.defined()) return swiglu_of(op, gate_up);
   detail::check_shape(op, "made", made, detail::replace_last(gate_up.shape(), gate_up.dim(-1) / 2));
@@ -34,7 +34,7 @@ Tensor made_or_swiglu_of(const char* op, const Tensor& made, const Tensor& gate_
   return made;
 }
 
-// Whether the tensors are what the kernels of swiglu_product.h take.
+// Whether the kernels of swiglu_product.h support the tensors.
 bool products_take(std::initializer_list<Tensor> tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& x) {
     return x.device().is_cuda() && x.dtype() == DType::bf16 && x.is_contiguous() &&
@@ -50,9 +50,9 @@ void on_gpu(Device device, F&& f) {
   });
 }
 
-// Where a kernel does it: dh = dy w, the gradient of h = swiglu(gate_up), goes into d_gate_up
-// without ever being stored, and h, where it is defined, is made once more. False: nothing was
-// done.
+// By one kernel, where it supports the tensors: dh = dy w, the gradient of h = swiglu(gate_up),
+// goes into d_gate_up without being stored, and h, if defined, is computed again. Returns false
+// without any work elsewhere.
 bool backward_by_product(const Tensor& d_gate_up, const Tensor& h, const Tensor& gate_up,
                          const Tensor& dy, const Tensor& w) {
   const Tensor& output = h.defined() ? h : d_gate_up;
@@ -74,7 +74,7 @@ void backward_by_steps(const Tensor& d_gate_up, const Tensor& h, const Tensor& g
                        const Tensor& dy, const Tensor& w) {
   const int64_t N = dy.dim(0), F = w.dim(1);
   const Tensor dh = h.defined()
-                        ? h  // which comes to stand in its gradient's place
+                        ? h  // replaces its gradient in the same memory
                         : Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), "swiglu_linear");
   detail::matrix_product(dh, dy, false, w, false);
   visit("swiglu_linear", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
@@ -106,7 +106,7 @@ GateUpResult gate_up_linear(const Variable& x_in, const Variable& w_in) {
   return made;
 }
 
-// saves: gate_up, of which the output can be computed again
+// saves: gate_up, which gives the output again
 Variable swiglu(const Variable& input) {
   const RangeScope range("swiglu");
   detail::check_floating("swiglu", "gate_up", input.value());
@@ -127,7 +127,7 @@ Variable swiglu(const Variable& input) {
   return y.with_recipe([gate_up] { return swiglu_of("swiglu", gate_up); });
 }
 
-// saves: gate_up and w; h = swiglu(gate_up) where it is kept and w needs a gradient
+// saves: gate_up and w; h = swiglu(gate_up) if it is kept and w needs a gradient
 Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const Tensor& made,
                        SwigluOutput output) {
   constexpr const char* kOp = "swiglu_linear";
@@ -157,7 +157,7 @@ Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const T
       h = {};
     };
     const bool again = g.needs(1) && !h.defined();
-    if (h.defined()) make_dw();  // first: its memory is free for what comes then
+    if (h.defined()) make_dw();  // first: frees its memory
     if (g.needs(0)) {
       if (again) h = Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), kOp);
       const Tensor d_gate_up =

@@ -6,7 +6,7 @@
 
 namespace quern {
 
-// saves: nothing, as every op of this file
+// saves: nothing, like every op of this file
 Variable reshape(const Variable& x, const Shape& shape) {
   return record("reshape", x.value().reshape(shape), {x},
                 [from = x.shape()](Gradients& g) { g.add(0, g.strided_output().reshape(from)); });

@@ -24,7 +24,7 @@ Variable weighted_sum(const Variable& x_in, const Variable& w_in) {
     weighted_sum_forward(y.data<T>(), x.data<T>(), w.data<T>(), rows, C, stream);
   });
 
-  // dx[r, c] = dy[r] w[c]; dw[c] = sum over r of dy[r] x[r, c], which the kernel takes in acc_t<T>.
+  // dx[r, c] = dy[r] w[c]; dw[c] = sum over r of dy[r] x[r, c], summed in acc_t<T>.
   return record("weighted_sum", y, {x_in, w_in}, [x, w, rows, C](Gradients& g) {
     const Tensor& dy = g.output();
     const Tensor dx = g.needs(0) ? empty_like(x, "weighted_sum") : Tensor();

@@ -1,7 +1,7 @@
-// Flash attention on the CPU, to be read beside "FlashAttention-2" (Dao, 2023): the same tiles, the
-// same online softmax, and names as there. Q_i, O_i, dO_i are tiles of kTile queries, K_j, V_j of
-// kTile keys; S = scale Q_i K_j^T, P = exp(S - L). All tiles are packed in acc_t<T> and lie in the
-// cache; the work is in the products, which are Eigen's.
+// Flash attention on the CPU with the tiles, online softmax and names of "FlashAttention-2" (Dao,
+// 2023). Q_i, O_i, dO_i are tiles of kTile queries, K_j, V_j of kTile keys; S = scale Q_i K_j^T,
+// P = exp(S - L). All tiles are packed in acc_t<T> and stay in the cache; Eigen's products take
+// most of the time.
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -70,7 +70,7 @@ struct Head {
   }
 };
 
-// How many of the keys [first, first + count) query i sees: under a causal mask, those with
+// The number of keys in [first, first + count) that query i sees: under a causal mask, those with
 // j <= i + Tk - Tq.
 int64_t visible_keys(const AttentionShape& s, int64_t i, int64_t first, int64_t count) {
   const int64_t end = s.causal ? i + s.Tk - s.Tq + 1 : s.Tk;

@@ -1,4 +1,4 @@
-// Attention of one token a row, in plain loops: what the GPU's is tested against.
+// Attention of one token per row in plain loops: the reference of the GPU's tests.
 #include "kernels/decode_attention.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The product of a few rows as the kernels it is made of: what the GPU's is tested against.
+// The product of a few rows by separate kernels: the reference of the GPU's tests.
 #include "kernels/decode_linear.h"
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Rows of a table by token id. The backward groups the tokens by id first (a counting sort, which
-// keeps their order), so that each row of dw is summed by one core in the order of the tokens.
+// Rows of a table by token id. The backward first groups the tokens by id (a counting sort, which
+// keeps their order), so that one core sums each row of dw in the order of the tokens.
 #include "kernels/embedding.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Matrix products by Eigen. D is cut into tiles, whose sizes depend on the problem alone; the tiles
-// of every matrix of the batch are the pieces that the cores share, each multiplied on one core.
+// Matrix products by Eigen. D is cut into tiles whose sizes depend only on the problem. The cores
+// share the tiles of all matrices of the batch; each tile is multiplied on one core.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace quern::kernels::cpu {
 namespace {
 
-// Tall tiles pack B's panel less often; small ones give more cores work.
+// Tall tiles pack B's panel less often; small ones give work to more cores.
 constexpr int64_t kTileCols = 768;
 int64_t tile_rows(int64_t m) {
   return m >= 512 ? 128 : 64;

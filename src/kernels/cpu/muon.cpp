@@ -1,5 +1,5 @@
-// Muon's elementwise passes. A piece is one part of one matrix, so a sum's order depends on the
-// matrix alone.
+// Muon's elementwise passes. A piece is one part of one matrix, so the order of a sum depends only
+// on the matrix.
 #include "kernels/muon.h"
 
 #include <algorithm>

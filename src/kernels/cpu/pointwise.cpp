@@ -1,5 +1,5 @@
-// y = f(x) and dx = f'(x) dy for every functor of common/pointwise_math.h. Bound by memory, exp and
-// its kin by a dozen vector instructions an element.
+// y = f(x) and dx = f'(x) dy for every functor of common/pointwise_math.h. Bound by memory; exp and
+// similar functions by a dozen vector instructions per element.
 #include "kernels/pointwise.h"
 
 #include "kernels/common/parallel.h"

@@ -1,5 +1,5 @@
-// Sums, means and maxima over the middle extent of (outer, n, inner). A sum is cut along n into
-// chunks fixed by the shape: the cores share the chunks, and their partial sums are added in order.
+// Sums, means and maxima over the middle extent of (outer, n, inner). The shape fixes the chunks of
+// a sum along n: the cores share them, and their partial sums are added in order.
 #include "kernels/reduce.h"
 
 #include <algorithm>

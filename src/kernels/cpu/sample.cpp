@@ -1,4 +1,4 @@
-// Sampling as it is defined, by sorting: what the GPU's search for thresholds is tested against.
+// Sampling by sorting, as defined: the reference for the GPU's search for thresholds.
 #include "kernels/sample.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Candidate {
   uint64_t weight;
 };
 
-// Steps 2 to 5 for a temperature above 0: who is left, likeliest first.
+// Steps 2 to 5 for a temperature above 0: the remaining tokens, largest weight first.
 std::vector<Candidate> candidates(const std::vector<float>& logits, const SampleOptions& options) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);

@@ -23,7 +23,7 @@ void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream) {
 
 namespace {
 
-// y: where the output goes, which may be dy; kOutput says whether it is wanted.
+// y: memory of the output, which may be dy; only with kOutput.
 template <bool kOutput, class T>
 void backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, int64_t F) {
   using A = acc_t<T>;

@@ -10,8 +10,8 @@ namespace quern::kernels::cpu {
 
 namespace {
 
-constexpr int kSpins = 4000;  // some 50 microseconds: longer than most gaps between kernels
-constexpr int64_t kMaxPieces = int64_t{1} << 31;  // of one round; more are run in several
+constexpr int kSpins = 4000;  // about 50 microseconds: longer than most gaps between kernels
+constexpr int64_t kMaxPieces = int64_t{1} << 31;  // per round; more need several rounds
 constexpr uint64_t kPieceMask = (uint64_t{1} << 32) - 1;
 
 void pause() {
@@ -20,7 +20,7 @@ void pause() {
 #endif
 }
 
-// Set while a thread works on a piece: what it calls then runs on it alone.
+// Set while a thread works on a piece: nested calls run only on that thread.
 thread_local bool working = false;
 
 class ThreadPool {
@@ -107,7 +107,7 @@ class ThreadPool {
 
   uint64_t round_ = 0;
   std::atomic<uint64_t> ticket_{0};
-  // Of the open round; they change only when no piece of it is left.
+  // The open round; these change only when no piece of it is left.
   void (*run_)(const void*, int64_t) = nullptr;
   const void* context_ = nullptr;
   int64_t first_ = 0;
