@@ -21,16 +21,16 @@ void add_rope_scaling(std::vector<ConfigKey>& table) {
       "/rope_scaling/");
   rows.choice("rope_scaling", &R::kind,
               {{"none", Kind::none}, {"linear", Kind::linear}, {"llama3", Kind::llama3}},
-              "rotary frequencies for a longer context than the original; linear: all divided by "
-              "rope_factor; llama3: the low ones alone")
+              "scaling of rotary frequencies for a longer context than the original; linear: "
+              "divides all by rope_factor; llama3: divides only the low ones")
       .manifest = "/rope_scaling/kind";
-  rows.real("rope_factor", &R::factor, {1, kNoLimit}, "what rope_scaling divides by").manifest =
+  rows.real("rope_factor", &R::factor, {1, kNoLimit}, "divisor of rope_scaling").manifest =
       "/rope_scaling/factor";
   rows.real("rope_low_freq_factor", &R::low_freq_factor, {0, kNoLimit, true},
-            "llama3: turns in rope_original_ctx up to which a frequency is divided")
+            "llama3: frequencies up to this many turns in rope_original_ctx are divided")
       .manifest = "/rope_scaling/low_freq_factor";
   rows.real("rope_high_freq_factor", &R::high_freq_factor, {0, kNoLimit, true},
-            "llama3: turns in rope_original_ctx from which a frequency is kept")
+            "llama3: frequencies from this many turns in rope_original_ctx are kept")
       .manifest = "/rope_scaling/high_freq_factor";
   rows.integer("rope_original_ctx", &R::original_context, 1, 1 << 24,
                "llama3: context length in tokens before the scaling")
@@ -59,33 +59,32 @@ void add_model(std::vector<ConfigKey>& table) {
   rows.integer("heads", &M::heads, 1, 1 << 16,
                "query heads; divides d_model unless head_dim is set");
   rows.integer("kv_heads", &M::kv_heads, 0, 1 << 16,
-               "key and value heads, a divisor of heads; 0: as many as heads");
+               "key and value heads, a divisor of heads; 0: equal to heads");
   rows.integer("head_dim", &M::head_dim, 0, 1 << 16, "width of a head; 0: d_model / heads");
-  rows.integer("vocab", &M::vocab_size, 0, kInt, "vocabulary size; 0: what the data needs")
-      .manifest = "/vocab_size";
+  rows.integer("vocab", &M::vocab_size, 0, kInt, "vocabulary size; 0: that of the data").manifest =
+      "/vocab_size";
   rows.integer("ctx", &M::context, 1, 1 << 24, "context length in tokens").manifest = "/context";
   rows.boolean("tied", &M::tied, "the head shares the embedding's weight");
-  rows.boolean("qkv_bias", &M::qkv_bias, "biases of q, k and v, as Qwen2.5 has them");
-  rows.boolean("qk_norm", &M::qk_norm, "RMSNorm of each head of q and k, as Qwen3 has it");
+  rows.boolean("qkv_bias", &M::qkv_bias, "biases of q, k and v (Qwen2.5)");
+  rows.boolean("qk_norm", &M::qk_norm, "RMSNorm of each head of q and k (Qwen3)");
   rows.choice("norm", &M::norm, {{"rms", NormKind::rms}, {"layer", NormKind::layer}},
-              "rms: RMSNorm; layer: LayerNorm, as GPT-2 has it");
+              "rms: RMSNorm; layer: LayerNorm (GPT-2)");
   rows.choice(
       "mlp", &M::mlp, {{"swiglu", MlpKind::swiglu}, {"gelu", MlpKind::gelu}},
       "feed-forward layers; swiglu: gate, up and down; gelu: up, GELU's tanh form, and down");
-  rows.choice("positions", &M::positions,
-              {{"rope", PositionKind::rope}, {"learned", PositionKind::learned}},
-              "rope: rotary; learned: a vector for each of ctx positions, added to the embedding");
+  rows.choice(
+      "positions", &M::positions,
+      {{"rope", PositionKind::rope}, {"learned", PositionKind::learned}},
+      "rope: rotary; learned: one vector for each of ctx positions, added to the embedding");
   rows.boolean("bias", &M::bias,
-               "biases of linear layers, but for the head, and of LayerNorm; needs mlp = gelu");
+               "biases of LayerNorm and of linear layers except the head; needs mlp = gelu");
   rows.real("rope_theta", &M::rope_theta, {0, kNoLimit, true}, "base of the rotary frequencies");
   add_rope_scaling(table);
-  rows.real("norm_eps", &M::norm_eps, {0, 1},
-            "added to the mean square, or to the variance, in norms");
+  rows.real("norm_eps", &M::norm_eps, {0, 1}, "added to the mean square or the variance in norms");
   SectionRows others(table, "model", &Config::model);  // not dimensions
-  others.text(
-      "from", &M::from, "a path in UTF-8",
-      "Hugging Face folder, run folder or checkpoint whose model and weights to start from; "
-      "empty: new weights");
+  others.text("from", &M::from, "a path in UTF-8",
+              "Hugging Face folder, run folder or checkpoint with the initial model and weights; "
+              "empty: new weights");
   others.choice("init", &M::init,
                 {{"normal", InitScheme::normal}, {"truncated", InitScheme::truncated}},
                 "initial weights: normal with deviation 0.02 and scaled residual projections, or "
@@ -98,39 +97,38 @@ void add_compute(std::vector<ConfigKey>& table) {
   rows.choice(
       "device", &C::device,
       {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}},
-      "where to compute; auto: a GPU when there is one");
+      "device of the computation; auto: a GPU if there is one");
   rows.choice(
       "precision", &C::precision,
       {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
-      "fp32: the accuracy of FP32 throughout; tf32: products, attention's too, of inputs "
-      "rounded to TF32; bf16: activations too, with weights, gradients and moments in FP32");
+      "fp32: FP32 accuracy throughout; tf32: inputs of products, including attention's, rounded to "
+      "TF32; bf16: also activations, with weights, gradients and moments in FP32");
   rows.choice("attention", &C::attention,
               {{"naive", AttentionKind::naive}, {"flash", AttentionKind::flash}},
               "naive: scores in memory; flash: tiled, memory linear in ctx");
   rows.choice("kernels", &C::kernels, {{"naive", KernelKind::naive}, {"fused", KernelKind::fused}},
-              "naive: composed of small operations; fused: one kernel an operation");
+              "naive: composed of small operations; fused: one kernel per operation");
   rows.choice("residual", &C::residual,
               {{"bf16", ResidualType::bf16}, {"fp32", ResidualType::fp32}},
               "storage of the residual stream when precision is bf16");
-  rows.choice(
-      "fp32_products", &C::fp32_products,
-      {{"split", Fp32Products::split}, {"fma", Fp32Products::fma}},
-      "matrix products when precision is fp32, both with its error; split: where faster, "
-      "of three BF16 parts on tensor cores of GPUs that have the kernel; fma: on CUDA cores");
+  rows.choice("fp32_products", &C::fp32_products,
+              {{"split", Fp32Products::split}, {"fma", Fp32Products::fma}},
+              "matrix products when precision is fp32, both with FP32 error; split: where faster, "
+              "three BF16 parts on tensor cores of GPUs that have the kernel; fma: on CUDA cores");
   rows.boolean("deterministic", &C::deterministic, "the same seed gives the same bits");
   rows.boolean("graph", &C::graph,
                "capture the training step as a CUDA graph; on a GPU, with kernels = fused");
-  rows.choice(
-      "recompute", &C::recompute,
-      {{"auto", Recompute::automatic},
-       {"none", Recompute::none},
-       {"swiglu", Recompute::swiglu},
-       {"norms", Recompute::norms},
-       {"blocks", Recompute::blocks}},
-      "what the backward computes again to save memory; swiglu: outputs of SwiGLU; norms: of "
-      "norms too; blocks: all of a segment of blocks; auto: swiglu on a GPU where a step then "
-      "takes at most half of the memory there is, else norms; none where that takes at most a "
-      "third of it and an eighth more than swiglu; decided when a run starts");
+  rows.choice("recompute", &C::recompute,
+              {{"auto", Recompute::automatic},
+               {"none", Recompute::none},
+               {"swiglu", Recompute::swiglu},
+               {"norms", Recompute::norms},
+               {"blocks", Recompute::blocks}},
+              "values that the backward computes again to save memory; swiglu: outputs of SwiGLU; "
+              "norms: also those of norms; blocks: everything in a segment of blocks; auto: norms, "
+              "except on a GPU where the step with swiglu takes at most half of the memory: there "
+              "swiglu, or none where that takes at most a third of the memory and at most an "
+              "eighth more than swiglu; decided when a run starts");
   rows.integer("segment", &C::segment, 1, 10000,
                "blocks recomputed together when recompute is blocks");
   rows.text(
@@ -139,7 +137,7 @@ void add_compute(std::vector<ConfigKey>& table) {
       "the library's own choice");
   rows.integer("threads", &C::threads, 0, 4096, "CPU threads; 0: all cores");
   rows.integer("memory_limit", &C::memory_limit, 0, 1 << 30,
-               "MiB of the device's memory that may be used; 0: all there is");
+               "MiB of the device's memory that may be used; 0: no limit");
 }
 
 void add_data(std::vector<ConfigKey>& table) {
@@ -147,7 +145,7 @@ void add_data(std::vector<ConfigKey>& table) {
   SectionRows rows(table, "data", &Config::data);
   rows.text("train", &D::train, "a path in UTF-8",
             "text file, folder of text files, token file, or glob of token files");
-  rows.text("validation", &D::validation, "a path in UTF-8", "the same; empty: the end of train");
+  rows.text("validation", &D::validation, "a path in UTF-8", "as train; empty: the end of train");
   rows.real("validation_fraction", &D::validation_fraction, {0, 1, false, true},
             "part of train held out when validation is empty");
   rows.choice("format", &D::format,
@@ -158,16 +156,15 @@ void add_data(std::vector<ConfigKey>& table) {
               "text: bytes; nanogpt: raw uint16 tokens; llmc: tokens with llm.c's header; auto: by "
               "name and content");
   rows.text("tokenizer", &D::tokenizer, "a path in UTF-8",
-            "tokenizer.model, tokenizer.json or a folder with one; none: token ids alone, whatever "
-            "lies beside them or model.from; empty: that of the token files or of model.from, else "
-            "bytes");
+            "tokenizer.model, tokenizer.json or a folder with one; none: only token ids, without a "
+            "tokenizer; empty: that of the token files or of model.from, else bytes");
   rows.choice("sampling", &D::sampling,
               {{"random", Sampling::random}, {"permutation", Sampling::permutation}},
-              "random: windows drawn with replacement; permutation: each window once an epoch, in "
-              "an order of the seed's");
+              "random: windows drawn with replacement; permutation: each window once per epoch, in "
+              "an order given by the seed");
   rows.boolean("document_mask", &D::document_mask,
-               "leave out of the loss the first token of each document, which the one before it "
-               "says nothing of");
+               "exclude the first token of each document from the loss, since the token before it "
+               "belongs to another document");
 }
 
 void add_train(std::vector<ConfigKey>& table) {
@@ -177,29 +174,29 @@ void add_train(std::vector<ConfigKey>& table) {
   rows.integer("batch", &T::batch, 1, 1 << 20, "sequences in a micro-batch");
   rows.integer("accumulate", &T::accumulate, 1, 1 << 20, "micro-batches in a step");
   rows.integer("seed", &T::seed, 0, kNoIntegerLimit,
-               "of the initial weights, the batches and dropout");
+               "seed of the initial weights, the batches and dropout");
   SectionRows loss_rows(
       table, "train", [](auto& config) -> auto& { return config.compute; });
   loss_rows.real("dropout", &ModelOptions::dropout, {0, 1, false, true},
-                 "probability of an activation to be dropped: of the embeddings and of the output "
-                 "of each attention and MLP; 0: none");
+                 "probability to drop an activation, in the embeddings and in the output of each "
+                 "attention and MLP; 0: no dropout");
   loss_rows.real(
       "z_loss", &ModelOptions::z_loss, {0, kNoLimit},
       "weight of the mean squared logsumexp of the logits in the training loss; reported "
       "losses are the cross-entropy; 0: none");
   rows.integer("log_every", &T::log_every, 0, kMany, "steps between lines of progress; 0: none");
   rows.boolean("tensorboard", &T::tensorboard,
-               "write the metrics as TensorBoard event files too, in the run folder");
+               "also write the metrics as TensorBoard event files, in the run folder");
   rows.integer("eval_every", &T::eval_every, 0, kMany, "steps between validations; 0: none");
   rows.integer("eval_batches", &T::eval_batches, 0, kMany,
                "batches in a validation; 0: every window");
   rows.integer("sample_every", &T::sample_every, 0, kMany, "steps between samples; 0: none");
   rows.integer("checkpoint_every", &T::checkpoint_every, 0, kMany,
                "steps between checkpoints; 0: only at the end");
-  rows.integer("keep", &T::keep, 1, 1 << 20, "newest checkpoints kept, beside the best");
+  rows.integer("keep", &T::keep, 1, 1 << 20, "number of newest checkpoints kept, besides the best");
   rows.choice("on_nonfinite", &T::on_nonfinite,
               {{"stop", OnNonfinite::stop}, {"skip", OnNonfinite::skip}},
-              "what an infinite or NaN loss or gradient norm does; neither reaches the weights");
+              "reaction to an infinite or NaN loss or gradient norm; neither changes the weights");
 }
 
 void add_optimizer(std::vector<ConfigKey>& table) {
@@ -218,20 +215,22 @@ void add_optimizer(std::vector<ConfigKey>& table) {
                {"linear", ScheduleKind::linear},
                {"wsd", ScheduleKind::wsd}},
               "learning rate after the warm-up; wsd: constant, then linear decay");
-  rows.real("decay_fraction", &O::decay_fraction, {0, 1}, "part of the steps that wsd decays in");
+  rows.real("decay_fraction", &O::decay_fraction, {0, 1},
+            "wsd: fraction of the steps in its decay");
   rows.real("beta1", &O::beta1, {0, 1, false, true}, "AdamW's decay of the first moment");
   rows.real("beta2", &O::beta2, {0, 1, false, true}, "AdamW's decay of the second moment");
   rows.real("eps", &O::eps, {0, 1, true}, "AdamW's epsilon");
   rows.real("momentum", &O::momentum, {0, 1, false, true}, "Muon's decay of the mean gradient");
-  rows.boolean("nesterov", &O::nesterov, "Muon looks a step ahead along its momentum");
+  rows.boolean("nesterov", &O::nesterov, "Nesterov momentum in Muon");
   rows.real("muon_lr_scale", &O::muon_lr_scale, {0, 1000},
             "learning rate of Muon's matrices, as a multiple of lr");
   rows.choice(
       "muon_adjust", &O::muon_adjust,
       {{"match_rms_adamw", MuonAdjust::match_rms_adamw}, {"original", MuonAdjust::original}},
-      "what multiplies the update of an A x B matrix; match_rms_adamw: 0.2 sqrt(max(A, B)), "
-      "for AdamW's lr and weight_decay; original: sqrt(max(1, A / B))");
-  rows.real("weight_decay", &O::weight_decay, {0, 1000}, "decoupled decay, of matrices only");
+      "factor on the update of an A x B matrix; match_rms_adamw: 0.2 sqrt(max(A, B)), for AdamW's "
+      "lr and weight_decay; original: sqrt(max(1, A / B))");
+  rows.real("weight_decay", &O::weight_decay, {0, 1000},
+            "decoupled weight decay, of matrices only");
   rows.real("clip", &O::clip, {0, kNoLimit}, "largest global gradient norm; 0: no clipping");
 }
 
@@ -249,24 +248,24 @@ void add_sample(std::vector<ConfigKey>& table) {
   rows.text("prompt", &S::prompt, "text in UTF-8",
             "text to continue; \\n and \\t are the characters");
   rows.integer("tokens", &S::tokens, 0, kMany, "tokens to generate");
-  rows.real("temperature", &S::temperature, {0, 1000}, "0: always the likeliest token");
-  rows.integer("top_k", &S::top_k, 0, kInt, "draw from this many likeliest tokens; 0: all");
+  rows.real("temperature", &S::temperature, {0, 1000},
+            "divides the logits; 0: always the most probable token");
+  rows.integer("top_k", &S::top_k, 0, kInt, "keep the k most probable tokens; 0: all");
   rows.real("top_p", &S::top_p, {0, 1, true},
-            "draw from the likeliest tokens that reach this probability together");
+            "keep the most probable tokens whose probabilities sum to this");
   rows.real("min_p", &S::min_p, {0, 1},
-            "draw from the tokens at least this times as likely as the likeliest; 0: all");
-  rows.real("repetition_penalty", &S::repetition_penalty, {0, 100, true},
-            "divides positive and multiplies negative logits of tokens that were there already; "
-            "1: none");
-  rows.text(
-      "stop", &S::stop, "text in UTF-8",
-      "strings that end the text, separated by |; \\n, \\t and \\| in one are the characters");
+            "keep tokens whose probability is at least min_p times the highest; 0: all");
+  rows.real(
+      "repetition_penalty", &S::repetition_penalty, {0, 100, true},
+      "divides positive and multiplies negative logits of tokens in the text so far; 1: none");
+  rows.text("stop", &S::stop, "text in UTF-8",
+            "strings that end the text, separated by |; \\n, \\t and \\| are escapes");
   rows.integer("stop_token", &S::stop_token, -2, kInt,
                "token that ends the text; -1: the tokenizer's end token, if it has one; -2: none");
-  rows.integer("sample_seed", &S::sample_seed, 0, kNoIntegerLimit, "of the draws");
+  rows.integer("sample_seed", &S::sample_seed, 0, kNoIntegerLimit, "seed of the draws");
   rows.choice("past_context", &S::past_context,
               {{"stop", PastContext::stop}, {"slide", PastContext::slide}},
-              "at the context length: stop, or forget the oldest tokens");
+              "at the context length: stop, or drop the oldest tokens");
 }
 
 template <class T>
