@@ -15,9 +15,9 @@ constexpr const char* kUsage = R"text(Usage: quern completion bash|zsh|fish
 
 Prints a script that completes commands, flags and their values:
 
-  bash  eval "$(quern completion bash)" in ~/.bashrc
-  zsh   quern completion zsh > DIRECTORY_OF_FPATH/_quern
-  fish  quern completion fish > ~/.config/fish/completions/quern.fish
+    bash  eval "$(quern completion bash)" in ~/.bashrc
+    zsh   quern completion zsh > DIRECTORY_OF_FPATH/_quern
+    fish  quern completion fish > ~/.config/fish/completions/quern.fish
 
 The scripts call `quern completion words` with the words of a command line, of
 which the last is being typed. It prints each word that may stand there, a tab

@@ -78,7 +78,7 @@ TEST(BenchCourse, DtypesPrintsBothModels) {
 }
 
 TEST(BenchCourse, UsageErrorsExitWithTwo) {
-  expect_usage_error({"bench", "acumulate"}, "did you mean accumulate?");
+  expect_usage_error({"bench", "acumulate"}, "did you mean `quern bench accumulate`?");
   expect_usage_error({"bench", "accumulate", "--count", "0"}, "--count is 0, expected an integer");
   expect_usage_error({"bench", "accumulate", "--format", "html"}, "expected text, markdown");
   expect_usage_error({"bench", "accumulate", "--batch", "3"}, "batch has no meaning here");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -325,7 +326,7 @@ TEST(ConfigFile, SaveWritesTheResolvedConfiguration) {
 TEST(ConfigText, HelpFitsTheLineAndNamesEveryKey) {
   const std::string help = config_help({{"json", "print JSON", "false", true}}, all_sections());
   for (const ConfigKey& key : config_table()) {
-    EXPECT_NE(help.find("  --" + key.name + " "), std::string::npos) << key.name;
+    EXPECT_TRUE(std::regex_search(help, std::regex("  --" + key.name + "[ \\n]"))) << key.name;
   }
   EXPECT_EQ(help.find("  --json "), 0u);
   std::istringstream lines(help);
@@ -363,7 +364,9 @@ TEST(ConfigText, ShakespeareConfigurationIsTheReferencePreset) {
 
 TEST(DidYouMean, NearestWithinReach) {
   EXPECT_EQ(did_you_mean("layer", {"lr", "layers"}, "--"), ", did you mean --layers?");
-  EXPECT_EQ(did_you_mean("ab", {"abcdefgh"}), "");
+  EXPECT_EQ(did_you_mean("ab", {"ac", "abcdefgh"}), ", did you mean ac?");
+  EXPECT_EQ(did_you_mean("abc", {"xyz", "abcdefgh"}), ", did you mean abcdefgh?") << "a beginning";
+  EXPECT_EQ(did_you_mean("ab", {"uvwxyz"}), "");
 }
 
 }  // namespace
