@@ -18,25 +18,48 @@ check() {
   if "$@"; then tally "$name" 1 0 0; else tally "$name" 0 1 0; fi
 }
 
+# gtest_progress NAME: filters a GoogleTest program's output: a line per tenth of its tests, the output of tests
+# that fail, skip or do not end, and all that is printed outside of tests.
+gtest_progress() {
+  awk -v name="$1" '
+    /^\[=+\] Running/ { total = $3; start = systime() }
+    /^\[ RUN / { inside = 1; kept = "" }
+    inside { kept = kept $0 "\n" }
+    !inside && NF && !/^\[-+\]/ { print }
+    inside && /\[ +(OK|FAILED|SKIPPED) +\]/ {
+      if (!/\[ +OK \]/) printf "%s", kept
+      inside = 0
+      if (int(10 * ++done / total) > int(10 * (done - 1) / total)) {
+        printf "%s: %d of %d tests, %d s\n", name, done, total, systime() - start
+      }
+      fflush()
+    }
+    END { if (inside) printf "%s", kept }'
+}
+
 # run_gtest NAME PROGRAM [ARGUMENT...]: all tests of a GoogleTest program. One that ends without its
 # report, or with a failure that no test explains, counts as a failed test.
 run_gtest() { run_gtest_shards 1 "$@"; }
 
 # run_gtest_shards COUNT NAME PROGRAM [ARGUMENT...]: the same in COUNT processes side by side.
 run_gtest_shards() {
-  local shards=$1 name=$2 folder shard status counts processes=()
+  local shards=$1 name=$2 label folder shard status counts processes=()
   shift 2
   folder=$(mktemp -d)
   say "$name"
   for ((shard = 0; shard < shards; ++shard)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 1500 "$@" --gtest_brief=1 \
-      "--gtest_output=json:$folder/$shard.json" >"$folder/$shard.log" 2>&1 &
+    label=$name
+    ((shards == 1)) || label="$name, process $((shard + 1))"
+    (
+      set -o pipefail
+      GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 1500 "$@" --gtest_color=no \
+        "--gtest_output=json:$folder/$shard.json" 2>&1 | gtest_progress "$label"
+    ) &
     processes+=($!)
   done
   for ((shard = 0; shard < shards; ++shard)); do
     status=0
     wait "${processes[shard]}" || status=$?
-    cat "$folder/$shard.log"
     counts=$(python3 "$QUERN_ROOT/scripts/count_gtest.py" "$folder/$shard.json" "$status")
     # shellcheck disable=SC2086
     tally "$name" $counts

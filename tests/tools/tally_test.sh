@@ -42,6 +42,26 @@ chmod +x "$scratch/shard"
 expect 'three processes' 0 '3 passed, 0 failed, 0 skipped' run_sum "run_gtest_shards 3 a $scratch/shard"
 CRASH=1 expect 'one of three crashes' 1 '2 passed, 1 failed, 0 skipped' run_sum \
   "run_gtest_shards 3 a $scratch/shard"
+cat >"$scratch/progress" <<'PROGRAM'
+#!/bin/sh
+for argument; do case $argument in --gtest_output=json:*) report=${argument#--gtest_output=json:} ;; esac; done
+echo '[==========] Running 20 tests from 1 test suite.'
+for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19; do
+  printf '[ RUN      ] Suite.Passes%s\nquiet\n[       OK ] Suite.Passes%s (0 ms)\n' $n $n
+done
+echo '[ RUN      ] Suite.Last'
+[ "$LAST" = crashes ] && echo 'about to crash' && kill -SEGV $$
+printf 'why it fails\n[  FAILED  ] Suite.Last (0 ms)\n[==========] 20 tests from 1 test suite ran.\n'
+echo "{\"testsuites\": [{\"testsuite\": [{\"failures\": [{}]}]}]}" >"$report"
+exit 1
+PROGRAM
+chmod +x "$scratch/progress"
+expect 'progress: a line per tenth' 1 'a: 10 of 20 tests' run_sum "run_gtest a $scratch/progress"
+cp "$scratch/output" "$scratch/log"
+holds 'progress: ten lines' test "$(grep -c ' of 20 tests' "$scratch/log")" = 10
+holds 'progress: the output of a failed test' grep -q '^why it fails$' "$scratch/log"
+holds 'progress: no output of tests that pass' bash -c '! grep -q quiet "$1"' - "$scratch/log"
+LAST=crashes expect 'progress: a test that does not end' 1 'about to crash' run_sum "run_gtest a $scratch/progress"
 expect 'a script that crashes' 1 '0 passed, 1 failed, 0 skipped' run_sum "run_tool_test $scratch/crash"
 expect 'a script of three tests' 1 '1 passed, 1 failed, 1 skipped' run_sum "run_tool_test $scratch/tool"
 exit $((failures > 0))
