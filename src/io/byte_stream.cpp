@@ -3,65 +3,188 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
-#include "io/raw_file.h"
 
 namespace quern {
 
 namespace fs = std::filesystem;
 
-RawFile::RawFile(fs::path path, RawObserver observer)
-    : path_(std::move(path)),
-      observer_(std::move(observer)),
-      fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-  QUERN_CHECK(fd_ >= 0, path_.string(), ": cannot be opened: ", std::strerror(errno));
-  ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: its failure means nothing
-}
+namespace {
 
-RawFile::~RawFile() {
-  ::close(fd_);
-}
-
-size_t RawFile::read(char* out, size_t size) {
-  ssize_t n = -1;
-  do {
-    n = ::read(fd_, out, size);
-  } while (n < 0 && errno == EINTR);
-  if (n < 0) refuse(cat("cannot be read: ", std::strerror(errno)), offset_);
-  offset_ += n;
-  if (observer_) observer_(std::as_bytes(std::span(out, static_cast<size_t>(n))));
-  return static_cast<size_t>(n);
-}
-
-int64_t RawFile::skip(int64_t count) {
-  struct stat status {};
-  const bool seekable = !observer_ && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
-  if (!seekable) return ByteStream::skip(count);
-  const int64_t there = std::clamp<int64_t>(status.st_size - offset_, 0, count);
-  if (::lseek(fd_, offset_ + there, SEEK_SET) < 0) refuse("cannot be read", offset_);
-  offset_ += there;
-  return there;
-}
-
-void RawFile::refuse(const std::string& what, int64_t offset) const {
-  fail(cat(path_.string(), ": ", what, " at byte ", offset));
-}
-
-bool RawBuffer::more() {
-  if (begin_ == end_) {
-    begin_ = 0;
-    end_ = file_->read(buffer_.data(), buffer_.size());
+// A file's bytes as they lie on the disk.
+class RawFile : public ByteStream {
+ public:
+  RawFile(fs::path path, RawObserver observer)
+      : path_(std::move(path)),
+        observer_(std::move(observer)),
+        fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    QUERN_CHECK(fd_ >= 0, path_.string(), ": cannot be opened: ", std::strerror(errno));
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: its failure means nothing
   }
-  return begin_ < end_;
-}
+  ~RawFile() override { ::close(fd_); }
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+
+  size_t read(char* out, size_t size) override {
+    ssize_t n = -1;
+    do {
+      n = ::read(fd_, out, size);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) refuse(cat("cannot be read: ", std::strerror(errno)), offset_);
+    offset_ += n;
+    if (observer_) observer_(std::as_bytes(std::span(out, static_cast<size_t>(n))));
+    return static_cast<size_t>(n);
+  }
+
+  // Reads nothing when there is no observer.
+  int64_t skip(int64_t count) override {
+    struct stat status {};
+    const bool seekable = !observer_ && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
+    if (!seekable) return ByteStream::skip(count);
+    const int64_t there = std::clamp<int64_t>(status.st_size - offset_, 0, count);
+    if (::lseek(fd_, offset_ + there, SEEK_SET) < 0) refuse("cannot be read", offset_);
+    offset_ += there;
+    return there;
+  }
+
+  int64_t offset() const { return offset_; }  // bytes read so far
+  // Throws "PATH: WHAT at byte OFFSET".
+  [[noreturn]] void refuse(const std::string& what, int64_t offset) const {
+    fail(cat(path_.string(), ": ", what, " at byte ", offset));
+  }
+
+ private:
+  fs::path path_;
+  RawObserver observer_;
+  int fd_;
+  int64_t offset_ = 0;
+};
+
+// The input of a decompressor: a buffer in front of the file.
+class RawBuffer {
+ public:
+  explicit RawBuffer(std::unique_ptr<RawFile> file) : file_(std::move(file)), buffer_(1 << 18) {}
+
+  // Whether a byte is left; reads on when the buffer is used up.
+  bool more() {
+    if (begin_ == end_) {
+      begin_ = 0;
+      end_ = file_->read(buffer_.data(), buffer_.size());
+    }
+    return begin_ < end_;
+  }
+  const char* data() const { return buffer_.data() + begin_; }
+  size_t size() const { return end_ - begin_; }
+  void consume(size_t bytes) { begin_ += bytes; }
+  // Throws naming the file and the place of the first byte that was not consumed.
+  [[noreturn]] void refuse(const std::string& what) const {
+    file_->refuse(what, file_->offset() - static_cast<int64_t>(size()));
+  }
+
+ private:
+  std::unique_ptr<RawFile> file_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;
+};
+
+class GzipStream : public ByteStream {
+ public:
+  explicit GzipStream(std::unique_ptr<RawFile> file) : input_(std::move(file)) {
+    constexpr int kGzipHeader = 16;
+    QUERN_CHECK(inflateInit2(&zlib_, MAX_WBITS + kGzipHeader) == Z_OK,
+                "zlib cannot be started: out of memory");
+  }
+  ~GzipStream() override { inflateEnd(&zlib_); }
+  GzipStream(const GzipStream&) = delete;
+  GzipStream& operator=(const GzipStream&) = delete;
+
+  size_t read(char* out, size_t size) override {
+    const size_t most = std::min<size_t>(size, std::numeric_limits<uInt>::max());
+    zlib_.next_out = reinterpret_cast<Bytef*>(out);
+    zlib_.avail_out = static_cast<uInt>(most);
+    while (zlib_.avail_out == most && begin_member()) inflate_some();
+    return most - zlib_.avail_out;
+  }
+
+ private:
+  // Goes to the next member when one has ended; false: that was the last.
+  bool begin_member() {
+    if (inside_) return true;
+    bool padding = false;
+    while (input_.more() && *input_.data() == 0) {
+      input_.consume(1);
+      padding = true;
+    }
+    if (!input_.more()) return false;
+    if (padding || *input_.data() != '\x1F') {
+      input_.refuse("something that is no gzip data follows");
+    }
+    inflateReset(&zlib_);
+    return inside_ = true;
+  }
+
+  void inflate_some() {
+    if (!input_.more()) input_.refuse("gzip data is cut off");
+    zlib_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input_.data()));
+    zlib_.avail_in = static_cast<uInt>(input_.size());
+    const int code = inflate(&zlib_, Z_NO_FLUSH);
+    input_.consume(input_.size() - zlib_.avail_in);
+    if (code == Z_STREAM_END) {
+      inside_ = false;
+    } else if (code != Z_OK && code != Z_BUF_ERROR) {  // the latter: no progress yet
+      input_.refuse(cat("gzip data is damaged (", zlib_.msg ? zlib_.msg : zError(code), ")"));
+    }
+  }
+
+  RawBuffer input_;
+  z_stream zlib_{};
+  bool inside_ = true;  // a member
+};
+
+class ZstdStream : public ByteStream {
+ public:
+  explicit ZstdStream(std::unique_ptr<RawFile> file)
+      : input_(std::move(file)), zstd_(ZSTD_createDCtx(), &ZSTD_freeDCtx) {
+    QUERN_CHECK(zstd_, "zstd cannot be started: out of memory");
+  }
+
+  size_t read(char* out, size_t size) override {
+    ZSTD_outBuffer output{out, size, 0};
+    while (output.pos == 0) {
+      const bool more = input_.more();
+      if (!more && !inside_) break;
+      ZSTD_inBuffer bytes{input_.data(), input_.size(), 0};
+      const size_t code = ZSTD_decompressStream(zstd_.get(), &output, &bytes);
+      input_.consume(bytes.pos);
+      if (ZSTD_isError(code)) {
+        input_.refuse(cat("zstd data is damaged (", ZSTD_getErrorName(code), ")"));
+      }
+      inside_ = code != 0;
+      // Without input it can only give what it still holds.
+      if (!more && inside_ && output.pos == 0) input_.refuse("zstd data is cut off");
+    }
+    return output.pos;
+  }
+
+ private:
+  RawBuffer input_;
+  std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> zstd_;
+  bool inside_ = true;  // a frame
+};
+
+}  // namespace
 
 Compression compression_of(const fs::path& path) {
   std::array<char, 4> bytes{};
@@ -88,8 +211,8 @@ std::unique_ptr<ByteStream> open_byte_stream(const fs::path& path, RawObserver o
   auto file = std::make_unique<RawFile>(path, std::move(observer));
   switch (compression) {
     case Compression::none: return file;
-    case Compression::gzip: return open_gzip(std::move(file));
-    case Compression::zstd: return open_zstd(std::move(file));
+    case Compression::gzip: return std::make_unique<GzipStream>(std::move(file));
+    case Compression::zstd: return std::make_unique<ZstdStream>(std::move(file));
   }
   fail("unknown compression");
 }
