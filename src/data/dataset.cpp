@@ -84,6 +84,30 @@ void check_length(const TokenSource& source, const char* part, int64_t context) 
 
 }  // namespace
 
+// A document may go on in the next file, as `quern data prepare` writes it, so nothing ends where a
+// file does.
+struct TokenSource::Shards {
+  std::vector<TokenFile> files;
+  std::vector<int64_t> begins;  // the position of each file's first token, and the end of the last
+
+  explicit Shards(std::vector<TokenFile> all) : files(std::move(all)), begins{0} {
+    for (const TokenFile& file : files) begins.push_back(begins.back() + file.size());
+  }
+  size_t file_of(int64_t position) const {
+    const auto after = std::upper_bound(begins.begin(), begins.end(), position);
+    return static_cast<size_t>(after - begins.begin()) - 1;
+  }
+  void copy(int64_t begin, int64_t count, int32_t* out) const {
+    for (size_t i = file_of(begin); count > 0; ++i) {
+      const int64_t here = std::min(count, begins[i + 1] - begin);
+      files[i].copy(begin - begins[i], here, out);
+      begin += here;
+      out += here;
+      count -= here;
+    }
+  }
+};
+
 TokenSource::TokenSource(std::vector<uint16_t> tokens, std::string name)
     : name_(std::move(name)), size_(static_cast<int64_t>(tokens.size())) {
   corpus_ = std::make_shared<const std::vector<uint16_t>>(std::move(tokens));
@@ -94,10 +118,11 @@ TokenSource::TokenSource(std::vector<int32_t> tokens, std::string name)
   corpus_ = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
 }
 
-TokenSource::TokenSource(std::vector<TokenFile> files, std::string name)
-    : corpus_(std::make_shared<const TokenShards>(std::move(files))),
-      name_(std::move(name)),
-      size_(std::get<Files>(corpus_)->size()) {}
+TokenSource::TokenSource(std::vector<TokenFile> files, std::string name) : name_(std::move(name)) {
+  const auto shards = std::make_shared<const Shards>(std::move(files));
+  size_ = shards->begins.back();
+  corpus_ = shards;
+}
 
 TokenSource::TokenSource(TokenFile file) {
   std::string name = file.path().string();
@@ -108,12 +133,14 @@ TokenSource::TokenSource(TokenFile file) {
 
 std::span<const TokenFile> TokenSource::files() const {
   const Files* files = std::get_if<Files>(&corpus_);
-  return files ? std::span<const TokenFile>((*files)->files()) : std::span<const TokenFile>();
+  return files ? std::span<const TokenFile>((*files)->files) : std::span<const TokenFile>();
 }
 
 std::string TokenSource::place(int64_t position) const {
   const Files* files = std::get_if<Files>(&corpus_);
-  return files ? (*files)->place(position) : cat(name_, ": token ", position);
+  if (!files) return cat(name_, ": token ", position);
+  const size_t i = (*files)->file_of(position);
+  return cat((*files)->files[i].path().string(), ": token ", position - (*files)->begins[i]);
 }
 
 void TokenSource::copy(int64_t begin, int64_t count, int32_t* out) const {
@@ -121,7 +148,7 @@ void TokenSource::copy(int64_t begin, int64_t count, int32_t* out) const {
               ": tokens [", begin, ", ", begin, " + ", count, ") asked for, there are ", size_);
   if (count == 0) return;
   const auto copy_from = [&](const auto& corpus) {
-    if constexpr (requires { corpus->files(); }) {
+    if constexpr (std::is_convertible_v<decltype(corpus), Files>) {
       corpus->copy(begin_ + begin, count, out);
     } else {
       std::copy_n(corpus->begin() + begin_ + begin, count, out);

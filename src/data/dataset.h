@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "data/token_shards.h"
+#include "data/token_file.h"
 #include "text/tokenizer.h"
 
 namespace quern {
@@ -45,7 +45,8 @@ class TokenSource {
 
   template <class T>
   using Memory = std::shared_ptr<const std::vector<T>>;
-  using Files = std::shared_ptr<const TokenShards>;
+  struct Shards;  // token files as one stream
+  using Files = std::shared_ptr<const Shards>;
 
   std::variant<Memory<uint16_t>, Memory<int32_t>, Files> corpus_;
   std::string name_;

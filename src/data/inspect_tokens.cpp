@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <map>
+#include <utility>
 
 #include "base/error.h"
+#include "data/dataset.h"
 #include "io/input_files.h"
 #include "text/tokenizer_files.h"
 
@@ -88,36 +92,67 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const InspectOptions& options,
   return tokenizer;
 }
 
+// By their number of documents of each length.
+LengthStats length_stats(const std::map<int64_t, int64_t>& counts) {
+  LengthStats stats;
+  double sum = 0.0;
+  for (const auto& [length, count] : counts) {
+    stats.documents += count;
+    sum += static_cast<double>(length) * static_cast<double>(count);
+    const auto place = static_cast<size_t>(std::bit_width(static_cast<uint64_t>(length)));
+    if (stats.histogram.size() <= place) stats.histogram.resize(place + 1);
+    stats.histogram[place] += count;
+  }
+  if (stats.documents == 0) return stats;
+  stats.shortest = counts.begin()->first;
+  stats.longest = counts.rbegin()->first;
+  stats.mean = sum / static_cast<double>(stats.documents);
+  int64_t before = 0;
+  for (const auto& [length, count] : counts) {
+    before += count;
+    if (before >= (stats.documents + 1) / 2) {
+      stats.median = length;
+      break;
+    }
+  }
+  return stats;
+}
+
+// Reads every token of the part's files as one row.
 void count(InspectedPart& part, std::optional<int32_t> end_token) {
-  TokenCounter counter(end_token);
+  constexpr int64_t kBlock = 1 << 16;
+  std::vector<int32_t> block(kBlock);
+  std::map<int64_t, int64_t> counts;
   for (const InspectedFile& file : part.files) {
     const TokenFile tokens = TokenFile::open(file.path);
-    counter.add(tokens);
+    for (int64_t begin = 0; begin < tokens.size(); begin += kBlock) {
+      const int64_t count = std::min(kBlock, tokens.size() - begin);
+      tokens.copy(begin, count, block.data());
+      for (const int32_t token : std::span(block).first(static_cast<size_t>(count))) {
+        // As the file has them: a uint32 beyond 2^31 is a large token, not a negative one.
+        part.largest = std::max<int64_t>(part.largest, static_cast<uint32_t>(token));
+        ++part.unfinished;
+        if (token == end_token) ++counts[std::exchange(part.unfinished, 0) - 1];
+      }
+    }
+    part.tokens += tokens.size();
     if (file.sidecar) {
       tokens.check_vocabulary(file.sidecar->vocabulary);
       part.documents = part.documents.value_or(0) + file.sidecar->documents;
     }
   }
-  part.tokens = counter.tokens();
-  part.largest = counter.largest();
-  part.unfinished = end_token ? counter.unfinished() : 0;
-  part.lengths = counter.lengths();
+  if (!end_token) part.unfinished = 0;
+  part.lengths = length_stats(counts);
 }
 
 std::vector<int32_t> read_window(const InspectedPart& part, int64_t begin, int64_t length) {
   QUERN_CHECK(begin >= 0 && begin < part.tokens, part.name, ": the window begins at token ", begin,
               ", expected 0 to ", part.tokens - 1);
+  std::vector<TokenFile> files;
+  for (const InspectedFile& file : part.files) files.push_back(TokenFile::open(file.path));
   std::vector<int32_t> window(static_cast<size_t>(std::min(length, part.tokens - begin)));
-  size_t filled = 0;
-  for (const InspectedFile& file : part.files) {
-    if (begin < file.tokens && filled < window.size()) {
-      const auto left = static_cast<int64_t>(window.size() - filled);
-      const int64_t here = std::min(left, file.tokens - begin);
-      TokenFile::open(file.path).copy(begin, here, window.data() + filled);
-      filled += static_cast<size_t>(here);
-    }
-    begin = std::max<int64_t>(0, begin - file.tokens);
-  }
+  TokenSource(std::move(files), part.name)
+      .copy(begin, static_cast<int64_t>(window.size()), window.data());
   return window;
 }
 

@@ -10,7 +10,6 @@
 
 #include "data/token_file.h"
 #include "data/token_sidecar.h"
-#include "data/token_stats.h"
 #include "text/tokenizer.h"
 
 namespace quern {
@@ -28,6 +27,16 @@ struct InspectedFile {
   TokenEncoding encoding = TokenEncoding::raw_u16;
   int64_t tokens = 0;
   std::optional<TokenSidecar> sidecar;
+};
+
+// Of documents, in tokens, without the end token.
+struct LengthStats {
+  int64_t documents = 0;
+  int64_t shortest = 0, longest = 0;
+  double mean = 0.0;
+  int64_t median = 0;  // the lower one of two
+  // Documents of [2^k, 2^(k + 1)) tokens at place k + 1; empty ones at place 0.
+  std::vector<int64_t> histogram;
 };
 
 // Files that are one row of tokens: "train", "validation", or what was asked for.

@@ -33,13 +33,17 @@ int64_t draw_below(uint64_t bound, uint64_t seed, uint64_t index,
   return static_cast<int64_t>((uint128{kernels::low_bits(bits)} * bound) >> 64);
 }
 
-}  // namespace
-
-RandomSampler::RandomSampler(int64_t size, int64_t context, uint64_t seed)
-    : start_count_(static_cast<uint64_t>(size - context)), context_(context), seed_(seed) {
+void check_window(int64_t size, int64_t context) {
   QUERN_CHECK(context > 0, "sampler: context is ", context, ", expected at least 1");
   QUERN_CHECK(size > context, "sampler: the corpus has ", size,
               " tokens, expected at least context + 1 = ", context + 1);
+}
+
+}  // namespace
+
+RandomSampler::RandomSampler(int64_t size, int64_t context, uint64_t seed)
+    : start_count_(static_cast<uint64_t>(size - context)), seed_(seed) {
+  check_window(size, context);
 }
 
 void RandomSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
@@ -49,9 +53,7 @@ void RandomSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
 
 PermutationSampler::PermutationSampler(int64_t size, int64_t context, uint64_t seed)
     : context_(context), seed_(seed) {
-  QUERN_CHECK(context > 0, "sampler: context is ", context, ", expected at least 1");
-  QUERN_CHECK(size > context, "sampler: the corpus has ", size,
-              " tokens, expected at least context + 1 = ", context + 1);
+  check_window(size, context);
   windows_ = static_cast<uint64_t>(sequential_window_count(size, context));
   offsets_ = static_cast<uint64_t>((size - 1) % context) + 1;
   half_bits_ = (std::bit_width(windows_ - 1) + 1) / 2;

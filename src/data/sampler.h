@@ -33,13 +33,8 @@ class RandomSampler {
   // `rows_per_batch` stays: row i of batch k is draw k * rows_per_batch + i.
   void draw(uint64_t batch, std::span<int64_t> starts) const;
 
-  int64_t context() const { return context_; }
-  uint64_t seed() const { return seed_; }
-
  private:
-  uint64_t start_count_;
-  int64_t context_;
-  uint64_t seed_;
+  uint64_t start_count_, seed_;
 };
 
 // Each of the (size - 1) / T non-overlapping windows once an epoch, in an order of its own: draw n

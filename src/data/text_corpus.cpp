@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "data/document_reader.h"
+#include "io/input_files.h"
 #include "io/mapped_file.h"
 #include "text/byte_tokenizer.h"
 
@@ -14,10 +15,6 @@ namespace quern {
 namespace fs = std::filesystem;
 
 namespace {
-
-bool is_hidden(const fs::path& path) {
-  return path.filename().string().starts_with('.');
-}
 
 // What a folder of text hardly means to hold; a file that is named itself may be called anything.
 void check_name(const fs::path& path) {
@@ -50,19 +47,6 @@ void append_file(const fs::path& path, bool any_bytes, std::vector<uint16_t>& to
   for (const std::byte byte : file.bytes()) tokens.push_back(std::to_integer<uint16_t>(byte));
 }
 
-std::vector<fs::path> text_files_in(const fs::path& folder) {
-  std::vector<fs::path> files;
-  for (auto it = fs::recursive_directory_iterator(folder); it != fs::end(it); ++it) {
-    if (is_hidden(it->path())) {
-      it.disable_recursion_pending();
-    } else if (it->is_regular_file()) {
-      files.push_back(it->path());
-    }
-  }
-  std::sort(files.begin(), files.end());  // by path component, the same on every file system
-  return files;
-}
-
 }  // namespace
 
 std::vector<uint16_t> read_text(const fs::path& path, bool any_bytes) {
@@ -73,13 +57,9 @@ std::vector<uint16_t> read_text(const fs::path& path, bool any_bytes) {
     QUERN_CHECK(!tokens.empty(), path.string(), ": text file is empty");
     return tokens;
   }
-  try {
-    for (const fs::path& file : text_files_in(path)) {
-      if (!any_bytes) check_name(file);
-      append_file(file, any_bytes, tokens);
-    }
-  } catch (const fs::filesystem_error& error) {
-    fail(cat(path.string(), ": folder cannot be read: ", error.what()));
+  for (const fs::path& file : files_below(path)) {
+    if (!any_bytes) check_name(file);
+    append_file(file, any_bytes, tokens);
   }
   QUERN_CHECK(!tokens.empty(), path.string(), ": folder holds no text (no file that is not empty)");
   return tokens;

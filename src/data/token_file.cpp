@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <system_error>
 #include <vector>
 
 #include "base/error.h"
+#include "io/atomic_file.h"
 
 namespace quern {
 
@@ -143,10 +142,9 @@ bool has_llmc_magic(const std::filesystem::path& path) {
 namespace {
 
 template <class Element>
-void write_elements(std::ofstream& file, std::span<const int32_t> tokens) {
+void write_elements(AtomicFile& file, std::span<const int32_t> tokens) {
   const std::vector<Element> elements(tokens.begin(), tokens.end());
-  file.write(reinterpret_cast<const char*>(elements.data()),
-             static_cast<std::streamsize>(elements.size() * sizeof(Element)));
+  file.write(std::as_bytes(std::span(elements)));
 }
 
 void check_tokens(const std::filesystem::path& path, std::span<const int32_t> tokens,
@@ -168,26 +166,16 @@ void check_tokens(const std::filesystem::path& path, std::span<const int32_t> to
 void write_token_file(const std::filesystem::path& path, std::span<const int32_t> tokens,
                       TokenEncoding encoding) {
   check_tokens(path, tokens, encoding);
-  const std::filesystem::path temporary = std::filesystem::path(path) += ".tmp";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  QUERN_CHECK(file, path.string(), ": cannot be created: ", std::strerror(errno));
+  AtomicFile file(path);
   if (encoding != TokenEncoding::raw_u16) {
-    const auto header = llmc_header(static_cast<int64_t>(tokens.size()), encoding);
-    file.write(reinterpret_cast<const char*>(header.data()), header.size());
+    file.write(llmc_header(static_cast<int64_t>(tokens.size()), encoding));
   }
   if (bytes_per_token(encoding) == 4) {
     write_elements<uint32_t>(file, tokens);
   } else {
     write_elements<uint16_t>(file, tokens);
   }
-  file.close();
-  std::error_code error(errno, std::generic_category());
-  if (!file.fail()) std::filesystem::rename(temporary, path, error);
-  if (error || file.fail()) {
-    std::error_code ignored;  // the first error is the one to report
-    std::filesystem::remove(temporary, ignored);
-    fail(cat(path.string(), ": cannot be written: ", error.message()));
-  }
+  file.commit();
 }
 
 }  // namespace quern

@@ -76,6 +76,27 @@ TEST_F(InspectTokens, AFileWithoutASidecar) {
   expect_refused({"nanogpt.bin", "no sidecar", "nanogpt.json"});
 }
 
+TEST_F(InspectTokens, LengthsOfDocuments) {
+  write_token_file(folder_ / "a0.bin", std::vector<int32_t>{1, 2, 256, 256, 5, 5},
+                   TokenEncoding::llmc_u32);
+  // A document runs from one file to the next.
+  write_token_file(folder_ / "a1.bin", std::vector<int32_t>{5, 256, 1, 256, 70000},
+                   TokenEncoding::llmc_u32);
+  options_.path = folder_ / "a*.bin";
+  options_.tokenizer = "bytes";
+  options_.length = 2;
+  const InspectedPart part = inspect_tokens(options_).parts[0];
+  EXPECT_EQ(part.tokens, 11);
+  EXPECT_EQ(part.largest, 70000);
+  EXPECT_EQ(part.unfinished, 1);
+  EXPECT_EQ(part.lengths.documents, 4);  // of 2, 0, 3 and 1 tokens
+  EXPECT_EQ(part.lengths.shortest, 0);
+  EXPECT_EQ(part.lengths.longest, 3);
+  EXPECT_EQ(part.lengths.median, 1);
+  EXPECT_DOUBLE_EQ(part.lengths.mean, 1.5);
+  EXPECT_EQ(part.lengths.histogram, (std::vector<int64_t>{1, 1, 2}));
+}
+
 TEST_F(InspectTokens, RefusesWhatIsWrong) {
   options_.window = 9;
   expect_refused({"begins at token 9", "0 to 8"});

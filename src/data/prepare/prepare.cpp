@@ -13,7 +13,6 @@
 #include "data/prepare/prepare_journal.h"
 #include "data/prepare/prepare_plan.h"
 #include "data/prepare/shard_writer.h"
-#include "data/prepare/source_reader.h"
 #include "io/atomic_file.h"
 #include "io/json_file.h"
 #include "text/tokenizer_files.h"
@@ -50,6 +49,69 @@ std::string message_of(const BadInput& bad, const fs::path& path) {
   if (bad.column > 0) text += fmt::format(":{}", bad.column);
   return text + ": " + bad.what;
 }
+
+// The sources, one after the other, in blocks.
+class SourceReader {
+ public:
+  // Goes on at `position` in source number `source`.
+  SourceReader(const PreparePlan& plan, const PrepareOptions& options, size_t source,
+               ReadPosition position)
+      : plan_(plan),
+        options_(options),
+        cutter_(*plan.tokenizer, options.pieces),
+        source_(source),
+        position_(position) {
+    for (size_t i = 0; i < source; ++i) bytes_read_ += plan.sources[i].bytes;
+  }
+
+  // The next block; the last one of a source, which is empty, has its digest. False: there are no
+  // more sources. Throws also when a source was changed while it was read.
+  bool next(SourceBlock& out) {
+    out = {};
+    if (source_ == plan_.sources.size()) return false;
+    const PrepareSource& source = plan_.sources[source_];
+    if (!reader_) open(source);
+    out.source = source_;
+    out.json_lines = source.json_lines;
+    if (!reader_->next(out.block)) {
+      out.digest = digest_->digest();
+      QUERN_CHECK(out.digest->bytes == source.bytes, source.path.string(), ": had ", source.bytes,
+                  " bytes when it was opened, and ", out.digest->bytes, " were read");
+      reader_.reset();
+      ++source_;
+      position_ = {};
+    }
+    out.bytes_read = bytes_read_;
+    return true;
+  }
+
+ private:
+  void open(const PrepareSource& source) {
+    digest_ = std::make_unique<DigestStream>();
+    auto stream = open_byte_stream(source.path, [this](std::span<const std::byte> bytes) {
+      digest_->add(bytes);
+      bytes_read_ += static_cast<int64_t>(bytes.size());
+    });
+    DocumentReaderOptions options;
+    options.path = source.path;
+    options.split_on = options_.split_on;
+    if (plan_.cut && plan_.cut->source == source_) options.cut_at = plan_.cut->byte;
+    options.block = options_.block;
+    options.longest_line = options_.longest_line;
+    reader_ = source.json_lines
+                  ? read_json_lines(std::move(stream), position_, options)
+                  : read_text_documents(std::move(stream), cutter_, position_, options);
+  }
+
+  const PreparePlan& plan_;
+  const PrepareOptions& options_;
+  PieceCutter cutter_;
+  size_t source_;
+  ReadPosition position_;
+  int64_t bytes_read_ = 0;  // of all sources, as they lie on the disk
+  std::unique_ptr<DigestStream> digest_;
+  std::unique_ptr<DocumentReader> reader_;
+};
 
 // One run: from a state to the next checkpoints and the end.
 class Preparation {
@@ -238,20 +300,6 @@ class Preparation {
   std::vector<std::string> bad_;
 };
 
-// An error after which the folder is of no use.
-class NothingToKeep : public Error {
- public:
-  using Error::Error;
-};
-
-void check_empty_parts(const Preparation& preparation) {
-  try {
-    preparation.check_not_empty();
-  } catch (const Error& error) {
-    throw NothingToKeep(error.what());
-  }
-}
-
 // `out` is there: whether it is what this run would make.
 void check_complete(const PrepareOptions& options, const PreparePlan& plan) {
   const fs::path file = options.out / kSources;
@@ -280,10 +328,13 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
                                ? PrepareJournal::resume(part / kJournal, settings, sources, state)
                                : PrepareJournal::create(part / kJournal, settings, sources);
   Preparation preparation(options, plan, part, std::move(journal), std::move(state));
+  bool keep = true;  // what is written, when it goes wrong
   try {
     const bool whole = preparation.run();
     if (whole) {
-      check_empty_parts(preparation);
+      keep = false;
+      preparation.check_not_empty();
+      keep = true;
       preparation.finish();
       replace_directory(part, options.out);
       fs::remove(options.out / kJournal);
@@ -292,11 +343,8 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
     result.interrupted = !whole;
     if (whole) result.validation_warning = preparation.validation_warning();
     return result;
-  } catch (const NothingToKeep&) {
-    fs::remove_all(part);
-    throw;
   } catch (const Error& error) {
-    if (preparation.has_progress()) {
+    if (keep && preparation.has_progress()) {
       fail(cat(error.what(), "\n", part.string(),
                " keeps what is done so far; the same command with --resume goes on from there"));
     }

@@ -1,17 +1,83 @@
-// Text files: one document, or several between separating lines.
+#include "data/document_reader.h"
+
 #include <algorithm>
 
-#include "data/document_reader.h"
-#include "data/text_window.h"
+#include "base/error.h"
 #include "io/python_line.h"
 
 namespace quern {
 
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr size_t kHead = 4096;  // bytes that tell whether a file is text
+// The part of a stream that a reader looks at.
+class TextWindow {
+ public:
+  // Begins at byte `offset` of the stream, which stands at its first.
+  TextWindow(std::unique_ptr<ByteStream> stream, int64_t offset)
+      : stream_(std::move(stream)), offset_(offset) {
+    const int64_t skipped = stream_->skip(offset);
+    QUERN_CHECK(skipped == offset, "a source ends at byte ", skipped, " of its text, expected ",
+                offset, " or more: it has changed");
+  }
 
+  std::string_view text() const { return std::string_view(buffer_).substr(head_); }
+  int64_t offset() const { return offset_; }  // of text()[0] in the stream
+  bool at_end() const { return at_end_; }     // nothing comes after text()
+
+  // Reads on, about `bytes` more; after the last ones at_end().
+  void fill(size_t bytes = size_t{1} << 18) {
+    buffer_.erase(0, head_);
+    head_ = 0;
+    size_t size = buffer_.size();
+    const size_t wanted = size + bytes;
+    buffer_.resize(wanted);
+    while (size < wanted && !at_end_) {
+      const size_t n = stream_->read(buffer_.data() + size, wanted - size);
+      at_end_ = n == 0;
+      size += n;
+    }
+    buffer_.resize(size);
+  }
+
+  void consume(size_t bytes) {
+    head_ += bytes;
+    offset_ += static_cast<int64_t>(bytes);
+  }
+
+  // At the beginning of the file: drops a byte order mark. False, and `block` says why: it is no
+  // text.
+  bool begin_file(const std::filesystem::path& path, TextBlock& block) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    constexpr size_t kHead = 4096;  // bytes that tell whether a file is text
+    while (text().size() < kHead && !at_end_) fill();
+    const std::string what = why_not_text(path, text().substr(0, kHead));
+    if (!what.empty()) {
+      block.bad.push_back({BadInput::Kind::not_text, 0, 0, what});
+      drop_rest();
+    } else if (text().starts_with(kByteOrderMark)) {
+      consume(kByteOrderMark.size());
+    }
+    return what.empty();
+  }
+
+ private:
+  // To the end of the stream: all of it is seen by an observer of the file.
+  void drop_rest() {
+    consume(text().size());
+    while (!at_end_) {
+      fill();
+      consume(text().size());
+    }
+  }
+
+  std::unique_ptr<ByteStream> stream_;
+  std::string buffer_;
+  size_t head_ = 0;
+  int64_t offset_;
+  bool at_end_ = false;
+};
+
+// One document, or several between separating lines.
 class TextReader : public DocumentReader {
  public:
   TextReader(std::unique_ptr<ByteStream> stream, PieceCutter& cutter, ReadPosition from,
@@ -26,7 +92,10 @@ class TextReader : public DocumentReader {
   bool next(TextBlock& block) override {
     block = {};
     block.begin = position();
-    if (window_.offset() == 0 && !begin_file(block)) return !block.bad.empty();
+    if (window_.offset() == 0 && !window_.begin_file(options_.path, block)) {
+      block.end = position();
+      return true;
+    }
     while (block.text.size() < options_.block) {
       const Extent extent = find_document_end();
       if (!extent.ends && extent.size < cutter_.lookahead()) {
@@ -54,20 +123,6 @@ class TextReader : public DocumentReader {
   };
 
   ReadPosition position() const { return {window_.offset(), 1, in_document_, in_line_}; }
-
-  // False: there is nothing to read in the file, or it is no text.
-  bool begin_file(TextBlock& block) {
-    while (window_.text().size() < kHead && !window_.at_end()) window_.fill();
-    const std::string what = why_not_text(options_.path, window_.text().substr(0, kHead));
-    if (!what.empty()) {
-      block.bad.push_back({BadInput::Kind::not_text, 0, 0, what});
-      window_.drop_rest();
-      block.end = position();
-      return false;
-    }
-    if (window_.text().starts_with(kByteOrderMark)) window_.consume(kByteOrderMark.size());
-    return true;
-  }
 
   bool is_separator(std::string_view line) const {
     if (line.ends_with('\n')) line.remove_suffix(1);
@@ -132,12 +187,84 @@ class TextReader : public DocumentReader {
   int64_t scanned_;  // lines that begin before this byte are no separators
 };
 
+// Blocks of whole lines; what the lines hold is not looked at here.
+class JsonLinesReader : public DocumentReader {
+ public:
+  JsonLinesReader(std::unique_ptr<ByteStream> stream, ReadPosition from,
+                  DocumentReaderOptions options)
+      : window_(std::move(stream), from.offset), options_(std::move(options)), line_(from.line) {}
+
+  bool next(TextBlock& block) override {
+    block = {};
+    block.begin = position();
+    if (window_.offset() > 0 || window_.begin_file(options_.path, block)) take_lines(block);
+    block.end = position();
+    return !block.bad.empty() || block.end != block.begin;
+  }
+
+ private:
+  ReadPosition position() const { return {window_.offset(), line_, false, false}; }
+
+  void take_lines(TextBlock& block) {
+    block.begin = position();  // behind a byte order mark
+    while (window_.text().size() < options_.block && !window_.at_end()) window_.fill();
+    if (window_.text().empty()) return;  // the end of the file
+    size_t end = last_line_end();
+    while (end == 0 && !window_.at_end() && window_.text().size() <= options_.longest_line) {
+      window_.fill(std::max(window_.text().size(), options_.block));
+      end = first_line_end();
+    }
+    if (end == 0) end = first_line_end();
+    if (end == 0 && window_.at_end()) end = window_.text().size();
+    if (end == 0 || end > std::max(options_.longest_line, options_.block)) {
+      block.bad.push_back({BadInput::Kind::too_long, line_, 0,
+                           cat("is longer than ", options_.longest_line, " bytes")});
+      drop_line();
+      return;
+    }
+    block.text = window_.text().substr(0, end);
+    window_.consume(end);
+    line_ += std::count(block.text.begin(), block.text.end(), '\n');
+  }
+
+  // Behind the last line feed of a block; 0: there is none.
+  size_t last_line_end() const {
+    const size_t feed = window_.text().substr(0, options_.block).rfind('\n');
+    return feed == std::string_view::npos ? 0 : feed + 1;
+  }
+  size_t first_line_end() const {
+    const size_t feed = window_.text().find('\n');
+    return feed == std::string_view::npos ? 0 : feed + 1;
+  }
+
+  void drop_line() {
+    ++line_;
+    size_t end = first_line_end();
+    while (end == 0 && !window_.at_end()) {
+      window_.consume(window_.text().size());
+      window_.fill();
+      end = first_line_end();
+    }
+    window_.consume(end == 0 ? window_.text().size() : end);
+  }
+
+  TextWindow window_;
+  DocumentReaderOptions options_;
+  int64_t line_;
+};
+
 }  // namespace
 
 std::unique_ptr<DocumentReader> read_text_documents(std::unique_ptr<ByteStream> stream,
                                                     PieceCutter& cutter, ReadPosition from,
                                                     const DocumentReaderOptions& options) {
   return std::make_unique<TextReader>(std::move(stream), cutter, from, options);
+}
+
+std::unique_ptr<DocumentReader> read_json_lines(std::unique_ptr<ByteStream> stream,
+                                                ReadPosition from,
+                                                const DocumentReaderOptions& options) {
+  return std::make_unique<JsonLinesReader>(std::move(stream), from, options);
 }
 
 std::string why_not_text(const std::filesystem::path& path, std::string_view head) {
