@@ -10,7 +10,6 @@
 #include "base/build_info.h"
 #include "config/config_table.h"
 #include "model/model_config.h"
-#include "run/load_model.h"
 
 namespace quern {
 
@@ -130,17 +129,6 @@ Config bench_config() {
   return config;
 }
 
-std::vector<ParsedArgs> parse_lists(const std::vector<std::string>& args,
-                                    const std::vector<std::string>& keys,
-                                    const std::vector<ExtraFlag>& flags,
-                                    std::set<std::string>& varying) {
-  std::vector<ParsedArgs> runs;
-  for (const std::vector<std::string>& one : expand_lists(args, keys, varying)) {
-    runs.push_back(parse_args(one, with_format_flags(flags), bench_config(), apply_model_from));
-  }
-  return runs;
-}
-
 void check_writable(const std::string& flag, const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -155,6 +143,11 @@ std::vector<ExtraFlag> with_format_flags(std::vector<ExtraFlag> flags) {
       {"format", "text, markdown, csv, or json: an object a line (default text)", "", false});
   flags.push_back({"json", "the same as --format json", "", true});
   return flags;
+}
+
+std::vector<ExtraFlag> bench_flags(std::vector<ExtraFlag> flags) {
+  flags.push_back({"wide", "every column of the text, also beyond 100 characters", "", true});
+  return with_format_flags(flags);
 }
 
 TableFormat format_of(const ParsedArgs& parsed) {
@@ -183,14 +176,19 @@ void print_now(const std::string& text) {
   std::fflush(stdout);
 }
 
-void check_arguments(const ParsedArgs& parsed, const std::string& command) {
-  if (!parsed.positional.empty()) {
-    throw UsageError(cat(command, ": found '", parsed.positional[0], "', expected flags alone"));
-  }
+void check_positional(const ParsedArgs& parsed, const std::string& command) {
+  if (parsed.positional.empty()) return;
+  throw UsageError(cat(command, ": found '", parsed.positional[0], "', expected flags alone"));
+}
+
+void check_keys(const ParsedArgs& parsed, const std::string& command,
+                const std::map<std::string, std::string>& instead) {
   for (const std::string& key : parsed.given) {
     if (std::ranges::count(kContextKeys, key) > 0) continue;
-    throw UsageError(cat(command, ": ", key, " has no meaning here\n`quern ", command,
-                         " --help` lists the flags"));
+    const auto meant = instead.find(key);
+    throw UsageError(cat(command, ": ", key, " has no meaning here",
+                         meant == instead.end() ? "" : cat(", did you mean --", meant->second, "?"),
+                         "\n`quern ", command, " --help` lists the flags"));
   }
 }
 

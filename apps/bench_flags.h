@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,13 +46,6 @@ std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string
 // does: small, batch 4, ctx 512, a vocabulary of 10,000.
 Config bench_config();
 
-// expand_lists(), each command line read with bench_config() beneath and the format's flags beside
-// `flags`: all before the first is measured. At least one. Throws UsageError.
-std::vector<ParsedArgs> parse_lists(const std::vector<std::string>& args,
-                                    const std::vector<std::string>& keys,
-                                    const std::vector<ExtraFlag>& flags,
-                                    std::set<std::string>& varying);
-
 // Makes the folder and throws when no file can be written there: to be known before a long run,
 // whose result would be lost.
 void check_writable(const std::string& flag, const std::filesystem::path& folder);
@@ -59,7 +53,10 @@ void check_writable(const std::string& flag, const std::filesystem::path& folder
 // What every benchmark takes besides its own: --format, and --json, which means --format json.
 std::vector<ExtraFlag> with_format_flags(std::vector<ExtraFlag> flags);
 
-// The two of them. Throws UsageError on an unknown format, or when they contradict each other.
+// The same and --wide, of the benchmarks.
+std::vector<ExtraFlag> bench_flags(std::vector<ExtraFlag> flags);
+
+// --format and --json. Throws UsageError on an unknown format, or when they contradict each other.
 TableFormat format_of(const ParsedArgs& parsed);
 
 // "quern-0.1.0": the JSON lines' `peer`.
@@ -71,8 +68,11 @@ std::string model_words(const Config& config);
 // Prints at once, so that a row is seen as soon as it is done.
 void print_now(const std::string& text);
 
-// For benchmarks without a model: flags, and no configuration key but kContextKeys. `command` is
-// "bench kernels". Throws UsageError.
-void check_arguments(const ParsedArgs& parsed, const std::string& command);
+// Throws UsageError on an argument that is no flag. `command` is "bench kernels".
+void check_positional(const ParsedArgs& parsed, const std::string& command);
+// For benchmarks without a model: throws UsageError on configuration keys but kContextKeys.
+// `instead`: for a key the flag that was meant.
+void check_keys(const ParsedArgs& parsed, const std::string& command,
+                const std::map<std::string, std::string>& instead);
 
 }  // namespace quern

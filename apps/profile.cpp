@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "bench/profile_report.h"
-#include "bench/profile_targets.h"
 #include "bench_flags.h"
 #include "commands.h"
 #include "config/config_print.h"
@@ -65,12 +64,9 @@ Phase phase_of(const ParsedArgs& parsed) {
 }
 
 ProfileOptions options_of(const ParsedArgs& parsed) {
-  if (!parsed.positional.empty()) {
-    throw UsageError(cat("profile: found '", parsed.positional[0], "', expected flags alone"));
-  }
+  check_positional(parsed, "profile");
   ProfileOptions options;
   options.target = parsed.extra.at("target");
-  check_profile_target(options.target);
   options.phase = phase_of(parsed);
   options.warmup = iterations_of(parsed, "warmup", 0);
   options.steps = iterations_of(parsed, "steps", 1);

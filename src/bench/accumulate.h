@@ -19,6 +19,7 @@ struct AccumulateCase {
   DType sum = DType::f32;
   DType term = DType::f32;  // what 0.01 is rounded to
   AccumulateTerm how = AccumulateTerm::same;
+  const char *sum_name = "FP32", *terms = "FP32";  // for the table
 };
 
 // FP32, FP16, BF16; FP32 sums of FP16 terms, widened in both ways, and of BF16 terms.
@@ -37,8 +38,7 @@ struct AccumulateRow {
 // is below 1.
 AccumulateRow accumulate_terms(const AccumulateCase& one, int64_t count);
 
-std::vector<Column> accumulate_columns();
-std::vector<Cell> accumulate_cells(const AccumulateRow& row, const std::string& peer);
+TableRow table_row(const AccumulateRow& row);
 // What the table shows, in two sentences.
 std::string accumulate_lesson();
 

@@ -52,11 +52,6 @@ std::vector<T> first_given(const std::vector<T>& asked, const std::vector<T>& ow
   return asked.empty() ? own : asked;
 }
 
-Allocator& current_allocator() {
-  const Context& context = Context::current();
-  return *context.allocator(context.device());
-}
-
 // Attention on random inputs. The forward is recorded and the backward runs the tape, so each is
 // the op's own kernels and nothing else: every input is a leaf with a single use, whose gradient is
 // a handle to what the op wrote.
@@ -119,54 +114,38 @@ void count_memory(AttentionRow& row, AttentionOp& op, int64_t before) {
 
 template <class Op>
 void measure(AttentionRow& row, Op& op, const AttentionBenchOptions& options) {
-  for (int64_t i = 0; i < options.warmup; ++i) {
-    op.forward();
-    op.backward();
-  }
-  Context::current().synchronize();
-  const auto steps = static_cast<size_t>(options.steps);
-  Timeline timeline(1 + 2 * steps);
-  timeline.mark();
-  for (size_t i = 0; i < steps; ++i) {
-    op.forward();
-    timeline.mark();
-    op.backward();
-    timeline.mark();
-  }
-  const std::vector<double> intervals = timeline.intervals();
-  std::vector<double> forward, backward;
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    (i % 2 == 0 ? forward : backward).push_back(intervals[i]);
-  }
-  row.forward = summarize(forward);
-  row.backward = summarize(backward);
+  const std::vector<double> times =
+      time_rounds(options.warmup, options.steps, 2, [&](const Mark& mark) {
+        op.forward();
+        mark();
+        op.backward();
+        mark();
+      });
+  row.forward = summarize(part_of(times, 2, 0));
+  row.backward = summarize(part_of(times, 2, 1));
 }
 
 AttentionRow bench_case(const AttentionCase& shape, Precision precision, AttentionVariant variant,
                         const AttentionBenchOptions& options) {
   const MatmulMathScope math(precision);
-  Allocator& allocator = current_allocator();
-  allocator.release_cached();
   AttentionRow row;
   row.variant = variant;
   row.precision = precision;
   row.shape = shape;
-  try {
-    const int64_t before = allocator.stats().allocated;
+  row.out_of_memory = out_of_memory_in([&] {
+    const int64_t before = current_allocator().stats().allocated;
     AttentionOp op(shape, precision, variant);
     count_memory(row, op, before);
     if (variant == AttentionVariant::naive_graph) {
       Context::current().synchronize();
-      allocator.release_cached();  // what the iteration used, for the graphs' pool
+      current_allocator().release_cached();  // what the iteration used, for the graphs' pool
       CapturedAttention captured(op);
       measure(row, captured, options);
     } else {
       measure(row, op, options);
     }
-  } catch (const OutOfMemory& error) {
-    row.saved_bytes = row.peak_bytes = 0;
-    row.out_of_memory = error.what();
-  }
+  });
+  if (!row.out_of_memory.empty()) row.saved_bytes = row.peak_bytes = 0;
   return row;
 }
 
@@ -180,14 +159,11 @@ std::vector<AttentionVariant> variants_of(const AttentionBenchOptions& options) 
 }
 
 void check_options(const AttentionBenchOptions& options) {
-  const auto check = [](const char* flag, int64_t value) {
-    if (value < 1) throw UsageError(cat("--", flag, " is ", value, ", expected at least 1"));
-  };
-  check("steps", options.steps);
-  check("warmup", options.warmup);
-  check("tokens", options.tokens);
-  for (const int64_t D : options.dims) check("dims", D);
-  for (const int64_t T : options.lengths) check("lengths", T);
+  check_count("steps", options.steps);
+  check_count("warmup", options.warmup);
+  check_count("tokens", options.tokens);
+  for (const int64_t D : options.dims) check_count("dims", D);
+  for (const int64_t T : options.lengths) check_count("lengths", T);
   const bool graph = std::find(options.variants.begin(), options.variants.end(),
                                AttentionVariant::naive_graph) != options.variants.end();
   if (graph && !Context::current().device().is_cuda()) {
@@ -245,14 +221,6 @@ std::vector<AttentionRow> bench_attention(const AttentionBenchOptions& options,
   return rows;
 }
 
-namespace {
-
-double mebibytes(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
-
-}  // namespace
-
 const char* name_of(AttentionGrid grid) {
   switch (grid) {
     case AttentionGrid::model: return "model";
@@ -271,39 +239,22 @@ const char* name_of(AttentionVariant variant) {
   fail("bench attention: unknown variant");
 }
 
-Table attention_table(TableFormat format) {
-  return Table({{"", "peer"},
-                {"variant", "backend", 0, 11, Align::left},
-                {"dtype", "dtype", 0, 5, Align::left},
-                {"B", "B", 0, 3},
-                {"H", "H", 0, 3},
-                {"T", "T", 0, 6},
-                {"D", "D", 0, 4},
-                {"causal", "causal", 0, 6, Align::left},
-                {"fwd ms", "fwd_ms", 4},
-                {"bwd ms", "bwd_ms", 4},
-                {"fwd TF/s", "fwd_tflops", 3, 9},
-                {"bwd TF/s", "bwd_tflops", 3, 9},
-                {"saved MiB", "saved_mib", 1},
-                {"peak MiB", "peak_mib", 1}},
-               format);
-}
-
-std::string attention_line(const Table& table, const AttentionRow& row, const std::string& peer) {
+TableRow table_row(const AttentionRow& row) {
   const AttentionCase& s = row.shape;
-  std::vector<Cell> cells{peer,
-                          std::string(name_of(row.variant)),
-                          std::string(name_of(row.precision)),
-                          s.B,
-                          s.H,
-                          s.T,
-                          s.D,
-                          s.causal};
-  if (!row.out_of_memory.empty()) return table.row(std::move(cells), &kOutOfMemory);
-  cells.insert(cells.end(),
-               {row.forward.median, row.backward.median, row.forward_tflops(),
-                row.backward_tflops(), mebibytes(row.saved_bytes), mebibytes(row.peak_bytes)});
-  return table.row(std::move(cells));
+  return {{{{"variant", "backend", 0, 11, Align::left}, name_of(row.variant)},
+           {{"dtype", "dtype", 0, 5, Align::left}, name_of(row.precision)},
+           {{"B", "B", 0, 3}, s.B},
+           {{"H", "H", 0, 3}, s.H},
+           {{"T", "T", 0, 6}, s.T},
+           {{"D", "D", 0, 3}, s.D},
+           {{"causal", "causal", 0, 6, Align::left}, s.causal}},
+          {{{"fwd ms", "fwd_ms", 4, 9}, row.forward.median},
+           {{"bwd ms", "bwd_ms", 4, 9}, row.backward.median},
+           {{"fwd TF/s", "fwd_tflops", 3, 8}, row.forward_tflops()},
+           {{"bwd TF/s", "bwd_tflops", 3, 8}, row.backward_tflops()},
+           {{"saved MiB", "saved_mib", 1, 9}, mebibytes(row.saved_bytes)},
+           {{"peak MiB", "peak_mib", 1, 8}, mebibytes(row.peak_bytes)}},
+          row.out_of_memory};
 }
 
 }  // namespace quern

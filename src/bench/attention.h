@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness.h"
 #include "bench/table.h"
-#include "bench/timeline.h"
 #include "nn/options.h"
 
 namespace quern {
@@ -73,10 +73,7 @@ std::vector<AttentionRow> bench_attention(
     const AttentionBenchOptions& options,
     const std::function<void(const AttentionRow&)>& on_row = {});
 
-// The table; in JSON and CSV its keys are those of torch_attention.py.
-Table attention_table(TableFormat format);
-
-// The row's line of it. `peer` names the program: "quern-0.1.0".
-std::string attention_line(const Table& table, const AttentionRow& row, const std::string& peer);
+// In JSON and CSV the keys are those of torch_attention.py.
+TableRow table_row(const AttentionRow& row);
 
 }  // namespace quern

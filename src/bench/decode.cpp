@@ -67,17 +67,14 @@ std::vector<double> time_waited(Decoder& decoder, int64_t tokens) {
   return ms;
 }
 
-template <class Work>
-double median_seconds(const Work& work) {
-  constexpr size_t kRuns = 12;
-  for (int i = 0; i < 3; ++i) work();
-  Timeline timeline(kRuns + 1);
-  timeline.mark();
-  for (size_t i = 0; i < kRuns; ++i) {
-    work();
-    timeline.mark();
-  }
-  return summarize(timeline.intervals()).median / 1e3;
+double median_seconds(const std::function<void()>& work) {
+  return summarize(time_rounds(3, 12, 1,
+                               [&](const Mark& mark) {
+                                 work();
+                                 mark();
+                               }))
+             .median /
+         1e3;
 }
 
 }  // namespace
@@ -122,8 +119,6 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
   }
   const Decoder::Way chosen = parse_way(way);
   const MatmulMathScope math(compute.precision);
-  const Context& context = Context::current();
-  context.allocator(context.device())->release_cached();
   DecodeBenchRow row;
   row.size = size;
   row.way = way;
@@ -135,7 +130,7 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
   row.weight_bytes = decode_weight_bytes(config, element);
   row.cache_bytes = 2 * config.layers * config.kv_width() * element * options.batch *
                     (options.prompt + options.tokens / 2);
-  try {
+  row.out_of_memory = out_of_memory_in([&] {
     TransformerLM model(config, compute);
     ParameterArena arena(model, {compute.precision, false, kSeed});
     Decoder decoder(model, options.batch, length, chosen);
@@ -144,40 +139,31 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
     row.step = summarize(time_ahead(decoder, options.tokens));
     start_rows(decoder, config, options);
     row.waited_ms = summarize(time_waited(decoder, std::min(kMostWaited, options.tokens))).median;
-  } catch (const OutOfMemory& error) {
-    row.out_of_memory = error.what();
-  }
+  });
   return row;
 }
 
-std::vector<Column> decode_columns() {
-  return {{"", "peer"},
-          {"size", "size", 0, 8, Align::left},
-          {"precision", "precision", 0, 9, Align::left},
-          {"way", "way", 0, 9, Align::left},
-          {"vocab", "vocab_size", 0, 6},
-          {"batch", "batch", 0, 5},
-          {"prompt", "prompt", 0, 6},
-          {"ms", "ms", 4, 8},
-          {"std", "std_ms", 4, 7},
-          {"waited ms", "waited_ms", 4, 9},
-          {"tokens/s", "tokens_per_second", 0, 8},
-          {"GB weights", "weight_gb", 3, 10},
-          {"GB cache", "cache_gb", 4, 8},
-          {"read TB/s", "read_tb_per_second", 3, 9},
-          {"times the read", "times_read", 2, 14}};
-}
-
-std::vector<Cell> decode_cells(const DecodeBenchRow& row, const std::string& peer) {
-  std::vector<Cell> cells{peer,      row.size,       std::string(name_of(row.precision)),
-                          row.way,   row.vocab_size, row.batch,
-                          row.prompt};
-  if (!row.out_of_memory.empty()) return cells;
-  cells.insert(cells.end(), {row.step.median, row.step.std, row.waited_ms, row.tokens_per_second(),
-                             static_cast<double>(row.weight_bytes) / 1e9,
-                             static_cast<double>(row.cache_bytes) / 1e9, row.read_tb_per_second,
-                             row.step.median / row.weights_ms()});
-  return cells;
+TableRow table_row(const DecodeBenchRow& row) {
+  const auto gigabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  const auto detail = [](Column column) {
+    column.rank = 1;
+    return column;
+  };
+  return {{{{"size", "size", 0, 8, Align::left}, row.size},
+           {{"precision", "precision", 0, 9, Align::left}, name_of(row.precision)},
+           {{"way", "way", 0, 9, Align::left}, row.way},
+           {{"vocab", "vocab_size", 0, 6}, row.vocab_size},
+           {{"batch", "batch", 0, 5}, row.batch},
+           {{"prompt", "prompt", 0, 6}, row.prompt}},
+          {{{"ms", "ms", 4, 8}, row.step.median},
+           {{"std", "std_ms", 4, 7}, row.step.std},
+           {{"waited ms", "waited_ms", 4, 9}, row.waited_ms},
+           {{"tokens/s", "tokens_per_second", 0, 8}, row.tokens_per_second()},
+           {detail({"GB weights", "weight_gb", 3, 10}), gigabytes(row.weight_bytes)},
+           {detail({"GB cache", "cache_gb", 4, 8}), gigabytes(row.cache_bytes)},
+           {detail({"read TB/s", "read_tb_per_second", 3, 9}), row.read_tb_per_second},
+           {{"times the read", "times_read", 2, 14}, row.step.median / row.weights_ms()}},
+          row.out_of_memory};
 }
 
 }  // namespace quern

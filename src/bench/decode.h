@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness.h"
 #include "bench/table.h"
-#include "bench/timeline.h"
 #include "model/model_config.h"
 
 namespace quern {
@@ -50,7 +50,6 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
                             const ModelOptions& compute, const std::string& way,
                             const DecodeBenchOptions& options);
 
-std::vector<Column> decode_columns();
-std::vector<Cell> decode_cells(const DecodeBenchRow& row, const std::string& peer);
+TableRow table_row(const DecodeBenchRow& row);
 
 }  // namespace quern

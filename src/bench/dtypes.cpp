@@ -220,36 +220,25 @@ std::vector<DtypeRow> bench_dtypes(DtypeModel model, const std::vector<Precision
   return rows;
 }
 
-std::vector<Column> dtype_columns(const std::vector<Precision>& precisions) {
-  std::vector<Column> columns{{"", "peer"},
-                              {"model", "model", 0, 5, Align::left},
-                              {"tensor", "kind", 0, 10, Align::left},
-                              {"name", "name", 0, 52, Align::left},
-                              {"shape", "shape", 0, 12, Align::left}};
-  for (const Precision precision : precisions) {
-    columns.push_back({name_of(precision), name_of(precision), 0, 5, Align::left});
+TableRow table_row(const DtypeRow& row, const std::vector<Precision>& precisions) {
+  Fields fields{{{"model", "model", 0, 5, Align::left}, name_of(row.model)},
+                {{"tensor", "kind", 0, 10, Align::left}, row.kind},
+                {{"name", "name", 0, 52, Align::left}, row.name},
+                {{"shape", "shape", 0, 12, Align::left},
+                 std::vector<int64_t>(row.shape.begin(), row.shape.end())}};
+  for (size_t i = 0; i < precisions.size(); ++i) {
+    const char* name = name_of(precisions[i]);
+    const std::string& dtype = row.dtypes[i];
+    fields.push_back({{name, name, 0, 5, Align::left}, dtype.empty() ? Cell() : Cell(dtype)});
   }
-  return columns;
-}
-
-std::vector<Cell> dtype_cells(const DtypeRow& row, const std::string& peer) {
-  std::vector<Cell> cells{peer, std::string(name_of(row.model)), row.kind, row.name,
-                          std::vector<int64_t>(row.shape.begin(), row.shape.end())};
-  for (const std::string& dtype : row.dtypes) {
-    if (dtype.empty()) {
-      cells.emplace_back();
-    } else {
-      cells.emplace_back(dtype);
-    }
-  }
-  return cells;
+  return {fields, {}, {}};
 }
 
 std::string dtype_lesson() {
   return "Under bf16 the parameters (the masters that the optimizer updates), their gradients and "
-         "the loss stay\nFP32; matrix products read BF16 copies and BF16 activations and sum in "
-         "FP32. Norms read their FP32\nparameters, not the copies, and keep their statistics in "
-         "FP32. tf32 rounds the inputs of products\ninside the GPU's tensor cores: no tensor has "
+         "the loss\nstay FP32; matrix products read BF16 copies and BF16 activations and sum in "
+         "FP32. Norms read their\nFP32 parameters, not the copies, and keep their statistics in "
+         "FP32. tf32 rounds the inputs of\nproducts inside the GPU's tensor cores: no tensor has "
          "another dtype for it.\n";
 }
 

@@ -43,8 +43,8 @@ struct DtypeRow {
 std::vector<DtypeRow> bench_dtypes(DtypeModel model, const std::vector<Precision>& precisions,
                                    KernelKind kernels = KernelKind::fused);
 
-std::vector<Column> dtype_columns(const std::vector<Precision>& precisions);
-std::vector<Cell> dtype_cells(const DtypeRow& row, const std::string& peer);
+// `precisions`: those of the row's dtypes.
+TableRow table_row(const DtypeRow& row, const std::vector<Precision>& precisions);
 // What the table shows, and what it cannot: TF32.
 std::string dtype_lesson();
 

@@ -1,8 +1,10 @@
 #include "bench/gemm_rate.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 
-#include "bench/timeline.h"
+#include "bench/harness.h"
 #include "model/model_cost.h"
 #include "tensor/factory.h"
 
@@ -102,6 +104,25 @@ GemmRates measure_gemm_rates(const ModelConfig& config, int64_t B, int64_t T) {
     rates.seconds += seconds;
   }
   return rates;
+}
+
+std::string gemm_table(const GemmRates& rates, double step_seconds) {
+  std::string text =
+      fmt::format("{:<18} {:>7} {:>7} {:>7} {:>6} {:>6} {:>10} {:>9} {:>9}\n", "matrix product",
+                  "m", "n", "k", "batch", "count", "MFLOP", "GFLOP/s", "ms/step");
+  for (const GemmRate& rate : rates.products) {
+    const kernels::Gemm& g = rate.product.gemm;
+    text += fmt::format("{:<18} {:>7} {:>7} {:>7} {:>6} {:>6} {:>10.1f} {:>9.1f} {:>9.3f}\n",
+                        rate.product.name, g.m, g.n, g.k, g.batch, rate.product.count,
+                        rate.product.flops / 1e6, rate.product.flops / rate.seconds / 1e9,
+                        rate.seconds * 1e3);
+  }
+  const double step_rate = rates.flops / step_seconds;
+  return text + fmt::format(
+                    "matmul of the step: {:.1f} GFLOP/s; SGEMM at its shapes: {:.1f} GFLOP/s; "
+                    "ratio {:.3f}\n",
+                    step_rate / 1e9, rates.flops_per_second() / 1e9,
+                    step_rate / rates.flops_per_second());
 }
 
 }  // namespace quern

@@ -41,4 +41,7 @@ struct GemmRates {
 
 GemmRates measure_gemm_rates(const ModelConfig& config, int64_t B, int64_t T);
 
+// The products' rates one by one, and the rate of a step that takes so long beside theirs.
+std::string gemm_table(const GemmRates& rates, double step_seconds);
+
 }  // namespace quern

@@ -1,9 +1,8 @@
-// One function a kernel and variant, a line a launch: what it reads, what it writes, its FLOPs. The
+// A table: each kernel and variant, a line a launch: what it reads, what it writes, its FLOPs. The
 // naive ones follow the compositions in autograd/ops/naive.cpp, kernel_cases.cpp and
-// optim/adamw_naive.cpp; views (split, reshape, permute) cost nothing there.
+// optim/adamw_naive.cpp; views (split, reshape, permute) cost nothing there. Fused kernels keep a
+// row on the chip.
 #include "bench/kernel_accounts.h"
-
-#include <algorithm>
 
 #include "base/error.h"
 #include "bench/kernel_cases.h"
@@ -12,277 +11,178 @@ namespace quern {
 
 namespace {
 
-constexpr DType kF32 = DType::f32;
-
-// The rows and columns of a case, and their product.
-struct Extents {
-  explicit Extents(const std::vector<int64_t>& shape)
-      : N(shape.at(0)), M(shape.size() > 1 ? shape[1] : 1), NM(N * M) {}
-  int64_t N, M, NM;
+struct Launch {
+  std::vector<Elements> read, written;
+  int64_t flops = 0;
 };
-
-// Reads NM + (NM + N) + NM + NM + (NM + N) = 5 NM + 2 N, writes N + NM + NM + N + NM = 3 NM + 2 N.
-// That max also notes where (N indices) is the op's, and not softmax's, and is left out.
-KernelAccount naive_softmax(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}}, {{e.N, t}}, e.NM);             // m = max(x)
-  a.kernel({{e.NM, t}, {e.N, t}}, {{e.NM, t}}, e.NM);  // x - m
-  a.kernel({{e.NM, t}}, {{e.NM, t}}, e.NM);            // exp
-  a.kernel({{e.NM, t}}, {{e.N, t}}, e.NM);             // s = sum
-  a.kernel({{e.NM, t}, {e.N, t}}, {{e.NM, t}}, e.NM);  // / s
-  return a;
-}
-
-// A pass that keeps maximum m and sum s of each row on the chip, a pass that writes. An element
-// costs max, then s = s exp(m - m') + exp(x - m'): 7; then exp(x - m) / s: 3.
-KernelAccount online_softmax(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{2 * e.NM, t}}, {{e.NM, t}}, 10 * e.NM);
-  return a;
-}
-
-// The row stays on the chip: max, -, exp, +, times 1 / s.
-KernelAccount fused_softmax(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}}, {{e.NM, t}}, 5 * e.NM);
-  return a;
-}
-
-KernelAccount naive_gelu(const Extents& e, DType t) {
-  const Elements x{e.NM, t};
-  KernelAccount a;
-  a.kernel({x, x}, {x}, e.NM);   // x x
-  a.kernel({x, x}, {x}, e.NM);   // x^2 x
-  a.kernel({x}, {x}, 2 * e.NM);  // 0.044715 x^3: scale is a factor and an offset
-  a.kernel({x, x}, {x}, e.NM);   // x +
-  a.kernel({x}, {x}, 2 * e.NM);  // sqrt(2 / pi) times
-  a.kernel({x}, {x}, e.NM);      // tanh
-  a.kernel({x}, {x}, 2 * e.NM);  // 0.5 x
-  a.kernel({x}, {x}, 2 * e.NM);  // 1 + tanh
-  a.kernel({x, x}, {x}, e.NM);   // their product
-  return a;
-}
-
-// x x x 0.044715, x +, times sqrt(2 / pi), tanh, 1 +, times x times 0.5.
-KernelAccount fused_gelu(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}}, {{e.NM, t}}, 9 * e.NM);
-  return a;
-}
-
-KernelAccount naive_weighted_sum(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}, {e.M, t}}, {{e.NM, t}}, e.NM);  // x w
-  a.kernel({{e.NM, t}}, {{e.N, t}}, e.NM);             // sum
-  return a;
-}
-
-KernelAccount fused_weighted_sum(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}, {e.M, t}}, {{e.N, t}}, 2 * e.NM);
-  return a;
-}
-
-// To FP32 or back; no kernel when x is FP32.
-void add_cast(KernelAccount& a, int64_t count, DType from, DType to) {
-  if (from != to) a.kernel({{count, from}}, {{count, to}}, 0);
-}
-
-// sum of squares, / C + eps, ^-0.5: a column.
-void add_rstd(KernelAccount& a, const Extents& e) {
-  a.kernel({{e.NM, kF32}}, {{e.N, kF32}}, 2 * e.NM);
-  a.kernel({{e.N, kF32}}, {{e.N, kF32}}, 2 * e.N);
-  a.kernel({{e.N, kF32}}, {{e.N, kF32}}, e.N);
-}
-
-KernelAccount naive_rms_norm(const Extents& e, DType t) {
-  const Elements x{e.NM, kF32};
-  KernelAccount a;
-  add_cast(a, e.NM, t, kF32);
-  add_rstd(a, e);
-  a.kernel({x, {e.N, kF32}}, {x}, e.NM);  // times rstd
-  a.kernel({x, {e.M, kF32}}, {x}, e.NM);  // times w
-  add_cast(a, e.NM, kF32, t);
-  return a;
-}
-
-// Also writes rstd, for backward.
-KernelAccount fused_rms_norm(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}, {e.M, kF32}}, {{e.NM, t}, {e.N, kF32}}, 4 * e.NM + 3 * e.N);
-  return a;
-}
-
-KernelAccount naive_add_rms_norm(const Extents& e, DType t) {
-  KernelAccount a = naive_rms_norm(e, t);
-  a.kernel({{e.NM, t}, {e.NM, t}}, {{e.NM, t}}, e.NM);  // the stream plus the branch
-  return a;
-}
-
-KernelAccount fused_add_rms_norm(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{2 * e.NM, t}, {e.M, kF32}}, {{2 * e.NM, t}, {e.N, kF32}}, 5 * e.NM + 3 * e.N);
-  return a;
-}
-
-KernelAccount naive_layer_norm(const Extents& e, DType t) {
-  const Elements x{e.NM, kF32}, column{e.N, kF32}, row{e.M, kF32};
-  KernelAccount a;
-  add_cast(a, e.NM, t, kF32);
-  a.kernel({x}, {column}, e.NM + e.N);  // mean
-  a.kernel({x, column}, {x}, e.NM);     // x - mean
-  add_rstd(a, e);
-  a.kernel({x, column}, {x}, e.NM);  // times rstd
-  a.kernel({x, row}, {x}, e.NM);     // times w
-  a.kernel({x, row}, {x}, e.NM);     // plus b
-  add_cast(a, e.NM, kF32, t);
-  return a;
-}
-
-// Also writes mean and rstd, for backward.
-KernelAccount fused_layer_norm(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}, {2 * e.M, kF32}}, {{e.NM, t}, {2 * e.N, kF32}}, 7 * e.NM + 4 * e.N);
-  return a;
-}
-
-// n elements of x (B, H, T, D), and the tables' T D / 2 of each of cos and sin.
-struct RopeExtents {
-  explicit RopeExtents(const std::vector<int64_t>& shape)
-      : n(shape.at(0) * shape.at(1) * shape.at(2) * shape.at(3)), half(shape[2] * shape[3] / 2) {}
-  int64_t n, half;
-};
-
-KernelAccount naive_rope(const RopeExtents& e, DType t) {
-  const Elements x{e.n, kF32}, table{e.half, kF32}, both{2 * e.half, kF32};
-  KernelAccount a;
-  a.kernel({table}, {table}, 2 * e.half);  // -sin, a scale
-  a.kernel({both}, {both}, 0);             // (-sin, sin)
-  add_cast(a, e.n, t, kF32);
-  a.kernel({x}, {x}, 0);           // (x2, x1)
-  a.kernel({x, table}, {x}, e.n);  // x cos
-  a.kernel({x, both}, {x}, e.n);   // (x2, x1) (-sin, sin)
-  a.kernel({x, x}, {x}, e.n);      // their sum
-  add_cast(a, e.n, kF32, t);
-  return a;
-}
-
-KernelAccount fused_rope(const RopeExtents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.n, t}, {2 * e.half, kF32}}, {{e.n, t}}, 3 * e.n);
-  return a;
-}
-
-// M is 2 F: gate beside up. silu(x) = x / (1 + exp(-x)): 4.
-KernelAccount naive_swiglu(const Extents& e, DType t) {
-  const Elements half{e.NM / 2, t};
-  KernelAccount a;
-  a.kernel({half}, {half}, 4 * half.count);    // silu(gate)
-  a.kernel({half, half}, {half}, half.count);  // times up
-  return a;
-}
-
-KernelAccount fused_swiglu(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}}, {{e.NM / 2, t}}, 5 * e.NM / 2);
-  return a;
-}
-
-// Forward and backward over N x V logits; what has N elements alone (targets, losses, logsumexp)
-// is left out: V is tens of thousands.
-KernelAccount naive_cross_entropy(const Extents& e, DType t) {
-  const Elements wide{e.NM, kF32};
-  KernelAccount a;
-  add_cast(a, e.NM, t, kF32);
-  a.kernel({wide}, {wide}, 5 * e.NM);        // log_softmax: max, -, exp, +, -
-  a.kernel({}, {wide}, 0);                   // backward of the gather: zeros but at the targets
-  a.kernel({wide, wide}, {wide}, 4 * e.NM);  // of log_softmax: + , dy - exp(y) sum
-  add_cast(a, e.NM, kF32, t);
-  return a;
-}
-
-// Forward: max, -, exp, +. Backward reads the logits again: (exp(x - lse) - 1 at the target) / N.
-KernelAccount fused_cross_entropy(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}}, {}, 4 * e.NM);
-  a.kernel({{e.NM, t}}, {{e.NM, t}}, 3 * e.NM);
-  return a;
-}
-
-// The same in one pass over logits that are read once and replaced.
-KernelAccount in_place_cross_entropy(const Extents& e, DType t) {
-  KernelAccount a;
-  a.kernel({{e.NM, t}}, {{e.NM, t}}, 7 * e.NM);
-  return a;
-}
-
-// dtype bf16: with the BF16 copy of the parameters.
-KernelAccount naive_adamw(const Extents& e, DType t) {
-  const Elements n{e.N, kF32};
-  KernelAccount a;
-  a.kernel({n, n}, {n}, 3 * e.N);  // m = beta1 m + (1 - beta1) g
-  a.kernel({n, n}, {n}, 4 * e.N);  // v = beta2 v + (1 - beta2) g^2
-  a.kernel({n}, {n}, e.N);         // sqrt(v)
-  a.kernel({n}, {n}, 2 * e.N);     // corrected, plus eps
-  a.kernel({n, n}, {n}, e.N);      // m / that
-  a.kernel({n, n}, {n}, 3 * e.N);  // p = (1 - lr decay) p - lr that
-  add_cast(a, e.N, kF32, t);
-  return a;
-}
-
-KernelAccount fused_adamw(const Extents& e, DType t) {
-  const int64_t copies = t == kF32 ? 0 : e.N;  // written from registers
-  KernelAccount a;
-  a.kernel({{4 * e.N, kF32}}, {{3 * e.N, kF32}, {copies, t}}, 14 * e.N);
-  return a;
-}
-
-using AccountOf = KernelAccount (*)(const Extents&, DType);
 
 struct Entry {
   const char *kernel, *variant;
-  AccountOf account;
+  std::vector<Launch> launches;
+};
+using Entries = std::vector<Entry>;
+
+// N rows of M elements in the case's dtype: x all, column one a row, row one a column. In FP32 the
+// same with a 32.
+struct Operands {
+  Operands(const std::vector<int64_t>& shape, DType dtype)
+      : N(shape.at(0)),
+        M(shape.size() > 1 ? shape[1] : 1),
+        NM(N * M),
+        x{NM, dtype},
+        column{N, dtype},
+        row{M, dtype},
+        x32{NM, DType::f32},
+        column32{N, DType::f32},
+        row32{M, DType::f32} {}
+
+  // To FP32 or back; no kernel when x is FP32.
+  Launch widen() const { return x.dtype == DType::f32 ? Launch{} : Launch{{x}, {x32}}; }
+  Launch narrow() const { return x.dtype == DType::f32 ? Launch{} : Launch{{x32}, {x}}; }
+
+  int64_t N, M, NM;
+  Elements x, column, row, x32, column32, row32;
 };
 
-constexpr Entry kEntries[] = {
-    {"softmax", "naive", naive_softmax},
-    {"softmax", "online", online_softmax},
-    {"softmax", "fused", fused_softmax},
-    {"gelu", "naive", naive_gelu},
-    {"gelu", "fused", fused_gelu},
-    {"weighted_sum", "naive", naive_weighted_sum},
-    {"weighted_sum", "fused", fused_weighted_sum},
-    {"rmsnorm_fwd", "naive", naive_rms_norm},
-    {"rmsnorm_fwd", "fused", fused_rms_norm},
-    {"add_rmsnorm_fwd", "naive", naive_add_rms_norm},
-    {"add_rmsnorm_fwd", "fused", fused_add_rms_norm},
-    {"layernorm_fwd", "naive", naive_layer_norm},
-    {"layernorm_fwd", "fused", fused_layer_norm},
-    {"swiglu_fwd", "naive", naive_swiglu},
-    {"swiglu_fwd", "fused", fused_swiglu},
-    {"cross_entropy_fwd_bwd", "naive", naive_cross_entropy},
-    {"cross_entropy_fwd_bwd", "fused", fused_cross_entropy},
-    {"cross_entropy_in_place", "naive", naive_cross_entropy},
-    {"cross_entropy_in_place", "fused", in_place_cross_entropy},
-    {"adamw", "naive", naive_adamw},
-    {"adamw", "fused", fused_adamw},
-};
+Elements times(int64_t count, Elements of) {
+  return {count * of.count, of.dtype};
+}
+
+// naive softmax reads NM + (NM + N) + NM + NM + (NM + N) = 5 NM + 2 N and writes
+// N + NM + NM + N + NM = 3 NM + 2 N. That max also notes where (N indices) is the op's, and not
+// softmax's, and is left out.
+// online: a pass that keeps maximum m and sum s of each row on the chip, a pass that writes. An
+// element costs max, then s = s exp(m - m') + exp(x - m'): 7; then exp(x - m) / s: 3.
+// The others have one launch per op of the formula.
+Entries pointwise(const Operands& o) {
+  const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
+  return {{"softmax",
+           "naive",
+           {{{x}, {column}, NM},       // m = max(x)
+            {{x, column}, {x}, NM},    // x - m
+            {{x}, {x}, NM},            // exp
+            {{x}, {column}, NM},       // s = sum
+            {{x, column}, {x}, NM}}},  // / s
+          {"softmax", "online", {{{times(2, x)}, {x}, 10 * NM}}},
+          {"softmax", "fused", {{{x}, {x}, 5 * NM}}},  // max, -, exp, +, times 1 / s
+          {"gelu",
+           "naive",
+           {{{x, x}, {x}, NM},    // x x
+            {{x, x}, {x}, NM},    // x^2 x
+            {{x}, {x}, 2 * NM},   // 0.044715 x^3: scale is a factor and an offset
+            {{x, x}, {x}, NM},    // x +
+            {{x}, {x}, 2 * NM},   // sqrt(2 / pi) times
+            {{x}, {x}, NM},       // tanh
+            {{x}, {x}, 2 * NM},   // 0.5 x
+            {{x}, {x}, 2 * NM},   // 1 + tanh
+            {{x, x}, {x}, NM}}},  // their product
+          // x x x 0.044715, x +, times sqrt(2 / pi), tanh, 1 +, times x times 0.5
+          {"gelu", "fused", {{{x}, {x}, 9 * NM}}},
+          {"weighted_sum",
+           "naive",
+           {{{x, row}, {x}, NM},    // x w
+            {{x}, {column}, NM}}},  // sum
+          {"weighted_sum", "fused", {{{x, row}, {column}, 2 * NM}}}};
+}
+
+// The fused ones also write rstd, and LayerNorm its mean, for backward.
+Entries norms(const Operands& o) {
+  const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
+  const Launch squares{{x32}, {column32}, 2 * NM};   // sum of squares
+  const Launch mean{{column32}, {column32}, 2 * N};  // / C + eps
+  const Launch rstd{{column32}, {column32}, N};      // ^-0.5
+  const Launch scaled{{x32, column32}, {x32}, NM};   // times rstd
+  const Launch weighted{{x32, row32}, {x32}, NM};    // times w; plus b
+  const Launch centred{{x32, column32}, {x32}, NM};  // x - mean
+  const Launch means{{x32}, {column32}, NM + N};     // mean
+  const Launch sum{{x, x}, {x}, NM};                 // the stream plus the branch
+  const Launch widen = o.widen(), narrow = o.narrow();
+  return {{"rmsnorm_fwd", "naive", {widen, squares, mean, rstd, scaled, weighted, narrow}},
+          {"rmsnorm_fwd", "fused", {{{x, row32}, {x, column32}, 4 * NM + 3 * N}}},
+          {"add_rmsnorm_fwd", "naive", {sum, widen, squares, mean, rstd, scaled, weighted, narrow}},
+          {"add_rmsnorm_fwd",
+           "fused",
+           {{{times(2, x), row32}, {times(2, x), column32}, 5 * NM + 3 * N}}},
+          {"layernorm_fwd",
+           "naive",
+           {widen, means, centred, squares, mean, rstd, scaled, weighted, weighted, narrow}},
+          {"layernorm_fwd",
+           "fused",
+           {{{x, times(2, row32)}, {x, times(2, column32)}, 7 * NM + 4 * N}}}};
+}
+
+// n elements of x (B, H, T, D), and tables of T D / 2 elements each of cos and sin.
+Entries rope(const std::vector<int64_t>& shape, DType dtype) {
+  const int64_t n = shape.at(0) * shape.at(1) * shape.at(2) * shape.at(3);
+  const Operands o({n}, dtype);
+  const Elements x = o.x32, table{shape[2] * shape[3] / 2, DType::f32}, both = times(2, table);
+  return {{"rope_fwd",
+           "naive",
+           {{{table}, {table}, both.count},  // -sin, a scale
+            {{both}, {both}},                // (-sin, sin)
+            o.widen(),
+            {{x}, {x}},            // (x2, x1)
+            {{x, table}, {x}, n},  // x cos
+            {{x, both}, {x}, n},   // (x2, x1) (-sin, sin)
+            {{x, x}, {x}, n},      // their sum
+            o.narrow()}},
+          {"rope_fwd", "fused", {{{o.x, both}, {o.x}, 3 * n}}}};
+}
+
+// swiglu: M is 2 F, gate beside up; silu(x) = x / (1 + exp(-x)) costs 4.
+// cross-entropy: forward and backward over N x V logits; what has N elements alone (targets,
+// losses, logsumexp) is left out: V is tens of thousands. Forward: max, -, exp, +. Backward:
+// (exp(x - lse) - 1 at the target) / N. In place it is one pass over logits that are read once and
+// replaced.
+// adamw: dtype bf16 means with the BF16 copy of the parameters, which fused writes from registers.
+Entries training(const Operands& o) {
+  const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
+  const Elements half{NM / 2, x.dtype}, copies{x.dtype == DType::f32 ? 0 : N, x.dtype};
+  const std::vector<Launch> naive_cross_entropy{
+      o.widen(),
+      {{x32}, {x32}, 5 * NM},       // log_softmax: max, -, exp, +, -
+      {{}, {x32}},                  // backward of the gather: zeros but at the targets
+      {{x32, x32}, {x32}, 4 * NM},  // of log_softmax: +, dy - exp(y) sum
+      o.narrow()};
+  return {{"swiglu_fwd",
+           "naive",
+           {{{half}, {half}, 4 * half.count},      // silu(gate)
+            {{half, half}, {half}, half.count}}},  // times up
+          {"swiglu_fwd", "fused", {{{x}, {half}, 5 * half.count}}},
+          {"cross_entropy_fwd_bwd", "naive", naive_cross_entropy},
+          {"cross_entropy_fwd_bwd", "fused", {{{x}, {}, 4 * NM}, {{x}, {x}, 3 * NM}}},
+          {"cross_entropy_in_place", "naive", naive_cross_entropy},
+          {"cross_entropy_in_place", "fused", {{{x}, {x}, 7 * NM}}},
+          {"adamw",
+           "naive",
+           {{{x32, x32}, {x32}, 3 * N},  // m = beta1 m + (1 - beta1) g
+            {{x32, x32}, {x32}, 4 * N},  // v = beta2 v + (1 - beta2) g^2
+            {{x32}, {x32}, N},           // sqrt(v)
+            {{x32}, {x32}, 2 * N},       // corrected, plus eps
+            {{x32, x32}, {x32}, N},      // m / that
+            {{x32, x32}, {x32}, 3 * N},  // p = (1 - lr decay) p - lr that
+            o.narrow()}},
+          {"adamw", "fused", {{{times(4, x32)}, {times(3, x32), copies}, 14 * N}}}};
+}
+
+KernelAccount sum_of(const std::vector<Launch>& launches) {
+  KernelAccount account;
+  for (const auto& [read, written, flops] : launches) {
+    for (const Elements& e : read) {
+      account.reads += e.count;
+      account.bytes += bytes_of(e.dtype, e.count);
+    }
+    for (const Elements& e : written) {
+      account.writes += e.count;
+      account.written_bytes += bytes_of(e.dtype, e.count);
+    }
+    account.flops += flops;
+  }
+  account.bytes += account.written_bytes;
+  return account;
+}
 
 }  // namespace
-
-void KernelAccount::kernel(std::initializer_list<Elements> read,
-                           std::initializer_list<Elements> written, int64_t operations) {
-  for (const Elements& e : read) {
-    reads += e.count;
-    bytes += bytes_of(e.dtype, e.count);
-  }
-  for (const Elements& e : written) {
-    writes += e.count;
-    bytes += bytes_of(e.dtype, e.count);
-    written_bytes += bytes_of(e.dtype, e.count);
-  }
-  flops += operations;
-}
 
 double KernelAccount::intensity() const {
   return bytes > 0 ? static_cast<double>(flops) / static_cast<double>(bytes) : 0.0;
@@ -290,24 +190,20 @@ double KernelAccount::intensity() const {
 
 std::optional<KernelAccount> account_of(const std::string& kernel, const std::string& variant,
                                         const std::vector<int64_t>& shape, DType dtype) {
-  if (kernel == "rope_fwd") {
-    const RopeExtents extents(shape);
-    if (variant == "naive") return naive_rope(extents, dtype);
-    if (variant == "fused") return fused_rope(extents, dtype);
-    return {};
+  const Operands operands(shape, dtype);
+  Entries entries = kernel == "rope_fwd" ? rope(shape, dtype) : pointwise(operands);
+  for (const Entries& more : {norms(operands), training(operands)}) {
+    entries.insert(entries.end(), more.begin(), more.end());
   }
-  for (const Entry& entry : kEntries) {
-    if (kernel == entry.kernel && variant == entry.variant) {
-      return entry.account(Extents(shape), dtype);
-    }
+  for (const Entry& entry : entries) {
+    if (kernel == entry.kernel && variant == entry.variant) return sum_of(entry.launches);
   }
   return {};
 }
 
 KernelAccount matmul_account(int64_t n, DType dtype) {
-  KernelAccount a;
-  a.kernel({{2 * n * n, dtype}}, {{n * n, dtype}}, 2 * n * n * n);
-  return a;
+  const Elements square{n * n, dtype};
+  return sum_of({{{times(2, square)}, {square}, 2 * n * n * n}});
 }
 
 }  // namespace quern

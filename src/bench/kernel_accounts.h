@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,8 +25,6 @@ struct KernelAccount {
   int64_t written_bytes = 0;
   int64_t flops = 0;
 
-  void kernel(std::initializer_list<Elements> read, std::initializer_list<Elements> written,
-              int64_t operations);
   double intensity() const;  // FLOP a byte
 };
 

@@ -10,6 +10,7 @@
 #include "autograd/ops/embedding.h"
 #include "autograd/ops/gather.h"
 #include "autograd/ops/layer_norm.h"
+#include "autograd/ops/matmul.h"
 #include "autograd/ops/naive.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
@@ -17,15 +18,82 @@
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/weighted_sum.h"
-#include "bench/kernel_calls.h"
+#include "autograd/tape.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/softmax.h"
+#include "optim/adamw_naive.h"
+#include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
+#include "tensor/visit.h"
 
 namespace quern {
 
 namespace {
 
+using Inputs = std::vector<Variable>;
+using MakeInputs = std::function<Inputs()>;
+using Op = std::function<Variable(const Inputs&)>;
+using Cases = std::vector<KernelCase>;
+
+constexpr int64_t kVocabulary = 50304;  // GPT-2's, rounded up
+constexpr int64_t kNormRows = 32768, kNormWidth = 2560;
 constexpr double kEps = 1e-5;
 constexpr double kGeluTanh = 0.79788456;  // sqrt(2 / pi)
+
+int64_t rows_or(int64_t rows, int64_t own) {
+  return rows > 0 ? rows : own;
+}
+
+// A fixed buffer stays: gradients are added to it.
+void forget_gradients(const Inputs& inputs) {
+  for (const Variable& input : inputs) {
+    Leaf* leaf = input.leaf_store();
+    if (leaf && !leaf->has_buffer) leaf->zero();
+  }
+}
+
+// Ways to time an op by itself. All of them cost the op's own kernels alone: inputs are leaves with
+// a single use, so their gradients are handles to what the op wrote and nothing is added up.
+using Timed = KernelWork (*)(const Inputs& inputs, const Op& op);
+
+// Without a tape.
+KernelWork forward(const Inputs& inputs, const Op& op) {
+  return {[=] {
+    const NoGrad no_grad;
+    op(inputs);
+  }};
+}
+
+// A recorded forward before each call; its time is not counted.
+KernelWork backward(const Inputs& inputs, const Op& op) {
+  const auto y = std::make_shared<Variable>(op(inputs));
+  const Tensor dy = normal(y->shape(), 0.0, 1.0, y->dtype());
+  const auto record = [=] {
+    forget_gradients(inputs);
+    *y = op(inputs);
+  };
+  return {[=] { quern::backward(*y, dy); }, record};
+}
+
+KernelWork forward_backward(const Inputs& inputs, const Op& loss) {
+  return {[=] {
+    forget_gradients(inputs);
+    quern::backward(loss(inputs));
+  }};
+}
+
+KernelVariant variant(const char* name, Timed timed, const MakeInputs& make, const Op& op) {
+  return {name, [=] { return timed(make(), op); }};
+}
+
+// An op and its naive twin.
+KernelCase twins(const std::vector<int64_t>& shape, DType dtype, int64_t bytes, Timed timed,
+                 const MakeInputs& make, const Op& naive, const Op& fused) {
+  return {shape,
+          dtype,
+          bytes,
+          {variant("naive", timed, make, naive), variant("fused", timed, make, fused)}};
+}
 
 Variable random_leaf(const Shape& shape, DType dtype) {
   return Variable::leaf(normal(shape, 0.0, 1.0, dtype));
@@ -37,19 +105,29 @@ Variable naive_softmax(const Variable& x) {
   return div(e, sum(e, -1, true));
 }
 
-std::vector<KernelCase> softmax_cases(int64_t rows) {
-  std::vector<KernelCase> cases;
+// Milakov and Gimelshein's: the maximum and the sum in one pass, the quotient in a second.
+KernelWork online_softmax(int64_t N, int64_t M, DType dtype) {
+  const Tensor x = normal({N, M}, 0.0, 1.0, dtype), y = Tensor::empty({N, M}, dtype, "softmax");
+  return {[=] {
+    visit("online softmax", x, [&]<class T>(std::type_identity<T>, auto stream) {
+      softmax_online_forward(y.data<T>(), x.data<T>(), N, M, stream);
+    });
+  }};
+}
+
+Cases softmax_cases(int64_t rows) {
+  Cases cases;
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const auto& [own_rows, M] : {std::pair{16384, 4096}, std::pair{32768, 5000}}) {
-      const int64_t N = rows > 0 ? rows : own_rows;
-      const MakeInputs make = [=, M = M] { return Inputs{normal({N, M}, 0.0, 1.0, dtype)}; };
-      cases.push_back(
-          {{N, M},
-           dtype,
-           bytes_of(dtype, 2 * N * M),
-           {forward("naive", make, [](const Inputs& in) { return naive_softmax(in[0]); }),
-            online_softmax_variant(N, M, dtype),
-            forward("fused", make, [](const Inputs& in) { return softmax(in[0]); })}});
+    for (const auto& [own_rows, width] : {std::pair{16384, 4096}, std::pair{32768, 5000}}) {
+      const int64_t N = rows_or(rows, own_rows), M = width;
+      const MakeInputs make = [=] { return Inputs{normal({N, M}, 0.0, 1.0, dtype)}; };
+      cases.push_back(twins(
+          {N, M}, dtype, bytes_of(dtype, 2 * N * M), forward, make,
+          [](const Inputs& in) { return naive_softmax(in[0]); },
+          [](const Inputs& in) { return softmax(in[0]); }));
+      std::vector<KernelVariant>& variants = cases.back().variants;
+      variants.insert(variants.begin() + 1,
+                      {"online", [=] { return online_softmax(N, M, dtype); }});
     }
   }
   return cases;
@@ -62,173 +140,149 @@ Variable naive_gelu(const Variable& x) {
   return mul(scale(x, 0.5), scale(t, 1.0, 1.0));
 }
 
-std::vector<KernelCase> gelu_cases(int64_t rows) {
-  const int64_t N = rows > 0 ? rows : 16384, M = 16384;
-  const MakeInputs make = [=] { return Inputs{normal({N, M}, 0.0, 1.0)}; };
-  return {{{N, M},
-           DType::f32,
-           bytes_of(DType::f32, 2 * N * M),
-           {forward("naive", make, [](const Inputs& in) { return naive_gelu(in[0]); }),
-            forward("fused", make, [](const Inputs& in) { return gelu_tanh(in[0]); })}}};
+Cases gelu_cases(int64_t rows) {
+  const int64_t N = rows_or(rows, 16384), M = 16384;
+  return {twins(
+      {N, M}, DType::f32, bytes_of(DType::f32, 2 * N * M), forward,
+      [=] {
+        return Inputs{normal({N, M}, 0.0, 1.0)};
+      },
+      [](const Inputs& in) { return naive_gelu(in[0]); },
+      [](const Inputs& in) { return gelu_tanh(in[0]); })};
 }
-
-constexpr int64_t kNormRows = 32768, kNormWidth = 2560;
 
 // Of BF16 activations; the backward is the same kernel.
-std::vector<KernelCase> dropout_cases(int64_t rows) {
-  const int64_t N = rows > 0 ? rows : kNormRows, M = kNormWidth;
+Cases dropout_cases(int64_t rows) {
+  const int64_t N = rows_or(rows, kNormRows), M = kNormWidth;
+  return {twins(
+      {N, M}, DType::bf16, bytes_of(DType::bf16, 2 * N * M), forward,
+      [=] {
+        return Inputs{normal({N, M}, 0.0, 1.0, DType::bf16), make_draws(1)};
+      },
+      [](const Inputs& in) { return naive_dropout(in[0], 0.2, in[1].value(), 0); },
+      [](const Inputs& in) { return dropout(in[0], 0.2, in[1].value(), 0); })};
+}
+
+Cases weighted_sum_cases(int64_t rows) {
+  const int64_t N = rows_or(rows, 16384), M = 4096;
+  return {twins(
+      {N, M}, DType::f32, bytes_of(DType::f32, N * M + M + N), forward,
+      [=] {
+        return Inputs{normal({N, M}, 0.0, 1.0), normal({M}, 0.0, 1.0)};
+      },
+      [](const Inputs& in) { return sum(mul(in[0], in[1]), -1); },
+      [](const Inputs& in) { return weighted_sum(in[0], in[1]); })};
+}
+
+// Of BF16 activations with FP32 weights, as in a BF16 model: {x, w} or LayerNorm's {x, w, b}, and
+// with `added` the branch last. `moved`: tensors of x's size, of which adding reads the stream and
+// the branch and writes their sum and the normed sum.
+KernelCase norm_case(int64_t rows, int64_t moved, Timed timed, bool layer, bool added,
+                     const Op& naive, const Op& fused) {
+  const int64_t N = rows_or(rows, kNormRows);
   const MakeInputs make = [=] {
-    return Inputs{normal({N, M}, 0.0, 1.0, DType::bf16), make_draws(1)};
-  };
-  const Op naive = [](const Inputs& in) { return naive_dropout(in[0], 0.2, in[1].value(), 0); };
-  const Op fused = [](const Inputs& in) { return dropout(in[0], 0.2, in[1].value(), 0); };
-  return {{{N, M},
-           DType::bf16,
-           bytes_of(DType::bf16, 2 * N * M),
-           {forward("naive", make, naive), forward("fused", make, fused)}}};
-}
-
-std::vector<KernelCase> weighted_sum_cases(int64_t rows) {
-  const int64_t N = rows > 0 ? rows : 16384, M = 4096;
-  const MakeInputs make = [=] { return Inputs{normal({N, M}, 0.0, 1.0), normal({M}, 0.0, 1.0)}; };
-  const Op naive = [](const Inputs& in) { return sum(mul(in[0], in[1]), -1); };
-  const Op fused = [](const Inputs& in) { return weighted_sum(in[0], in[1]); };
-  return {{{N, M},
-           DType::f32,
-           bytes_of(DType::f32, N * M + M + N),
-           {forward("naive", make, naive), forward("fused", make, fused)}}};
-}
-
-// RMSNorm of {x, w} or LayerNorm of {x, w, b}; of the sum of x and what stands last in add_*.
-template <bool kLayer>
-struct NormOps {
-  static Variable naive(const Inputs& in) {
-    if constexpr (kLayer) return naive_layer_norm(in[0], in[1], in[2], kEps);
-    return naive_rms_norm(in[0], in[1], kEps);
-  }
-  static Variable fused(const Inputs& in) {
-    if constexpr (kLayer) return layer_norm(in[0], in[1], in[2], kEps);
-    return rms_norm(in[0], in[1], kEps);
-  }
-  static Variable add_naive(const Inputs& in) {
-    if constexpr (kLayer) return naive_add_layer_norm(in[0], in[3], in[1], in[2], kEps).second;
-    return naive_add_rms_norm(in[0], in[2], in[1], kEps).second;
-  }
-  static Variable add_fused(const Inputs& in) {
-    if constexpr (kLayer) return add_layer_norm(in[0], in[3], in[1], in[2], kEps).second;
-    return add_rms_norm(in[0], in[2], in[1], kEps).second;
-  }
-
-  // BF16 activations with FP32 weights, as in a BF16 model.
-  static Inputs inputs(int64_t N) {
     Inputs in{random_leaf({N, kNormWidth}, DType::bf16), Variable::leaf(ones({kNormWidth}))};
-    if (kLayer) in.push_back(Variable::leaf(zeros({kNormWidth})));
-    return in;
-  }
-};
-
-KernelCase norm_case(int64_t rows, int64_t tensors_moved) {
-  const int64_t N = rows > 0 ? rows : kNormRows;
-  return {{N, kNormWidth}, DType::bf16, bytes_of(DType::bf16, tensors_moved * N * kNormWidth), {}};
-}
-
-template <bool kLayer>
-std::vector<KernelCase> norm_forward_cases(int64_t rows) {
-  using Ops = NormOps<kLayer>;
-  KernelCase norm = norm_case(rows, 2);
-  const MakeInputs make = [N = norm.shape[0]] { return Ops::inputs(N); };
-  norm.variants = {forward("naive", make, Ops::naive), forward("fused", make, Ops::fused)};
-  return {norm};
-}
-
-template <bool kLayer>
-std::vector<KernelCase> norm_backward_cases(int64_t rows) {
-  using Ops = NormOps<kLayer>;
-  KernelCase norm = norm_case(rows, 3);
-  const MakeInputs make = [N = norm.shape[0]] { return Ops::inputs(N); };
-  norm.variants = {backward("naive", make, Ops::naive), backward("fused", make, Ops::fused)};
-  return {norm};
-}
-
-// Reads the stream and the branch, writes their sum and the normed sum.
-template <bool kLayer>
-std::vector<KernelCase> add_norm_cases(int64_t rows) {
-  using Ops = NormOps<kLayer>;
-  KernelCase norm = norm_case(rows, 4);
-  const MakeInputs make = [N = norm.shape[0]] {
-    Inputs in = Ops::inputs(N);
-    in.push_back(random_leaf({N, kNormWidth}, DType::bf16));
+    if (layer) in.push_back(Variable::leaf(zeros({kNormWidth})));
+    if (added) in.push_back(random_leaf({N, kNormWidth}, DType::bf16));
     return in;
   };
-  norm.variants = {forward("naive", make, Ops::add_naive), forward("fused", make, Ops::add_fused)};
-  return {norm};
+  const int64_t bytes = bytes_of(DType::bf16, moved * N * kNormWidth);
+  return twins({N, kNormWidth}, DType::bf16, bytes, timed, make, naive, fused);
 }
 
-Variable naive_gated(const Inputs& in) {
-  return naive_swiglu(in[0]);
+KernelCase rms_norm_case(int64_t rows, int64_t moved, Timed timed) {
+  return norm_case(
+      rows, moved, timed, false, false,
+      [](const Inputs& in) { return naive_rms_norm(in[0], in[1], kEps); },
+      [](const Inputs& in) { return rms_norm(in[0], in[1], kEps); });
 }
 
-Variable fused_gated(const Inputs& in) {
-  return swiglu(in[0]);
+KernelCase layer_norm_case(int64_t rows, int64_t moved, Timed timed) {
+  return norm_case(
+      rows, moved, timed, true, false,
+      [](const Inputs& in) { return naive_layer_norm(in[0], in[1], in[2], kEps); },
+      [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], kEps); });
+}
+
+KernelCase add_rms_norm_case(int64_t rows) {
+  return norm_case(
+      rows, 4, forward, false, true,
+      [](const Inputs& in) { return naive_add_rms_norm(in[0], in[2], in[1], kEps).second; },
+      [](const Inputs& in) { return add_rms_norm(in[0], in[2], in[1], kEps).second; });
+}
+
+KernelCase add_layer_norm_case(int64_t rows) {
+  return norm_case(
+      rows, 4, forward, true, true,
+      [](const Inputs& in) {
+        return naive_add_layer_norm(in[0], in[3], in[1], in[2], kEps).second;
+      },
+      [](const Inputs& in) { return add_layer_norm(in[0], in[3], in[1], in[2], kEps).second; });
 }
 
 // Elements moved in units of (N, F): gate and up are one (N, 2F) tensor.
-KernelCase swiglu_case(int64_t rows, int64_t halves_moved) {
-  const int64_t N = rows > 0 ? rows : 32768, F = 4096;
-  return {{N, 2 * F}, DType::bf16, bytes_of(DType::bf16, halves_moved * N * F), {}};
-}
-
-MakeInputs swiglu_inputs(const KernelCase& of) {
-  return [N = of.shape[0], width = of.shape[1]] {
-    return Inputs{random_leaf({N, width}, DType::bf16)};
-  };
-}
-
-std::vector<KernelCase> swiglu_forward_cases(int64_t rows) {
-  KernelCase gated = swiglu_case(rows, 3);
-  const MakeInputs make = swiglu_inputs(gated);
-  gated.variants = {forward("naive", make, naive_gated), forward("fused", make, fused_gated)};
-  return {gated};
-}
-
-std::vector<KernelCase> swiglu_backward_cases(int64_t rows) {
-  KernelCase gated = swiglu_case(rows, 5);
-  const MakeInputs make = swiglu_inputs(gated);
-  gated.variants = {backward("naive", make, naive_gated), backward("fused", make, fused_gated)};
-  return {gated};
+KernelCase swiglu_case(int64_t rows, int64_t halves_moved, Timed timed) {
+  const int64_t N = rows_or(rows, 32768), F = 4096;
+  return twins(
+      {N, 2 * F}, DType::bf16, bytes_of(DType::bf16, halves_moved * N * F), timed,
+      [=] {
+        return Inputs{random_leaf({N, 2 * F}, DType::bf16)};
+      },
+      [](const Inputs& in) { return naive_swiglu(in[0]); },
+      [](const Inputs& in) { return swiglu(in[0]); });
 }
 
 // The peer's (B, H, T, D), held as (B, T, H, D).
-std::vector<KernelCase> rope_cases(int64_t rows) {
-  const int64_t tokens = rows > 0 ? rows : 16384, H = 16, D = 128;
+Cases rope_cases(int64_t rows) {
+  const int64_t tokens = rows_or(rows, 16384), H = 16, D = 128;
   const int64_t T = std::min<int64_t>(1024, tokens), B = tokens / T;
   const MakeInputs make = [=] {
     const RopeTable table = make_rope_table(T, D, 10000.0);
     return Inputs{normal({B, T, H, D}, 0.0, 1.0, DType::bf16), table.cos, table.sin};
   };
-  const Op naive = [](const Inputs& in) {
-    return naive_rope(in[0], {in[1].value(), in[2].value()});
-  };
-  const Op fused = [](const Inputs& in) { return rope(in[0], {in[1].value(), in[2].value()}); };
-  return {{{B, H, T, D},
-           DType::bf16,
-           bytes_of(DType::bf16, 2 * B * T * H * D),
-           {forward("naive", make, naive), forward("fused", make, fused)}}};
+  return {twins(
+      {B, H, T, D}, DType::bf16, bytes_of(DType::bf16, 2 * B * T * H * D), forward, make,
+      [](const Inputs& in) {
+        return naive_rope(in[0], {in[1].value(), in[2].value()});
+      },
+      [](const Inputs& in) {
+        return rope(in[0], {in[1].value(), in[2].value()});
+      })};
 }
 
-// The logits are read by the forward and by the backward, which writes their gradient.
-std::vector<KernelCase> cross_entropy_cases(int64_t rows) {
-  const int64_t N = rows > 0 ? rows : 16384;
-  const MakeInputs make = [=] {
-    return Inputs{random_leaf({N, kVocabulary}, DType::bf16),
-                  random_integers({N}, static_cast<int32_t>(kVocabulary))};
-  };
-  const Op naive = [](const Inputs& in) { return naive_cross_entropy(in[0], in[1].value()); };
-  const Op fused = [](const Inputs& in) { return cross_entropy(in[0], in[1].value()); };
-  return {{{N, kVocabulary},
-           DType::bf16,
-           bytes_of(DType::bf16, 3 * N * kVocabulary),
-           {forward_backward("naive", make, naive), forward_backward("fused", make, fused)}}};
+// `moved`: the logits are read by the forward and by the backward, which writes their gradient.
+KernelCase cross_entropy_case(int64_t rows, int64_t moved) {
+  const int64_t N = rows_or(rows, 16384), V = kVocabulary;
+  return twins(
+      {N, V}, DType::bf16, bytes_of(DType::bf16, moved * N * V), forward_backward,
+      [=] {
+        return Inputs{random_leaf({N, V}, DType::bf16),
+                      random_integers({N}, static_cast<int32_t>(V))};
+      },
+      [](const Inputs& in) { return naive_cross_entropy(in[0], in[1].value()); },
+      [](const Inputs& in) { return cross_entropy(in[0], in[1].value()); });
+}
+
+// The logits become their gradient; called again, the gradient is as good as logits.
+KernelWork in_place_cross_entropy(int64_t N, int64_t V) {
+  const Tensor logits = normal({N, V}, 0.0, 1.0, DType::bf16);
+  const Tensor targets = random_integers({N}, static_cast<int32_t>(V));
+  const Tensor row_loss = Tensor::empty({N}, DType::f32, "row loss");
+  const Tensor scale = full({}, 1.0 / static_cast<double>(N));
+  return {[=] {
+    on_device(logits.device(), [&](auto stream) {
+      cross_entropy_forward_backward(row_loss.data<float>(), logits.data<bfloat16>(),
+                                     targets.data<int32_t>(), scale.data<float>(), N, V,
+                                     kIgnoreIndex, {}, stream);
+    });
+  }};
+}
+
+// As the fused head calls it: the logits are read and their gradient is written in their place.
+Cases cross_entropy_in_place_cases(int64_t rows) {
+  KernelCase one = cross_entropy_case(rows, 2);
+  one.variants[1].make = [N = one.shape[0]] { return in_place_cross_entropy(N, kVocabulary); };
+  return {one};
 }
 
 std::vector<int32_t> random_ids(int64_t n, int64_t V) {
@@ -255,21 +309,126 @@ Variable weight_with_gradient(int64_t V) {
 }
 
 // dy is read, and each row of the gradient that a token names is read and written.
-std::vector<KernelCase> embedding_backward_cases(int64_t rows) {
-  const int64_t N = rows > 0 ? rows : kNormRows;
+Cases embedding_backward_cases(int64_t rows) {
+  const int64_t N = rows_or(rows, kNormRows);
   const int64_t V = std::min(kVocabulary, 2 * N);
   const std::vector<int32_t> ids = random_ids(N, V);
   const int64_t touched = count_distinct(ids);
-  const MakeInputs make = [=] { return Inputs{weight_with_gradient(V), from_vector(ids, {N})}; };
-  const Op naive = [=](const Inputs& in) {  // torch.gather's gradient: a scatter, then a sum
-    const Tensor index = in[1].value().reshape({N, 1}).expand({N, kNormWidth});
-    return gather(in[0], 0, index.to(DType::i64));
-  };
-  const Op fused = [](const Inputs& in) { return embedding(in[0], in[1].value()); };
-  return {{{N, kNormWidth},
-           DType::bf16,
-           bytes_of(DType::bf16, N * kNormWidth) + bytes_of(DType::f32, 2 * touched * kNormWidth),
-           {backward("naive", make, naive), backward("fused", make, fused)}}};
+  return {twins(
+      {N, kNormWidth}, DType::bf16,
+      bytes_of(DType::bf16, N * kNormWidth) + bytes_of(DType::f32, 2 * touched * kNormWidth),
+      backward,
+      [=] {
+        return Inputs{weight_with_gradient(V), from_vector(ids, {N})};
+      },
+      [=](const Inputs& in) {  // torch.gather's gradient: a scatter, then a sum
+        const Tensor index = in[1].value().reshape({N, 1}).expand({N, kNormWidth});
+        return gather(in[0], 0, index.to(DType::i64));
+      },
+      [](const Inputs& in) { return embedding(in[0], in[1].value()); })};
+}
+
+// The optimizer's kernels are no ops: they are called as AdamW calls them over one run of
+// parameters.
+constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kAdamEps = 1e-8, kLearningRate = 1e-4, kDecay = 0.1;
+
+// 16384 a row.
+int64_t parameter_count(int64_t rows) {
+  return rows_or(rows, 32768) * 16384;
+}
+
+// A host struct as bytes on the device.
+template <class T>
+Tensor upload(T value, MemoryTag tag) {
+  const Shape shape{static_cast<int64_t>(sizeof(T))};
+  Tensor out = Tensor::empty(shape, DType::u8, tag);
+  copy(out, Tensor::borrow(&value, shape, DType::u8, kCpu));
+  return out;
+}
+
+// One run of parameters, and their BF16 copies or none.
+struct Parameters {
+  Parameters(int64_t n, bool with_copy)
+      : fp32{normal({n}, 0.0, 0.02), zeros({n}), zeros({n}), normal({n}, 0.0, 1e-3)},
+        copies(with_copy ? Tensor::empty({n}, DType::bf16, "copies") : Tensor()),
+        range{0, n, 1.0f, static_cast<float>(kDecay)} {}
+
+  AdamWTensors fp32;
+  Tensor copies;
+  kernels::AdamWRange range;
+};
+
+KernelWork fused_adamw_first_step(int64_t n, bool with_copy) {
+  kernels::StepState first;
+  first.lr = static_cast<float>(kLearningRate);
+  const Tensor state = upload(first, {"step state", MemoryCategory::optimizer});
+  const Parameters p(n, with_copy);
+  const Tensor range = upload(p.range, "adamw range");
+  return {[=] {
+    const kernels::AdamWHyper hyper{static_cast<float>(kBeta1), static_cast<float>(kBeta2),
+                                    static_cast<float>(kAdamEps)};
+    const AdamWTensors& t = p.fp32;
+    on_device(t.param.device(), [&](auto stream) {
+      adamw(t.param.data<float>(), t.m.data<float>(), t.v.data<float>(),
+            p.copies.defined() ? p.copies.data<bfloat16>() : nullptr, t.grad.data<float>(),
+            static_cast<const kernels::AdamWRange*>(range.raw_data()), 1, n, hyper,
+            static_cast<const kernels::StepState*>(state.raw_data()), stream);
+    });
+  }};
+}
+
+KernelWork naive_adamw_first_step(int64_t n, bool with_copy) {
+  const Parameters p(n, with_copy);
+  return {[=] {
+    const AdamWOptions options{.beta1 = kBeta1, .beta2 = kBeta2, .eps = kAdamEps};
+    kernels::StepState first;
+    first.lr = static_cast<float>(kLearningRate);
+    first.step = 1;
+    naive_adamw(p.fp32, {&p.range, 1}, options, 1.0, first);
+    if (p.copies.defined()) copy(p.copies, p.fp32.param);
+  }};
+}
+
+KernelWork fused_global_norm(int64_t n) {
+  const Tensor state = upload(kernels::StepState{}, {"step state", MemoryCategory::optimizer}),
+               g = normal({n}, 0.0, 1e-3);
+  Tensor scratch;
+  on_device(g.device(), [&](auto stream) {
+    scratch = Tensor::empty({global_norm_scratch(n, stream)}, DType::u8,
+                            {"gradient norm scratch", MemoryCategory::workspace});
+  });
+  return {[=] {
+    on_device(g.device(), [&](auto stream) {
+      global_norm(static_cast<kernels::StepState*>(state.raw_data()), g.data<float>(), n, 1.0f,
+                  1.0f, nullptr, scratch.raw_data(), stream);
+    });
+  }};
+}
+
+// FP32 alone, and with the BF16 copy. p, m and v read and written, g read: 28 bytes a parameter;
+// the copy written: 30.
+Cases adamw_cases(int64_t rows) {
+  const int64_t n = parameter_count(rows);
+  Cases cases;
+  for (const bool with_copy : {false, true}) {
+    cases.push_back({{n},
+                     with_copy ? DType::bf16 : DType::f32,
+                     n * (with_copy ? 30 : 28),
+                     {{"naive", [=] { return naive_adamw_first_step(n, with_copy); }},
+                      {"fused", [=] { return fused_adamw_first_step(n, with_copy); }}}});
+  }
+  return cases;
+}
+
+Cases global_norm_cases(int64_t rows) {
+  const int64_t n = parameter_count(rows);
+  const MakeInputs make = [=] { return Inputs{normal({n}, 0.0, 1e-3)}; };
+  const Op naive = [](const Inputs& in) { return pow(sum(pow(in[0], 2.0)), 0.5); };
+  return {
+      {{n},
+       DType::f32,
+       bytes_of(DType::f32, n),
+       {variant("naive", forward, make, naive), {"fused", [=] { return fused_global_norm(n); }}}}};
 }
 
 }  // namespace
@@ -280,22 +439,47 @@ const std::vector<KernelFamily>& kernel_families() {
       {"gelu", gelu_cases},
       {"weighted_sum", weighted_sum_cases},
       {"dropout", dropout_cases},
-      {"rmsnorm_fwd", norm_forward_cases<false>},
-      {"rmsnorm_bwd", norm_backward_cases<false>},
-      {"add_rmsnorm_fwd", add_norm_cases<false>},
-      {"layernorm_fwd", norm_forward_cases<true>},
-      {"layernorm_bwd", norm_backward_cases<true>},
-      {"add_layernorm_fwd", add_norm_cases<true>},
-      {"swiglu_fwd", swiglu_forward_cases},
-      {"swiglu_bwd", swiglu_backward_cases},
+      {"rmsnorm_fwd", [](int64_t rows) { return Cases{rms_norm_case(rows, 2, forward)}; }},
+      {"rmsnorm_bwd", [](int64_t rows) { return Cases{rms_norm_case(rows, 3, backward)}; }},
+      {"add_rmsnorm_fwd", [](int64_t rows) { return Cases{add_rms_norm_case(rows)}; }},
+      {"layernorm_fwd", [](int64_t rows) { return Cases{layer_norm_case(rows, 2, forward)}; }},
+      {"layernorm_bwd", [](int64_t rows) { return Cases{layer_norm_case(rows, 3, backward)}; }},
+      {"add_layernorm_fwd", [](int64_t rows) { return Cases{add_layer_norm_case(rows)}; }},
+      {"swiglu_fwd", [](int64_t rows) { return Cases{swiglu_case(rows, 3, forward)}; }},
+      {"swiglu_bwd", [](int64_t rows) { return Cases{swiglu_case(rows, 5, backward)}; }},
       {"rope_fwd", rope_cases},
-      {"cross_entropy_fwd_bwd", cross_entropy_cases},
+      {"cross_entropy_fwd_bwd", [](int64_t rows) { return Cases{cross_entropy_case(rows, 3)}; }},
       {"cross_entropy_in_place", cross_entropy_in_place_cases},
       {"embedding_bwd", embedding_backward_cases},
       {"adamw", adamw_cases},
       {"global_norm", global_norm_cases},
   };
   return kFamilies;
+}
+
+KernelCase copy_case(int64_t rows) {
+  const int64_t bytes = rows > 0 ? rows * 32 * 1024 : int64_t{1} << 30;
+  const auto make = [=] {
+    const Tensor from = Tensor::empty({bytes}, DType::u8, "copy source");
+    const Tensor to = Tensor::empty({bytes}, DType::u8, "copy destination");
+    fill(from, 1.0);
+    return KernelWork{[=] {
+      if (!to.device().is_cuda()) return copy(to, from);
+      cuda::copy(to.raw_data(), from.raw_data(), bytes, Context::current().cuda_stream());
+    }};
+  };
+  return {{bytes}, DType::u8, 2 * bytes, {{"memcpy", make}}};
+}
+
+// A millisecond or so: on a GPU tensor cores need 16-bit operands and so the larger product.
+KernelCase matmul_case(DType dtype) {
+  const bool on_gpu = Context::current().device().is_cuda();
+  const int64_t n = !on_gpu ? 512 : dtype == DType::f32 ? 4096 : 8192;
+  const MakeInputs make = [=] {
+    return Inputs{normal({n, n}, 0.0, 1.0, dtype), normal({n, n}, 0.0, 1.0, dtype)};
+  };
+  const Op product = [](const Inputs& in) { return matmul(in[0], in[1], false, true); };
+  return {{n, n, n}, dtype, bytes_of(dtype, 3 * n * n), {variant("gemm", forward, make, product)}};
 }
 
 }  // namespace quern

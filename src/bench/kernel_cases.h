@@ -12,8 +12,8 @@ namespace quern {
 
 // A call to time, with its inputs in memory.
 struct KernelWork {
-  std::function<void()> prepare;  // before each call, not timed; may be empty
   std::function<void()> run;
+  std::function<void()> prepare = [] {};  // before each call, not timed
 };
 
 struct KernelVariant {
@@ -45,16 +45,5 @@ KernelCase copy_case(int64_t rows);
 
 // A product of two square matrices, large enough to keep the device busy.
 KernelCase matmul_case(DType dtype);
-
-inline constexpr int64_t kVocabulary = 50304;  // GPT-2's, rounded up
-
-// Milakov and Gimelshein's: the maximum and the sum in one pass, the quotient in a second.
-KernelVariant online_softmax_variant(int64_t N, int64_t M, DType dtype);
-
-std::vector<KernelCase> cross_entropy_in_place_cases(int64_t rows);
-
-// 16384 parameters a row; 0 rows: 32768 of them.
-std::vector<KernelCase> adamw_cases(int64_t rows);  // FP32 alone, and with the BF16 copy
-std::vector<KernelCase> global_norm_cases(int64_t rows);
 
 }  // namespace quern

@@ -17,9 +17,6 @@ constexpr const char* kCopy = "copy";
 constexpr const char* kMatmul = "matmul";
 
 void check_options(const KernelBenchOptions& options) {
-  const auto check_count = [](const char* flag, int64_t value) {
-    if (value < 1) throw UsageError(cat("--", flag, " is ", value, ", expected at least 1"));
-  };
   const auto check_name = [](const char* flag, const std::string& word,
                              const std::vector<std::string>& known) {
     if (std::find(known.begin(), known.end(), word) != known.end()) return;
@@ -27,7 +24,7 @@ void check_options(const KernelBenchOptions& options) {
   };
   check_count("steps", options.steps);
   check_count("warmup", options.warmup);
-  if (options.rows < 0) throw UsageError(cat("--rows is ", options.rows, ", expected at least 1"));
+  if (options.rows != 0) check_count("rows", options.rows);
   for (const std::string& kernel : options.kernels) check_name("kernel", kernel, kernel_names());
   for (const std::string& variant : options.variants) {
     check_name("variant", variant, {"naive", "online", "fused"});
@@ -40,36 +37,26 @@ bool asked_for(const std::vector<std::string>& names, const std::string& name) {
 
 // Milliseconds of each measured call.
 std::vector<double> time_calls(const KernelWork& work, const KernelBenchOptions& options) {
-  const auto prepare = [&] {
-    if (work.prepare) work.prepare();
-  };
   // A GPU that was idle takes some tens of milliseconds to reach its clocks.
   constexpr std::chrono::milliseconds kLeastWarmup{50};
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < options.warmup || std::chrono::steady_clock::now() - start < kLeastWarmup;
        ++i) {
-    prepare();
+    work.prepare();
     work.run();
     Context::current().synchronize();
   }
-  const auto steps = static_cast<size_t>(options.steps);
-  Timeline timeline(2 * steps);
-  for (size_t i = 0; i < steps; ++i) {
-    prepare();
-    timeline.mark();
+  const std::vector<double> times = time_rounds(0, options.steps, 2, [&](const Mark& mark) {
+    work.prepare();
+    mark();
     work.run();
-    timeline.mark();
-  }
-  std::vector<double> calls;
-  const std::vector<double> intervals = timeline.intervals();
-  for (size_t i = 0; i < intervals.size(); i += 2) calls.push_back(intervals[i]);
-  return calls;
+    mark();
+  });
+  return part_of(times, 2, 1);
 }
 
 KernelRow bench_variant(const std::string& kernel, const KernelCase& one,
                         const KernelVariant& variant, const KernelBenchOptions& options) {
-  const Context& context = Context::current();
-  context.allocator(context.device())->release_cached();
   KernelRow row;
   row.kernel = kernel;
   row.variant = variant.name;
@@ -78,11 +65,8 @@ KernelRow bench_variant(const std::string& kernel, const KernelCase& one,
   row.bytes = one.bytes;
   row.account = kernel == kMatmul ? matmul_account(one.shape[0], one.dtype)
                                   : account_of(kernel, variant.name, one.shape, one.dtype);
-  try {
-    row.time = summarize(time_calls(variant.make(), options));
-  } catch (const OutOfMemory& error) {
-    row.out_of_memory = error.what();
-  }
+  row.out_of_memory =
+      out_of_memory_in([&] { row.time = summarize(time_calls(variant.make(), options)); });
   return row;
 }
 
@@ -178,63 +162,40 @@ double millions(int64_t count) {
 
 }  // namespace
 
-Table kernel_table(TableFormat format) {
-  return Table({{"", "peer"},
-                {"kernel", "kernel", 0, 22, Align::left},
-                {"variant", "variant", 0, 7, Align::left},
-                {"dtype", "dtype", 0, 8, Align::left},
-                {"shape", "", 0, 20, Align::left},
-                {"", "bytes"},
-                {"", "shape"},
-                {"", "params"},
-                {"", "reads"},
-                {"", "writes"},
-                {"", "moved_bytes"},
-                {"", "flops"},
-                {"", "intensity", 4},
-                {"ms", "ms", 4},
-                {"MB", "", 2, 9},
-                {"TB/s", "tb_s", 4, 7},
-                {"% copy", "", 1, 6},
-                {"", "share", 4},
-                {"M reads", "", 2, 9},
-                {"M writes", "", 2, 9},
-                {"moved MB", "", 2, 9},
-                {"MFLOP", "", 2},
-                {"FLOP/B", "", 3, 7},
-                {"TFLOP/s", "tflops", 4, 8},
-                {"% roof", "", 1, 6},
-                {"", "roofline", 4}},
-               format);
-}
-
-std::string kernel_line(const Table& table, const KernelRow& row, const std::string& peer) {
-  const bool counts_bytes = row.dtype == DType::u8;  // the copy
-  std::vector<Cell> cells{peer,
-                          row.kernel,
-                          row.variant,
-                          counts_bytes ? Cell() : Cell(std::string(torch_name(row.dtype))),
-                          row.shape,
-                          row.bytes,
-                          row.shape.size() > 1 ? Cell(row.shape) : Cell(),
-                          row.shape.size() > 1 || counts_bytes ? Cell() : Cell(row.shape.at(0))};
-  const std::optional<KernelAccount>& account = row.account;
-  if (account) {
-    cells.insert(cells.end(), {account->reads, account->writes, account->bytes, account->flops,
-                               account->intensity()});
-  } else {
-    cells.resize(cells.size() + 5);
-  }
-  if (!row.out_of_memory.empty()) return table.row(std::move(cells), &kOutOfMemory);
-  cells.insert(cells.end(), {row.time.median, millions(row.bytes), row.tb_per_second(),
-                             100.0 * row.share(), row.share()});
-  if (account) {
-    cells.insert(cells.end(),
-                 {millions(account->reads), millions(account->writes), millions(account->bytes),
-                  millions(account->flops), account->intensity(), row.tflops(),
-                  100.0 * row.roofline_share(), row.roofline_share()});
-  }
-  return table.row(std::move(cells));
+TableRow table_row(const KernelRow& row) {
+  const bool counts_bytes = row.dtype == DType::u8, shaped = row.shape.size() > 1;  // u8: the copy
+  const KernelAccount a = row.account.value_or(KernelAccount{});
+  const auto known = [&](const Cell& cell) { return row.account ? cell : Cell(); };
+  const auto wide = [](const char* name, const char* key, int decimals, int width) {
+    return Column{name, key, decimals, width, Align::right, 1};
+  };
+  return {
+      {{{"kernel", "kernel", 0, 22, Align::left}, row.kernel},
+       {{"variant", "variant", 0, 7, Align::left}, row.variant},
+       {{"dtype", "dtype", 0, 8, Align::left}, counts_bytes ? Cell() : Cell(torch_name(row.dtype))},
+       {{"shape", "", 0, 20, Align::left}, row.shape},
+       {{"", "bytes"}, row.bytes},
+       {{"", "shape"}, shaped ? Cell(row.shape) : Cell()},
+       {{"", "params"}, shaped || counts_bytes ? Cell() : Cell(row.shape.at(0))},
+       {{"", "reads"}, known(a.reads)},
+       {{"", "writes"}, known(a.writes)},
+       {{"", "moved_bytes"}, known(a.bytes)},
+       {{"", "flops"}, known(a.flops)},
+       {{"", "intensity", 4}, known(a.intensity())}},
+      {{{"ms", "ms", 4}, row.time.median},
+       {wide("MB", "", 2, 9), millions(row.bytes)},
+       {{"TB/s", "tb_s", 4, 7}, row.tb_per_second()},
+       {{"% copy", "", 1, 6}, 100.0 * row.share()},
+       {{"", "share", 4}, row.share()},
+       {wide("M reads", "", 2, 9), known(millions(a.reads))},
+       {wide("M writes", "", 2, 9), known(millions(a.writes))},
+       {wide("moved MB", "", 2, 9), known(millions(a.bytes))},
+       {wide("MFLOP", "", 2, 10), known(millions(a.flops))},
+       {wide("FLOP/B", "", 3, 7), known(a.intensity())},
+       {wide("TFLOP/s", "tflops", 4, 8), known(row.tflops())},
+       {{"% roof", "", 1, 6}, known(100.0 * row.roofline_share())},
+       {{"", "roofline", 4}, known(row.roofline_share())}},
+      row.out_of_memory};
 }
 
 }  // namespace quern

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "bench/harness.h"
 #include "bench/kernel_accounts.h"
 #include "bench/table.h"
-#include "bench/timeline.h"
 
 namespace quern {
 
@@ -53,10 +53,7 @@ struct KernelRow {
 std::vector<KernelRow> bench_kernels(const KernelBenchOptions& options,
                                      const std::function<void(const KernelRow&)>& on_row = {});
 
-// The table; in JSON and CSV its keys are those of torch_kernels.py and more.
-Table kernel_table(TableFormat format);
-
-// The row's line of it. `peer` names the program: "quern-0.1.0".
-std::string kernel_line(const Table& table, const KernelRow& row, const std::string& peer);
+// In JSON and CSV the keys are those of torch_kernels.py and more.
+TableRow table_row(const KernelRow& row);
 
 }  // namespace quern

@@ -17,28 +17,15 @@ namespace {
                        kMostMatmulExtent, ": 512x512x64"));
 }
 
-void check_options(const MatmulBenchOptions& options) {
-  const auto check = [](const char* flag, int64_t value) {
-    if (value < 1) throw UsageError(cat("--", flag, " is ", value, ", expected at least 1"));
-  };
-  check("warmup", options.warmup);
-  check("steps", options.steps);
-}
-
 std::vector<double> time_calls(const MatmulRow& row, const MatmulBenchOptions& options) {
   const NoGrad no_grad;
   const MatmulShape& s = row.shape;
   const DType dtype = operand_type(row.precision);
   const Tensor a = normal({s.M, s.K}, 0.0, 1.0, dtype), b = normal({s.K, s.N}, 0.0, 1.0, dtype);
-  for (int64_t i = 0; i < options.warmup; ++i) matmul(a, b);
-  Context::current().synchronize();
-  Timeline timeline(1 + static_cast<size_t>(options.steps));
-  timeline.mark();
-  for (int64_t i = 0; i < options.steps; ++i) {
+  return time_rounds(options.warmup, options.steps, 1, [&](const Mark& mark) {
     matmul(a, b);
-    timeline.mark();
-  }
-  return timeline.intervals();
+    mark();
+  });
 }
 
 }  // namespace
@@ -81,39 +68,27 @@ std::vector<Precision> default_matmul_precisions() {
 
 MatmulRow bench_matmul(const MatmulShape& shape, Precision precision,
                        const MatmulBenchOptions& options) {
-  check_options(options);
+  check_count("warmup", options.warmup);
+  check_count("steps", options.steps);
   const MatmulMathScope math(precision);
-  const Context& context = Context::current();
-  context.allocator(context.device())->release_cached();
   MatmulRow row;
   row.shape = shape;
   row.precision = precision;
-  try {
-    row.time = summarize(time_calls(row, options));
-  } catch (const OutOfMemory& error) {
-    row.out_of_memory = error.what();
-  }
+  row.out_of_memory = out_of_memory_in([&] { row.time = summarize(time_calls(row, options)); });
   return row;
 }
 
-std::vector<Column> matmul_columns(bool on_gpu) {
-  return {{"", "peer"},
-          {"precision", "precision", 0, 9, Align::left},
-          {"M", "M", 0, 6},
-          {"N", "N", 0, 6},
-          {"K", "K", 0, 6},
-          {"ms", "ms", 4, 10},
-          {"std ms", "std_ms", 4, 9},
-          {on_gpu ? "TFLOP/s" : "GFLOP/s", on_gpu ? "tflops" : "gflops", on_gpu ? 2 : 1, 9}};
-}
-
-std::vector<Cell> matmul_cells(const MatmulRow& row, bool on_gpu, const std::string& peer) {
+TableRow table_row(const MatmulRow& row, bool on_gpu) {
   const MatmulShape& s = row.shape;
-  std::vector<Cell> cells{peer, std::string(name_of(row.precision)), s.M, s.N, s.K};
-  if (!row.out_of_memory.empty()) return cells;
-  cells.insert(cells.end(),
-               {row.time.median, row.time.std, row.flops_per_second() / (on_gpu ? 1e12 : 1e9)});
-  return cells;
+  const double rate = row.flops_per_second() / (on_gpu ? 1e12 : 1e9);
+  return {{{{"precision", "precision", 0, 9, Align::left}, name_of(row.precision)},
+           {{"M", "M", 0, 6}, s.M},
+           {{"N", "N", 0, 6}, s.N},
+           {{"K", "K", 0, 6}, s.K}},
+          {{{"ms", "ms", 4, 10}, row.time.median},
+           {{"std ms", "std_ms", 4, 9}, row.time.std},
+           {on_gpu ? Column{"TFLOP/s", "tflops", 2, 9} : Column{"GFLOP/s", "gflops", 1, 9}, rate}},
+          row.out_of_memory};
 }
 
 }  // namespace quern

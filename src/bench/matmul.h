@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness.h"
 #include "bench/table.h"
-#include "bench/timeline.h"
 #include "nn/options.h"
 
 namespace quern {
@@ -51,7 +51,6 @@ MatmulRow bench_matmul(const MatmulShape& shape, Precision precision,
                        const MatmulBenchOptions& options);
 
 // TFLOP/s on a GPU, GFLOP/s on the CPU.
-std::vector<Column> matmul_columns(bool on_gpu);
-std::vector<Cell> matmul_cells(const MatmulRow& row, bool on_gpu, const std::string& peer);
+TableRow table_row(const MatmulRow& row, bool on_gpu);
 
 }  // namespace quern

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <sstream>
 
-#include "bench/random_batch.h"
-#include "config/config_parse.h"
+#include "bench/phase_runner.h"
+#include "bench/settings.h"
+#include "model/model_cost.h"
 #include "profile/memory/memory_recorder.h"
 #include "run/model_instance.h"
 #include "train/choose_recompute.h"
@@ -15,22 +15,15 @@ namespace quern {
 
 namespace {
 
-constexpr std::array kPasses{MemoryPass::forward, MemoryPass::step};
-
 // Fills what was measured.
 void measure(MemoryStudy& study) {
-  const Context& context = Context::current();
-  Allocator& allocator = *context.allocator(context.device());
-  allocator.release_cached();
-  allocator.reset_peak();
   study.measured = true;
-  try {
+  study.out_of_memory = out_of_memory_in([&] {
+    current_allocator().reset_peak();
     study.trace = trace_memory(study.config, study.pass);
-  } catch (const OutOfMemory& error) {
-    study.out_of_memory = error.what();
-    return;
-  }
-  study.peak_bytes = allocator.stats().peak_allocated;
+  });
+  if (!study.out_of_memory.empty()) return;
+  study.peak_bytes = current_allocator().stats().peak_allocated;
   study.by_category = peak_of(study.trace).by_category;
 }
 
@@ -49,22 +42,7 @@ const char* name_of(MemoryPass pass) {
 }
 
 std::vector<MemoryPass> parse_passes(const std::string& text) {
-  std::vector<MemoryPass> passes;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    const auto found = std::find_if(kPasses.begin(), kPasses.end(),
-                                    [&](MemoryPass pass) { return word == name_of(pass); });
-    if (found == kPasses.end()) {
-      throw UsageError(cat("--passes has '", word, "', expected forward or step",
-                           did_you_mean(word, {"forward", "step"})));
-    }
-    if (std::find(passes.begin(), passes.end(), *found) != passes.end()) {
-      throw UsageError(cat("--passes has '", word, "' twice"));
-    }
-    passes.push_back(*found);
-  }
-  if (passes.empty()) throw UsageError("--passes is empty, expected some of forward,step");
-  return passes;
+  return parse_choices("passes", text, {MemoryPass::forward, MemoryPass::step});
 }
 
 double MemoryStudy::deviation() const {
@@ -136,6 +114,7 @@ BlockStudy study_block(const Config& config) {
   BlockStudy study;
   study.config = config;
   study.config.compute.recompute = one.compute.recompute;
+  study.device = cat(Context::current().device());
   // Of one sequence alone naive attention would save views where it saves copies of several.
   const int64_t batch = config.train.batch, sequences = std::min<int64_t>(batch, 2);
   study.tensors = saved_tensors(one, sequences);
@@ -146,6 +125,73 @@ BlockStudy study_block(const Config& config) {
     return sum;
   });
   return study;
+}
+
+namespace {
+
+const std::vector<Setting> kSettings{{"size", "size", 6},        {"ctx", "ctx", 5},
+                                     {"batch", "batch", 5},      {"precision", "dtype"},
+                                     {"attention", "attn"},      {"kernels", "kernels", 7},
+                                     {"recompute", "recompute"}, {"residual", "residual", 8}};
+constexpr std::array kCategoryNames{"params", "grads", "optimizer", "activ.", "workspace", "other"};
+
+// One of a study's two rows.
+TableRow memory_row(const MemoryStudy& study, const std::set<std::string>& varying,
+                    const char* peak, int64_t bytes, const MemoryByCategory& categories) {
+  TableRow row{setting_fields(kSettings, study.config, varying), {}, {}};
+  row.settings.insert(row.settings.end(),
+                      {{{"", "params"}, parameter_count(study.config.model)},
+                       {{"on", "device", 0, 6, Align::left}, study.device},
+                       {{"pass", "pass", 0, 7, Align::left}, name_of(study.pass)},
+                       {{"peak", "peak", 0, 9, Align::left}, peak}});
+  row.figures = {{{"MiB", "mib", 1, 9}, mebibytes(bytes)}, {{"", "bytes"}, bytes}};
+  for (size_t i = 0; i < kMemoryCategories; ++i) {
+    const std::string key = cat(name_of(static_cast<MemoryCategory>(i)), "_mib");
+    row.figures.push_back({{kCategoryNames[i], key, 1, 9}, mebibytes(categories[i])});
+  }
+  row.figures.push_back({{"off by %", "deviation_percent", 2, 8}, Cell()});
+  return row;
+}
+
+}  // namespace
+
+std::string memory_rows(Table& table, const MemoryStudy& study,
+                        const std::set<std::string>& varying) {
+  const std::string head = shared_settings(kSettings, study.config, varying) + "; MiB\n\n";
+  TableRow row =
+      memory_row(study, varying, "predicted", study.predicted.total(), study.predicted.by_category);
+  row.figures.back().value = study.deviation();
+  const std::string text = table.add(row, head);
+  if (!study.measured) return text;
+  row = memory_row(study, varying, "measured", study.peak_bytes, study.by_category);
+  row.out_of_memory = study.out_of_memory;
+  return text + table.add(row);
+}
+
+std::string block_rows(Table& table, const BlockStudy& study) {
+  const std::set<std::string> varying{"precision", "recompute"};
+  const std::string head = cat(
+      "what one block saves for its backward: ", shared_settings(kSettings, study.config, varying),
+      ", measured on ", study.device, "\n\n");
+  const auto tokens = static_cast<double>(study.config.train.batch * study.config.model.context);
+  std::vector<SavedTensor> tensors = study.tensors;
+  tensors.push_back({"", "", "all", "", study.measured()});
+  tensors.push_back({"", "", "predicted", "", study.predicted});
+  std::string text;
+  for (const SavedTensor& t : tensors) {
+    text += table.add(
+        {setting_fields(kSettings, study.config, varying),
+         {{{"module", "module", 0, 24, Align::left}, t.module},
+          {{"op", "op", 0, 16, Align::left}, t.op},
+          {{"tensor", "tensor", 0, 24, Align::left}, t.name},
+          {{"", "inputs"}, t.inputs},
+          {{"bytes/token", "bytes_per_token", 1, 11}, static_cast<double>(t.bytes) / tokens},
+          {{"MiB", "mib", 2, 9}, mebibytes(t.bytes)},
+          {{"", "bytes"}, t.bytes}},
+         {}},
+        head);
+  }
+  return text;
 }
 
 }  // namespace quern

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "bench/table.h"
 #include "train/memory_prediction.h"
 
 namespace quern {
@@ -48,6 +49,7 @@ struct SavedTensor {
 
 struct BlockStudy {
   Config config;
+  std::string device;
   std::vector<SavedTensor> tensors;  // in the order of the forward
   int64_t predicted = 0;             // bytes, of all together
   int64_t measured() const;
@@ -55,5 +57,14 @@ struct BlockStudy {
 
 // Measured on the current Context's device, on a model of three blocks and at most two sequences.
 BlockStudy study_block(const Config& config);
+
+// Configurations beside each other: a row of what was predicted, and one of what was measured. To
+// people the settings (size, ctx, batch, precision, attention, kernels, recompute, residual) that
+// are not in `varying` have no column, and those of the first study stand above.
+std::string memory_rows(Table& table, const MemoryStudy& study,
+                        const std::set<std::string>& varying);
+
+// What a block saves for its backward, a row a tensor, in the order of the forward, and their sum.
+std::string block_rows(Table& table, const BlockStudy& study);
 
 }  // namespace quern

@@ -1,7 +1,6 @@
 #include "bench/mlp.h"
 
 #include <array>
-#include <optional>
 
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
@@ -9,8 +8,6 @@
 #include "config/config.h"
 #include "nn/activations.h"
 #include "nn/linear.h"
-#include "nn/sequential.h"
-#include "optim/adamw.h"
 #include "tensor/factory.h"
 
 namespace quern {
@@ -23,15 +20,14 @@ constexpr std::array kDimensions{MlpDimension::layers, MlpDimension::width, MlpD
                                  MlpDimension::steps};
 constexpr size_t kParts = 3;  // forward, backward, optimizer
 
+// By MlpDimension.
+constexpr std::array kNames{"base", "layers", "width", "batch", "steps"};
+constexpr std::array<int64_t MlpShape::*, 5> kExtents{nullptr, &MlpShape::layers, &MlpShape::width,
+                                                      &MlpShape::batch, &MlpShape::steps};
+
 int64_t& extent(MlpShape& shape, MlpDimension dimension) {
-  switch (dimension) {
-    case MlpDimension::layers: return shape.layers;
-    case MlpDimension::width: return shape.width;
-    case MlpDimension::batch: return shape.batch;
-    case MlpDimension::steps: return shape.steps;
-    case MlpDimension::none: break;
-  }
-  fail("bench mlp: the base has no scaled dimension");
+  QUERN_CHECK(dimension != MlpDimension::none, "bench mlp: the base has no scaled dimension");
+  return shape.*kExtents.at(static_cast<size_t>(dimension));
 }
 
 void check_extent(MlpShape shape, MlpDimension dimension, int64_t scale) {
@@ -42,98 +38,67 @@ void check_extent(MlpShape shape, MlpDimension dimension, int64_t scale) {
 }
 
 void check_options(const MlpBenchOptions& options) {
-  const auto check = [](const char* flag, int64_t value) {
-    if (value < 1) throw UsageError(cat("--", flag, " is ", value, ", expected at least 1"));
-  };
-  check("layers", options.base.layers);
-  check("width", options.base.width);
-  check("batch", options.base.batch);
-  check("steps", options.base.steps);
-  for (const int64_t scale : options.scales) check("scales", scale);
-  check("warmup", options.warmup);
-  check("trials", options.trials);
-  for (const MlpDimension dimension : kDimensions) check_extent(options.base, dimension, 1);
+  MlpShape base = options.base;
+  for (const MlpDimension dimension : kDimensions) {
+    check_count(name_of(dimension), extent(base, dimension));
+    check_extent(base, dimension, 1);
+  }
+  for (const int64_t scale : options.scales) check_count("scales", scale);
+  check_count("warmup", options.warmup);
+  check_count("trials", options.trials);
   for (const MlpDimension dimension : options.dimensions) {
     for (const int64_t scale : options.scales) check_extent(options.base, dimension, scale);
   }
 }
 
-class MlpRunner {
- public:
-  MlpRunner(const MlpShape& shape, Precision precision, bool optimizer)
-      : steps_(shape.steps),
-        x_(normal({shape.batch, shape.width}, 0.0, 1.0, operand_type(precision))) {
-    for (int64_t i = 0; i < shape.layers; ++i) {
-      model_.append<Linear>(shape.width, shape.width);
-      model_.append<GELU>();
-    }
-    arena_.emplace(model_, ParameterArena::Options{precision});
-    if (!optimizer) return;
-    optimizer_.emplace(*arena_, AdamWOptions{});
-    optimizer_->set_learning_rate(kLearningRate);
-  }
-
-  // One run; marks after each part of each step.
-  void run(Timeline* timeline) {
-    const auto mark = [&] {
-      if (timeline) timeline->mark();
-    };
-    for (int64_t i = 0; i < steps_; ++i) {
-      arena_->zero_grad();
-      const Variable y = mean(model_(x_));
-      mark();
-      backward(y);
-      mark();
-      if (optimizer_) optimizer_->step();
-      mark();
-    }
-  }
-
- private:
-  int64_t steps_;
-  Tensor x_;
-  Sequential model_;
-  std::optional<ParameterArena> arena_;
-  std::optional<AdamW> optimizer_;
-};
-
-// Every part's time in each run, summed over its steps, from the intervals of all runs.
-void summarize_runs(MlpRow& row, const std::vector<double>& intervals, size_t trials) {
-  const size_t per_run = intervals.size() / trials;
-  std::vector<double> total(trials, 0.0);
-  std::vector<std::vector<double>> parts(kParts, std::vector<double>(trials, 0.0));
-  for (size_t i = 0; i < intervals.size(); ++i) {
-    total[i / per_run] += intervals[i];
-    parts[i % kParts][i / per_run] += intervals[i];
-  }
-  row.total = summarize(total);
-  row.forward = summarize(parts[0]);
-  row.backward = summarize(parts[1]);
-  row.optimizer = summarize(parts[2]);
-}
-
 void measure(MlpRow& row, const MlpBenchOptions& options) {
   MlpRunner runner(row.one.shape, row.precision, options.optimizer);
-  for (int64_t i = 0; i < options.warmup; ++i) runner.run(nullptr);
-  Context::current().synchronize();
-  const auto trials = static_cast<size_t>(options.trials);
-  Timeline timeline(1 + trials * static_cast<size_t>(row.one.shape.steps) * kParts);
-  timeline.mark();
-  for (size_t i = 0; i < trials; ++i) runner.run(&timeline);
-  summarize_runs(row, timeline.intervals(), trials);
+  const auto steps = static_cast<size_t>(row.one.shape.steps);
+  const std::vector<double> times = time_rounds(options.warmup, options.trials, steps * kParts,
+                                                [&](const Mark& mark) { runner.run(mark); });
+  row.total = summarize(sums_of(times, steps * kParts));
+  Summary* const parts[kParts] = {&row.forward, &row.backward, &row.optimizer};
+  for (size_t i = 0; i < kParts; ++i) {
+    *parts[i] = summarize(sums_of(part_of(times, kParts, i), steps));
+  }
 }
 
 }  // namespace
 
 const char* name_of(MlpDimension dimension) {
-  switch (dimension) {
-    case MlpDimension::none: return "base";
-    case MlpDimension::layers: return "layers";
-    case MlpDimension::width: return "width";
-    case MlpDimension::batch: return "batch";
-    case MlpDimension::steps: return "steps";
+  return kNames.at(static_cast<size_t>(dimension));
+}
+
+MlpRunner::MlpRunner(const MlpShape& shape, Precision precision, bool optimizer)
+    : steps_(shape.steps),
+      x_(normal({shape.batch, shape.width}, 0.0, 1.0, operand_type(precision))) {
+  for (int64_t i = 0; i < shape.layers; ++i) {
+    model_.append<Linear>(shape.width, shape.width);
+    model_.append<GELU>();
   }
-  fail("bench mlp: unknown dimension");
+  arena_.emplace(model_, ParameterArena::Options{precision});
+  if (!optimizer) return;
+  optimizer_.emplace(*arena_, AdamWOptions{});
+  optimizer_->set_learning_rate(kLearningRate);
+}
+
+void MlpRunner::run(const Mark& mark) {
+  for (int64_t i = 0; i < steps_; ++i) {
+    arena_->zero_grad();
+    Variable y;
+    {
+      const RangeScope range(RangeKind::phase, "forward");
+      y = mean(model_(x_));
+    }
+    mark();
+    {
+      const RangeScope range(RangeKind::phase, "backward");
+      backward(y);
+    }
+    mark();
+    if (optimizer_) optimizer_->step();
+    mark();
+  }
 }
 
 double MlpShape::flops() const {
@@ -157,18 +122,12 @@ std::vector<MlpRow> bench_mlp(const MlpBenchOptions& options, Precision precisio
                               const std::function<void(const MlpRow&)>& on_row) {
   check_options(options);
   const MatmulMathScope math(precision);
-  const Context& context = Context::current();
   std::vector<MlpRow> rows;
   for (const MlpCase& one : mlp_cases(options)) {
-    context.allocator(context.device())->release_cached();
     MlpRow row;
     row.one = one;
     row.precision = precision;
-    try {
-      measure(row, options);
-    } catch (const OutOfMemory& error) {
-      row = {one, precision, {}, {}, {}, {}, 0.0, error.what()};
-    }
+    row.out_of_memory = out_of_memory_in([&] { measure(row, options); });
     row.base_ms = rows.empty() ? row.total.median : rows.front().total.median;
     rows.push_back(row);
     if (on_row) on_row(rows.back());
@@ -176,45 +135,27 @@ std::vector<MlpRow> bench_mlp(const MlpBenchOptions& options, Precision precisio
   return rows;
 }
 
-std::vector<Column> mlp_columns(bool optimizer, bool on_gpu) {
-  std::vector<Column> columns{{"", "peer"},
-                              {"precision", "precision", 0, 9, Align::left},
-                              {"scaled", "scaled", 0, 6, Align::left},
-                              {"by", "scale", 0, 3},
-                              {"layers", "layers", 0, 6},
-                              {"width", "width", 0, 6},
-                              {"batch", "batch", 0, 6},
-                              {"steps", "steps", 0, 5},
-                              {"forward ms", "forward_ms", 3, 10},
-                              {"backward ms", "backward_ms", 3, 11}};
-  if (optimizer) columns.push_back({"optimizer ms", "optimizer_ms", 3, 12});
-  columns.insert(columns.end(),
-                 {{"total ms", "total_ms", 3, 9},
-                  {"std ms", "std_ms", 3, 8},
-                  {"of base", "ratio", 2, 8},
-                  {on_gpu ? "TFLOP/s" : "GFLOP/s", on_gpu ? "tflops" : "gflops", 2, 8}});
-  return columns;
-}
-
-std::vector<Cell> mlp_cells(const MlpRow& row, bool optimizer, bool on_gpu,
-                            const std::string& peer) {
+TableRow table_row(const MlpRow& row, bool optimizer, bool on_gpu) {
   const MlpShape& s = row.one.shape;
-  std::vector<Cell> cells{peer,
-                          std::string(name_of(row.precision)),
-                          std::string(name_of(row.one.scaled)),
-                          row.one.scale,
-                          s.layers,
-                          s.width,
-                          s.batch,
-                          s.steps};
-  if (!row.out_of_memory.empty()) return cells;
-  cells.insert(cells.end(), {row.forward.median, row.backward.median});
-  if (optimizer) cells.emplace_back(row.optimizer.median);
+  Fields figures{{{"forward ms", "forward_ms", 3, 10}, row.forward.median},
+                 {{"backward ms", "backward_ms", 3, 11}, row.backward.median}};
+  if (optimizer) figures.push_back({{"optimizer ms", "optimizer_ms", 3, 12}, row.optimizer.median});
   const double rate = s.flops() / (row.total.median / 1e3) / (on_gpu ? 1e12 : 1e9);
+  const char *unit = on_gpu ? "TFLOP/s" : "GFLOP/s", *key = on_gpu ? "tflops" : "gflops";
   // A base that did not fit makes the ratio infinite, which a table leaves out.
-  cells.insert(cells.end(),
-               {row.total.median, row.total.std, row.total.median / row.base_ms, rate});
-  return cells;
+  figures.insert(figures.end(), {{{"total ms", "total_ms", 3, 8}, row.total.median},
+                                 {{"std ms", "std_ms", 3, 7, Align::right, 2}, row.total.std},
+                                 {{"of base", "ratio", 2, 7}, row.total.median / row.base_ms},
+                                 {{unit, key, 2, 7, Align::right, 1}, rate}});
+  return {{{{"precision", "precision", 0, 9, Align::left}, name_of(row.precision)},
+           {{"scaled", "scaled", 0, 6, Align::left}, name_of(row.one.scaled)},
+           {{"by", "scale", 0, 2}, row.one.scale},
+           {{"layers", "layers", 0, 6}, s.layers},
+           {{"width", "width", 0, 5}, s.width},
+           {{"batch", "batch", 0, 5}, s.batch},
+           {{"steps", "steps", 0, 5}, s.steps}},
+          figures,
+          row.out_of_memory};
 }
 
 }  // namespace quern

@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/harness.h"
 #include "bench/table.h"
-#include "bench/timeline.h"
 #include "nn/options.h"
+#include "nn/sequential.h"
+#include "optim/adamw.h"
 
 namespace quern {
 
@@ -21,6 +24,21 @@ struct MlpShape {
   double flops() const;  // of the products of a run: 2 forward and 4 backward a weight and row,
                          // less the first layer's gradient of the input
   friend bool operator==(const MlpShape&, const MlpShape&) = default;
+};
+
+class MlpRunner {
+ public:
+  MlpRunner(const MlpShape& shape, Precision precision, bool optimizer);
+
+  // One run; marks after each part of each step: forward, backward, optimizer.
+  void run(const Mark& mark);
+
+ private:
+  int64_t steps_;
+  Tensor x_;
+  Sequential model_;
+  std::optional<ParameterArena> arena_;
+  std::optional<AdamW> optimizer_;
 };
 
 enum class MlpDimension { none, layers, width, batch, steps };  // none: the base itself
@@ -59,8 +77,6 @@ struct MlpRow {
 std::vector<MlpRow> bench_mlp(const MlpBenchOptions& options, Precision precision,
                               const std::function<void(const MlpRow&)>& on_row = {});
 
-std::vector<Column> mlp_columns(bool optimizer, bool on_gpu);
-std::vector<Cell> mlp_cells(const MlpRow& row, bool optimizer, bool on_gpu,
-                            const std::string& peer);
+TableRow table_row(const MlpRow& row, bool optimizer, bool on_gpu);
 
 }  // namespace quern

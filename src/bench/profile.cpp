@@ -1,105 +1,101 @@
 #include "bench/profile.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <functional>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <sstream>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <memory>
+
+#include "autograd/ops/attention.h"
+#include "autograd/ops/matmul.h"
 #include "autograd/tape.h"
-#include "base/error.h"
-#include "bench/profile_report.h"
-#include "bench/profile_targets.h"
-#include "bench/random_batch.h"
-#include "bench/timeline.h"
+#include "bench/kernels.h"
+#include "bench/mlp.h"
+#include "bench/precision_scope.h"
+#include "config/config_parse.h"
 #include "profile/clock.h"
 #include "profile/memory/memory_recorder.h"
-#include "profile/time/folded.h"
 #include "profile/time/recorder.h"
-#include "profile/time/summary.h"
-#include "profile/time/trace_json.h"
-#include "run/make_optimizer.h"
-#include "run/model_instance.h"
-#include "train/choose_recompute.h"
-#include "train/training_step.h"
+#include "tensor/factory.h"
 
 namespace quern {
 
 namespace {
 
-constexpr size_t kBatches = 4;         // in turn
 constexpr int64_t kTracedSteps = 2;    // of the memory: the second allocates as all later ones do
 constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
+constexpr int64_t kCpuRows = 256;      // of a kernel's tensors
 
-// What is profiled, a step at a time.
-class Work {
- public:
-  virtual ~Work() = default;
-  virtual void prepare() {}  // before each step, outside of what is timed
-  virtual void step() = 0;
-};
+KernelWork attention_part(const Config& config) {
+  const ModelSection& m = config.model;
+  const DType dtype = operand_type(config.compute.precision);
+  const Shape heads{config.train.batch, m.context, m.heads, m.head_size()};
+  const Shape kv_heads{config.train.batch, m.context, m.kv_head_count(), m.head_size()};
+  const Variable q = Variable::leaf(normal(heads, 0, 1, dtype));
+  const Variable k = Variable::leaf(normal(kv_heads, 0, 1, dtype));
+  const Variable v = Variable::leaf(normal(kv_heads, 0, 1, dtype));
+  const Tensor d_o = normal(heads, 0, 1, dtype);
+  const bool flash = config.compute.attention == AttentionKind::flash;
+  return {[=] {
+    Variable o;
+    {
+      const RangeScope range(RangeKind::phase, "forward");
+      o = flash ? flash_attention(q, k, v, {}) : naive_attention(q, k, v, {});
+    }
+    const RangeScope range(RangeKind::phase, "backward");
+    backward(o, d_o);
+    for (const Variable& input : {q, k, v}) input.leaf_store()->zero();
+  }};
+}
 
-class Part : public Work {
- public:
-  explicit Part(ProfilePart part) : part_(std::move(part)) {}
-  void prepare() override { part_.prepare(); }
-  void step() override { part_.run(); }
+KernelWork matmul_part(const Config& config) {
+  const ModelSection& m = config.model;
+  const DType dtype = operand_type(config.compute.precision);
+  const Tensor a = normal({config.train.batch * m.context, m.d_model}, 0.0, 1.0, dtype);
+  const Tensor b = normal({m.d_model, m.d_ff}, 0.0, 1.0, dtype);
+  return {[=] {
+    const RangeScope range(RangeKind::phase, "forward");
+    const NoGrad no_grad;
+    matmul(a, b);
+  }};
+}
 
- private:
-  ProfilePart part_;
-};
+KernelWork mlp_part(const Config& config) {
+  const ModelSection& m = config.model;
+  const MlpShape shape{m.layers, m.d_model, config.train.batch * m.context, 1};
+  const auto runner = std::make_shared<MlpRunner>(shape, config.compute.precision, false);
+  return {[=] { runner->run([] {}); }};
+}
+
+// The first case in the precision's dtype, or the first; fused or naive as the kernels are.
+KernelWork kernel_part(const KernelFamily& family, const Config& config) {
+  const bool on_gpu = Context::current().device().is_cuda();
+  const std::vector<KernelCase> cases = family.cases(on_gpu ? 0 : kCpuRows);
+  const DType dtype = operand_type(config.compute.precision);
+  auto found = std::find_if(cases.begin(), cases.end(),
+                            [&](const KernelCase& one) { return one.dtype == dtype; });
+  if (found == cases.end()) found = cases.begin();
+  const std::string name = config.compute.kernels == KernelKind::fused ? "fused" : "naive";
+  const auto variant = std::find_if(found->variants.begin(), found->variants.end(),
+                                    [&](const KernelVariant& one) { return one.name == name; });
+  QUERN_CHECK(variant != found->variants.end(), "profile: ", family.name, " has no variant ", name);
+  KernelWork work = variant->make();
+  work.run = [run = work.run] {
+    const RangeScope range(RangeKind::phase, "run");
+    run();
+  };
+  return work;
+}
 
 // A model with random weights, trained as the trainer does it, or less of that.
-class Training : public Work {
- public:
-  Training(const Config& config, Phase phase, bool capture)
-      : phase_(phase),
-        instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
-                  static_cast<uint64_t>(config.train.seed)) {
-    for (RandomBatch& batch : batches_) batch = random_batch(config, config.train.batch);
-    if (phase != Phase::step) return;
-    optimizer_ = make_optimizer(instance_.arena, config);
-    optimizer_->set_learning_rate(config.optimizer.lr);
-    step_.emplace(instance_, *optimizer_, capture);
-  }
+KernelWork training(const Config& config, Phase phase, bool capture) {
+  const auto runner = std::make_shared<PhaseRunner>(config, phase);
+  if (phase == Phase::step) return {[=] { runner->train(capture); }};
+  return {[=] { runner->launch([] {}); }};
+}
 
-  void step() override {
-    const RandomBatch& batch = batches_[next_++ % kBatches];
-    switch (phase_) {
-      case Phase::fwd: {
-        const NoGrad no_grad;
-        const RangeScope range(RangeKind::phase, "forward");
-        instance_.model.loss(batch.tokens, batch.targets);
-        return;
-      }
-      case Phase::fwdbwd:
-        instance_.arena.zero_grad();
-        forward_backward(instance_, batch.tokens, batch.targets, 1);
-        return;
-      case Phase::step: step_->run(batch.tokens, batch.targets, {}); return;
-    }
-    fail("profile: unknown phase");
-  }
-
- private:
-  Phase phase_;
-  ModelInstance instance_;
-  std::array<RandomBatch, kBatches> batches_;
-  size_t next_ = 0;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::optional<TrainingStep> step_;
-};
-
-std::unique_ptr<Work> make_work(const Config& config, const ProfileOptions& options) {
-  if (options.target != "train") {
-    return std::make_unique<Part>(make_part(options.target, config));
-  }
-  return std::make_unique<Training>(config, options.phase, options.graph);
+KernelWork make_work(const Config& config, const ProfileOptions& options) {
+  if (options.target != "train") return make_part(options.target, config);
+  return training(config, options.phase, options.graph);
 }
 
 std::string target_text(const ProfileOptions& options) {
@@ -113,54 +109,46 @@ std::string target_text(const ProfileOptions& options) {
 }
 
 // Milliseconds: the median of steps each of which waits for the device, as the recorder's do.
-double time_steps(Work& work, int64_t steps) {
+double time_steps(const KernelWork& work, int64_t steps) {
   const Context& context = Context::current();
   std::vector<double> ms;
   for (int64_t i = 0; i < steps; ++i) {
     work.prepare();
     context.synchronize();
     const int64_t begin = profile_clock();
-    work.step();
+    work.run();
     context.synchronize();
     ms.push_back(static_cast<double>(profile_clock() - begin) / 1e6);
   }
   return summarize(ms).median;
 }
 
-// The steps, after one that is not kept: CUPTI sets itself up at the first.
-void record_steps(Profile& profile, Work& work, const ProfileOptions& options) {
-  {
-    Profile first;
-    Recorder recorder(first, {options.cupti});
-    work.prepare();
-    recorder.begin_step();
-    work.step();
-    recorder.end_step();
-    recorder.finish();
-  }
+// After `unrecorded` steps that the recorder sees outside of steps.
+void record(Profile& profile, const KernelWork& work, const ProfileOptions& options,
+            int64_t unrecorded, int64_t steps) {
   Recorder recorder(profile, {options.cupti});
-  for (int64_t i = 0; i < options.steps; ++i) {
+  for (int64_t i = 0; i < unrecorded; ++i) work.run();
+  for (int64_t i = 0; i < steps; ++i) {
     work.prepare();
     recorder.begin_step();
-    work.step();
+    work.run();
     recorder.end_step();
   }
   recorder.finish();
 }
 
+// The steps, after one that is not kept: CUPTI sets itself up at the first.
+void record_steps(Profile& profile, const KernelWork& work, const ProfileOptions& options) {
+  Profile first;
+  record(first, work, options, 0, 1);
+  record(profile, work, options, 0, options.steps);
+}
+
 // A graph is captured by the second step of its kind, under the recorder, which learns there what
 // the graph's kernels belong to; then it is replayed.
-void record_replays(Profile& profile, Work& work, const ProfileOptions& options) {
-  work.step();
-  Recorder recorder(profile, {options.cupti});
-  work.step();
-  work.step();
-  for (int64_t i = 0; i < options.steps; ++i) {
-    recorder.begin_step();
-    work.step();
-    recorder.end_step();
-  }
-  recorder.finish();
+void record_replays(Profile& profile, const KernelWork& work, const ProfileOptions& options) {
+  work.run();
+  record(profile, work, options, 2, options.steps);
 }
 
 void add_note(Profile& profile, const std::string& note) {
@@ -169,14 +157,31 @@ void add_note(Profile& profile, const std::string& note) {
 
 }  // namespace
 
+std::vector<std::string> profile_targets() {
+  std::vector<std::string> targets{"train", "attention", "matmul", "mlp"};
+  const std::vector<std::string> kernels = kernel_names();
+  targets.insert(targets.end(), kernels.begin(), kernels.end());
+  return targets;
+}
+
+KernelWork make_part(const std::string& target, const Config& config) {
+  if (target == "attention") return attention_part(config);
+  if (target == "matmul") return matmul_part(config);
+  if (target == "mlp") return mlp_part(config);
+  for (const KernelFamily& family : kernel_families()) {
+    if (target == family.name) return kernel_part(family, config);
+  }
+  throw UsageError(cat("profile: '", target, "' is no part of `quern bench`"));
+}
+
 void check_options(const Config& config, const ProfileOptions& options) {
-  check_profile_target(options.target);
-  if (options.steps < 1) {
-    throw UsageError(cat("--steps is ", options.steps, ", expected at least 1"));
+  const std::vector<std::string> targets = profile_targets();
+  if (std::find(targets.begin(), targets.end(), options.target) == targets.end()) {
+    throw UsageError(fmt::format("--target is '{}', expected one of {}{}", options.target,
+                                 fmt::join(targets, ", "), did_you_mean(options.target, targets)));
   }
-  if (options.warmup < 0) {
-    throw UsageError(cat("--warmup is ", options.warmup, ", expected 0 or more"));
-  }
+  check_count("steps", options.steps);
+  check_count("warmup", options.warmup, 0);
   const bool training = options.target == "train";
   if (!training && options.phase != Phase::step) {
     throw UsageError(cat("--phases is ", name_of(options.phase), ", which is of --target train, ",
@@ -202,23 +207,23 @@ Profile profile_steps(const Config& config, const ProfileOptions& options) {
   Profile profile;
   profile.target = target_text(options);
   profile.captured = options.graph;
-  std::unique_ptr<Work> work = make_work(config, options);
+  KernelWork work = make_work(config, options);
   const int64_t warmup = options.graph ? std::max(options.warmup, kCaptureWarmup) : options.warmup;
   for (int64_t i = 0; i < warmup; ++i) {
-    work->prepare();
-    work->step();
+    work.prepare();
+    work.run();
   }
-  profile.unprofiled_step_ms = time_steps(*work, options.steps);
+  profile.unprofiled_step_ms = time_steps(work, options.steps);
   if (options.graph) {
-    work.reset();  // its graph was captured unseen: another one is
+    work = {};  // its graph was captured unseen: another one is
     work = make_work(config, options);
-    record_replays(profile, *work, options);
+    record_replays(profile, work, options);
     if (profile.gpu_times == GpuTimes::events) {
       add_note(profile, "without CUPTI a replayed graph cannot be told apart: it is one op");
     }
     return profile;
   }
-  record_steps(profile, *work, options);
+  record_steps(profile, work, options);
   if (options.target == "train" && options.phase == Phase::step && profile.on_gpu &&
       config.compute.kernels == KernelKind::fused) {
     add_note(profile,
@@ -235,113 +240,13 @@ MemoryTrace trace_memory(const Config& config, const ProfileOptions& options) {
   const Context& context = Context::current();
   context.allocator(context.device())->release_cached();
   const MemoryRecorder recorder;
-  const std::unique_ptr<Work> work = make_work(config, launched);
+  const KernelWork work = make_work(config, launched);
   for (int64_t i = 0; i < kTracedSteps; ++i) {
-    work->prepare();
-    work->step();
+    work.prepare();
+    work.run();
   }
   context.synchronize();
   return recorder.trace();
-}
-
-namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  if (file) write(file);
-  file.close();
-  if (!file) fail(cat("profile: cannot write ", path.string(), ": ", std::strerror(errno)));
-}
-
-void write_file(const fs::path& path, const std::string& text) {
-  write_file(path, [&](std::ostream& out) { out << text; });
-}
-
-const char* name_of(GpuTimes times) {
-  switch (times) {
-    case GpuTimes::none: return "none";
-    case GpuTimes::cupti: return "cupti";
-    case GpuTimes::events: return "events";
-  }
-  fail("profile: unknown kind of GPU times");
-}
-
-Json split_json(const StepSplit& split) {
-  Json json{{"step_ms", split.step_ms}};
-  for (const WorkKind kind : kAllWork) json["work_ms"][name_of(kind)] = split.of(kind);
-  for (const IdleKind kind : kAllIdle) json["idle_ms"][name_of(kind)] = split.of(kind);
-  json["launch_ms"] = split.launch_ms;
-  json["launches"] = split.launches;
-  json["wait_ms"] = split.wait_ms;
-  return json;
-}
-
-// The rows as profile_table prints them in JSON, an object a line.
-Json table_json(const Profile& profile, const std::string& group,
-                const ProfileReportOptions& options) {
-  std::istringstream lines(profile_table(profile, group, options, TableFormat::json));
-  Json rows = Json::array();
-  for (std::string line; std::getline(lines, line);) {
-    rows.push_back(Json::parse(line));
-    rows.back().erase("group");
-  }
-  return rows;
-}
-
-std::string profile_json(const Profile& profile, const ProfileReportOptions& options) {
-  Json json{{"target", profile.target},
-            {"device", profile.device},
-            {"note", profile.note},
-            {"gpu_times", name_of(profile.gpu_times)},
-            {"captured", profile.captured},
-            {"steps", profile.steps.size()},
-            {"unprofiled_step_ms", profile.unprofiled_step_ms},
-            {"summary", summary_in_words(profile)},
-            {"split", split_json(split_step(profile))}};
-  for (const char* group : {"phase", "module", "op", "shape", "kernel"}) {
-    json["tables"][group] = table_json(profile, group, options);
-  }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-void write_tables(const Profile& profile, const fs::path& folder, ProfileReportOptions options) {
-  options.rows = 0;
-  write_file(folder / "table.txt", profile_report(profile, options, TableFormat::text));
-  for (const auto& [group, name] : {std::pair{"phase", "phases.csv"},
-                                    {"module", "modules.csv"},
-                                    {"op", "ops.csv"},
-                                    {"shape", "shapes.csv"},
-                                    {"kernel", "kernels.csv"}}) {
-    const std::string table = profile_table(profile, group, options, TableFormat::csv);
-    if (table.empty()) {
-      fs::remove(folder / name);  // of an older profile
-    } else {
-      write_file(folder / name, table);
-    }
-  }
-}
-
-}  // namespace
-
-void write_profile(const Profile& profile, const fs::path& folder,
-                   const ProfileReportOptions& options) {
-  check_options(options);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(cat("profile: cannot make the folder ", folder.string(), ": ", error.message()));
-  write_file(folder / "trace.json", [&](std::ostream& out) { write_trace(profile, out); });
-  write_tables(profile, folder, options);
-  write_file(folder / "profile.json", profile_json(profile, options));
-  write_file(folder / "cpu.folded", [&](std::ostream& out) { write_cpu_stacks(profile, out); });
-  if (profile.gpu_times == GpuTimes::none) {
-    fs::remove(folder / "gpu.folded");
-    return;
-  }
-  write_file(folder / "gpu.folded", [&](std::ostream& out) { write_gpu_stacks(profile, out); });
 }
 
 }  // namespace quern

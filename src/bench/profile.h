@@ -2,15 +2,30 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
+#include <vector>
 
-#include "bench/step.h"
+#include "bench/kernel_cases.h"
+#include "bench/phase_runner.h"
 #include "config/config.h"
 #include "profile/memory/memory_trace.h"
 #include "profile/time/profile.h"
 
 namespace quern {
+
+// "train", "attention", "matmul", "mlp", then the kernels of `bench kernels`: "softmax", "gelu",
+// ...
+std::vector<std::string> profile_targets();
+
+// A part of a training step, on the current Context's device. Precision and variants are the
+// configuration's, and so are the shapes of the first three:
+// - attention: one layer's, forward and backward, (batch, ctx, heads, head_dim)
+// - matmul: (batch x ctx, d_model) by (d_model, d_ff)
+// - mlp: Linear and GELU, as many as layers, d_model wide, on batch x ctx rows; forward, backward
+// - a kernel: in the shape of `bench kernels`, in the precision's dtype where there is a choice;
+//   before a backward its forward is recorded, and that is not timed
+// Throws UsageError for an unknown one, and for "train", which is no part.
+KernelWork make_part(const std::string& target, const Config& config);
 
 struct ProfileOptions {
   std::string target = "train";  // one of profile_targets()

@@ -3,12 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
-#include <limits>
-#include <optional>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "config/config_parse.h"
+#include "profile/time/folded.h"
 #include "profile/time/summary.h"
+#include "profile/time/trace_json.h"
 
 namespace quern {
 
@@ -87,32 +93,43 @@ std::string cut(const std::string& text, size_t most, bool keep_end) {
   return keep_end ? ".." + text.substr(text.size() - kept) : text.substr(0, kept) + "..";
 }
 
-// One table: what its columns are, and its rows in them.
+// One table: its columns, and its rows in them.
 class ProfileTable {
  public:
-  ProfileTable(const Profile& profile, std::string group, std::vector<ProfileRow> rows,
-               TableFormat format)
+  ProfileTable(const Profile& profile, std::string group, std::vector<ProfileRow> rows)
       : group_(std::move(group)),
         rows_(std::move(rows)),
         gpu_(has_gpu_times(profile)),
         kernels_(group_ == "kernel"),
         shapes_(group_ == "shape"),
         step_(group_ == "step"),
-        nested_(group_ == "phase" || group_ == "module"),
-        table_(columns(), format) {
+        nested_(group_ == "phase" || group_ == "module") {
     // Phases' self times are not all there is, and kernels' CPU times are the launches' alone.
     const bool whole = !nested_ && !kernels_;
     for (const ProfileRow& row : whole ? rows_ : rows_by(profile, GroupBy::op)) {
       cpu_ += row.cpu_self;
       gpu_all_ += row.gpu_self;
     }
+    size_t name = 16, shapes = 12;
+    for (const ProfileRow& row : rows_) {
+      name = std::max(name, shown_name(row).size());
+      shapes = std::max(shapes, row.shapes.size());
+    }
+    name_width_ = static_cast<int>(name);
+    shapes_width_ = static_cast<int>(std::min(shapes, kMostShapes));
+    // Whole unless a step has part of a call: what happens in some steps alone.
+    const bool calls = std::all_of(rows_.begin(), rows_.end(), [](const ProfileRow& row) {
+      return std::abs(row.calls - std::round(row.calls)) < 1e-9;
+    });
+    call_decimals_ = calls ? 0 : 1;
   }
 
-  std::string head() const { return table_.head(); }
-
-  std::string lines(size_t most) const {
+  std::string text(TableFormat format, size_t most) const {
+    Table table(format, kAnyWidth, "");
     std::string text;
-    for (size_t i = 0; i < std::min(most, rows_.size()); ++i) text += line(rows_[i]);
+    for (size_t i = 0; i < std::min(most, rows_.size()); ++i) {
+      text += table.add({{}, fields(rows_[i]), {}});
+    }
     return text;
   }
 
@@ -122,50 +139,34 @@ class ProfileTable {
     return cut(row.name, kMostName, group_ == "module");
   }
 
-  int name_width() const {
-    size_t width = 16;
-    for (const ProfileRow& row : rows_) width = std::max(width, shown_name(row).size());
-    return static_cast<int>(width);
-  }
-
-  int shapes_width() const {
-    size_t width = 12;
-    for (const ProfileRow& row : rows_) width = std::max(width, row.shapes.size());
-    return static_cast<int>(std::min(width, kMostShapes));
-  }
-
-  // Whole unless a step has part of a call: what happens in some steps alone.
-  int call_decimals() const {
-    const bool whole = std::all_of(rows_.begin(), rows_.end(), [](const ProfileRow& row) {
-      return std::abs(row.calls - std::round(row.calls)) < 1e-9;
-    });
-    return whole ? 0 : 1;
-  }
-
   // Programs get the same columns of every table, people those that this one has.
-  std::vector<Column> columns() const {
+  Fields fields(const ProfileRow& row) const {
     const auto shown = [](bool yes, const char* name) { return std::string(yes ? name : ""); };
+    const auto where = [](bool yes, auto value) { return yes ? Cell(value) : Cell(); };
     const std::string heading = step_ ? "part of a step" : shapes_ ? "op" : group_;
     const bool cpu = !kernels_ && !(step_ && gpu_), self = !kernels_ && !step_;
     const bool cpu_details = self && !(shapes_ && gpu_);  // where the line has room
-    const std::string total = step_ || kernels_ ? "ms" : gpu_ ? "gpu ms" : "";
-    std::vector<Column> all{{"", "group"},
-                            {heading, "", 0, name_width(), Align::left},
-                            {"", "name"},
-                            {shown(shapes_, "inputs"), "", 0, shapes_width(), Align::left},
-                            {"", "shapes"},
-                            {shown(kernels_, "kind"), "kind", 0, 12, Align::left},
-                            {shown(!step_, "calls"), "calls", call_decimals(), 7},
-                            {shown(cpu, step_ ? "ms" : "cpu ms"), "cpu_ms", 3, 9},
-                            {shown(cpu_details, "self ms"), "cpu_self_ms", 3, 9},
-                            {shown(cpu_details, "us/call"), "cpu_us_call", 1, 9},
-                            {shown(cpu, "cpu %"), "cpu_share", 1, 5}};
+    const std::string shapes = cut(row.shapes, kMostShapes, false);
+    Fields all{
+        {{"", "group"}, group_},
+        {{heading, "", 0, name_width_, Align::left}, shown_name(row)},
+        {{"", "name"}, row.name},
+        {{shown(shapes_, "inputs"), "", 0, shapes_width_, Align::left}, where(shapes_, shapes)},
+        {{"", "shapes"}, where(shapes_, row.shapes)},
+        {{shown(kernels_, "kind"), "kind", 0, 12, Align::left}, where(kernels_, name_of(row.kind))},
+        {{shown(!step_, "calls"), "calls", call_decimals_, 7}, where(row.calls > 0.0, row.calls)},
+        {{shown(cpu, step_ ? "ms" : "cpu ms"), "cpu_ms", 3, 9}, row.cpu_total},
+        {{shown(cpu_details, "self ms"), "cpu_self_ms", 3, 9}, row.cpu_self},
+        {{shown(cpu_details, "us/call"), "cpu_us_call", 1, 9}, per_call(row, row.cpu_total)},
+        {{shown(cpu, "cpu %"), "cpu_share", 1, 5}, share(row.cpu_total, row.cpu_self, cpu_)}};
     if (!gpu_) return all;
-    all.insert(all.end(), {{total, "gpu_ms", 3, 9},
-                           {shown(self, "self ms"), "gpu_self_ms", 3, 9},
-                           {shown(!step_, "us/call"), "gpu_us_call", 1, 9},
-                           {"gpu %", "gpu_share", 1, 5},
-                           {shown(kernels_, "launch us"), "", 1, 9}});
+    const Cell launch = row.cpu_total > 0.0 ? per_call(row, row.cpu_total) : Cell();
+    all.insert(all.end(),
+               {{{step_ || kernels_ ? "ms" : "gpu ms", "gpu_ms", 3, 9}, row.gpu_total},
+                {{shown(self, "self ms"), "gpu_self_ms", 3, 9}, row.gpu_self},
+                {{shown(!step_, "us/call"), "gpu_us_call", 1, 9}, per_call(row, row.gpu_total)},
+                {{"gpu %", "gpu_share", 1, 5}, share(row.gpu_total, row.gpu_self, gpu_all_)},
+                {{shown(kernels_, "launch us"), "", 1, 9}, launch}});
     return all;
   }
 
@@ -177,33 +178,10 @@ class ProfileTable {
     return all > 0.0 ? Cell(100.0 * (nested_ ? total : self) / all) : Cell();
   }
 
-  Cell kind(const ProfileRow& row) const { return kernels_ ? Cell(name_of(row.kind)) : Cell(); }
-
-  std::string line(const ProfileRow& row) const {
-    const Cell calls = row.calls > 0.0 ? Cell(row.calls) : Cell();
-    std::vector<Cell> cells{group_,
-                            shown_name(row),
-                            row.name,
-                            shapes_ ? Cell(cut(row.shapes, kMostShapes, false)) : Cell(),
-                            shapes_ ? Cell(row.shapes) : Cell(),
-                            kind(row),
-                            calls,
-                            row.cpu_total,
-                            row.cpu_self,
-                            per_call(row, row.cpu_total),
-                            share(row.cpu_total, row.cpu_self, cpu_)};
-    if (gpu_) {
-      const Cell launch = row.cpu_total > 0.0 ? per_call(row, row.cpu_total) : Cell();
-      cells.insert(cells.end(), {row.gpu_total, row.gpu_self, per_call(row, row.gpu_total),
-                                 share(row.gpu_total, row.gpu_self, gpu_all_), launch});
-    }
-    return table_.row(std::move(cells));
-  }
-
   std::string group_;
   std::vector<ProfileRow> rows_;
   bool gpu_, kernels_, shapes_, step_, nested_;
-  Table table_;
+  int name_width_ = 0, shapes_width_ = 0, call_decimals_ = 0;
   double cpu_ = 0.0, gpu_all_ = 0.0;  // what shares are of
 };
 
@@ -263,8 +241,7 @@ std::string profile_table(const Profile& profile, const std::string& group,
   const size_t count = rows.size();
   const bool all = for_programs(format) || options.rows == 0;
   const size_t most = all ? count : static_cast<size_t>(options.rows);
-  const ProfileTable table(profile, group, std::move(rows), format);
-  std::string text = table.head() + table.lines(most);
+  std::string text = ProfileTable(profile, group, std::move(rows)).text(format, most);
   if (most < count) text += fmt::format("and {} more (--rows 0 shows all)\n", count - most);
   return text;
 }
@@ -285,6 +262,106 @@ std::string profile_report(const Profile& profile, const ProfileReportOptions& o
     text += table;
   }
   return text;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  if (file) write(file);
+  file.close();
+  if (!file) fail(cat("profile: cannot write ", path.string(), ": ", std::strerror(errno)));
+}
+
+void write_file(const fs::path& path, const std::string& text) {
+  write_file(path, [&](std::ostream& out) { out << text; });
+}
+
+const char* name_of(GpuTimes times) {
+  switch (times) {
+    case GpuTimes::none: return "none";
+    case GpuTimes::cupti: return "cupti";
+    case GpuTimes::events: return "events";
+  }
+  fail("profile: unknown kind of GPU times");
+}
+
+Json split_json(const StepSplit& split) {
+  Json json{{"step_ms", split.step_ms}};
+  for (const WorkKind kind : kAllWork) json["work_ms"][name_of(kind)] = split.of(kind);
+  for (const IdleKind kind : kAllIdle) json["idle_ms"][name_of(kind)] = split.of(kind);
+  json["launch_ms"] = split.launch_ms;
+  json["launches"] = split.launches;
+  json["wait_ms"] = split.wait_ms;
+  return json;
+}
+
+// The rows as profile_table prints them in JSON, an object a line.
+Json table_json(const Profile& profile, const std::string& group,
+                const ProfileReportOptions& options) {
+  std::istringstream lines(profile_table(profile, group, options, TableFormat::json));
+  Json rows = Json::array();
+  for (std::string line; std::getline(lines, line);) {
+    rows.push_back(Json::parse(line));
+    rows.back().erase("group");
+  }
+  return rows;
+}
+
+std::string profile_json(const Profile& profile, const ProfileReportOptions& options) {
+  Json json{{"target", profile.target},
+            {"device", profile.device},
+            {"note", profile.note},
+            {"gpu_times", name_of(profile.gpu_times)},
+            {"captured", profile.captured},
+            {"steps", profile.steps.size()},
+            {"unprofiled_step_ms", profile.unprofiled_step_ms},
+            {"summary", summary_in_words(profile)},
+            {"split", split_json(split_step(profile))}};
+  for (const char* group : {"phase", "module", "op", "shape", "kernel"}) {
+    json["tables"][group] = table_json(profile, group, options);
+  }
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void write_tables(const Profile& profile, const fs::path& folder, ProfileReportOptions options) {
+  options.rows = 0;
+  write_file(folder / "table.txt", profile_report(profile, options, TableFormat::text));
+  for (const auto& [group, name] : {std::pair{"phase", "phases.csv"},
+                                    {"module", "modules.csv"},
+                                    {"op", "ops.csv"},
+                                    {"shape", "shapes.csv"},
+                                    {"kernel", "kernels.csv"}}) {
+    const std::string table = profile_table(profile, group, options, TableFormat::csv);
+    if (table.empty()) {
+      fs::remove(folder / name);  // of an older profile
+    } else {
+      write_file(folder / name, table);
+    }
+  }
+}
+
+}  // namespace
+
+void write_profile(const Profile& profile, const fs::path& folder,
+                   const ProfileReportOptions& options) {
+  check_options(options);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(cat("profile: cannot make the folder ", folder.string(), ": ", error.message()));
+  write_file(folder / "trace.json", [&](std::ostream& out) { write_trace(profile, out); });
+  write_tables(profile, folder, options);
+  write_file(folder / "profile.json", profile_json(profile, options));
+  write_file(folder / "cpu.folded", [&](std::ostream& out) { write_cpu_stacks(profile, out); });
+  if (profile.gpu_times == GpuTimes::none) {
+    fs::remove(folder / "gpu.folded");
+    return;
+  }
+  write_file(folder / "gpu.folded", [&](std::ostream& out) { write_gpu_stacks(profile, out); });
 }
 
 }  // namespace quern

@@ -1,158 +1,24 @@
 #include "bench/step.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
-#include <sstream>
 
-#include "autograd/tape.h"
-#include "bench/profiled_range.h"
-#include "bench/random_batch.h"
-#include "config/config_parse.h"
+#include "bench/settings.h"
+#include "config/config_table.h"
 #include "model/model_cost.h"
-#include "run/make_optimizer.h"
-#include "run/model_instance.h"
-#include "tensor/cuda_runtime.h"
-#include "train/choose_recompute.h"
-#include "train/training_step.h"
 
 namespace quern {
 
 namespace {
 
-constexpr size_t kBatches = 4;
 constexpr size_t kFirst = 3;           // iterations that show the effect of warming up
 constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
-constexpr std::array kPhases{Phase::fwd, Phase::fwdbwd, Phase::step};
-
-std::array<RandomBatch, kBatches> random_batches(const Config& config) {
-  std::array<RandomBatch, kBatches> batches;
-  for (RandomBatch& batch : batches) batch = random_batch(config, config.train.batch);
-  return batches;
-}
-
-// The parts of an iteration, each of which ends in a mark.
-size_t part_count(Phase phase) {
-  return phase == Phase::fwd ? 1 : phase == Phase::fwdbwd ? 2 : 3;
-}
-
-Allocator& current_allocator() {
-  const Context& context = Context::current();
-  return *context.allocator(context.device());
-}
-
-// Time and memory of launched iterations, part by part.
-class PartMeter {
- public:
-  PartMeter(int64_t iterations, Phase phase)
-      : parts_(part_count(phase)), timeline_(1 + static_cast<size_t>(iterations) * parts_) {
-    current_allocator().reset_peak();
-    timeline_.mark();
-  }
-
-  void end_part() {
-    timeline_.mark();
-    int64_t& peak = peaks_[at_];
-    peak = std::max(peak, current_allocator().stats().peak_allocated);
-    current_allocator().reset_peak();
-    at_ = (at_ + 1) % parts_;
-  }
-
-  std::vector<double> part(size_t index) const {
-    const std::vector<double> all = timeline_.intervals();
-    std::vector<double> ms;
-    for (size_t i = index; i < all.size(); i += parts_) ms.push_back(all[i]);
-    return ms;
-  }
-
-  std::vector<double> totals() const {
-    const std::vector<double> all = timeline_.intervals();
-    std::vector<double> ms(all.size() / parts_, 0.0);
-    for (size_t i = 0; i < all.size(); ++i) ms[i / parts_] += all[i];
-    return ms;
-  }
-
-  int64_t peak(size_t index) const { return peaks_[index]; }
-
- private:
-  size_t parts_, at_ = 0;
-  Timeline timeline_;
-  std::array<int64_t, 3> peaks_{};
-};
-
-// A model with random weights, and one phase of training it.
-class PhaseRunner {
- public:
-  PhaseRunner(const Config& config, Phase phase)
-      : phase_(phase),
-        instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
-                  static_cast<uint64_t>(config.train.seed)) {
-    if (phase != Phase::step) return;
-    optimizer_ = make_optimizer(instance_.arena, config);
-    optimizer_->set_learning_rate(config.optimizer.lr);
-  }
-
-  // Kernel by kernel; the meter, if there is one, is told of each part's end.
-  void launch(const RandomBatch& batch, PartMeter* meter) {
-    if (phase_ == Phase::fwd) {
-      const NoGrad no_grad;
-      forward(batch, meter);
-      return;
-    }
-    instance_.arena.zero_grad();
-    const Variable loss = forward(batch, meter);
-    {
-      const RangeScope range(RangeKind::phase, "backward");
-      backward(loss);
-    }
-    if (meter) meter->end_part();
-    if (!optimizer_) return;
-    optimizer_->step(loss.value());
-    if (meter) meter->end_part();
-  }
-
-  // As one graph, captured at the first call; a whole step as the trainer runs it.
-  void replay(const RandomBatch& batch) {
-    if (phase_ == Phase::step) {
-      if (!step_) step_.emplace(instance_, *optimizer_, true);
-      step_->run(batch.tokens, batch.targets, {});
-    } else {
-      if (!graph_) record(batch);
-      copy(input_.tokens, batch.tokens);
-      copy(input_.targets, batch.targets);
-      graph_->launch();
-    }
-  }
-
- private:
-  Variable forward(const RandomBatch& batch, PartMeter* meter) {
-    const RangeScope range(RangeKind::phase, "forward");
-    Variable loss = instance_.model.loss(batch.tokens, batch.targets);
-    if (meter) meter->end_part();
-    return loss;
-  }
-
-  void record(const RandomBatch& batch) {
-    const Context& context = Context::current();
-    Allocator& allocator = *context.allocator(context.device());
-    input_ = {empty_like(batch.tokens, "batch"), empty_like(batch.targets, "batch")};
-    pool_ = allocator.make_pool();
-    const PoolScope scope(allocator, pool_);
-    graph_ = std::make_unique<Graph>([&] { launch(input_, nullptr); });
-  }
-
-  Phase phase_;
-  ModelInstance instance_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::optional<TrainingStep> step_;
-  RandomBatch input_;
-  std::shared_ptr<MemoryPool> pool_;
-  std::unique_ptr<Graph> graph_;
-};
-
-using Batches = std::array<RandomBatch, kBatches>;
 
 // The first iterations of all, and the mean of the measured ones after them.
 void note_first(PhaseResult& result, const std::vector<double>& warmup,
@@ -167,73 +33,66 @@ void note_first(PhaseResult& result, const std::vector<double>& warmup,
                 static_cast<double>(measured.size() - skipped);
 }
 
-void measure_launched(PhaseResult& result, PhaseRunner& runner, const Batches& batches,
-                      const StepBenchOptions& options) {
-  const auto iterate = [&](int64_t count, PartMeter& meter) {
-    for (int64_t i = 0; i < count; ++i) {
-      runner.launch(batches[static_cast<size_t>(i) % kBatches], &meter);
-    }
-    Context::current().synchronize();
-  };
-  PartMeter warmup(options.warmup, result.phase);
-  iterate(options.warmup, warmup);
-  const ProfiledRange profiled("launched");
-  PartMeter meter(options.steps, result.phase);
-  iterate(options.steps, meter);
-
+void measure_launched(PhaseResult& result, PhaseRunner& runner, const StepBenchOptions& options) {
   const size_t parts = part_count(result.phase);
-  result.launched = summarize(meter.totals());
-  note_first(result, warmup.totals(), meter.totals());
-  const std::array summaries{&result.forward, &result.backward, &result.optimizer};
   const std::array peaks{&result.forward_peak, &result.backward_peak, &result.optimizer_peak};
+  const auto iterate = [&](int64_t count) {
+    size_t part = 0;
+    current_allocator().reset_peak();
+    return time_rounds(0, count, parts, [&](const Mark& mark) {
+      runner.launch([&] {
+        mark();
+        int64_t& peak = *peaks[part++ % parts];
+        peak = std::max(peak, current_allocator().stats().peak_allocated);
+        current_allocator().reset_peak();
+      });
+    });
+  };
+  const std::vector<double> warmup = iterate(options.warmup);
+  const ProfiledRange profiled("launched");
+  const std::vector<double> measured = iterate(options.steps);
+
+  result.launched = summarize(sums_of(measured, parts));
+  note_first(result, sums_of(warmup, parts), sums_of(measured, parts));
+  const std::array summaries{&result.forward, &result.backward, &result.optimizer};
   for (size_t i = 0; i < parts; ++i) {
-    *summaries[i] = summarize(meter.part(i));
-    *peaks[i] = std::max(meter.peak(i), warmup.peak(i));
+    *summaries[i] = summarize(part_of(measured, parts, i));
     result.peak_bytes = std::max(result.peak_bytes, *peaks[i]);
   }
 }
 
-Summary measure_replayed(PhaseRunner& runner, const Batches& batches,
-                         const StepBenchOptions& options) {
+Summary measure_replayed(PhaseRunner& runner, const StepBenchOptions& options) {
   const int64_t warmup = std::max(options.warmup, kCaptureWarmup);
-  for (int64_t i = 0; i < warmup; ++i) runner.replay(batches[static_cast<size_t>(i) % kBatches]);
+  for (int64_t i = 0; i < warmup; ++i) runner.replay();
   Context::current().synchronize();
-  const auto steps = static_cast<size_t>(options.steps);
-  Timeline timeline(1 + steps);
   const ProfiledRange profiled("measure");
-  timeline.mark();
-  for (size_t i = 0; i < steps; ++i) {
-    runner.replay(batches[i % kBatches]);
-    timeline.mark();
-  }
-  Context::current().synchronize();
-  return summarize(timeline.intervals());
+  return summarize(time_rounds(0, options.steps, 1, [&](const Mark& mark) {
+    runner.replay();
+    mark();
+  }));
 }
 
 void measure(PhaseResult& result, const Config& config, const StepBenchOptions& options) {
   PhaseRunner runner(config, result.phase);
-  const Batches batches = random_batches(config);
-  measure_launched(result, runner, batches, options);
+  measure_launched(result, runner, options);
   result.total = result.launched;
   result.captured = captures_steps(config.compute);
   if (!result.captured) return;
   Allocator& allocator = current_allocator();
   allocator.release_cached();  // the graph takes memory of its own
   allocator.reset_peak();
-  result.total = measure_replayed(runner, batches, options);
+  result.total = measure_replayed(runner, options);
   result.peak_bytes = std::max(result.peak_bytes, allocator.stats().peak_allocated);
 }
 
 PhaseResult bench_phase(Phase phase, const Config& config, const StepBenchOptions& options) {
-  current_allocator().release_cached();
   PhaseResult result;
   result.phase = phase;
-  try {
-    measure(result, config, options);
-  } catch (const OutOfMemory& error) {
+  const std::string failure = out_of_memory_in([&] { measure(result, config, options); });
+  if (!failure.empty()) {
     result = {};  // what was measured before memory ran out is not the phase's
     result.phase = phase;
-    result.out_of_memory = error.what();
+    result.out_of_memory = failure;
     return result;
   }
   const auto tokens = static_cast<double>(config.train.batch * config.model.context);
@@ -245,45 +104,14 @@ PhaseResult bench_phase(Phase phase, const Config& config, const StepBenchOption
 }
 
 void check_options(const Config& config, const StepBenchOptions& options) {
-  if (options.steps < 1)
-    throw UsageError(cat("--steps is ", options.steps, ", expected at least 1"));
-  if (options.warmup < 0) {
-    throw UsageError(cat("--warmup is ", options.warmup, ", expected 0 or more"));
-  }
+  check_count("steps", options.steps);
+  check_count("warmup", options.warmup, 0);
   if (config.model.vocab_size < 1) {
     throw UsageError("--vocab is 0, expected at least 1: the benchmark has no data to tell it");
   }
 }
 
 }  // namespace
-
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::fwd: return "fwd";
-    case Phase::fwdbwd: return "fwdbwd";
-    case Phase::step: return "step";
-  }
-  fail("bench: unknown phase");
-}
-
-std::vector<Phase> parse_phases(const std::string& text) {
-  std::vector<Phase> phases;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    const auto found = std::find_if(kPhases.begin(), kPhases.end(),
-                                    [&](Phase phase) { return word == name_of(phase); });
-    if (found == kPhases.end()) {
-      throw UsageError(cat("--phases has '", word, "', expected fwd, fwdbwd or step",
-                           did_you_mean(word, {"fwd", "fwdbwd", "step"})));
-    }
-    if (std::find(phases.begin(), phases.end(), *found) != phases.end()) {
-      throw UsageError(cat("--phases has '", word, "' twice"));
-    }
-    phases.push_back(*found);
-  }
-  if (phases.empty()) throw UsageError("--phases is empty, expected some of fwd,fwdbwd,step");
-  return phases;
-}
 
 StepBenchResult bench_step(const Config& config, const StepBenchOptions& options) {
   check_options(config, options);
@@ -299,6 +127,189 @@ StepBenchResult bench_step(const Config& config, const StepBenchOptions& options
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int64_t whole_mebibytes(int64_t bytes) {
+  return std::llround(mebibytes(bytes));
+}
+
+std::string part_row(const char* name, const Summary& ms, int64_t peak) {
+  return fmt::format("  {:<10} {:>10.3f} {:>10.3f} {:>9.3f}{}\n", name, ms.median, ms.mean, ms.std,
+                     peak > 0 ? fmt::format(" {:>9}", whole_mebibytes(peak)) : "");
+}
+
+// "  mean +- 0.021 ms (95 %); first iterations 9.101, 4.202, 4.105 ms, the rest 4.100 ms"
+std::string detail_row(const PhaseResult& result) {
+  std::vector<std::string> first;
+  for (const double ms : result.first) first.push_back(fmt::format("{:.3f}", ms));
+  std::string line = "  ";
+  if (std::isfinite(result.total.ci95)) {
+    line += fmt::format("mean +- {:.3f} ms (95 %); ", result.total.ci95);
+  }
+  line += fmt::format("first iterations {} ms", fmt::join(first, ", "));
+  if (std::isfinite(result.rest)) line += fmt::format(", the rest {:.3f} ms", result.rest);
+  return line + "\n";
+}
+
+std::string phase_rows(const PhaseResult& result) {
+  if (!result.out_of_memory.empty()) {
+    return fmt::format("{:<12} out of memory\n", name_of(result.phase));
+  }
+  const Summary& ms = result.total;
+  std::string rows =
+      fmt::format("{:<12} {:>10.3f} {:>10.3f} {:>9.3f} {:>9} {:>11.0f} {:>9.2f}\n",
+                  name_of(result.phase), ms.median, ms.mean, ms.std,
+                  whole_mebibytes(result.peak_bytes), result.tokens_per_second, result.tflops);
+  if (result.captured) rows += part_row("launched", result.launched, 0);
+  if (result.phase != Phase::fwd) {
+    rows += part_row("forward", result.forward, result.forward_peak) +
+            part_row("backward", result.backward, result.backward_peak);
+  }
+  if (result.phase == Phase::step) {
+    rows += part_row("optimizer", result.optimizer, result.optimizer_peak);
+  }
+  return rows + detail_row(result);
+}
+
+const std::vector<Setting> kSettings{{"size", "size", 15},        {"ctx", "ctx", 6},
+                                     {"batch", "batch", 5},       {"precision", "dtype"},
+                                     {"attention", "attn"},       {"kernels", "kernels", 7},
+                                     {"graph", "graph", 5, false}};
+
+TableRow phase_row(const StepBenchResult& result, const PhaseResult& phase,
+                   const std::set<std::string>& varying) {
+  const Summary& ms = phase.total;
+  const size_t parts = part_count(phase.phase);
+  const auto part = [&](size_t i, auto value) { return i < parts ? Cell(value) : Cell(); };
+  const auto first = [&](size_t i) {
+    return i < phase.first.size() ? Cell(phase.first[i]) : Cell();
+  };
+  const auto time = [](const char* name, const char* key, int width, int rank) {
+    return Column{name, key, 3, width, Align::right, rank};
+  };
+  const auto peak = [](const char* name, const char* key, int rank) {
+    return Column{name, key, 0, 8, Align::right, rank};
+  };
+  Fields settings = setting_fields(kSettings, result.config, varying);
+  settings.insert(settings.end(), {{{"", "vocab"}, result.config.model.vocab_size},
+                                   {{"", "params"}, result.parameters},
+                                   {{"phase", "phase", 0, 6, Align::left}, name_of(phase.phase)}});
+  return {settings,
+          {{time("median ms", "ms", 10, 0), ms.median},
+           {time("mean ms", "mean", 10, 2), ms.mean},
+           {time("std ms", "std", 8, 0), ms.std},
+           {time("95 % ms", "ci95", 8, 2), ms.ci95},
+           {time("fwd ms", "fwd_ms", 9, 1), phase.forward.median},
+           {time("bwd ms", "bwd_ms", 9, 1), part(1, phase.backward.median)},
+           {time("opt ms", "opt_ms", 9, 1), part(2, phase.optimizer.median)},
+           {peak("peak MiB", "peak_mib", 0), whole_mebibytes(phase.peak_bytes)},
+           {peak("fwd MiB", "fwd_peak_mib", 3), whole_mebibytes(phase.forward_peak)},
+           {peak("bwd MiB", "bwd_peak_mib", 3), part(1, whole_mebibytes(phase.backward_peak))},
+           {peak("opt MiB", "opt_peak_mib", 3), part(2, whole_mebibytes(phase.optimizer_peak))},
+           {time("1st ms", "first_ms", 9, 4), first(0)},
+           {time("2nd ms", "second_ms", 9, 4), first(1)},
+           {time("3rd ms", "third_ms", 9, 4), first(2)},
+           {time("rest ms", "rest_ms", 9, 4), phase.rest},
+           {{"tokens/s", "tok_s", 0}, phase.tokens_per_second},
+           {{"TFLOP/s", "tflops", 2, 8}, phase.tflops}},
+          phase.out_of_memory};
+}
+
+// Beyond the peer's keys. A number that is not finite has none.
+void add_details(Json& entry, const PhaseResult& phase) {
+  if (std::isfinite(phase.total.ci95)) entry["ci95"] = rounded(phase.total.ci95, 3);
+  for (const double ms : phase.first) entry["first_ms"].push_back(rounded(ms, 3));
+  if (std::isfinite(phase.rest)) entry["rest_ms"] = rounded(phase.rest, 3);
+  const auto add = [&](const std::string& name, const Summary& ms, int64_t peak) {
+    entry[name + "_ms"] = rounded(ms.median, 3);
+    entry[name + "_peak_mib"] = whole_mebibytes(peak);
+  };
+  add("fwd", phase.forward, phase.forward_peak);
+  if (phase.phase == Phase::fwd) return;
+  add("bwd", phase.backward, phase.backward_peak);
+  if (phase.phase == Phase::step) add("opt", phase.optimizer, phase.optimizer_peak);
+}
+
+}  // namespace
+
+std::string step_table(const StepBenchResult& result) {
+  const Config& config = result.config;
+  const auto value = [&](const char* key) { return value_text(config, key); };
+  std::string text = fmt::format(
+      "{}: {:.1f} M parameters, vocab {}, batch {}, ctx {}; {}, attention {}, kernels {}, on "
+      "{}\n\n",
+      value("size"), static_cast<double>(result.parameters) / 1e6, value("vocab"), value("batch"),
+      value("ctx"), value("precision"), value("attention"), value("kernels"), result.device);
+  text += fmt::format("{:<12} {:>10} {:>10} {:>9} {:>9} {:>11} {:>9}\n", "phase", "median ms",
+                      "mean ms", "std ms", "peak MiB", "tokens/s", "TFLOP/s");
+  for (const PhaseResult& phase : result.phases) text += phase_rows(phase);
+  for (const PhaseResult& phase : result.phases) {
+    if (!phase.out_of_memory.empty()) {
+      text += fmt::format("\n{}: {}\n", name_of(phase.phase), phase.out_of_memory);
+    }
+  }
+  return text;
+}
+
+std::string step_json(const StepBenchResult& result, const std::string& peer, const Fields& more) {
+  const Config& config = result.config;
+  Json json;
+  json["peer"] = peer;
+  json["size"] = config.model.size;
+  json["params"] = result.parameters;
+  json["batch"] = config.train.batch;
+  json["ctx"] = config.model.context;
+  json["vocab"] = config.model.vocab_size;
+  json["attn"] = value_text(config, "attention");
+  json["dtype"] = value_text(config, "precision");
+  json["kernels"] = value_text(config, "kernels");
+  const bool captured = std::any_of(result.phases.begin(), result.phases.end(),
+                                    [](const PhaseResult& phase) { return phase.captured; });
+  json["compile"] = captured ? "graph" : "none";
+  for (const Field& field : more) {
+    const int64_t* count = std::get_if<int64_t>(&field.value);
+    json[field.column.key] = count ? Json(*count) : Json(std::get<bool>(field.value));
+  }
+  for (const PhaseResult& phase : result.phases) {
+    Json& entry = json[name_of(phase.phase)];
+    if (!phase.out_of_memory.empty()) {
+      entry = "OOM";
+      continue;
+    }
+    entry["ms"] = rounded(phase.total.median, 3);
+    entry["mean"] = rounded(phase.total.mean, 3);
+    entry["std"] = rounded(phase.total.std, 3);
+    if (phase.captured) entry["launched_ms"] = rounded(phase.launched.median, 3);
+    entry["peak_mib"] = whole_mebibytes(phase.peak_bytes);
+    entry["tok_s"] = std::llround(phase.tokens_per_second);
+    add_details(entry, phase);
+    if (phase.phase == Phase::step) entry["tflops"] = rounded(phase.tflops, 1);
+  }
+  json["model_tflop_step"] = rounded(result.flops_per_step / 1e12, 3);
+  json["setup_s"] = rounded(result.seconds, 1);
+  return json.dump();
+}
+
+std::string step_rows(Table& table, const StepBenchResult& result,
+                      const std::set<std::string>& varying) {
+  if (table.format() == TableFormat::json) {
+    Fields more = table.prefix();
+    if (varying.contains("graph")) {
+      more.push_back({{"", "graph"}, result.config.compute.graph});
+    }
+    return step_json(result, table.peer(), more) + "\n";
+  }
+  const std::string head =
+      cat(shared_settings(kSettings, result.config, varying), ", on ", result.device, "\n\n");
+  std::string text;
+  for (const PhaseResult& phase : result.phases) {
+    text += table.add(phase_row(result, phase, varying), head);
+  }
+  return text;
 }
 
 }  // namespace quern

@@ -2,21 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "bench/timeline.h"
+#include "bench/phase_runner.h"
+#include "bench/table.h"
 #include "config/config.h"
 
 namespace quern {
-
-// fwd: forward and loss without a tape. fwdbwd: forward, loss, backward. step: also clipping and
-// AdamW.
-enum class Phase { fwd, fwdbwd, step };
-
-const char* name_of(Phase phase);
-// "fwd,step" -> {fwd, step}. Throws UsageError on an unknown or missing phase.
-std::vector<Phase> parse_phases(const std::string& text);
 
 struct StepBenchOptions {
   std::vector<Phase> phases{Phase::fwd, Phase::fwdbwd, Phase::step};
@@ -57,5 +51,19 @@ struct StepBenchResult {
 // `measure`, and a profiler that was told to wait sees only them. Throws UsageError when steps or
 // warmup is out of range or the vocabulary is not given.
 StepBenchResult bench_step(const Config& config, const StepBenchOptions& options);
+
+// A single configuration, to people: each phase with its parts.
+std::string step_table(const StepBenchResult& result);
+
+// One line of JSON with the keys of benchmarks/peers/torch_lm.py and more, without a newline.
+// `peer` names the program: "quern-0.1.0". A phase that ran out of memory has the value "OOM".
+std::string step_json(const StepBenchResult& result, const std::string& peer,
+                      const Fields& more = {});
+
+// Configurations beside each other: the result's rows in the table, one a phase. To people the
+// settings (size, ctx, batch, precision, attention, kernels, graph) that are not in `varying` have
+// no column. Rows of JSON are step_json's, one a configuration.
+std::string step_rows(Table& table, const StepBenchResult& result,
+                      const std::set<std::string>& varying);
 
 }  // namespace quern

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "base/error.h"
-#include "bench/rounded.h"
 #include "config/config.h"
 #include "config/config_parse.h"
 
@@ -14,35 +15,42 @@ namespace quern {
 
 namespace {
 
-std::string extents_text(const std::vector<int64_t>& extents) {
-  std::string text;
-  for (const int64_t extent : extents) text += cat(text.empty() ? "" : " x ", extent);
-  return text;
+using Json = nlohmann::ordered_json;
+
+bool is_missing(const Cell& cell) {
+  const double* number = std::get_if<double>(&cell);
+  return std::holds_alternative<std::monostate>(cell) || (number && !std::isfinite(*number));
 }
 
 // `yes`, `no`: how a truth value is spelled.
-std::string cell_text(const Cell& cell, int decimals, const char* yes, const char* no) {
-  switch (cell.kind()) {
-    case Cell::Kind::nothing: return "";
-    case Cell::Kind::text: return cell.text();
-    case Cell::Kind::integer: return fmt::format("{}", cell.integer());
-    case Cell::Kind::number: return fmt::format("{:.{}f}", cell.number(), decimals);
-    case Cell::Kind::truth: return cell.truth() ? yes : no;
-    case Cell::Kind::extents: return extents_text(cell.extents());
-  }
-  fail("table: unknown kind of cell");
+std::string cell_text(const Field& field, const char* yes, const char* no) {
+  const auto text = [&]<class T>(const T& value) -> std::string {
+    if constexpr (std::is_same_v<T, std::monostate>) return "";
+    if constexpr (std::is_same_v<T, bool>) return value ? yes : no;
+    if constexpr (std::is_same_v<T, double>) {
+      return fmt::format("{:.{}f}", value, field.column.decimals);
+    }
+    if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+      return fmt::to_string(fmt::join(value, " x "));
+    }
+    if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, int64_t>) {
+      return fmt::format("{}", value);
+    }
+  };
+  return std::visit(text, field.value);
 }
 
-nlohmann::ordered_json json_value(const Cell& cell, int decimals) {
-  switch (cell.kind()) {
-    case Cell::Kind::nothing: return nullptr;
-    case Cell::Kind::text: return cell.text();
-    case Cell::Kind::integer: return cell.integer();
-    case Cell::Kind::number: return rounded(cell.number(), decimals);
-    case Cell::Kind::truth: return cell.truth();
-    case Cell::Kind::extents: return cell.extents();
-  }
-  fail("table: unknown kind of cell");
+std::string shown_text(const Field& field) {
+  return is_missing(field.value) ? "-" : cell_text(field, "yes", "no");
+}
+
+Json json_value(const Field& field) {
+  const auto value = [&]<class T>(const T& value) -> Json {
+    if constexpr (std::is_same_v<T, std::monostate>) return nullptr;
+    if constexpr (std::is_same_v<T, double>) return rounded(value, field.column.decimals);
+    if constexpr (!std::is_same_v<T, std::monostate>) return value;
+  };
+  return std::visit(value, field.value);
 }
 
 // RFC 4180, 2.5 to 2.7.
@@ -63,20 +71,31 @@ std::string markdown_cell(const std::string& text) {
   return escaped;
 }
 
-std::string without_trailing_spaces(std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line;
+std::string csv_row(const Fields& fields, const char* error) {
+  std::string line;
+  for (const Field& field : fields) {
+    if (field.column.key.empty()) continue;
+    if (!is_missing(field.value)) line += csv_field(cell_text(field, "true", "false"));
+    line += ',';
+  }
+  return line + error + "\r\n";
 }
 
-std::string join(const std::vector<std::string>& parts, const char* between) {
-  return fmt::format("{}", fmt::join(parts, between));
+std::string json_row(const Fields& fields, const char* error) {
+  Json json = Json::object();
+  for (const Field& field : fields) {
+    if (field.column.key.empty() || is_missing(field.value)) continue;
+    json[field.column.key] = json_value(field);
+  }
+  if (*error) json["error"] = error;
+  return json.dump() + "\n";
+}
+
+void append(Fields& fields, const Fields& more) {
+  fields.insert(fields.end(), more.begin(), more.end());
 }
 
 }  // namespace
-
-bool Cell::missing() const {
-  return kind_ == Kind::nothing || (kind_ == Kind::number && !std::isfinite(number_));
-}
 
 TableFormat parse_table_format(const std::string& name) {
   if (name == "text") return TableFormat::text;
@@ -87,95 +106,93 @@ TableFormat parse_table_format(const std::string& name) {
                        did_you_mean(name, {"text", "markdown", "csv", "json"})));
 }
 
-Table::Table(std::vector<Column> columns, TableFormat format)
-    : columns_(std::move(columns)), format_(format) {}
-
-std::vector<std::string> Table::shown(const std::vector<Cell>& cells, size_t count) const {
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < count; ++i) {
-    if (columns_[i].name.empty()) continue;
-    texts.push_back(cells[i].missing() ? "-"
-                                       : cell_text(cells[i], columns_[i].decimals, "yes", "no"));
-  }
-  return texts;
+double rounded(double value, int digits) {
+  const double unit = std::pow(10.0, digits);
+  return std::round(value * unit) / unit;
 }
 
-std::string Table::head() const {
-  std::vector<std::string> names, keys, rules;
-  for (const Column& column : columns_) {
-    if (!column.key.empty()) keys.push_back(csv_field(column.key));
-    if (column.name.empty()) continue;
-    names.push_back(column.name);
-    rules.emplace_back(column.align == Align::left ? ":---" : "---:");
+std::string Table::add(const TableRow& row, const std::string& head) {
+  const bool failed = !row.out_of_memory.empty();
+  Fields fields;
+  if (!peer_.empty()) fields.push_back({{"", "peer"}, peer_});
+  append(fields, prefix_);
+  append(fields, row.settings);
+  const size_t settings = fields.size();
+  append(fields, row.figures);
+  std::string text;
+  if (!begun_) {
+    choose_columns(fields);
+    text = (for_people() ? head : "") + heading(fields);
+    begun_ = true;
+  }
+  for (size_t i = settings; failed && i < fields.size(); ++i) fields[i].value = {};
+  if (failed && for_people()) fields.resize(settings);
+  switch (format_) {
+    case TableFormat::text: return text + text_row(fields, failed ? "out of memory" : "");
+    case TableFormat::markdown: return text + markdown_row(fields, failed ? "out of memory" : "");
+    case TableFormat::csv: return text + csv_row(fields, failed ? "OOM" : "");
+    case TableFormat::json: return text + json_row(fields, failed ? "OOM" : "");
+  }
+  fail("table: unknown format");
+}
+
+size_t Table::text_width(const Fields& fields) const {
+  size_t width = 0;
+  for (const auto& [column, value] : fields) {
+    if (!is_shown(column)) continue;
+    width += (width > 0) + std::max(static_cast<size_t>(column.width), column.name.size());
+  }
+  return width;
+}
+
+void Table::choose_columns(const Fields& fields) {
+  for (const Field& field : fields) {
+    most_rank_ = std::max(most_rank_, field.column.rank);
+    columns_shown_ += field.column.name.empty() ? 0 : 1;
+  }
+  if (format_ != TableFormat::text || most_width_ == kAnyWidth) return;
+  while (most_rank_ > 0 && text_width(fields) > most_width_) --most_rank_;
+}
+
+std::string Table::heading(const Fields& fields) const {
+  Fields names = fields;
+  std::string keys, rules = "|";
+  for (auto& [column, value] : names) {
+    value = column.name;
+    if (!column.key.empty()) keys += csv_field(column.key) + ",";
+    if (!column.name.empty()) rules += column.align == Align::left ? " :--- |" : " ---: |";
   }
   switch (format_) {
-    case TableFormat::text: return text_row(names, nullptr);
-    case TableFormat::markdown:
-      return markdown_row(names, nullptr) + "| " + join(rules, " | ") + " |\n";
-    case TableFormat::csv: return join(keys, ",") + ",error\r\n";
+    case TableFormat::text: return text_row(names, "");
+    case TableFormat::markdown: return markdown_row(names, "") + rules + "\n";
+    case TableFormat::csv: return keys + "error\r\n";
     case TableFormat::json: return "";
   }
   fail("table: unknown format");
 }
 
-std::string Table::row(std::vector<Cell> cells, const RowError* error) const {
-  QUERN_CHECK(cells.size() <= columns_.size(), "table: ", cells.size(), " cells, expected at most ",
-              columns_.size());
-  const size_t given = cells.size();
-  cells.resize(columns_.size());
-  const size_t count = error ? given : cells.size();
-  switch (format_) {
-    case TableFormat::text: return text_row(shown(cells, count), error);
-    case TableFormat::markdown: return markdown_row(shown(cells, count), error);
-    case TableFormat::csv: return csv_row(cells, error);
-    case TableFormat::json: return json_row(cells, error);
-  }
-  fail("table: unknown format");
-}
-
-std::string Table::text_row(const std::vector<std::string>& cells, const RowError* error) const {
+std::string Table::text_row(const Fields& fields, const char* error) const {
   std::string line;
-  size_t at = 0;
-  for (const Column& column : columns_) {
-    if (column.name.empty() || at == cells.size()) continue;
-    if (at > 0) line += ' ';
-    line += column.align == Align::left ? fmt::format("{:<{}}", cells[at], column.width)
-                                        : fmt::format("{:>{}}", cells[at], column.width);
-    ++at;
+  for (const Field& field : fields) {
+    if (!is_shown(field.column)) continue;
+    const std::string text = shown_text(field);
+    if (!line.empty()) line += ' ';
+    line += field.column.align == Align::left ? fmt::format("{:<{}}", text, field.column.width)
+                                              : fmt::format("{:>{}}", text, field.column.width);
   }
-  if (error) line += std::string("  ") + error->text;
-  return without_trailing_spaces(line) + "\n";
+  if (*error) line += fmt::format("  {}", error);
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
 }
 
-std::string Table::markdown_row(std::vector<std::string> cells, const RowError* error) const {
-  size_t names = 0;
-  for (const Column& column : columns_) names += column.name.empty() ? 0 : 1;
-  if (error && cells.size() < names) cells.emplace_back(error->text);
-  cells.resize(names, error ? "" : "-");
-  for (std::string& cell : cells) cell = markdown_cell(cell);
-  return "| " + join(cells, " | ") + " |\n";
-}
-
-std::string Table::csv_row(const std::vector<Cell>& cells, const RowError* error) const {
-  std::string line;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    if (columns_[i].key.empty()) continue;
-    if (!cells[i].missing()) {
-      line += csv_field(cell_text(cells[i], columns_[i].decimals, "true", "false"));
-    }
-    line += ',';
+std::string Table::markdown_row(const Fields& fields, const char* error) const {
+  std::vector<std::string> cells;
+  for (const Field& field : fields) {
+    if (!field.column.name.empty()) cells.push_back(markdown_cell(shown_text(field)));
   }
-  return line + (error ? csv_field(error->code) : "") + "\r\n";
-}
-
-std::string Table::json_row(const std::vector<Cell>& cells, const RowError* error) const {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (size_t i = 0; i < cells.size(); ++i) {
-    if (columns_[i].key.empty() || cells[i].missing()) continue;
-    json[columns_[i].key] = json_value(cells[i], columns_[i].decimals);
-  }
-  if (error) json["error"] = error->code;
-  return json.dump() + "\n";
+  if (*error && cells.size() < columns_shown_) cells.emplace_back(error);
+  cells.resize(columns_shown_);
+  return fmt::format("| {} |\n", fmt::join(cells, " | "));
 }
 
 }  // namespace quern

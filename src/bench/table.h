@@ -1,11 +1,11 @@
-// One table for all benchmarks: columns, and rows of typed cells that are rendered one by one, as
-// they are done, for people or for programs.
+// One table for all benchmarks: rows of typed fields that are rendered one by one, as they are
+// done, for people or for programs.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace quern {
@@ -24,73 +24,70 @@ struct Column {
   int decimals = 0;  // of a number
   int width = 10;    // least width in text
   Align align = Align::right;
+  int rank = 0;  // a text that is too wide leaves out the highest ranks; 0: never left out
 };
 
 // Nothing; text; an integer; a number; a truth value (yes or no to people); extents (2 x 4096).
 // Nothing, and a number that is not finite, is "-" to people, an empty field in CSV and no key in
 // JSON.
-class Cell {
- public:
-  enum class Kind { nothing, text, integer, number, truth, extents };
+using Cell = std::variant<std::monostate, std::string, int64_t, double, bool, std::vector<int64_t>>;
 
-  Cell() = default;
-  Cell(std::string text) : kind_(Kind::text), text_(std::move(text)) {}
-  Cell(const char* text) : Cell(std::string(text)) {}
-  Cell(double number) : kind_(Kind::number), number_(number) {}
-  Cell(std::vector<int64_t> extents) : kind_(Kind::extents), extents_(std::move(extents)) {}
-  template <std::signed_integral T>
-  Cell(T integer) : kind_(Kind::integer), integer_(integer) {}
-  template <std::same_as<bool> T>  // and nothing that merely converts to one
-  Cell(T truth) : kind_(Kind::truth), integer_(truth) {}
+struct Field {
+  Column column;
+  Cell value;
+};
+using Fields = std::vector<Field>;
 
-  Kind kind() const { return kind_; }
-  bool missing() const;
-  const std::string& text() const { return text_; }
-  int64_t integer() const { return integer_; }
-  double number() const { return number_; }
-  bool truth() const { return integer_ != 0; }
-  const std::vector<int64_t>& extents() const { return extents_; }
-
- private:
-  Kind kind_ = Kind::nothing;
-  int64_t integer_ = 0;
-  double number_ = 0.0;
-  std::string text_;
-  std::vector<int64_t> extents_;
+// `out_of_memory`: the allocator's message. Then the figures are missing: people read the settings
+// and "out of memory", programs `error`, which is OOM, as JSON's and CSV's last field.
+struct TableRow {
+  Fields settings, figures;
+  std::string out_of_memory;
 };
 
-// Why a row has no figures: for people, and as `error` of the JSON object and of the last CSV
-// field.
-struct RowError {
-  const char* text;
-  const char* code;
-};
-inline constexpr RowError kOutOfMemory{"out of memory", "OOM"};
+inline constexpr size_t kTextWidth = 100, kAnyWidth = 0;
 
+// Every row describes its columns, and all have those of the first.
 class Table {
  public:
-  Table(std::vector<Column> columns, TableFormat format);
+  // `most_width`: of text; kAnyWidth: every column. Programs get `peer` in front unless it is
+  // empty.
+  Table(TableFormat format, size_t most_width, std::string peer)
+      : format_(format), most_width_(most_width), peer_(std::move(peer)) {}
 
-  // The heading, ending in a newline; empty for JSON.
-  std::string head() const;
+  // The row's line, ending in a newline; before the first `head`, for people alone, and the
+  // heading.
+  std::string add(const TableRow& row, const std::string& head = "");
 
-  // A line, ending in a newline. Cells stand in the columns' order. Fewer cells than columns: the
-  // others are missing. With `error` the cells given are followed by its text. Throws on more cells
-  // than columns.
-  std::string row(std::vector<Cell> cells, const RowError* error = nullptr) const;
-
+  // Settings in front of those of the rows that follow.
+  void set_prefix(Fields prefix) { prefix_ = std::move(prefix); }
+  const Fields& prefix() const { return prefix_; }
+  const std::string& peer() const { return peer_; }
   TableFormat format() const { return format_; }
+  bool for_people() const {
+    return format_ == TableFormat::text || format_ == TableFormat::markdown;
+  }
 
  private:
-  std::string text_row(const std::vector<std::string>& cells, const RowError* error) const;
-  std::string markdown_row(std::vector<std::string> cells, const RowError* error) const;
-  std::string csv_row(const std::vector<Cell>& cells, const RowError* error) const;
-  std::string json_row(const std::vector<Cell>& cells, const RowError* error) const;
-  // Of the columns with a name, as people read them; of the first `count` cells.
-  std::vector<std::string> shown(const std::vector<Cell>& cells, size_t count) const;
+  bool is_shown(const Column& column) const {
+    return !column.name.empty() && column.rank <= most_rank_;
+  }
+  size_t text_width(const Fields& fields) const;
+  void choose_columns(const Fields& fields);
+  std::string heading(const Fields& fields) const;
+  std::string text_row(const Fields& fields, const char* error) const;
+  std::string markdown_row(const Fields& fields, const char* error) const;
 
-  std::vector<Column> columns_;
   TableFormat format_;
+  size_t most_width_;
+  std::string peer_;
+  Fields prefix_;
+  bool begun_ = false;
+  int most_rank_ = 0;         // of the columns that text shows
+  size_t columns_shown_ = 0;  // by Markdown
 };
+
+// To this many digits behind the point, as JSON prints numbers.
+double rounded(double value, int digits);
 
 }  // namespace quern

@@ -38,7 +38,10 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
                       "x"},
                      "--dims is x");
   expect_usage_error({"bench", "attention", "--steps", "0"}, "--steps is 0");
-  expect_usage_error({"bench", "attention", "--size", "small"}, "size has no meaning here");
+  expect_usage_error({"bench", "attention", "--size", "small"}, "size has no meaning here\n");
+  expect_usage_error({"bench", "attention", "--ctx", "512"},
+                     "bench attention: ctx has no meaning here, did you mean --lengths?");
+  expect_usage_error({"bench", "kernels", "--steps", "1", "--warmup", "1,x"}, "--warmup is x");
   expect_usage_error({"bench", "attention", "--device", "cpu", "--variant", "naive_graph"},
                      "needs a GPU");
   expect_usage_error({"bench", "kernels", "--kernel", "gelu,sofmax"}, "did you mean softmax?");
@@ -120,11 +123,13 @@ TEST(BenchProgram, StepTakesTheProductOfItsLists) {
   const Outcome table = run(kTinyStep);
   EXPECT_EQ(table.code, 0) << table.err;
   EXPECT_EQ(count_lines(table.out), 3u + 4u) << table.out;
-  for (const char* text : {"ctx    batch phase", "95 % ms", "fwd ms", "opt MiB", "1st ms"}) {
-    EXPECT_NE(table.out.find(text), std::string::npos) << text << "\n" << table.out;
-  }
   std::vector<std::string> args = kTinyStep;
-  args.emplace_back("--json");
+  args.emplace_back("--wide");
+  const Outcome wide = run(args);
+  for (const char* text : {"ctx    batch phase", "95 % ms", "fwd ms", "opt MiB", "1st ms"}) {
+    EXPECT_NE(wide.out.find(text), std::string::npos) << text << "\n" << wide.out;
+  }
+  args.back() = "--json";
   const auto lines = lines_of(run(args));
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_EQ(lines[1].at("ctx"), 8);
@@ -132,6 +137,55 @@ TEST(BenchProgram, StepTakesTheProductOfItsLists) {
   EXPECT_EQ(lines[3].at("ctx"), 16);
   EXPECT_EQ(lines[3].at("step").at("first_ms").size(), 3u);
   EXPECT_GT(lines[3].at("step").at("rest_ms"), 0.0);
+}
+
+TEST(BenchProgram, WarmupAndGraphAreListsToo) {
+  std::vector<std::string> args = kTinyStep;
+  args.insert(args.end(),
+              {"--ctx", "8", "--batch", "1", "--warmup", "0,1", "--graph", "true,false"});
+  const Outcome table = run(args);
+  EXPECT_NE(table.out.find("\nwarmup graph phase "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("\n     1 true  step "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("\n     1 false step "), std::string::npos) << table.out;
+  args.emplace_back("--json");
+  const auto lines = lines_of(run(args));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1].at("warmup"), 1);
+  EXPECT_EQ(lines[2].at("warmup"), 0);
+  EXPECT_EQ(lines[2].at("graph"), false);
+  const auto attention =
+      lines_of(run({"bench", "attention", "--device", "cpu", "--grid", "course", "--dims", "16",
+                    "--lengths", "32", "--steps", "1", "--warmup", "1,2", "--variant", "flash",
+                    "--json", "--precision", "fp32"}));
+  ASSERT_EQ(attention.size(), 2u);
+  EXPECT_EQ(attention[1].at("warmup"), 2);
+}
+
+TEST(BenchProgram, TextFitsAHundredColumns) {
+  std::vector<std::string> step = kTinyStep,
+                           decode{"bench",      "decode", "--device",        "cpu",
+                                  "--size",     "toy",    "--vocab",         "64",
+                                  "--ctx",      "64",     "--prompt_tokens", "3",
+                                  "--measured", "4"};
+  step.insert(step.end(), {"--precision", "fp32,bf16", "--attention", "naive,flash"});
+  const std::vector<std::string> kernels{"bench",    "kernels", "--device", "cpu", "--rows",   "2",
+                                         "--kernel", "gelu",    "--steps",  "1",   "--warmup", "1"};
+  const std::vector<std::string> mlp{"bench",    "mlp", "--layers", "1",   "--width",    "8",
+                                     "--batch",  "4",   "--steps",  "1",   "--scales",   "2",
+                                     "--trials", "1",   "--device", "cpu", "--optimizer"};
+  for (std::vector<std::string> args : {step, decode, kernels, mlp, kTinyAttention}) {
+    const auto widest = [&] {
+      std::istringstream text(run(args).out);
+      size_t most = 0;
+      for (std::string line; std::getline(text, line);) most = std::max(most, line.size());
+      return most;
+    };
+    const size_t narrow = widest();
+    EXPECT_LE(narrow, 100u) << args[1];
+    EXPECT_GE(narrow, 80u) << args[1];
+    args.emplace_back("--wide");
+    EXPECT_GE(widest(), narrow) << args[1];
+  }
 }
 
 // Matrices of 2^44 bytes. Every row says so, and the one after it is still tried.

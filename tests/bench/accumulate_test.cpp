@@ -65,15 +65,15 @@ TEST(Accumulate, TheLastAdditionShowsWhy) {
 }
 
 TEST(Accumulate, IsATable) {
-  const Table text(accumulate_columns(), TableFormat::text);
-  const Table json(accumulate_columns(), TableFormat::json);
+  Table text(TableFormat::text, kTextWidth, "quern-test");
+  Table json(TableFormat::json, kTextWidth, "quern-test");
   const AccumulateRow row = accumulate_terms(accumulate_cases()[1], 1000);
-  EXPECT_EQ(text.head().substr(0, 12), "sum in terms");
-  const std::string line = text.row(accumulate_cells(row, "quern-test"));
+  const std::string line = text.add(table_row(row));
+  EXPECT_EQ(line.substr(0, 12), "sum in terms");
   for (const char* part : {"FP16 ", " 9.9531 ", " -0.469 ", " 0.007812"}) {
     EXPECT_NE(line.find(part), std::string::npos) << part << "\n" << line;
   }
-  const auto parsed = nlohmann::json::parse(json.row(accumulate_cells(row, "quern-test")));
+  const auto parsed = nlohmann::json::parse(json.add(table_row(row)));
   EXPECT_EQ(parsed.at("peer"), "quern-test");
   EXPECT_EQ(parsed.at("sum_dtype"), "FP16");
   EXPECT_EQ(parsed.at("count"), 1000);

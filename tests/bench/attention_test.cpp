@@ -24,7 +24,7 @@ AttentionBenchOptions tiny_options() {
 
 nlohmann::json json_of(const AttentionRow& row) {
   return nlohmann::json::parse(
-      attention_line(attention_table(TableFormat::json), row, "quern-0.1.0"));
+      Table(TableFormat::json, kTextWidth, "quern-0.1.0").add(table_row(row)));
 }
 
 // torch_attention.py's shapes: 24 of --grid lm, 8 of --grid d80, 20 of --grid seed.
@@ -159,7 +159,7 @@ TEST(BenchAttention, WhatDoesNotFitIsARowAndNotAnEnd) {
   const auto json = json_of(rows[0]);
   EXPECT_EQ(json.at("error"), "OOM");
   EXPECT_FALSE(json.contains("fwd_ms"));
-  const std::string text = attention_line(attention_table(TableFormat::text), rows[0], "quern");
+  const std::string text = Table(TableFormat::text, kTextWidth, "quern").add(table_row(rows[0]));
   EXPECT_NE(text.find("out of memory"), std::string::npos);
   EXPECT_EQ(rows[1].out_of_memory, "");
   EXPECT_GT(rows[1].forward.median, 0.0);
@@ -205,15 +205,15 @@ TEST(AttentionReport, CsvAndMarkdownHaveTheSameCells) {
   row.shape = {1, 2, 1000, 50, true};
   row.forward.median = 0.5;
   row.backward.median = 2.0;
-  const Table csv = attention_table(TableFormat::csv),
-              markdown = attention_table(TableFormat::markdown);
-  EXPECT_EQ(csv.head(),
+  Table csv(TableFormat::csv, kTextWidth, "quern-0.1.0");
+  Table markdown(TableFormat::markdown, kTextWidth, "quern-0.1.0");
+  EXPECT_EQ(csv.add(table_row(row)),
             "peer,backend,dtype,B,H,T,D,causal,fwd_ms,bwd_ms,fwd_tflops,bwd_tflops,saved_mib,"
-            "peak_mib,error\r\n");
-  EXPECT_EQ(attention_line(csv, row, "quern-0.1.0"),
+            "peak_mib,error\r\n"
             "quern-0.1.0,flash,bf16,1,2,1000,50,true,0.5000,2.0000,0.400,0.250,0.0,0.0,\r\n");
+  markdown.add(table_row(row));
   EXPECT_EQ(
-      attention_line(markdown, row, "quern-0.1.0"),
+      markdown.add(table_row(row)),
       "| flash | bf16 | 1 | 2 | 1000 | 50 | yes | 0.5000 | 2.0000 | 0.400 | 0.250 | 0.0 | 0.0 "
       "|\n");
 }

@@ -159,9 +159,9 @@ TEST(BenchDtypes, PutsPrecisionsBesideEachOther) {
   EXPECT_EQ(row("logits", "fc2.linear")->dtypes, (Dtypes{"f32", "bf16"}));
   EXPECT_LT(row("activation", "cast"), row("activation", "fc1.linear"));
 
-  const Table json(dtype_columns(precisions), TableFormat::json);
+  Table json(TableFormat::json, kTextWidth, "quern-test");
   const auto parsed =
-      nlohmann::json::parse(json.row(dtype_cells(*row("copy", "fc1.weight"), "quern-test")));
+      nlohmann::json::parse(json.add(table_row(*row("copy", "fc1.weight"), precisions)));
   EXPECT_EQ(parsed.at("model"), "toy");
   EXPECT_EQ(parsed.at("shape"), (std::vector<int64_t>{16, 8}));
   EXPECT_EQ(parsed.at("bf16"), "bf16");

@@ -22,7 +22,8 @@ KernelBenchOptions tiny_options() {
 }
 
 nlohmann::json json_of(const KernelRow& row) {
-  return nlohmann::json::parse(kernel_line(kernel_table(TableFormat::json), row, "quern-0.1.0"));
+  return nlohmann::json::parse(
+      Table(TableFormat::json, kTextWidth, "quern-0.1.0").add(table_row(row)));
 }
 
 TEST(BenchKernels, EveryKernelFusedAndNaive) {
@@ -136,8 +137,8 @@ TEST(BenchKernels, WhatDoesNotFitIsARowAndNotAnEnd) {
     EXPECT_EQ(row.tb_per_second(), 0.0);
     EXPECT_EQ(row.share(), 0.0);
     EXPECT_EQ(json_of(row).at("error"), "OOM");
-    EXPECT_NE(kernel_line(kernel_table(TableFormat::text), row, "quern").find("out of memory"),
-              std::string::npos);
+    Table text(TableFormat::text, kTextWidth, "quern");
+    EXPECT_NE(text.add(table_row(row)).find("out of memory"), std::string::npos);
   }
 }
 

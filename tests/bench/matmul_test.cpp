@@ -61,8 +61,8 @@ TEST(BenchMatmul, WhatDoesNotFitIsARow) {
   EXPECT_NE(row.out_of_memory, "");
   EXPECT_EQ(row.flops_per_second(), 0.0);
   EXPECT_EQ(allocator.stats().allocated, before);
-  const Table text(matmul_columns(false), TableFormat::text);
-  const std::string line = text.row(matmul_cells(row, false, "quern-test"), &kOutOfMemory);
+  Table text(TableFormat::text, kTextWidth, "quern-test");
+  const std::string line = text.add(table_row(row, false));
   EXPECT_NE(line.find("16777216      1  out of memory\n"), std::string::npos) << line;
 }
 
@@ -77,13 +77,14 @@ TEST(MatmulTable, GivesGflopsOnTheCpuAndTflopsOnAGpu) {
   row.precision = Precision::bf16;
   row.time.median = 0.5;  // 10^9 operations: 2 TFLOP/s
   for (const bool on_gpu : {false, true}) {
-    const Table json(matmul_columns(on_gpu), TableFormat::json);
-    const auto parsed = nlohmann::json::parse(json.row(matmul_cells(row, on_gpu, "quern-test")));
+    Table json(TableFormat::json, kTextWidth, "quern-test");
+    const auto parsed = nlohmann::json::parse(json.add(table_row(row, on_gpu)));
     EXPECT_DOUBLE_EQ(parsed.at(on_gpu ? "tflops" : "gflops"), on_gpu ? 2.0 : 2000.0);
     EXPECT_EQ(parsed.at("precision"), "bf16");
     EXPECT_EQ(parsed.at("N"), 500);
-    const Table text(matmul_columns(on_gpu), TableFormat::text);
-    EXPECT_NE(text.head().find(on_gpu ? "TFLOP/s" : "GFLOP/s"), std::string::npos);
+    Table table(TableFormat::text, kTextWidth, "quern-test");
+    const std::string text = table.add(table_row(row, on_gpu));
+    EXPECT_NE(text.find(on_gpu ? "TFLOP/s" : "GFLOP/s"), std::string::npos);
   }
 }
 

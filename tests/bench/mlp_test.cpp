@@ -73,13 +73,14 @@ TEST(BenchMlp, TheOptimizerIsAPartOfItsOwn) {
   options.optimizer = true;
   const MlpRow row = bench_mlp(options, Precision::fp32)[0];
   EXPECT_GT(row.optimizer.median, without);
-  const Table with(mlp_columns(true, false), TableFormat::json);
-  const Table bare(mlp_columns(false, false), TableFormat::json);
-  const auto full = nlohmann::json::parse(with.row(mlp_cells(row, true, false, "quern-test")));
+  const auto json_of = [&](bool optimizer) {
+    Table table(TableFormat::json, kTextWidth, "quern-test");
+    return nlohmann::json::parse(table.add(table_row(row, optimizer, false)));
+  };
+  const auto full = json_of(true);
   EXPECT_TRUE(full.contains("optimizer_ms"));
   EXPECT_EQ(full.at("scaled"), "base");
-  EXPECT_FALSE(nlohmann::json::parse(bare.row(mlp_cells(row, false, false, "quern-test")))
-                   .contains("optimizer_ms"));
+  EXPECT_FALSE(json_of(false).contains("optimizer_ms"));
 }
 
 TEST(MlpTable, GivesTheRatioToTheBaseAndTheRate) {
@@ -88,9 +89,8 @@ TEST(MlpTable, GivesTheRatioToTheBaseAndTheRate) {
   row.total.median = 4.0;
   row.base_ms = 1.6;
   for (const bool on_gpu : {false, true}) {
-    const Table json(mlp_columns(false, on_gpu), TableFormat::json);
-    const auto parsed =
-        nlohmann::json::parse(json.row(mlp_cells(row, false, on_gpu, "quern-test")));
+    Table json(TableFormat::json, kTextWidth, "quern-test");
+    const auto parsed = nlohmann::json::parse(json.add(table_row(row, false, on_gpu)));
     EXPECT_DOUBLE_EQ(parsed.at("ratio"), 2.5);
     // 10^9 a product, 11 of them a step, 2 steps, in 4 ms
     EXPECT_DOUBLE_EQ(parsed.at(on_gpu ? "tflops" : "gflops"), on_gpu ? 5.5 : 5500.0);
@@ -107,8 +107,8 @@ TEST(BenchMlp, WhatDoesNotFitIsARowAndTheRatioIsMissing) {
   const auto rows = bench_mlp(options, Precision::fp32);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_NE(rows[0].out_of_memory, "");
-  const Table text(mlp_columns(false, false), TableFormat::text);
-  const std::string line = text.row(mlp_cells(rows[0], false, false, "quern-test"), &kOutOfMemory);
+  Table text(TableFormat::text, kTextWidth, "quern-test");
+  const std::string line = text.add(table_row(rows[0], false, false));
   EXPECT_NE(line.find("out of memory"), std::string::npos) << line;
 }
 

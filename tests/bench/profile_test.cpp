@@ -7,7 +7,6 @@
 #include <set>
 
 #include "bench/kernels.h"
-#include "bench/profile_targets.h"
 #include "support/files.h"
 #include "support/training.h"
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "bench/step_report.h"
 #include "support/files.h"
 #include "tensor/context.h"
 
@@ -147,18 +146,18 @@ TEST(StepReport, JsonHasThePeersKeys) {
 // Two configurations in one table: a row a phase, the settings that differ in columns.
 TEST(StepRows, ARowAPhaseOfEachConfiguration) {
   Config config = tiny_config();
-  const StepRows rows(TableFormat::text, {"batch"}, "quern-0.1.0");
+  Table table(TableFormat::text, kTextWidth, "quern-0.1.0");
   const StepBenchResult result = bench_step(config, {{Phase::fwd, Phase::step}, 0, 2});
-  const std::string head = rows.head(config, result.device), text = rows.rows(result);
+  const std::string head = step_rows(table, result, {"batch"});
   EXPECT_NE(head.find("vocab 50, size shakespeare-cpu, ctx 8, precision fp32"), std::string::npos)
       << head;
   EXPECT_NE(head.find("\nbatch phase "), std::string::npos) << head;
+  const std::string text = step_rows(table, result, {"batch"});
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
   EXPECT_TRUE(text.starts_with("2     fwd ")) << text;
   EXPECT_NE(text.find("\n2     step "), std::string::npos) << text;
-  const StepRows json(TableFormat::json, {"batch"}, "quern-0.1.0");
-  EXPECT_EQ(json.head(config, result.device), "");
-  EXPECT_EQ(json.rows(result), step_json(result, "quern-0.1.0") + "\n");
+  Table json(TableFormat::json, kTextWidth, "quern-0.1.0");
+  EXPECT_EQ(step_rows(json, result, {"batch"}), step_json(result, "quern-0.1.0") + "\n");
 }
 
 TEST(StepRows, OutOfMemoryIsARow) {
@@ -166,10 +165,14 @@ TEST(StepRows, OutOfMemoryIsARow) {
   result.config = tiny_config();
   result.phases.resize(1);
   result.phases[0].out_of_memory = "no room";
-  EXPECT_EQ(StepRows(TableFormat::text, {"ctx"}, "quern").rows(result),
-            "8      fwd     out of memory\n");
-  const std::string csv = StepRows(TableFormat::csv, {}, "quern").rows(result);
-  EXPECT_TRUE(csv.starts_with("quern,shakespeare-cpu,8,2,fp32,flash,fused,50,0,fwd,,")) << csv;
+  Table table(TableFormat::text, kTextWidth, "quern");
+  const std::string text = step_rows(table, result, {"ctx"});
+  EXPECT_TRUE(text.ends_with("\n8      fwd     out of memory\n")) << text;
+  Table programs(TableFormat::csv, kTextWidth, "quern");
+  const std::string csv = step_rows(programs, result, {});
+  EXPECT_NE(csv.find("\r\nquern,shakespeare-cpu,8,2,fp32,flash,fused,50,0,fwd,,"),
+            std::string::npos)
+      << csv;
   EXPECT_TRUE(csv.ends_with(",OOM\r\n")) << csv;
 }
 

@@ -15,66 +15,105 @@ using namespace testing_support;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Two to everybody, one to people alone, one to programs alone.
-Table table_of(TableFormat format) {
-  return Table(
-      {{"name", "name", 0, 6, Align::left}, {"ms", "ms", 2, 8}, {"share", "", 1, 7}, {"", "bytes"}},
-      format);
+// Two to everybody, one to people alone, one to programs alone; missing unless given.
+TableRow row_of(const std::string& name, const Cell& ms = {}, const Cell& share = {},
+                const Cell& bytes = {}, const std::string& out_of_memory = "") {
+  return {{{{"name", "name", 0, 6, Align::left}, name}},
+          {{{"ms", "ms", 2, 8}, ms}, {{"share", "", 1, 7}, share}, {{"", "bytes"}, bytes}},
+          out_of_memory};
 }
 
-const std::vector<Cell> kRow{std::string("gelu"), 1.005, 12.34, int64_t{42}};
+const TableRow kRow = row_of("gelu", 1.005, 12.34, 42);
+const TableRow kFailed = row_of("x", 1.0, 2.0, 3, "no room");
+
+std::string lines_of(TableFormat format, const std::vector<TableRow>& rows) {
+  Table table(format, kAnyWidth, "");
+  std::string text;
+  for (const TableRow& row : rows) text += table.add(row, "on cpu\n");
+  return text;
+}
 
 TEST(Table, TextIsAligned) {
-  const Table table = table_of(TableFormat::text);
-  EXPECT_EQ(table.head(), "name         ms   share\n");
-  EXPECT_EQ(table.row(kRow), "gelu       1.00    12.3\n");
-  EXPECT_EQ(table.row({std::string("x")}), "x             -       -\n");
-  EXPECT_EQ(table.row({std::string("x")}, &kOutOfMemory), "x       out of memory\n");
+  EXPECT_EQ(lines_of(TableFormat::text, {kRow, row_of("x"), kFailed}),
+            "on cpu\n"
+            "name         ms   share\n"
+            "gelu       1.00    12.3\n"
+            "x             -       -\n"
+            "x       out of memory\n");
 }
 
 TEST(Table, ALongCellWidensItsRow) {
-  EXPECT_EQ(table_of(TableFormat::text).row({std::string("a longer name"), 1e8}),
+  EXPECT_EQ(lines_of(TableFormat::text, {row_of("a longer name", 1e8)}),
+            "on cpu\n"
+            "name         ms   share\n"
             "a longer name 100000000.00       -\n");
 }
 
 TEST(Table, MarkdownHasARuleAndAsManyCells) {
-  const Table table = table_of(TableFormat::markdown);
-  EXPECT_EQ(table.head(), "| name | ms | share |\n| :--- | ---: | ---: |\n");
-  EXPECT_EQ(table.row(kRow), "| gelu | 1.00 | 12.3 |\n");
-  EXPECT_EQ(table.row({std::string("a|b\nc")}), "| a\\|b c | - | - |\n");
-  EXPECT_EQ(table.row({std::string("x")}, &kOutOfMemory), "| x | out of memory |  |\n");
+  EXPECT_EQ(lines_of(TableFormat::markdown, {kRow, row_of("a|b\nc"), kFailed}),
+            "on cpu\n"
+            "| name | ms | share |\n| :--- | ---: | ---: |\n"
+            "| gelu | 1.00 | 12.3 |\n"
+            "| a\\|b c | - | - |\n"
+            "| x | out of memory |  |\n");
 }
 
 // RFC 4180: lines end in CRLF; commas, quotes and line ends are quoted, quotes doubled.
 TEST(Table, CsvIsThatOfTheRfc) {
-  const Table table = table_of(TableFormat::csv);
-  EXPECT_EQ(table.head(), "name,ms,bytes,error\r\n");
-  EXPECT_EQ(table.row(kRow), "gelu,1.00,42,\r\n");
-  EXPECT_EQ(table.row({std::string("a,\"b\"\nc"), kNan}), "\"a,\"\"b\"\"\nc\",,,\r\n");
-  EXPECT_EQ(table.row({std::string("x")}, &kOutOfMemory), "x,,,OOM\r\n");
+  EXPECT_EQ(lines_of(TableFormat::csv, {kRow, row_of("a,\"b\"\nc", kNan), kFailed}),
+            "name,ms,bytes,error\r\n"
+            "gelu,1.00,42,\r\n"
+            "\"a,\"\"b\"\"\nc\",,,\r\n"
+            "x,,,OOM\r\n");
 }
 
 TEST(Table, JsonLeavesOutWhatIsMissing) {
-  const Table table = table_of(TableFormat::json);
-  EXPECT_EQ(table.head(), "");
-  EXPECT_EQ(table.row({std::string("gelu"), 1.006, 12.34, int64_t{42}}),
-            "{\"name\":\"gelu\",\"ms\":1.01,\"bytes\":42}\n");
-  EXPECT_EQ(table.row({std::string("x"), kNan}, &kOutOfMemory),
-            "{\"name\":\"x\",\"error\":\"OOM\"}\n");
+  EXPECT_EQ(
+      lines_of(TableFormat::json, {row_of("gelu", 1.006, 12.34, 42), row_of("x", kNan), kFailed}),
+      "{\"name\":\"gelu\",\"ms\":1.01,\"bytes\":42}\n"
+      "{\"name\":\"x\"}\n"
+      "{\"name\":\"x\",\"error\":\"OOM\"}\n");
 }
 
 TEST(Table, TruthAndExtentsAreSpelledForTheirReaders) {
-  const auto row = [](TableFormat format) {
-    return Table({{"causal", "causal", 0, 3}, {"shape", "shape", 0, 3}}, format)
-        .row({true, std::vector<int64_t>{2, 4096}});
+  const TableRow row{{},
+                     {{{"causal", "causal", 0, 3}, true},
+                      {{"shape", "shape", 0, 3}, std::vector<int64_t>{2, 4096}}},
+                     ""};
+  const auto line = [&](TableFormat format) {
+    Table table(format, kAnyWidth, "");
+    table.add(row);
+    return table.add(row);
   };
-  EXPECT_EQ(row(TableFormat::text), "yes 2 x 4096\n");
-  EXPECT_EQ(row(TableFormat::csv), "true,2 x 4096,\r\n");
-  EXPECT_EQ(row(TableFormat::json), "{\"causal\":true,\"shape\":[2,4096]}\n");
+  EXPECT_EQ(line(TableFormat::text), "yes 2 x 4096\n");
+  EXPECT_EQ(line(TableFormat::csv), "true,2 x 4096,\r\n");
+  EXPECT_EQ(line(TableFormat::json), "{\"causal\":true,\"shape\":[2,4096]}\n");
 }
 
-TEST(Table, RefusesMoreCellsThanColumns) {
-  EXPECT_THROW(table_of(TableFormat::text).row(std::vector<Cell>(5)), Error);
+TEST(Table, ProgramsGetThePeerAndThePrefixInFront) {
+  Table csv(TableFormat::csv, kAnyWidth, "quern");
+  csv.set_prefix({{{"warmup", "warmup", 0, 6}, 5}});
+  EXPECT_EQ(csv.add(kFailed, "on cpu\n"), "peer,warmup,name,ms,bytes,error\r\nquern,5,x,,,OOM\r\n");
+}
+
+// The widths are 6, 8, 7 and 8: the columns of the highest rank go first, all of a rank together.
+TEST(Table, TooWideATextLeavesOutByRank) {
+  const TableRow row{{{{"name", "name", 0, 6, Align::left}, ""}},
+                     {{{"a", "a", 0, 8, Align::right, 2}, {}},
+                      {{"b", "b", 0, 7, Align::right, 1}, {}},
+                      {{"c", "c", 0, 8, Align::right, 2}, {}}},
+                     "no room"};
+  const auto head = [&](TableFormat format, size_t most_width) {
+    const std::string lines = Table(format, most_width, "").add(row);
+    return lines.substr(0, lines.find('\n') + 1);
+  };
+  EXPECT_EQ(head(TableFormat::text, 32), "name          a       b        c\n");
+  EXPECT_EQ(head(TableFormat::text, 31), "name         b\n");
+  EXPECT_EQ(head(TableFormat::text, 13), "name\n");
+  EXPECT_EQ(head(TableFormat::text, 2), "name\n");
+  EXPECT_EQ(head(TableFormat::text, kAnyWidth), head(TableFormat::text, 32));
+  EXPECT_EQ(head(TableFormat::csv, 2), "name,a,b,c,error\r\n");
+  EXPECT_EQ(head(TableFormat::markdown, 2), head(TableFormat::markdown, 1000));
 }
 
 TEST(TableFormat, IsFoundByName) {

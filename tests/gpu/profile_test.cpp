@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "bench/profile_targets.h"
 #include "profile/time/recorder.h"
 #include "profile/time/step_split.h"
 #include "run/make_context.h"
@@ -228,7 +227,7 @@ TEST_F(ProfileGpu, ASecondRecorderDoesWithoutCupti) {
     EXPECT_NE(second.note.find("recording already"), std::string::npos) << second.note;
     inner.finish();
   }
-  const ProfilePart part = make_part("softmax", c);
+  const KernelWork part = make_part("softmax", c);
   outer.begin_step();
   part.run();
   outer.end_step();

@@ -1,12 +1,15 @@
-#include "bench/timeline.h"
+#include "bench/harness.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <sstream>
 
 #include "base/error.h"
-#include "tensor/context.h"
+#include "config/config_parse.h"
 
 namespace quern {
 
@@ -62,6 +65,28 @@ std::vector<double> Timeline::intervals() const {
   return ms;
 }
 
+std::vector<double> time_rounds(int64_t warmup, int64_t count, size_t parts,
+                                const std::function<void(const Mark& mark)>& round) {
+  for (int64_t i = 0; i < warmup; ++i) round([] {});
+  Context::current().synchronize();
+  Timeline timeline(1 + static_cast<size_t>(count) * parts);
+  timeline.mark();
+  for (int64_t i = 0; i < count; ++i) round([&] { timeline.mark(); });
+  return timeline.intervals();
+}
+
+std::vector<double> part_of(const std::vector<double>& values, size_t parts, size_t index) {
+  std::vector<double> part;
+  for (size_t i = index; i < values.size(); i += parts) part.push_back(values[i]);
+  return part;
+}
+
+std::vector<double> sums_of(const std::vector<double>& values, size_t count) {
+  std::vector<double> sums(values.size() / count, 0.0);
+  for (size_t i = 0; i < values.size(); ++i) sums[i / count] += values[i];
+  return sums;
+}
+
 Summary summarize(std::vector<double> values) {
   QUERN_CHECK(!values.empty(), "summarize: no measurements");
   std::sort(values.begin(), values.end());
@@ -89,6 +114,52 @@ double student_t_975(int64_t degrees) {
     (student_t_within(middle, degrees) < 0.95 ? low : high) = middle;
   }
   return high;
+}
+
+Allocator& current_allocator() {
+  const Context& context = Context::current();
+  return *context.allocator(context.device());
+}
+
+std::string out_of_memory_in(const std::function<void()>& work) {
+  current_allocator().release_cached();
+  try {
+    work();
+    return "";
+  } catch (const OutOfMemory& error) {
+    return error.what();
+  }
+}
+
+void check_count(const char* flag, int64_t value, int64_t least) {
+  if (value >= least) return;
+  throw UsageError(
+      cat("--", flag, " is ", value, ", expected ", least == 0 ? "0 or more" : "at least 1"));
+}
+
+std::vector<size_t> find_choices(const char* flag, const std::string& text,
+                                 const std::vector<std::string>& names) {
+  std::vector<size_t> places;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto at = std::find(names.begin(), names.end(), word) - names.begin();
+    const auto place = static_cast<size_t>(at);
+    if (place == names.size()) {
+      throw UsageError(fmt::format("--{} has '{}', expected {} or {}{}", flag, word,
+                                   fmt::join(names.begin(), names.end() - 1, ", "), names.back(),
+                                   did_you_mean(word, names)));
+    }
+    if (std::find(places.begin(), places.end(), place) != places.end()) {
+      throw UsageError(cat("--", flag, " has '", word, "' twice"));
+    }
+    places.push_back(place);
+  }
+  if (!places.empty()) return places;
+  throw UsageError(fmt::format("--{} is empty, expected some of {}", flag, fmt::join(names, ",")));
+}
+
+double mebibytes(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
 }
 
 }  // namespace quern

@@ -1,0 +1,44 @@
+// What the benchmarks and `quern memory` share: a command line that stands for several runs, each
+// of which prints rows of one table.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/table.h"
+#include "bench_flags.h"
+#include "commands.h"
+
+namespace quern {
+
+// One of the configurations that the command line stands for.
+struct BenchRun {
+  const ParsedArgs& parsed;
+  const std::set<std::string>& varying;  // flags with several values
+  bool single;                           // it stands for one alone
+};
+
+// Measures, in the scope of a Context, and prints rows.
+using BenchJob = std::function<void(Table& table)>;
+
+struct Benchmark {
+  const Command& command;
+  BenchJob (*prepare)(const BenchRun& run);         // reads the flags; throws UsageError
+  std::vector<std::string> lists = {};              // flags with several values: a run for each
+  std::map<std::string, std::string> instead = {};  // for a key that does not apply, the flag meant
+  int64_t batch = 4;                                // the default
+};
+
+// Reads and checks every run, then measures one after another. Returns the exit code.
+int run_benchmark(const Benchmark& benchmark, const Arguments& args);
+
+// Prints the row at once, the heading before the first.
+template <class Row, class... Args>
+void print_row(Table& table, const Row& row, const Args&... args) {
+  print_now(table.add(table_row(row, args...)));
+}
+
+}  // namespace quern

@@ -1,0 +1,98 @@
+#include "bench/phase_runner.h"
+
+#include "autograd/tape.h"
+#include "tensor/factory.h"
+#include "train/choose_recompute.h"
+
+namespace quern {
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::fwd: return "fwd";
+    case Phase::fwdbwd: return "fwdbwd";
+    case Phase::step: return "step";
+  }
+  fail("bench: unknown phase");
+}
+
+std::vector<Phase> parse_phases(const std::string& text) {
+  return parse_choices("phases", text, {Phase::fwd, Phase::fwdbwd, Phase::step});
+}
+
+size_t part_count(Phase phase) {
+  return phase == Phase::fwd ? 1 : phase == Phase::fwdbwd ? 2 : 3;
+}
+
+RandomBatch random_batch(const Config& config, int64_t rows) {
+  const Shape shape{rows, config.model.context};
+  const auto V = static_cast<int32_t>(config.model.vocab_size);
+  const Tensor tokens = random_integers(shape, V);  // drawn before the targets
+  return {tokens, random_integers(shape, V)};
+}
+
+PhaseRunner::PhaseRunner(const Config& config, Phase phase)
+    : phase_(phase),
+      instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
+                static_cast<uint64_t>(config.train.seed)) {
+  for (RandomBatch& batch : batches_) batch = random_batch(config, config.train.batch);
+  if (phase != Phase::step) return;
+  optimizer_ = make_optimizer(instance_.arena, config);
+  optimizer_->set_learning_rate(config.optimizer.lr);
+}
+
+void PhaseRunner::launch(const Mark& mark) {
+  launch(next_batch(), mark);
+}
+
+void PhaseRunner::train(bool capture) {
+  if (!step_) step_.emplace(instance_, *optimizer_, capture);
+  const RandomBatch& batch = next_batch();
+  step_->run(batch.tokens, batch.targets, {});
+}
+
+void PhaseRunner::replay() {
+  if (phase_ == Phase::step) {
+    train(true);
+    return;
+  }
+  const RandomBatch& batch = next_batch();
+  if (!graph_) record(batch);
+  copy(input_.tokens, batch.tokens);
+  copy(input_.targets, batch.targets);
+  graph_->launch();
+}
+
+void PhaseRunner::launch(const RandomBatch& batch, const Mark& mark) {
+  if (phase_ == Phase::fwd) {
+    const NoGrad no_grad;
+    forward(batch, mark);
+    return;
+  }
+  instance_.arena.zero_grad();
+  const Variable loss = forward(batch, mark);
+  {
+    const RangeScope range(RangeKind::phase, "backward");
+    backward(loss);
+  }
+  mark();
+  if (!optimizer_) return;
+  optimizer_->step(loss.value());
+  mark();
+}
+
+Variable PhaseRunner::forward(const RandomBatch& batch, const Mark& mark) {
+  const RangeScope range(RangeKind::phase, "forward");
+  Variable loss = instance_.model.loss(batch.tokens, batch.targets);
+  mark();
+  return loss;
+}
+
+void PhaseRunner::record(const RandomBatch& batch) {
+  Allocator& allocator = current_allocator();
+  input_ = {empty_like(batch.tokens, "batch"), empty_like(batch.targets, "batch")};
+  pool_ = allocator.make_pool();
+  const PoolScope scope(allocator, pool_);
+  graph_ = std::make_unique<Graph>([&] { launch(input_, [] {}); });
+}
+
+}  // namespace quern

@@ -1,0 +1,67 @@
+// A model with random weights, and one phase of training it on random tokens.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/harness.h"
+#include "config/config.h"
+#include "run/make_optimizer.h"
+#include "run/model_instance.h"
+#include "tensor/graph.h"
+#include "train/training_step.h"
+
+namespace quern {
+
+// fwd: forward and loss without a tape. fwdbwd: forward, loss, backward. step: also clipping and
+// the optimizer.
+enum class Phase { fwd, fwdbwd, step };
+
+const char* name_of(Phase phase);
+// "fwd,step" -> {fwd, step}. Throws UsageError on an unknown or missing phase.
+std::vector<Phase> parse_phases(const std::string& text);
+
+// The parts of a phase, each of which ends in a mark: forward, backward, optimizer.
+size_t part_count(Phase phase);
+
+// Random tokens, for benchmarks.
+struct RandomBatch {
+  Tensor tokens, targets;  // (B, T) i32
+};
+
+// `rows` sequences of the configuration's context and vocabulary, from the Context's generator.
+RandomBatch random_batch(const Config& config, int64_t rows);
+
+class PhaseRunner {
+ public:
+  // Four batches, which the calls below take in turn.
+  PhaseRunner(const Config& config, Phase phase);
+
+  // Kernel by kernel; marks each part's end.
+  void launch(const Mark& mark);
+  // A whole step as the trainer runs it: with `capture` as a graph from the second call on.
+  void train(bool capture);
+  // The phase as one graph, captured at the first call, a whole step at the second.
+  void replay();
+
+ private:
+  const RandomBatch& next_batch() { return batches_[next_++ % batches_.size()]; }
+  void launch(const RandomBatch& batch, const Mark& mark);
+  Variable forward(const RandomBatch& batch, const Mark& mark);
+  void record(const RandomBatch& batch);
+
+  Phase phase_;
+  ModelInstance instance_;
+  std::array<RandomBatch, 4> batches_;
+  size_t next_ = 0;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<TrainingStep> step_;
+  RandomBatch input_;
+  std::shared_ptr<MemoryPool> pool_;
+  std::unique_ptr<Graph> graph_;
+};
+
+}  // namespace quern
