@@ -7,6 +7,7 @@
 
 #include "command_text.h"
 #include "config/config_print.h"
+#include "config/config_table.h"
 #include "io/utf8.h"
 
 namespace quern {
@@ -30,6 +31,31 @@ std::string count_text(int64_t n) {
   return fmt::format("{:.2f} B", static_cast<double>(n) / 1e9);
 }
 
+// Section and keys, "steps=10, batch=4", of what differs from the defaults of the configuration's
+// size. [run] is left out.
+std::vector<std::pair<std::string, std::string>> changed_keys(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> changes;
+  Config defaults;
+  for (const ConfigKey& key : config_table()) {
+    const ConfigValue value = key.get(config);
+    const bool changed = value != key.get(defaults);
+    if (key.name == "size") key.set(defaults, value);  // the dimensions that come after it
+    if (!changed || key.section == "run") continue;
+    if (changes.empty() || changes.back().first != key.section) {
+      changes.emplace_back(key.section, "");
+    }
+    std::string& keys = changes.back().second;
+    keys += cat(keys.empty() ? "" : ", ", key.name, "=", to_toml(value));
+  }
+  return changes;
+}
+
+std::string rate_text(double tokens_per_s) {
+  if (tokens_per_s < 1e4) return fmt::format("{:.0f} tok/s", tokens_per_s);
+  if (tokens_per_s < 1e6) return fmt::format("{:.1f}k tok/s", tokens_per_s / 1e3);
+  return fmt::format("{:.2f}M tok/s", tokens_per_s / 1e6);
+}
+
 // Never throws: a reader that went away must not cost the run its checkpoint. main reports it.
 void put(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -38,14 +64,56 @@ void put(const std::string& text) {
 
 }  // namespace
 
-void ConsoleObserver::line(const std::string& text) {
-  clear_bar();
-  put(text + "\n");
+ConsoleObserver::~ConsoleObserver() {
+  clear_progress();
 }
 
-void ConsoleObserver::clear_bar() {
-  if (bar_drawn_) put("\r\033[K");
-  bar_drawn_ = false;
+void ConsoleObserver::line(const std::string& text) {
+  put((progress_.empty() ? "" : "\r\033[K") + text + "\n" + progress_);
+}
+
+void ConsoleObserver::labelled_line(const std::string& label, const std::string& text) {
+  line(labelled(label, text, columns()));
+}
+
+void ConsoleObserver::clear_progress() {
+  if (!progress_.empty()) put("\r\033[K");
+  progress_.clear();
+}
+
+bool ConsoleObserver::due() {
+  const Clock::time_point now = Clock::now();
+  if (!terminal_.live || seconds(now - drawn_) < 0.1) return false;
+  drawn_ = now;
+  return true;
+}
+
+void ConsoleObserver::draw(int64_t done, int64_t total, const std::vector<std::string>& fields) {
+  constexpr int64_t kWidest = 30, kNarrowest = 5;
+  const int64_t room = columns() - 1;  // a terminal may wrap a line that fills its last column
+  const std::string text = clipped(fitted(fields, room), room);
+  const int64_t width = std::min(kWidest, room - 2 - static_cast<int64_t>(text.size()));
+  progress_ = text;
+  if (width >= kNarrowest) {
+    const std::string bar = progress_bar(done, total, width, terminal_.unicode);
+    progress_ = (terminal_.colour ? "\033[32m" + bar + "\033[0m  " : bar + "  ") + text;
+  }
+  put("\r\033[K" + progress_);
+}
+
+void ConsoleObserver::draw_steps() {
+  std::vector<std::string> fields = {fmt::format("{}/{}", step_, steps_)};
+  if (step_ > first_step_) {
+    fields.push_back("ETA " + eta(step_));
+    fields.push_back(fmt::format("loss {:.4f}", loss_));
+  }
+  if (validation_loss_ > 0.0) fields.push_back(fmt::format("validation {:.4f}", validation_loss_));
+  draw(step_, steps_, fields);
+}
+
+std::string ConsoleObserver::count(int64_t step) const {
+  const std::string steps = std::to_string(steps_);
+  return fmt::format("step {:>{}}/{}", step, steps.size(), steps);
 }
 
 std::string ConsoleObserver::eta(int64_t step) const {
@@ -55,68 +123,72 @@ std::string ConsoleObserver::eta(int64_t step) const {
 
 void ConsoleObserver::on_start(const RunSummary& s) {
   steps_ = s.config.train.steps;
-  first_step_ = s.first_step;
+  first_step_ = step_ = s.first_step;
   start_ = drawn_ = Clock::now();
-  line(config_toml(s.config));
-  line(fmt::format("model       {} parameters, {} tokens a step", count_text(s.parameters),
-                   s.config.train.batch * s.config.train.accumulate * s.config.model.context));
-  line(fmt::format("data        {} tokens to train on, {} to validate", count_text(s.train_tokens),
-                   count_text(s.validation_tokens)));
-  line(fmt::format(
-      "memory      {:.1f} MiB predicted: {:.1f} weights and optimizer, {:.1f} activations",
-      mebibytes(s.memory.total()), mebibytes(s.memory.state()),
-      mebibytes(s.memory.total() - s.memory.state())));
-  line(fmt::format("device      {}", s.device));
-  line(fmt::format("run folder  {}", s.folder.string()));
-  if (s.first_step > 0) line(fmt::format("resumed     after step {}", s.first_step));
+  if (print_config_) line(config_toml(s.config));
+  for (const auto& [section, changes] : changed_keys(s.config)) {
+    if (!print_config_) labelled_line("[" + section + "]", changes);
+  }
   line("");
+  labelled_line("model", fmt::format("{} parameters, {} tokens a step", count_text(s.parameters),
+                                     s.config.train.batch * s.config.train.accumulate *
+                                         s.config.model.context));
+  labelled_line("data", fmt::format("{} tokens to train on, {} to validate",
+                                    count_text(s.train_tokens), count_text(s.validation_tokens)));
+  labelled_line(
+      "memory",
+      fmt::format("{:.1f} MiB predicted: {:.1f} weights and optimizer, {:.1f} activations",
+                  mebibytes(s.memory.total()), mebibytes(s.memory.state()),
+                  mebibytes(s.memory.total() - s.memory.state())));
+  labelled_line("device", s.device);
+  line("run folder  " + s.folder.string());
+  if (s.first_step > 0) labelled_line("resumed", fmt::format("after step {}", s.first_step));
+  if (terminal_.live) draw_steps();
 }
 
 void ConsoleObserver::on_first_step(const StartSummary& s) {
-  line(fmt::format("first step  after {:.2f} s (device ready after {:.2f} s, model after {:.2f} s)",
-                   s.first_step, s.context, s.model));
-  if (s.peak_flops == 0.0) return;
-  line(fmt::format("peak        {:.2f} TFLOP/s, measured on a matrix product: 100 % MFU",
-                   s.peak_flops / 1e12));
+  labelled_line("first step",
+                fmt::format("after {:.2f} s (device ready after {:.2f} s, model after {:.2f} s)",
+                            s.first_step, s.context, s.model));
+  if (s.peak_flops > 0.0) {
+    labelled_line("peak", fmt::format("{:.2f} TFLOP/s, measured on a matrix product: 100 % MFU",
+                                      s.peak_flops / 1e12));
+  }
+  line("");
 }
 
+// The most important fields first: a narrow terminal does not show the others, metrics.jsonl has
+// them all.
 void ConsoleObserver::on_step(const StepMetrics& m) {
-  const std::string mfu = m.mfu > 0.0 ? fmt::format("mfu {:.1f} %  ", 100.0 * m.mfu) : "";
-  line(
-      fmt::format("step {:>6}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.1f} ms  {:.0f} tokens/s  "
-                  "{}{:.0f} MiB  ETA {}",
-                  m.step, steps_, m.loss, m.grad_norm, m.lr, m.ms, m.tokens_per_s, mfu,
-                  mebibytes(m.memory_bytes), eta(m.step)));
+  memory_bytes_ = m.memory_bytes;
+  std::vector<std::string> fields = {count(m.step), fmt::format("loss {:.4f}", m.loss),
+                                     fmt::format("norm {:.3f}", m.grad_norm),
+                                     fmt::format("lr {:.2e}", m.lr), rate_text(m.tokens_per_s)};
+  if (!terminal_.live) fields.push_back("ETA " + eta(m.step));
+  if (m.mfu > 0.0) fields.push_back(fmt::format("mfu {:.1f} %", 100.0 * m.mfu));
+  fields.push_back(fmt::format("{:.1f} ms", m.ms));
+  fields.push_back(fmt::format("{:.0f} MiB", mebibytes(m.memory_bytes)));
+  line(fitted(fields, columns()));
 }
 
 void ConsoleObserver::on_progress(int64_t step, double loss) {
-  if (!terminal_ || seconds(Clock::now() - drawn_) < 0.1) return;
-  drawn_ = Clock::now();
-  draw_bar(step, loss);
-}
-
-void ConsoleObserver::draw_bar(int64_t step, double loss) {
-  constexpr int64_t kWidth = 30;
-  const int64_t filled = step * kWidth / std::max<int64_t>(1, steps_);
-  const std::string bar(static_cast<size_t>(filled), '#');
-  const std::string validation =
-      validation_loss_ > 0.0 ? fmt::format("  val {:.4f}", validation_loss_) : "";
-  put(fmt::format("\r\033[K[{:<{}}] {}/{}  loss {:.4f}{}  ETA {}", bar, kWidth, step, steps_, loss,
-                  validation, eta(step)));
-  bar_drawn_ = true;
+  step_ = step;
+  loss_ = loss;
+  if (due()) draw_steps();
 }
 
 void ConsoleObserver::on_validating(int64_t done, int64_t windows) {
-  if (!terminal_ || (done > 0 && seconds(Clock::now() - drawn_) < 0.1)) return;
-  drawn_ = Clock::now();
-  put(fmt::format("\r\033[Kvalidating: {}/{} windows", done, windows));
-  bar_drawn_ = true;
+  if (!due() && (done > 0 || !terminal_.live)) return;
+  draw(done, windows, {fmt::format("validating: {}/{} windows", done, windows)});
 }
 
 void ConsoleObserver::on_validation(int64_t step, const Evaluation& e, bool best) {
   validation_loss_ = e.loss;
-  line(fmt::format("step {:>6}/{}  validation loss {:.4f} over {} windows in {:.1f} s{}", step,
-                   steps_, e.loss, e.windows, e.seconds, best ? "  (best so far)" : ""));
+  std::vector<std::string> fields = {count(step), fmt::format("validation loss {:.4f}", e.loss)};
+  if (best) fields.emplace_back("best so far");
+  fields.push_back(fmt::format("{} windows in {:.1f} s", e.windows, e.seconds));
+  line(fitted(fields, columns()));
+  if (terminal_.live) draw_steps();
 }
 
 void ConsoleObserver::on_sample(int64_t step, const std::string& text) {
@@ -124,28 +196,31 @@ void ConsoleObserver::on_sample(int64_t step, const std::string& text) {
 }
 
 void ConsoleObserver::on_checkpoint(int64_t, const std::filesystem::path& path) {
-  if (!terminal_) line(fmt::format("saved {}", path.string()));
+  if (!terminal_.live) line(fmt::format("saved {}", path.string()));
 }
 
 void ConsoleObserver::on_warning(const std::string& text) {
-  clear_bar();
+  if (!progress_.empty()) put("\r\033[K");
   fmt::print(stderr, "quern: warning: {}\n", text);
+  put(progress_);
 }
 
 void ConsoleObserver::finish(const TrainResult& r) {
-  clear_bar();
+  clear_progress();
   const std::string folder = r.folder.string();
   if (r.interrupted) {
-    line(fmt::format(
-        "\nstopped after step {}; everything is saved. Go on with\n  quern train --resume {}",
-        r.steps, folder));
+    line(fmt::format("\nstopped after step {}; all is saved\nGo on with\n  quern train --resume {}",
+                     r.steps, folder));
     return;
   }
-  line(fmt::format("\ndone: {} steps, {} of training", r.steps, duration_text(r.train_seconds)));
+  line("");
+  labelled_line("done:",
+                fmt::format("{} steps, {} of training, {:.0f} MiB of memory at most", r.steps,
+                            duration_text(r.train_seconds), mebibytes(memory_bytes_)));
   if (r.best_step > 0)
     line(fmt::format("best validation loss {:.4f} at step {}", r.best_loss, r.best_step));
   line(fmt::format(
-      "run folder: {}\nA sample from the best checkpoint:  quern generate {} --prompt \"...\"",
+      "run folder: {}\nA sample from the best checkpoint:\n  quern generate {} --prompt \"...\"",
       folder, folder));
 }
 

@@ -1,15 +1,19 @@
-// Shows a training run in a terminal (a progress bar under the lines) or in a pipe (lines alone).
+// Shows a training run: in a terminal a progress line under the others, in a pipe lines alone.
 #pragma once
 
 #include <chrono>
 
+#include "terminal.h"
 #include "train/trainer.h"
 
 namespace quern {
 
 class ConsoleObserver : public TrainObserver {
  public:
-  explicit ConsoleObserver(bool terminal) : terminal_(terminal) {}
+  // print_config: every configuration key, not only those that differ from the defaults.
+  ConsoleObserver(const Terminal& terminal, bool print_config)
+      : terminal_(terminal), print_config_(print_config) {}
+  ~ConsoleObserver() override;
 
   void on_start(const RunSummary& summary) override;
   void on_first_step(const StartSummary& start) override;
@@ -23,15 +27,22 @@ class ConsoleObserver : public TrainObserver {
   void finish(const TrainResult& result);
 
  private:
-  void line(const std::string& text);  // above the progress bar
-  void draw_bar(int64_t step, double loss);
-  void clear_bar();
+  void line(const std::string& text);  // above the progress line
+  void labelled_line(const std::string& label, const std::string& text);
+  void draw(int64_t done, int64_t total, const std::vector<std::string>& fields);
+  void draw_steps();
+  void clear_progress();
+  bool due();  // the progress line may be drawn again
+  int64_t columns() const { return terminal_.size().columns; }
+  std::string count(int64_t step) const;  // "step  12/100"
   std::string eta(int64_t step) const;
 
-  bool terminal_;
-  bool bar_drawn_ = false;
-  int64_t steps_ = 0, first_step_ = 0;
-  double validation_loss_ = 0.0;  // the last one; 0: none yet
+  Terminal terminal_;
+  bool print_config_;
+  std::string progress_;  // as drawn; empty: not drawn
+  int64_t steps_ = 0, first_step_ = 0, step_ = 0;
+  double loss_ = 0.0, validation_loss_ = 0.0;  // the last ones; 0: none yet
+  int64_t memory_bytes_ = 0;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;
 };

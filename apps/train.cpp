@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <string_view>
 
 #include "commands.h"
 #include "config/config_parse.h"
@@ -38,28 +39,35 @@ const std::vector<std::string> kKeys = {
     "optimizer",    "lr",         "warmup",       "schedule",
     "weight_decay", "[run]",      "prompt"};
 
+const std::vector<ExtraFlag> kFlags = {
+    {"print_config", "print every key first, not only those that differ from the defaults", "",
+     true},
+};
+
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
+std::atomic<bool> progress_line{false};                 // stands where the handler writes
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
 static_assert(std::atomic<int>::is_always_lock_free);
 
 // Does only what is safe in a signal handler. A closed pipe raises SIGPIPE for every line until the
 // checkpoint; the second one of the other signals ends the program.
 extern "C" void request_stop(int signal) {
-  stop_signal = signal;
+  if (!stop_requested) stop_signal = signal;  // Ctrl-C may close the pipe as well
   stop_requested = true;
   if (signal == SIGPIPE) return;
   for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
-  static constexpr char kMessage[] = "\nquern: stopping after this step; again to stop now\n";
+  static constexpr char kMessage[] = "\r\033[Kquern: stopping after this step; again to stop now\n";
+  const std::string_view message = std::string_view(kMessage).substr(progress_line ? 0 : 4);
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message.data(), message.size());
   errno = error;
 }
 
 // A resumed run starts from its own configuration; flags change what they name. Its matrix products
 // go on with the algorithms that its folder holds, whatever became of the table they came from.
 Config base_config(const Arguments& args) {
-  const std::string resume = parse_args(args, {}, {}, apply_model_from).config.run.resume;
+  const std::string resume = parse_args(args, kFlags, {}, apply_model_from).config.run.resume;
   // The configuration of a run that was not resumed has an empty one; a flag must not.
   if (resume.empty() &&
       (std::ranges::count(args, "--resume") > 0 || std::ranges::count(args, "--resume=") > 0)) {
@@ -74,7 +82,7 @@ Config base_config(const Arguments& args) {
 }
 
 int run_train(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, {}, base_config(args), apply_model_from);
+  const ParsedArgs parsed = parse_args(args, kFlags, base_config(args), apply_model_from);
   if (!parsed.positional.empty()) {
     const std::string& found = parsed.positional[0];
     throw UsageError(fmt::format("train: found '{}', expected only flags; did you mean {} {}?",
@@ -86,7 +94,9 @@ int run_train(const Arguments& args) {
   const auto context =
       make_context(parsed.config.compute, static_cast<uint64_t>(parsed.config.train.seed));
   const ContextScope scope(*context);
-  ConsoleObserver console(isatty(STDOUT_FILENO) != 0);
+  const Terminal terminal = Terminal::of_stdout();
+  progress_line = terminal.live && isatty(STDERR_FILENO) != 0;
+  ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
   // Before the first line is printed: its reader may be gone already.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, request_stop);
   Trainer trainer(parsed.config, console);
@@ -101,7 +111,7 @@ const Command kTrainCommand{"train",
                             "train a model, or continue a run",
                             kUsage,
                             run_train,
-                            {},
+                            kFlags,
                             kKeys,
                             {"fit", "run", "learn", "pretrain", "finetune", "resume", "continue"}};
 

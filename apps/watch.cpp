@@ -2,19 +2,16 @@
 #include "report/watch.h"
 
 #include <fmt/format.h>
-#include <langinfo.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <thread>
 
 #include "commands.h"
 #include "config/config_parse.h"
+#include "terminal.h"
 
 namespace quern {
 
@@ -54,19 +51,9 @@ double interval_of(const ParsedArgs& parsed) {
   return seconds;
 }
 
-ScreenSize screen_size() {
-  ScreenSize size;
-  size.unicode = std::setlocale(LC_CTYPE, "") && std::string(nl_langinfo(CODESET)) == "UTF-8";
-  winsize window{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 && window.ws_row > 0) {
-    size.columns = window.ws_col;
-    size.rows = window.ws_row;
-  }
-  return size;
-}
-
-void print_screen(const RunWatch& watch) {
-  for (const std::string& line : watch.screen(screen_size(), unix_time())) fmt::print("{}\n", line);
+void print_screen(const RunWatch& watch, const Terminal& terminal) {
+  for (const std::string& line : watch.screen(terminal.size(), unix_time()))
+    fmt::print("{}\n", line);
 }
 
 void print_lines(RunWatch& watch) {
@@ -85,8 +72,8 @@ class OtherScreen {
   OtherScreen(const OtherScreen&) = delete;
   OtherScreen& operator=(const OtherScreen&) = delete;
 
-  void draw(const RunWatch& watch) {
-    const std::vector<std::string> lines = watch.screen(screen_size(), unix_time());
+  void draw(const RunWatch& watch, const Terminal& terminal) {
+    const std::vector<std::string> lines = watch.screen(terminal.size(), unix_time());
     std::string text = "\033[H";
     for (size_t i = 0; i < lines.size(); ++i) {
       text += (i > 0 ? "\r\n" : "") + lines[i] + "\033[K";
@@ -120,21 +107,22 @@ int run_watch(const Arguments& args) {
   }
   const double interval = interval_of(parsed);
   RunWatch watch(parsed.positional[0]);
+  const Terminal terminal = Terminal::of_stdout();
   if (parsed.extra.at("once") == "true") {
     watch.finish();
-    print_screen(watch);
+    print_screen(watch, terminal);
     print_warnings(watch);
     return 0;
   }
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, stop_watching);
-  if (isatty(STDOUT_FILENO) == 0) {
+  if (!terminal.live) {
     follow(watch, interval, [&] { print_lines(watch); });
   } else {
     {
       OtherScreen screen;
-      follow(watch, interval, [&] { screen.draw(watch); });
+      follow(watch, interval, [&] { screen.draw(watch, terminal); });
     }
-    print_screen(watch);
+    print_screen(watch, terminal);
   }
   print_warnings(watch);
   return 0;

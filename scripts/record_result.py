@@ -35,17 +35,20 @@ def seconds_of(text):  # "1m05s" -> 65
 
 def parse_train(lines):
     text = "\n".join(lines)
+    with open(os.path.join(ROOT, "docs/configuration.md")) as page:
+        defaults = page.read()  # a run prints what differs from them
     curve = {int(s): float(v) for s, v in re.findall(r"^step +(\d+)/\d+ +validation loss ([\d.]+)", text, re.M)}
-    done = re.search(r"^done: (\d+) steps, (\S+) of training", text, re.M)
+    done = re.search(r"^done: +(\d+) steps, (\S+) of training", text, re.M)
     if not curve or not done:
         return None
-    setting = lambda key: re.search(rf'^{key} = "?([^"\n]*)"?', text, re.M)[1]
-    memory = [int(m) for m in re.findall(r"^step .* (\d+) MiB ", text, re.M)]
+    setting = lambda key: (re.search(rf'[ \n]{key} ?= ?"?([^",\n]*)"?', text) or
+                           re.search(rf'^\| `{key}` \| `"?([^"`]*)"?` ', defaults, re.M))[1]
+    memory = re.search(r"^done: .* (\d+) MiB of memory", text, re.M)
     best = min(curve, key=curve.get)
     return {"size": setting("size"), "precision": setting("precision"), "attention": setting("attention"),
             "kernels": setting("kernels"), "steps": int(done[1]), "validation": curve, "best": curve[best],
             "best_step": best, "final": curve[max(curve)], "train_seconds": seconds_of(done[2]),
-            "peak_mib": max(memory, default=None)}
+            "peak_mib": memory and int(memory[1])}
 
 
 def parse_verify(lines):

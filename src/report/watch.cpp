@@ -58,15 +58,6 @@ std::optional<Sample> newest_sample(const fs::path& path) {
   return samples.back();
 }
 
-std::string progress_bar(int64_t step, int64_t steps, int64_t width, bool unicode) {
-  const int64_t filled = std::clamp<int64_t>(width * step / std::max<int64_t>(1, steps), 0, width);
-  std::string bar;
-  for (int64_t i = 0; i < width; ++i) {
-    bar += unicode ? (i < filled ? "\u2588" : "\u2591") : (i < filled ? "#" : ".");
-  }
-  return bar;
-}
-
 }  // namespace
 
 RunWatch::RunWatch(const fs::path& folder)
@@ -297,6 +288,15 @@ std::vector<std::string> text_plot(const std::vector<double>& values, int64_t co
     lines.push_back(scale.substr(0, kScale) + dots.row(y));
   }
   return lines;
+}
+
+std::string progress_bar(int64_t step, int64_t steps, int64_t width, bool unicode) {
+  const int64_t filled = std::clamp<int64_t>(width * step / std::max<int64_t>(1, steps), 0, width);
+  std::string bar;
+  for (int64_t i = 0; i < width; ++i) {
+    bar += unicode ? (i < filled ? "\u2588" : "\u2591") : (i < filled ? "#" : ".");
+  }
+  return bar;
 }
 
 std::string clipped(const std::string& text, int64_t columns) {

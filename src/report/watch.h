@@ -55,6 +55,9 @@ class RunWatch {
 std::vector<std::string> text_plot(const std::vector<double>& values, int64_t columns, int64_t rows,
                                    bool unicode);
 
+// A bar of `width` characters, of which the part step / steps is filled.
+std::string progress_bar(int64_t step, int64_t steps, int64_t width, bool unicode);
+
 // The first `columns` characters of printable_utf8(text), as one line.
 std::string clipped(const std::string& text, int64_t columns);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -81,16 +82,78 @@ std::string weights_after(const fs::path& run, const std::string& step) {
   return read_file(run / "checkpoints" / ("step_" + step) / "model.safetensors");
 }
 
+// The lines that are wider than `columns`, except those with a path.
+std::string wide_lines(const std::string& text, size_t columns) {
+  std::string wide, line;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size() && text[i] == '\033') {  // ESC [ ... letter
+      while (i < text.size() && std::isalpha(static_cast<unsigned char>(text[i])) == 0) ++i;
+    } else if (i < text.size() && text[i] != '\n' && text[i] != '\r') {
+      line += text[i];
+    } else {
+      const bool path =
+          line.find("/run") != std::string::npos || line.find(".txt") != std::string::npos;
+      if (line.size() > columns && !path) wide += line + "\n";
+      line.clear();
+    }
+  }
+  return wide;
+}
+
 TEST_F(TrainProgram, PrintsWhatItDoes) {
-  const Outcome outcome = run(train_args("run", {"--steps", "4", "--eval_every", "2"}));
+  const Outcome outcome = run(train_args("run", {"--steps", "12", "--eval_every", "6"}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const char* part :
-       {"[model]\n", "parameters", "MiB predicted", "step      4/4  loss ", "  norm ", "  lr ",
-        " ms  ", " tokens/s  ", " MiB", "ETA ", "validation loss", "saved ", "quern generate"}) {
+       {"[model]     vocab=257, ctx=32, d_model=32", "[train]     steps=12, batch=4", "parameters",
+        "MiB predicted", "first step  after ", "step  1/12  loss ", "step 12/12  loss ", "  norm ",
+        "  lr ", " tok/s  ", "ETA ", "step 12/12  validation loss ", "saved ", " MiB of memory",
+        "quern generate"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " is not in\n" << outcome.out;
   }
-  EXPECT_EQ(outcome.out.find('\r'), std::string::npos) << "a progress bar in a pipe";
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(outcome.out.find("min_p"), std::string::npos) << "a default";
+  EXPECT_EQ(outcome.out.find('\r'), std::string::npos) << "a progress line in a pipe";
+  EXPECT_EQ(outcome.out.find('\033'), std::string::npos) << "terminal codes in a pipe";
   EXPECT_EQ(outcome.out.find("mfu"), std::string::npos) << "of a CPU's unknown peak";
+  EXPECT_EQ(wide_lines(outcome.out, 80), "");
+}
+
+TEST_F(TrainProgram, PrintsTheSizeInsteadOfItsDimensions) {
+  const Outcome outcome = run(train_args(
+      "run", {"--size", "shakespeare-cpu", "--steps", "1", "--batch", "1", "--lr", "1"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("size=\"shakespeare-cpu\", vocab=257"), std::string::npos);
+  EXPECT_NE(outcome.out.find("lr=1.0"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("d_model"), std::string::npos) << outcome.out;
+}
+
+TEST_F(TrainProgram, PrintsEveryKeyOnRequest) {
+  const Outcome outcome = run(train_args("run", {"--steps", "2", "--print-config"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with(read_file(folder_ / "run/config.toml"))) << outcome.out;
+}
+
+TEST_F(TrainProgram, ATerminalShowsItsProgress) {
+  const Args more = {"--steps", "12", "--eval_every", "6"};
+  for (const int columns : {40, 80}) {
+    const std::string name = "run" + std::to_string(columns);
+    const auto [code, text] = run_in_terminal(train_args(name, more), columns);
+    EXPECT_EQ(code, 0) << text;
+    EXPECT_NE(text.find("0/12"), std::string::npos) << "before the first step\n" << text;
+    EXPECT_NE(text.find("validating: 0/"), std::string::npos) << text;
+    EXPECT_NE(text.find("\033[32m"), std::string::npos) << "a coloured bar\n" << text;
+    EXPECT_EQ(text.find("saved"), std::string::npos) << text;
+    EXPECT_EQ(wide_lines(text, static_cast<size_t>(columns)), "");
+  }
+}
+
+TEST_F(TrainProgram, ATerminalIsTakenAsItIs) {
+  const std::string colourless = run_in_terminal(train_args("a"), 80, {"NO_COLOR=1"}).text;
+  EXPECT_NE(colourless.find("\033[K"), std::string::npos) << colourless;
+  EXPECT_EQ(colourless.find("\033[3"), std::string::npos) << colourless;
+  const std::string dumb = run_in_terminal(train_args("b"), 80, {"TERM=dumb"}).text;
+  EXPECT_EQ(dumb.find('\033'), std::string::npos) << dumb;
+  EXPECT_NE(dumb.find("ETA "), std::string::npos) << "the lines of a pipe\n" << dumb;
 }
 
 TEST_F(TrainProgram, ASampleCannotCommandTheTerminal) {
@@ -278,13 +341,6 @@ TEST_F(TrainProgram, ASignalIsAnsweredWithinTheStepAndTheNextEndsIt) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGINT);
-}
-
-TEST_F(TrainProgram, ATerminalShowsTheValidation) {
-  const auto [code, text] =
-      run_in_terminal(train_args("run", {"--steps", "2", "--eval_every", "2"}), 80);
-  EXPECT_EQ(code, 0) << text;
-  EXPECT_NE(text.find("validating: 0/"), std::string::npos) << text;
 }
 
 TEST_F(TrainProgram, AClosedPipeSavesToo) {

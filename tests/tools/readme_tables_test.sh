@@ -12,14 +12,12 @@ mkdir "$scratch/results"
 
 cat >"$scratch/train.log" <<'LOG'
 == shakespeare: bin/quern train --config configs/shakespeare-cpu.toml --out /tmp/x
-size = "shakespeare-cpu"
-precision = "fp32"
-attention = "flash"
-kernels = "fused"
-step   1000/2000  loss 1.9  norm 0.9  lr 1e-03  60.0 ms  12800 tokens/s  mfu 60.0 %  40 MiB  ETA 0s
-step   1000/2000  validation loss 1.8011 over 1742 windows in 2.0 s  (best so far)
-step   2000/2000  validation loss 1.6999 over 1742 windows in 2.0 s  (best so far)
-done: 2000 steps, 1m45s of training
+[model]     size="shakespeare-cpu", vocab=257
+[data]      train="data/tinyshakespeare.txt"
+step 1000/2000  loss 1.9000  norm 0.900  lr 1.00e-03  12.8k tok/s  ETA 0s
+step 1000/2000  validation loss 1.8011  best so far  1742 windows in 2.0 s
+step 2000/2000  validation loss 1.6999  best so far  1742 windows in 2.0 s
+done:       2000 steps, 1m45s of training, 40 MiB of memory at most
 LOG
 cat >"$scratch/verify.log" <<'LOG'
 $ quern verify golden/mha

@@ -1,0 +1,28 @@
+// Standard output as a terminal: what it can show, and text that fits into it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "report/watch.h"
+
+namespace quern {
+
+struct Terminal {
+  bool live = false;  // a line can be drawn again: a terminal with escape codes
+  bool colour = false;
+  bool unicode = false;
+
+  // Reads TERM, NO_COLOR and the locale.
+  static Terminal of_stdout();
+  ScreenSize size() const;  // at this moment; 80 x 24 when unknown
+};
+
+// `label` in a column of 12, then the words of `text`, wrapped at `columns`.
+std::string labelled(const std::string& label, const std::string& text, int64_t columns);
+
+// The fields, two spaces apart, up to the first that does not fit into `columns`.
+std::string fitted(const std::vector<std::string>& fields, int64_t columns);
+
+}  // namespace quern
