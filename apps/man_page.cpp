@@ -23,11 +23,20 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+// The lines after "Usage: ", without their common indent.
+std::string synopsis(const std::string& lines) {
+  std::string out;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) out += escaped(line.substr(7)) + "\n";
+  return ".nf\n" + out + ".fi\n";
+}
+
 // The synopsis keeps its lines; paragraphs are filled, but lines that begin with a space are kept.
 std::string description(const std::string& usage) {
   const size_t end = usage.find("\n\n");
-  std::string out = ".nf\n" + escaped(usage.substr(7, end - 7)) + "\n.fi\n.PP\n";
-  if (end == std::string::npos) return ".nf\n" + escaped(usage.substr(7)) + ".fi\n";
+  std::string out = synopsis(usage.substr(0, end));
+  if (end == std::string::npos) return out;
+  out += ".PP\n";
   std::istringstream lines(usage.substr(end + 2));
   for (std::string line; std::getline(lines, line);) {
     out += line.empty()     ? ".PP\n"

@@ -113,6 +113,6 @@ const Command kTrainCommand{"train",
                             run_train,
                             kFlags,
                             kKeys,
-                            {"fit", "run", "learn", "pretrain", "finetune", "resume", "continue"}};
+                            {"run", "learn", "pretrain", "finetune", "resume", "continue"}};
 
 }  // namespace quern

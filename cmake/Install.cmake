@@ -41,6 +41,7 @@ if(TARGET quern)
   set(share ${CMAKE_INSTALL_DATADIR})
   install(FILES ${printed}/quern DESTINATION ${share}/bash-completion/completions COMPONENT program)
   install(FILES ${printed}/_quern DESTINATION ${share}/zsh/site-functions COMPONENT program)
+  install(FILES ${printed}/_quern DESTINATION ${share}/zsh/vendor-completions COMPONENT program) # where Debian's zsh looks
   install(FILES ${printed}/quern.fish DESTINATION ${share}/fish/vendor_completions.d COMPONENT program)
   install(FILES ${printed}/quern.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
   install(FILES LICENSE README.md DESTINATION ${share}/doc/quern COMPONENT program)

@@ -255,10 +255,10 @@ Config load_config(const std::string& path, const Config& base) {
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
-  size_t best = std::max<size_t>(2, word.size() / 2) + 1;
+  size_t best = word.size() <= 3 ? 2 : std::max<size_t>(2, word.size() / 2) + 1;
   std::string found;
   for (const std::string& candidate : candidates) {
-    const bool begins = word.size() >= 2 && candidate.starts_with(word) && candidate != word;
+    const bool begins = word.size() >= 3 && candidate.starts_with(word) && candidate != word;
     const size_t distance = begins ? 1 : edit_distance(word, candidate);
     if (distance >= best) continue;
     best = distance;

@@ -46,8 +46,8 @@ ParsedArgs parse_args(const std::vector<std::string>& args,
 // The file's keys applied to `base`; validated.
 Config load_config(const std::string& path, const Config& base = {});
 
-// The candidate nearest to `word` by edit distance; one that begins with `word` is at distance 1.
-// Empty when none is near.
+// The candidate nearest to `word` by edit distance, empty when none is near. One that begins with
+// `word` is at distance 1, if `word` has three letters or more.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 // The same as ", did you mean --batch?".
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,

@@ -106,6 +106,7 @@ TEST(Help, SuggestsTheNearestCommand) {
   for (const auto& [word, name] : cases) {
     expect_usage_error({word}, cat("unknown command '", word, "', did you mean `quern ", name));
   }
+  EXPECT_EQ(run({"new"}).err, "quern: unknown command 'new'\n`quern help` lists the commands\n");
   expect_usage_error({"help", "benhc"}, "did you mean `quern bench`?");
   expect_usage_error({"data", "prepaer"}, "expected one of prepare, inspect, did you mean");
   expect_usage_error({"--verison"}, "unknown flag --verison, did you mean --version?");
@@ -149,6 +150,7 @@ TEST(Completion, OfferWhatMayFollow) {
 TEST(ManPage, NamesEveryCommandAndKey) {
   const std::string page = run({"help", "--man"}).out;
   EXPECT_TRUE(page.starts_with(".TH QUERN 1 ")) << page.substr(0, 80);
+  EXPECT_NE(page.find("\nquern help [COMMAND"), std::string::npos) << page.substr(0, 400);
   for (const std::vector<std::string>& command : all_commands()) {
     std::string name = ".SS quern";
     for (const std::string& word : command) name += " " + word;
