@@ -244,6 +244,18 @@ def runs_are_sorted(setting):
 
 
 @suite.test
+def an_unknown_mfu_is_left_out(setting):
+    """report page: without any MFU, as on a CPU, there is no column and no chart of it"""
+    run = write_run(setting.scratch / "cpu", steps=20)
+    text = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(re.sub(r'"mfu": [0-9.e-]+', '"mfu": 0', text))
+    with setting.chromium.open(setting.report(run, out="cpu.html")) as view:
+        assert "MFU" not in view.page.inner_text("main")
+        assert view.page.locator("canvas").count() == 5
+        view.expect_clean()
+
+
+@suite.test
 def columns_round_alike(setting):
     """report page: the numbers of a column have one unit and as many decimals"""
     with setting.chromium.open(setting.page) as view:

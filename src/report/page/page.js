@@ -44,11 +44,11 @@ const COLUMNS = [
   { label: "Time", of: ({ summary: s }) => s.wall_seconds ?? s.train_seconds, text: alikeDurations,
     remark: ({ summary: s }, text) => (s.wall_seconds === null ? "in steps" : `${text(s.train_seconds)} in steps`) },
   { label: "Tokens/s", of: (run) => run.summary.tokens_per_s, text: (all) => alike(all, UNITS.count), more: true, remark: () => "median" },
-  { label: "MFU", of: (run) => run.summary.mfu || null, text: (all) => alike(all, [[0, " %", 1]], 3, 100), more: true, remark: (run) => (run.summary.mfu ? "median" : "peak not known") },
+  { label: "MFU", of: (run) => run.summary.mfu || null, text: (all) => alike(all, [[0, " %", 1]], 3, 100), more: true, remark: (run) => (run.summary.mfu ? "median" : "not known") },
   { label: "Memory", of: (run) => run.summary.memory_bytes || null, text: (all) => alike(all, UNITS.bytes), remark: () => "most in use" },
   { label: "Device", of: ({ summary: s }) => s.device || (s.parameters ? "–" : "not recorded"),
     remark: ({ summary: s }) => (s.parameters ? `${format.count(s.parameters)} parameters` : "") },
-];
+].filter(({ label, of }) => label !== "MFU" || runs.some((run) => known(of(run))));
 
 // The run with the lowest validation loss, or where none validated the lowest loss.
 function bestRun() {
