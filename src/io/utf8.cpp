@@ -48,7 +48,33 @@ size_t character_at(std::string_view text, size_t i) {
   return length == 1 || second_fits(byte_at(text, i), byte_at(text, i + 1)) ? length : 0;
 }
 
+// Unicode's White_Space beyond ASCII: U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029,
+// U+202F, U+205F, U+3000.
+constexpr std::string_view kSpaces[] = {
+    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
+    "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
+    "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
+    "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+
+// `last`: an end of the text; is_at(space): whether the text has the space there.
+template <class IsAt>
+size_t space_size(char last, const IsAt& is_at) {
+  if (static_cast<signed char>(last) >= 0) return last == ' ' || (last >= '\t' && last <= '\r');
+  const auto* found = std::find_if(std::begin(kSpaces), std::end(kSpaces), is_at);
+  return found == std::end(kSpaces) ? 0 : found->size();
+}
+
 }  // namespace
+
+size_t space_prefix(std::string_view text) {
+  if (text.empty()) return 0;
+  return space_size(text.front(), [&](std::string_view space) { return text.starts_with(space); });
+}
+
+size_t space_suffix(std::string_view text) {
+  if (text.empty()) return 0;
+  return space_size(text.back(), [&](std::string_view space) { return text.ends_with(space); });
+}
 
 size_t valid_utf8_prefix(std::string_view text) {
   constexpr uint64_t kHighBits = 0x8080808080808080u;

@@ -22,6 +22,11 @@ std::string replace_invalid_utf8(std::string_view text);
 // line ends and tabs. Carriage returns are dropped.
 std::string printable_utf8(std::string_view text);
 
+// Bytes of the white-space character (Unicode's White_Space) that `text` begins or ends with; 0:
+// none.
+size_t space_prefix(std::string_view text);
+size_t space_suffix(std::string_view text);
+
 // Calls valid(part) and invalid(part) in turn for the longest parts that are UTF-8 and are not.
 template <class Valid, class Invalid>
 void split_utf8(std::string_view text, const Valid& valid, const Invalid& invalid) {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "io/utf8.h"
+
 namespace quern {
 
 struct AddedToken {
@@ -13,6 +15,7 @@ struct AddedToken {
   std::string content;      // not empty
   bool special = false;     // left out of decoded text when the reader wants it so
   bool normalized = false;  // looked for after normalisation, rather than in the text as given
+  bool lstrip = false, rstrip = false;  // takes the white space before it, or behind it
 };
 
 // Tokens that are looked for together: the leftmost, and of those the longest.
@@ -33,9 +36,16 @@ class AddedTokenFinder {
         ++i;
         continue;
       }
-      if (i > done) text(whole.substr(done, i - done));
+      size_t begin = i, end = i += found->content.size();
+      while (found->lstrip && begin > done && space_suffix(whole.substr(0, begin)) > 0) {
+        begin -= space_suffix(whole.substr(0, begin));
+      }
+      while (found->rstrip && space_prefix(whole.substr(end)) > 0) {
+        end += space_prefix(whole.substr(end));
+      }
+      if (begin > done) text(whole.substr(done, begin - done));
       token(found->id);
-      done = i += found->content.size();
+      done = end;
     }
     if (done < whole.size()) text(whole.substr(done));
   }

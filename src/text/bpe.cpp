@@ -21,6 +21,13 @@ uint64_t pair_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
+// Bytes of the character that `text` begins with; in what is no UTF-8 at least 1.
+size_t character_size(std::string_view text) {
+  size_t size = 1;
+  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
+  return size;
+}
+
 // A token of the piece, linked to its neighbours; one that was merged into its left neighbour has
 // the token kNone.
 struct Symbol {
@@ -39,7 +46,7 @@ struct Candidate {
 
 }  // namespace
 
-size_t BpeCache::Hash::operator()(std::string_view text) const {
+size_t TextHash::operator()(std::string_view text) const {
   return XXH3_64bits(text.data(), text.size());
 }
 
@@ -54,8 +61,11 @@ void BpeCache::insert(std::string_view piece, std::span<const int32_t> tokens) {
   pieces_.emplace(piece, std::vector<int32_t>(tokens.begin(), tokens.end()));
 }
 
-Bpe::Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> merges)
-    : byte_tokens_(byte_tokens), slots_(std::bit_ceil(2 * merges.size() + 2)) {
+Bpe::Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> merges,
+         BpeTokens characters)
+    : byte_tokens_(byte_tokens),
+      characters_(std::move(characters)),
+      slots_(std::bit_ceil(2 * merges.size() + 2)) {
   shift_ = 64 - std::countr_zero(slots_.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const BpeMerge& merge = merges[rank];
@@ -81,13 +91,23 @@ const Bpe::Merged* Bpe::find(int32_t left, int32_t right) const {
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& tokens) const {
   QUERN_CHECK(piece.size() < size_t{1} << 31, "a piece of ", piece.size(),
               " bytes, expected less than 2 GiB");
-  const auto n = static_cast<int32_t>(piece.size());
   std::vector<Symbol> symbols;
   symbols.reserve(piece.size());
-  for (int32_t i = 0; i < n; ++i) {
-    const auto byte = static_cast<unsigned char>(piece[static_cast<size_t>(i)]);
-    symbols.push_back({byte_tokens_[byte], i - 1, i + 1 < n ? i + 1 : kNone});
+  const auto add = [&](int32_t token) {
+    const auto i = static_cast<int32_t>(symbols.size());
+    symbols.push_back({token, i - 1, i + 1});
+  };
+  for (size_t i = 0; i < piece.size();) {
+    const size_t size = characters_.empty() ? 1 : character_size(piece.substr(i));
+    const auto character = characters_.find(piece.substr(i, size));
+    if (character != characters_.end()) add(character->second);
+    for (const size_t end = i + size; i < end; ++i) {
+      const auto byte = static_cast<unsigned char>(piece[i]);
+      if (character == characters_.end()) add(byte_tokens_[byte]);
+    }
   }
+  if (!symbols.empty()) symbols.back().next = kNone;
+  const auto n = static_cast<int32_t>(symbols.size());
   const auto symbol = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
 
   std::vector<Candidate> storage;

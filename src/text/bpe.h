@@ -16,6 +16,13 @@ struct BpeMerge {
   int32_t left = 0, right = 0, result = 0;  // token ids
 };
 
+// Tokens by their text.
+struct TextHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const;
+};
+using BpeTokens = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
+
 // What pieces were encoded to: words come again and again. One a thread.
 class BpeCache {
  public:
@@ -23,17 +30,15 @@ class BpeCache {
   void insert(std::string_view piece, std::span<const int32_t> tokens);
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const;
-  };
-  std::unordered_map<std::string, std::vector<int32_t>, Hash, std::equal_to<>> pieces_;
+  std::unordered_map<std::string, std::vector<int32_t>, TextHash, std::equal_to<>> pieces_;
 };
 
 class Bpe {
  public:
-  // byte_tokens: the token of each byte alone; merges: the first is the first to be applied.
-  Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> merges);
+  // byte_tokens: the token of each byte alone; merges: the first is the first to be applied;
+  // characters: those that begin as one token rather than as their bytes, in UTF-8.
+  Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> merges,
+      BpeTokens characters = {});
 
   // Appends the tokens of `piece`, any bytes. Time n log n in its length.
   void encode(std::string_view piece, std::vector<int32_t>& tokens) const;
@@ -53,6 +58,7 @@ class Bpe {
   size_t slot_of(uint64_t pair) const;
 
   std::array<int32_t, 256> byte_tokens_;
+  BpeTokens characters_;
   std::vector<Slot> slots_;  // a power of two
   int shift_ = 0;
 };

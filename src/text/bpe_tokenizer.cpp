@@ -3,10 +3,12 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 
 #include "base/error.h"
 #include "io/utf8.h"
+#include "text/space_mark.h"
 
 namespace quern {
 
@@ -29,6 +31,19 @@ std::string compose(std::string_view text) {
   return {reinterpret_cast<const char*>(composed), static_cast<size_t>(bytes)};
 }
 
+// The byte that SentencePiece spells as "<0x7F>"; -1: another token.
+int spelled_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  int byte = 0;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  return error == std::errc() && end == token.data() + 5 ? byte : -1;
+}
+
+// Whether a token, which is UTF-8, has one character.
+bool is_character(std::string_view token) {
+  return std::count_if(token.begin(), token.end(), [](char c) { return (c & 0xC0) != 0x80; }) == 1;
+}
+
 class BpeEncoder : public TokenEncoder {
  public:
   explicit BpeEncoder(const BpeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -44,37 +59,55 @@ class BpeEncoder : public TokenEncoder {
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(definition)) {
-  bytes_ = definition_.vocabulary;
-  std::array<int32_t, 256> byte_tokens;
-  byte_tokens.fill(-1);
-  for (size_t id = 0; id < bytes_.size(); ++id) {
-    if (bytes_[id].size() == 1) {
-      byte_tokens[static_cast<unsigned char>(bytes_[id][0])] = static_cast<int32_t>(id);
-    }
-  }
-  for (size_t byte = 0; byte < byte_tokens.size(); ++byte) {
-    QUERN_CHECK(byte_tokens[byte] >= 0, "the vocabulary has no token for byte ", byte,
-                " alone, which byte-level BPE needs");
-  }
-  bpe_ = std::make_unique<Bpe>(byte_tokens, definition_.merges);
+  read_vocabulary();
   for (const std::string& pattern : definition_.patterns) patterns_.emplace_back(pattern);
-
-  special_.resize(bytes_.size());
   for (const AddedToken& token : definition_.added) {
-    (token.normalized ? normalized_ : raw_).add(token);
+    AddedToken sought = token;
+    if (token.normalized) sought.content = normalize(token.content, true);
+    (token.normalized ? normalized_ : raw_).add(sought);
     const auto id = static_cast<size_t>(token.id);
-    if (id >= bytes_.size()) {
-      bytes_.resize(id + 1);
-      special_.resize(id + 1);
-    }
-    bytes_[id] = token.content;
+    if (id >= bytes_.size()) bytes_.resize(id + 1);
+    special_.resize(bytes_.size());
+    bytes_[id] = definition_.byte_fallback ? spaces_for_marks(sought.content) : token.content;
     special_[id] = token.special;
+    ids_.emplace(token.content, token.id);
   }
   raw_.finish();
   normalized_.finish();
-  for (size_t id = 0; id < bytes_.size(); ++id) {
-    if (!bytes_[id].empty()) ids_.emplace(bytes_[id], static_cast<int32_t>(id));
+}
+
+void BpeTokenizer::read_vocabulary() {
+  std::array<int32_t, 256> byte_tokens;
+  byte_tokens.fill(-1);
+  BpeTokens characters;
+  const bool fallback = definition_.byte_fallback;
+  for (size_t i = 0; i < definition_.vocabulary.size(); ++i) {
+    const std::string& token = definition_.vocabulary[i];
+    const auto id = static_cast<int32_t>(i);
+    if (!token.empty()) ids_.emplace(token, id);
+    const int spelled = fallback ? spelled_byte(token) : -1;
+    if (spelled >= 0) {
+      bytes_.emplace_back(1, static_cast<char>(spelled));
+    } else {
+      bytes_.push_back(fallback ? spaces_for_marks(token) : token);
+    }
+    if (fallback ? spelled >= 0 : token.size() == 1) {
+      byte_tokens[static_cast<unsigned char>(bytes_.back()[0])] = id;
+    } else if (fallback && is_character(token)) {
+      characters.emplace(token, id);
+    }
   }
+  for (size_t byte = 0; byte < byte_tokens.size(); ++byte) {
+    QUERN_CHECK(byte_tokens[byte] >= 0, "the vocabulary has no token for byte ", byte, " alone, ",
+                fallback ? "which byte fallback needs" : "which byte-level BPE needs");
+  }
+  special_.resize(bytes_.size());
+  bpe_ = std::make_unique<Bpe>(byte_tokens, definition_.merges, std::move(characters));
+  const auto& tokens = definition_.vocabulary;
+  cuts_words_ = std::none_of(definition_.merges.begin(), definition_.merges.end(),
+                             [&](const BpeMerge& merge) {
+                               return spans_words(tokens[static_cast<size_t>(merge.result)]);
+                             });
 }
 
 int32_t BpeTokenizer::find(std::string_view content) const {
@@ -88,32 +121,67 @@ std::unique_ptr<TokenEncoder> BpeTokenizer::encoder() const {
 
 void BpeTokenizer::encode(std::string_view text, std::vector<int32_t>& tokens,
                           BpeCache& cache) const {
-  const auto token = [&](int32_t id) { tokens.push_back(id); };
-  const auto encode_part = [&](std::string_view part) {
+  const auto encode_utf8 = [&](std::string_view part) {
+    Start start = part.data() == text.data() ? Start::text : Start::part;
     split_utf8(
         part,
         [&](std::string_view valid) {
-          if (!definition_.nfc || is_ascii(valid)) return encode_normalized(valid, tokens, cache);
-          encode_normalized(compose(valid), tokens, cache);
+          encode_valid(valid, start, tokens, cache);
+          start = Start::middle;
         },
-        [&](std::string_view invalid) { bpe_->encode(invalid, tokens); });
+        [&](std::string_view invalid) {
+          bpe_->encode(invalid, tokens);
+          start = Start::middle;
+        });
   };
-  raw_.split(text, encode_part, token);
+  raw_.split(text, encode_utf8, [&](int32_t id) { tokens.push_back(id); });
 }
 
-void BpeTokenizer::encode_normalized(std::string_view text, std::vector<int32_t>& tokens,
-                                     BpeCache& cache) const {
+std::string BpeTokenizer::normalize(std::string_view text, bool prepend) const {
+  std::string normalized;
+  if (prepend && definition_.prepend_mark) normalized = kSpaceMark;
+  normalized += definition_.nfc && !is_ascii(text) ? compose(text) : text;
+  return definition_.normalize_marks ? marks_for_spaces(normalized) : normalized;
+}
+
+void BpeTokenizer::encode_valid(std::string_view text, Start start, std::vector<int32_t>& tokens,
+                                BpeCache& cache) const {
+  std::string normalized;
+  if (definition_.nfc || definition_.prepend_mark || definition_.normalize_marks) {
+    text = normalized = normalize(text, start != Start::middle);
+  }
   normalized_.split(
-      text, [&](std::string_view part) { encode_valid(part, tokens, cache); },
+      text,
+      [&](std::string_view part) {
+        const bool first = part.data() == text.data();
+        encode_part(part, first ? start : Start::part, tokens, cache);
+      },
       [&](int32_t id) { tokens.push_back(id); });
 }
 
-void BpeTokenizer::encode_valid(std::string_view text, std::vector<int32_t>& tokens,
-                                BpeCache& cache) const {
-  std::string spaced;
-  if (definition_.add_prefix_space && !text.starts_with(' ')) {
-    spaced = " ";
-    text = spaced += text;
+// `text`: UTF-8 without added tokens.
+void BpeTokenizer::encode_part(std::string_view text, Start start, std::vector<int32_t>& tokens,
+                               BpeCache& cache) const {
+  using Prefix = BpeDefinition::Prefix;
+  std::string changed;
+  if (definition_.byte_fallback && !definition_.normalize_marks) {
+    text = changed = marks_for_spaces(text);
+  }
+  const std::string_view space = definition_.byte_fallback ? kSpaceMark : " ";
+  const bool prefixed =
+      definition_.prefix == Prefix::always ? start != Start::middle : start == Start::text;
+  if (definition_.prefix != Prefix::never && prefixed && !text.starts_with(space)) {
+    text = changed = cat(space, text);
+  }
+  if (definition_.byte_fallback) {
+    const bool words = cuts_words_ && !definition_.ignore_merges;
+    while (!text.empty()) {
+      size_t size = words ? word_size(text) : text.size();
+      if (definition_.split_marks) size = std::min(text.find(kSpaceMark, 1), text.size());
+      encode_piece(text.substr(0, size), tokens, cache);
+      text.remove_prefix(size);
+    }
+    return;
   }
   std::vector<std::string_view> pieces{text}, finer;
   for (const SplitPattern& pattern : patterns_) {
@@ -149,6 +217,7 @@ std::string BpeTokenizer::decode(std::span<const int32_t> tokens, bool skip_spec
     const auto id = static_cast<size_t>(token);
     if (!(skip_special && special_[id])) text += bytes_[id];
   }
+  if (definition_.strip_decoded && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 

@@ -1,5 +1,6 @@
-// A byte-level BPE tokenizer: GPT-2's, Llama 3's, Qwen2.5's. Read from Hugging Face's
-// tokenizer.json by text/hf_tokenizer.h.
+// A BPE tokenizer as Hugging Face's tokenizer.json describes it (read by text/hf_tokenizer.h), in
+// one of two forms: byte-level (GPT-2, Llama 3, Qwen2.5), or SentencePiece's, on characters with
+// byte fallback (Llama 2, Mistral, Gemma, Phi-3).
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,22 @@ namespace quern {
 
 // What a tokenizer is made of.
 struct BpeDefinition {
-  // Bytes of each token by id (without the added ones); ids are 0 to n - 1, a missing one is "".
+  // Each token by id (without the added ones); ids are 0 to n - 1, a missing one is "". Byte-level:
+  // its bytes. Byte fallback: "\u2581the", with U+2581 for a space, and "<0x7F>" for a byte.
   std::vector<std::string> vocabulary;
   std::vector<BpeMerge> merges;
   bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
   bool nfc = false;            // text is brought to Unicode's normal form C first
-  bool add_prefix_space = false;
+  enum class Prefix { never, first, always };
+  Prefix prefix = Prefix::never;      // which parts get a space, unless they begin with one
   std::vector<std::string> patterns;  // cut one after the other
+
+  // Byte fallback: a character that has no token becomes the tokens of its bytes.
+  bool byte_fallback = false;
+  bool prepend_mark = false;     // a text and each part behind a token get a U+2581, always
+  bool normalize_marks = false;  // spaces become U+2581 before `normalized` tokens are looked for
+  bool split_marks = false;      // a piece begins at each U+2581
+  bool strip_decoded = false;    // decoding leaves out one space at the beginning
   std::vector<AddedToken> added;
   std::optional<int32_t> begin_token, end_token;  // as Tokenizer has them
   std::string hash;
@@ -34,7 +44,7 @@ struct BpeDefinition {
 
 class BpeTokenizer : public Tokenizer {
  public:
-  // Throws when a byte has no token.
+  // Throws when a byte has no token of its own.
   explicit BpeTokenizer(BpeDefinition definition);
 
   // Any bytes: those that are no UTF-8 are pieces of their own, and nothing is lost.
@@ -58,18 +68,26 @@ class BpeTokenizer : public Tokenizer {
   int32_t find(std::string_view content) const;
 
  private:
-  void encode_normalized(std::string_view text, std::vector<int32_t>& tokens,
-                         BpeCache& cache) const;
-  void encode_valid(std::string_view text, std::vector<int32_t>& tokens, BpeCache& cache) const;
+  // Where a text stands that is UTF-8: at the begin of the whole, of a part, or behind bytes.
+  enum class Start { text, part, middle };
+
+  void read_vocabulary();
+  std::string normalize(std::string_view text, bool prepend) const;
+  void encode_valid(std::string_view text, Start start, std::vector<int32_t>& tokens,
+                    BpeCache& cache) const;
+  void encode_part(std::string_view text, Start start, std::vector<int32_t>& tokens,
+                   BpeCache& cache) const;
   void encode_piece(std::string_view piece, std::vector<int32_t>& tokens, BpeCache& cache) const;
 
   BpeDefinition definition_;
   std::vector<SplitPattern> patterns_;
   std::unique_ptr<Bpe> bpe_;
   AddedTokenFinder raw_, normalized_;
-  std::vector<std::string> bytes_;                     // by id; added tokens too
-  std::vector<bool> special_;                          // by id
-  std::unordered_map<std::string_view, int32_t> ids_;  // into bytes_
+  bool cuts_words_ = false;         // no merge spans two words, so they may be encoded one by one
+  std::vector<std::string> bytes_;  // by id; added tokens too
+  std::vector<bool> special_;       // by id
+  // Into the definition's vocabulary and added tokens.
+  std::unordered_map<std::string_view, int32_t> ids_;
 };
 
 }  // namespace quern

@@ -7,6 +7,7 @@
 #include "io/json_place.h"
 #include "io/mapped_file.h"
 #include "text/byte_alphabet.h"
+#include "text/space_mark.h"
 #include "text/tokenizer_settings.h"
 
 namespace quern {
@@ -16,14 +17,27 @@ using Place = JsonPlace;
 
 namespace {
 
+void expect(const Place& place, std::string_view text) {
+  if (place.text() != text) place.refuse(cat('"', text, '"'));
+}
+
 void read_normalizer(const Place& normalizer, BpeDefinition& definition) {
   const std::string& type = normalizer.at("type").text();
+  const bool marks = definition.byte_fallback;
   if (type == "NFC") {
     definition.nfc = true;
   } else if (type == "Sequence") {
     for (const Place& one : normalizer.at("normalizers").list()) read_normalizer(one, definition);
+  } else if (type == "Prepend" && marks) {
+    expect(normalizer.at("prepend"), kSpaceMark);
+    definition.prepend_mark = true;
+  } else if (type == "Replace" && marks) {
+    expect(normalizer.at("pattern").at("String"), " ");
+    expect(normalizer.at("content"), kSpaceMark);
+    definition.normalize_marks = true;
   } else {
-    normalizer.at("type").refuse("NFC, a Sequence of it, or no normalizer");
+    normalizer.at("type").refuse(marks ? "Prepend, Replace, NFC, a Sequence of them, or none"
+                                       : "NFC, a Sequence of it, or no normalizer");
   }
 }
 
@@ -38,23 +52,65 @@ std::string escaped(const std::string& literal) {
   return pattern;
 }
 
+// Of a tokenizer with byte fallback.
+void read_metaspace(const Place& step, BpeDefinition& definition) {
+  using Prefix = BpeDefinition::Prefix;
+  const std::string& type = step.at("type").text();
+  // Gemma's: where the normalizer left no spaces, nothing is split.
+  if (type == "Split" && definition.normalize_marks)
+    return expect(step.at("pattern").at("String"), " ");
+  if (type != "Metaspace") step.at("type").refuse("Metaspace, or no pre_tokenizer");
+  expect(step.at("replacement"), kSpaceMark);
+  const std::string scheme = step.has("prepend_scheme") ? step.at("prepend_scheme").text()
+                             : step.flag("add_prefix_space", true) ? "always"
+                                                                   : "never";
+  if (scheme != "always" && scheme != "first" && scheme != "never") {
+    step.at("prepend_scheme").refuse("always, first or never");
+  }
+  definition.prefix = scheme == "always"  ? Prefix::always
+                      : scheme == "first" ? Prefix::first
+                                          : Prefix::never;
+  definition.split_marks = step.flag("split", true);
+}
+
 void read_pre_tokenizer(const Place& step, BpeDefinition& definition) {
   const std::string& type = step.at("type").text();
   if (type == "Sequence") {
     for (const Place& one : step.at("pretokenizers").list()) read_pre_tokenizer(one, definition);
+  } else if (definition.byte_fallback) {
+    read_metaspace(step, definition);
   } else if (type == "ByteLevel") {
-    definition.add_prefix_space = step.flag("add_prefix_space", true);
+    const bool prefix = step.flag("add_prefix_space", true);
+    definition.prefix = prefix ? BpeDefinition::Prefix::always : BpeDefinition::Prefix::never;
     if (step.flag("use_regex", true)) definition.patterns.push_back(kGpt2Pattern);
   } else if (type == "Digits") {
     definition.patterns.push_back(step.flag("individual_digits") ? "\\p{N}" : "\\p{N}+");
   } else if (type == "Split") {
-    if (step.at("behavior").text() != "Isolated") step.at("behavior").refuse("\"Isolated\"");
+    expect(step.at("behavior"), "Isolated");
     step.only_false("invert");
     const Place pattern = step.at("pattern");
     definition.patterns.push_back(pattern.has("String") ? escaped(pattern.at("String").text())
                                                         : pattern.at("Regex").text());
   } else {
     step.at("type").refuse("ByteLevel, Split, Digits or a Sequence of them");
+  }
+}
+
+void read_decoder(const Place& decoder, BpeDefinition& definition) {
+  if (!definition.byte_fallback) return expect(decoder.at("type"), "ByteLevel");
+  expect(decoder.at("type"), "Sequence");
+  for (const Place& step : decoder.at("decoders").list()) {
+    const std::string& type = step.at("type").text();
+    if (type == "Replace") {
+      expect(step.at("pattern").at("String"), kSpaceMark);
+      expect(step.at("content"), " ");
+    } else if (type == "Strip") {
+      expect(step.at("content"), " ");
+      definition.strip_decoded = step.at("start").count(0, 1) == 1;
+      step.at("stop").count(0, 0);
+    } else if (type != "ByteFallback" && type != "Fuse") {
+      step.at("type").refuse("Replace, ByteFallback, Fuse or Strip");
+    }
   }
 }
 
@@ -79,7 +135,7 @@ void read_vocabulary(const Place& model, BpeDefinition& definition,
     const bool added = std::any_of(
         definition.added.begin(), definition.added.end(),
         [&](const AddedToken& a) { return a.content == token; });  // in words, not in the alphabet
-    if (!added) token = alphabet.bytes(token, vocab.path);
+    if (!added && !definition.byte_fallback) token = alphabet.bytes(token, vocab.path);
   }
 }
 
@@ -112,9 +168,9 @@ void read_merges(const Place& model, const std::unordered_map<std::string, int32
 
 void read_added(const Place& added, BpeDefinition& definition) {
   for (const Place& token : added.list()) {
-    for (const char* key : {"single_word", "lstrip", "rstrip"}) token.only_false(key);
-    AddedToken one{token.at("id").id(), token.at("content").text(), token.flag("special"),
-                   token.flag("normalized")};
+    token.only_false("single_word");
+    AddedToken one{token.at("id").id(),      token.at("content").text(), token.flag("special"),
+                   token.flag("normalized"), token.flag("lstrip"),       token.flag("rstrip")};
     if (one.content.empty()) token.at("content").refuse("some text");
     definition.added.push_back(std::move(one));
   }
@@ -123,11 +179,7 @@ void read_added(const Place& added, BpeDefinition& definition) {
 void check_model(const Place& model) {
   const std::string type = model.has("type") ? model.at("type").text() : "BPE";
   if (type != "BPE") {
-    model.at("type").refuse("\"BPE\": Quern reads byte-level BPE, and SentencePiece's own files");
-  }
-  if (model.flag("byte_fallback")) {
-    model.at("byte_fallback")
-        .refuse("false: this is SentencePiece's BPE, whose tokenizer.model Quern reads");
+    model.at("type").refuse("\"BPE\": Quern reads BPE, and SentencePiece's own files");
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (model.has(key) && !model.at(key).text().empty()) model.at(key).refuse("none");
@@ -170,7 +222,8 @@ std::optional<int32_t> find_end_token(const TokenizerSettings& settings,
     return id;
   }
   if (settings.generation_end) return settings.generation_end;
-  return find("<|endoftext|>");
+  const auto end = find("<|endoftext|>");
+  return end || !definition.byte_fallback ? end : find("</s>");
 }
 
 }  // namespace
@@ -179,17 +232,19 @@ BpeTokenizer read_hf_tokenizer(const fs::path& file) {
   const JsonFile json(file);
   const Place root = json.root();
   QUERN_CHECK(root.has("model"), file.string(),
-              ": has no model, expected a tokenizer.json of byte-level BPE, as Hugging Face's "
+              ": has no model, expected a tokenizer.json of BPE, as Hugging Face's "
               "tokenizers writes it");
   BpeDefinition definition;
   const Place model = root.at("model");
   check_model(model);
   definition.ignore_merges = model.flag("ignore_merges");
+  definition.byte_fallback = model.flag("byte_fallback");
   if (root.has("added_tokens")) read_added(root.at("added_tokens"), definition);
   if (root.has("normalizer")) read_normalizer(root.at("normalizer"), definition);
-  read_pre_tokenizer(root.at("pre_tokenizer"), definition);
-  const Place decoder = root.at("decoder").at("type");
-  if (decoder.text() != "ByteLevel") decoder.refuse("\"ByteLevel\"");
+  if (root.has("pre_tokenizer") || !definition.byte_fallback) {
+    read_pre_tokenizer(root.at("pre_tokenizer"), definition);
+  }
+  read_decoder(root.at("decoder"), definition);
   std::unordered_map<std::string, int32_t> ids;
   read_vocabulary(model, definition, ids);
   read_merges(model, ids, definition);

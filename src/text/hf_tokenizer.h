@@ -1,5 +1,5 @@
-// Reads Hugging Face's tokenizer.json, as far as it is a byte-level BPE (GPT-2, Llama 3, Qwen2.5,
-// SmolLM2).
+// Reads Hugging Face's tokenizer.json, as far as it is a BPE: byte-level (GPT-2, Llama 3, Qwen2.5,
+// SmolLM2) or SentencePiece's with byte fallback (Llama 2, Mistral, Gemma, Phi-3).
 #pragma once
 
 #include <filesystem>

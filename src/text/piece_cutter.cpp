@@ -1,9 +1,9 @@
 #include "text/piece_cutter.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -15,30 +15,12 @@ bool continues(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
 
-// Unicode's White_Space beyond ASCII: U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029,
-// U+202F, U+205F, U+3000.
-constexpr std::array<std::string_view, 19> kSpaces = {
-    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
-    "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
-    "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
-    "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
-
-bool is_ascii_space(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 bool begins_with_space(std::string_view text) {
-  if (text.empty() || is_ascii_space(text[0])) return true;
-  if (static_cast<signed char>(text[0]) >= 0) return false;
-  return std::any_of(kSpaces.begin(), kSpaces.end(),
-                     [&](std::string_view space) { return text.starts_with(space); });
+  return text.empty() || space_prefix(text) > 0;
 }
 
 bool ends_with_space(std::string_view text) {
-  if (text.empty() || is_ascii_space(text.back())) return true;
-  if (static_cast<signed char>(text.back()) >= 0) return false;
-  return std::any_of(kSpaces.begin(), kSpaces.end(),
-                     [&](std::string_view space) { return text.ends_with(space); });
+  return text.empty() || space_suffix(text) > 0;
 }
 
 // The last place at or before `at` where a character begins; `at` itself where the text is no

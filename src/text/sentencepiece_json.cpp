@@ -4,13 +4,13 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "text/space_mark.h"
+
 namespace quern {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr const char* kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space
 
 bool begins_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -32,7 +32,7 @@ Json merges_of(const std::vector<std::string>& pieces) {
 }
 
 Json replace_spaces() {
-  return {{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}};
+  return {{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}};
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ std::string sentencepiece_tokenizer_json(const SentencePieceTokenizer& tokenizer
                      {"normalizer", nullptr},
                      {"pre_tokenizer",
                       {{"type", "Metaspace"},
-                       {"replacement", kSpace},
+                       {"replacement", kSpaceMark},
                        {"prepend_scheme", "never"},
                        {"split", false}}},
                      {"post_processor", nullptr},

@@ -4,12 +4,11 @@
 
 #include "base/error.h"
 #include "io/utf8.h"
+#include "text/space_mark.h"
 
 namespace quern {
 
 namespace {
-
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space
 
 void check(const sentencepiece::util::Status& status) {
   QUERN_CHECK(status.ok(), "SentencePiece: ", status.message());
@@ -18,32 +17,6 @@ void check(const sentencepiece::util::Status& status) {
 // normalizer_spec { add_dummy_prefix: false } in protobuf's encoding. A message that follows
 // another one is merged into it, so this appended to a model changes that one setting.
 constexpr std::string_view kNoPrefix("\x1A\x02\x18\x00", 4);
-
-std::string spaces_for_marks(std::string_view piece) {
-  std::string text;
-  for (size_t mark; (mark = piece.find(kSpace)) != std::string_view::npos;) {
-    text.append(piece.substr(0, mark)) += ' ';
-    piece.remove_prefix(mark + kSpace.size());
-  }
-  return text.append(piece);
-}
-
-// Whether a token spans the border before a space ("a\u2581b") or the one behind a line feed.
-bool spans_border(std::string_view piece) {
-  if (piece.size() > 1 && piece.find('\n') != std::string_view::npos) return true;
-  while (piece.starts_with(kSpace)) piece.remove_prefix(kSpace.size());
-  return piece.find(kSpace) != std::string_view::npos || piece.find(' ') != std::string_view::npos;
-}
-
-// The bytes up to the next border: behind a line feed, or before a space that follows something
-// else than one. What stands for a space in tokens counts as one.
-size_t next_border(std::string_view text) {
-  for (size_t i = 1; i < text.size(); ++i) {
-    if (text[i - 1] == '\n') return i;
-    if (text[i] == ' ' && text[i - 1] != ' ' && !text.substr(0, i).ends_with(kSpace)) return i;
-  }
-  return text.size();
-}
 
 class SentencePieceEncoder : public TokenEncoder {
  public:
@@ -122,7 +95,7 @@ void SentencePieceTokenizer::read_pieces() {
       added_.add({id, piece, true, false});
       bytes_.emplace_back();
     } else {
-      spanning = spanning || spans_border(piece);
+      spanning = spanning || spans_words(piece);
       bytes_.push_back(spaces_for_marks(piece));
     }
   }
@@ -182,7 +155,7 @@ void SentencePieceTokenizer::encode_valid(std::string_view text, bool first,
   constexpr size_t kLongestCached = 64;  // bytes; longer ones hardly come again
   std::vector<int> ids;
   while (!text.empty()) {
-    const std::string_view word = text.substr(0, cuts_words_ ? next_border(text) : text.size());
+    const std::string_view word = text.substr(0, cuts_words_ ? word_size(text) : text.size());
     text.remove_prefix(word.size());
     const bool cached = !first && word.size() <= kLongestCached;
     if (const std::vector<int32_t>* known = cached ? cache.find(word) : nullptr) {

@@ -1,5 +1,6 @@
-// Hugging Face's tokenizer.json: the ids of the `tokenizers` library (fixtures and their script in
-// tests/fixtures/tokenizers, tests/interop/make_tokenizers.py), and what is refused.
+// Hugging Face's tokenizer.json: the ids of the `tokenizers` library (fixtures in
+// tests/fixtures/tokenizers, their scripts make_tokenizers.py and make_byte_fallback.py in
+// tests/interop), and what is refused.
 #include "text/hf_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -103,6 +104,56 @@ TEST_P(HfTokenizer, SpecialTokensCanBeLeftOut) {
 INSTANTIATE_TEST_SUITE_P(Kinds, HfTokenizer,
                          ::testing::Values("gpt2", "llama3", "qwen2", "smollm2"));
 
+// SentencePiece's BPE with byte fallback, in the forms of the field (make_byte_fallback.py).
+class ByteFallback : public ::testing::TestWithParam<const char*> {
+ protected:
+  const fs::path folder_ = kFolder / "byte_fallback";
+  BpeTokenizer tokenizer_ = read_hf_tokenizer(folder_ / cat(GetParam(), ".json"));
+  std::vector<std::string> texts_ = read_json(folder_ / "texts.json");
+};
+
+TEST_P(ByteFallback, GivesTheLibrarysIds) {
+  const Json ids = read_json(folder_ / cat(GetParam(), ".ids.json"));
+  ASSERT_GT(texts_.size(), 200u);
+  ASSERT_EQ(texts_.size(), ids.size());
+  BpeCache cache;
+  for (int round = 0; round < 2; ++round) {  // the second one from the cache
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::vector<int32_t> tokens;
+      tokenizer_.encode(texts_[i], tokens, cache);
+      EXPECT_EQ(tokens, ids[i].get<std::vector<int32_t>>()) << texts_[i];
+    }
+  }
+}
+
+TEST_P(ByteFallback, DecodesToTheText) {
+  const bool strips = GetParam() == std::string("phi3");  // spaces around its special tokens
+  for (const std::string& text : texts_) {
+    if (text.find("\u2581") != std::string::npos || text.starts_with(' ')) continue;
+    if (strips && (text.find("<") != std::string::npos || text.find("t t") != std::string::npos)) {
+      continue;
+    }
+    if (text.find("</s>") != std::string::npos || text.find("<unk>") != std::string::npos) continue;
+    EXPECT_EQ(tokenizer_.decode(tokenizer_.encode(text)), text);
+  }
+  for (const std::string text : {"\xFF", "ok \xC3\x28 no", "\xE4\xBB", "a\xED\xA0\x80 b"}) {
+    EXPECT_EQ(tokenizer_.decode(tokenizer_.encode(text)), text);
+  }
+}
+
+TEST_P(ByteFallback, KnowsTheTokensAroundAText) {
+  const bool adds_begin = std::string("llama2 mistral").find(GetParam()) != std::string::npos;
+  EXPECT_EQ(tokenizer_.begin_token(), adds_begin ? std::optional<int32_t>(1) : std::nullopt);
+  EXPECT_EQ(tokenizer_.end_token(), 2);
+  EXPECT_EQ(tokenizer_.find("</s>"), 2);
+  EXPECT_EQ(tokenizer_.decode(std::vector{2}), "");
+  EXPECT_EQ(tokenizer_.decode(std::vector{2}, false), "</s>");
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, ByteFallback,
+                         ::testing::Values("llama2", "mistral", "gemma", "phi3", "metaspace_first",
+                                           "metaspace_always", "metaspace_never"));
+
 // One thing changed in a good file, and what the error must say.
 struct Malformed {
   const char* name;
@@ -115,17 +166,52 @@ void PrintTo(const Malformed& malformed, std::ostream* out) {
   *out << malformed.name;
 }
 
-class MalformedTokenizer : public ::testing::TestWithParam<Malformed> {};
+class MalformedTokenizer : public ::testing::TestWithParam<Malformed> {
+ protected:
+  static void expect_refused(const char* good) {
+    const TemporaryFolder folder;
+    Json json = read_json(kFolder / good);
+    GetParam().change(json);
+    const fs::path path = folder / "tokenizer.json";
+    std::ofstream(path) << json.dump();
+    expect_error([&] { read_hf_tokenizer(path); },
+                 {"tokenizer.json: ", GetParam().found, GetParam().expected});
+  }
+};
+
+using MalformedFallback = MalformedTokenizer;
 
 TEST_P(MalformedTokenizer, IsRefusedByPlaceAndName) {
-  const TemporaryFolder folder;
-  Json json = read_json(kFolder / "llama3.json");
-  GetParam().change(json);
-  const fs::path path = folder / "tokenizer.json";
-  std::ofstream(path) << json.dump();
-  expect_error([&] { read_hf_tokenizer(path); },
-               {"tokenizer.json: ", GetParam().found, GetParam().expected});
+  expect_refused("llama3.json");
 }
+
+TEST_P(MalformedFallback, IsRefusedByPlaceAndName) {
+  expect_refused("byte_fallback/metaspace_first.json");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, MalformedFallback,
+    ::testing::Values(
+        Malformed{"NoByte", [](Json& j) { j["model"]["vocab"].erase("<0x41>"); },
+                  "no token for byte 65 alone", "byte fallback"},
+        Malformed{"Normalizer",
+                  [](Json& j) {
+                    j["normalizer"] = {{"type", "NFKC"}};
+                  },
+                  "normalizer.type is \"NFKC\"", "Prepend, Replace"},
+        Malformed{"OtherMark", [](Json& j) { j["pre_tokenizer"]["replacement"] = "_"; },
+                  "pre_tokenizer.replacement is \"_\"", "\u2581"},
+        Malformed{"Scheme", [](Json& j) { j["pre_tokenizer"]["prepend_scheme"] = "last"; },
+                  "pre_tokenizer.prepend_scheme is \"last\"", "always, first or never"},
+        Malformed{"ByteLevel", [](Json& j) { j["pre_tokenizer"]["type"] = "ByteLevel"; },
+                  "pre_tokenizer.type is \"ByteLevel\"", "Metaspace"},
+        Malformed{"Decoder", [](Json& j) { j["decoder"]["type"] = "ByteLevel"; },
+                  "decoder.type is \"ByteLevel\"", "Sequence"},
+        Malformed{"Strip", [](Json& j) { j["decoder"]["decoders"][3]["start"] = 2; },
+                  "decoder.decoders[3].start is 2"},
+        Malformed{"Step", [](Json& j) { j["decoder"]["decoders"][2]["type"] = "CTC"; },
+                  "decoder.decoders[2].type is \"CTC\""}),
+    [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Files, MalformedTokenizer,
@@ -134,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"WordPiece", [](Json& j) { j["model"]["type"] = "WordPiece"; },
                   "model.type is \"WordPiece\"", "BPE"},
         Malformed{"ByteFallback", [](Json& j) { j["model"]["byte_fallback"] = true; },
-                  "model.byte_fallback is true", "tokenizer.model"},
+                  "pre_tokenizer.pretokenizers[0].type is \"Split\"", "Metaspace"},
         Malformed{"Dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }, "model.dropout is 0.1"},
         Malformed{"Suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
                   "model.end_of_word_suffix is \"</w>\""},
@@ -176,8 +262,8 @@ INSTANTIATE_TEST_SUITE_P(
             "the pattern (a|b is no regular expression", "parenthesis"},
         Malformed{"Decoder", [](Json& j) { j["decoder"]["type"] = "WordPiece"; },
                   "decoder.type is \"WordPiece\""},
-        Malformed{"Stripping", [](Json& j) { j["added_tokens"][0]["lstrip"] = true; },
-                  "added_tokens[0].lstrip is true"},
+        Malformed{"SingleWord", [](Json& j) { j["added_tokens"][0]["single_word"] = true; },
+                  "added_tokens[0].single_word is true"},
         Malformed{"EmptyAdded", [](Json& j) { j["added_tokens"][0]["content"] = ""; },
                   "added_tokens[0].content is \"\""},
         Malformed{"NegativeId", [](Json& j) { j["added_tokens"][0]["id"] = -1; },
@@ -188,7 +274,7 @@ TEST(HfTokenizerFile, MissingAndCutFilesAreNamed) {
   const TemporaryFolder folder;
   std::ofstream(folder / "bare.json") << "{}";
   expect_error([&] { read_hf_tokenizer(folder / "bare.json"); },
-               {"bare.json: has no model, expected a tokenizer.json of byte-level BPE"});
+               {"bare.json: has no model, expected a tokenizer.json of BPE"});
   expect_error([&] { read_hf_tokenizer(folder / "none.json"); }, {"none.json"});
   std::ofstream(folder / "cut.json") << R"({"model": {"type": "BPE", "vo)";
   expect_error([&] { read_hf_tokenizer(folder / "cut.json"); }, {"cut.json", "not valid JSON"});

@@ -133,6 +133,26 @@ TEST_F(TokenizerFiles, ACopyKeepsTheConfigurationAndItsEndToken) {
   EXPECT_EQ(open_tokenizer(folder_ / "to")->end_token(), 901);
 }
 
+// transformers' save_pretrained keeps only the tokenizer.json.
+TEST_F(TokenizerFiles, ATokenizerJsonWithoutItsModelGivesTheSameIds) {
+  const std::string model = read_file(kFixtures / "exact/tokenizer.model");
+  const auto tokenizer = write_sentencepiece(folder_ / "new", model);
+  fs::remove(folder_ / "new/tokenizer.model");
+  const auto alone = open_tokenizer(folder_ / "new");
+  EXPECT_EQ(alone->kind(), "bpe");
+  EXPECT_EQ(alone->vocabulary(), tokenizer->vocabulary());
+  EXPECT_EQ(alone->end_token(), tokenizer->end_token());
+  EXPECT_EQ(alone->begin_token(), tokenizer->begin_token());
+  for (const Json& vector : Json::parse(read_file(kFixtures / "exact/vectors.json"))) {
+    const std::string text = vector["text"];
+    const std::vector<int32_t> ids = alone->encode(text);
+    EXPECT_EQ(ids, vector["ids"].get<std::vector<int32_t>>()) << text;
+    EXPECT_EQ(alone->decode(ids), tokenizer->decode(ids)) << text;
+  }
+  copy_tokenizer(folder_ / "new", folder_ / "copy");
+  EXPECT_EQ(open_tokenizer(folder_ / "copy")->hash(), alone->hash());
+}
+
 // The ids are transformers' concern (tests/interop/check_tokenizers.py); here that all is in it.
 TEST_F(TokenizerFiles, ANewModelIsWrittenInBothForms) {
   const std::string model = read_file(kFixtures / "exact/tokenizer.model");
