@@ -8,6 +8,7 @@
 #include "io/mapped_file.h"
 #include "text/byte_alphabet.h"
 #include "text/space_mark.h"
+#include "text/tokenizer_config.h"
 #include "text/tokenizer_settings.h"
 
 namespace quern {
@@ -169,10 +170,7 @@ void read_merges(const Place& model, const std::unordered_map<std::string, int32
 void read_added(const Place& added, BpeDefinition& definition) {
   for (const Place& token : added.list()) {
     token.only_false("single_word");
-    AddedToken one{token.at("id").id(),      token.at("content").text(), token.flag("special"),
-                   token.flag("normalized"), token.flag("lstrip"),       token.flag("rstrip")};
-    if (one.content.empty()) token.at("content").refuse("some text");
-    definition.added.push_back(std::move(one));
+    definition.added.push_back(read_added_token(token, token.at("id").id()));
   }
 }
 
@@ -226,15 +224,12 @@ std::optional<int32_t> find_end_token(const TokenizerSettings& settings,
   return end || !definition.byte_fallback ? end : find("</s>");
 }
 
-}  // namespace
-
-BpeTokenizer read_hf_tokenizer(const fs::path& file) {
-  const JsonFile json(file);
-  const Place root = json.root();
-  QUERN_CHECK(root.has("model"), file.string(),
-              ": has no model, expected a tokenizer.json of BPE, as Hugging Face's "
-              "tokenizers writes it");
+BpeTokenizer read_definition(const Place& root, const fs::path& folder, std::string hash) {
+  QUERN_CHECK(root.has("model"), root.where(),
+              ": has no model, expected a tokenizer.json of BPE, as Hugging Face's tokenizers "
+              "writes it");
   BpeDefinition definition;
+  definition.hash = std::move(hash);
   const Place model = root.at("model");
   check_model(model);
   definition.ignore_merges = model.flag("ignore_merges");
@@ -251,14 +246,26 @@ BpeTokenizer read_hf_tokenizer(const fs::path& file) {
   if (root.has("post_processor")) {
     definition.begin_token = read_begin_token(root.at("post_processor"));
   }
-  definition.end_token =
-      find_end_token(read_tokenizer_settings(file.parent_path()), definition, ids);
-  definition.hash = hex(digest_of(MappedFile::open(file).bytes()).xxh3);
+  definition.end_token = find_end_token(read_tokenizer_settings(folder), definition, ids);
   try {
     return BpeTokenizer(std::move(definition));
   } catch (const Error& error) {
-    fail(cat(file.string(), ": ", error.what()));
+    fail(cat(root.where(), ": ", error.what()));
   }
+}
+
+}  // namespace
+
+BpeTokenizer read_hf_tokenizer(const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  if (file.filename() == kVocabularyFile) {
+    const std::string text = gpt2_tokenizer_json(folder);
+    const auto json = nlohmann::json::parse(text);
+    return read_definition({json, cat(file.string(), " and ", kMergesFile, ": ")}, folder,
+                           hex(digest_of(std::as_bytes(std::span(text))).xxh3));
+  }
+  return read_definition(JsonFile(file).root(), folder,
+                         hex(digest_of(MappedFile::open(file).bytes()).xxh3));
 }
 
 }  // namespace quern

@@ -8,6 +8,7 @@
 
 namespace quern {
 
+// `file`: a tokenizer.json, or GPT-2's vocab.json with merges.txt beside it (tokenizer_config.h).
 // Throws an Error that names the file, the place in it, what was found and what was expected; what
 // Quern does not compute (other models, normalisers or pre-tokenizers) is refused by name.
 BpeTokenizer read_hf_tokenizer(const std::filesystem::path& file);

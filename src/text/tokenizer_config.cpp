@@ -1,12 +1,16 @@
 #include "text/tokenizer_config.h"
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/json_file.h"
+#include "io/mapped_file.h"
 #include "text/byte_alphabet.h"
 #include "text/byte_tokenizer.h"
 #include "text/tokenizer_files.h"
+#include "text/tokenizer_settings.h"
 
 namespace quern {
 
@@ -39,6 +43,70 @@ void write_both(const fs::path& folder, Json config, const Json& names) {
   if (!names.contains("eos_token") || !config.value("eos_token", Json()).is_null()) return;
   config["eos_token"] = names["eos_token"];
   write(config_file, config);
+}
+
+std::string byte_level_json(const Json& added, const Json& vocabulary, const Json& merges,
+                            bool gpt2_pattern, bool prefix_space) {
+  const Json bytes = {{"type", "ByteLevel"},
+                      {"add_prefix_space", prefix_space},
+                      {"trim_offsets", false},
+                      {"use_regex", gpt2_pattern}};
+  const Json json = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", added},
+                     {"normalizer", nullptr},
+                     {"pre_tokenizer", bytes},
+                     {"post_processor", nullptr},
+                     {"decoder", bytes},
+                     {"model",
+                      {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", false},
+                       {"vocab", vocabulary},
+                       {"merges", merges}}}};
+  return json.dump(1) + "\n";
+}
+
+void check_is_gpt2(const fs::path& folder, const TokenizerSettings& settings) {
+  const std::string& named = settings.tokenizer_class;
+  QUERN_CHECK(named.empty() || named.starts_with("GPT2Tokenizer"), settings.file,
+              ": tokenizer_class is ", named, ", expected GPT2Tokenizer beside ", kVocabularyFile,
+              " and ", kMergesFile, "; transformers' save_pretrained writes a tokenizer.json");
+  const fs::path config = folder / "config.json", more = folder / "added_tokens.json";
+  QUERN_CHECK(!fs::exists(more) || !settings.added.empty(), more.string(),
+              ": found without added_tokens_decoder in tokenizer_config.json, expected both");
+  if (!named.empty() || !fs::exists(config)) return;
+  const JsonFile file(config);
+  const JsonPlace type = file.root().at("model_type");
+  if (type.text() != "gpt2") {
+    type.refuse(
+        cat("gpt2 beside ", kVocabularyFile, " and ", kMergesFile, " without a tokenizer.json"));
+  }
+}
+
+// Lines of two tokens, behind one with the version.
+Json read_merges(const fs::path& path) {
+  const MappedFile file = MappedFile::open(path);
+  std::istringstream lines(
+      std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()));
+  Json merges = Json::array();
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+    const size_t space = line.find(' ');
+    QUERN_CHECK(space != std::string::npos && line.find(' ', space + 1) == std::string::npos,
+                path.string(), ": line ", number, " is '", line,
+                "', expected two tokens with a space between them");
+    merges.push_back({line.substr(0, space), line.substr(space + 1)});
+  }
+  return merges;
 }
 
 }  // namespace
@@ -84,30 +152,30 @@ std::string byte_tokenizer_json() {
   const ByteAlphabet alphabet;
   for (int byte = 0; byte < kEndOfText; ++byte) vocabulary[alphabet.character(byte)] = byte;
   end["id"] = kEndOfText;
-  const Json bytes = {{"type", "ByteLevel"},
-                      {"add_prefix_space", false},
-                      {"trim_offsets", false},
-                      {"use_regex", false}};
-  const Json json = {{"version", "1.0"},
-                     {"truncation", nullptr},
-                     {"padding", nullptr},
-                     {"added_tokens", Json::array({end})},
-                     {"normalizer", nullptr},
-                     {"pre_tokenizer", bytes},
-                     {"post_processor", nullptr},
-                     {"decoder", bytes},
-                     {"model",
-                      {{"type", "BPE"},
-                       {"dropout", nullptr},
-                       {"unk_token", nullptr},
-                       {"continuing_subword_prefix", nullptr},
-                       {"end_of_word_suffix", nullptr},
-                       {"fuse_unk", false},
-                       {"byte_fallback", false},
-                       {"ignore_merges", false},
-                       {"vocab", vocabulary},
-                       {"merges", Json::array()}}}};
-  return json.dump(1) + "\n";
+  return byte_level_json(Json::array({end}), vocabulary, Json::array(), false, false);
+}
+
+std::string gpt2_tokenizer_json(const fs::path& folder) {
+  const TokenizerSettings settings = read_tokenizer_settings(folder);
+  check_is_gpt2(folder, settings);
+  const Json vocabulary = read_sorted_json_object(folder / kVocabularyFile);
+  Json added = Json::array();
+  bool has_end = false;
+  for (const AddedToken& token : settings.added) {
+    Json& json = added.emplace_back(added_token(token.content));
+    json.update({{"id", token.id},
+                 {"special", token.special},
+                 {"normalized", token.normalized},
+                 {"lstrip", token.lstrip},
+                 {"rstrip", token.rstrip}});
+    has_end = has_end || token.content == kEndOfTextName;
+  }
+  if (!has_end && vocabulary.contains(kEndOfTextName)) {
+    added.push_back(added_token(kEndOfTextName));
+    added.back()["id"] = vocabulary[kEndOfTextName];
+  }
+  return byte_level_json(added, vocabulary, read_merges(folder / kMergesFile), true,
+                         settings.add_prefix_space);
 }
 
 void write_byte_tokenizer(const fs::path& folder) {

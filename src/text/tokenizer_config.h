@@ -19,4 +19,13 @@ void write_tokenizer_config(const std::filesystem::path& folder, const BpeTokeni
 // The byte tokenizer (byte_tokenizer.h) as a tokenizer.json: a byte-level BPE without merges, whose
 // ids are the bytes' values, and <|endoftext|>. tokenizer_files.h writes and knows it.
 std::string byte_tokenizer_json();
+
+// The tokenizer.json for GPT-2's older form: byte-level BPE with GPT-2's pattern, from the
+// vocab.json and merges.txt of `folder` and the added tokens of its tokenizer_config.json. Throws
+// when one of its files names another tokenizer than GPT-2's, since vocabulary and merges do not
+// say how that cuts text.
+inline constexpr const char* kVocabularyFile = "vocab.json";
+inline constexpr const char* kMergesFile = "merges.txt";
+std::string gpt2_tokenizer_json(const std::filesystem::path& folder);
+
 }  // namespace quern

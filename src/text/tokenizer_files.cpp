@@ -40,6 +40,8 @@ fs::path defining_file(const fs::path& folder) {
   const fs::path model = folder / "tokenizer.model", json = folder / "tokenizer.json";
   if (fs::exists(json) && !(fs::exists(model) && is_made_from_sentencepiece(json))) return json;
   if (fs::exists(model)) return model;
+  const fs::path vocabulary = folder / kVocabularyFile;
+  if (fs::exists(vocabulary) && fs::exists(folder / kMergesFile)) return vocabulary;
   if (fs::is_directory(folder / "tokenizer")) return defining_file(folder / "tokenizer");
   return {};
 }
@@ -53,16 +55,16 @@ bool begins_as_json(std::string_view text) {
   return first != std::string_view::npos && text[first] == '{';
 }
 
-std::string hash_of(const MappedFile& file) {
-  return text_of(file) == byte_tokenizer_json() ? ByteTokenizer().hash()
-                                                : hex(digest_of(file.bytes()).xxh3);
+std::string hash_of(std::string_view text) {
+  if (text == byte_tokenizer_json()) return ByteTokenizer().hash();
+  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
 }
 
 std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path& file) {
   const MappedFile mapped = MappedFile::open(file);
   SentencePieceDefinition definition;
   definition.model = text_of(mapped);
-  definition.hash = hash_of(mapped);
+  definition.hash = hash_of(definition.model);
   const TokenizerSettings settings = read_tokenizer_settings(file.parent_path());
   definition.added = settings.added;
   definition.add_begin = settings.add_begin.value_or(settings.found);
@@ -85,7 +87,8 @@ fs::path tokenizer_file(const fs::path& path) {
   if (!fs::is_directory(path)) return path;
   const fs::path file = defining_file(path);
   QUERN_CHECK(!file.empty(), path.string(),
-              ": has no tokenizer: neither tokenizer.model nor tokenizer.json");
+              ": has no tokenizer: neither tokenizer.model nor tokenizer.json, nor vocab.json with "
+              "merges.txt");
   return file;
 }
 
@@ -106,7 +109,9 @@ bool has_tokenizer(const fs::path& folder) {
 
 std::string tokenizer_hash(const fs::path& path) {
   if (path == "bytes") return path;
-  return hash_of(MappedFile::open(tokenizer_file(path)));
+  const fs::path file = tokenizer_file(path);
+  if (file.filename() == kVocabularyFile) return hash_of(gpt2_tokenizer_json(file.parent_path()));
+  return hash_of(text_of(MappedFile::open(file)));
 }
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
@@ -117,10 +122,16 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
   const fs::path& folder = staging.temporary();
   fs::create_directories(folder);
   const bool bpe = tokenizer->kind() == "bpe";
-  fs::copy_file(file, folder / (bpe ? "tokenizer.json" : "tokenizer.model"));
+  if (file.filename() == kVocabularyFile) {
+    write_file_atomically(folder / "tokenizer.json", gpt2_tokenizer_json(file.parent_path()));
+  } else {
+    fs::copy_file(file, folder / (bpe ? "tokenizer.json" : "tokenizer.model"));
+  }
   for (const char* name : kCompanions) {
     const fs::path companion = file.parent_path() / name;
-    if (companion != file && fs::exists(companion)) fs::copy_file(companion, folder / name);
+    if (fs::exists(companion) && !fs::exists(folder / name)) {
+      fs::copy_file(companion, folder / name);
+    }
   }
   if (bpe) {
     write_tokenizer_config(folder, dynamic_cast<const BpeTokenizer&>(*tokenizer));

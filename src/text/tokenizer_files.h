@@ -9,11 +9,12 @@
 
 namespace quern {
 
-// `path`: "bytes"; a tokenizer.model of SentencePiece or a tokenizer.json of byte-level BPE, told
-// apart by content; or a folder with one of the two, itself or in its tokenizer/, as a run and
-// prepared data have it. Of both, tokenizer.json goes first, unless it is SentencePiece's BPE
-// written anew. Begin and end tokens come from tokenizer_config.json and generation_config.json
-// beside it when they are there. Throws naming the file and what is wrong.
+// `path`: "bytes"; a tokenizer.model of SentencePiece or a tokenizer.json of BPE, told apart by
+// content; or a folder with one of the two, itself or in its tokenizer/, as a run and prepared data
+// have it. Of both, tokenizer.json goes first, unless it is SentencePiece's BPE written anew. A
+// folder with neither may have GPT-2's vocab.json and merges.txt. Begin and end tokens come from
+// tokenizer_config.json and generation_config.json beside it. Throws naming the file and what is
+// wrong.
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::filesystem::path& path);
 
 // The file that open_tokenizer reads. Throws when there is none, and for "bytes".
@@ -26,8 +27,9 @@ bool has_tokenizer(const std::filesystem::path& folder);
 std::string tokenizer_hash(const std::filesystem::path& path);
 
 // The files that make the tokenizer of `from` (as above), into a new folder `to`, so that
-// transformers' AutoTokenizer loads it: tokenizer.model or tokenizer.json as they were, and
-// tokenizer_config.json and special_tokens_map.json as they were or made. Nothing for "bytes".
+// transformers' AutoTokenizer loads it: tokenizer.model or tokenizer.json as they were (made for
+// vocab.json and merges.txt), and tokenizer_config.json and special_tokens_map.json as they were or
+// made. Nothing for "bytes".
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // A new model of train_sentencepiece into the new folder `to`, with the files that AutoTokenizer

@@ -25,18 +25,28 @@ std::vector<AddedToken> read_added(const JsonPlace& decoder) {
   std::vector<AddedToken> added;
   for (const auto& [key, json] : decoder.json.items()) {
     const JsonPlace token{json, cat(decoder.path, "[\"", key, "\"]")};
-    AddedToken one{0, token.at("content").text(), token.flag("special"), token.flag("normalized")};
+    AddedToken one = read_added_token(token, 0);
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), one.id);
     if (error != std::errc() || end != key.data() + key.size() || one.id < 0) {
       decoder.refuse(cat("token numbers as names, found \"", key, "\""));
     }
-    if (one.content.empty()) token.at("content").refuse("some text");
     added.push_back(std::move(one));
   }
   return added;
 }
 
 }  // namespace
+
+AddedToken read_added_token(const JsonPlace& token, int32_t id) {
+  AddedToken one{id,
+                 token.at("content").text(),
+                 token.flag("special"),
+                 token.flag("normalized"),
+                 token.flag("lstrip"),
+                 token.flag("rstrip")};
+  if (one.content.empty()) token.at("content").refuse("some text");
+  return one;
+}
 
 TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
   TokenizerSettings settings;
@@ -52,6 +62,7 @@ TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
     settings.end = read_token(root, "eos_token");
     if (root.has("add_bos_token")) settings.add_begin = root.flag("add_bos_token");
     settings.legacy = root.flag("legacy");
+    settings.add_prefix_space = root.flag("add_prefix_space");
     if (root.has("added_tokens_decoder")) {
       settings.added = read_added(root.at("added_tokens_decoder"));
     }

@@ -8,21 +8,26 @@
 #include <string>
 #include <vector>
 
+#include "io/json_place.h"
 #include "text/added_tokens.h"
 
 namespace quern {
 
 struct TokenizerSettings {
-  std::string file;                       // tokenizer_config.json, for messages
-  bool found = false;                     // it is there
-  std::string tokenizer_class;            // "LlamaTokenizerFast"; empty: not said
-  std::optional<std::string> begin;       // bos_token
-  std::optional<std::string> end;         // eos_token
-  std::optional<bool> add_begin;          // add_bos_token
+  std::string file;                  // tokenizer_config.json, for messages
+  bool found = false;                // it is there
+  std::string tokenizer_class;       // "LlamaTokenizerFast"; empty: not said
+  std::optional<std::string> begin;  // bos_token
+  std::optional<std::string> end;    // eos_token
+  std::optional<bool> add_begin;     // add_bos_token
+  bool add_prefix_space = false;
   bool legacy = false;                    // see SentencePieceDefinition::prefix_each_part
   std::vector<AddedToken> added;          // added_tokens_decoder
   std::optional<int32_t> generation_end;  // the first eos_token_id of generation_config.json
 };
+
+// {"content": "</s>", "special": true, ...}. Throws naming the place of what is missing.
+AddedToken read_added_token(const JsonPlace& token, int32_t id);
 
 // Files that are not there leave the defaults. Throws naming the file and the place in it.
 TokenizerSettings read_tokenizer_settings(const std::filesystem::path& folder);

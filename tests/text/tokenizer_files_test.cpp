@@ -133,6 +133,54 @@ TEST_F(TokenizerFiles, ACopyKeepsTheConfigurationAndItsEndToken) {
   EXPECT_EQ(open_tokenizer(folder_ / "to")->end_token(), 901);
 }
 
+// GPT-2's older form; the fixture's tokenizer.json in two files.
+TEST_F(TokenizerFiles, VocabularyAndMergesAreReadAsGpt2s) {
+  Json json = Json::parse(read_file(kFixtures / "gpt2.json"));
+  std::string merges = "#version: 0.2\n";
+  for (const Json& merge : json["model"]["merges"]) {
+    if (merge.is_string()) {
+      merges += merge.get<std::string>() + "\n";
+    } else {
+      merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+    }
+  }
+  Json decoder = Json::object();
+  for (const Json& token : json["added_tokens"]) {
+    if (token["id"] == 900) json["model"]["vocab"]["<|endoftext|>"] = 900;
+    if (token["id"] != 900) decoder[std::to_string(token["id"].get<int>())] = token;
+  }
+  const Json config = {{"tokenizer_class", "GPT2Tokenizer"}, {"added_tokens_decoder", decoder}};
+  put_json("old/vocab.json", json["model"]["vocab"]);
+  put_json("old/tokenizer_config.json", config);
+  EXPECT_FALSE(has_tokenizer(folder_ / "old"));  // half of it
+  write_file(folder_ / "old/merges.txt", merges);
+  const auto tokenizer = open_tokenizer(folder_ / "old");
+  EXPECT_EQ(tokenizer->kind(), "bpe");
+  EXPECT_EQ(tokenizer->vocabulary(), 904);
+  EXPECT_EQ(tokenizer->end_token(), 900);
+  for (const Json& vector : Json::parse(read_file(kFixtures / "gpt2.vectors.json"))) {
+    const std::string text = vector["text"];
+    EXPECT_EQ(tokenizer->encode(text), vector["ids"].get<std::vector<int32_t>>()) << text;
+  }
+  copy_tokenizer(folder_ / "old", folder_ / "new");
+  EXPECT_EQ(tokenizer_hash(folder_ / "old"), tokenizer->hash());
+  EXPECT_EQ(xxh3_of(folder_ / "new/tokenizer.json"), tokenizer->hash());
+  EXPECT_EQ(open_tokenizer(folder_ / "new")->hash(), tokenizer->hash());
+
+  write_file(folder_ / "old/merges.txt", "#version: 0.2\na b\nc d e\n");
+  expect_error([&] { open_tokenizer(folder_ / "old"); },
+               {"merges.txt: line 3 is 'c d e'", "expected two tokens"});
+  write_file(folder_ / "old/merges.txt", "zq qz\n");
+  expect_error([&] { open_tokenizer(folder_ / "old"); },
+               {"vocab.json and merges.txt: model.merges[0] needs the token 'zq'"});
+  put_json("old/tokenizer_config.json", {{"tokenizer_class", "Qwen2Tokenizer"}});
+  expect_error([&] { open_tokenizer(folder_ / "old"); },
+               {"tokenizer_class is Qwen2Tokenizer", "expected GPT2Tokenizer"});
+  put_json("old/tokenizer_config.json", Json::object());
+  put_json("old/config.json", {{"model_type", "qwen2"}});
+  expect_error([&] { open_tokenizer(folder_ / "old"); }, {"model_type is \"qwen2\"", "gpt2"});
+}
+
 // transformers' save_pretrained keeps only the tokenizer.json.
 TEST_F(TokenizerFiles, ATokenizerJsonWithoutItsModelGivesTheSameIds) {
   const std::string model = read_file(kFixtures / "exact/tokenizer.model");
