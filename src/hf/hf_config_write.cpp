@@ -107,17 +107,20 @@ std::string text_of(const fs::path& path) {
 }
 
 // The source's text, changed only where it does not say what the weights are. A run may have a
-// shorter context than its source: the model still takes as many positions as before.
+// shorter context than its source: with RoPE the model still takes as many positions as before, and
+// of learned ones it has kept the first.
 std::string config_from_source(const ModelConfig& config, DType dtype, const fs::path& source) {
   ModelConfig found = read_hf_config(source);
   QUERN_CHECK(config.context <= found.context, (source / kConfig).string(),
               ": max_position_embeddings is ", found.context,
               ", expected at least the model's context of ", config.context);
+  const bool shorter = config.context < found.context && config.positions == PositionKind::learned;
   found.context = config.context;
   QUERN_CHECK(found == config, (source / kConfig).string(), ": is of another model than ",
               "the weights, which are to be exported with it");
-  if (read_hf_dtype(source) == dtype) return text_of(source / kConfig);
+  if (read_hf_dtype(source) == dtype && !shorter) return text_of(source / kConfig);
   Json json = read_json_object(source / kConfig);
+  if (shorter) json["n_positions"] = config.context;
   set_both_spellings(json, config, dtype);
   return json.dump(2) + "\n";
 }

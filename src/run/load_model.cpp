@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "hf/huggingface.h"
 #include "io/python_line.h"
+#include "model/architecture.h"
 #include "run/model_difference.h"
 #include "run/run_folder.h"
 #include "run/train_state.h"
@@ -89,10 +90,6 @@ void apply_model_from(Config& config, const std::set<std::string>& given) {
       throw UsageError(
           cat("ctx is ", context, ", but ", whose, " takes at most ", most, " tokens"));
     }
-    if (context < most && origin.model.positions == PositionKind::learned) {
-      throw UsageError(cat("ctx is ", context, ", but ", whose, " has learned positions, ", most,
-                           " of them; leave ctx out"));
-    }
   }
   static_cast<ModelConfig&>(config.model) = origin.model;
   config.model.context = context;
@@ -106,10 +103,11 @@ void load_weights_from(ParameterArena& arena, const ModelSection& model) {
   QUERN_CHECK(!difference, "model.from: ", from.string(), ": its model has ", difference->key,
               " = ", difference->found, ", found ", difference->key, " = ", difference->expected,
               " in the configuration");
+  const std::string positions = cat(architecture_of(found).positions, ".weight");
   if (is_hf_folder(from)) {
-    load_weights(arena, TensorSource::open(from));
+    load_weights(arena, TensorSource::open(from), positions);
   } else {
-    load_weights(arena, open_checkpoint(find_checkpoint(from, true)).weights);
+    load_weights(arena, open_checkpoint(find_checkpoint(from, true)).weights, positions);
   }
 }
 

@@ -30,8 +30,8 @@ void apply_model_from(Config& config, const std::set<std::string>& given);
 void check_given_model(const Config& config, const std::set<std::string>& given,
                        const ModelConfig& model, const std::string& whose);
 
-// Fills the arena of a model with config.model's dimensions. Throws when the weights belong to
-// another model.
+// Fills the arena of a model with config.model's dimensions. With a shorter context than the
+// source's, learned positions are the first ones. Throws when the weights belong to another model.
 void load_weights_from(ParameterArena& arena, const ModelSection& model);
 
 // Copies config.json and generation_config.json, which an export in the original format needs,

@@ -72,7 +72,24 @@ void check_finite(const ParameterArena& arena, const std::string& where) {
   }
 }
 
-void load_weights(ParameterArena& arena, const Tensors& tensors) {
+// The first rows of a matrix where the arena takes fewer than there are.
+TensorView head_of(TensorView view, const Shape& shape) {
+  const bool longer = view.shape.ndim() == 2 && shape.ndim() == 2 && view.shape[1] == shape[1] &&
+                      view.shape[0] > shape[0];
+  if (!longer) return view;
+  view.data = view.data.first(static_cast<size_t>(shape.numel() * size_of(view.dtype)));
+  view.shape = shape;
+  return view;
+}
+
+void load_weights(ParameterArena& arena, Tensors tensors, const std::string& first_rows) {
+  const auto slices = arena.named_slices();
+  const auto cut = std::ranges::find(slices, first_rows, &NamedSlice::name);
+  if (cut != slices.end()) {
+    tensors.find = [find = tensors.find, &cut](const std::string& name) {
+      return name == cut->name ? head_of(find(name), cut->shape) : find(name);
+    };
+  }
   load({"", arena.values(), arena.named_slices()}, tensors, &arena.table());
   check_finite(arena, tensors.where);
   arena.refresh_copies();
@@ -80,12 +97,14 @@ void load_weights(ParameterArena& arena, const Tensors& tensors) {
 
 }  // namespace
 
-void load_weights(ParameterArena& arena, const TensorSource& source) {
-  load_weights(arena, tensors_of(source));
+void load_weights(ParameterArena& arena, const TensorSource& source,
+                  const std::string& first_rows) {
+  load_weights(arena, tensors_of(source), first_rows);
 }
 
-void load_weights(ParameterArena& arena, const SafetensorsFile& file) {
-  load_weights(arena, tensors_of(file, ""));
+void load_weights(ParameterArena& arena, const SafetensorsFile& file,
+                  const std::string& first_rows) {
+  load_weights(arena, tensors_of(file, ""), first_rows);
 }
 
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file) {

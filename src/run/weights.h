@@ -13,9 +13,12 @@ namespace quern {
 // FP32), and refreshes the BF16 copies. Throws with the file or folder and the tensor when one is
 // missing, unknown to the model, has another shape, is not floating point or holds a NaN or an
 // infinity (in FP32). A tied model may have an lm_head.weight that equals the embedding; rotary
-// tables of old Hugging Face files are ignored.
-void load_weights(ParameterArena& arena, const TensorSource& source);
-void load_weights(ParameterArena& arena, const SafetensorsFile& file);
+// tables of old Hugging Face files are ignored. `first_rows` names a tensor that may have more rows
+// than the arena takes (positions beyond the context); empty: none.
+void load_weights(ParameterArena& arena, const TensorSource& source,
+                  const std::string& first_rows = {});
+void load_weights(ParameterArena& arena, const SafetensorsFile& file,
+                  const std::string& first_rows = {});
 
 // Loads an optimizer's buffer from the tensors named prefix + slice name, with the same checks
 // except for finite values; tensors without the prefix are ignored.

@@ -134,6 +134,36 @@ TEST_F(ModelFromTraining, BeginsWithTheWeights) {
   }
 }
 
+TEST_F(ModelFromTraining, AShorterContextKeepsTheFirstLearnedPositions) {
+  const fs::path golden = golden_folder() / "gpt2";
+  import_model(golden, folder_ / "imported");
+  for (const fs::path& from : {golden, folder_ / "imported"}) {
+    const std::string name = from == golden ? "a" : "b";
+    Config config = tiny_config(folder_ / "data.bin", folder_ / name);
+    config.model.from = from.string();
+    config.model.context = 16;
+    apply_model_from(config, {"ctx"});
+    EXPECT_EQ(config.model.context, 16);
+    config.train.steps = 1;
+    config.train.sample_every = 0;
+    config.optimizer.lr = 0.0;
+    Recorded recorded;
+    train(config, recorded);
+    const fs::path out = folder_ / (name + "_out");
+    export_model(folder_ / name, out, {.latest = true});
+    const TensorSource expected = TensorSource::open(golden), found = TensorSource::open(out);
+    for (const std::string& tensor : expected.names()) {
+      const bool positions = tensor == "transformer.wpe.weight";
+      const auto whole = expected.tensor(tensor).data;
+      EXPECT_TRUE(std::ranges::equal(found.tensor(tensor).data,
+                                     whole.first(positions ? whole.size() / 3 : whole.size())))
+          << tensor;
+    }
+    EXPECT_EQ(read_hf_config(out), static_cast<const ModelConfig&>(config.model))
+        << "n_positions is 16, and was 48";
+  }
+}
+
 TEST_F(ModelFromTraining, AnImportAndItsFolderAreTheSameStart) {
   import_model(kFrom, folder_ / "imported");
   train_from(kFrom, "a", 3);
