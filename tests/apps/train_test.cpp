@@ -104,7 +104,7 @@ TEST_F(TrainProgram, PrintsWhatItDoes) {
   const Outcome outcome = run(train_args("run", {"--steps", "12", "--eval_every", "6"}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const char* part :
-       {"[model]     vocab=257, ctx=32, d_model=32", "[train]     steps=12, batch=4", "parameters",
+       {"[model]     d_model=32, d_ff=48", "ctx=32", "[train]     steps=12, batch=4", "parameters",
         "MiB predicted", "first step  after ", "step  1/12  loss ", "step 12/12  loss ", "  norm ",
         "  lr ", " tok/s  ", "ETA ", "step 12/12  validation loss ", "saved ", " MiB of memory",
         "quern generate"}) {
@@ -203,6 +203,10 @@ TEST_F(TrainProgram, RefusesAGpuThatIsNotThere) {
   EXPECT_TRUE(message.starts_with("quern: device = cuda: ")) << message;
   EXPECT_NE(message.find("--device cpu"), std::string::npos) << message;
   EXPECT_FALSE(fs::exists(folder_ / "bad"));
+  const Outcome small = run({"train", "--config", source_folder() / "configs/small.toml", "--train",
+                             folder_ / "text.txt", "--out", folder_ / "bad"});
+  EXPECT_EQ(small.code, 1);
+  EXPECT_NE(small.err.find("--device cpu"), std::string::npos) << small.err;
 }
 
 TEST_F(TrainProgram, RefusesFoldersThatDoNotFit) {
