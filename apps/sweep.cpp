@@ -246,34 +246,25 @@ std::vector<Ranked> rank(const std::vector<Combination>& all) {
 }
 
 void print_table(const std::vector<Ranked>& ranked, const std::vector<Axis>& axes, bool json) {
-  std::vector<Column> columns{{"rank", "rank", 0, 4}};
-  for (const Axis& axis : axes) columns.push_back({axis.key, axis.key, 0, 8});
-  for (const Column& column : {Column{"validation", "best_val_loss", 4},
-                               {"at step", "best_step"},
-                               {"loss", "loss", 4},
-                               {"tokens/s", "tokens_per_s"},
-                               {"s", "seconds", 1, 8},
-                               {"", "folder"},
-                               {"status", "status", 0, 6, Align::left}}) {
-    columns.push_back(column);
-  }
-  const Table table(columns, json ? TableFormat::json : TableFormat::text);
-  print_now(table.head());
+  Table table(json ? TableFormat::json : TableFormat::text, kAnyWidth, "");
   int64_t place = 0;
-  for (const Ranked& r : ranked) {
-    const Combination& c = *r.combination;
-    const ReportSummary& s = r.summary;
-    std::vector<Cell> cells{c.failure.empty() ? Cell(++place) : Cell()};
-    cells.insert(cells.end(), c.values.begin(), c.values.end());
-    const std::string status = c.failure.empty() ? s.status : cat("failed: ", c.failure);
-    if (r.trained) {
-      const Cell step = s.best_step > 0 ? Cell(s.best_step) : Cell();
-      cells.insert(cells.end(), {s.best_val_loss, step, s.loss, s.tokens_per_s, s.train_seconds});
-    } else {
-      cells.resize(cells.size() + 5);
+  for (const auto& [combination, s, trained] : ranked) {
+    const Combination& c = *combination;
+    const auto known = [there = trained](auto value) { return there ? Cell(value) : Cell(); };
+    Fields fields{{{"rank", "rank", 0, 4}, c.failure.empty() ? Cell(++place) : Cell()}};
+    for (size_t i = 0; i < axes.size(); ++i) {
+      fields.push_back({{axes[i].key, axes[i].key, 0, 8}, c.values[i]});
     }
-    cells.insert(cells.end(), {c.folder.string(), status});
-    print_now(table.row(cells));
+    const std::string status = c.failure.empty() ? s.status : cat("failed: ", c.failure);
+    const Cell step = s.best_step > 0 ? known(int64_t{s.best_step}) : Cell();
+    const Fields figures{{{"validation", "best_val_loss", 4}, known(s.best_val_loss)},
+                         {{"at step", "best_step"}, step},
+                         {{"loss", "loss", 4}, known(s.loss)},
+                         {{"tokens/s", "tokens_per_s"}, known(s.tokens_per_s)},
+                         {{"s", "seconds", 1, 8}, known(s.train_seconds)},
+                         {{"", "folder"}, c.folder.string()},
+                         {{"status", "status", 0, 6, Align::left}, status}};
+    print_now(table.add({fields, figures, {}}));
   }
 }
 
