@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bench/step_report.h"
+#include "bench/step.h"
 #include "model/model_cost.h"
 
 namespace quern {
