@@ -1,6 +1,7 @@
 #include "console.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -201,7 +202,7 @@ void ConsoleObserver::on_checkpoint(int64_t, const std::filesystem::path& path) 
 
 void ConsoleObserver::on_warning(const std::string& text) {
   if (!progress_.empty()) put("\r\033[K");
-  fmt::print(stderr, "quern: warning: {}\n", text);
+  spdlog::warn("{}", text);
   put(progress_);
 }
 

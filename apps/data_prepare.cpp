@@ -1,5 +1,6 @@
 // quern data prepare: text into token files.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -148,18 +149,17 @@ void print_part(const char* name, const PreparedPart& part) {
 void print_warnings(const PrepareResult& result) {
   for (const std::string& bad : result.bad) fmt::print(stderr, "quern: skipped: {}\n", bad);
   for (const auto& [kind, count] : result.skipped) {
-    fmt::print(stderr, "quern: warning: skipped {} ({})\n", count, kind);
+    spdlog::warn("skipped {} ({})", count, kind);
   }
   if (result.empty > 0) {
-    fmt::print(stderr, "quern: warning: left out {} without text\n",
-               counted(result.empty, "document"));
+    spdlog::warn("left out {} without text", counted(result.empty, "document"));
   }
   if (result.end_tokens_in_text > 0) {
-    fmt::print(stderr, "quern: warning: the end token stands {} within documents' text\n",
-               counted(result.end_tokens_in_text, "time"));
+    spdlog::warn("the end token stands {} within documents' text",
+                 counted(result.end_tokens_in_text, "time"));
   }
   if (!result.validation_warning.empty()) {
-    fmt::print(stderr, "quern: warning: {}\n", result.validation_warning);
+    spdlog::warn("{}", result.validation_warning);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include "commands.h"
@@ -22,7 +23,10 @@ int report(const char* message, int code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("quern"));
+  const char* no_color = std::getenv("NO_COLOR");
+  spdlog::set_default_logger(spdlog::stderr_color_mt(
+      "quern", no_color && *no_color ? spdlog::color_mode::never : spdlog::color_mode::automatic));
+  spdlog::set_pattern("%^quern: %l:%$ %v");  // quern: warning: text
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the size limit is an error that names the file
   try {
     const int code = quern::run_program({argv + 1, argv + argc});

@@ -1,5 +1,6 @@
 // quern report: one HTML page about one run or several.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdio>
 
@@ -43,7 +44,7 @@ int run_report(const Arguments& args) {
       read_report_runs({parsed.positional.begin(), parsed.positional.end()});
   for (const ReportRun& run : runs) {
     for (const std::string& warning : run.warnings) {
-      fmt::print(stderr, "quern: warning: {}\n", warning);
+      spdlog::warn("{}", warning);
     }
   }
   const std::string& title = parsed.extra.at("title");

@@ -2,6 +2,7 @@
 #include "report/watch.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <chrono>
@@ -95,7 +96,7 @@ void follow(RunWatch& watch, double interval, Show&& show) {
 void print_warnings(const RunWatch& watch) {
   std::fflush(stdout);
   for (const std::string& warning : watch.metrics().warnings) {
-    fmt::print(stderr, "quern: warning: {}\n", warning);
+    spdlog::warn("{}", warning);
   }
 }
 
