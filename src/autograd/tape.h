@@ -75,19 +75,9 @@ void backward(const Variable& root, const Tensor& grad = {});
 void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& grads);
 
 // Within its lifetime ops compute values alone.
-class NoGrad {
+class NoGrad : ScopedValue<bool> {
  public:
-  explicit NoGrad(bool enabled = false)
-      : context_(Context::current()), previous_(context_.grad_enabled) {
-    context_.grad_enabled = enabled;
-  }
-  ~NoGrad() { context_.grad_enabled = previous_; }
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
-
- private:
-  Context& context_;
-  bool previous_;
+  explicit NoGrad(bool enabled = false) : ScopedValue(Context::current().grad_enabled, enabled) {}
 };
 
 }  // namespace quern

@@ -25,20 +25,10 @@ inline DType operand_type(Precision precision) {
 }
 
 // While it lives, the current Context multiplies FP32 operands as `precision` says.
-class MatmulMathScope {
+class MatmulMathScope : ScopedValue<Precision> {
  public:
   explicit MatmulMathScope(Precision precision)
-      : context_(Context::current()), before_(context_.matmul_math) {
-    using kernels::MatmulMath;
-    context_.matmul_math = precision == Precision::tf32 ? MatmulMath::tf32 : MatmulMath::fp32;
-  }
-  ~MatmulMathScope() { context_.matmul_math = before_; }
-  MatmulMathScope(const MatmulMathScope&) = delete;
-  MatmulMathScope& operator=(const MatmulMathScope&) = delete;
-
- private:
-  Context& context_;
-  kernels::MatmulMath before_;
+      : ScopedValue(Context::current().options.precision, precision) {}
 };
 
 }  // namespace quern

@@ -16,7 +16,6 @@
 namespace quern {
 
 enum class DeviceChoice { automatic, cpu, cuda };
-enum class Fp32Products { split, fma };
 enum class OnNonfinite { stop, skip };
 enum class PastContext { stop, slide };
 
@@ -33,8 +32,6 @@ struct ModelSection : ModelConfig {
 // [compute]
 struct ComputeSection : ModelOptions {
   DeviceChoice device = DeviceChoice::automatic;
-  Fp32Products fp32_products = Fp32Products::split;
-  bool deterministic = true;
   bool graph = true;         // capture the training step as a CUDA graph
   std::string gemm_table;    // written by `quern tune`; empty: the shipped one, if there is one
   int64_t threads = 0;       // 0: all cores

@@ -3,12 +3,9 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "tensor/op_options.h"
 
 namespace quern {
-
-// fp32: no tensor cores. tf32: GEMM inputs rounded to TF32. bf16: GEMM inputs and activations are
-// BF16; weights, gradients, moments, statistics and the loss stay FP32.
-enum class Precision { fp32, tf32, bf16 };
 
 // naive: scores (B, H, T, T) are materialised. flash: tiled, saves O and logsumexp only.
 enum class AttentionKind { naive, flash };
@@ -32,8 +29,7 @@ enum class NormKind { rms, layer };
 // norms, as train/choose_recompute.h decides; a model treats it as norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
-struct ModelOptions {
-  Precision precision = Precision::fp32;
+struct ModelOptions : OpOptions {
   AttentionKind attention = AttentionKind::flash;
   KernelKind kernels = KernelKind::fused;
   ResidualType residual = ResidualType::bf16;

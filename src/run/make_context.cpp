@@ -27,17 +27,10 @@ bool use_gemm_table_file(const std::string& path) {
   }
 }
 
-void set_switches(Context& context, const ComputeSection& compute) {
-  const bool tf32 = compute.precision == Precision::tf32;
-  context.matmul_math = tf32 ? kernels::MatmulMath::tf32 : kernels::MatmulMath::fp32;
-  context.split_products = compute.fp32_products == Fp32Products::split;
-  context.deterministic = compute.deterministic;
-}
-
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed) {
   if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
   auto context = std::make_unique<Context>(choose_device(compute.device), seed);
-  set_switches(*context, compute);
+  context->options = compute;
   context->allocator(context->device())->set_limit(compute.memory_limit << 20);
   const ContextScope scope(*context);
   if (compute.gemm_table.empty()) {

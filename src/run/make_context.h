@@ -17,11 +17,8 @@ Device choose_device(DeviceChoice choice);
 // when it is not such a table.
 bool use_gemm_table_file(const std::string& path);
 
-// Sets what ops read of [compute]: how FP32 products are computed, and determinism.
-void set_switches(Context& context, const ComputeSection& compute);
-
-// A Context of that device, with FP32 products by TF32 under precision = tf32, the GEMM table that
-// is configured or shipped, and the CPU's threads set. Throws UsageError for another GPU's table.
+// A Context of that device and of the OpOptions in [compute], with the configured or shipped GEMM
+// table, and the CPU's threads set. Throws UsageError for another GPU's table.
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed);
 
 }  // namespace quern

@@ -110,12 +110,6 @@ ObserveRanges::~ObserveRanges() {
   context_.range_observers_.pop_back();
 }
 
-ContextScope::ContextScope(Context& context) : previous_(current_context) {
-  current_context = &context;
-}
-
-ContextScope::~ContextScope() {
-  current_context = previous_;
-}
+ContextScope::ContextScope(Context& context) : ScopedValue(current_context, &context) {}
 
 }  // namespace quern

@@ -1,5 +1,5 @@
 // Everything a computation runs on: device, stream, library handles, allocators, random numbers,
-// and the switches that ops read. One Context is current on a thread (ContextScope); without one it
+// and the options that ops read. One Context is current on a thread (ContextScope); without one it
 // is a plain CPU Context.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "base/scoped_value.h"
 #include "base/shape.h"
 #include "base/stream.h"
 #include "kernels/device_traits.h"
@@ -18,6 +19,7 @@
 #include "kernels/random.h"
 #include "tensor/allocator.h"
 #include "tensor/cuda_runtime.h"
+#include "tensor/op_options.h"
 
 namespace quern {
 
@@ -88,6 +90,7 @@ class Context {
   bool is_dry() const { return dry_; }
   // Memory of `device`: this Context's, or host memory. Throws for another GPU than the Context's.
   const std::shared_ptr<Allocator>& allocator(Device device) const;
+  const std::shared_ptr<Allocator>& allocator() const { return device_allocator_; }  // of device()
   kernels::cuda::Stream cuda_stream() const;
   const kernels::GemmResources& gemm() const { return gemm_; }
   void synchronize() const;  // waits for the stream; nothing on the CPU
@@ -95,12 +98,9 @@ class Context {
   // The next n random numbers: a key, and the counter moves on by n.
   kernels::PhiloxKey next_random(int64_t n);
 
-  kernels::MatmulMath matmul_math =
-      kernels::MatmulMath::fp32;  // how FP32 matrix products are computed
-  bool split_products = true;     // see kernels::Gemm::split
-  bool deterministic = true;      // false: sums may be taken in any order
-  bool grad_enabled = true;       // see NoGrad in autograd/tape.h
-  uint64_t next_node = 0;         // creation order of the tape's nodes
+  OpOptions options;
+  bool grad_enabled = true;  // see NoGrad in autograd/tape.h
+  uint64_t next_node = 0;    // creation order of the tape's nodes
 
   // The InputObserver, OutputObserver or GradientObserver that is attached, or null.
   template <class Observer>
@@ -129,35 +129,18 @@ class Context {
 };
 
 // Makes a Context current on this thread for its lifetime; scopes nest.
-class ContextScope {
+class ContextScope : ScopedValue<Context*> {
  public:
   explicit ContextScope(Context& context);
-  ~ContextScope();
-  ContextScope(const ContextScope&) = delete;
-  ContextScope& operator=(const ContextScope&) = delete;
-
- private:
-  Context* previous_;
 };
 
 // Attaches an observer of one of Context::observer's types for its lifetime, in place of the
-// previous one. The latest attached is detached first.
+// previous one, which receives only what the new one forwards. Scopes nest.
 template <class Observer>
-class Observe {
+class Observe : public ScopedValue<Observer*> {
  public:
   explicit Observe(Observer& observer)
-      : context_(Context::current()), previous_(std::exchange(attached(), &observer)) {}
-  ~Observe() { attached() = previous_; }
-  Observe(const Observe&) = delete;
-  Observe& operator=(const Observe&) = delete;
-
-  Observer* previous() const { return previous_; }  // told nothing unless the new one tells it
-
- private:
-  Observer*& attached() { return std::get<Observer*>(context_.observers_); }
-
-  Context& context_;
-  Observer* previous_;
+      : ScopedValue<Observer*>(std::get<Observer*>(Context::current().observers_), &observer) {}
 };
 
 // Attaches an observer to the current Context's ranges for its lifetime, beside those that are

@@ -7,7 +7,6 @@
 
 #include "config/config.h"
 #include "profile/memory/memory_trace.h"
-#include "run/make_context.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -43,11 +42,11 @@ PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTar
 // second run starts like all later ones. The recording begins before the model is built.
 MemoryTrace trace_memory(const Config& config, MemoryPass pass);
 
-// Calls f on a dry Context of `target` with the switches of `compute`.
+// Calls f on a dry Context of `target` with the OpOptions of `compute`.
 template <class F>
 auto run_dry(const MemoryTarget& target, const ComputeSection& compute, F&& f) {
   Context context(target.device, target.traits);
-  set_switches(context, compute);
+  context.options = compute;
   const ContextScope scope(context);
   return f();
 }

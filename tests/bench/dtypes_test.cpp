@@ -138,7 +138,7 @@ TEST(BenchDtypes, LeavesNoObserverBehind) {
   const Context& context = Context::current();
   EXPECT_EQ(context.observer<OutputObserver>(), nullptr);
   EXPECT_EQ(context.observer<GradientObserver>(), nullptr);
-  EXPECT_EQ(context.matmul_math, kernels::MatmulMath::fp32);
+  EXPECT_EQ(context.options.precision, Precision::fp32);
 }
 
 // bf16 has copies of the parameters and a cast that fp32 does not have.

@@ -37,7 +37,7 @@ TEST(BenchMatmul, RatesFollowFromTheMedian) {
     EXPECT_GT(row.time.median, 0.0);
     EXPECT_DOUBLE_EQ(row.flops_per_second(), 2.0 * 48 * 32 * 17 / (row.time.median / 1e3));
   }
-  EXPECT_EQ(Context::current().matmul_math, kernels::MatmulMath::fp32);
+  EXPECT_EQ(Context::current().options.precision, Precision::fp32);
 }
 
 TEST(BenchMatmul, TheDefaultSweepOfTheCpu) {

@@ -343,7 +343,7 @@ TEST_F(HopperGemmSplitError, TheContextChooses) {
   const NoGrad no_grad;
   const Tensor a = normal({1024, 1536}, 0.0, 1.0), b = normal({1536, 1280}, 0.0, 1.0);
   const auto product = [&](bool split) {
-    context.split_products = split;
+    context.options.fp32_products = split ? Fp32Products::split : Fp32Products::fma;
     return matmul(a, b).value().to_vector<float>();
   };
   const auto split = product(true), fma = product(false);

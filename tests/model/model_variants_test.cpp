@@ -127,7 +127,8 @@ std::vector<ModelOptions> every_way(Precision precision) {
   std::vector<ModelOptions> ways;
   for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
     for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
-      ways.push_back({.precision = precision, .attention = attention, .kernels = kernels});
+      ModelOptions& options = ways.emplace_back();
+      options.precision = precision, options.attention = attention, options.kernels = kernels;
     }
   }
   return ways;

@@ -175,7 +175,7 @@ std::vector<ModelOptions> every_way() {
              {std::pair{Recompute::none, 1}, std::pair{Recompute::swiglu, 1},
               std::pair{Recompute::norms, 1}, std::pair{Recompute::blocks, 1},
               std::pair{Recompute::blocks, 4}}) {
-          ways.push_back({precision, attention, kernels, residual, recompute, segment});
+          ways.push_back({{precision}, attention, kernels, residual, recompute, segment});
         }
       }
     }

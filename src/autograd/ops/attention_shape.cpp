@@ -33,8 +33,8 @@ kernels::AttentionShape attention_shape(const Tensor& q, const Tensor& k, const 
   s.causal = options.causal;
   s.scale = options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(s.D));
   const Context& context = Context::current();
-  s.deterministic = context.deterministic;
-  s.tf32 = context.matmul_math == kernels::MatmulMath::tf32;
+  s.deterministic = context.options.deterministic;
+  s.tf32 = context.options.tf32();
   s.portable = options.portable;
   return s;
 }

@@ -121,8 +121,9 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
   g.stride_b = b.layout.stride;
   g.stride_d = g.m * g.n;
   g.beta = add ? 1.0 : 0.0;
-  g.math = Context::current().matmul_math;
-  g.split = Context::current().split_products;
+  const OpOptions& options = Context::current().options;
+  g.math = options.tf32() ? kernels::MatmulMath::tf32 : kernels::MatmulMath::fp32;
+  g.split = options.fp32_products == Fp32Products::split;
   const int64_t products = d.ndim() == 2 ? std::exchange(g.batch, 1) : 1;
   kernels::GemmResources resources = Context::current().gemm();
   resources.scratch_bytes =

@@ -1,0 +1,25 @@
+// The options that ops read, declared once: Context holds them, and ModelOptions (nn/options.h) and
+// with it the configuration's [compute] section contain them.
+#pragma once
+
+namespace quern {
+
+// fp32: no tensor cores. tf32: GEMM inputs rounded to TF32. bf16: GEMM inputs and activations are
+// BF16; weights, gradients, moments, statistics and the loss stay FP32.
+enum class Precision { fp32, tf32, bf16 };
+
+// FP32 products. split: of three BF16 parts where faster (kernels::Gemm::split). fma: on CUDA
+// cores.
+enum class Fp32Products { split, fma };
+
+struct OpOptions {
+  Precision precision = Precision::fp32;  // ops read whether FP32 products use TF32
+  Fp32Products fp32_products = Fp32Products::split;
+  bool deterministic = true;  // false: sums in any order
+
+  bool tf32() const { return precision == Precision::tf32; }
+
+  friend bool operator==(const OpOptions&, const OpOptions&) = default;
+};
+
+}  // namespace quern
