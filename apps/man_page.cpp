@@ -56,7 +56,7 @@ std::string command_section(const Command& command) {
   if (command.keys.empty()) return out;
   out += ".PP\nConfiguration keys that apply:";
   for (const ConfigKey* key : applicable_keys(command.keys, command.flags)) {
-    out += " " + escaped(key->name);
+    out += cat(" ", escaped(key->name));
   }
   return out + ".\n";
 }

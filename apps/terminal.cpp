@@ -47,7 +47,7 @@ std::string labelled(const std::string& label, const std::string& text, int64_t 
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     if (at > kIndent && static_cast<int64_t>(at + 1 + word.size()) > columns) {
-      out += "\n" + std::string(kIndent, ' ');
+      out += fmt::format("\n{:{}}", "", kIndent);
       at = kIndent;
     } else if (at > kIndent) {
       out += ' ';
