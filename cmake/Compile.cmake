@@ -31,12 +31,21 @@ function(quern_compile_portable target)
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${quern_sanitizers}>")
     target_link_options(${target} PRIVATE ${quern_sanitizers})
   endif()
-  # fmt and spdlog are used as headers alone, so that no binary depends on their libraries' versions.
-  target_compile_definitions(${target} PRIVATE SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL
-                                               FMT_HEADER_ONLY)
+  # fmt and spdlog are used as headers alone, so that no binary depends on their libraries' versions. A quick build
+  # links the libraries: they are compiled already.
+  target_compile_definitions(${target} PRIVATE SPDLOG_FMT_EXTERNAL)
+  if(QUERN_QUICK)
+    target_compile_definitions(${target} PRIVATE SPDLOG_COMPILED_LIB)
+    target_link_libraries(${target} PRIVATE spdlog fmt)
+  else()
+    target_compile_definitions(${target} PRIVATE SPDLOG_HEADER_ONLY FMT_HEADER_ONLY)
+  endif()
 endfunction()
 
 function(quern_compile target)
   quern_compile_portable(${target})
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${quern_cpu_flags}>")
+  if(QUERN_QUICK)
+    quern_unity(${target})
+  endif()
 endfunction()

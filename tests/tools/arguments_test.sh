@@ -12,6 +12,8 @@ for script in build test quickstart get_corpus format check_sizes; do
   expect "$script with an unknown option" 2 '--frobnicate' "$root/scripts/$script" --frobnicate
 done
 expect 'build with an unknown preset' 2 "unknown preset 'fast'" "$root/scripts/build" fast
+expect 'the presets of build' 2 'expected release, debug, asan, cpu or quick' "$root/scripts/build" fast
+expect 'test --cpu with an unknown option' 2 '--frobnicate' "$root/scripts/test" --cpu --frobnicate
 expect 'build with two presets' 2 "second preset 'cpu'" "$root/scripts/build" release cpu
 expect 'quickstart with a missing text' 1 "cannot read '/no/such/file'" \
   "$root/scripts/quickstart" /no/such/file
