@@ -51,6 +51,7 @@ class BlockedSignals {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);  // a pending one ends it
   signals.restore();
   execv("/proc/self/exe", argv.data());
   _exit(127);

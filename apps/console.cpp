@@ -215,9 +215,11 @@ void ConsoleObserver::finish(const TrainResult& r) {
     return;
   }
   line("");
-  labelled_line("done:",
-                fmt::format("{} steps, {} of training, {:.0f} MiB of memory at most", r.steps,
-                            duration_text(r.train_seconds), mebibytes(memory_bytes_)));
+  const std::string memory =  // unknown without a logged step
+      memory_bytes_ > 0 ? fmt::format(", {:.0f} MiB of memory at most", mebibytes(memory_bytes_))
+                        : "";
+  labelled_line("done:", fmt::format("{} steps, {} of training{}", r.steps,
+                                     duration_text(r.train_seconds), memory));
   if (r.best_step > 0)
     line(fmt::format("best validation loss {:.4f} at step {}", r.best_loss, r.best_step));
   line(fmt::format(

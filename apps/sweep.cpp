@@ -207,8 +207,10 @@ ReportSummary summary_of(const Combination& c) {
   return summarize(read_report_run(c.folder));
 }
 
+// By its last checkpoint, which is written after the last metric.
 bool is_done(const Combination& c) {
-  return fs::exists(c.folder / "config.toml") && summary_of(c).status == "done";
+  const std::vector<int64_t> steps = checkpoint_steps(c.folder / "checkpoints");
+  return !steps.empty() && steps.back() >= c.config.train.steps;
 }
 
 // Trains it, from its newest checkpoint when there is one; a run without any begins anew.

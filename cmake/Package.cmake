@@ -11,8 +11,9 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_STRIP_FILES ON)
 find_program(QUERN_SHLIBDEPS dpkg-shlibdeps)
-mark_as_advanced(QUERN_SHLIBDEPS)
-if(QUERN_SHLIBDEPS)
+find_program(QUERN_FILE file) # CPack needs it beside dpkg-shlibdeps
+mark_as_advanced(QUERN_SHLIBDEPS QUERN_FILE)
+if(QUERN_SHLIBDEPS AND QUERN_FILE)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   # CUDA's libraries are often outside the packages: a dependency on them is not computed.
   if(quern_with_cuda)

@@ -29,7 +29,7 @@ gtest_progress() {
     inside && /\[ +(OK|FAILED|SKIPPED) +\]/ {
       if (!/\[ +OK \]/) printf "%s", kept
       inside = 0
-      if (int(10 * ++done / total) > int(10 * (done - 1) / total)) {
+      if (total && int(10 * ++done / total) > int(10 * (done - 1) / total)) {
         printf "%s: %d of %d tests, %d s\n", name, done, total, systime() - start
       }
       fflush()

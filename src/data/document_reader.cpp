@@ -278,7 +278,7 @@ std::string why_not_text(const std::filesystem::path& path, std::string_view hea
              "7zXZ",
              5))
     return "is an xz file";
-  if (begins("BZh", 3) && head.substr(4, 2) == "1A") return "is a bzip2 file";
+  if (begins("BZh", 3) && head.size() >= 6 && head.substr(4, 2) == "1A") return "is a bzip2 file";
   if (begins("\x1F\x8B", 2) || begins("\x28\xB5\x2F\xFD", 4)) return "is compressed twice";
   if (begins("\xFF\xFE", 2) || begins("\xFE\xFF", 2)) return "is UTF-16 text";
   const size_t zero = head.find('\0');

@@ -121,6 +121,8 @@ std::string config_from_source(const ModelConfig& config, DType dtype, const fs:
   if (read_hf_dtype(source) == dtype && !shorter) return text_of(source / kConfig);
   Json json = read_json_object(source / kConfig);
   if (shorter) json["n_positions"] = config.context;
+  if (shorter && json.contains("n_ctx"))
+    json["n_ctx"] = config.context;  // OpenAI's files have both
   set_both_spellings(json, config, dtype);
   return json.dump(2) + "\n";
 }

@@ -53,8 +53,8 @@ if command -v mandoc >/dev/null; then
   holds 'mandoc finds no mistake' mandoc -Tlint -Werror "$scratch/quern.1"
 fi
 if command -v groff >/dev/null; then
-  groff -man -Tascii -ww -rLL=100n "$scratch/quern.1" >"$scratch/text" 2>"$scratch/output" || true
-  holds 'groff has no warning' test ! -s "$scratch/output"
+  groff -man -Tascii -ww -rLL=100n "$scratch/quern.1" >"$scratch/text" 2>"$scratch/warnings" || true
+  holds 'groff has no warning' test ! -s "$scratch/warnings"
   expect 'the page lists commands and keys' 0 'generate' cat "$scratch/text"
 else
   echo 'skip groff: not installed'

@@ -21,7 +21,7 @@ else
     holds "it has $file" test -s "$usr/share/$file"
   done
   expect 'it has no headers and libraries' 0 '' test ! -e "$usr/include" -a ! -e "$usr/lib"
-  if command -v dpkg-shlibdeps >/dev/null; then
+  if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
     expect 'it depends on the libraries that it links' 0 'libc6' dpkg-deb -f "$package" Depends
   fi
 fi

@@ -117,7 +117,8 @@ void cut_few_documents(PreparePlan& plan, const PrepareOptions& options) {
   }
   const PrepareSource& last = plan.sources[source];
   if (last.bytes > 0) before /= static_cast<double>(last.bytes);
-  plan.cut = {source, line_at_fraction(last.path, std::min(before, 1.0))};
+  // On the boundary of two files at byte 0, not behind the first line.
+  plan.cut = {source, before > 0.0 ? line_at_fraction(last.path, std::min(before, 1.0)) : 0};
 }
 
 }  // namespace
@@ -128,7 +129,10 @@ bool meets_fraction(double share, double fraction) {
 
 bool PreparePlan::validates(int64_t index, size_t source, int64_t index_in_source,
                             const PrepareOptions& options) const {
-  if (cut) return source > cut->source || (source == cut->source && index_in_source > 0);
+  if (cut) {
+    return source > cut->source ||
+           (source == cut->source && (cut->byte == 0 || index_in_source > 0));
+  }
   const double number = kernels::philox_unit<double>(
       kernels::philox_block(static_cast<uint64_t>(options.seed), static_cast<uint64_t>(index)));
   return number < options.validation_fraction;

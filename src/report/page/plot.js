@@ -68,7 +68,8 @@ class Plot {
     if (max === -Infinity) return { min: 0, max: 1 };
     if (log) return { log, min: 0.96 * min, max: 1.04 * max };
     if (zero) min = Math.min(0, min);
-    const margin = (zero ? 0.08 : 0.03) * (max - min || Math.abs(max) || 1);
+    const spread = max - min > 1e-9 * Math.max(Math.abs(min), Math.abs(max)) ? max - min : 0; // else rounding
+    const margin = (zero ? 0.08 : 0.03) * (spread || Math.abs(max) || 1);
     const step = steps((max + margin - (zero ? min : min -= margin)) / most);
     return { min: Math.floor(min / step + 1e-9) * step, max: Math.ceil((max + margin) / step - 1e-9) * step };
   }

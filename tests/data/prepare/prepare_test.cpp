@@ -205,6 +205,18 @@ TEST_F(Prepare, EmptyPartsAreRefused) {
 }
 
 // Whole documents would give 0, 41 or 59 % to the validation part.
+TEST_F(Prepare, AFileFromItsFirstByteIsValidatedOn) {
+  input("a.txt", std::string(5000, 'a'));
+  input("b.txt", std::string(5000, 'b'));
+  options_.validation_fraction = 0.5;
+  for (const int64_t seed : {1, 2, 3, 4, 5, 6}) {
+    options_.seed = seed;
+    fs::remove_all(out_);
+    prepare_data(options_);
+    EXPECT_EQ(tokens("train").size(), tokens("validation").size()) << seed;
+  }
+}
+
 TEST_F(Prepare, OfTwoTextFilesTheEndIsValidatedOn) {
   std::string first, second;
   for (int i = 0; i < 593; ++i) first += "verse\n";
