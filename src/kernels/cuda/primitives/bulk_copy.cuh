@@ -1,5 +1,5 @@
-// Bulk copies between global and shared memory (PTX cp.async.bulk), and the groups in which stores
-// are waited for. One thread issues each of them.
+// Bulk copies between global and shared memory (PTX cp.async.bulk), and the groups of stores that a
+// thread waits for. One thread issues each copy.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace quern::kernels::cuda {
 
-// `bytes` (a multiple of 16) to shared memory; they count towards the barrier's phase.
+// Copies `bytes` (a multiple of 16) to shared memory; they count towards the barrier's phase.
 __device__ __forceinline__ void load_bulk_async(void* shared, const void* global, int bytes,
                                                 MBarrier& barrier) {
   asm volatile(
@@ -18,8 +18,8 @@ __device__ __forceinline__ void load_bulk_async(void* shared, const void* global
       : "memory");
 }
 
-// `bytes` of shared memory to global memory, or added to the floats there. The threads that wrote
-// the shared memory call fence_async_proxy and synchronize before.
+// Copies `bytes` of shared memory to global memory; add_bulk_async adds them to the floats there.
+// The threads that wrote the shared memory call fence_async_proxy and synchronize first.
 __device__ __forceinline__ void store_bulk_async(float* global, const void* shared, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
                "r"(shared_address(shared)), "r"(bytes)
@@ -37,13 +37,13 @@ __device__ __forceinline__ void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until at most kPending of this thread's committed stores still read their shared memory.
+// Waits until at most kPending of this thread's store groups still read their shared memory.
 template <int kPending>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Until at most kPending of this thread's committed stores are still to be done.
+// Waits until at most kPending of this thread's store groups are incomplete.
 template <int kPending>
 __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");

@@ -1,5 +1,5 @@
 // The blocks of a cluster: their ranks, their barrier, and accesses to each other's shared memory.
-// Where there are no clusters, before compute capability 9.0, a block is its own cluster.
+// Before compute capability 9.0 there are no clusters: a block is its own cluster.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ __device__ __forceinline__ uint32_t cluster_size() {
   return size;
 }
 
-// A barrier of all its threads in two halves: what was written before `arrive`, to shared or global
-// memory, is seen after `wait`.
+// A barrier of the cluster's threads in two halves. After `wait`, writes to shared or global memory
+// before any thread's `arrive` are visible.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -43,7 +43,7 @@ __device__ __forceinline__ void cluster_barrier() {
 }
 
 #if __CUDA_ARCH__ >= 900
-// The address, in the cluster's shared window, that block `rank` has for what is `mine` here.
+// Address, in the cluster's shared window, of block `rank`'s counterpart of `mine`.
 __device__ __forceinline__ uint32_t address_in_cluster(const void* mine, uint32_t rank) {
   uint32_t theirs;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
@@ -53,7 +53,7 @@ __device__ __forceinline__ uint32_t address_in_cluster(const void* mine, uint32_
 }
 #endif
 
-// Writes to the shared memory of block `rank` of the cluster, where `mine` is in this one.
+// Writes `value` to the counterpart of `mine` in the shared memory of block `rank`.
 __device__ __forceinline__ void store_in_cluster(float* mine, uint32_t rank, float value) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in_cluster(mine, rank)), "f"(value)
@@ -63,7 +63,7 @@ __device__ __forceinline__ void store_in_cluster(float* mine, uint32_t rank, flo
 #endif
 }
 
-// What lies in block `rank` of the cluster where `mine` lies in this one.
+// Reads the counterpart of `mine` in the shared memory of block `rank`.
 __device__ __forceinline__ uint64_t load_in_cluster(const uint64_t* mine, uint32_t rank) {
 #if __CUDA_ARCH__ >= 900
   uint64_t value;

@@ -18,7 +18,7 @@ struct Max64 {
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
 
-// Over aligned groups of kWidth lanes; every lane gets the result. All lanes take part.
+// Combines x over aligned groups of kWidth lanes; every lane gets the result. All lanes take part.
 template <int kWidth = kWarpSize, class Op>
 __device__ __forceinline__ uint64_t over_lanes(uint64_t x, Op op) {
 #pragma unroll
@@ -28,8 +28,8 @@ __device__ __forceinline__ uint64_t over_lanes(uint64_t x, Op op) {
   return x;
 }
 
-// Combines numbers over a cluster of up to kExchangeBlocks blocks of kThreads threads; every thread
-// of it makes the same calls.
+// Combines numbers over a cluster of up to kExchangeBlocks blocks of kThreads threads. All threads
+// of the cluster make the same calls.
 template <int kThreads>
 class Exchange {
  public:
@@ -42,7 +42,7 @@ class Exchange {
   template <class Op, int kCount>
   __device__ void all(uint64_t (&x)[kCount], Op op) {
     gather(x, op);
-    if (threadIdx.x < kWarpSize) {  // a lane reads a block's number: all of them at once
+    if (threadIdx.x < kWarpSize) {  // each lane reads the number of one block
       const int i = static_cast<int>(threadIdx.x) / kExchangeBlocks;
       const uint64_t combined =
           over_lanes<kExchangeBlocks>(theirs(i, i < kCount, Op::identity()), op);
@@ -58,7 +58,7 @@ class Exchange {
     all(one, op);
     return one[0];
   }
-  // The sum over all threads, and over those of the blocks before this one.
+  // Returns the sum over all threads; `before` is the sum over the blocks of lower rank.
   __device__ uint64_t sum(uint64_t x, uint64_t& before) {
     uint64_t one[1] = {x};
     gather(one, Sum64{});
@@ -78,8 +78,8 @@ class Exchange {
   }
 
  private:
-  // Each block's result into its memory. The two halves of it take turns, so that nobody writes
-  // what others still read.
+  // Combines x within each block into `block`. The two halves of Memory alternate, so that no
+  // thread overwrites numbers that others still read.
   template <class Op, int kCount>
   __device__ void gather(uint64_t (&x)[kCount], Op op) {
     turn_ ^= 1;
@@ -101,7 +101,7 @@ class Exchange {
     }
     cluster_barrier();
   }
-  // Number i of the block whose rank is this lane's modulo kExchangeBlocks.
+  // Number i of the block whose rank is this lane modulo kExchangeBlocks; `otherwise` if absent.
   __device__ uint64_t theirs(int i, bool present, uint64_t otherwise) const {
     const uint32_t rank = threadIdx.x % kExchangeBlocks;
     if (!present || rank >= cluster_size()) return otherwise;

@@ -1,6 +1,6 @@
-// Sums over the rows of a (rows, C) array, as weight gradients need them. Two stages in a fixed
-// order: the rows are cut into slices by a rule that knows rows only, each slice is summed into its
-// row of the scratch, and those rows are summed. So the bits do not depend on the device.
+// Sums over the rows of a (rows, C) array, for weight gradients. Two stages in a fixed order: each
+// slice of the rows is summed into its row of the scratch, then those rows are summed. The slices
+// depend only on `rows`, so the bits do not depend on the device.
 #pragma once
 
 #include <algorithm>

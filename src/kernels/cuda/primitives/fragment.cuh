@@ -1,7 +1,7 @@
-// A fragment: the 64 rows by N columns of a wgmma product D as the 128 threads of a warpgroup hold
-// them, float d[N / 2] each. With row and column of FragmentPlace,
+// A fragment: a wgmma product D of 64 rows by N columns, spread over the 128 threads of a warpgroup
+// as float d[N / 2] each. With row and column of FragmentPlace,
 //   d[i] = D[row + fragment_row(i)][column + fragment_column(i)].
-// So a thread has parts of two rows, 8 apart, and a row lies in the four threads of a quad.
+// So a thread has parts of two rows, 8 apart, and the four threads of a quad share a row.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ __host__ __device__ constexpr int fragment_column(int i) {
   return i / 4 * 8 + i % 2;
 }
 
-// Over the threads of a quad; each gets the result.
+// Reductions over the threads of a quad; each gets the result.
 __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
   return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
@@ -49,7 +49,7 @@ __device__ __forceinline__ float row_max(const float (&d)[kRegisters], int i, fl
   return quad_max(fmaxf(highest[0], highest[1]));
 }
 
-// Elements of row i from column visible[i] on, counted from the thread's first, become -inf.
+// Sets the elements of row i from column visible[i] on, counted from the thread's first, to -inf.
 template <int kRegisters>
 __device__ __forceinline__ void mask_columns(float (&d)[kRegisters], const int (&visible)[2]) {
 #pragma unroll
@@ -58,14 +58,14 @@ __device__ __forceinline__ void mask_columns(float (&d)[kRegisters], const int (
   }
 }
 
-// Both rows times their factors.
+// Multiplies both rows by their factors.
 template <int kRegisters>
 __device__ __forceinline__ void scale_rows(float (&d)[kRegisters], const float (&factor)[2]) {
 #pragma unroll
   for (int i = 0; i < kRegisters; ++i) d[i] *= factor[i / 2 % 2];
 }
 
-// D, rounded, as the A of the next product: a[s] has columns 16 s to 16 s + 15.
+// Rounds D to BF16 as the A of the next product: a[s] has columns 16 s to 16 s + 15.
 template <int kRegisters>
 __device__ __forceinline__ void pack_operand(uint32_t (&a)[kRegisters / 8][4],
                                              const float (&d)[kRegisters]) {
@@ -73,8 +73,8 @@ __device__ __forceinline__ void pack_operand(uint32_t (&a)[kRegisters / 8][4],
   for (int i = 0; i < kRegisters / 2; ++i) a[i / 4][i % 4] = pack_bf16(d[2 * i], d[2 * i + 1]);
 }
 
-// Four 8 x 8 matrices of BF16 to shared memory: lane i gives the place of row i % 8 of matrix i /
-// 8, and has two elements of each: a step of a packed fragment, matrices 1 and 3 below 0 and 2.
+// Stores four 8 x 8 BF16 matrices, a step of a packed fragment (1 and 3 are below 0 and 2). Lane i
+// passes the address of row i % 8 of matrix i / 8, and has two elements of each matrix.
 __device__ __forceinline__ void store_matrices(void* row, const uint32_t (&x)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
@@ -82,9 +82,9 @@ __device__ __forceinline__ void store_matrices(void* row, const uint32_t (&x)[4]
       : "memory");
 }
 
-// Fragments that threads hand on to each other as floats lie in memory in their own order: float4
-// number 128 j + thread holds columns 8 j to 8 j + 7 of the thread's two rows. Calls store(128 j,
-// four).
+// Threads exchange fragments as floats in the order of their registers. float4 number 128 j +
+// thread holds the thread's elements of columns 8 j to 8 j + 7, from both of its rows. Calls
+// store(128 j, four).
 template <int kRegisters, class Store>
 __device__ __forceinline__ void store_fours(const float (&d)[kRegisters], Store store) {
 #pragma unroll
@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_fours(const float (&d)[kRegisters], Store 
   }
 }
 
-// 4 words of each of 4 neighbouring lanes, transposed: word w of lane l becomes word l of lane w.
+// Transposes 4 words of each of 4 neighbouring lanes: word w of lane l becomes word l of lane w.
 __device__ __forceinline__ void transpose_quad(uint32_t (&words)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
@@ -108,8 +108,8 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&words)[4]) {
   }
 }
 
-// x[r, :] = factor d[r, :] for the 64 rows of a fragment, x pointing at the first, of which `rows`
-// exist. 16 bytes a lane where 4 neighbours hold 32 columns.
+// x[r, :] = factor d[r, :] for the first `rows` of a fragment's 64 rows; x points at the first. A
+// lane stores 16 bytes where 4 neighbours hold 32 columns.
 template <int kRegisters>
 __device__ __forceinline__ void store_fragment(bfloat16* x, int64_t stride, int rows,
                                                const float (&d)[kRegisters], float factor,

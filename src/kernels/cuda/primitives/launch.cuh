@@ -1,4 +1,4 @@
-// The one place where kernels start, and how many blocks they get.
+// Starts kernels and sizes their grids. launch_hopper.cuh adds the options of Hopper.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,11 +13,11 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kPortableSharedBytes = 48 << 10;  // beyond it a kernel has to opt in
+inline constexpr int kPortableSharedBytes = 48 << 10;  // above it a kernel has to opt in
 inline constexpr int kMaxGridYZ = 65535;
 
-// Blocks of a grid-stride loop: enough to fill any GPU many times over, and the loop does the rest.
-// A function of the size alone, so a sum split over blocks is split alike on every device.
+// Blocks of a grid-stride loop: enough to fill any GPU many times over; the loop covers the rest.
+// They depend on the size alone, so a sum split over blocks is split alike on every device.
 inline dim3 grid_stride_blocks(int64_t items, int64_t items_per_block) {
   constexpr int64_t kMaxBlocks = 1 << 16;
   const int64_t blocks = ceil_div(items, items_per_block);
@@ -30,7 +30,7 @@ inline dim3 one_block_each(int64_t items) {
   return dim3(static_cast<unsigned>(items));
 }
 
-// Of the current device; does not fill hopper_code.
+// Traits of the current device, except hopper_code.
 inline DeviceTraits device_traits() {
   int device = 0;
   DeviceTraits traits;
@@ -44,9 +44,9 @@ inline DeviceTraits device_traits() {
   return traits;
 }
 
-// Starts `kernel` and throws, naming it, when it cannot start. An empty grid is no work. Arguments
+// Starts `kernel`; throws, naming it, when it cannot start. Ignores an empty grid. Arguments
 // convert to the kernel's parameter types as in a function call. shared_bytes is dynamic shared
-// memory, opted in to when it is above the portable 48 KiB.
+// memory; above the portable 48 KiB the kernel is opted in.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {

@@ -1,8 +1,8 @@
-// launch() with what Hopper adds: clusters of blocks, and kernels that start before the one in
-// front of them on the stream has ended (programmatic dependent launch). Such a kernel does early
-// what depends on nobody, then calls wait_for_previous(), in every thread and before it touches
-// what earlier kernels read or write. Both also hold within a captured graph, as do kernels whose
-// blocks all run at the same time (cooperative launch).
+// launch() with Hopper's options: clusters of blocks, and kernels that start before the previous
+// one on the stream has ended (programmatic dependent launch). Such a kernel first does work that
+// depends on no earlier kernel. Then every thread calls wait_for_previous(), before it touches
+// memory that earlier kernels read or write. Both options, and cooperative launch (all blocks run
+// at the same time), also work within a captured graph.
 #pragma once
 
 #include "kernels/cuda/primitives/cluster.cuh"
@@ -11,13 +11,13 @@
 namespace quern::kernels::cuda {
 
 struct LaunchOptions {
-  int cluster = 1;  // blocks along x that share their shared memory
+  int cluster = 1;  // blocks along x that access each other's shared memory
   bool early = false;
   bool resident = false;  // all blocks run at the same time, so that they may wait for each other
 };
 
-// Whether the code of `kernel` that runs on this device is compiled for compute capability 9.0, as
-// `cluster` and `early` need.
+// Whether the code of `kernel` that this device runs was compiled for compute capability 9.0 or
+// later, which `cluster` and `early` need.
 template <class... Parameters>
 bool has_hopper_code(void (*kernel)(Parameters...)) {
   cudaFuncAttributes attributes{};
@@ -26,8 +26,8 @@ bool has_hopper_code(void (*kernel)(Parameters...)) {
   return attributes.ptxVersion >= 90;
 }
 
-// Whether the binary holds the kernel's code for the current GPU, and the GPU its shared memory.
-// Elsewhere than on sm_90a a kernel's body is empty and has no barriers in static shared memory.
+// Whether the binary has code of `kernel` for this GPU, and a block enough shared memory. Except on
+// sm_90a a kernel's body is empty and has no barriers in static shared memory.
 inline bool hopper_kernel_runs(const void* kernel, int64_t shared_bytes) {
   cudaFuncAttributes attributes{};
   if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
@@ -39,7 +39,7 @@ inline bool hopper_kernel_runs(const void* kernel, int64_t shared_bytes) {
          attributes.sharedSizeBytes > 0 && bytes <= device_traits().shared_bytes_per_block;
 }
 
-// As launch() of launch.cuh.
+// launch() of launch.cuh with options.
 template <class... Parameters, class... Arguments>
 void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             size_t shared_bytes, Stream stream, Arguments&&... arguments) {
@@ -78,15 +78,15 @@ void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 gr
   check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
 }
 
-// Waits until all work in front of this kernel has ended and its writes are seen. Nothing to wait
-// for where the kernel was not launched early.
+// Waits until all earlier work on the stream has ended and its writes are visible. Returns at once
+// if the kernel was not launched early.
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// From here on the next kernel may start, once all blocks have come so far (or ended).
+// Lets the next kernel start once all blocks have called this or ended.
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,5 +1,5 @@
-// Single instructions of the hardware for which C++ has no name: a quick power of two, and two
-// floats rounded to BF16 at once.
+// Hardware instructions for which C++ has no name: a fast power of two, and two floats rounded to
+// BF16 at once.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
-// `low` in the lower half: the element of the smaller column. Rounds to nearest even.
+// Packs two floats as BF16, rounded to nearest even; `low` (smaller column) is the lower half.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

@@ -1,7 +1,7 @@
-// Barriers in shared memory (PTX mbarrier). A barrier is in phase 0, 1, 2, ...: a phase ends when
-// all expected arrivals have come and all announced bytes have landed. One waits for the end of a
-// phase by the phase's parity. Waiting for parity 1 on a fresh barrier returns at once: "the phase
-// before the first" has ended.
+// Barriers in shared memory (PTX mbarrier). A barrier counts phases 0, 1, 2, ...: a phase ends when
+// all expected arrivals have come and all announced bytes have landed. Threads wait for the end of
+// a phase by its parity. Waiting for parity 1 on a fresh barrier returns at once, as if a phase
+// before the first had ended.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct MBarrier {
   __device__ __forceinline__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
   }
-  // At the barrier that lies here in the shared memory of block `rank` of the cluster.
+  // Arrives at the counterpart of this barrier in the shared memory of block `rank`.
   __device__ __forceinline__ void arrive_in_cluster(uint32_t rank) {
     asm volatile(
         "{\n"
@@ -34,14 +34,14 @@ struct MBarrier {
         "r"(rank)
         : "memory");
   }
-  // Arrives, and lets the phase wait for `bytes` more that TMA will write.
+  // Arrives, and makes the phase also wait for `bytes` that TMA will write.
   __device__ __forceinline__ void arrive_expecting(uint32_t bytes) {
     asm volatile(
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)),
         "r"(bytes)
         : "memory");
   }
-  // Returns once the phase of this parity has ended. What was written before the arrivals is seen.
+  // Returns once the phase of this parity has ended. Writes before the arrivals are then visible.
   __device__ __forceinline__ void wait(uint32_t parity) const {
     asm volatile(
         "{\n"
@@ -55,7 +55,7 @@ struct MBarrier {
   }
 };
 
-// Makes initialized barriers known to TMA. By the thread that called `init`.
+// Makes initialized barriers visible to TMA. The thread that called `init` calls this.
 __device__ __forceinline__ void barriers_ready() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

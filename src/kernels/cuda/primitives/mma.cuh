@@ -2,8 +2,8 @@
 // (PTX ISA, "Warp Level Matrix Instructions" and "Asynchronous copy"), and a BF16 tile in shared
 // memory that they read without bank conflicts.
 //
-// Registers of mma.m16n8k16, with g = lane / 4 and t = lane % 4; each holds two neighbours of a
-// row:
+// Registers of mma.m16n8k16, with g = lane / 4 and t = lane % 4. A register of A holds two
+// neighbours of a row, one of B two of a column, and one of C a single float:
 //   A (16 x 16): a[0] at (g, 2t), a[1] at (g + 8, 2t), a[2] at (g, 2t + 8), a[3] at (g + 8, 2t + 8)
 //   B (16 x 8):  b0 at rows 2t and 2t + 1 of column g, b1 eight rows below
 //   C (16 x 8):  c[0], c[1] at (g, 2t), c[2], c[3] at (g + 8, 2t)
@@ -26,8 +26,8 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices; lane l names row l % 8 of matrix l / 8, and r[i] is this lane's pair of
-// matrix i: (row g, columns 2t and 2t + 1).
+// Loads four 8 x 8 matrices. Lane l passes the address of row l % 8 of matrix l / 8; r[i] is this
+// lane's pair of matrix i: row g, columns 2t and 2t + 1.
 __device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -35,7 +35,7 @@ __device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], uint32_t address) {
                : "memory");
 }
 
-// The same of the transposed matrices: (rows 2t and 2t + 1, column g).
+// Loads the same matrices transposed: r[i] is rows 2t and 2t + 1 of column g.
 __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -43,7 +43,7 @@ __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[4], uint32_t a
                : "memory");
 }
 
-// The first two of them; lanes 16 to 31 name nothing.
+// Loads only the first two; the addresses of lanes 16 to 31 are ignored.
 __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[2], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(r[0]), "=r"(r[1])
@@ -51,8 +51,8 @@ __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&r)[2], uint32_t a
                : "memory");
 }
 
-// Copies kBytes (4, 8 or 16) to shared memory, zeros when there is no source. Both are aligned to
-// kBytes; what is absent is not read.
+// Copies kBytes (4, 8 or 16) to shared memory, or zeros, without reading, unless `present`. Both
+// addresses are aligned to kBytes.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t destination, const void* source, bool present) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
@@ -71,7 +71,7 @@ __device__ __forceinline__ void copy_async(uint32_t destination, const void* sou
   }
 }
 
-// Waits for this thread's copies. Those of others are seen after a barrier.
+// Waits for this thread's copies. Those of others are visible after a barrier.
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
@@ -104,8 +104,8 @@ __device__ __forceinline__ float4 load_shared_float4(uint32_t address) {
                      __uint_as_float(x.w));
 }
 
-// Between blocks: what was done before store_release, here and, behind a barrier, in other threads,
-// is in L2 when the value is.
+// Release at GPU scope: earlier work of this thread and, behind a barrier, of other threads is in
+// L2 when the value is.
 __device__ __forceinline__ void store_release(uint32_t* p, uint32_t x) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;"
                :
@@ -139,8 +139,8 @@ __device__ __forceinline__ void add_global_16(float* p, const float (&x)[4]) {
 
 // Rows of kD elements, kD a multiple of 16, and 16 bytes of padding each. A row is then an odd
 // number of 16-byte chunks long, so the 8 rows of a matrix that ldmatrix reads lie in 8 different
-// groups of 4 banks. Every offset within a tile is a constant, which an XOR of the row into the
-// chunk would not give for widths such as 80 and 96.
+// groups of 4 banks. Every offset within a tile is a constant. An XOR of the row into the chunk
+// would not give that for widths such as 80 and 96.
 template <int kD>
 struct SharedRows {
   static_assert(kD % 16 == 0);
@@ -152,8 +152,8 @@ struct SharedRows {
     const uint32_t lane = threadIdx.x % kWarpSize;
     return lane % 16 * kBytes + lane / 16 * 16;
   }
-  // Of 16 rows as columns n of two B tiles (r[0] and r[1] are the first 8 rows, r[2] and r[3] the
-  // others), k along the row.
+  // This lane's address for 16 rows as columns n of two B tiles (r[0] and r[1] are the first 8
+  // rows, r[2] and r[3] the others), k along the row.
   static __device__ __forceinline__ uint32_t column_lane() {
     const uint32_t lane = threadIdx.x % kWarpSize;
     return (lane / 16 * 8 + lane % 8) * kBytes + lane / 8 % 2 * 16;

@@ -1,5 +1,5 @@
-// The hardware's barriers of a block, by name. A block has 16; number 0 is that of __syncthreads. A
-// kernel names the others by types, each of which takes its numbers behind those of another:
+// Named hardware barriers of a block. A block has 16; __syncthreads uses number 0. A kernel names
+// the others by types. Each type takes its numbers after those of another:
 //   using ScoresReady = NamedBarriers<2, 256>;               // 1 and 2
 //   using PartsStored = NamedBarriers<2, 128, ScoresReady>;  // 3 and 4
 #pragma once
@@ -10,7 +10,7 @@ struct BlockBarrier {
   static constexpr int kEnd = 1;
 };
 
-// kCount barriers of kThreads threads each, whole warps, those that only arrive included.
+// kCount barriers of kThreads threads (whole warps) each. Threads that only arrive count too.
 template <int kCount, int kThreads, class Before = BlockBarrier>
 struct NamedBarriers {
   static constexpr int kFirst = Before::kEnd, kEnd = kFirst + kCount;
@@ -20,7 +20,7 @@ struct NamedBarriers {
   __device__ static __forceinline__ void sync(int i = 0) {
     asm volatile("bar.sync %0, %1;" ::"r"(kFirst + i), "r"(kThreads) : "memory");
   }
-  // Counts this thread, and goes on.
+  // Counts this thread without waiting.
   __device__ static __forceinline__ void arrive(int i = 0) {
     asm volatile("bar.arrive %0, %1;" ::"r"(kFirst + i), "r"(kThreads) : "memory");
   }

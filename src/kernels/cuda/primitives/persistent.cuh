@@ -1,6 +1,6 @@
-// The skeleton of Hopper's persistent kernels: as many blocks as there are multiprocessors, each of
-// a producer warpgroup, which copies tiles by TMA, and consumer warpgroups of 64 rows each, which
-// multiply by wgmma. A block takes every gridDim.x-th unit of work.
+// The skeleton of Hopper's persistent kernels: at most one block a multiprocessor. A block has a
+// producer warpgroup, which copies tiles by TMA, and consumer warpgroups of 64 rows each, which
+// multiply by wgmma. Each kernel has its own rule for which units of work a block takes.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace quern::kernels::cuda {
 constexpr int hopper_threads(int consumers) {
   return (1 + consumers) * kWarpgroupSize;
 }
-// Registers a thread, multiples of 8. One thread of each warpgroup have at most 65536 / 128 = 512
-// together.
+// Registers a thread, multiples of 8. Their sum over the warpgroups of a block is at most 65536 /
+// 128 = 512.
 constexpr int producer_registers(int consumers) {
   return consumers == 2 ? 24 : 32;
 }
@@ -27,15 +27,15 @@ constexpr int consumer_registers(int consumers) {
   return consumers == 2 ? 240 : 160;
 }
 
-// By all threads of a block: makes its barriers. Returns the thread's warpgroup, 0 the producer.
+// Initializes the block's barriers; all threads call it. Returns the warpgroup; 0 is the producer.
 template <class Barriers>
 __device__ __forceinline__ int start_block(Barriers& barriers) {
   if (threadIdx.x == 0) barriers.init();
   __syncthreads();
   return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kWarpgroupSize, 0);  // alike in all lanes
 }
-// First in each role: registers move from the producer to the consumers. All that a role does
-// stands behind this in the same branch; else ptxas drops the move, and spills.
+// First call of each role: moves registers from the producer to the consumers. All work of the role
+// must follow in the same branch; otherwise ptxas drops the move, and spills.
 template <int kConsumers>
 __device__ __forceinline__ void begin_producing() {
   give_registers<producer_registers(kConsumers)>();
@@ -45,8 +45,8 @@ __device__ __forceinline__ void begin_consuming() {
   take_registers<consumer_registers(kConsumers)>();
 }
 
-// The consumers' order: who issues products next. Warpgroup w waits at barrier w, where the one
-// before it arrives after its own turn. Each has as many turns as the others.
+// The order in which consumers issue products. Warpgroup w waits at barrier w, where the one before
+// it arrives after its own turn. All have the same number of turns.
 template <int kWarpgroups, bool kEnabled>
 struct Turns {
   using MyTurn = NamedBarriers<kWarpgroups, 2 * kWarpgroupSize>;
@@ -62,11 +62,11 @@ struct Turns {
     if (kEnabled) MyTurn::arrive((warpgroup + 1) % kWarpgroups);
   }
   __device__ __forceinline__ void end() const {
-    if (kEnabled && warpgroup == 0) wait();  // takes up the last one's arrival
+    if (kEnabled && warpgroup == 0) wait();  // consumes the last one's arrival
   }
 };
 
-// Starts such a kernel for `units` of work.
+// Starts a persistent kernel for `units` of work.
 template <class... Parameters, class... Arguments>
 void launch_persistent(void (*kernel)(Parameters...), int64_t units, int consumers,
                        int shared_bytes, Stream stream, Arguments&&... arguments) {

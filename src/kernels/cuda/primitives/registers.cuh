@@ -1,10 +1,9 @@
-// Registers that move from some warps of a block to others (PTX setmaxnreg, compute
-// capability 9.0a).
+// Moves registers between warps of a block (PTX setmaxnreg, compute capability 9.0a).
 #pragma once
 
 namespace quern::kernels::cuda {
 
-// Registers a thread: the producer gives back what the consumers then take.
+// kCount: registers that each thread then has. The consumers take what the producer gives back.
 template <int kCount>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));

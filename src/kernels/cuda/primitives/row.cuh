@@ -1,5 +1,5 @@
-// What kernels that work row by row share: a group of threads (a warp, or a whole block for long
-// rows) takes a row, sums over it, and keeps its elements in registers while it can.
+// Helpers of row-wise kernels. A group of threads (a warp, or a whole block for long rows) takes a
+// row, sums over it, and keeps its elements in registers where they fit.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ namespace quern::kernels::cuda {
 
 inline constexpr int kRowThreads = 256;
 inline constexpr int kBlockGroup = kRowThreads;
-inline constexpr int64_t kWarpRow = 1024;  // the longest row that is left to a warp
+inline constexpr int64_t kWarpRow = 1024;  // the longest row that one warp takes
 
 template <int kGroup>
 __device__ __forceinline__ float group_sum(float x) {
@@ -51,8 +51,8 @@ void launch_rows(void (*warp_kernel)(Parameters...), void (*block_kernel)(Parame
          stream, std::forward<Arguments>(arguments)...);
 }
 
-// Calls body(integral_constant<int, W>, i) for this thread's part of [0, n), the group walking side
-// by side. W is N where `vectors` (then n is a multiple of N), else 1.
+// Calls body(integral_constant<int, W>, i) for this thread's part of [0, n); neighbouring threads
+// take neighbouring parts. W is N if `vectors` (then n is a multiple of N), else 1.
 template <int kGroup, int N, class Body>
 __device__ __forceinline__ void for_each_in_row(int64_t n, bool vectors, Body body) {
   if (vectors) {
@@ -71,11 +71,11 @@ __device__ __forceinline__ void for_each_in_row(int64_t n, bool vectors, Body bo
 inline constexpr int kChunk = 8;       // elements a thread takes at a time
 inline constexpr int kHeldChunks = 4;  // chunks a thread keeps: rows up to 1024 (warp) or 8192
 
-// A thread's part of a row. The last chunk serves in turn all those that are not kept.
+// A thread's part of a row. The last chunk is reused for all elements that do not fit.
 using RowPart = float[kHeldChunks + 1][kChunk];
 
-// Calls body(i, chunk, kept) for each chunk of this thread: elements [i, i + 8) of the row, `chunk`
-// their place in a RowPart. When `kept` is false the place was used by others since the last pass.
+// Calls body(i, chunk, kept) for each chunk of this thread: elements [i, i + 8) of the row, at
+// index `chunk` of a RowPart. Unless `kept`, others have used that index since the last pass.
 template <int kGroup, class Body>
 __device__ __forceinline__ void for_each_chunk(int64_t C, Body body) {
   const int64_t first = group_lane<kGroup>() * kChunk;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void for_each_chunk(int64_t C, Body body) {
   }
 }
 
-// x = row[i..i+8), zero past C. vectors: the row starts at 16 bytes and C is a multiple of 8.
+// x = row[i..i+8), zero past C. vectors: the row is 16-byte aligned and C a multiple of 8.
 template <class T>
 __device__ __forceinline__ void load_chunk(float (&x)[kChunk], const T* row, int64_t i, int64_t C,
                                            bool vectors) {
@@ -119,7 +119,7 @@ inline bool chunks_aligned(std::initializer_list<const void*> arrays, int64_t C)
   return C % kChunk == 0 && aligned16(arrays);
 }
 
-// --- rows that a thread keeps as they lie in memory: a 16-bit element takes half a register
+// --- rows that a thread keeps in memory format: a 16-bit element takes half a register
 
 // N elements of T, 8 or 16 bytes, in whole registers (a struct of T would take one for each).
 template <class T, int N>
@@ -136,7 +136,7 @@ struct Held {
       return __uint_as_float(e % 2 == 0 ? words[e / 2] << 16 : words[e / 2] & 0xffff0000u);
     }
   }
-  // Element e from here on; for 16 bits e = 0, 1, 2 ... in turn.
+  // Sets element e. 16-bit elements must be set in the order e = 0, 1, 2 ...
   __device__ __forceinline__ void set(int e, float x) {
     if constexpr (std::is_same_v<T, float>) {
       words[e] = __float_as_uint(x);
@@ -145,7 +145,7 @@ struct Held {
       words[e / 2] = e % 2 == 0 ? bits : words[e / 2] | bits << 16;
     }
   }
-  // The compiler forgets that it converted these before. Else it keeps the floats for the next use.
+  // Makes the compiler convert again at the next use. Otherwise it keeps the converted floats.
   __device__ __forceinline__ void stay_packed() {
 #pragma unroll
     for (uint32_t& word : words) asm volatile("" : "+r"(word));
@@ -155,7 +155,7 @@ struct Held {
 template <class T, int N>
 using HeldBits = std::conditional_t<Held<T, N>::kWords == 4, uint4, uint2>;
 
-// p[0..N), zero and unread unless `inside`.
+// p[0..N) if `inside`; otherwise zero, and p is not read.
 template <int N, class T>
 __device__ __forceinline__ Held<T, N> load_held(const T* p, bool inside) {
   HeldBits<T, N> bits{};
@@ -163,8 +163,7 @@ __device__ __forceinline__ Held<T, N> load_held(const T* p, bool inside) {
   return std::bit_cast<Held<T, N>>(bits);
 }
 
-// As load_held, but marked in the caches as the first to go, so that what every row needs (the
-// weights) stays there.
+// load_held with the caches' evict-first hint, so that what every row needs (the weights) stays.
 template <int N, class T>
 __device__ __forceinline__ Held<T, N> load_streaming(const T* p, bool inside) {
   HeldBits<T, N> bits{};
@@ -178,19 +177,19 @@ __device__ __forceinline__ void store_held(T* p, const Held<T, N>& x) {
 }
 
 // --- rows of whole 16-byte vectors: vector v of a thread is at column (v blockDim.x + threadIdx.x)
-// kVecSize<T>, and threadIdx.y tells the rows of a block apart
+// kVecSize<T>, and threadIdx.y is the row within the block
 
 template <class T>
 __device__ __forceinline__ int vector_column(int v) {
   return static_cast<int>(v * blockDim.x + threadIdx.x) * kVecSize<T>;
 }
 
-// Adds to the values of the threads with threadIdx.y 0 those of the threads below them.
+// Threads with threadIdx.y 0 add the values of all threads with the same threadIdx.x to theirs.
 template <int kThreads, int kVec>
 __device__ __forceinline__ void sum_down(float (&x)[kVec]) {
   __shared__ float others[kThreads][kVec];
   const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-  __syncthreads();  // what an earlier call left there has been read
+  __syncthreads();  // the reads of an earlier call are done
 #pragma unroll
   for (int e = 0; e < kVec; ++e) others[thread][e] = x[e];
   __syncthreads();
@@ -201,7 +200,7 @@ __device__ __forceinline__ void sum_down(float (&x)[kVec]) {
   }
 }
 
-// Threads, in whole warps, that hold a row of C elements with `vectors` vectors each.
+// Threads, in whole warps, that hold a row of C elements, `vectors` vectors each.
 template <class T>
 int64_t row_threads(int64_t C, int vectors) {
   return ceil_div(C, int64_t{vectors} * kVecSize<T> * kWarpSize) * kWarpSize;

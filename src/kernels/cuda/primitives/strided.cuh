@@ -1,5 +1,5 @@
-// Walks K arrays of one shape with any strides at once: the host simplifies the layout, and a
-// thread turns the number of an element into its offset in each array.
+// Walks K arrays of one shape, each with its own strides. The host simplifies the layout; a thread
+// maps an element's number to its offset in each array.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace quern::kernels::cuda {
 
-// Division of n < 2^31 by a constant, as a multiplication (Granlund and Montgomery, 1994).
+// Division of n < 2^31 by a fixed divisor, as a multiplication (Granlund and Montgomery, 1994).
 struct FastDivisor {
   uint32_t divisor = 1, multiplier = 1, shift = 0;
 
@@ -39,8 +39,8 @@ struct Strided {
   }
 };
 
-// Drops extents of 1 and merges neighbours that all arrays step through evenly; numel() > 0. At
-// least one dimension remains.
+// Drops extents of 1 and merges neighbouring dimensions that every array traverses with one stride.
+// Needs numel() > 0; at least one dimension remains.
 template <int K>
 Strided<K> simplified(const Strided<K>& from) {
   Strided<K> to;
@@ -63,10 +63,10 @@ Strided<K> simplified(const Strided<K>& from) {
   return to;
 }
 
-// Makes groups of W neighbours along the last dimension the elements of a simplified layout, when
-// every array allows it: there its stride is 1 and each group is aligned to `bytes[k]`, or, where
-// `may_repeat`, its stride is 0. `address[k]` is the array's (several arrays of one layout: the
-// bitwise or). Strides stay in single elements. Returns whether it did.
+// Makes W neighbours along the last dimension one element of a simplified layout, when every array
+// allows it. Its stride there must be 1 and each group aligned to `bytes[k]`, or, if `may_repeat`,
+// its stride 0. `address[k]` is the array's (several arrays of one layout: the bitwise or). Strides
+// stay in single elements. Returns whether it grouped.
 template <int K>
 bool group_by(int W, Strided<K>& layout, const uintptr_t (&address)[K], const int (&bytes)[K],
               bool may_repeat) {
@@ -85,7 +85,7 @@ bool group_by(int W, Strided<K>& layout, const uintptr_t (&address)[K], const in
   return true;
 }
 
-// What a kernel gets: fewer than 2^31 elements (or groups), numbered in row-major order.
+// A layout as kernels take it: fewer than 2^31 elements (or groups), numbered in row-major order.
 template <int K>
 struct StridedIndex {
   int ndim = 1;
@@ -143,7 +143,7 @@ void for_each_part(const Strided<K>& layout, Run&& run) {
   run(index);
 }
 
-// x[0..W) from p: W neighbours, or one element W times.
+// Loads x[0..W) from p: W neighbours, or one element W times.
 template <int W, class T>
 __device__ __forceinline__ void load_or_repeat(float (&x)[W], const T* p, bool repeat) {
   if (W > 1 && repeat) {

@@ -5,9 +5,9 @@
 
 namespace quern::kernels::cuda {
 
-// Tile number `i` of a grid of rows by columns: down `group` rows, then on to the next column, then
-// to the next group of rows. Tiles that are worked on at a time share few rows and columns, so that
-// what they read stays in L2.
+// Tile number `i` of a grid of `rows` by `columns`. The order goes down `group` rows, then to the
+// next column, then to the next group of rows. Concurrent tiles share few rows and columns, so that
+// their inputs stay in L2.
 template <class Int>
 struct GroupedTile {
   Int row, column;

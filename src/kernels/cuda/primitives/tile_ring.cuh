@@ -1,5 +1,5 @@
-// A ring of tiles in shared memory that a producer fills and consumers empty, again and again, with
-// the barriers at which they wait for each other.
+// A ring of tiles in shared memory that a producer fills and consumers empty, with the barriers at
+// which they wait for each other.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace quern::kernels::cuda {
 
-// A place in a ring of kStages. Each side steps through its own, in the same order.
+// A position in a ring of kStages. Each side advances its own, in the same order.
 template <int kStages>
 struct RingPlace {
   int stage = 0;
@@ -23,14 +23,14 @@ struct RingPlace {
 };
 
 // The barriers of a ring; lies in shared memory. A stage has kTiles tiles that arrive one by one
-// and are given back together.
+// and are released together.
 template <int kStages, int kTiles = 1>
 struct TileRing {
   using Place = RingPlace<kStages>;
   MBarrier full[kTiles][kStages], empty[kStages];
 
-  // By one thread, which then calls barriers_ready. How many arrivals fill each tile, and how many
-  // give a stage back.
+  // Called by one thread, which then calls barriers_ready. fills: arrivals that fill each tile.
+  // releases: arrivals that free a stage.
   __device__ __forceinline__ void init(const uint32_t (&fills)[kTiles], uint32_t releases) {
     for (int i = 0; i < kStages; ++i) {
       for (int tile = 0; tile < kTiles; ++tile) full[tile][i].init(fills[tile]);
@@ -38,8 +38,8 @@ struct TileRing {
     }
   }
 
-  // The producer's side: waits until the stage is free (in the first turn it is), and announces a
-  // tile's bytes. Copies then count towards the barrier that this returns.
+  // The producer's side: waits until the stage is free (in the first round it is), and announces a
+  // tile's bytes. Copies then count towards the barrier that `expect` returns.
   __device__ __forceinline__ void wait_empty(const Place& at) const {
     empty[at.stage].wait(at.parity ^ 1);
   }
@@ -48,7 +48,7 @@ struct TileRing {
     return full[tile][at.stage];
   }
 
-  // The consumers' side: waits for a tile, and gives a stage back, which whole warps do: one
+  // The consumers' side: waits for a tile, and releases a stage. Whole warps release, with one
   // arrival each.
   __device__ __forceinline__ void wait_full(const Place& at, int tile = 0) const {
     full[tile][at.stage].wait(at.parity);

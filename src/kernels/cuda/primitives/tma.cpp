@@ -15,7 +15,7 @@ constexpr int64_t kTmaMaxExtent = int64_t{1} << 32;
 constexpr int64_t kTmaMaxStride = int64_t{1} << 40;  // bytes
 constexpr int64_t kBytes = sizeof(bfloat16);
 
-// The driver's library is not linked: the runtime hands out its entry points.
+// The driver library is not linked: the runtime returns its entry points.
 PFN_cuTensorMapEncodeTiled_v12000 encode_tiled() {
   static const auto function = [] {
     void* entry = nullptr;
@@ -39,8 +39,8 @@ CUtensorMapSwizzle swizzle_of(int columns) {
   }
 }
 
-// The stride in bytes of an extent that may be 1, whose own stride is then never used and may be
-// anything, also what TMA refuses.
+// The stride in bytes. The stride of an extent of 1 is never used and may be anything, also a value
+// that TMA refuses; a legal one replaces it.
 cuuint64_t stride_bytes(int64_t stride, int64_t extent) {
   return static_cast<cuuint64_t>(extent == 1 ? kTmaAlignment : stride * kBytes);
 }

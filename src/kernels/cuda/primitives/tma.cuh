@@ -1,5 +1,5 @@
 // Copies of whole tiles by the tensor memory accelerator, for tensor maps of tma.h. One thread
-// issues each of them.
+// issues each copy.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Tile (rows, D) from token `row` on, to shared memory (1024-byte aligned). Its bytes, those of
-// rows beyond T included, count towards the barrier's phase.
+// Copies tile (rows, D) from token `row` on to shared memory (1024-byte aligned). Its bytes,
+// including those of rows beyond T, count towards the barrier's phase.
 __device__ __forceinline__ void load_tile_async(void* tile, const CUtensorMap& map,
                                                 MBarrier& barrier, int row, int head, int batch) {
   asm volatile(
@@ -25,8 +25,8 @@ __device__ __forceinline__ void load_tile_async(void* tile, const CUtensorMap& m
       : "memory");
 }
 
-// A panel of a map of make_panel_map, from (row, column) of one matrix on, to shared memory, where
-// the tile that it belongs to is aligned to 1024 bytes. Counts as load_tile_async does.
+// Copies a panel of a make_panel_map map, from (row, column) of one matrix on, to shared memory.
+// The panel's tile is 1024-byte aligned. Counts as load_tile_async does.
 __device__ __forceinline__ void load_panel_async(void* panel, const CUtensorMap& map,
                                                  MBarrier& barrier, int row, int column,
                                                  int matrix) {
@@ -37,8 +37,8 @@ __device__ __forceinline__ void load_panel_async(void* panel, const CUtensorMap&
       : "memory");
 }
 
-// The same to each block of the cluster whose bit is set in `blocks`: to the same place in its
-// shared memory, counted by its own barrier there.
+// load_panel_async to each block of the cluster whose bit is set in `blocks`: to the same place in
+// its shared memory, counted by its own barrier there.
 __device__ __forceinline__ void load_panel_to_cluster(void* panel, const CUtensorMap& map,
                                                       MBarrier& barrier, int row, int column,
                                                       int matrix, uint32_t blocks) {
@@ -50,8 +50,8 @@ __device__ __forceinline__ void load_panel_to_cluster(void* panel, const CUtenso
       : "memory");
 }
 
-// Shared memory to the tile; rows beyond T are not written. The threads that wrote the shared tile
-// call fence_async_proxy and synchronize before.
+// Copies shared memory to the tile; rows beyond T are not written. The threads that wrote the
+// shared tile call fence_async_proxy and synchronize first.
 __device__ __forceinline__ void store_tile_async(const CUtensorMap& map, const void* tile, int row,
                                                  int head, int batch) {
   asm volatile(

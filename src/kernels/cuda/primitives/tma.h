@@ -1,5 +1,5 @@
-// Tensor maps: what the tensor memory accelerator (TMA) needs to know of a BF16 tensor in global
-// memory, (B, T, heads, D) or a stack of matrices, to copy tiles between it and shared memory.
+// Tensor maps describe BF16 tensors in global memory, (B, T, heads, D) or a stack of matrices, to
+// the tensor memory accelerator (TMA), which copies tiles between them and shared memory.
 #pragma once
 
 #include <cuda.h>
@@ -10,14 +10,14 @@
 
 namespace quern::kernels::cuda {
 
-// Columns of a panel: a tile of D columns lies in shared memory as D / span panels, one after the
-// other, each of all its rows by span columns, swizzled in 2 span bytes (see SwizzledTile).
+// Columns of a panel, `span`. A tile of D columns lies in shared memory as D / span consecutive
+// panels. Each has all rows by span columns, swizzled in 2 span bytes (see SwizzledTile).
 constexpr int panel_columns(int64_t D) {
   return D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
 }
 
-// Whether TMA can address a tensor: base pointer and strides (elements along batch, time, head) in
-// multiples of 16 bytes, where an extent above 1 uses them, and extents of at least 1.
+// Whether TMA can address a tensor. The base pointer and the strides (elements along batch, time,
+// head) of extents above 1 must be multiples of 16 bytes, and extents at least 1.
 bool tma_takes(const void* x, const int64_t (&strides)[3], int64_t B, int64_t T, int64_t heads,
                int64_t D);
 
@@ -34,8 +34,7 @@ struct MatrixStack {
 };
 
 // The map for panels of `rows` (at most 256) rows by `columns` (16, 32 or 64) columns, swizzled as
-// SwizzledTile's. What lies beyond a matrix's rows or columns reads as zeros. Throws when the
-// driver refuses.
+// in SwizzledTile. Elements beyond a matrix's edges read as zeros. Throws if the driver refuses.
 CUtensorMap make_panel_map(const MatrixStack& stack, int rows, int columns);
 
 }  // namespace quern::kernels::cuda

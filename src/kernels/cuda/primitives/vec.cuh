@@ -135,15 +135,15 @@ __device__ __forceinline__ void store_raw(T* p, const float (&x)[W]) {
         words[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
       }
     }
-    // An assignment of 16 bytes the compiler may split into four accesses; this it may not.
+    // The compiler may split a 16-byte assignment into four accesses, but not this instruction.
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
                  "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                  : "memory");
   }
 }
 
-// exp(x) as exactly as a result that is stored as T needs: the library's for float, else the
-// hardware's power of two, wrong by |x| 2^-23 or so, results below 2^-126 being 0.
+// exp(x) as exactly as a result stored as T needs: expf for float, else the hardware's power of
+// two. Its relative error is about |x| 2^-23, and results below 2^-126 are 0.
 template <class T>
 __device__ __forceinline__ float exp_for(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -161,8 +161,8 @@ inline bool aligned16(std::initializer_list<const void*> pointers) {
   return bits % 16 == 0;
 }
 
-// Calls body(integral_constant<int, W>, i) such that the ranges [i, i + W) cover [0, n) once, over
-// the whole grid (1-d). W is N where `aligned`, and 1 for the rest. N i is a multiple of N there.
+// Calls body(integral_constant<int, W>, i) so that the ranges [i, i + W) cover [0, n) once, over
+// the whole grid (1-d). W is N if `aligned` (i is then a multiple of N), and 1 for the rest.
 template <int N, class Body>
 __device__ __forceinline__ void for_each_vec(int64_t n, bool aligned, Body body) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -17,9 +17,9 @@ namespace quern::kernels::cuda {
 inline constexpr int kWarpgroupSize = 128;
 inline constexpr int kWgmmaDepth = 16;  // K of wgmma in BF16
 
-// A tile of kRows by kColumns BF16 in shared memory, as load_tile_async writes it: panels of kSpan
-// columns, one after the other; a panel's row is 2 kSpan bytes, in which the 16-byte chunk c of row
-// r stands at c ^ (r % 8 kSpan / 64), so that 8 rows of one column hit all 32 banks.
+// A tile of kRows by kColumns BF16 in shared memory, as load_tile_async writes it: consecutive
+// panels of kSpan columns, with rows of 2 kSpan bytes. The 16-byte chunk c of a panel's row r is
+// stored at c ^ (r % 8 kSpan / 64), so that 8 rows of one column hit all 32 banks.
 template <int kRows, int kColumns>
 struct SwizzledTile {
   static constexpr int kSpan = panel_columns(kColumns);
@@ -47,7 +47,7 @@ struct SwizzledTile {
     return static_cast<uint64_t>(i * kWgmmaDepth * kRowBytes) >> 4;
   }
 
-  // Where element (row, column) lies, in bytes from the tile's start (1024-byte aligned).
+  // Byte offset of element (row, column) from the tile's start (1024-byte aligned).
   __device__ static constexpr int offset(int row, int column) {
     const int chunk = (column % kSpan / 8) ^ (row % 8 * kSpan / 64);
     return column / kSpan * kPanelBytes + row * kRowBytes + chunk * 16 + column % 8 * 2;
@@ -65,8 +65,8 @@ struct SwizzledTile {
   }
 };
 
-// Swizzled tiles begin where the pattern, 8 rows of up to 128 bytes, does; dynamic shared memory is
-// aligned to 16 bytes only.
+// Swizzled tiles are aligned to the swizzle pattern, 8 rows of up to 128 bytes. Dynamic shared
+// memory is aligned to 16 bytes only.
 inline constexpr int kTileAlignment = 1024;
 
 __device__ __forceinline__ uint8_t* align_tiles(uint8_t* memory) {
@@ -74,8 +74,8 @@ __device__ __forceinline__ uint8_t* align_tiles(uint8_t* memory) {
   return memory + (kTileAlignment - address % kTileAlignment) % kTileAlignment;
 }
 
-// D += A B for 16 of K, N being twice D's registers. A from shared memory (a descriptor), or from
-// registers. One product after another into the same D needs no wait between.
+// D += A B for 16 of K; N is twice D's registers. A is a descriptor of shared memory, or registers.
+// Consecutive products into the same D need no wait between them.
 template <Major kA, Major kB, int kRegisters>
 __device__ __forceinline__ void wgmma(float (&d)[kRegisters], uint64_t a, uint64_t b,
                                       bool accumulate) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kRegisters], const uint32_t (&a
   Wgmma<2 * kRegisters>::template multiply<kB>(d, a, b, accumulate);
 }
 
-// Before the first product that uses registers written by other instructions.
+// Called before the first product that uses registers written by other instructions.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -95,14 +95,14 @@ __device__ __forceinline__ void wgmma_fence() {
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most the kPending latest groups are unfinished. The finished ones' registers still need
-// `settle`, and shared memory they read may be written again.
+// Waits until at most the kPending latest groups are unfinished. Registers of finished groups still
+// need `settle`; the shared memory that they read may be overwritten.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Registers of a product: keeps the compiler from reading D, or reusing A, before the wait above
-// this, and from moving writes to them below the wgmma_fence beneath this.
+// Keeps the compiler from reading a product's D, or reusing its A, before the preceding wgmma_wait,
+// and from moving writes to them past the following wgmma_fence.
 template <int kRegisters>
 __device__ __forceinline__ void settle(float (&d)[kRegisters]) {
 #pragma unroll

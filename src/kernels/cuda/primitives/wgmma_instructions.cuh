@@ -1,14 +1,14 @@
 // The wgmma instructions D += A B in BF16 with float sums: M 64, K 16, and the N that kernels use.
-// An asm statement's operands have to be spelled out one by one, which a template cannot do: hence
-// the macros, which end with this file. Included by wgmma.cuh only.
+// An asm statement needs its operands spelled out one by one. Templates cannot do that, so macros
+// do; this file undefines them at its end. Only wgmma.cuh includes it.
 #pragma once
 
 #include <cstdint>
 
 namespace quern::kernels::cuda {
 
-// Where consecutive elements of an operand lie: along K (rows of A, columns of B as in Q K^T), or
-// along M (of A) or N (of B).
+// The dimension along which an operand is contiguous: K (rows of A, columns of B as in Q K^T), or M
+// of A and N of B.
 enum class Major { kK = 0, kMN = 1 };
 
 // d: see fragment.cuh. A: a descriptor of shared memory, or 16 columns in registers. The
@@ -52,7 +52,7 @@ struct Wgmma;
 #define QUERN_SUMS88 QUERN_SUMS80, QUERN_SUMS8(80)
 #define QUERN_SUMS96 QUERN_SUMS88, QUERN_SUMS8(88)
 
-// N, registers of D, and the numbers of the operands after them.
+// kN: N. R: registers of D. n0 to n6: numbers of the asm operands after those.
 #define QUERN_WGMMA(kN, R, n0, n1, n2, n3, n4, n5, n6)                                             \
   template <>                                                                                      \
   struct Wgmma<kN> {                                                                               \
