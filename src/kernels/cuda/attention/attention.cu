@@ -1,6 +1,6 @@
-// Flash attention, forward: o = softmax(scale q k^T) v, one block a tile of queries. Scores live in
-// registers, the running maximum and sum of each row with them, so no (Tq, Tk) matrix reaches
-// memory. Bound by FP32 arithmetic: 4 Tq Tk D operations a head, half of that when causal.
+// Flash attention, forward: o (B, Tq, H, D) = softmax(scale q k^T) v, with k and v (B, Tk, Hk, D).
+// A block has a tile of queries; scores, maximum and sum of each row stay in registers. Bound by
+// FP32 arithmetic: 4 Tq Tk D operations a head, half of that when causal.
 #include "kernels/attention.h"
 
 #include "kernels/cuda/attention/attention_tiles.cuh"
@@ -25,7 +25,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // scores -> exp2(scores - new maximum). What was summed before has to be multiplied by rescale.
+  // Replaces scores by exp2(scores - new maximum). Earlier sums must be multiplied by `rescale`.
   template <int kColumns>
   __device__ void update(float (&scores)[kRows][kColumns], float (&rescale)[kRows]) {
 #pragma unroll
@@ -46,7 +46,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // Returns in `inverse` 1 / sum, 0 for a row without keys.
+  // Sets `inverse` to 1 / sum, or 0 for a row without keys.
   __device__ void finish(float (&inverse)[kRows]) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {

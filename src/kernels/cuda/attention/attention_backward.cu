@@ -1,8 +1,8 @@
-// Flash attention, backward: P is recomputed from logsumexp, tile by tile. With
-// delta_i = dO_i . O_i, dP = dO V^T and dS = P (dP - delta):
+// Flash attention, backward: dQ (B, Tq, H, D), dK and dV (B, Tk, Hk, D). P is recomputed from
+// logsumexp. With delta_i = dO_i . O_i, dP = dO V^T and dS = P (dP - delta):
 //   dV = P^T dO,   dK = scale dS^T Q,   dQ = scale dS K.
-// One kernel walks over queries for a tile of keys (dK, dV), one over keys for a tile of queries
-// (dQ), so every element is written once, by one block, in one order. Bound by FP32 arithmetic:
+// One kernel walks over the queries for a tile of keys (dK, dV), one over the keys for a tile of
+// queries (dQ). So one block writes each element once, in a fixed order. Bound by FP32 arithmetic:
 // 14 Tq Tk D operations a head, half of that when causal.
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 namespace quern::kernels::cuda {
 
 bool tf32_attention_takes(const AttentionShape& s) {
-  constexpr int64_t kLongest = 1 << 30;  // positions are ints, and sums of two
+  constexpr int64_t kLongest = 1 << 30;  // positions, and sums of two, are ints
   return s.D <= kTf32WidestHead && s.scale > 0 && s.Tq <= kLongest && s.Tk <= kLongest;
 }
 

@@ -1,6 +1,5 @@
-// What the attention kernels are built from. Few nouns: a tile of floats in shared memory, and a
-// thread's place in it. Few verbs: load_tile, multiply_transposed, store_scores, multiply_add,
-// store_rows.
+// Building blocks of the attention kernels. Nouns: a tile of floats in shared memory, a thread's
+// place. Verbs: load_tile, multiply_transposed, store_scores, multiply_add, store_rows.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace quern::kernels::cuda {
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr float kLn2 = 0.69314718055994530942f;
 
-// Lanes of a warp stand 4 (rows) by 8 (columns). A warp owns 4 kRows consecutive rows of the tile,
+// The lanes of a warp form 4 rows by 8 columns. A warp owns 4 kRows consecutive rows of the tile,
 // so a row's 8 threads are neighbours and scores never cross warps.
 template <int kTileRows>
 struct TilePlace {
@@ -37,8 +36,8 @@ struct TilePlace {
   __device__ int feature(int f) const { return 4 * first_column + 32 * f; }  // the first of four
 };
 
-// tile (kRows, kD) = factor x[row, :], x pointing at the tile's first row; zero beyond `rows` rows
-// and D features. A chunk of 16 bytes is inside or outside as a whole, since D is a multiple of 8.
+// tile (kRows, kD) = factor x[row, :], zero beyond `rows` rows and D features. x points at the
+// tile's first row. A 16-byte chunk is inside or outside as a whole: D is a multiple of 8.
 template <int kRows, int kD, class T>
 __device__ __forceinline__ void load_tile(float* tile, const T* x, int64_t stride, int64_t rows,
                                           int64_t D, float factor, bool vectors) {
@@ -142,7 +141,7 @@ __device__ __forceinline__ void multiply_add(float (&out)[TilePlace<kTileRows>::
   }
 }
 
-// x[row(r), :] = factor[r] values[r], x pointing at the tile's first row, of which `rows` exist.
+// x[row(r), :] = factor[r] values[r] for rows below `rows`; x points at the tile's first row.
 template <int kD, class T, int kTileRows>
 __device__ __forceinline__ void store_rows(
     T* x, int64_t stride, int64_t rows, int64_t D,
@@ -172,7 +171,7 @@ __device__ __forceinline__ void store_rows(
   }
 }
 
-// Whether query i sees key j; both must exist.
+// Whether query i and key j exist and i sees j.
 __device__ __forceinline__ bool visible(const AttentionShape& s, int64_t i, int64_t j) {
   return i < s.Tq && j < s.Tk && (!s.causal || j <= i + s.Tk - s.Tq);
 }

@@ -1,5 +1,5 @@
 // Tile sizes of the flash attention kernels, and the shared memory they take. Plain C++, so that a
-// test without a GPU can hold every size within a laptop GPU's limit.
+// test without a GPU can check every size against a laptop GPU's limit.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,18 @@
 namespace quern::kernels::cuda {
 
 // A block of 4 warps owns `rows` rows of its matrix (queries; keys for dK and dV) and walks over
-// tiles of `columns` of the other one. Heads narrower than head_dim are padded with zeros in shared
-// memory.
+// tiles of `columns` of the other one. Heads narrower than head_dim are padded with zeros.
 struct AttentionTile {
   int head_dim = 0, rows = 0, columns = 0;
 };
 
 inline constexpr int kAttentionThreads = 128;
-inline constexpr int64_t kPortableAttentionBytes = 99 << 10;  // the least opt-in from sm_80 on
+inline constexpr int64_t kPortableAttentionBytes = 99 << 10;  // smallest opt-in from sm_80 on
 inline constexpr int kTilePad = 4;   // floats after a row of Q, K, V or dO: 8 rows hit 32 banks
 inline constexpr int kScorePad = 8;  // floats after a row of P or dS: 4 rows of 8 hit 32 banks
 
-// The first row that is wide enough and fits the device is taken: narrow heads first, and for one
-// width the preferred tile first. The last of a width must fit kPortableAttentionBytes.
+// choose_tile takes the first row that is wide enough and fits the device: narrow heads first and,
+// for one width, the preferred tile. The last of a width must fit kPortableAttentionBytes.
 inline constexpr AttentionTile kForwardTiles[] = {
     {32, 64, 64}, {64, 64, 64}, {96, 64, 32}, {128, 64, 32}, {256, 32, 32}, {256, 32, 16},
 };
@@ -46,7 +45,7 @@ constexpr int64_t backward_shared_bytes(const AttentionTile& t) {
   return static_cast<int64_t>(sizeof(float)) * (wide + t.rows * (t.columns + kScorePad));
 }
 
-// Index of the tile for head_dim D in a table, given what a block may use. Throws when none fits.
+// Index of the first tile for head_dim D that fits available_bytes. Throws when none does.
 template <size_t N>
 int choose_tile(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(const AttentionTile&),
                 int64_t D, int64_t available_bytes) {
@@ -75,8 +74,8 @@ constexpr bool portable(const AttentionTile (&tiles)[N],
 static_assert(detail::portable(kForwardTiles, forward_shared_bytes));
 static_assert(detail::portable(kBackwardTiles, backward_shared_bytes));
 
-// attention_forward and attention_backward for a given limit of shared memory a block. They pass
-// their device's; a test passes a smaller one, to run a laptop's tiles.
+// attention_forward and attention_backward with a given limit of shared memory a block. They pass
+// the device's limit; a test passes a smaller one, to run the tiles of a laptop GPU.
 template <class T>
 void attention_forward_within(int64_t shared_bytes, T* o, acc_t<T>* lse, const T* q, const T* k,
                               const T* v, const AttentionShape& s, Stream stream);

@@ -1,12 +1,12 @@
-// How the blocks of a tensor-core attention's backward, each of which has a tile of keys, add their
-// shares of dQ to sums in global memory: one key tile after the other.
+// The order in which blocks of a tensor-core attention's backward, each with a tile of keys, add
+// their shares of dQ to sums in global memory: one key tile after the other.
 //
-// For every head the key tiles form a queue, the first keys in front, which have most queries. A
-// block adds its part of a tile of dQ after the block before it in the queue, which says how far it
-// has come: so every sum has one order, and the result the same bits each time. All blocks of a
-// head walk over the queries alike, from the last to the first that sees their keys, so a block
-// follows the one before it at a distance and rarely waits. It cannot wait for ever: places in the
-// queue are handed out to blocks as they start, so what a block waits for has started.
+// For every head the key tiles form a queue. The first keys, which have most queries, are in front.
+// A block adds its part of a dQ tile after its predecessor in the queue has published its own. So
+// every sum has one order, and the result the same bits each time. All blocks of a head walk over
+// the queries from the last to the first that sees their keys. So a block follows its predecessor
+// at a distance and rarely waits. There is no deadlock: blocks take places in the queue as they
+// start, so a predecessor has always started.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace quern::kernels::cuda {
 
-// Hands out places in the order in which blocks start.
+// Returns the block's place in the order in which blocks start.
 __device__ __forceinline__ unsigned take_ticket(uint32_t* ticket) {
   __shared__ unsigned mine;
   if (threadIdx.x == 0) mine = atomicAdd(ticket, 1u);
@@ -24,8 +24,7 @@ __device__ __forceinline__ unsigned take_ticket(uint32_t* ticket) {
   return mine;
 }
 
-// A walk over tiles of queries: for each query head of a group the last tile first, down to
-// `first`.
+// A walk over query tiles: for each query head of a group, from the last tile down to `first`.
 struct QueryWalk {
   int head = 0, tile;  // head: within the group
 
@@ -47,14 +46,14 @@ __device__ __forceinline__ int first_query_tile(const AttentionShape& s, int k0,
   return s.causal && first > 0 ? first / columns : 0;
 }
 
-// A block's place in a queue: `own` is its progress, and `before` that of the block before, null
-// for the first. Without a queue both are null.
+// A block's place in a queue: `own` is its progress, `before` its predecessor's, null for the
+// first. Without a queue both are null.
 class Turn {
  public:
   __device__ Turn(const uint32_t* before, uint32_t* own) : before_(before), own_(own) {}
 
-  // Asks how far the block before has come. The answer takes about as long as a product of tiles,
-  // so it is asked for ahead of one. The order of two blocks' additions rests on two guarantees:
+  // Loads the predecessor's progress. The load takes about as long as a product of tiles, so it is
+  // issued ahead of one. The order of two blocks' additions rests on two guarantees:
   // - PTX: the additions of the block before are ordered before its counter, by a barrier and a
   //   release at GPU scope (`publish`).
   // - The hardware, not PTX: an addition behind the branch of `wait` is not issued before the
@@ -63,13 +62,13 @@ class Turn {
   __device__ __forceinline__ void ask() {
     if (before_ != nullptr) answer_ = load_relaxed(before_);
   }
-  // After `ask`: waits until the block before has done `step`.
+  // After `ask`: waits until the predecessor has done `step`.
   __device__ __forceinline__ void wait(uint32_t step) {
     if (before_ == nullptr) return;
     while (__shfl_sync(0xffffffffu, answer_, 0) <= step) answer_ = load_relaxed(before_);
   }
-  // Tells the block behind that what the block did up to `step` can be seen. By one warp, after a
-  // barrier behind the additions of all: to wait until they have arrived takes long.
+  // Publishes that the block's additions up to `step` are visible. One warp calls it, after a
+  // barrier behind all additions: to wait until they have arrived takes long.
   __device__ __forceinline__ void publish(uint32_t step) {
     if (own_ == nullptr) return;
     __syncwarp();
@@ -91,10 +90,10 @@ class Turn {
   uint32_t answer_ = 0;  // steps that the block before has done
 };
 
-// Which tile of keys a block has, for which part of the features, and which tiles of queries it
-// walks over: `steps` of them, those from first_tile on of each query head that shares the keys.
+// A block's tile of keys, its part of the features, and the query tiles that it walks over: `steps`
+// of them, from first_tile on for each query head that shares the keys.
 struct BackwardPlace {
-  int queue, tile, key_tiles;  // the tile's place among key_tiles; the queue is of a head and part
+  int queue, tile, key_tiles;  // tile: index among key_tiles; one queue a kv head and part
   int part, b, kv_head, first_head, k0;
   int query_tiles, first_tile, steps;
 
@@ -117,7 +116,7 @@ struct BackwardPlace {
     first_tile = first_query_tile(s, k0, columns);
     steps = group * max(query_tiles - first_tile, 0);
   }
-  // `progress`: (queues, key tiles); without it there are no turns.
+  // `progress`: (queues, key tiles); if null, there are no turns.
   __device__ __forceinline__ Turn turn(uint32_t* progress) const {
     if (progress == nullptr) return Turn(nullptr, nullptr);
     uint32_t* const own = progress + static_cast<int64_t>(queue) * key_tiles + tile;

@@ -1,7 +1,7 @@
-// The flash attention kernels that use tensor cores. attention.cu and attention_backward.cu pick
-// one: for BF16 Hopper's where the binary holds its code for this GPU and the head size is one of
-// its own, else the portable one; for FP32 the one below where it takes the shape, else CUDA cores.
-// Arguments and meaning are those of kernels/attention.h, scratch of the bytes that each asks for.
+// The flash attention kernels that use tensor cores. attention.cu and attention_backward.cu choose.
+// BF16: Hopper's kernel where the binary has its code for this GPU and it has the head size, else
+// the portable one. FP32: the kernel below where it takes the shape, else CUDA cores. Arguments
+// have the meaning of kernels/attention.h; each kernel asks for its own bytes of scratch.
 #pragma once
 
 #include "base/half.h"

@@ -1,5 +1,5 @@
-// What Hopper's flash attention kernels share: who works on what, which keys a query sees, and
-// where the kernels can run.
+// Shared by Hopper's flash attention kernels: the tiles of the forward, and the sizes of a shape
+// with the keys that a query sees.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace quern::kernels::cuda {
 
 // Forward: `warpgroups` consumers of 64 queries, `keys` a step. K and V each have a ring of
-// `stages` tiles; Q, whose memory the output leaves through, one of q_stages. turns: consumers
-// issue their products one after the other, so that one's softmax runs during another's products.
+// `stages` tiles. Q has one of q_stages; the output leaves through its memory. turns: consumers
+// issue their products in turn, so that one's softmax runs during another's products.
 struct HopperForwardTile {
   int head_dim;
   bool causal;
@@ -22,8 +22,8 @@ struct HopperForwardTile {
   bool turns;
 };
 
-// Others that fit the registers, to be measured: 2 warpgroups with up to 192 keys for D 64, up to
-// 176 for D 80, 128 or 144 for D 128; turns or none.
+// Not measured, but fitting the registers: 2 warpgroups with up to 192 keys for D 64, up to 176 for
+// D 80, 128 or 144 for D 128; turns or none.
 inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {64, true, 3, 128, 3, 2, true},  {64, false, 3, 128, 3, 2, true},
     {80, true, 3, 96, 3, 2, true},   {80, false, 2, 160, 3, 2, true},

@@ -1,11 +1,11 @@
-// Flash attention for Hopper, backward: one kernel for the products, transposed throughout, one
-// before it for delta, and one behind it that makes dQ of its sums.
+// Flash attention for Hopper, backward: dQ (B, Tq, H, D), dK and dV (B, Tk, Hk, D). One kernel does
+// the products, transposed. One before it computes delta, one after it makes dQ from sums.
 //   S^T = K Q^T,  P^T = exp2(S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta),
 //   dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
 // A block owns a tile of keys and walks over the queries of the heads that share it. P^T and dS^T
-// go from the registers that hold them straight into the next product; dS^T also goes to shared
-// memory, for dQ, to which many blocks add (attention_hopper_query_sums.cuh). Bound by the tensor
-// cores: 10 Tq Tk D operations a head.
+// go from registers straight into the next product. dS^T also goes to shared memory, for dQ, to
+// which many blocks add (attention_hopper_query_sums.cuh). Bound by the tensor cores: 10 Tq Tk D
+// operations a head, half of that when causal.
 #include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_backward_load.cuh"
@@ -19,7 +19,7 @@ namespace {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// dS^T of both consumers is in shared memory: of even steps, and of odd ones.
+// dS^T of both consumers is in shared memory: one barrier for even steps, one for odd ones.
 using ScoresReady = NamedBarriers<2, kBackwardConsumers * kWarpgroupSize>;
 // A consumer's dK and dV are in scratch memory.
 using PartsStored = NamedBarriers<kBackwardConsumers, kWarpgroupSize, ScoresReady>;
@@ -44,7 +44,7 @@ struct Consumer {
   RingPlace<Tile::kKeyStages> keys;
   RingPlace<Tile::kStages> ring;
   RingPlace<1> sums;  // of the buffers that this warpgroup uses
-  int steps = 0;      // of all items; their parity says who computes dQ
+  int steps = 0;      // of all items; the parity selects the warpgroup that computes dQ
   float dk[kD / 2], dv[kD / 2];
   ScoreSums scores, dp;
   ScoreWords p, ds;
@@ -59,7 +59,7 @@ struct Consumer {
     }
   }
 
-  // The compiler need not keep what the next sums will start from.
+  // Zeros, so that the compiler does not keep old sums. The next product overwrites them.
   __device__ __forceinline__ static void forget(ScoreSums& sums) {
 #pragma unroll
     for (float& sum : sums) sum = 0.0f;
@@ -104,9 +104,9 @@ struct Consumer {
     wgmma_commit();
   }
 
-  // One tile of queries. exp runs beside dP^T, and dS^T beside dV and S^T of the next tile; while
-  // the last products are finished, the other warpgroup computes. Nothing is in flight from one
-  // step to the next, or the compiler would serialize the products.
+  // One tile of queries. exp overlaps dP^T, and dS^T overlaps dV and S^T of the next tile. While
+  // the last products finish, the other warpgroup computes. No product is in flight between steps;
+  // otherwise the compiler would serialize the products.
   template <bool kOwnsDq, bool kHasNext>
   __device__ __forceinline__ void step(const BackwardItem& item, int tile) {
     const int stage = ring.stage, turn = steps % 2;
@@ -164,12 +164,12 @@ struct Consumer {
     barriers.queries.release(stage, static_cast<int>(threadIdx.x));
   }
 
-  // P^T of rows beyond Tk is 0 too: they add to dQ.
+  // P^T of rows beyond Tk must be 0 too, since they add to dQ.
   __device__ __forceinline__ void make_probabilities(const BackwardItem& item, int tile,
                                                      const float* lse) {
     const float scale = static_cast<float>(x.s.scale) * kLog2E;
     const int k0 = item.key_tile * kBackwardKeys + first_row(), q0 = tile * kBackwardQueries;
-    const int first_query = k0 - x.plan.diagonal;  // that sees key k0
+    const int first_query = k0 - x.plan.diagonal;  // the first that sees key k0
     const int keys_left = static_cast<int>(x.s.Tk) - k0;
     const bool masked = q0 < first_query + kWarpgroupRows - 1 || keys_left < kWarpgroupRows;
     if (masked) {
@@ -199,8 +199,8 @@ struct Consumer {
     }
   }
 
-  // dQ of the tile, from all keys of the block: handed on to the sums. In parts where registers do
-  // not hold all of it, nor S^T of the next tile before the second part.
+  // Computes dQ of the tile from all keys of the block and hands it to the sums. It comes in parts
+  // if registers cannot hold all of it; then S^T of the next tile is not computed ahead either.
   __device__ __forceinline__ void add_queries(int stage) {
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
 #pragma unroll
@@ -227,7 +227,7 @@ struct Consumer {
     }
   }
 
-  // dK and dV of the item go to scratch memory. True: all other parts are there too, and added up.
+  // Stores dK and dV of the item to scratch. With the last part, sums all parts and returns true.
   __device__ __forceinline__ bool add_parts(const BackwardItem& item) {
     constexpr int kPart = kWarpgroupRows * kD / 4;  // float4 of dV; as many of dK
     const int64_t head = item.b * x.s.Hk + item.kv_head;
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #endif
 }
 
-// Before: delta, 4 threads a row of dO and O, and all counters 0.
+// Runs first: computes delta, 4 threads a row of dO and O, and sets all counters to 0.
 template <int kD>
 __global__ void __launch_bounds__(256)
     hopper_attention_delta_kernel(const __grid_constant__ BackwardScratch scratch, int64_t counters,
@@ -307,8 +307,8 @@ __global__ void __launch_bounds__(256)
 
 constexpr int kGradientHeads = 4;
 
-// After: dQ from its sums, 0 where a query sees no key. A block has a tile of queries, a warpgroup
-// one head of it, so that heads share the rows of the rotary tables that the tile needs.
+// Runs last: dQ from its sums, 0 where a query sees no key. A block has a tile of queries, a
+// warpgroup one head of it, so that heads share the tile's rows of the rotary tables.
 template <int kD>
 __global__ void __launch_bounds__(kGradientHeads* kWarpgroupSize, 2)
     hopper_attention_query_gradients_kernel(const __grid_constant__ BackwardArguments x) {

@@ -1,7 +1,7 @@
-// What the parts of Hopper's backward attention share: tile sizes, the scratch memory, and the
-// products. For the order of the work see attention_hopper_backward_plan.h, for the steps between
-// products attention_hopper_gradients.cuh, for the sums of dQ attention_hopper_query_sums.cuh, for
-// those of dK and dV attention_hopper_key_sums.cuh.
+// Shared by the parts of Hopper's backward attention: the scratch memory and the products. The
+// order of the work is in attention_hopper_backward_plan.h, the steps between products in
+// attention_hopper_gradients.cuh. The sums of dQ are in attention_hopper_query_sums.cuh, those of
+// dK and dV in attention_hopper_key_sums.cuh.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace quern::kernels::cuda {
 
-// What the backward keeps in scratch memory, in this order.
+// The backward's scratch memory, in this order.
 struct BackwardScratch {
   float* dq;        // (B, H, query tiles, 64 D): sums of dQ without the scale, in fragments' order
   float* dkv;       // (B, Hk, key tiles, 2, parts, 2, 64 D) of dV and dK, where there are parts
@@ -34,7 +34,7 @@ struct BackwardScratch {
         next(key_parts + extents.key_parts) {}
 };
 
-// d = A B^T over kDepth columns, both operands with rows of D or A in shared memory.
+// d = A B^T over kDepth columns; both operands are K-major in shared memory.
 template <class ATile, class BTile, int kDepth, int kRegisters>
 __device__ __forceinline__ void multiply_rows(float (&d)[kRegisters], uint64_t a, uint64_t b) {
 #pragma unroll

@@ -1,6 +1,5 @@
-// The shared memory of a block of Hopper's backward attention, and its warpgroup that copies: one
-// warp brings keys and queries, and one thread a buffer takes what the consumers computed of dQ to
-// the sums in global memory.
+// The shared memory of a block of Hopper's backward attention, and its copying warpgroup. One warp
+// loads keys and queries; one thread a buffer adds the consumers' dQ to the sums in global memory.
 #pragma once
 
 #include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
@@ -9,7 +8,7 @@
 
 namespace quern::kernels::cuda {
 
-// The tiles of a stage of each ring.
+// Indices of the tiles in a stage of each ring.
 inline constexpr int kTileK = 0, kTileV = 1;
 inline constexpr int kTileQ = 0, kTileDo = 1;
 
@@ -42,12 +41,12 @@ struct BackwardTile {
   };
   static constexpr int kSharedBytes = sizeof(Tiles) + kTileAlignment;
 
-  // And the small things, outside of the tiles' large alignment.
+  // Small objects, outside of the tiles' large alignment.
   struct Barriers {
     TileRing<kKeyStages, 2> keys;  // K; V
     TileRing<kStages, 2> queries;  // Q, lse and delta; dO
     TileRing<1> sums[kSumBuffers];
-    int item[kKeyStages];                        // whose keys these are; -1: no more. Comes with K
+    int item[kKeyStages];                        // item of these keys, -1 at the end; with K
     uint32_t parts_arrived[kBackwardConsumers];  // of dK and dV, see is_last_part
     alignas(16) float lse[kStages][kBackwardQueries], delta[kStages][kBackwardQueries];  // with q
 
@@ -59,7 +58,7 @@ struct BackwardTile {
       barriers_ready();
     }
   };
-  static_assert(kSharedBytes + sizeof(Barriers) <= 227 << 10);  // what a block can have
+  static_assert(kSharedBytes + sizeof(Barriers) <= 227 << 10);  // the limit of a block
 };
 
 struct BackwardArguments {
@@ -74,7 +73,7 @@ struct BackwardArguments {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// By a whole warp: the queries of one item. Lanes bring lse and delta, the first one the tiles.
+// Loads the queries of one item with a whole warp: all lanes lse and delta, lane 0 the tiles.
 template <int kTile>
 __device__ __forceinline__ void load_queries(typename BackwardTile<kTile>::Tiles& tiles,
                                              typename BackwardTile<kTile>::Barriers& barriers,
@@ -115,7 +114,7 @@ __device__ __forceinline__ void load_queries(typename BackwardTile<kTile>::Tiles
   }
 }
 
-// By a whole warp: takes items from the plan, in order, until there are no more, and loads them.
+// Takes items from the plan with a whole warp, in order, until none is left, and loads them.
 template <int kTile>
 __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& tiles,
                                            typename BackwardTile<kTile>::Barriers& barriers,
@@ -154,7 +153,7 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
   }
 }
 
-// By one thread for each buffer: adds what comes there of dQ to the sums, in turn.
+// Adds the dQ that arrives in a buffer to the sums, in turn. One thread a buffer calls this.
 template <int kTile>
 __device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& tiles,
                                          typename BackwardTile<kTile>::Barriers& barriers,
@@ -176,7 +175,7 @@ __device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& ti
       for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile, ++step) {
         if (Tile::kParts == 1 && step % 2 != buffer) continue;
         const int64_t place = head * x.plan.query_tiles + tile;
-        const int before = x.plan.before(item.key_tile, tile);  // contributions
+        const int before = x.plan.before(item.key_tile, tile);  // contributions before this one
         float* const sum = x.scratch.dq + place * Tile::kSumFloats +
                            (Tile::kParts > 1 ? buffer * Tile::kPartFloats : 0);
         if (before > 0) {

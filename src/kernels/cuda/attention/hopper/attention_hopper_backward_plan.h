@@ -1,5 +1,5 @@
-// The order of the work in Hopper's backward attention: which block computes which part of which
-// tile of keys, and in which order the tiles add to dQ. Plain C++, in every build.
+// The order of the work in Hopper's backward attention: how parts of key tiles are given to blocks,
+// and in which order the tiles add to dQ. Plain C++, in every build.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@ inline constexpr int kBackwardConsumers = 2;  // warpgroups, each with 64 keys o
 inline constexpr int kBackwardKeys = kBackwardConsumers * kWarpgroupRows;
 inline constexpr int kBackwardQueries = 64;
 
-// A block has one warpgroup that copies and two, the consumers, that compute, each for 64 keys of
-// its own. They walk over tiles of 64 queries, of which `stages` are in flight, and take turns in
+// A block has one warpgroup that copies and two consumers that compute, each for 64 keys of its
+// own. They walk over tiles of 64 queries, of which `stages` are in flight. They take turns in
 // computing dQ of a tile, dq_columns at a time. A consumer thread holds D floats of dK and dV, 32
-// words each of S and dP, half of dq_columns, and 16 each of P and dS, not all at the same time.
+// each of S and dP, dq_columns / 2 of dQ, and 16 words each of P and dS, not all at the same time.
 struct HopperBackwardTile {
   int head_dim = 0;
   int key_stages = 0, stages = 0;
@@ -38,34 +38,33 @@ constexpr int hopper_backward_tile(int64_t D) {
   return -1;
 }
 
-// The work: an item is a tile of keys of one kv head, with all of the query heads that share it or,
-// where that would make items longer than a block's share of the work, with some of them (`parts`
-// a kv head). Groups of heads come one after the other, so that what a group reads over and over
-// stays in L2; within a group all heads of one key tile, then all of the next. Every item walks
-// over its query tiles from the first one on.
+// An item of work is a tile of keys of one kv head with query heads that share it: all of them or,
+// where items would be too long for a block's share, one of `parts` parts. Groups of heads come one
+// after the other, so that data that a group reads repeatedly stays in L2. Within a group come all
+// heads of one key tile, then all of the next. Every item walks over its query tiles from the first
+// one on.
 //
-// The key tiles of a head come in the order in which they add to dQ, so that an item waits only
-// for items that were begun before it.
+// The key tiles of a head come in the order in which they add to dQ, so that an item waits only for
+// items that began before it.
 enum class KeyTileOrder {
   // Neighbours that run side by side are always at different tiles, each a little behind its
   // predecessor, and need not wait for their turn.
   last_first,
-  // Where causal the longest first: when items are few a block, the short ones then fill the gaps
-  // at the end. An item may catch up with the one before it, so there must be heads enough to keep
-  // them apart, or queries enough to make the wait a short one.
+  // For causal shapes: the longest first. With few items a block, the short ones then fill the gaps
+  // at the end. An item may catch up with its predecessor. So this order needs enough heads to keep
+  // them apart, or enough queries to make the wait a short one.
   first_first,
-  // The first half of the tiles, its last one first, then the second half, its first one first.
-  // Where causal and where the first half gives nearly every block one item. Who has a long one of
-  // the first half is done late and gets a short one of the second: two make the same length
-  // always.
+  // The first half of the tiles, its last one first, then the second half, its first one first. For
+  // causal shapes whose first half gives nearly every block one item. A block with a long item of
+  // the first half ends late and gets a short one of the second. All pairs have the same length.
   middle_first
 };
 
 struct BackwardPlan {
-  // An H200's multiprocessors, whatever the GPU: sums must not depend on anything but the shape.
+  // An H200's multiprocessors, on every GPU: sums must depend on the shape only.
   static constexpr int kBlocks = 132;
   static constexpr double kLongestOfShare = 0.625, kFewItems = 2.5, kWaitOfLongest = 0.25;
-  // What two items of a block take at most; so 71 of 100 blocks, at least, have two.
+  // Limit of two items of a block, in shares; so at least 71 of 100 blocks have two.
   static constexpr double kPairOfShare = 1.4;
 
   int key_tiles, query_tiles;
@@ -93,7 +92,7 @@ struct BackwardPlan {
     items = static_cast<int>(all * key_tiles);
   }
 
-  // In steps of one query tile: an item's of one query head.
+  // Length of an item with one query head, in steps of one query tile.
   int steps(int key_tile) const { return std::max(query_tiles - first_query_tile(key_tile), 0); }
   // A block's share of all steps.
   double share() const {
@@ -103,9 +102,9 @@ struct BackwardPlan {
   }
   int heads_an_item() const { return static_cast<int>(ceil_div(group, parts)); }
 
-  // Middle first, in as few parts as that takes. False, and nothing changed, where it does not
-  // suit: too many items, blocks left without, or the first half too short for the tiles to follow
-  // each other at a distance.
+  // Chooses middle_first in the fewest parts that suit. Returns false and changes nothing where
+  // none do: too many items, idle blocks, or a first half too short for the tiles to follow each
+  // other at a distance.
   bool pair_up() {
     const int half = key_tiles / 2;
     if (half == 0 || key_tiles % 2 != 0) return false;
@@ -126,12 +125,12 @@ struct BackwardPlan {
     return false;
   }
 
-  // In so many parts that no item is much longer than what a block should get.
+  // Makes parts until no item exceeds kLongestOfShare of a block's share; may choose first_first.
   void split(bool causal) {
     const double longest = steps(0), share_of_block = share();
     while (parts < group && longest * heads_an_item() > kLongestOfShare * share_of_block) ++parts;
     const double longest_item = longest * heads_an_item();
-    // Steps that the blocks of the first turn wait for the tile of keys before theirs.
+    // Steps that the blocks of the first round wait for the preceding tile of keys.
     const double wait = 1.0 * kBackwardKeys / kBackwardQueries * kBlocks / (1.0 * heads * parts);
     if (causal && kFewItems * longest_item > share_of_block &&
         wait <= kWaitOfLongest * longest_item) {
@@ -150,13 +149,13 @@ struct BackwardPlan {
     const int last = last_key < 0 ? -1 : last_key / kBackwardKeys;
     return last < key_tiles ? last : key_tiles - 1;
   }
-  // The key tile that is number `place` of a head, and the place of that tile.
+  // Maps number `place` in a head's order to a key tile, and a key tile to its place.
   QUERN_HD int in_order(int place) const {
     if (order == KeyTileOrder::last_first) return key_tiles - 1 - place;
     const int half = order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
     return place < half ? half - 1 - place : place;
   }
-  // How many tiles of keys add to dQ of `query_tile` before `key_tile` does, which sees it.
+  // Number of key tiles that add to dQ of `query_tile` before `key_tile`, one that it sees.
   QUERN_HD int before(int key_tile, int query_tile) const {
     const int last = last_key_tile(query_tile);
     if (order == KeyTileOrder::last_first) return last - key_tile;
@@ -168,7 +167,7 @@ struct BackwardPlan {
 
 struct BackwardItem {
   int b, kv_head, key_tile;
-  int first_tile;                  // of queries, walked from
+  int first_tile;                  // the query tile where the walk starts
   int part, first_head, end_head;  // query heads
 
   QUERN_HD BackwardItem(int item, const BackwardPlan& plan, int kv_heads) {
@@ -184,7 +183,7 @@ struct BackwardItem {
   }
 };
 
-// What the backward keeps in scratch memory (BackwardScratch): floats or counters of each.
+// Sizes of BackwardScratch: floats or counters of each array.
 struct BackwardExtents {
   int64_t dq, dkv, delta, turns, key_parts;
 

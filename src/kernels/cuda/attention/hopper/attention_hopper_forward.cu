@@ -1,8 +1,8 @@
-// Flash attention for Hopper, forward (FlashAttention-3: Shah et al., 2024, algorithm 1 with
-// section 3.2's overlap inside a warpgroup). Persistent blocks: a producer copies Q, K and V by TMA
-// into rings in shared memory, consumer warpgroups of 64 queries multiply by wgmma and keep scores,
-// softmax and output in registers. Bound by the tensor cores: 4 Tq Tk D operations a head, half of
-// that when causal; close behind are the exponentials, 16 a cycle and SM.
+// Flash attention for Hopper, forward: o (B, Tq, H, D) = softmax(scale q k^T) v (FlashAttention-3:
+// Shah et al., 2024, algorithm 1 with section 3.2's overlap inside a warpgroup). Persistent blocks:
+// a producer copies Q, K and V by TMA into rings in shared memory; consumer warpgroups of 64
+// queries multiply by wgmma. Bound by the tensor cores: 4 Tq Tk D operations a head, half of that
+// when causal. Close behind are the exponentials, 16 a cycle and SM.
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention_variants.h"
@@ -18,7 +18,7 @@ struct ForwardMaps {
   CUtensorMap q, k, v, o;
 };
 
-// One thread's: copies each item's Q, and its K and V from the last tile of keys to the first.
+// Run by one thread: copies each item's Q, and its K and V from the last tile of keys to the first.
 template <int kTile>
 __device__ __forceinline__ void produce(const ForwardTiles<kTile>& shared,
                                         typename ForwardTiles<kTile>::Barriers& barriers,
@@ -53,7 +53,7 @@ __device__ __forceinline__ void produce(const ForwardTiles<kTile>& shared,
   }
 }
 
-// One consumer warpgroup: 64 rows of Q, and all that it does to them.
+// One consumer warpgroup: computes 64 rows of the output.
 template <int kTile>
 struct Consumer {
   using F = ForwardTiles<kTile>;
@@ -64,7 +64,7 @@ struct Consumer {
   int warpgroup, thread;  // of the consumers; of the warpgroup
   FragmentPlace place{thread};
   using ConsumerTurns = Turns<F::tile.warpgroups, F::tile.turns>;
-  // A warpgroup's products have read Q; its output is in Q's place.
+  // Passed when a warpgroup's products have read Q, and when its output is in Q's place.
   using OutputPlace =
       NamedBarriers<F::tile.warpgroups, kWarpgroupSize, typename ConsumerTurns::MyTurn>;
   ConsumerTurns turns{warpgroup};
@@ -105,10 +105,10 @@ struct Consumer {
     v.advance();
   }
 
-  // Takes no part in the first `tiles` steps: this warpgroup's queries see none of their keys.
+  // Skips the first `tiles` steps: this warpgroup's queries see none of their keys.
   __device__ __forceinline__ void skip(int tiles) {
     for (int i = 0; i < tiles; ++i) {
-      barriers.k.wait_full(k);  // an earlier arrival could be the last use's
+      barriers.k.wait_full(k);  // else the release could count for the previous use
       release_keys();
       barriers.v.wait_full(v);
       release_values();
@@ -183,8 +183,8 @@ struct Consumer {
     turns.end();
   }
 
-  // The scores of one tile of keys are computed while the output of the tile before is, and that
-  // one's products while the softmax of this tile is (FlashAttention-3, algorithm 2).
+  // The products of one tile's scores and of the previous tile's output run together. The latter
+  // overlap this tile's softmax (FlashAttention-3, algorithm 2).
   __device__ __forceinline__ void attend(float (&out)[F::kD / 2], RowSoftmax& softmax, int q0,
                                          int key_tiles) {
     float scores[F::kKeys / 2];
@@ -257,8 +257,8 @@ int forward_tile_index(const AttentionShape& s) {
   return -1;
 }
 
-// As many heads as have their K and V in half of an H200's 50 MiB of L2, those that share them
-// counted once.
+// The number of heads whose K and V fit half of an H200's 50 MiB of L2. K and V that heads share
+// count once.
 int heads_together(const AttentionShape& s) {
   constexpr int64_t kL2Bytes = 25 << 20;
   const int64_t bytes = 2 * s.Tk * s.D * static_cast<int64_t>(sizeof(bfloat16));

@@ -1,4 +1,4 @@
-// Hopper's forward attention: what lies in shared memory, and which tiles of queries a block takes.
+// Hopper's forward attention: the layout of shared memory, and a block's tiles of queries.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct ForwardTiles {
 
   static_assert(kSharedBytes + sizeof(Barriers) <= 227 << 10, "compute capability 9.0's limit");
 
-  // Where the rings lie in dynamic shared memory. All tiles have the same swizzle and whole groups
+  // Places of the rings in dynamic shared memory. All tiles have the same swizzle and whole groups
   // of 8 rows, so that each begins where the swizzle's pattern does.
   uint8_t* memory;
   __device__ __forceinline__ uint8_t* q(int stage, int warpgroup) const {
@@ -49,7 +49,7 @@ struct ForwardTiles {
   __host__ __device__ static constexpr int64_t units_a_head(int64_t tiles) {
     return tile.causal ? ceil_div(tiles, 2) : tiles;
   }
-  // Tiles of keys that any of the queries [q0, q0 + queries) sees.
+  // Number of key tiles that any of the queries [q0, q0 + queries) sees.
   __device__ __forceinline__ static int key_tiles(const HopperShape& s, int q0, int queries) {
     if (q0 >= s.Tq) return 0;
     return (s.keys_of(min(q0 + queries, s.Tq) - 1) + kKeys - 1) / kKeys;
@@ -61,9 +61,9 @@ struct ForwardItem {
   int q0, head, batch, key_tiles;
 };
 
-// How heads are shared out to blocks. A unit of work is a tile of queries or, when causal, the
-// i-th longest tile together with the i-th shortest, so that all units take the same time. Blocks
-// take units in turn; `together` heads are worked on at a time, so that their K and V stay in L2.
+// How heads are distributed over blocks. A unit of work is a tile of queries or, when causal, the
+// i-th longest tile with the i-th shortest, so that all units take the same time. Blocks take units
+// in turn; `together` heads are in progress at a time, so that their K and V stay in L2.
 struct ForwardSchedule {
   int units, together;
 };

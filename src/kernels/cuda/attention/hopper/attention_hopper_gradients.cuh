@@ -17,10 +17,9 @@ __device__ __forceinline__ float lse_log2(float lse) {
   return lse == -INFINITY ? INFINITY : lse * kLog2E;
 }
 
-// P^T = exp2(S^T - lse), rounded. lse from this thread's first column on. With a mask, row r is
-// seen by the queries from first[r] on, counted from this thread's first column. S^T itself is left
-// alone: writing to registers of a product while another one runs would make the compiler serialize
-// them.
+// P^T = exp2(S^T - lse), rounded. `lse` starts at this thread's first column. With a mask, the
+// queries from first[r] on, counted from that column, see row r. S^T itself is not changed: writing
+// to registers of a product while another one runs would make the compiler serialize them.
 template <bool kMasked, int kRegisters>
 __device__ __forceinline__ void transposed_probabilities(uint32_t (&p)[kRegisters / 8][4],
                                                          const float (&scores)[kRegisters],
@@ -43,7 +42,7 @@ __device__ __forceinline__ void transposed_probabilities(uint32_t (&p)[kRegister
   }
 }
 
-// dS = P (dP - delta) of two neighbours, rounded. P comes rounded too: what dV is made from.
+// dS = P (dP - delta) of two neighbours, rounded. P is the rounded one that dV uses.
 __device__ __forceinline__ uint32_t score_gradients(uint32_t p, float dp_low, float dp_high,
                                                     float delta_low, float delta_high) {
   const float p_low = __uint_as_float(p << 16);
@@ -51,7 +50,7 @@ __device__ __forceinline__ uint32_t score_gradients(uint32_t p, float dp_low, fl
   return pack_bf16(p_low * (dp_low - delta_low), p_high * (dp_high - delta_high));
 }
 
-// The part of dO . O that one of a row's 4 threads adds: every fourth 8 columns.
+// One thread's part of dO . O, of 4 threads a row: every fourth group of 8 columns.
 template <int kD>
 __device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat16* o,
                                                bool o_vectors) {
@@ -74,9 +73,8 @@ __device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat
   return sum;
 }
 
-// dS^T of 64 keys by 64 queries, from the registers that hold it to rows of a tile in shared
-// memory. A lane gives the address of one row of one of the four 8 x 8 matrices that it stores at a
-// time.
+// Stores dS^T of 64 keys by 64 queries from registers to rows of a tile in shared memory. A lane
+// gives the address of one row of the four 8 x 8 matrices that it stores at a time.
 template <class Scores, int kSteps>
 __device__ __forceinline__ void store_score_gradients(uint8_t* tile, int first_row,
                                                       const uint32_t (&ds)[kSteps][4]) {

@@ -1,8 +1,7 @@
-// dK and dV of a tile of keys in Hopper's backward attention, where several blocks have some of the
-// query heads that share it each. Every block writes its part to scratch memory; the one that comes
-// last adds all of them, always in the order of the heads, so that the bits are the same whoever it
-// is. The two warpgroups of a block do so each for its own 64 keys. All 128 threads make each call
-// together.
+// dK and dV of a tile of keys in Hopper's backward attention, when several blocks each have some of
+// the query heads that share it. Every block writes its part to scratch memory. The last one to
+// arrive adds all parts in the order of the heads, so that the bits do not depend on which it is.
+// Each of a block's warpgroups does so for its own 64 keys. All 128 threads make each call.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace quern::kernels::cuda {
 
-// A part, in the order of store_fours.
+// Stores a part, in the order of store_fours.
 template <int kRegisters>
 __device__ __forceinline__ void store_part(float4* part, const float (&d)[kRegisters]) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
@@ -35,7 +34,7 @@ __device__ __forceinline__ void sum_parts(float (&d)[kRegisters], const float4* 
   }
 }
 
-// After store_part: whether all `parts` are in scratch memory now, and seen by this warpgroup.
+// Called after store_part: whether all `parts` are in scratch memory, visible to this warpgroup.
 // `counter` is in global memory, `arrived` in shared; `sync` is a barrier of this warpgroup.
 template <class Sync>
 __device__ __forceinline__ bool is_last_part(uint32_t* counter, int parts, uint32_t& arrived,

@@ -1,9 +1,9 @@
 // The sums of dQ in Hopper's backward attention. Every key tile contributes to the dQ of the query
 // tiles that see it. The contributions to one query tile are added in a fixed order
 // (BackwardPlan::before), counted by a turn counter in global memory, so that the sum has the same
-// bits in every run; without `deterministic`, all but the first add in whatever order they come.
-// The sums become dQ in a kernel of their own: a block that waited for its turn to finish a tile
-// kept everybody behind it waiting, which cost a fifth of the time.
+// bits in every run. Without `deterministic`, all but the first add in any order. A separate kernel
+// turns the sums into dQ. A block that waited for its turn to finish a tile delayed all blocks
+// behind it, which cost a fifth of the time.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,7 @@
 
 namespace quern::kernels::cuda {
 
-// Returns once at least `least` contributions, or parts of them, have been added; they are then
-// seen.
+// Returns once at least `least` contributions, or parts of them, have been added and are visible.
 __device__ __forceinline__ void wait_turn(const uint32_t* turn, int least) {
   uint32_t added = 0;
   while (true) {
@@ -28,14 +27,14 @@ __device__ __forceinline__ void wait_turn(const uint32_t* turn, int least) {
   asm volatile("fence.proxy.async;" ::: "memory");  // before this thread's bulk copies
 }
 
-// After wait_stores: this thread's contribution has been added.
+// Called after wait_stores: counts this thread's contribution as added.
 __device__ __forceinline__ void pass_turn(uint32_t* turn) {
   asm volatile("fence.proxy.async;" ::: "memory");
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
 }
 
-// Inverse RoPE of kGroups times 8 columns and their partners D / 2 further on, of which this thread
-// has those of two rows. `token` is the first row's, `tokens` how many there are in all.
+// Inverse RoPE of kGroups groups of 8 columns and their partners D / 2 further on; a thread has its
+// columns of two rows. `token` is the first row's, `tokens` the number of all.
 template <int kD, int kGroups>
 __device__ __forceinline__ void rotate_back(float* low, float* high,
                                             const RotaryTable<float>& rotary, int token, int tokens,
@@ -62,7 +61,7 @@ __device__ __forceinline__ void rotate_back(float* low, float* high,
   }
 }
 
-// Where dQ of a tile goes: dq points at row `token` of a head, `tokens` are there in all.
+// Destination of a tile's dQ: dq points at row `token` of a head, which has `tokens` in all.
 struct QueryRows {
   bfloat16* dq;
   int64_t stride;
@@ -70,7 +69,7 @@ struct QueryRows {
   float scale;
 };
 
-// dQ = scale sums, rotated back. The sums in the order of store_fours.
+// dQ = scale sums, rotated back. `sums` is in the order of store_fours.
 template <int kD>
 __device__ __forceinline__ void finish_queries(const QueryRows& rows, const float4* sums,
                                                const RotaryTable<float>& rotary,

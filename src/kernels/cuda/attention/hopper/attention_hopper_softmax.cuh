@@ -10,9 +10,9 @@ namespace quern::kernels::cuda {
 struct RowSoftmax {
   float max[2] = {-INFINITY, -INFINITY};  // of unscaled scores
   float sum[2] = {0.0f, 0.0f};            // of this thread's columns, until `finish`
-  float rescale[2];                       // what earlier sums have to be multiplied by
+  float rescale[2];                       // the factor of earlier sums
 
-  // scores -> exp(scale (scores - new maximum))
+  // Replaces scores by exp(scale (scores - new maximum)).
   template <int kRegisters>
   __device__ __forceinline__ void update(float (&scores)[kRegisters], float scale_log2) {
 #pragma unroll
@@ -31,7 +31,7 @@ struct RowSoftmax {
       sum[i] = added[0] + added[1];
     }
   }
-  // 1 / sum, 0 for a row without keys.
+  // Sets `inverse` to 1 / sum, or 0 for a row without keys.
   __device__ __forceinline__ void finish(float (&inverse)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -1,5 +1,5 @@
-// What the portable tensor-core attention is built from. Few nouns: tiles of BF16 in shared memory
-// (SharedRows), and scores in the accumulators of mma. Few verbs: load_rows, multiply_transposed,
+// Building blocks of the portable tensor-core attention. Nouns: tiles of BF16 in shared memory
+// (SharedRows), and scores in the accumulators of mma. Verbs: load_rows, multiply_transposed,
 // multiply_add, store_rows.
 #pragma once
 
@@ -12,9 +12,9 @@ namespace quern::kernels::cuda {
 
 static_assert(SharedRows<64>::kBytes == mma_row_bytes({64, 0, 0}));
 
-// Starts to copy x[row, :], x pointing at the tile's first row, to kRows rows at `tile`: zeros
-// beyond `rows` rows and D features. A chunk of 16 bytes is inside or outside as a whole, since D
-// is a multiple of 8. Without `vectors` rows have any alignment, and elements are moved one by one.
+// Starts to copy x[row, :] to kRows rows at `tile`, with zeros beyond `rows` rows and D features. x
+// points at the tile's first row. A 16-byte chunk is inside or outside as a whole: D is a multiple
+// of 8. Without `vectors` rows have any alignment, and elements are moved one by one.
 template <int kRows, int kD, int kThreads = kAttentionThreads>
 __device__ __forceinline__ void load_rows(uint32_t tile, const bfloat16* x, int64_t stride,
                                           int rows, int D, bool vectors) {
@@ -70,7 +70,7 @@ struct RowsInShared {
   }
 };
 
-// The same, read once.
+// The same fragments, read once.
 template <int kM, int kD>
 struct RowsInRegisters {
   uint32_t fragments[kM][kD / 16][4];
@@ -167,15 +167,15 @@ __device__ __forceinline__ void multiply_add(float (&out)[kM][kF / 8][4], const 
   }
 }
 
-// x[row, first_feature + f] = factor values, for the warp's rows, of which `rows` exist, x pointing
-// at the first. They pass through `tile`, the warp's own rows of kD >= kF features in shared
-// memory, so that a row is written by neighbouring lanes.
+// x[row, first_feature + f] = factor values for the warp's first `rows` rows; x points at the
+// first. They pass through `tile`, the warp's own rows of kD >= kF features in shared memory, so
+// that neighbouring lanes write a row.
 template <int kD, int kF, int kM>
 __device__ __forceinline__ void store_rows(bfloat16* x, int64_t stride, int rows, int first_feature,
                                            int D, const float (&values)[kM][kF / 8][4],
                                            const float (&factor)[kM][2], uint32_t tile,
                                            bool vectors) {
-  __syncwarp();  // the readers of what the tile held are done
+  __syncwarp();  // the readers of the tile's old contents are done
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll

@@ -1,5 +1,5 @@
 // Tile sizes of the portable tensor-core attention, and the shared memory they take. Plain C++, so
-// that a test without a GPU can hold every size within a laptop GPU's limit.
+// that a test without a GPU can check every size against a laptop GPU's limit.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,12 @@ inline constexpr int kMmaQueryWidth = 64;   // up to it the forward keeps Q in r
 inline constexpr int kMmaWaveBlocks = 256;  // blocks that run together, about
 inline constexpr int kMmaGroupQueries = 1 << 17;  // of the heads whose backwards run together
 
-// As in attention_tiles.h: the first row that is wide enough and fits the device is taken, and the
-// last of a width fits kPortableAttentionBytes. What a warp accumulates has to stay below 255
-// registers a thread; 32 rows a warp use each fragment of the other matrix twice, which halves the
-// traffic from shared memory: where they fit, they win.
+// As in attention_tiles.h, choose_tile takes the first row that is wide enough and fits the device,
+// and the last of a width fits kPortableAttentionBytes. A warp's accumulators must stay below 255
+// registers a thread. With 32 rows a warp, each fragment of the other matrix is used twice, which
+// halves the traffic from shared memory: such tiles are faster where they fit.
 //
-// Forward: each of 4 warps owns rows / 4 queries, and sums rows (head_dim + columns) / 128 floats a
-// thread.
+// Forward: 4 warps own rows / 4 queries each; a thread sums rows (head_dim + columns) / 128 floats.
 inline constexpr AttentionTile kMmaForwardTiles[] = {
     {16, 128, 64},  {32, 128, 64},  {64, 128, 64}, {80, 128, 64}, {96, 128, 64},
     {128, 128, 64}, {128, 128, 32}, {192, 64, 32}, {256, 64, 32},
@@ -46,13 +45,13 @@ constexpr int64_t mma_row_bytes(const AttentionTile& t) {
 constexpr int64_t mma_forward_shared_bytes(const AttentionTile& t) {
   return (t.rows + 2 * 2 * t.columns) * mma_row_bytes(t);
 }
-// The features of dK, dV and dQ that a block computes; head_dim over them blocks share a tile of
-// keys, each of which computes all scores.
+// The features of dK, dV and dQ that a block computes. head_dim / features blocks share a tile of
+// keys; each of them computes all scores.
 constexpr int mma_backward_features(const AttentionTile& t) {
   return t.head_dim <= kMmaFeatures ? t.head_dim : t.head_dim / 2;
 }
-// Warps that share 32 keys: each computes the scores of its part of the queries, and dK and dV of
-// its part of the features, where a thread has no registers for all features.
+// Warps that share 32 keys: 2 where a thread lacks registers for all features. Each computes the
+// scores of its part of the queries, and dK and dV of its part of the features.
 constexpr int mma_backward_split(const AttentionTile& t) {
   return t.head_dim > 64 && t.columns >= 32 ? 2 : 1;
 }
@@ -86,7 +85,7 @@ constexpr int64_t mma_backward_shared_bytes(const AttentionTile& t) {
 constexpr int mma_backward_blocks(const AttentionTile& t) {
   return t.head_dim <= 16 ? 3 : mma_backward_threads(t) <= 128 ? 2 : 1;
 }
-// What a warp computes of a tile of dQ: of 32 queries, where that divides the tile among the warps.
+// A warp's part of a tile of dQ: 32 queries where that divides the tile among the warps, else 16.
 struct MmaDqPart {
   int queries, features;
 };
@@ -110,12 +109,12 @@ constexpr int mma_forward_blocks(const AttentionTile& t) {
 static_assert(detail::portable(kMmaForwardTiles, mma_forward_shared_bytes));
 static_assert(detail::portable(kMmaBackwardTiles, mma_backward_shared_bytes));
 
-// Index of the backward's tile for s, given what a block may use.
+// Index of the backward's tile for s within shared_bytes.
 inline int mma_backward_tile(int64_t shared_bytes, const AttentionShape& s) {
   return choose_tile(kMmaBackwardTiles, mma_backward_shared_bytes, s.D, shared_bytes);
 }
 
-// Bytes from the scratch's start at which its parts end. Each is a multiple of 16.
+// Offsets in bytes at which the parts of the scratch end, multiples of 16.
 struct MmaScratchEnds {
   int64_t statistics, dq_sum, all;
 
@@ -128,9 +127,9 @@ struct MmaScratchEnds {
   }
 };
 
-// mma_attention_forward and mma_attention_backward for a given limit of shared memory a block, and
-// the bytes of scratch of the latter. They pass their device's; a test passes a smaller one, to run
-// a laptop's tiles.
+// mma_attention_forward and mma_attention_backward with a given limit of shared memory a block, and
+// the latter's bytes of scratch. They pass the device's limit; a test passes a smaller one, to run
+// the tiles of a laptop GPU.
 void mma_attention_forward_within(int64_t shared_bytes, bfloat16* o, float* lse, const bfloat16* q,
                                   const bfloat16* k, const bfloat16* v, const AttentionShape& s,
                                   Stream stream);

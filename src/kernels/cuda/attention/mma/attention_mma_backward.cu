@@ -1,14 +1,13 @@
-// Flash attention, backward, by the tensor cores of compute capability 8.0 and later:
-// FlashAttention-2 (Dao, 2023), algorithm 2. P is recomputed from logsumexp, tile by tile. With
-// delta_i = dO_i . O_i, dP = dO V^T and dS = P (dP - delta):
+// Flash attention, backward, by the tensor cores of compute capability 8.0 and later: dQ (B, Tq, H,
+// D), dK and dV (B, Tk, Hk, D) by FlashAttention-2 (Dao, 2023), algorithm 2. P is recomputed from
+// logsumexp. With delta_i = dO_i . O_i, dP = dO V^T and dS = P (dP - delta):
 //   dV = P^T dO,   dK = scale dS^T Q,   dQ = scale dS K.
-// A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. The
-// scores are computed as S^T, so that P^T and dS^T are operands of dV and dK where they lie, in
-// registers; dS^T goes through shared memory for dQ, whose share of this tile is added to a sum in
-// global memory one step later, by which time every warp has written its rows. So the warps wait
-// for each other once a step (attention_mma_barriers.cuh), and for the tiles of keys before theirs,
-// whose shares come first (attention_turn.cuh). Bound by mma and by what ldmatrix reads: 10 Tq Tk D
-// operations a head, half of that when causal.
+// A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. It
+// computes S^T, so that P^T and dS^T, in registers, are operands of dV and dK. dS^T goes through
+// shared memory for dQ. The block's share of dQ is added to a sum in global memory one step later,
+// when every warp has written its rows. So the warps wait for each other once a step
+// (attention_mma_barriers.cuh), and for the shares of earlier key tiles (attention_turn.cuh). Bound
+// by mma and by ldmatrix: 10 Tq Tk D operations a head, half of that when causal.
 #include "kernels/cuda/attention/mma/attention_mma_backward.cuh"
 
 #include "kernels/cuda/attention/attention_variants.h"
@@ -23,8 +22,8 @@ constexpr int kDeltaThreads = 256;
 constexpr int kDeltaLanes = 8;  // a row; 16 bytes each cover a head of 64
 
 // statistics (B, H, Tq) = logsumexp in units of log2, delta = sum over D of d_o o. Rows lie heads
-// side by side, as in memory. A query that sees no key has logsumexp -inf, and its scores are all
-// hidden: any finite number does. Also zeros words [zero, zero_end).
+// side by side, as in memory. A query that sees no key has logsumexp -inf; all its scores are
+// hidden, so any finite number works. Also zeros words [zero, zero_end).
 __global__ void __launch_bounds__(kDeltaThreads)
     mma_attention_statistics_kernel(const __grid_constant__ MmaBackward x, uint32_t* zero,
                                     const uint32_t* zero_end) {
@@ -65,7 +64,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
   x.scratch.statistics[query] = make_float2(lse == -INFINITY ? 0.0f : lse * kLog2E, delta);
 }
 
-// Adds the block's share of a tile of dQ, in its turn: dS K of the tile's keys.
+// Adds the block's share of a tile of dQ (dS K of its keys), in its turn.
 template <int kTile>
 __device__ __forceinline__ void add_dq(const MmaBackward& x, const BackwardPlace& place,
                                        const QueryWalk& walk, uint32_t ds, uint32_t keys,
@@ -111,7 +110,7 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
   QueryWalk now = next, before = next;
   for (int j = 0;; ++j) {
     barriers.begin(j);
-    // All have added their shares of tile j - 2: one warp after the other tells it.
+    // All warps have added their shares of tile j - 2. They take turns in publishing that.
     if (j > 1 && warp_index() == j % Part::kWarps) turn.publish(before.step(place.query_tiles));
     before = now;
     now = next;
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
     if (j > 0) add_dq<kTile>(x, place, before, shared.ds(j - 1), shared.keys, turn);
     if (j >= place.steps) break;
 
-    if (barriers.kLoose && j > 0) warp.synchronize();  // the other reads the last P no more
+    if (barriers.kLoose && j > 0) warp.synchronize();  // the other no longer reads the last P
     const BackwardStep<kTile> step(shared, warp, j);
     const auto visible = [&](int query) {
       return visible_queries(s, place.k0 + warp.key, now.tile * tile.columns + query);
@@ -142,8 +141,8 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
   store_gradient<kTile>(x.dk, s.dk_strides, x, shared, place, sums.dk, static_cast<float>(s.scale));
 }
 
-// dq = scale dq_sum, a block a tile. Grid: B H query tiles parts. A tile that no key reaches was
-// never written.
+// dq = scale dq_sum, one block a tile. Grid: B H query tiles parts. Tiles that no key reaches were
+// never written; their dq is 0.
 template <int kTile>
 __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile]))
     mma_attention_dq_kernel(const __grid_constant__ MmaBackward x) {

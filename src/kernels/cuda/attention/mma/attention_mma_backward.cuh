@@ -1,5 +1,5 @@
-// What a block of the portable tensor-core attention's backward is built from: its arguments, its
-// tiles in shared memory, and how they are filled.
+// The backward of the portable tensor-core attention: a block's arguments, its tiles in shared
+// memory, and how they are filled.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,7 @@ struct BackwardShared {
   __device__ __forceinline__ uint32_t p() const { return scores + 2 * kScoreBytes; }
 };
 
-// Which keys, scores and features of a block's tile a warp has: from the first key, query and
-// feature on.
+// A warp's share of a block's tile: its first key, query (of the scores) and feature.
 template <int kTile>
 struct BackwardWarp {
   static constexpr AttentionTile tile = kMmaBackwardTiles[kTile];

@@ -7,9 +7,9 @@
 
 namespace quern::kernels::cuda {
 
-// Where the warps of a block wait for each other. With two stages they begin every step together.
-// With three a warp goes on when the others have written their dS of the step before, which they do
-// half a step before its end: so while some warps multiply, others compute exponentials.
+// The barriers at which the warps of a block wait. With two stages they begin every step together.
+// With three, a warp continues once the others have written their dS of the previous step, half a
+// step before its end. So while some warps multiply, others compute exponentials.
 template <int kTile>
 class StepBarriers {
  public:
@@ -18,7 +18,7 @@ class StepBarriers {
   static constexpr bool kLoose = kStages > 2;
   static constexpr int kWarps = mma_backward_threads(tile) / kWarpSize;
 
-  // A barrier of the block has to follow.
+  // A barrier of the block must follow.
   __device__ explicit StepBarriers(uint64_t* barriers) : barriers_(shared_address(barriers)) {
     if constexpr (kLoose) {
       if (threadIdx.x > 0) return;
@@ -29,8 +29,8 @@ class StepBarriers {
     }
   }
 
-  // Before step j: its tile and dS of the step before are there, and no warp reads what the stage
-  // of tile j + 1 holds.
+  // Before step j: waits until its tile and dS of the previous step are there, and no warp reads
+  // the stage of tile j + 1.
   __device__ __forceinline__ void begin(int j) const {
     if (!kLoose || j == 0) {
       wait_for_copies();
@@ -40,13 +40,13 @@ class StepBarriers {
     wait(0, j - 1);
     if (j > 1) wait(1 + (j - 2) % kStages, (j - 2) / kStages);
   }
-  // The warp has written its dS, and its copies of the next tile are there.
+  // Signals that the warp has written its dS, and that its copies of the next tile are there.
   __device__ __forceinline__ void written() const {
     if (!kLoose) return;
     wait_for_copies();
     arrive(0);
   }
-  // The warp reads tile j no more.
+  // Signals that the warp no longer reads tile j.
   __device__ __forceinline__ void end(int j) const {
     if (kLoose) arrive(1 + j % kStages);
   }
@@ -59,7 +59,7 @@ class StepBarriers {
                                                                                       8 * barrier)
                  : "memory");
   }
-  // For the barrier's completion number `phase`.
+  // Waits for the barrier's completion number `phase`.
   __device__ __forceinline__ void wait(int barrier, int phase) const {
     uint32_t done = 0;
     while (done == 0) {

@@ -1,5 +1,5 @@
 // The shares of dQ that the portable tensor-core attention's backward sums in global memory, in
-// turns (attention_turn.cuh): what a warp computes of a tile, and where it adds that.
+// turns (attention_turn.cuh): a warp's part of a tile, and its addition.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace quern::kernels::cuda {
 
-// What the kernels of a backward hand each other.
+// Buffers that the kernels of a backward pass to each other.
 struct MmaBackwardScratch {
   float2* statistics = nullptr;  // (B, H, Tq): logsumexp in units of log2, delta
   // dQ before the scale: (B, H, query tiles, parts) tiles of columns x features, in the order of
@@ -39,15 +39,15 @@ struct DqPart {
   static __device__ __forceinline__ int first_feature() {
     return warp_index() % kAcross * part.features;
   }
-  // Of fragment (0, 0), from the tile's start. The next is 4 floats a lane on.
+  // Offset of fragment (0, 0) from the tile's start. Each next one is 4 floats a lane further.
   static __device__ __forceinline__ int offset() {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     return warp_index() * (kTileFloats / kWarps) + lane * 4;
   }
 };
 
-// A's fragments of dS, of which dS^T lies in shared memory. `address`: of the first key, at the
-// warp's first query, plus column_lane().
+// Fragments of dS as A, read from dS^T in shared memory. `address`: of the first key, at the warp's
+// first query, plus column_lane().
 template <int kColumns>
 struct TransposedRows {
   uint32_t address;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply_dq(float (&sum)[DqPart<kTile>::kM][DqPa
   }
 }
 
-// dq_sum (+)= sum; `dq_sum` at the warp's offset().
+// dq_sum = sum if `first`, else dq_sum += sum. dq_sum points at the warp's offset().
 template <int kM, int kN>
 __device__ __forceinline__ void write_dq(float* dq_sum, const float (&sum)[kM][kN][4], bool first) {
   const auto each = [&](auto write) {

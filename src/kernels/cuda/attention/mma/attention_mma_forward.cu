@@ -1,8 +1,8 @@
-// Flash attention, forward, by the tensor cores of compute capability 8.0 and later:
-// FlashAttention-2 (Dao, 2023), algorithm 1. A block of 4 warps has a tile of queries, each warp
-// its own rows, and walks over the keys; K and V of the next tile are copied meanwhile. S and P
-// stay in registers: the accumulators of Q K^T are the operand of P V. Bound by mma: 4 Tq Tk D
-// operations a head, half of that when causal.
+// Flash attention, forward, by the tensor cores of compute capability 8.0 and later: o (B, Tq, H,
+// D) = softmax(scale q k^T) v (FlashAttention-2: Dao, 2023, algorithm 1). A block of 4 warps has a
+// tile of queries, each warp its own rows. It walks over the keys while K and V of the next tile
+// are copied. S and P stay in registers: the accumulators of Q K^T are the operand of P V. Bound by
+// mma: 4 Tq Tk D operations a head, half of that when causal.
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_variants.h"

@@ -1,5 +1,5 @@
-// A warp's part of dK and dV in the portable tensor-core attention's backward: scores to P and dS,
-// their products, and the way out.
+// A warp's part of dK and dV in the portable tensor-core attention's backward: from scores to P and
+// dS, their products, and the stores.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace quern::kernels::cuda {
 
-// body(element, logsumexp, delta) for each of a warp's scores. `statistics`: address of those of
-// the first column.
+// Calls body(m, n, i, logsumexp, delta) for each of a warp's scores. `statistics`: address of the
+// first column's.
 template <int kM, int kN, class Body>
 __device__ __forceinline__ void for_each_score(uint32_t statistics, Body body) {
   statistics += lane_column() * 8;
@@ -99,7 +99,7 @@ struct KeyGradients {
   float dk[kM][Warp::kFeatures / 8][4] = {};
   float dv[kM][Warp::kFeatures / 8][4] = {};
 
-  // The warp's own scores of kStep queries from `query` on, and what they add.
+  // Adds the products of the warp's own scores of kStep queries from `query` on.
   __device__ __forceinline__ void add_own(const Step& step, const Visible& seen, int query,
                                           float scale2, int part,
                                           const StepBarriers<kTile>& barriers) {
@@ -121,7 +121,7 @@ struct KeyGradients {
     barriers.written();
     add(ScoresAsRows{p}, ScoresAsRows{ds}, step, query, part);
   }
-  // What the scores of the other warp add that has these keys.
+  // Adds the products of the scores of the other warp that has these keys.
   __device__ __forceinline__ void add_other(const Step& step, int query, int part) {
     const uint32_t scores = query * 2 + Shared::ScoreRows::square_lane();
     add(RowsInShared<tile.columns>{step.p + scores}, RowsInShared<tile.columns>{step.ds + scores},
@@ -139,7 +139,7 @@ struct KeyGradients {
   }
 };
 
-// dx = factor sum, for the warp's keys and features of dK or dV. V's rows serve as its way out.
+// dx = factor sum for the warp's keys and features of dK or dV. It passes through V's rows.
 template <int kTile, int kM, int kFragments>
 __device__ __forceinline__ void store_gradient(bfloat16* dx, const int64_t (&strides)[3],
                                                const MmaBackward& x,

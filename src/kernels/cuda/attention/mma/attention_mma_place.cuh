@@ -1,5 +1,5 @@
-// Where a block, a warp and a lane of the portable tensor-core attention are: which tile of which
-// head, which rows, and which scores the mask hides.
+// Places in the portable tensor-core attention: the tile and head of a block, the rows of a warp
+// and a lane, and the scores that the mask hides.
 #pragma once
 
 #include <climits>
@@ -22,16 +22,15 @@ __device__ __forceinline__ int lane_column(int thread = static_cast<int>(threadI
   return thread % 4 * 2;
 }
 
-// threadIdx.x, read anew: what is computed from it in a loop stays there. Otherwise the compiler
-// keeps the address of every copy in registers over the whole loop, and registers are what is
-// short.
+// threadIdx.x, read anew, so that values computed from it in a loop stay there. Otherwise the
+// compiler keeps the address of every copy in registers, which are short, over the whole loop.
 __device__ __forceinline__ int reread_thread() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 }
 
-// Which scores of a warp's rows and a tile's columns take part, both counted from their first:
+// The scores of a warp's rows and a tile's columns that take part, both counted from their first:
 // first <= column - row <= last, row < rows and column < columns.
 struct Visible {
   int first = INT_MIN, last = INT_MAX, rows = INT_MAX, columns = INT_MAX;
@@ -52,8 +51,8 @@ __device__ __forceinline__ Visible visible_keys(const AttentionShape& s, int q0,
   if (s.causal) visible.last = q0 + static_cast<int>(s.Tk - s.Tq) - k0;
   return visible;
 }
-// Rows are keys from k0, columns queries from q0. Queries beyond Tq are zeros and add nothing; keys
-// beyond Tk have to be hidden, because every row counts for dQ.
+// Rows are keys from k0, columns queries from q0. Queries beyond Tq are zeros and add nothing. Keys
+// beyond Tk must be hidden, because every row counts for dQ.
 __device__ __forceinline__ Visible visible_queries(const AttentionShape& s, int k0, int q0) {
   Visible visible;
   visible.rows = static_cast<int>(s.Tk) - k0;
@@ -61,7 +60,7 @@ __device__ __forceinline__ Visible visible_queries(const AttentionShape& s, int 
   return visible;
 }
 
-// Gives -inf to the scores that take no part.
+// Sets the scores that take no part to -inf.
 template <int kM, int kN>
 __device__ __forceinline__ void hide_scores(float (&scores)[kM][kN][4], const Visible& visible) {
   const int thread = reread_thread();
@@ -93,10 +92,9 @@ inline void check_mma_attention(const AttentionShape& s) {
   QUERN_CHECK(s.scale > 0, "attention: scale is ", s.scale, ", expected more than 0");
 }
 
-// Which head and which of its tiles a block has. Heads go in groups, by default such that a group
-// fills the GPU about once; the first tiles of all heads of a group come first. So with the longest
-// tile as the first, no long one starts late, while the heads that run at a time are few enough for
-// what they read to stay in the L2 cache.
+// A block's head and tile. Heads form groups; by default a group fills the GPU about once. The
+// first tiles of all heads of a group come first. If the longest tile is the first, no long one
+// starts late. The heads in progress are few enough for their data to stay in the L2 cache.
 struct TileOrder {
   int head, tile;
 

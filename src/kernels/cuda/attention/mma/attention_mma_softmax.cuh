@@ -10,13 +10,13 @@ namespace quern::kernels::cuda {
 // The online softmax (Milakov and Gimelshein, 2018) of a warp's rows, in units of log2 and with the
 // scale folded in: p = 2^(scale2 s - base). Any base near the row's maximum gives the same
 // quotient, and P of any size below overflow is as exact as P up to 1. So only the first tile is
-// searched for its maximum; later ones tell from the sums of their weights when the base has to
-// follow. Scores that jump by more than floats can hold show there too, and then all is done again,
-// with care: looking for the maximum of every tile.
+// searched for its maximum. In later ones the sums of weights show when the base must follow. They
+// also show scores that jump by more than floats can hold. Then all tiles are repeated, searching
+// each one's maximum.
 template <int kM>
 struct OnlineSoftmax {
-  static constexpr float kMost = 0x1p10f;      // of a lane's weights in a tile, or the base moves
-  static constexpr float kOverflow = 0x1p60f;  // and here the products may overflow
+  static constexpr float kMost = 0x1p10f;      // a lane's weights in a tile; above, the base moves
+  static constexpr float kOverflow = 0x1p60f;  // above, the products may overflow
   float base[kM][2];
   float sum[kM][2];  // of this lane's columns only, until `finish`
   bool overflow = false;
@@ -26,8 +26,8 @@ struct OnlineSoftmax {
     for (int r = 0; r < 2 * kM; ++r) base[r / 2][r % 2] = sum[r / 2][r % 2] = 0.0f;
   }
 
-  // Moves the base up to these scores' maximum, in the first tile also down. What was summed before
-  // has to be multiplied by `rescale`.
+  // Raises the base to these scores' maximum; in the first tile also lowers it. Earlier sums must
+  // be multiplied by `rescale`.
   template <int kN>
   __device__ __forceinline__ void raise(const float (&scores)[kM][kN][4], float scale2, bool first,
                                         float (&rescale)[kM][2]) {
@@ -48,7 +48,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // scores -> P, not yet divided by the sum. Returns in `weights` what to `add`.
+  // Replaces scores by P, not yet divided by the sum. Returns in `weights` the argument of `add`.
   template <int kN>
   __device__ __forceinline__ void exponentiate(float (&scores)[kM][kN][4], float scale2,
                                                float (&weights)[kM][2]) const {
@@ -67,8 +67,8 @@ struct OnlineSoftmax {
     }
   }
 
-  // Adds a tile's weights. Returns whether they were so large that the base moved; then what was
-  // summed has to be multiplied by `rescale`.
+  // Adds a tile's weights. Returns whether they were so large that the base moved; earlier sums
+  // must then be multiplied by `rescale`.
   __device__ __forceinline__ bool add(const float (&weights)[kM][2], float (&rescale)[kM][2]) {
     bool small = true;
 #pragma unroll
@@ -90,7 +90,7 @@ struct OnlineSoftmax {
     return true;
   }
 
-  // Returns in `inverse` 1 / sum, 0 for a row without keys.
+  // Sets `inverse` to 1 / sum, or 0 for a row without keys.
   __device__ __forceinline__ void finish(float (&inverse)[kM][2]) {
 #pragma unroll
     for (int r = 0; r < 2 * kM; ++r) {

@@ -1,5 +1,5 @@
-// What the tensor-core attention of FP32 tensors is built from: tiles of FP32 in shared memory
-// (FloatRows), which become operands of mma as they are read. Few verbs: load_rows,
+// Building blocks of the tensor-core attention of FP32 tensors: tiles of FP32 in shared memory
+// (FloatRows), which become operands of mma as they are read. Verbs: load_rows,
 // multiply_transposed, multiply_add, store_rows.
 #pragma once
 
@@ -16,8 +16,7 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
   return x;
 }
 
-// The warp's rows as A, read from shared memory when needed. `address`: of the rows, plus
-// row_lane().
+// The warp's rows as A, read from shared memory when needed. `address`: the rows' plus row_lane().
 template <bool kSplit, int kD>
 struct RowsInShared {
   uint32_t address;
@@ -33,7 +32,7 @@ struct RowsInShared {
   }
 };
 
-// The same, read once.
+// The same operands, read once.
 template <int kM, int kD>
 struct RowsInRegisters {
   Operand<false, 4> fragments[kD / 8][kM];
@@ -43,8 +42,8 @@ struct RowsInRegisters {
   }
 };
 
-// Q of a block of queries: in registers where there is room. All threads call it, after their
-// copies were started.
+// Q of a block of queries, in registers where they suffice. All threads call it, after starting
+// their copies.
 template <bool kSplit, int kM, int kD>
 __device__ __forceinline__ auto hold_queries(const RowsInShared<kSplit, kD>& rows) {
   if constexpr (!kSplit && kM * kD <= kTf32RegisterQueries) {
@@ -91,8 +90,8 @@ __device__ __forceinline__ void multiply_transposed(float (&scores)[kM][kN][4], 
   });
 }
 
-// Rows 2t and 2t + 1 of kWide neighbouring features, as k of kWide tiles of B; with more tiles than
-// that, the next kWide follow 8 kWide features on.
+// Loads rows 2t and 2t + 1 of kWide neighbouring features, as k of kWide tiles of B. With more
+// tiles, the next kWide are 8 kWide features further.
 template <int kWide, bool kCut, bool kSplit, int kTiles>
 __device__ __forceinline__ void load_features(Operand<kSplit, 2> (&b)[kTiles], uint32_t address,
                                               int row_bytes) {
@@ -133,7 +132,7 @@ struct ScoresAsRows {
       }
     }
   }
-  // Which score of its tile a fragment's register i is; and the other way round.
+  // Maps a fragment's register i to a score of its tile, and the other way round.
   static constexpr int score(int i) {
     return i / 2 + i % 2 * 2;
   }
@@ -167,13 +166,13 @@ __device__ __forceinline__ void multiply_add(float (&out)[kM][kD / 8][4],
   }
 }
 
-// A score -> P.
+// P from a score.
 __device__ __forceinline__ float recompute(float s, float scale2, float lse2) {
   return fast_exp2(fmaf(s, scale2, -lse2));
 }
 
-// logsumexp in units of log2. A query that sees no key has -inf, and its scores are all hidden: any
-// finite number does.
+// logsumexp in units of log2. A query that sees no key has -inf; all its scores are hidden, so any
+// finite number works.
 __device__ __forceinline__ float log2_sum(float lse) {
   return lse == -INFINITY ? 0.0f : lse * kLog2E;
 }

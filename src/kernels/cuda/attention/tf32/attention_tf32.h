@@ -1,5 +1,5 @@
 // Tile sizes of the tensor-core attention of FP32 tensors, and the shared memory they take. Plain
-// C++, so that a test without a GPU can hold every size within a laptop GPU's limit.
+// C++, so that a test without a GPU can check every size against a laptop GPU's limit.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ inline constexpr int kTf32Warps = kAttentionThreads / 32;
 inline constexpr int kTf32RowsPerFragment = 16;   // of mma.m16n8k8
 inline constexpr int kTf32PadBytes = 16;          // after a row in shared memory
 inline constexpr int kTf32WidestHead = 128;       // beyond it the CUDA-core kernels run
-inline constexpr int kTf32RegisterQueries = 128;  // floats of Q a lane holds, twice, in registers
+inline constexpr int kTf32RegisterQueries = 128;  // twice the most Q floats in a lane's registers
 
-// As in attention_tiles.h: the first row that is wide enough and fits the device is taken, and the
+// As in attention_tiles.h, the first row that is wide enough and fits the device is taken, and the
 // last of a width fits kPortableAttentionBytes. Each of 4 warps owns rows / 4 rows (of 2 where
-// there are 32 rows). What a thread holds must stay below 255 registers:
+// there are 32 rows). A thread's numbers must stay below 255 registers:
 //   forward  rows (head_dim + columns) / threads
 //   dK, dV   rows (2 head_dim + 2 columns) / threads
 //   dQ       rows (head_dim + 2 columns) / threads
 // where columns count twice in split mode, which keeps a high and a low part of P and of dS.
-// Rows of 128 use each fragment of the other matrix twice; the row of 64 that follows is taken
-// where they would leave the GPU half empty.
+// Tiles of 128 rows use each fragment of the other matrix twice. The tile of 64 that follows is
+// taken where they would leave the GPU half empty.
 inline constexpr AttentionTile kTf32ForwardTiles[] = {
     {16, 128, 64}, {16, 64, 64}, {32, 128, 64}, {32, 64, 64}, {64, 128, 32},  {64, 64, 64},
     {80, 128, 32}, {80, 64, 32}, {96, 128, 16}, {96, 64, 32}, {128, 128, 16}, {128, 64, 32},
@@ -59,9 +59,9 @@ constexpr int64_t tf32_row_bytes(const AttentionTile& t) {
 constexpr int64_t tf32_forward_shared_bytes(const AttentionTile& t) {
   return (t.rows + 2 * 2 * t.columns) * tf32_row_bytes(t);
 }
-// Whether the blocks that have a tile of keys add their shares of dQ: five products in place of
-// seven. It pays where a step's products take longer than to pass on a turn; elsewhere a kernel of
-// its own computes dQ.
+// Whether blocks with a tile of keys add their shares of dQ: five products instead of seven. It
+// pays where a step's products take longer than passing on a turn. Elsewhere a separate kernel
+// computes dQ.
 constexpr bool tf32_adds_dq(bool split, int64_t head_dim) {
   return split && head_dim > 32;
 }
@@ -69,12 +69,11 @@ constexpr int tf32_backward_threads(const AttentionTile& t) {
   return t.rows / kTf32RowsPerFragment < kTf32Warps ? t.rows / kTf32RowsPerFragment * 32
                                                     : kAttentionThreads;
 }
-// Two tiles of rows; two stages of two tiles of columns (Q and dO; K and V, or the other way
-// round).
+// Two tiles of rows; two stages of two tiles of columns (Q and dO; K and V, or vice versa).
 constexpr int64_t tf32_backward_shared_bytes(const AttentionTile& t) {
   return (2 * t.rows + 2 * 2 * t.columns) * tf32_row_bytes(t);
 }
-// And both parts of dS, where it goes into dQ.
+// Adds both parts of dS, where it goes into dQ.
 constexpr int64_t split_backward_shared_bytes(const AttentionTile& t) {
   const int64_t ds = 2 * t.columns * tf32_row_bytes({t.rows, 0, 0});
   return tf32_backward_shared_bytes(t) + (tf32_adds_dq(true, t.head_dim) ? ds : 0);
@@ -87,15 +86,15 @@ static_assert(detail::portable(kSplitForwardTiles, tf32_forward_shared_bytes));
 static_assert(detail::portable(kSplitKeyTiles, split_backward_shared_bytes));
 static_assert(detail::portable(kSplitQueryTiles, tf32_backward_shared_bytes));
 
-// What a tile is chosen for: the shared memory that a block may have, and the blocks that fill the
-// GPU about once.
+// Criteria for choosing a tile: the shared memory that a block may have, and the number of blocks
+// that fill the GPU about once.
 struct Tf32Limits {
   int64_t shared_bytes = kPortableAttentionBytes;
   int64_t blocks = 0;
 };
 
-// Index of the tile for head_dim D, of which `length` rows of each head are needed: the first that
-// fits, or one of fewer rows for as many warps where that makes too few blocks.
+// Index of the tile for head_dim D and `length` rows a head: the first that fits or, where that
+// makes too few blocks, one of fewer rows for as many warps.
 template <size_t N>
 int choose_tf32_tile(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(const AttentionTile&),
                      int64_t D, int64_t length, int64_t heads, const Tf32Limits& limits) {
@@ -111,7 +110,7 @@ int choose_tf32_tile(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(co
   return chosen;
 }
 
-// Two blocks of a kernel run at a time on a multiprocessor; when three quarters of them are there,
+// Two blocks of a kernel run at a time on a multiprocessor. From three quarters of those blocks on,
 // larger tiles are faster.
 inline Tf32Limits limits_of(const DeviceTraits& traits) {
   return {traits.shared_bytes_per_block, int64_t{3} * traits.multiprocessors / 2};
@@ -126,7 +125,7 @@ inline AttentionTile tf32_key_tile(const Tf32Limits& limits, const AttentionShap
                                                   s.Tk, heads, limits)];
 }
 
-// Bytes from the scratch's start at which its parts end.
+// Offsets in bytes at which the parts of the scratch end.
 struct Tf32ScratchEnds {
   int64_t statistics, all;
 
@@ -136,8 +135,8 @@ struct Tf32ScratchEnds {
   }
 };
 
-// tf32_attention_forward and tf32_attention_backward for given limits, and the bytes of scratch of
-// the latter. They pass their device's; a test passes others, to run every tile.
+// tf32_attention_forward and tf32_attention_backward with given limits, and the latter's bytes of
+// scratch. They pass the device's limits; a test passes others, to run every tile.
 void tf32_attention_forward_within(const Tf32Limits& limits, float* o, float* lse, const float* q,
                                    const float* k, const float* v, const AttentionShape& s,
                                    Stream stream);

@@ -1,13 +1,12 @@
 // Flash attention of FP32 tensors, backward, by the tensor cores of compute capability 8.0 and
-// later: FlashAttention-2 (Dao, 2023), algorithm 2. P is recomputed from logsumexp, tile by tile.
-// With delta_i = dO_i . O_i, dP = dO V^T and dS = scale P (dP - delta):
+// later: dQ (B, Tq, H, D), dK and dV (B, Tk, Hk, D) by FlashAttention-2 (Dao, 2023), algorithm 2. P
+// comes from logsumexp. With delta_i = dO_i . O_i, dP = dO V^T and dS = scale P (dP - delta):
 //   dV = P^T dO,   dK = dS^T Q,   dQ = dS K.
-// A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. The
-// scores are computed as S^T, so that P^T and dS^T are operands of dV and dK where they lie, in
-// registers. For wide heads in split mode dS goes through shared memory for dQ, whose share of this
-// tile is added to dq, one key tile after the other; for the others attention_tf32_dq.cu computes
-// the scores again. Bound by mma: 10 or 14 Tq Tk D operations a head, half of that when causal, and
-// three times as many in split mode.
+// A block has a tile of keys, each warp its own rows of dK and dV, and walks over the queries. It
+// computes S^T, so that P^T and dS^T, in registers, are operands of dV and dK. For wide heads in
+// split mode dS goes through shared memory for dQ, to which key tiles add their shares in turn. For
+// the others attention_tf32_dq.cu computes the scores again. Bound by mma: 10 or 14 Tq Tk D
+// operations a head, half of that when causal, and three times as many in split mode.
 #include "kernels/cuda/attention/tf32/attention_tf32_backward.cuh"
 
 #include "kernels/cuda/attention/attention_variants.h"
@@ -22,8 +21,7 @@ constexpr int kDeltaThreads = 256;
 constexpr int kDeltaLanes = 8;  // a row; 16 bytes each
 
 // statistics (B, H, Tq) = logsumexp in units of log2, delta = sum over D of d_o o. Rows lie heads
-// side by side, as in memory. Also dq = 0 for the queries that see no key, and zeros words
-// [zero, zero_end).
+// side by side, as in memory. Also clears words [zero, zero_end), and dq of blind queries.
 __global__ void __launch_bounds__(kDeltaThreads)
     tf32_attention_statistics_kernel(const __grid_constant__ Tf32Backward x, uint32_t* zero,
                                      const uint32_t* zero_end) {
@@ -85,8 +83,8 @@ struct KeyGradients {
 
   static __device__ __forceinline__ int first_key() { return warp_index() * kWarpKeys; }
 
-  // Adds what the queries give whose Q is at `q_tile`, and writes the warp's dS to shared memory
-  // where it goes into dQ. Calls `publish` amid the products.
+  // Adds the gradients from the queries at `q_tile`, and writes the warp's dS to shared memory
+  // where it goes into dQ. Calls `publish` between the products.
   template <class Publish>
   __device__ __forceinline__ void add(const Shared& shared, uint32_t q_tile, const Visible& seen,
                                       float scale, Publish publish) {
@@ -102,12 +100,12 @@ struct KeyGradients {
   }
 
  private:
-  // P^T and dS^T.
+  // Computes P^T and dS^T.
   static __device__ __forceinline__ void compute_scores(float (&p)[kM][kN][4],
                                                         float (&ds)[kM][kN][4],
                                                         const Shared& shared, uint32_t q_tile,
                                                         const Visible& seen, float scale) {
-    // Fewer than all for lack of registers.
+    // All steps where registers suffice, otherwise fewer.
     constexpr int kSteps = !kSplit || kD <= 80 ? kD / 8 : (kD == 128 ? 4 : 2);
     const RowsInShared<kSplit, kD> keys{shared.keys + first_key() * Rows::kBytes +
                                         Rows::row_lane()};
@@ -177,8 +175,8 @@ __global__ void __launch_bounds__(tf32_backward_threads(tf32_key_tile<kSplit>(kT
 
     const Visible seen = visible_queries(s, k0, now.tile * tile.columns);
     sums.add(shared, shared.queries(j), seen, static_cast<float>(s.scale), [&] {
-      // All have added their shares of tile j - 1, which have arrived by now: one warp after the
-      // other tells it.
+      // All warps have added their shares of tile j - 1, which have arrived by now. They take turns
+      // in publishing that.
       if (!Shared::kAddsDq || j == 0 || warp_index() != j % kWarps) return;
       turn.publish(before.step(place.query_tiles));
     });

@@ -1,5 +1,5 @@
-// What a block of the backward of attention of FP32 tensors is built from: its arguments, its tiles
-// in shared memory, and the step from scores to P and dS.
+// The backward of attention of FP32 tensors: a block's arguments, its tiles in shared memory, and
+// the walk over its scores with their statistics.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ constexpr AttentionTile tf32_key_tile(int index) {
   return kSplit ? kSplitKeyTiles[index] : kTf32KeyTiles[index];
 }
 
-// A block's tiles in shared memory: K; V; two stages of Q and dO, a query's statistics in the
-// padding of its row of Q; dS, if it goes into dQ, with a row for each query, the high parts and
-// the low ones.
+// A block's tiles in shared memory: K; V; two stages of Q and dO, with a query's statistics in the
+// padding of its row of Q. If dS goes into dQ, also dS with a row for each query: the high parts,
+// then the low ones.
 template <bool kSplit, int kTile>
 struct Tf32BackwardShared {
   static constexpr AttentionTile tile = tf32_key_tile<kSplit>(kTile);
@@ -92,8 +92,7 @@ __device__ __forceinline__ void load_queries(const Tf32Backward& x, uint32_t sta
                 x.statistics + first + (row < rows ? row : 0), row < rows);
 }
 
-// body(element, statistic) for each of a warp's scores. `statistic`: address of that of the first
-// column.
+// Calls body(m, n, i, statistic) for each of a warp's scores. `statistic` points at column 0's.
 template <int kD, int kM, int kN, class Body>
 __device__ __forceinline__ void for_each_score(uint32_t statistic, Body body) {
   statistic += lane_column() * FloatRows<kD>::kBytes;
@@ -111,7 +110,7 @@ __device__ __forceinline__ void for_each_score(uint32_t statistic, Body body) {
   }
 }
 
-// dq by a kernel of its own, where the one for dk and dv does not add it.
+// Computes dq in a separate kernel, where the one for dk and dv does not add it.
 void tf32_attention_dq(const Tf32Limits& limits, const Tf32Backward& x, Stream stream);
 
 }  // namespace quern::kernels::cuda

@@ -1,6 +1,6 @@
-// dQ of flash attention of FP32 tensors by tensor cores, where attention_tf32_backward.cu, which
-// has the math, does not add it: a block has a tile of queries and walks over the keys that they
-// see.
+// dQ (B, Tq, H, D) of FP32 flash attention by tensor cores, where attention_tf32_backward.cu, which
+// has the math, does not add it. A block has a tile of queries and walks over their keys. Bound by
+// mma: 6 Tq Tk D operations a head (half when causal), three times as many in split mode.
 #include "kernels/cuda/attention/tf32/attention_tf32_backward.cuh"
 
 namespace quern::kernels::cuda {

@@ -1,12 +1,10 @@
-// Operands of the tensor cores made of FP32 numbers, one TF32 part or two, and sums of their
-// products.
+// Operands of the tensor cores made of FP32 numbers, one TF32 part or two, and product sums.
 //
 // An FP32 number has 24 bits and an operand of the tensor cores 11. With kSplit each operand is the
-// sum of a high part and a low one, and a product is high high + high low + low high (Ootomo and
-// Yokota, 2022): what is left out is 2^-22 of it. The tensor cores cut off what a sum of theirs
-// does not hold, always towards zero, so a long sum drifts. With kSplit the small products have a
-// sum of their own, and that of the others spans kFlushSteps steps; ordinary, rounding adds do the
-// rest.
+// sum of a high part and a low one. A product is then high high + high low + low high (Ootomo and
+// Yokota, 2022); the omitted part is 2^-22 of it. Tensor cores truncate their sums towards zero, so
+// a long sum drifts. With kSplit the small products have a sum of their own, and the sum of the
+// others spans kFlushSteps steps. Ordinary, rounding adds do the rest.
 //
 // Registers of mma.m16n8k8, with g = lane / 4 and t = lane % 4:
 //   A (16 x 8): a[0] at (g, t), a[1] at (g + 8, t), a[2] at (g, t + 4), a[3] at (g + 8, t + 4)
@@ -32,7 +30,7 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Over a warp's kM x kN tiles of 16 x 8 elements, this lane's.
+// Calls body(m, n, i) for this lane's elements of a warp's kM x kN tiles of 16 x 8.
 template <int kM, int kN, class Body>
 __device__ __forceinline__ void for_each_element(Body body) {
 #pragma unroll
@@ -51,12 +49,12 @@ struct Operand {
   uint32_t high[kCount];
   uint32_t low[kSplit ? kCount : 1];
 
-  // One part: mma ignores the last 13 bits, which shrinks numbers by 0.36 of a unit in TF32's last
-  // place in the mean; what is multiplied by kTf32Lift before is not shrunk, and a number of 11
-  // bits stays itself. One instruction, where cvt.rna takes two. Two parts: the high one is
-  // rounded, or with `cut` only cut off, which takes an instruction less and leaves the low one two
-  // bits too many instead of one. For one of two operands: low low, which is left out, then has
-  // either sign. A NaN stays one, if only in the low part.
+  // One part: mma ignores the last 13 bits, which shrinks numbers by 0.36 units in TF32's last
+  // place on average. The factor kTf32Lift prevents that, and a number of 11 bits stays itself. It
+  // takes one instruction, cvt.rna two. Two parts: the high one is rounded. With `cut` it is
+  // truncated, which saves an instruction and leaves the low one two bits too many instead of one.
+  // Only one of two operands is cut: low low, which is left out, then has either sign. A NaN stays
+  // one, if only in the low part.
   __device__ __forceinline__ void set(int i, float x, bool cut = false) {
     if constexpr (kSplit) {
       high[i] = __float_as_uint(x) + (cut ? 0u : 0x1000u);
@@ -72,7 +70,7 @@ template <int kD>
 inline constexpr bool kCutOperand = kD >= 64;
 
 // A sum of products of operands: a 16 x 8 tile. With kLows = 2 the two small products have a sum
-// each, where too few tiles are independent of each other to hide the latency of mma.
+// each, where too few independent tiles hide the latency of mma.
 template <bool kSplit, int kLows = 1>
 struct ProductSum {
   float high[4] = {};

@@ -12,8 +12,8 @@
 namespace quern::kernels::cuda {
 
 // Rows of kD floats, kD a multiple of 16, and 16 bytes of padding each. A row is then an odd number
-// of 16-byte chunks long, so both the 8 rows of a matrix that ldmatrix reads and what multiply_add
-// reads lie in different banks.
+// of 16-byte chunks long. So the 8 rows of a matrix that ldmatrix reads lie in different banks, and
+// so do the reads of multiply_add.
 template <int kD>
 struct FloatRows {
   static_assert(kD % 16 == 0);
@@ -26,12 +26,12 @@ struct FloatRows {
     const uint32_t lane = threadIdx.x % kWarpSize;
     return lane % 16 * kBytes + lane / 16 * 16;
   }
-  // Of 16 rows as columns n of two B tiles, k along the row.
+  // This lane's address for 16 rows as columns n of two B tiles, k along the row.
   static __device__ __forceinline__ uint32_t column_lane() {
     const uint32_t lane = threadIdx.x % kWarpSize;
     return (lane / 16 * 8 + lane % 8) * kBytes + lane / 8 % 2 * 16;
   }
-  // Of rows 2t and below it as k of B tiles, kWide features a lane from kWide g on.
+  // This lane's address for rows 2t and 2t + 1 as k of B tiles: kWide features from kWide g on.
   template <int kWide>
   static __device__ __forceinline__ uint32_t feature_lane() {
     const uint32_t lane = threadIdx.x % kWarpSize;
@@ -40,9 +40,9 @@ struct FloatRows {
 };
 static_assert(FloatRows<64>::kBytes == tf32_row_bytes({64, 0, 0}));
 
-// Starts to copy x[row, :], x pointing at the tile's first row, to kRows rows at `tile`: zeros
-// beyond `rows` rows and D features. A chunk of 16 bytes is inside or outside as a whole, since D
-// is a multiple of 8. Without `vectors` rows have any alignment, and floats are copied one by one.
+// Starts to copy x[row, :] to kRows rows at `tile`, with zeros beyond `rows` rows and D features. x
+// points at the tile's first row. A 16-byte chunk is inside or outside as a whole: D is a multiple
+// of 8. Without `vectors` rows have any alignment, and floats are copied one by one.
 template <int kRows, int kD, int kThreads = kAttentionThreads>
 __device__ __forceinline__ void load_rows(uint32_t tile, const float* x, int64_t stride, int rows,
                                           int D, bool vectors) {
@@ -81,11 +81,11 @@ __device__ __forceinline__ void load_rows(uint32_t tile, const float* x, int64_t
   }
 }
 
-// The features that a lane holds of a product with kD of them: of each kWide 8 of them it loads
+// The features that a lane holds of a product with kD of them. From each 8 kWide of them it loads
 // kWide neighbours, one for each of kWide tiles of B. So feature 8 kWide f + 2 kWide t + kWide i +
-// j lies in tile kWide f + j, element i of the pair. The high part of a cut operand is what was
-// loaded, and mma wants the two of a tile in registers next to each other, where neighbours that
-// were loaded together are not: so these are loaded one at a time.
+// j is in tile kWide f + j, element i of the pair. The high part of a cut operand is the loaded
+// register, and mma needs the two of a tile in adjacent registers. Neighbours loaded together are
+// not: so these are loaded one at a time.
 template <bool kSplit, int kD>
 inline constexpr int kFeatureWidth = kSplit&& kCutOperand<kD> ? 1 : (kD % 32 == 0 ? 4 : 2);
 

@@ -1,6 +1,6 @@
-// The shares of dQ in the backward of attention of FP32 tensors, which every block adds to dq
-// itself in its turn (attention_turn.cuh): how dS reaches the warps, what each computes of a tile,
-// and how it is added.
+// The shares of dQ in the backward of attention of FP32 tensors. Every block adds its own to dq in
+// its turn (attention_turn.cuh). This file has the way of dS to the warps, a warp's part of a tile,
+// and the addition.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace quern::kernels::cuda {
 
-// Writes a warp's rows of dS^T, keys from `key` on, to rows of queries. Of 8 keys the even ones
-// come first: in this order `multiply_dq` reads the rows of K.
+// Writes a warp's rows of dS^T, keys from `key` on, to rows of queries. The even ones of 8 keys
+// come first: multiply_dq reads the rows of K in this order.
 template <bool kSplit, int kTile, int kM, int kN>
 __device__ __forceinline__ void store_transposed(const Tf32BackwardShared<kSplit, kTile>& shared,
                                                  int key,
@@ -35,8 +35,8 @@ __device__ __forceinline__ void store_transposed(const Tf32BackwardShared<kSplit
   }
 }
 
-// What a warp computes of a tile of dQ: kM x kN fragments, of 32 queries where the tile has them.
-// Fragments beyond the last feature count for nothing.
+// A warp's part of a tile of dQ: kM x kN fragments, of 32 queries where the tile has them.
+// Fragments beyond the last feature are ignored.
 template <bool kSplit, int kTile>
 struct Tf32DqPart {
   static constexpr AttentionTile tile = tf32_key_tile<kSplit>(kTile);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void multiply_dq(float (&sum)[kM][kN][4],
   }
 }
 
-// target[0..kCount) (+)= x; without `vectors` it has any alignment.
+// target[0..kCount) = x if `first`, else += x. Without `vectors` it has any alignment.
 template <int kCount>
 __device__ __forceinline__ void add_features(float* target, const float (&x)[kCount], bool first,
                                              bool vectors) {
@@ -106,8 +106,7 @@ __device__ __forceinline__ void add_features(float* target, const float (&x)[kCo
   for (int i = 0; i < kCount; ++i) atomicAdd(target + i, x[i]);
 }
 
-// dq[row, :] (+)= sum for the warp's part; dq points at the tile's first row, of which `rows`
-// exist.
+// dq[row, :] (+)= sum for the warp's part; dq points at the tile's first row, of `rows` that exist.
 template <class Part>
 __device__ __forceinline__ void write_dq(float* dq, int64_t stride, int rows, int D,
                                          const float (&sum)[Part::kM][Part::kN][4], bool first,
