@@ -1,6 +1,6 @@
-// Attention of one token a row. Bound by reading the cache: a cluster of blocks shares the keys of
-// a row's kv head, every warp has several keys and values under way, and the blocks' partial
-// softmaxes are merged through their shared memory, in the order of the blocks.
+// Attention of one new token a row over its cache: y (B, H, D). Bound by reading the cache. A
+// cluster of blocks shares the keys of a row's kv head; every warp has several keys and values
+// under way. The blocks' partial softmaxes are merged through their shared memory, in block order.
 #include "kernels/decode_attention.h"
 
 #include "base/error.h"
@@ -18,9 +18,9 @@ __device__ __forceinline__ float load_past_l1(const bfloat16* p) {
   return to_float(bfloat16::from_bits(__ldcg(reinterpret_cast<const unsigned short*>(p))));
 }
 
-// Few registers, so that its blocks find room beside those of the kernels around it. Behind the
-// part's memory lie the states that the blocks of the cluster send for the heads that this one
-// finishes: head h is finished by block h % blocks.
+// Uses few registers, so that its blocks fit beside those of neighbouring kernels. Behind the
+// part's memory lie the states that the cluster's blocks send for the heads that this one finishes.
+// Block h % blocks finishes head h.
 template <class T, int kHeads, int kLanes>
 __global__ void __launch_bounds__(kPartThreads, kHeads == 1 ? 4 : 3)
     decode_attention_kernel(const __grid_constant__ DecodeAttention<T> a) {
@@ -35,13 +35,13 @@ __global__ void __launch_bounds__(kPartThreads, kHeads == 1 ? 4 : 3)
   T* const y = a.y + (int64_t{share.b} * a.H + share.head) * D;
   let_next_start();
   cluster_arrive();
-  // The rows are older than the kernel in front.
+  // Kernels before the previous one wrote the rows.
   const bool active = __ldcg(&a.rows[share.b].active) != 0;
   share.position = active ? __ldcg(&a.rows[share.b].length) : 0;
   using Part = AttentionPart<T, kHeads, kLanes>;
   Part part(a, share);
   wait_for_previous();
-  if (!active) {  // so says every block of the cluster
+  if (!active) {  // all blocks of the cluster agree
     cluster_wait();
     for (int i = thread; share.rank == 0 && i < share.heads * D; i += kPartThreads) {
       y[i] = from_float<T>(0.0f);
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kPartThreads, kHeads == 1 ? 4 : 3)
     }
   };
   part.run(memory, load, [] { __syncthreads(); });
-  cluster_wait();  // all its blocks have started: their shared memory is there
+  cluster_wait();  // all blocks have started: their shared memory exists
   const int slots = (share.heads + blocks - 1) / blocks;  // heads that a block finishes
   for (int i = thread; i < share.heads * memory.width / 2; i += kPartThreads) {
     const int h = 2 * i / memory.width, at = 2 * i % memory.width;

@@ -1,5 +1,5 @@
-// Attention over a key/value cache for one new token: how it is divided, and what a warp does with
-// the token's own heads. See decode_attention_part.cuh.
+// Attention over a key/value cache for one new token: the sizes of its division, and a warp's work
+// on the token's own heads. See decode_attention_part.cuh.
 #pragma once
 
 #include <algorithm>

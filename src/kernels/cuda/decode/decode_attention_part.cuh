@@ -1,5 +1,5 @@
-// Attention over a key/value cache for one new token, as decode_attention.cu and decode_token.cu
-// share it: a head's keys are divided among kHeadParts parts of kPartWarps warps each, and the
+// Attention over a key/value cache for one new token, shared by decode_attention.cu and
+// decode_token.cu. A head's keys are divided among kHeadParts parts of kPartWarps warps each. The
 // states of warps, then of parts, are merged in their order. Both kernels divide alike, so that
 // they give the same bits.
 #pragma once
@@ -10,8 +10,8 @@ namespace quern::kernels::cuda {
 
 inline constexpr int kMostHeads = 4;  // query heads of a part where several share a kv head
 
-// Calls f<kHeads, kLanes>(): the query heads that a part takes at most, and the lanes that share a
-// key. One rule for both kernels, since the order of sums follows from it.
+// Calls f<kHeads, kLanes>() with the most query heads of a part and the lanes that share a key.
+// Both kernels use one rule, since the order of sums follows from it.
 #pragma nv_exec_check_disable
 template <class T, class F>
 __host__ __device__ inline void for_attention(const T& sizes, F f) {
@@ -39,9 +39,9 @@ __host__ __device__ inline int64_t attention_memory_floats(int64_t heads, int64_
   return heads * D + kPartWarps * heads * (D + 2);
 }
 
-// kParts states of a head merged in their order: the maximum, the sum of all weights, and two of
-// the weighted sums. load(i, which): of state i the maximum, the sum, and the two (which = 0, 1, 2,
-// 3); all loads are under way before the first is used.
+// Merges kParts states of a head in their order: the maximum, the sum of all weights, and two of
+// the weighted sums. load(i, which) returns these of state i (which = 0, 1, 2, 3). All loads are
+// under way before the first is used.
 template <int kParts>
 struct MergedState {
   float max = -INFINITY, sum = 0.0f, values[2] = {};
@@ -72,15 +72,15 @@ struct MergedState {
   }
 };
 
-// What one part does: query heads [head, head + heads) of row b, which belong to kv head kv, and
-// the `rank`-th share of the keys, of which there are kHeadParts or one.
+// The work of one part: query heads [head, head + heads) of row b, which belong to kv head kv, and
+// share number `rank` of the keys, of kHeadParts shares or one.
 struct AttentionShare {
   int b = 0, kv = 0, head = 0, heads = 0, rank = 0;
   bool whole = false;  // one share
-  int position = 0;    // of the new token; of a row that is not active -1
+  int position = 0;    // of the new token; -1 for an inactive row (decode_token.cu)
 
   AttentionShare() = default;
-  // Unit `unit` of all rows' kv heads and, within those, groups of at most kHeads query heads.
+  // Unit `unit` of all rows' kv heads and, within those, groups of at most most_heads query heads.
   __device__ __forceinline__ AttentionShare(int unit, int rank, int H, int Hk, int most_heads)
       : rank(rank) {
     const int group = H / Hk, groups = (group + most_heads - 1) / most_heads;
@@ -92,8 +92,8 @@ struct AttentionShare {
   }
 };
 
-// A part at work: made before the token is there (the keys before it are older, and on their way
-// from then on), run after.
+// A part at work. Its construction, before the token is there, starts to load the keys before the
+// token; `run` follows after.
 template <class T, int kHeads, int kLanes>
 class AttentionPart {
  public:
@@ -125,9 +125,9 @@ class AttentionPart {
     }
   }
 
-  // Each warp's state of each head into memory.warps, and the new key and value into the cache by
-  // the part whose keys they belong to. load(head, i): a warp's elements of head i of the row's q,
-  // k and v (H + 2 Hk, D). sync(): a barrier of the part's threads.
+  // Writes each warp's state of each head to memory.warps. The part that owns the new position also
+  // writes the new key and value to the cache. load(head, i): a warp's elements of head i of the
+  // row's q, k and v (H + 2 Hk, D). sync(): a barrier of the part's threads.
   template <class Load, class Sync>
   __device__ __forceinline__ void run(const AttentionMemory& memory, Load load, Sync sync) {
     const int D = static_cast<int>(a_.D), H = static_cast<int>(a_.H), Hk = static_cast<int>(a_.Hk);
@@ -180,7 +180,7 @@ class AttentionPart {
   float cos_[kPairs], sin_[kPairs];
 };
 
-// Elements at and at + 1 of head h's state (at is even), of all warps of the part.
+// Elements at and at + 1 (at is even) of head h's state, merged over the part's warps.
 __device__ __forceinline__ void part_state(float (&x)[2], const AttentionMemory& memory, int h,
                                            int at) {
   const MergedState<kPartWarps> merged(kPartWarps, [&](int warp, int which) {

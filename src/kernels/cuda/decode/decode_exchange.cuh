@@ -1,7 +1,6 @@
-// How the blocks of decode_token.cu hand values to each other within one kernel: as words of 8
-// bytes, 4 of values and 4 of a tag, written and read at once. A reader asks until the tag is the
-// one it waits for, so that a value needs no flag or barrier beside it: one way through L2 and
-// back.
+// How the blocks of decode_token.cu pass values to each other within one kernel: in 8-byte words, 4
+// bytes of values and 4 of a tag, written and read at once. A reader polls until the tag is the
+// expected one. So a value needs no flag or barrier beside it: one way through L2 and back.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ __device__ __forceinline__ void send_two(Word* to, uint32_t first, uint32_t seco
                "l"(make_word(first, tag)), "l"(make_word(second, tag))
                : "memory");
 }
-// Elements i and i + 1 of a range of words, i even.
+// Sends elements i and i + 1 of a range of words, i even.
 template <class TX>
 __device__ __forceinline__ void send_elements(Word* range, int64_t i, float first, float second,
                                               uint32_t tag) {
@@ -42,7 +41,7 @@ __device__ __forceinline__ void send_elements(Word* range, int64_t i, float firs
   }
 }
 
-// One look at a word, or at two (aligned to 16 bytes): the values, and whether they are there.
+// Reads a word, or two (aligned to 16 bytes), once. Returns whether the values are there.
 __device__ __forceinline__ bool look(const Word* from, uint32_t tag, uint32_t& value) {
   Word word;
   asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];"
@@ -64,13 +63,13 @@ __device__ __forceinline__ bool look_two(const Word* from, uint32_t tag, uint32_
   return static_cast<uint32_t>(a >> 32) == tag && static_cast<uint32_t>(b >> 32) == tag;
 }
 
-// Between two looks.
+// Waits between two looks.
 __device__ __forceinline__ void pause() {
   __nanosleep(20);
 }
 
-// Waits for kCount groups of 8 elements of TX, those with a null pointer excepted; all of them are
-// asked for at once, and again if they were not there. raw[k]: the 8 elements' bits.
+// Waits for kCount groups of 8 elements of TX, except those with a null pointer. Loads all of them
+// at once, and the missing ones again. raw[k]: the 8 elements' bits.
 template <class TX, int kCount>
 __device__ __forceinline__ void receive_eights(const Word* (&from)[kCount], uint32_t tag,
                                                uint32_t (&raw)[kCount][8 / kWordElements<TX>]) {

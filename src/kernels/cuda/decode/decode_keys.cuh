@@ -1,5 +1,5 @@
-// What a warp does with a head's keys and values, of which it has some: reading them from the cache
-// and the online softmax. See decode_attention_part.cuh.
+// A warp's work on its share of a head's keys and values: reading the cache, and the online
+// softmax. See decode_attention_part.cuh.
 #pragma once
 
 #include "kernels/cuda/decode/decode_attention.cuh"
@@ -22,7 +22,7 @@ struct Softmax {
   }
 };
 
-// The power that scales what was summed under `max` to a larger one.
+// The factor that rescales sums under `max` to a larger maximum.
 __device__ __forceinline__ float rescale(float max, float larger) {
   const float power = fast_exp2(max - larger);
   return max == -INFINITY ? 0.0f : power;
@@ -34,7 +34,7 @@ struct Elements {
   static constexpr int kVectors = kLaneElements / kVecSize<T>;
   uint4 raw[kUnroll][kVectors];
 
-  // Keeps what it has, or zeroes it, when there is nothing to load.
+  // If not `present`, keeps the old elements, or zeroes them if `zero`.
   __device__ __forceinline__ void load(int u, const T* p, bool present, bool zero) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -53,8 +53,8 @@ struct Elements {
   }
 };
 
-// The keys of a part, [begin, end) of one kv head, of which this warp takes kUnroll kSlots at a
-// time; kLanes lanes share a key.
+// The keys of a part, [begin, end) of one kv head. A warp takes kUnroll kSlots of them at a time;
+// kLanes lanes share a key.
 template <class T, int kHeads, int kLanes>
 struct KeyReader {
   static constexpr int kUnroll = 4, kSlots = kWarpSize / kLanes;
@@ -70,7 +70,7 @@ struct KeyReader {
     return base + u * kSlots + static_cast<int>(threadIdx.x) % kWarpSize / kLanes;
   }
   __device__ __forceinline__ int first() const { return begin + part_warp() * kUnroll * kSlots; }
-  // Those with from <= key < to; the others are left as they are, or zeroed.
+  // Loads those with from <= key < to. The others stay unchanged, or are zeroed.
   __device__ __forceinline__ void load(int base, int from, int to, bool zero) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -82,8 +82,8 @@ struct KeyReader {
   }
 };
 
-// All of a warp's keys against kHeads queries. The first ones were read before, but the newest,
-// which is at `position`. `q` (kHeads, D) lies in shared memory, scaled for exp2.
+// Attends a warp's keys with kHeads queries. The first keys were loaded before, except the newest,
+// at `position`. `q` (kHeads, D) is in shared memory, scaled for exp2.
 template <class T, int kHeads, int kLanes>
 __device__ __forceinline__ void attend(Softmax<kHeads>& softmax, const float* q,
                                        KeyReader<T, kHeads, kLanes>& reader, int position, int D) {
@@ -150,7 +150,7 @@ __device__ __forceinline__ void attend(Softmax<kHeads>& softmax, const float* q,
   }
 }
 
-// The lanes that hold the same elements of different keys, into each of them.
+// Merges the lanes that hold the same elements of different keys; each of them gets the result.
 template <int kHeads, int kLanes>
 __device__ __forceinline__ void merge_lanes(Softmax<kHeads>& softmax) {
 #pragma unroll

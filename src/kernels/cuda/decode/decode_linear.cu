@@ -1,6 +1,6 @@
-// y = x w^T for a few rows of x, with what stands around it. Bound by reading w once: every warp
-// has 8 accesses of 512 bytes under way, the first ones from before the kernel in front has ended;
-// x waits in shared memory.
+// y (rows, out) = x w^T for a few rows of x (rows, in), with the norm before it and the addition or
+// SwiGLU behind it. Bound by reading w (out, in) once. Every warp has 8 accesses of 512 bytes under
+// way, the first ones from before the previous kernel has ended; x is in shared memory.
 #include "kernels/decode_linear.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-// What a block's dynamic shared memory may have, at most so much that another kernel's fits beside.
+// Limit of a block's dynamic shared memory, low enough for another kernel's to fit beside it.
 int64_t most_shared_bytes() {
   constexpr int64_t kMost = 200 << 10, kStatic = 2 << 10;
   return std::min(kMost, device_traits().shared_bytes_per_block - kStatic);
@@ -28,8 +28,8 @@ struct LinearWork {
   int x_stride = 0;           // bytes from a row of x to the next in shared memory
 };
 
-// Elements [8 i, 8 i + 8) of a row that another kernel wrote, past L1, which may hold older ones;
-// zeros past n.
+// Elements [8 i, 8 i + 8) of a row that another kernel wrote; zeros past n. Bypasses L1, which may
+// hold older ones.
 template <class TX>
 __device__ __forceinline__ void load_fresh(float (&x)[8], const TX* row, int i, int n,
                                            bool vectors) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_fresh(float (&x)[8], const TX* row, int i, 
   }
 }
 
-// Rows of the stream, or of x, as they are.
+// Copies rows of the stream, or of x, to shared memory as they are.
 template <class T>
 __device__ __forceinline__ void stage_rows(char* xs, const T* x, const LinearWork<T>& work,
                                            bool vectors) {
@@ -70,8 +70,8 @@ __device__ __forceinline__ void stage_rows(char* xs, const T* x, const LinearWor
   }
 }
 
-// Eight elements of row m of the stream: from shared memory, where stage_rows put them, or, if they
-// are of another type than x, from memory.
+// Eight elements of row m of the stream: from shared memory, where stage_rows put them, or from
+// global memory if their type is not that of x.
 template <class T, class TX>
 __device__ __forceinline__ void load_stream(float (&x)[8], const char* xs, const TX* stream, int m,
                                             int i, const LinearWork<T>& work, bool vectors) {
@@ -83,8 +83,8 @@ __device__ __forceinline__ void load_stream(float (&x)[8], const char* xs, const
   }
 }
 
-// The norm of the stream's rows. Sums of squares are taken by 8 x 32 virtual lanes, whichever warps
-// play them: as many as there are for one row, one for each of many rows, with the same bits.
+// The norm of the stream's rows. 8 x 32 virtual lanes take a row's sums of squares. Between one
+// warp (many rows) and all warps (one row) play them, with the same bits.
 template <class T, class TX>
 __device__ __forceinline__ void stage_norm(char* xs, const float* norm, const TX* stream,
                                            const LinearWork<T>& work, bool vectors) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void stage_norm(char* xs, const float* norm, const TX
   }
 }
 
-// The norm's weights, zeros in the padding.
+// Copies the norm's weights to shared memory, with zeros in the padding.
 template <class T>
 __device__ __forceinline__ void stage_norm_weights(float* norm, const LinearWork<T>& work) {
   const int quads = work.steps * kStepChunks * kChunkElements<T> / 4,
@@ -145,8 +145,8 @@ __device__ __forceinline__ void stage_norm_weights(float* norm, const LinearWork
   }
 }
 
-// One element of the output. What it is added to is loaded long before, as the bits that lie in
-// memory: nothing waits for them until they are used.
+// One element of the output. Its addend is loaded long before as raw bits, so that nothing waits
+// for it until it is used.
 template <class T>
 struct LinearOutput {
   const DecodeLinear<T>& l;
@@ -209,8 +209,8 @@ __global__ void __launch_bounds__(kLinearThreads, kRows <= 2   ? 3
   const int out = static_cast<int>(l.out), stride = plan.blocks * plan.teams;
   const bool swiglu = l.output == DecodeOutput::swiglu;
   const int to_second = swiglu ? out / 2 : 1, to_next = swiglu ? 1 : kPair;  // rows
-  // This lane's chunks of a pair: the first one that is due in each row, and how many there are
-  // from it to the end of the warp's part.
+  // This lane's chunks of a pair: the next one in each row, and how many there are from it to the
+  // end of the warp's part.
   struct Source {
     const T* p[kPair];
     int chunks;
@@ -242,9 +242,9 @@ __global__ void __launch_bounds__(kLinearThreads, kRows <= 2   ? 3
   }
 
   const LinearOutput<T> output{l, swiglu ? out / 2 : out};
-  // Output i of the block: by team, row of x, and row of w (or of its first half).
+  // The block's outputs are ordered by team, row of x, and row of w (or of its first half).
   const int each = swiglu ? 1 : kPair, count = plan.teams * rows * each;
-  // Where this thread's first output is, worked out while there is time for it.
+  // Place of this thread's first output, computed before the wait.
   const int my = static_cast<int>(threadIdx.x);
   const int my_m = my / each % rows, my_n = my / (rows * each) * each + my % each;
   const int my_sums = my / (rows * each) * plan.parts * sums + my_m * kPair;
@@ -329,8 +329,7 @@ void launch_rows_of(const LinearWork<T>& work, bool vectors, bool early, Stream 
          work);
 }
 
-// Blocks that fit on a multiprocessor beside each other: by registers (see the launch bounds), and
-// by shared memory.
+// Blocks that fit on a multiprocessor together, by registers (launch bounds) and shared memory.
 template <class T>
 int resident_blocks(int64_t rows, int64_t in, bool norm) {
   constexpr int64_t kShared = 220 << 10;
@@ -338,7 +337,7 @@ int resident_blocks(int64_t rows, int64_t in, bool norm) {
   return static_cast<int>(std::min(by_registers, kShared / shared_bytes<T>(rows, in, norm)));
 }
 
-// What a launch takes, rows [begin, begin + rows).
+// The arguments of one launch, for rows [begin, begin + rows).
 template <class T>
 DecodeLinear<T> some_rows(DecodeLinear<T> l, int64_t begin, int64_t rows) {
   const int64_t width = l.output == DecodeOutput::swiglu ? l.out / 2 : l.out;

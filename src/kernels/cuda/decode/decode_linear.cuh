@@ -1,10 +1,9 @@
-// The parts of the decoding product (decode_linear.cu and decode_token.cu): how the work is
-// divided, accesses to a row of w, the multiplication of what a warp has of two rows of w with a
-// few rows of x, and what becomes of the products.
+// The parts of the decoding product (decode_linear.cu and decode_token.cu): the division of the
+// work, accesses to a row of w, a warp's products of two rows of w with a few rows of x, and SwiGLU
+// of the products.
 //
-// A warp reads 512 bytes in a row of each of its two rows of w at a time, lane l the chunk of 16
-// bytes l: pieces of 64 bytes of 8 rows, as an mma instruction would have them, take twice the
-// time.
+// A warp reads 512 consecutive bytes of each of its two rows of w at a time; lane l reads 16-byte
+// chunk l. Pieces of 64 bytes of 8 rows, as for an mma instruction, take twice the time.
 #pragma once
 
 #include "kernels/cuda/decode/decode_rounding.cuh"
@@ -15,27 +14,26 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kMultiprocessors = 132;  // that work is divided for
+inline constexpr int kMultiprocessors = 132;  // number that work is divided for
 inline constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * kWarpSize;
-inline constexpr int kPair =
-    2;  // rows of w that a warp has: two neighbours, or SwiGLU's gate and up
+inline constexpr int kPair = 2;  // rows of w of a warp: neighbours, or SwiGLU's gate and up
 inline constexpr int kStepChunks = kWarpSize, kStepBytes = kStepChunks * 16;
 inline constexpr int kStepsAhead = 4;  // steps of both rows that are under way
 
 template <class T>
 inline constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
 
-// `parts` warps share a pair of rows; `teams` such groups are in a block, which takes `blocks`
-// teams further on with its next pairs.
+// `parts` warps share a pair of rows. A block has `teams` such groups; a team's next pair is blocks
+// * teams pairs further on.
 struct LinearPlan {
   int pairs = 0, parts = 1, teams = 1, blocks = 0;
-  int steps_before = kStepsAhead;  // steps that are fetched before the kernel in front has ended
+  int steps_before = kStepsAhead;  // fetched before the previous kernel has ended
 };
 
-// How many warps share a pair of rows of w: what takes a multiprocessor's warps the fewest steps
-// one after the other, if each of kMultiprocessors has as many pairs as any; beginning and ending a
-// pair counts as three. A function of the weight's shape alone, so that sums are split alike for
-// every number of rows and in both kernels.
+// How many warps share a pair of rows of w: the number with the fewest sequential steps of a
+// multiprocessor's warps, if all kMultiprocessors have equally many pairs. Beginning and ending a
+// pair counts as three steps. A function of the weight's shape alone, so that sums are split alike
+// for every number of rows and in both kernels.
 inline int linear_parts(int64_t in_bytes, int64_t out) {
   constexpr int kAround = 3;
   const int64_t pairs = ceil_div(ceil_div(out, kPair), kMultiprocessors);
@@ -52,7 +50,7 @@ inline int linear_parts(int64_t in_bytes, int64_t out) {
   return best;
 }
 
-// No block has to wait for another to end: `resident` fit on each multiprocessor.
+// No block waits for another to end: `resident` fit on each multiprocessor.
 inline LinearPlan plan_linear(int64_t in_bytes, int64_t out, int resident) {
   LinearPlan plan;
   plan.pairs = static_cast<int>(ceil_div(out, kPair));
@@ -67,7 +65,7 @@ inline LinearPlan plan_linear(int64_t in_bytes, int64_t out, int resident) {
   return plan;
 }
 
-// 16 bytes of w that no other block will read, so they pass by L1; zeros unless `present`.
+// 16 bytes of w that no other block will read, so they bypass L1; zeros unless `present`.
 __device__ __forceinline__ uint4 load_weights(const void* p, bool present) {
   uint4 v = make_uint4(0, 0, 0, 0);
   asm volatile(
@@ -79,7 +77,7 @@ __device__ __forceinline__ uint4 load_weights(const void* p, bool present) {
   return v;
 }
 
-// Chunk c of a row of n elements, zeros past its end, element by element.
+// Chunk c of a row of n elements, loaded element by element; zeros past the row's end.
 template <class T>
 __device__ __forceinline__ uint4 gather_chunk(const T* row, int c, int n) {
   constexpr int kElements = kChunkElements<T>;
@@ -98,15 +96,14 @@ __device__ __forceinline__ uint4 gather_chunk(const T* row, int c, int n) {
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// The products of kRows rows of x with a pair of rows of w, of one warp. Rows of x that are not
-// there stand for the last one that is.
+// One warp's products of kRows rows of x with a pair of rows of w. Missing rows of x are replaced
+// by the last one.
 template <class T, int kRows>
 struct RowProducts;
 
-// On tensor cores, where a chunk is the operands of two mma instructions: column g of B is what the
-// lanes 4 g .. 4 g + 3 have of the row of w, an eighth of the step. Row g of A is the same eighth
-// of x, so that of the 8 x 8 products the diagonal is wanted; rows g + 8 are those of a second row
-// of x.
+// On tensor cores, where a chunk is the operands of two mma instructions. Column g of B is what
+// lanes 4 g to 4 g + 3 have of the row of w, an eighth of the step. Row g of A is the same eighth
+// of x, so only the diagonal of the 8 x 8 products is used. Rows g + 8 are a second row of x.
 template <int kRows>
 struct RowProducts<bfloat16, kRows> {
   static_assert(kRows % 2 == 0);
@@ -128,8 +125,8 @@ struct RowProducts<bfloat16, kRows> {
       }
     }
   }
-  // To sums (rows, kPair); all lanes take part. c[0] and c[1] of lane 4 g + t are columns 2 t and
-  // 2 t + 1 of row g, so that the diagonal is in lanes 0, 4, 9, 13, 18, 22, 27 and 31: three
+  // Writes sums (rows, kPair); all lanes take part. c[0] and c[1] of lane 4 g + t are columns 2 t
+  // and 2 t + 1 of row g. So the diagonal is in lanes 0, 4, 9, 13, 18, 22, 27 and 31: three
   // exchanges bring it to lane 0.
   __device__ __forceinline__ void store(float* sums, int rows) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4;
@@ -180,11 +177,11 @@ struct RowProducts<float, kRows> {
   }
 };
 
-// Of the two products of gate and up.
+// SwiGLU of the products of gate and up, each rounded to T.
 template <class T>
 __device__ __forceinline__ float decode_swiglu(float gate, float up) {
   const float g = rounded<T>(gate), one_and_power = 1.0f + exp_for<T>(-g);
-  // The quick quotient is 0 for divisors above 2^126, as it should be, and 2^-22 off elsewhere.
+  // The fast quotient is 0 for divisors above 2^126, as it should be, and 2^-22 off elsewhere.
   const float silu = sizeof(T) == 4 ? g / one_and_power : __fdividef(g, one_and_power);
   return silu * rounded<T>(up);
 }

@@ -1,4 +1,4 @@
-// The arithmetic that decoding's kernels share: few instructions, since every one of them is
+// The arithmetic that decoding's kernels share. It has few instructions, since each of them is
 // fetched anew for each token.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace quern::kernels::cuda {
 
-// What a value becomes that a kernel of its own would store as T and load again.
+// Rounds x to T, as a store and a load by separate kernels would.
 template <class T>
 __device__ __forceinline__ float rounded(float x) {
   return to_float(from_float<T>(x));

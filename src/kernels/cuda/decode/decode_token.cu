@@ -1,22 +1,21 @@
-// A token through the whole model in one kernel: a block of threads on every multiprocessor, each
-// with its rows of every weight (decode_weights.cuh), and values handed on as words that carry a
-// tag (decode_exchange.cuh). No block waits for a barrier of all: it waits for the values that it
-// needs, and its next weights arrive meanwhile. What a step of the model costs beside the bytes of
-// its weights is the way of a value through L2, a norm, and the sums of a few rows.
+// A token through the whole model in one kernel, embedding to logits (B, V). Every multiprocessor
+// has one block with its own rows of every weight (decode_weights.cuh). Blocks exchange values as
+// words with a tag (decode_exchange.cuh). No block waits for a barrier of all: it waits for the
+// values that it needs while its next weights arrive. Bound by reading the weights once. A step of
+// the model adds the way of a value through L2, a norm, and the sums of a few rows.
 //
-// Words of a layer are written over by the next one's, or the next call's. That nobody still looks
-// for the old ones follows from who had to have them first. L: the layer; what a block sends of a
-// product, it sends after it has received all of the product's x.
-// - qkv: written with the stream behind L at hand. Every block has some of the rows of gate and up,
-//   so each sent some of `hidden` of L, which that stream was made of, after its attention of L,
-//   the only one to look at qkv.
-// - states: written with q of L + 1 at hand, which was made of all of the stream behind L.
-// - attended: looked at by blocks that then send some of `middle` of L; every block receives all of
-//   that before its attention of L + 1. (The zeros of rows that are not active are sent without
-//   waiting for anything else.)
-// - middle: written with `attended` of L + 1 at hand, of any active row: so at least one has to be.
-// - hidden: looked at by blocks that then send some of the stream behind L.
-// - stream: looked at by a block before its gate and up of L + 1.
+// The next layer or call overwrites a layer's words. No block still polls for the old ones, as
+// these dependencies show. L: the layer. A block sends its part of a product after it has received
+// all of the product's x.
+// - qkv: written once the stream behind L is there. Every block has some of the rows of gate and
+//   up. So each sent part of `hidden` of L, from which that stream was made, after its attention
+//   of L, which alone reads qkv.
+// - states: written once q of L + 1 is there, which was made from all of the stream behind L.
+// - attended: read by blocks that then send part of `middle` of L. Every block receives all of
+//   that before its attention of L + 1. (Zeros of inactive rows are sent without a wait.)
+// - middle: written once `attended` of L + 1 of any active row is there: so one must be active.
+// - hidden: read by blocks that then send part of the stream behind L.
+// - stream: read by a block before its gate and up of L + 1.
 #include "kernels/decode_token.h"
 
 #include "base/error.h"
@@ -39,7 +38,7 @@ struct TokenWork {
   int share_count;  // see shares_of_part
 };
 
-// What a block looks up all the time.
+// Tables that a block reads all the time.
 template <int kRows>
 struct BlockTables {
   TokenLinear linears[kTokenProducts];
@@ -47,8 +46,8 @@ struct BlockTables {
   alignas(16) float squares[kRows][kTokenWarps];
 };
 
-// A block of threads at work on a token. kRows: of x at most; kHeld: groups of 8 elements of a row
-// of the stream that a thread holds. TX: the residual stream's type.
+// A block at work on a token. kRows: the most rows of x. kHeld: groups of 8 elements of a row of
+// the stream that a thread holds. TX: the residual stream's type.
 template <class T, class TX, int kRows, int kHeld, class Ring>
 class TokenBlock {
  public:
@@ -66,7 +65,7 @@ class TokenBlock {
         words_(static_cast<Word*>(t_.exchange) + kHeadWords),
         share_count_(work.share_count) {}
 
-  // By all threads: what the others then read of shared memory.
+  // Called by all threads: prefetches the embedding and fills the tables in shared memory.
   __device__ __forceinline__ void prepare(const TokenLinear (&linears)[kTokenProducts]) const {
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
     constexpr int kLine = 128 / static_cast<int>(sizeof(T));
@@ -100,14 +99,14 @@ class TokenBlock {
     __syncthreads();
   }
 
-  // By the threads that fetch.
+  // Run by the threads that fetch.
   __device__ __forceinline__ void fetch() const {
     const int warp = (static_cast<int>(threadIdx.x) - kTokenThreads) / kWarpSize;
     stream_weights(ring_, TokenTables<T>{blocks_, tables_.linears, tables_.shares}, t_, warp);
   }
 
-  // By the threads that compute. The products stand in one loop, so that the code of each step is
-  // there once: nothing in the kernel runs often, and what does not stay in the instruction cache
+  // Run by the threads that compute. One loop has all products, so that the code of each step
+  // exists once. No code in the kernel runs often, and code that drops out of the instruction cache
   // is fetched anew for each layer.
   __device__ __forceinline__ void compute() {
     const uint32_t calls = __ldcg(&head_->calls);
@@ -126,7 +125,7 @@ class TokenBlock {
       if (which_ == TokenProduct::head) {
         let_next_start();
         const bool asks = blockIdx.x == 0 && threadIdx.x < t_.B;
-        if (asks) prefetch(t_.rows + threadIdx.x);  // which the drawing begins with
+        if (asks) prefetch(t_.rows + threadIdx.x);  // the sampler reads these first
       }
       const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
       multiply<kRows, T>(sums_, ring_, place_, linear,
@@ -170,7 +169,7 @@ class TokenBlock {
     });
   }
 
-  // x of a product, when it is there.
+  // Waits for x of a product and puts it into shared memory.
   __device__ __forceinline__ void stage(const TokenLinear& linear, bool from_embedding) const {
     const bool mlp = which_ == TokenProduct::gate_up || which_ == TokenProduct::down;
     if (which_ == TokenProduct::output || which_ == TokenProduct::down) {
@@ -179,7 +178,7 @@ class TokenBlock {
                               rows());
       return;
     }
-    // The stream in the middle of this layer, or behind the one before.
+    // The stream in the middle of this layer, or behind the previous one.
     StreamSource<T> source{t_.embedding, t_.tokens, nullptr, mlp ? tag_ : tag_ - 1};
     if (!from_embedding) source.words = words_ + (mlp ? plan_.middle : plan_.stream);
     const float* const norm = which_ == TokenProduct::head ? t_.norm
@@ -188,7 +187,7 @@ class TokenBlock {
     stage_norm<T, TX, kHeld>(xs_, linear, norm, t_.eps, rows(), tables_.squares, source);
   }
 
-  // Two neighbouring outputs, number `at` of all rows' and n of their row's.
+  // Passes on two neighbouring outputs: the first is number `at` of all rows', n of its row's.
   __device__ __forceinline__ void pass_on(int64_t at, int n, float first, float second) {
     switch (which_) {
       case TokenProduct::qkv:
@@ -214,7 +213,7 @@ class TokenBlock {
     }
   }
 
-  // Every block has read `calls` when the last one comes here.
+  // Every block has read `calls` when the last one arrives here.
   __device__ __forceinline__ void end_call(uint32_t calls) const {
     if (threadIdx.x != 0 || atomicAdd(&head_->done, 1u) + 1 != gridDim.x) return;
     head_->done = 0;
@@ -232,7 +231,7 @@ class TokenBlock {
   ExchangeHead* head_;
   Word* words_;
   int share_count_;
-  // What is being done.
+  // The current product.
   int layer_ = 0;
   TokenProduct which_ = TokenProduct::qkv;
   uint32_t tag_ = 0;
@@ -262,7 +261,7 @@ __global__ void __launch_bounds__(kTokenThreads + kFetchThreads, 1)
 template <class T>
 using TokenKernel = void (*)(TokenWork<T>);
 
-// A kernel for up to `rows` rows of up to `width` elements, with a ring of so many bytes.
+// A kernel for up to `rows` rows of up to `width` elements, with a ring of ring_bytes.
 template <class T>
 struct TokenVariant {
   bool fp32_stream;
@@ -272,7 +271,7 @@ struct TokenVariant {
 template <class T, class TX, int kRows, int kHeld, class Ring>
 constexpr TokenVariant<T> kVariant = {sizeof(TX) == 4, kRows, kHeld* kTokenThreads * 8,
                                       Ring::kBytes, decode_token_kernel<T, TX, kRows, kHeld, Ring>};
-// The first one that fits is taken.
+// plan_token takes the first one that fits.
 template <class T>
 constexpr TokenVariant<T> kVariants[] = {
     kVariant<T, T, 2, 1, WeightRing<6, 4>>,     kVariant<T, T, 2, 2, WeightRing<6, 4>>,
@@ -292,10 +291,10 @@ template <class T>
 TokenPlan<T> plan_token(const DecodeToken<T>& t) {
   TokenPlan<T> plan;
   const DeviceTraits device = device_traits();
-  // A warp's chunks and words are whole; a thread holds its share of a row of the stream, and the
-  // outputs that are added to it are one a thread.
+  // A warp's chunks and words must be whole. A thread holds its share of a row of the stream, and
+  // at most one of the outputs that are added to it.
   const bool whole = t.C % 8 == 0 && t.F % 8 == 0 && t.D % 8 == 0 && t.D <= 256;
-  constexpr int64_t kMostUnits = 1 << 24;  // of which 32 bits hold the multiples in of_block
+  constexpr int64_t kMostUnits = 1 << 24;  // 32 bits hold its multiples in of_block
   if (!whole || std::max({t.V, t.F, (t.H + 2 * t.Hk) * t.D}) > kMostUnits) return plan;
   if (plan_exchange(t).words > INT32_MAX) return plan;
   const int blocks = static_cast<int>(std::min<int64_t>(device.multiprocessors, t.F / 2));

@@ -1,5 +1,5 @@
-// The attention of decode_token.cu: the parts of decode_attention_part.cuh, which hand each other
-// the states of their heads as words. Every sum is taken in the order of decode_attention.cu.
+// The attention of decode_token.cu: the parts of decode_attention_part.cuh, which exchange the
+// states of their heads as words. Every sum has the order of decode_attention.cu.
 #pragma once
 
 #include "kernels/cuda/decode/decode_token_plan.cuh"
@@ -25,7 +25,7 @@ __device__ __forceinline__ DecodeAttention<T> layer_attention(const DecodeToken<
   return a;
 }
 
-// Asks for a part's first keys and values, ahead of the use.
+// Prefetches a part's first keys and values.
 template <class T>
 __device__ __forceinline__ void prefetch_keys(const DecodeAttention<T>& a,
                                               const AttentionShare& share) {
@@ -38,9 +38,9 @@ __device__ __forceinline__ void prefetch_keys(const DecodeAttention<T>& a,
   prefetch(p + D - 1);
 }
 
-// All of a layer's attention that is this block's: each of its parts has `count` of `shares`, sends
-// the states of their heads, and then merges the states of some: those of a share's head h by the
-// part with rank h % kHeadParts. a.y and a.qkv are not used: words are.
+// This block's share of a layer's attention. Each of its parts has `count` of `shares`, sends the
+// states of their heads, and then merges some: the part with rank h % kHeadParts those of a share's
+// head h. a.y and a.qkv are not used: words are.
 template <class T, int kHeads, int kLanes>
 __device__ __forceinline__ void attend_parts(const DecodeAttention<T>& a,
                                              const AttentionShare* shares, int count, float* shared,
@@ -121,7 +121,7 @@ __device__ __forceinline__ void attend_parts(const DecodeAttention<T>& a,
       send_elements<T>(y, i, merged.quotient(0), merged.quotient(1), tag);
     }
   }
-  TokenBarrier::sync();  // the memory of the parts is x's again
+  TokenBarrier::sync();  // x reuses the memory of the parts
 }
 
 }  // namespace quern::kernels::cuda

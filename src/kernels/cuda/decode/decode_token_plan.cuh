@@ -24,7 +24,7 @@ __device__ __forceinline__ void prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
 }
 
-// Barriers of those that compute, and of each part of the attention.
+// Barriers of the threads that compute, and of each part of the attention.
 using TokenBarrier = NamedBarriers<1, kTokenThreads>;
 using PartBarriers = NamedBarriers<kTokenParts, kPartThreads, TokenBarrier>;
 
@@ -32,20 +32,19 @@ template <class T>
 __host__ __device__ inline int part_heads(const DecodeToken<T>& t) {
   return t.H == t.Hk ? 1 : kMostHeads;
 }
-// Shares of the attention that each part of `blocks` blocks has at most.
+// The most shares of the attention that a part of `blocks` blocks has.
 template <class T>
 int shares_of_part(const DecodeToken<T>& t, int blocks) {
   const int64_t units = t.B * t.Hk * ceil_div(t.H / t.Hk, part_heads(t));
   return static_cast<int>(ceil_div(units * kHeadParts, int64_t{blocks} * kTokenParts));
 }
 
-// Where the words of each kind of value begin, in words from the first; rows lie one behind the
-// other.
+// Offsets, in words, at which each kind of value begins; rows are consecutive.
 struct ExchangePlan {
   int64_t qkv = 0, states = 0, attended = 0, middle = 0, hidden = 0, stream = 0, words = 0;
 };
 
-// At the beginning of `exchange`: calls that have ended, and blocks of this call that have.
+// The start of `exchange`: the number of ended calls, and of this call's ended blocks.
 struct ExchangeHead {
   uint32_t calls, done;
 };
@@ -69,7 +68,7 @@ ExchangePlan plan_exchange(const DecodeToken<T>& t) {
   return plan;
 }
 
-// Offsets into a block's dynamic shared memory, in bytes. The attention's is where x is.
+// Offsets into a block's dynamic shared memory, in bytes. The attention uses x's.
 struct TokenMemory {
   int blocks = 0, shares = 0, sums = 0, x = 0, ring = 0, bytes = 0;
 };

@@ -1,14 +1,14 @@
-// The products of decode_token.cu: the rows of x into shared memory, the block's rows of w times
-// them, and the outputs. Every sum is taken in the order of decode_linear.cu.
+// The products of decode_token.cu: the block's rows of w times the rows of x in shared memory, and
+// the outputs. Every sum has the order of decode_linear.cu.
 #pragma once
 
 #include "kernels/cuda/decode/decode_token_plan.cuh"
 
 namespace quern::kernels::cuda {
 
-// The products of the block's pairs with the rows in xs, to sums (pairs, parts, rows, kPair).
-// Slower were: two pairs at a time, none of the work for a second row where there is one, and
-// outputs handed on by the warp that has all of them.
+// Multiplies the block's pairs with the rows in xs, to sums (pairs, parts, rows, kPair). Measured
+// slower: two pairs at a time, no work for an absent second row, and outputs sent by the warp that
+// has all of them.
 template <int kRows, class T, class Ring>
 __device__ __forceinline__ void multiply(float* sums, const Ring& ring, typename Ring::Place& place,
                                          const TokenLinear& linear, const WarpShare& share,

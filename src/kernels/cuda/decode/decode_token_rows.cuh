@@ -1,12 +1,12 @@
-// The rows of x of decode_token.cu's products, into shared memory: received as words, and normed
-// where the product stands behind a norm. Every sum is taken in the order of decode_linear.cu.
+// Puts the rows of x of decode_token.cu's products into shared memory: received as words, and
+// normed where the product follows a norm. Every sum has the order of decode_linear.cu.
 #pragma once
 
 #include "kernels/cuda/decode/decode_token_plan.cuh"
 
 namespace quern::kernels::cuda {
 
-// Where the residual stream's rows are: words, or (null) still rows of the embedding.
+// Source of the residual stream's rows: words or, if null, rows of the embedding.
 template <class T>
 struct StreamSource {
   const T* embedding;
@@ -14,8 +14,8 @@ struct StreamSource {
   const Word* words;
   uint32_t tag;
 
-  // This thread's groups of 8 elements of row m, group k being number threadIdx.x + k
-  // kTokenThreads; zeros behind the row's end.
+  // Loads this thread's groups of 8 elements of row m; group k is number threadIdx.x + k
+  // kTokenThreads. Zeros past the row's end.
   template <class TX, int kHeld>
   __device__ __forceinline__ void load(uint32_t (&raw)[kHeld][8 / kWordElements<TX>], int m,
                                        const TokenLinear& linear) const {
@@ -47,7 +47,7 @@ struct StreamSource {
   }
 };
 
-// The norm of rows of the residual stream into xs, as T.
+// Puts the norm of rows of the residual stream into xs, as T.
 template <class T, class TX, int kHeld>
 __device__ __forceinline__ void stage_norm(char* xs, const TokenLinear& linear, const float* norm,
                                            double eps, int rows, float (*squares)[kTokenWarps],
@@ -107,7 +107,7 @@ __device__ __forceinline__ void stage_norm(char* xs, const TokenLinear& linear, 
   TokenBarrier::sync();
 }
 
-// Rows of words into xs as they are.
+// Puts rows of words into xs as they are.
 template <class T, int kHeld>
 __device__ __forceinline__ void stage_words(char* xs, const TokenLinear& linear, const Word* words,
                                             uint32_t tag, int rows) {

@@ -1,8 +1,8 @@
-// The weights of decode_token.cu: how each product is divided over blocks and warps, and the stream
-// of weights of a block. What a block will read is known from the start for the whole token, so a
-// few warps of their own always have as much of it under way as there is shared memory for, through
-// the ends of products and of the model's blocks: while the others wait for what other blocks
-// compute, their weights arrive.
+// The weights of decode_token.cu: the division of each product over blocks and warps, and a block's
+// stream of weights. A block's reads are known from the start for the whole token. So a few
+// separate warps always have as many of them under way as fit in shared memory, across the ends of
+// products and of the model's blocks. While the other warps wait for values from other blocks,
+// their weights arrive.
 #pragma once
 
 #include "kernels/cuda/decode/decode_linear.cuh"
@@ -12,13 +12,13 @@
 
 namespace quern::kernels::cuda {
 
-// The products of a token, in the order in which a block of the model has them; the head ends it.
+// The products of a token, in the order of a block of the model; `head` follows the last block.
 enum class TokenProduct : int { qkv, output, gate_up, down, head };
 inline constexpr int kFetchWarps = 4;  // a warpgroup, which gives its registers away
 inline constexpr int kTokenProducts = 5, kLayerProducts = 4;
 
-// One product: the same for every layer. `units` of it from `first` on: all, or those of a block of
-// the grid. A unit is what gives two neighbouring outputs: one pair of rows of w, for SwiGLU two.
+// One product, the same for every layer. `units` from `first` on: all, or those of a block of the
+// grid. A unit gives two neighbouring outputs: one pair of rows of w, for SwiGLU two.
 struct TokenLinear {
   int in, out;        // of w
   int steps, chunks;  // of a row
@@ -61,8 +61,8 @@ TokenLinear token_linear(const DecodeToken<T>& t, TokenProduct product) {
   return linear;
 }
 
-// What a warp has of one product: a share (all parts but one have as much) of every pair that is
-// its team's. Rows are those of w.
+// A warp's part of one product: a share of every pair of its team; shares differ by one step at
+// most. Rows are those of w.
 struct WarpShare {
   int row = 0, next_row = 0;  // the first pair's first row, and how far it is to the next pair's
   int begin = 0, count = 0;   // steps of a row
@@ -79,7 +79,7 @@ struct WarpShare {
   }
 };
 
-// What every warp looks up, in shared memory.
+// Tables in shared memory that every warp reads.
 template <class T>
 struct TokenTables {
   const DecodeBlock<T>* blocks;  // (layers)
@@ -87,8 +87,8 @@ struct TokenTables {
   const WarpShare* shares;       // (kTokenProducts, kLinearWarps)
 };
 
-// A ring for each of the kLinearWarps warps that multiply: kSlots times up to kSlotSteps steps of a
-// pair, first row and second row.
+// A ring for each of the kLinearWarps warps that multiply. Each of its kSlots slots has up to
+// kSlotSteps steps of a pair, first row and second row.
 template <int kSlots, int kSlotSteps>
 struct WeightRing {
   static constexpr int kSteps = kSlotSteps;
@@ -105,7 +105,7 @@ struct WeightRing {
         full(reinterpret_cast<MBarrier*>(memory + kLinearWarps * kSlots * kSlotBytes)),
         empty(full + kLinearWarps * kSlots) {}
 
-  // By threads numbered from 0, one a slot at least; then the block synchronizes.
+  // Called by threads numbered from 0, at least one a slot; then the block synchronizes.
   __device__ __forceinline__ void init(int thread) const {
     if (thread >= kLinearWarps * kSlots) return;
     full[thread].init(1);
@@ -117,9 +117,9 @@ struct WeightRing {
   }
 };
 
-// Some warps of their own, of which this is number `fetcher`: all the weights of a token, in the
-// order in which they are used. A lane fills the ring of one of the warps that multiply; several
-// warps, since a copy takes a warp some 85 cycles to ask for.
+// Run by separate warps, of which this is number `fetcher`: loads all weights of a token in the
+// order of their use. A lane fills the ring of one multiplying warp. Several warps fetch, since a
+// warp takes some 85 cycles to issue a copy.
 template <class T, class Ring>
 __device__ __forceinline__ void stream_weights(const Ring& ring, const TokenTables<T>& tables,
                                                const DecodeToken<T>& t, int fetcher) {
