@@ -1,6 +1,6 @@
-// Matrix products by cuBLASLt, large FP32 ones on Hopper by gemm_split. A call allocates nothing;
-// the first call of a shape asks the library's heuristic which algorithm to use, or measures
-// (`quern tune`), and GemmAlgorithms remembers.
+// Matrix products by cuBLASLt, large FP32 ones on Hopper by gemm_split. A call allocates nothing.
+// The first call of a shape asks the library's heuristic for an algorithm, or measures algorithms
+// (`quern tune`); GemmAlgorithms keeps the choice.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ void sweep_cache(const GemmResources& resources, Stream stream) {
              "clearing the workspace");
 }
 
-// Times what the library has for a product on its own operands, and remembers what was found.
+// Times the library's algorithms for a product on its own operands, and keeps the result.
 GemmAlgorithm measure(const GemmProblem& p, const GemmResources& resources, const GemmTrial& trial,
                       Stream stream) {
   constexpr int kMany = 64;

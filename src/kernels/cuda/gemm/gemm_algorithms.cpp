@@ -77,7 +77,7 @@ bool GemmAlgorithms::load(std::istream& in) {
     loaded.emplace(problem, algorithm);
   }
   table_.swap(loaded);
-  table_.merge(loaded);  // what was present and not in the text
+  table_.merge(loaded);  // adds the entries that the text lacks
   return true;
 }
 

@@ -1,6 +1,6 @@
-// Which cuBLASLt algorithm serves which matrix product. The table is filled as products are first
-// met, and can be saved and loaded, so that a resumed run multiplies with the same algorithms and
-// gives the same bits.
+// The table of cuBLASLt algorithms by matrix product. It is filled when a product first occurs, and
+// can be saved and loaded, so that a resumed run multiplies with the same algorithms and gives the
+// same bits.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct GemmProblem {
 
 using GemmAlgorithm = std::array<uint64_t, 8>;  // the bits of a cublasLtMatmulAlgo_t
 
-// What a tuning found out about one product. Microseconds a product; 0: not known.
+// Result of tuning one product. Microseconds a product; 0: not known.
 struct GemmMeasurement {
   GemmProblem problem;
   GemmAlgorithm chosen;
@@ -45,7 +45,7 @@ struct GemmMeasurement {
 
 class GemmAlgorithms {
  public:
-  // `platform` names GPU and library; an algorithm's bits mean nothing on another (one line).
+  // `platform` names GPU and library (one line); an algorithm's bits mean nothing on another.
   explicit GemmAlgorithms(std::string platform) : platform_(std::move(platform)) {}
 
   const GemmAlgorithm* find(const GemmProblem& problem) const;  // nullptr when not met yet
@@ -53,13 +53,13 @@ class GemmAlgorithms {
   size_t size() const { return table_.size(); }
   const std::map<GemmProblem, GemmAlgorithm>& entries() const { return table_; }
 
-  // From now on a product that the table does not have is timed with every algorithm that the
-  // library proposes, on the operands at hand; what it leaves in D is then meaningless. Before, the
-  // library's first proposal is taken. The table becomes empty: what it held is `before`.
+  // From now on, a product that the table lacks is timed with every algorithm that the library
+  // proposes, on the operands at hand; D is meaningless afterwards. Without measuring, the
+  // library's first proposal is taken. Empties the table; `before` finds its old entries.
   void start_measuring();
   bool measuring() const { return measuring_; }
   const GemmAlgorithm* before(const GemmProblem& problem) const;  // nullptr: not met before
-  std::vector<GemmMeasurement> measurements;                      // in the order of meeting
+  std::vector<GemmMeasurement> measurements;                      // in the order of first use
 
   // Text: two lines of header, then a line a product.
   void save(std::ostream& out) const;

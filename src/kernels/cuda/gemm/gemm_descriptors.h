@@ -1,6 +1,6 @@
-// What cuBLASLt is told of one product. The library is column-major; a row-major matrix is its
-// transpose there, so D = op(A) op(B) is asked for as D^T = op(B)^T op(A)^T: the operands change
-// places and nothing else moves.
+// The description of one product for cuBLASLt. The library is column-major; a row-major matrix is
+// its transpose there. So D = op(A) op(B) is requested as D^T = op(B)^T op(A)^T: the operands
+// change places and nothing else changes.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,5 +1,5 @@
-// Makes what GemmResources points to; the Context owns it. Plain pointers, so that no CUDA header
-// is needed above.
+// Creates the objects that GemmResources points to; the Context owns them. Plain pointers, so that
+// its users need no CUDA header.
 #pragma once
 
 #include "kernels/gemm.h"

@@ -22,7 +22,7 @@ void prefer(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferen
                "preference", p);
 }
 
-// A number that says what an algorithm can do; 0 where the library does not say.
+// A capability of an algorithm, as a number; 0 where the library gives none.
 template <class T>
 T capability(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoCapAttributes_t name) {
   T value{};
@@ -32,8 +32,7 @@ T capability(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoCapAttribu
   return status == CUBLAS_STATUS_SUCCESS ? value : T{};
 }
 
-// The tiles or stages that an algorithm can be told to use; {0}, "undefined", when it has no
-// choice.
+// The tiles or stages that an algorithm can use; {0}, "undefined", when it has no choice.
 std::vector<uint32_t> choices(const cublasLtMatmulAlgo_t& algorithm,
                               cublasLtMatmulAlgoCapAttributes_t name) {
   size_t bytes = 0;

@@ -1,4 +1,4 @@
-// Which cuBLASLt algorithms can compute a product.
+// Lists the cuBLASLt algorithms that can compute a product.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace quern::kernels::cuda {
 
-// What the library's heuristic proposes, its favourite first; at most `most`, at least one. Sums
-// may be split only where the parts stay in FP32 and meet in a fixed order.
+// The proposals of the library's heuristic, its favourite first; at most `most`, at least one. Sums
+// may be split only where the parts stay in FP32 and are added in a fixed order.
 std::vector<GemmAlgorithm> gemm_proposals(cublasLtHandle_t handle, const GemmProblem& p, int most);
 
 // Every configuration (tile, stages, split, ...) of every algorithm that the library has for FP32

@@ -1,3 +1,4 @@
+// D = beta D, `batch` row-major (m, n) matrices. Bound by memory; D is read unless beta is 0.
 #include "kernels/cuda/gemm/gemm_scale.h"
 
 #include "kernels/cuda/primitives/launch.cuh"

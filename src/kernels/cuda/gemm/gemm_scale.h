@@ -1,4 +1,4 @@
-// The product over no terms.
+// Scales D in place: the product over no terms (k = 0).
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // FP32 matrix products on BF16 tensor cores. A float has 24 significant bits and is the sum of
-// three BF16 numbers of 8 bits each, x = hi + mid + lo. Of the nine products of parts, the six that
-// are above 2^-25 of the whole are computed and added in FP32:
+// three BF16 numbers of 8 bits each, x = hi + mid + lo. Six of the nine products of parts are above
+// 2^-25 of the whole. They are computed and added in FP32:
 //   a b = lo hi + hi lo + mid mid + mid hi + hi mid + hi hi
 // (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
-// Higher-Precision Computations", 2019, section III). Parts are made by a pass over each operand,
-// the product is a kernel for Hopper's tensor cores.
+// Higher-Precision Computations", 2019, section III). A pass over each operand makes its parts; a
+// kernel for Hopper's tensor cores computes the product.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace quern::kernels::cuda {
 
-// Tiles of D that a block computes, `rows` by `columns`, from blocks of `depth` of K, of which
-// shared memory holds `stages`. block_us: what such a block of K takes; tile_us: start and end of a
-// tile; microseconds.
+// A block computes tiles of D, kSplitTileRows by `columns`, from blocks of kSplitDepth of K; shared
+// memory holds `stages` of these. Microseconds: block_us of such a block of K, tile_us of the start
+// and end of a tile.
 struct SplitTile {
   int columns, stages;
   double block_us, tile_us;
@@ -31,7 +31,7 @@ inline constexpr int kSplitDepth = 32;
 inline constexpr int kSplitPlanes = 3;  // hi, mid, lo
 
 // How a product is computed: tiles of kSplitTiles[tile], each by `parts` blocks that take a share
-// of K; their sums meet in a fixed order.
+// of K. Their sums are added in a fixed order.
 struct SplitPlan {
   int tile = 0;
   int parts = 1;
@@ -40,12 +40,12 @@ struct SplitPlan {
 // Whether the binary holds the kernel for the current GPU.
 bool split_runs();
 
-// Whether the kernel's numbers hold the extents of a product with k > 0, each at least 1.
+// Whether the kernel's integers hold the extents of a product with k > 0, each at least 1.
 bool split_takes(const GemmProblem& p);
 
 GemmProblem describe(const Gemm& g);  // without types, alignments and workspace
 
-// How the product is computed as one of split operands, if it is.
+// The plan of the product with split operands; nullopt if it is computed in another way.
 std::optional<SplitPlan> plan_of_split(const Gemm& g, const GemmProblem& p, DType input,
                                        Stream stream);
 
@@ -53,7 +53,7 @@ std::optional<SplitPlan> plan_of_split(const Gemm& g, const GemmProblem& p, DTyp
 // CUDA cores are as fast.
 std::optional<SplitPlan> choose_split(const GemmProblem& p);
 
-// Bytes of scratch memory, to be aligned to 256 bytes.
+// Bytes of scratch memory, which must be aligned to 256 bytes.
 int64_t split_scratch(const GemmProblem& p, const SplitPlan& plan);
 
 // D = alpha op(A) op(B) + beta D for each of p.batch matrices of floats; p as gemm describes it,

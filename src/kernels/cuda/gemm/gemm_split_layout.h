@@ -1,4 +1,4 @@
-// How the operands of a split product lie in memory, as stored and as planes of BF16 parts.
+// Memory layouts of a split product's operands, as stored and as planes of BF16 parts.
 #pragma once
 
 #include "base/half.h"
@@ -14,12 +14,12 @@ struct MatrixLayout {
   int64_t matrices, rows, columns, ld, stride;
 };
 
-// Elements between rows of a plane: the columns and what makes rows start at 16 bytes.
+// Elements between rows of a plane: the columns, padded so that rows start at 16 bytes.
 inline int64_t plane_pitch(int64_t columns) {
   return (columns + 7) / 8 * 8;
 }
 
-// The operands as stored. One that repeats is one matrix.
+// The operands as stored. A repeated operand is one matrix.
 inline MatrixLayout layout_a(const GemmProblem& p) {
   return {p.stride_a == 0 ? 1 : p.batch, p.transpose_a != 0 ? p.k : p.m,
           p.transpose_a != 0 ? p.m : p.k, p.lda, p.stride_a};
@@ -40,7 +40,7 @@ inline int64_t plane_bytes(const MatrixLayout& layout) {
   return ceil_div(bytes, kSplitAlignment) * kSplitAlignment;
 }
 
-// Sums of the parts of K: rows start at 16 bytes.
+// Elements between rows of the sums of the parts of K: rows start at 16 bytes.
 inline int64_t sum_pitch(const GemmProblem& p) {
   return ceil_div(p.n, 4) * 4;
 }

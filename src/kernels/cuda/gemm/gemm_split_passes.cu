@@ -1,5 +1,5 @@
-// The passes around the product of split operands, bound by memory: 10 bytes an element for the
-// parts, 4 bytes a share of K and element of D for the sum.
+// The passes around the product of split operands: floats to three planes of BF16 parts, and shares
+// of K to D (m, n). Bound by memory: 10 bytes an element; 4 bytes a share and element of D.
 #include "kernels/cuda/gemm/gemm_split_passes.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ bool vector_rows(const float* x, const MatrixLayout& layout) {
   return aligned16({x}) && layout.ld % kVector == 0 && layout.stride % kVector == 0;
 }
 
-// Rounded to nearest, but a finite number to a finite one.
+// Rounds to nearest; a finite number stays finite.
 __device__ __forceinline__ float nearest_part(float x) {
   const float rounded = to_float(from_float<bfloat16>(x));
   const float cut = __uint_as_float(__float_as_uint(x) & 0xFFFF0000u);
@@ -63,7 +63,7 @@ struct SplitPass {
         vectors(vector_rows(from.x, from.layout)) {}
 };
 
-// blockIdx.y: which of the two.
+// blockIdx.y selects the operand.
 __global__ void __launch_bounds__(kThreads)
     split_planes_kernel(const __grid_constant__ SplitPass first,
                         const __grid_constant__ SplitPass second) {

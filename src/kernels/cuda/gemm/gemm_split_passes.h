@@ -1,4 +1,4 @@
-// What comes before and after the product of split operands: making the parts, and adding up the
+// The passes before and after the product of split operands: making the parts, and adding the
 // shares of K. Both are bound by memory.
 #pragma once
 
@@ -11,8 +11,8 @@
 namespace quern::kernels::cuda {
 
 // planes (matrices, 3, rows, plane_pitch) = the three BF16 parts of x, each rounded to nearest: hi
-// of x, mid of x - hi, lo of x - hi - mid. What is left is at most 2^-134, and 0 when x is 2^-110
-// or more. Where hi would round to an infinity it is cut off instead. The padding is zero. Fewer
+// of x, mid of x - hi, lo of x - hi - mid. The remainder is at most 2^-134, and 0 when x is 2^-110
+// or more. Where hi would round to an infinity it is truncated instead. The padding is zero. Fewer
 // than 2^34 elements; planes aligned to 16 bytes.
 struct SplitSource {
   bfloat16* planes;

@@ -9,8 +9,8 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-// Microseconds on an H200, whose numbers are constants here: the choice must not depend on anything
-// but the shape. Rates are bytes and operations a microsecond; the sums of parts stay in L2.
+// Microseconds on an H200, whose numbers are constants here: the choice must depend on the shape
+// only. Rates are bytes and operations a microsecond; the sums of parts stay in L2.
 constexpr int64_t kMultiprocessors = 132;
 constexpr double kLaunchUs = 2.5, kMemoryRate = 3.7e6, kSumsRate = 1e7, kFmaRate = 45e6;
 

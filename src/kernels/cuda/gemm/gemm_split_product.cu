@@ -1,11 +1,11 @@
-// The product of operands split into three BF16 parts (see gemm_split.h), on Hopper. Persistent
-// blocks: a producer copies planes of A and B by TMA into a ring in shared memory, two consumer
-// warpgroups of 64 rows multiply by wgmma. Bound by the tensor cores, 12 m n k operations, with
-// shared memory and L2 close behind.
+// The product D (m, n) of operands split into three BF16 parts (see gemm_split.h), on Hopper.
+// Persistent blocks: a producer copies planes of A and B by TMA into a ring in shared memory, two
+// consumer warpgroups of 64 rows multiply by wgmma. Bound by the tensor cores, 12 m n k operations,
+// with shared memory and L2 close behind.
 //
-// The tensor cores cut their sums off where FP32 rounds, which would pull every sum towards zero.
-// So each block of K starts from zero, adds its small products before its large ones, and goes to
-// FP32 registers by ordinary additions.
+// The tensor cores truncate their sums where FP32 rounds, which would pull every sum towards zero.
+// So each block of K starts from zero and adds its small products before its large ones. Ordinary
+// additions then add it to FP32 registers.
 #include "kernels/cuda/gemm/gemm_split_product.cuh"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct SplitProduct {
   bool vectors;               // D takes 16-byte stores
 };
 
-// One thread's: copies each item's blocks of K.
+// Run by one thread: copies each item's blocks of K.
 template <class Tiles>
 __device__ __forceinline__ void produce(const Tiles& shared, typename Tiles::Barriers& barriers,
                                         const SplitProduct& product) {
@@ -113,7 +113,7 @@ struct SplitConsumer {
     const int column0 = item.n0 + place.column;
     float* const d = out.d + item.matrix * out.matrix_stride + item.part * out.part_stride +
                      row0 * out.ld + column0;
-    const int rows = product.m - row0, columns = product.n - column0;  // what there is from d on
+    const int rows = product.m - row0, columns = product.n - column0;  // from d on
     scale(sum, d, rows, columns);
     if (product.vectors && item.n0 + Tiles::tile.columns <= product.n) {
 #pragma unroll
@@ -143,8 +143,8 @@ struct SplitConsumer {
       }
     }
   }
-  // A thread's two columns of a group of 8, at d, and of the next group. Neighbours exchange two,
-  // so that the even one has four columns of the first group and the odd one four of the second.
+  // Stores a thread's two columns of a group of 8, at d, and of the next group. Neighbours exchange
+  // two, so that the even one has four columns of the first group, the odd one four of the second.
   __device__ __forceinline__ void store_groups(float* d, const float* first, const float* second,
                                                bool exists) const {
     const bool odd = thread % 2 != 0;
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(hopper_threads(kSplitConsumers), 1)
 #endif
 }
 
-// The map that a producer reads one operand's planes by.
+// The tensor map of one operand's planes.
 template <class Operand>
 CUtensorMap plane_map(const bfloat16* planes, int64_t extent, int64_t k, int64_t matrices) {
   const int64_t rows = Operand::kByK ? extent : k, columns = Operand::kByK ? k : extent;

@@ -1,4 +1,4 @@
-// The product of split operands: what lies in shared memory, and which tiles a block takes.
+// The product of split operands: the layout of shared memory, and a block's tiles.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct SplitOperand {
   static constexpr int kPanels = Tile::kBytes / Tile::kPanelBytes;
   static_assert(Tile::kBytes % kTileAlignment == 0);
 
-  // One thread's: from M or N index `first` and K index `k` on. What lies beyond the matrix is 0.
+  // One thread loads from M or N index `first` and K index `k` on, with zeros beyond the matrix.
   __device__ __forceinline__ static void load(uint8_t* planes, const CUtensorMap& map,
                                               MBarrier& full, int first, int k, int matrix) {
 #pragma unroll

@@ -51,7 +51,7 @@ class Stopwatch {
     return 1e3 * static_cast<double>(ms) / runs;
   }
 
-  // The median from a cold cache; the first sample alone when it is beyond `hopeless`. The very
+  // The median from a cold cache, or the first sample alone when it is beyond `hopeless`. The very
   // first run loads the kernel and is not timed.
   double time_alone(const GemmAlgorithm& algorithm, double hopeless) {
     if (std::isinf(time(algorithm, 1))) return INFINITY;
@@ -64,7 +64,7 @@ class Stopwatch {
     return us[runs / 2];
   }
 
-  // As `time`, for about `ms`.
+  // Runs `time` for about `ms`.
   double time_for(const Timed& timed, double ms) {
     return time(timed.algorithm, std::max(1, static_cast<int>(1e3 * ms / timed.us)));
   }
@@ -94,9 +94,9 @@ std::vector<Timed> first_round(const std::vector<GemmAlgorithm>& candidates, Sto
   return times;
 }
 
-// Replaces the finalists' times by those under load. The power limit works slowly: only after some
-// hundred milliseconds of an algorithm is the clock what that algorithm's own power allows. One
-// after the other: the warm-up is there so that the chip is as hot for the first as for the last.
+// Replaces the finalists' times by those under load. The power limit reacts slowly: an algorithm's
+// own power sets the clock only after some hundred milliseconds. They run one after the other; the
+// warm-up makes the chip as hot for the first as for the last.
 void final_round(std::vector<Timed>& finalists, Stopwatch& watch) {
   watch.time_for(finalists.front(), kWarmUpMs);
   for (Timed& finalist : finalists) {
@@ -109,7 +109,7 @@ bool faster(const Timed& a, const Timed& b) {
   return a.us < b.us;
 }
 
-// Those that run, each once.
+// The algorithms that run, each once.
 std::vector<Timed> distinct(const std::vector<Timed>& all) {
   std::vector<Timed> kept;
   for (const Timed& timed : all) {
@@ -121,7 +121,7 @@ std::vector<Timed> distinct(const std::vector<Timed>& all) {
   return kept;
 }
 
-// 0 when it is not among them.
+// The algorithm's time; 0 when `times` lacks it.
 double time_of(const GemmAlgorithm& algorithm, const std::vector<Timed>& times) {
   for (const Timed& timed : times) {
     if (timed.algorithm == algorithm) return timed.us;

@@ -1,4 +1,4 @@
-// Which of several algorithms computes one product the fastest.
+// Finds the fastest of several algorithms for one product.
 #pragma once
 
 #include <functional>
@@ -9,23 +9,21 @@
 
 namespace quern::kernels::cuda {
 
-// How to run what is timed; both put work on the stream.
+// Runs the timed product. Both functions put work on the stream.
 struct GemmTrial {
   std::function<bool(const GemmAlgorithm&)> multiply;  // false: the library refuses the algorithm
-  std::function<void()> evict;  // leaves nothing of the operands in the L2 cache
+  std::function<void()> evict;                         // removes the operands from the L2 cache
 };
 
-// The fastest of `candidates`, of which the first is the library's favourite; `before` is the
+// Returns the fastest of `candidates`, whose first is the library's favourite. `before` is the
 // algorithm used until now, or null.
 //
-// First round: each alone, from a cold L2 cache, as a product meets its weights in a training step:
-// the median of several runs. A product of less than 100 us is decided by that; the favourite stays
-// unless another one is clearly faster.
+// First round: each alone, from a cold L2 cache, as in a training step; the median of several runs.
+// It decides products below 100 us: the favourite stays unless another one is clearly faster.
 //
 // Final: for longer products the best few, the favourite and `before` run back to back, some 400 ms
-// each. Steps of large products run at the chip's power limit, where the clock falls: what counts
-// is the time under that load, which is not the order of the times alone. Takes three to five
-// seconds a product.
+// each. Steps of large products run at the chip's power limit, where the clock falls. The time
+// under that load counts; it ranks algorithms differently. Takes three to five seconds a product.
 GemmMeasurement find_fastest(const std::vector<GemmAlgorithm>& candidates,
                              const GemmAlgorithm* before, const GemmTrial& trial, Stream stream);
 

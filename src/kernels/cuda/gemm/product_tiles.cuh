@@ -1,11 +1,11 @@
-// A product D = A B in BF16 on Hopper of which other warps take D over, tile by tile, while the
-// next tile is multiplied. Persistent blocks of 16 warps: two warpgroups multiply by wgmma, 64 rows
-// each, and leave D in shared memory, rounded to BF16; the six warps behind them finish it, which
-// is the caller's part; and a thread of the next one copies tiles of A and B by TMA into a ring in
-// shared memory. Bound by the tensor cores, with the bandwidth of shared memory close behind: what
-// the finishing warps move through it slows the product down.
+// A BF16 product D = A B on Hopper. Other warps finish each tile of D while the next tile is
+// multiplied. Persistent blocks of 16 warps: two warpgroups multiply by wgmma, 64 rows each, and
+// leave D in shared memory, rounded to BF16. The next six warps finish it with the caller's code. A
+// thread of the warp after them copies tiles of A and B by TMA into a ring in shared memory. Bound
+// by the tensor cores, with the bandwidth of shared memory close behind: the traffic of the
+// finishing warps slows the product down.
 //
-// Two blocks, a cluster, have tiles below each other: each fetches half of their B for both.
+// The two blocks of a cluster have tiles below each other. Each fetches half of their B for both.
 #pragma once
 
 #include <type_traits>
@@ -59,9 +59,9 @@ struct ProductTiles {
   __device__ __forceinline__ uint8_t* output() const { return a(kProductStages); }
 };
 
-// The tiles of D that the clusters take in turn. Neighbours share rows of A and columns of B, so
-// that what is worked on at a time fits in L2: down kGroup pairs of tiles, then on to the next
-// column, then to the next group of rows.
+// The tiles of D that the clusters take in turn: down kGroup pairs of tiles, then on to the next
+// column, then to the next group of rows. Neighbours share rows of A and columns of B, so that the
+// inputs of concurrent tiles fit in L2.
 struct ProductSchedule {
   static constexpr int kGroup = 8;
   int pairs, columns, blocks;  // of tiles; of K
@@ -77,7 +77,7 @@ struct ProductSchedule {
     return {(pair * kProductCluster + static_cast<int>(cluster_rank())) * kProductRows,
             place / rows};
   }
-  // Calls f(item) for each of this block's.
+  // Calls f(item) for each item of this block.
   template <class F>
   __device__ __forceinline__ void for_each(F f) const {
     const int clusters = static_cast<int>(gridDim.x) / kProductCluster;
@@ -88,7 +88,7 @@ struct ProductSchedule {
   }
 };
 
-// One thread's. load_b(stage's B, barrier, item, k): this block's half, to both.
+// Run by one thread. load_b(stage's B, barrier, item, k) loads this block's half, to both blocks.
 template <class Tiles, class LoadB>
 __device__ __forceinline__ void produce(const Tiles& shared, ProductBarriers& barriers,
                                         const ProductSchedule& schedule, const CUtensorMap& a,
@@ -105,7 +105,7 @@ __device__ __forceinline__ void produce(const Tiles& shared, ProductBarriers& ba
   });
 }
 
-// A warpgroup's 64 rows of each tile.
+// Multiplies a warpgroup's 64 rows of each tile.
 template <Major kMajor>
 struct Multiplier {
   using Tiles = ProductTiles<kMajor>;
@@ -157,12 +157,12 @@ struct Multiplier {
     settle(d);
     release(before);
   }
-  // To both blocks, whose producers each write half of the stage's B.
+  // Releases the stage in both blocks, whose producers each write half of its B.
   __device__ __forceinline__ void release(int stage) const {
     const auto lane = static_cast<uint32_t>(thread % kWarpSize);
     if (lane < kProductCluster) barriers.ring.empty[stage].arrive_in_cluster(lane);
   }
-  // Four 8 x 8 matrices a store: 16 rows by 16 columns of D.
+  // Stores D: four 8 x 8 matrices a store, 16 rows by 16 columns.
   __device__ __forceinline__ void leave(const float (&d)[kRegisters]) const {
     const int lane = thread % kWarpSize, warp = thread / kWarpSize;
     const int row = warpgroup * kWarpgroupRows + warp * 16 + lane % 16;

@@ -1,7 +1,7 @@
-// SwiGLU behind the product that makes its input, and its backward behind the product that makes
-// the gradient of its output (product_tiles.cuh). Bound by the tensor cores where C is large, and
-// by memory below some 1,000 columns in the backward: 4 F elements a row beside the product's, 5 F
-// where it gives SwiGLU's output too.
+// SwiGLU, y (rows, F), behind the product that makes its input, and its backward behind the product
+// that makes the gradient of y (product_tiles.cuh). Bound by the tensor cores where C is large.
+// Below some 1,000 columns the backward is bound by memory: 4 F elements a row beside the
+// product's, 5 F where it also gives y.
 #include "kernels/swiglu_product.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the two products of swiglu_product.cu are beyond their tiles: where their B comes from, and
-// how a tile is finished.
+// The two products of swiglu_product.cu beyond their tiles: the source of their B, and the
+// finishing of a tile.
 #pragma once
 
 #include "kernels/cuda/gemm/product_tiles.cuh"
@@ -10,7 +10,7 @@ namespace quern::kernels::cuda {
 inline constexpr int kPanelColumns = 64;  // of every operand in shared memory
 inline constexpr int kSwigluVector = kVecSize<bfloat16>;
 
-// What a finishing thread has of a tile of kColumns columns of F: kSwigluVector of them, in every
+// A finishing thread's share of a tile of kColumns columns of F: kSwigluVector of them, in every
 // kDown-th row.
 template <int kColumns>
 struct FinishShare {
@@ -75,8 +75,8 @@ struct SwigluForward {
   }
 };
 
-// A tile's columns: those of y's gradient, which become as many of gate's, up's and, where it is
-// wanted, y.
+// A tile's columns: those of y's gradient, which become as many of gate's and up's gradients and,
+// if wanted, of y.
 template <bool kStoresY>
 struct SwigluBackward {
   static constexpr Major kMajor = Major::kMN;

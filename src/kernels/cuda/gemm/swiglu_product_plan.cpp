@@ -5,7 +5,7 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-// Whether at most a sixth of the clusters' turns are left over, with tiles of `columns` of F.
+// Whether at most a sixth of the clusters' turns are idle, with tiles of `columns` of F.
 bool fills_gpu(const SwigluSizes& s, int64_t columns, const DeviceTraits& gpu) {
   const int64_t units = ceil_div(s.rows, kProductCluster * kProductRows) * ceil_div(s.F, columns);
   const int64_t clusters = gpu.multiprocessors / kProductCluster;
@@ -22,7 +22,7 @@ bool swiglu_product_runs(const SwigluSizes& s, Stream stream) {
 }
 
 bool swiglu_product_forward_pays(const SwigluSizes& s, Stream stream) {
-  // Of a long product SwiGLU is a small part, and the library's has the faster loop.
+  // SwiGLU is a small part of a long product, and the library's product has the faster loop.
   constexpr int64_t kMostDepth = 2048;
   return s.C <= kMostDepth && swiglu_product_runs(s, stream) &&
          fills_gpu(s, kProductColumns / 2, traits_of(stream));
