@@ -1,6 +1,6 @@
-// The binary family: one kernel forward, one backward, a functor an op; bound by memory. The layout
-// is simplified first, so equal shapes become one contiguous dimension; where the last dimension
-// allows it, a thread handles one 16-byte group (an input may repeat one element along it).
+// Elementwise c = f(a, b) with broadcasting: a kernel forward, one backward, a functor an op. Bound
+// by memory. Layouts are simplified first: equal shapes become one dimension. Where the last
+// dimension allows it, a thread has a 16-byte group (an input may repeat an element).
 #include "kernels/binary.h"
 
 #include "kernels/cuda/primitives/launch.cuh"
@@ -12,7 +12,7 @@ namespace quern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kC = 0, kA = 1, kB = 2, kDc = 3;  // kC: what is written
+constexpr int kC = 0, kA = 1, kB = 2, kDc = 3;  // kC: the output
 
 template <int W, class F, class T>
 __global__ void forward_kernel(T* c, const T* a, const T* b,

@@ -1,6 +1,6 @@
-// Fills, copies and conversions; bound by memory. A copy between equal dtypes moves words of up to
-// 16 bytes, whatever they mean; the frequent contiguous conversions have kernels of their own; the
-// rest goes through one kernel that looks at the dtypes as it runs.
+// Fills, copies and conversions of n elements or strided arrays; bound by memory. A copy between
+// equal dtypes moves words of up to 16 bytes. The frequent contiguous conversions have kernels of
+// their own; a kernel that takes dtypes at run time does the rest.
 #include "kernels/copy.h"
 
 #include <cstring>
@@ -193,7 +193,7 @@ void copy_same(void* dst, const void* src, int size, Strided<2> layout, Stream s
   }
 }
 
-// The conversions of training, contiguous. Returns whether it was one of them.
+// Runs the contiguous conversions of training. Returns whether this is one of them.
 bool convert_contiguous(void* dst, DType dst_type, const void* src, DType src_type, int64_t n,
                         Stream stream) {
   const auto is = [&](DType d, DType s) { return dst_type == d && src_type == s; };

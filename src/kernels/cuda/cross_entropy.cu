@@ -1,6 +1,6 @@
-// Cross-entropy of logits (N, V), row by row; both passes in one are in cross_entropy_one_pass.cu,
-// the mean in cross_entropy_mean.cu. A warp or a block takes a row: the forward reads it once, with
-// an online maximum and sum; the backward reads and writes it once. Bound by memory.
+// Cross-entropy of logits (N, V), row by row; cross_entropy_one_pass.cu has both passes in one,
+// cross_entropy_mean.cu the mean. A warp or a block takes a row. The forward reads it once, with an
+// online maximum and sum; the backward reads and writes it once. Bound by memory.
 #include "kernels/cross_entropy.h"
 
 #include "kernels/cuda/cross_entropy.cuh"

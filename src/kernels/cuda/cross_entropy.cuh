@@ -1,4 +1,4 @@
-// What the cross-entropy kernels share: a row's logsumexp in one pass over it.
+// Shared by the cross-entropy kernels: a row's logsumexp in one pass over it.
 #pragma once
 
 #include "kernels/cuda/primitives/math.cuh"
@@ -12,8 +12,8 @@ __device__ __forceinline__ float fast_exp(float x) {
   return fast_exp2(x * kLog2e);
 }
 
-// sum of exp(x - max) over what was seen so far (Milakov and Gimelshein, 2018). A NaN among the
-// logits does not show in the maximum, but in the sum.
+// sum of exp(x - max) over the elements so far (Milakov and Gimelshein, 2018). A NaN among the
+// logits shows in the sum, not in the maximum.
 struct RunningSum {
   float max = -INFINITY;
   float sum = 0.0f;
@@ -36,7 +36,7 @@ struct RunningSum {
   }
 };
 
-// Of a whole row, from its threads' parts. kBlockGroup stands for a block of any size.
+// logsumexp of a row from its threads' parts. kBlockGroup stands for a block of any size.
 template <int kGroup>
 __device__ __forceinline__ float logsumexp(const RunningSum& part) {
   const float max = group_max<kGroup>(part.max);

@@ -1,5 +1,5 @@
-// The mean over the rows whose target counts. One block, so that the order of the sum is fixed: it
-// moves a few hundred KB at most, and what takes time is the wait for them, so every thread has
+// The mean of the row losses (n) over the rows whose target counts. One block, so that the order of
+// the sum is fixed. It moves a few hundred KB at most and is bound by latency, so every thread has
 // many loads under way.
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/reduce.cuh"
@@ -17,7 +17,7 @@ struct Tally {
   float count = 0.0f;  // targets that are not ignored
 };
 
-// Over the block; every thread gets it. Without losses (null) only the targets are counted.
+// Tally over the block, for every thread. Without losses (null) only the targets are counted.
 __device__ Tally tally_rows(const float* row_loss, const int32_t* targets, int64_t n,
                             int32_t ignore_index) {
   float sum = 0.0f;

@@ -13,7 +13,7 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-// No z-loss, as a type: its kernels have no trace of one.
+// No z-loss, as a type, so that its kernels have no code for one.
 struct NoZLoss {
   static constexpr float* rows = nullptr;
   __device__ static constexpr float factor(float) { return 1.0f; }
@@ -26,8 +26,8 @@ __device__ __forceinline__ void report_row(float* row_loss, const Z& z, int64_t 
   if (z.rows != nullptr) z.rows[row] = ignored ? 0.0f : NAN;
 }
 
-// The second half of a row whose target counts: the gradient over the logits, and the losses, which
-// the holder of the target's logit writes.
+// The second half of a row whose target counts: writes the gradient over the logits. The holder of
+// the target's logit also writes the losses.
 template <class Z>
 struct RowGradient {
   float lse, factor;
@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(kRowThreads)
 constexpr int kHeldThreads = 512;
 constexpr int64_t kHeldBytes = 112 << 10;  // two blocks share the 228 KiB of a Hopper SM
 
-// Long rows. Shared memory holds the first `held` elements of a row between its two passes; what is
-// beyond is read twice. Each thread reads what it copied itself, so the copies need no barrier. Two
-// blocks an SM: one computes while the other's row is on its way.
+// Long rows. Shared memory holds the first `held` elements of a row between its two passes; the
+// others are read twice. Each thread reads its own copies, so the copies need no barrier. Two
+// blocks an SM: one computes while the other's row is loading.
 template <class T, class Z>
 __global__ void __launch_bounds__(kHeldThreads, 2)
     cross_entropy_forward_backward_held_kernel(float* row_loss, T* logits, const int32_t* targets,
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kHeldThreads, 2)
 
 constexpr int kCluster = 4;  // blocks that share a row
 
-// Rows that one block cannot hold: each block of a cluster holds `part` elements, and they tell
-// each other their parts' logsumexp.
+// Rows that one block cannot hold: each block of a cluster holds `part` elements, and the blocks
+// exchange their parts' logsumexp.
 template <class T, class Z>
 __global__ void
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // others have no clusters
@@ -195,7 +195,7 @@ __cluster_dims__(kCluster)
     running.add(values);
   }
   const float block_lse = logsumexp<kBlockGroup>(running);
-  cluster_wait();  // all its blocks have started: their shared memory is there
+  cluster_wait();  // all blocks have started: their shared memory exists
   if (threadIdx.x < kCluster) store_in_cluster(parts + rank, threadIdx.x, block_lse);
   cluster_arrive();
   cluster_wait();

@@ -1,6 +1,6 @@
-// Dropout in one pass. A block of Philox serves eight elements: 20 wide products and 20 three-way
-// operations for every 64 bytes (FP32) or 32 bytes (BF16) that are read and written, so that memory
-// is what binds.
+// Dropout of n elements in one pass. A block of Philox serves eight elements: 20 wide products and
+// 20 three-way operations for every 64 bytes (FP32) or 32 bytes (BF16) that are read and written.
+// So it is bound by memory.
 #include "kernels/dropout.h"
 
 #include "kernels/common/dropout_math.h"
@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kBlockElements = 8;  // of one block of Philox
 constexpr int kUnroll = 2;         // Philox blocks whose elements a thread holds at once
 
-// Elements first .. first + 7 of an array of n; those outside are not touched.
+// Loads elements first .. first + 7 of an array of n; those outside are 0 and not read.
 template <class T>
 __device__ __forceinline__ void load_inside(float (&v)[kBlockElements], const T* x, int64_t first,
                                             int64_t n) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void drop(float (&v)[kBlockElements], const PhiloxBlo
 }
 
 // `whole`: n is a multiple of 8, so that every micro-batch begins with a block of Philox, and x and
-// y allow 16-byte accesses. The loads then wait for nothing.
+// y allow 16-byte accesses. The loads then do not wait for the draw.
 template <class T>
 __global__ void dropout_kernel(T* y, const T* x, int64_t n, uint32_t threshold, float scale,
                                uint32_t site, const DropoutDraw* draw, bool whole) {

@@ -1,8 +1,8 @@
-// Rows of a table by token id; bound by memory. The backward sorts the token positions by id, so
-// that equal ids lie together in the order of the tokens. The tokens of an id are cut into pieces,
-// counted from its first; a piece is summed by one warp in the order of the tokens. The first piece
-// goes into dw, and the others wait in scratch until they are added in order: a frequent token does
-// not hold up the rest, and a row's bits depend on its own tokens alone. No float atomics.
+// Rows of a table (V, C) by n token ids; bound by memory. The backward sorts the token positions by
+// id, so that equal ids are adjacent in the order of the tokens. The tokens of an id are cut into
+// pieces, counted from its first; one warp sums a piece in the order of the tokens. The first piece
+// goes into dw. The others go to scratch and are added in order: a frequent token does not delay
+// the rest, and a row's bits depend on its own tokens alone. No float atomics.
 #include "kernels/embedding.h"
 
 #include "kernels/copy.h"
@@ -43,7 +43,7 @@ __global__ void forward_kernel(TY* y, const TW* w, const int32_t* ids, int64_t n
   }
 }
 
-// The first of the sorted places that hold `id`, as place `last` does: a search by 32 lanes.
+// The first sorted place that holds `id`, which place `last` also holds; 32 lanes search.
 __device__ int64_t first_place(const int32_t* keys, int64_t last, int32_t id) {
   int64_t begin = 0, end = last;  // it lies in [begin, end], and keys[end] == id
   while (begin < end) {
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kWarpSize* kSumWarps)
         for (int e = 0; e < W; ++e) sum[e] = before[u][e];
       }
 #pragma unroll
-      for (int e = 0; e < W; ++e) {  // -0 is the number that a sum does not notice
+      for (int e = 0; e < W; ++e) {  // adding -0 leaves every sum as it is
         sum[e] += row + u < end ? grad[u][e] : -0.0f;
       }
     }
@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kWarpSize* kSumWarps)
 }
 
 // dw += the pieces after the first, in order, of the id whose second piece begins in sorted places
-// [32 (p + 1), 32 (p + 2)), if one does: as they are 32 apart, each such window holds at most one,
-// and the piece that begins in window i lies in row i of `pieces`.
+// [32 (p + 1), 32 (p + 2)), if one does. Pieces after the first begin 32 or more apart, so each
+// such window holds at most one. The piece that begins in window i is row i of `pieces`.
 template <int W>
 __global__ void __launch_bounds__(kWarpSize* kAddWarps, 2)
     add_pieces_kernel(float* dw, const float* pieces, const int32_t* keys, int64_t n, int64_t V,
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kWarpSize* kAddWarps, 2)
     for (int64_t done = 0; done < more; done += kPiecesInFlight) {
       float part[kPiecesInFlight][W];
 #pragma unroll
-      for (int u = 0; u < kPiecesInFlight; ++u) {  // all loads happen, so that none waits
+      for (int u = 0; u < kPiecesInFlight; ++u) {  // loads are unconditional, so that none waits
         const int64_t row = done + u < more ? done + u : more - 1;
         load_vec(part[u], pieces + (window + piece + row) * C + c);
       }
@@ -234,7 +234,7 @@ void embedding_forward(TY* y, const TW* w, const int32_t* ids, int64_t n, int64_
          grid_stride_blocks(n, kWarps), dim3(kWarpSize, kWarps), 0, stream, y, w, ids, n, V, C);
 }
 
-// The pieces' sums, then what the sort needs.
+// scratch: the sums of the pieces, then the memory of the sort.
 template <class T>
 void embedding_backward(acc_t<T>* dw, const T* dy, const int32_t* ids, int64_t n, int64_t V,
                         int64_t C, bool add, void* scratch, Stream stream) {

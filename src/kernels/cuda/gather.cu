@@ -1,5 +1,5 @@
-// y[o, j, i] = x[o, index[o, j, i], i]; bound by memory. In the backward the first of several equal
-// indices of a column sums for all of them, in the order of j, and writes once.
+// y[o, j, i] = x[o, index[o, j, i], i], y (outer, m, inner), x (outer, n, inner); bound by memory.
+// Backward: the first of a column's equal indices sums for all, in the order of j, and writes.
 #include "kernels/gather.h"
 
 #include "kernels/copy.h"

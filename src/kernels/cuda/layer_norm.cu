@@ -1,5 +1,5 @@
-// LayerNorm: the kernels of norm_forward.cuh and norm_backward.cuh with a mean. The variance is
-// taken about the mean, from the registers that hold the row.
+// LayerNorm of (rows, C), bound by memory: norm_forward.cuh and norm_backward.cuh with a mean. The
+// variance is taken about the mean, from the registers that hold the row.
 #include "kernels/layer_norm.h"
 
 #include "kernels/cuda/norm_backward.cuh"

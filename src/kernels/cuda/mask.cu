@@ -1,5 +1,5 @@
 // Masks; bound by memory. masked_fill walks a broadcast layout in 16-byte groups where it can;
-// causal_mask gives each row to a warp.
+// causal_mask gives each row of (batch, Tq, Tk) to a warp.
 #include "kernels/mask.h"
 
 #include "kernels/cuda/primitives/launch.cuh"
@@ -36,8 +36,8 @@ __global__ void masked_fill_kernel(T* y, const T* x, const uint8_t* mask, float 
   }
 }
 
-// W neighbours of a row at a time; W divides Tk. What is hidden is not read; in place (y == x) what
-// is visible is not touched.
+// W neighbours of a row at a time; W divides Tk. Groups without visible elements are not read; in
+// place (y == x) groups without hidden elements are not touched.
 template <int W, class T>
 __global__ void causal_mask_kernel(T* y, const T* x, int64_t rows, int64_t Tq, int64_t Tk,
                                    float value) {

@@ -1,6 +1,6 @@
-// Muon's elementwise passes, bound by memory: momentum moves 14 bytes an element, normalisation 4,
-// the update 10 (12 with the BF16 copy). A grid row is a matrix, and its kMuonParts blocks a part
-// each, so a sum's order depends on the matrix alone.
+// Muon's elementwise passes over matrices of numel elements, bound by memory: momentum moves 14
+// bytes an element, normalization 4, the update 10 (12 with the BF16 copy). A grid row is a matrix;
+// each of its kMuonParts blocks has a part, so a sum's order depends on the matrix alone.
 #include "kernels/muon.h"
 
 #include <algorithm>

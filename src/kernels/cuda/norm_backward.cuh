@@ -1,5 +1,5 @@
 // RMSNorm and LayerNorm backward (kCentred: LayerNorm): dx, with the residual's gradient added, and
-// on the way the gradients of w and b. Each row lies in the registers of a warp or of a block, so
+// in the same pass the gradients of w and b. A warp or a block holds a row in its registers, so
 // each input is read once. Bound by memory: 3 or 4 row lengths. Rows that cannot be moved 16 bytes
 // at a time, and very long ones, take the kernels that work for any row.
 #pragma once
@@ -87,7 +87,7 @@ struct NormBiasGradient {
 
 // --- rows of whole 16-byte vectors
 
-// What a thread of the backward holds, and how many threads at most take a row.
+// Sizes of the backward: what a thread holds, and the most threads of a block.
 struct BackwardShape {
   int vectors;        // of each array and row
   int rows;           // at a time; as many are under way for the next turn
@@ -103,7 +103,7 @@ template <bool kCentred, int kShape>
 inline constexpr BackwardShape kBackwardShape =
     kCentred&& kShape == 2 ? kLongCentred : kBackwardShapes[kShape];
 
-// The rows that a thread works on in one turn. What lies beyond the block's rows or C is zero.
+// The rows that a thread works on in one turn. Elements beyond the block's rows or C are zero.
 template <class TX, class TY, bool kCentred, int kShape>
 struct RowBatch {
   static constexpr int kRows = kBackwardShape<kCentred, kShape>.rows;
@@ -131,15 +131,15 @@ struct RowBatch {
       }
     }
   }
-  // z over rstd: the distance from the mean.
+  // z / rstd: the distance from the mean.
   __device__ __forceinline__ float distance(int j, int v, int e) const {
     return kCentred ? x[j][v][e] - mean[kCentred ? j : 0] : x[j][v][e];
   }
 };
 
-// dx of the block's even share of the rows. partial (unless null): row `block` of its first
-// gridDim.x is the sum of dy z over them, and of as many behind those, where kCentred, that of dy.
-// A thread keeps its columns' sums while the block walks down the rows.
+// dx of the block's even share of the rows. partial, unless null: of its first gridDim.x rows, row
+// `block` is the sum of dy z over the block's rows. If kCentred, as many sums of dy follow. A
+// thread keeps its columns' sums while the block walks down the rows.
 template <class TX, class TY, bool kCentred, int kShape>
 __global__ void __launch_bounds__(kBackwardShape<kCentred, kShape>.threads,
                                   kBackwardShape<kCentred, kShape>.multiplicity)
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kBackwardShape<kCentred, kShape>.threads,
   constexpr int kRows = Batch::kRows, kVectors = Batch::kVectors, kVec = Batch::kVec;
   constexpr int kThreads = kBackwardShape<kCentred, kShape>.threads;
   constexpr int kSums = kCentred ? 2 : 1;  // of each row: g z / rstd and, where needed, g
-  // By turns, so one barrier a turn does.
+  // Two buffers in turn, so that one barrier a turn suffices.
   __shared__ float dots[2][kThreads / kWarpSize][kRows][kSums];
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;  // of a row
   const int first_warp = static_cast<int>(threadIdx.y) * warps;
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kBackwardShape<kCentred, kShape>.threads,
   }
 }
 
-// db, mean and add_db count where kCentred alone. dw and db may be null, and dsum.
+// db, mean and add_db are used only if kCentred. dw, db and dsum may be null.
 template <bool kCentred, class TX, class TY>
 void norm_backward(TX* dx, float* dw, float* db, const TY* dy, const TX* dsum, const TX* x,
                    const float* w, const float* mean, const float* rstd, int64_t rows, int64_t C,

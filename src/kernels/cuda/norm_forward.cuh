@@ -16,8 +16,7 @@ __device__ __forceinline__ float normed(float x, float mean, float rstd) {
 
 // --- any row
 
-// x = a + branch rounded to TX, which is written to `sum`; x = a when branch is null. `sum` may be
-// a.
+// x = a + branch rounded to TX, written to `sum` (which may be a); x = a when branch is null.
 template <class TX, class TY, bool kCentred, int kGroup>
 __global__ void __launch_bounds__(kRowThreads)
     norm_forward_kernel(TX* sum, TY* y, float* mean, float* rstd, const TX* a, const TY* branch,
@@ -80,14 +79,14 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // --- rows of whole 16-byte vectors
 
-// How the threads share a row: two warps take it while kRowVectors vectors a thread suffice, then
-// twice as many. Memory is fastest when many small blocks walk through it in order, each with one
-// row and no loop: larger blocks, more vectors a thread, and blocks that stay and take row after
-// row were up to 15 % slower on an H200.
+// Two warps share a row while kRowVectors vectors a thread suffice, then twice as many. Memory is
+// fastest when many small blocks walk through it in order, each with one row and no loop. Larger
+// blocks, more vectors a thread, and blocks that stay and take row after row were up to 15 % slower
+// on an H200.
 inline constexpr int kFewestThreads = 2 * kWarpSize, kMostThreads = 512;
 inline constexpr int kRowVectors = 5;
-inline constexpr int kLongVectors = 8;  // the rows that need more than kMostThreads so
-inline constexpr int kShortRows = 4;  // rows of one vector a lane of a warp: as many share a block
+inline constexpr int kLongVectors = 8;  // for rows that would need more than kMostThreads
+inline constexpr int kShortRows = 4;    // rows of a block, if a row is at most one vector a lane
 
 // The sum over the threads of a row: a warp, or a block, which calls this once for each kCall.
 template <int kCall>
@@ -103,8 +102,8 @@ __device__ __forceinline__ float row_sum(float x) {
   return sum;
 }
 
-// A thread's part of a vector over the columns, w or b: loaded at once where `kEarly`, so that a
-// short row waits for it and for its own elements together, else when it is needed.
+// A thread's part of a vector over the columns, w or b. If `kEarly` it is loaded at once, so that a
+// short row waits for it and for its own elements together; otherwise on use.
 template <class TX, int kVectors, bool kEarly>
 struct ColumnVector {
   static constexpr int kVec = kVecSize<TX>;
@@ -119,7 +118,7 @@ struct ColumnVector {
       }
     }
   }
-  // Of vector v, which lies within the row.
+  // Elements of vector v, which lies within the row.
   __device__ __forceinline__ void get(float (&x)[kVec], int v) const {
 #pragma unroll
     for (int e = 0; e < kVec; ++e) x[e] = kept[kEarly ? v : 0][e];
@@ -127,7 +126,7 @@ struct ColumnVector {
   }
 };
 
-// As norm_forward_kernel. All of the row is under way from memory before its first use.
+// The same as norm_forward_kernel. All loads of the row are issued before the first use.
 template <class TX, class TY, bool kCentred, int kVectors>
 __global__ void __launch_bounds__(kMostThreads, kVectors <= kRowVectors ? 2 : 1)
     norm_forward_rows_kernel(TX* sum, TY* y, float* mean, float* rstd, const TX* a,

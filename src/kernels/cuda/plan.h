@@ -1,6 +1,5 @@
-// How CUDA kernels cut their work, as far as the size of their scratch memory follows from it.
-// Plain C++, as the *_plan.cpp files are, in every build: memory is also predicted for a GPU that
-// is not there.
+// How CUDA kernels divide their work, as far as their scratch memory depends on it. Plain C++ in
+// every build, as are the *_plan.cpp files: memory is also predicted for GPUs that are absent.
 #pragma once
 
 #include <algorithm>
@@ -37,9 +36,8 @@ SumParts cut_sum(const ReduceShape& s);
 // Blocks of the gradient norm's first stage.
 int64_t norm_blocks(int64_t n);
 
-inline constexpr int64_t kNormBackwardBlocks =
-    256;  // about two a multiprocessor; fold_rows likes 256
-inline constexpr int kEmbeddingPiece = kWarpSize;  // tokens of an id that one warp sums
+inline constexpr int64_t kNormBackwardBlocks = 256;  // about two a multiprocessor, see fold_rows
+inline constexpr int kEmbeddingPiece = kWarpSize;    // tokens of an id that one warp sums
 inline constexpr int kProductRows = 128, kProductColumns = 192;  // a tile of D in product_tiles.cuh
 inline constexpr int kProductCluster = 2;                  // blocks with tiles below each other
 inline constexpr int kSortDigits = 256, kSortTile = 4096;  // tokens a block ranks

@@ -1,4 +1,4 @@
-// The pointwise family: one kernel forward, one backward, a functor an op; bound by memory.
+// Pointwise y = f(x) of n elements: a kernel forward, one backward, a functor an op. Memory-bound.
 #include "kernels/pointwise.h"
 
 #include "kernels/cuda/primitives/launch.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Element i of x, or the vector that starts there.
+// Offset in x of element i, or of the vector that starts there.
 __device__ __forceinline__ int64_t place(const PointwiseRows& rows, int64_t i) {
   return rows.cols == 0 ? i : i + i / rows.cols * (rows.pitch - rows.cols);
 }
@@ -42,7 +42,7 @@ __global__ void backward_kernel(T* dx, const T* saved, PointwiseRows rows, const
   });
 }
 
-// Whether 16-byte groups of elements lie together, and at 16 bytes.
+// Whether 16-byte groups of elements are contiguous and aligned to 16 bytes.
 template <class T>
 bool grouped(std::initializer_list<const void*> arrays, const PointwiseRows& rows) {
   return aligned16(arrays) && rows.cols % kVecSize<T> == 0 && rows.pitch % kVecSize<T> == 0;

@@ -1,5 +1,5 @@
-// Random fills: element i is a function of (seed, offset + i), see base/philox.h, so the values
-// are the CPU's. Bound by integer and double arithmetic.
+// Random fills of n elements: element i is a function of (seed, offset + i), see base/philox.h, so
+// the values are the CPU's. Bound by integer and double arithmetic.
 #include "kernels/random.h"
 
 #include "base/philox.h"

@@ -1,8 +1,8 @@
 // Sums and maxima over the middle extent of (outer, n, inner); bound by memory. inner = 1: some
 // lanes of a warp, a warp or a block read each row. inner > 1: a block has 32 neighbouring columns,
-// read by up to 32 rows of threads whose results meet in shared memory. A sum with too few rows or
-// columns to fill the GPU is cut along n, and the partial sums are summed in turn. Each result has
-// one order.
+// read by up to 32 rows of threads whose results are merged in shared memory. A sum with too few
+// rows or columns to fill the GPU is cut along n, and its partial sums are summed again. The order
+// of each result is fixed.
 #include "kernels/reduce.h"
 
 #include "kernels/cuda/primitives/launch.cuh"
@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMaxThreads = 1024;
-constexpr int64_t kWarpRow = 1024;  // the longest row that is left to a warp
+constexpr int64_t kWarpRow = 1024;  // the longest row that one warp takes
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// Of the elements, or of their squares.
+// Sum of the elements, or of their squares.
 template <bool kSquares>
 struct SumOf {
   float value;
@@ -33,7 +33,7 @@ struct SumOf {
 using Sum = SumOf<false>;
 using SumOfSquares = SumOf<true>;
 
-// The largest value and the first place of it; NaN is larger than all.
+// The largest value and its first index; NaN counts as the largest.
 struct Max {
   float value;
   int64_t index;
@@ -56,8 +56,8 @@ SumParts whole(const ReduceShape& s) {
   return {1, s.n};
 }
 
-// The combination of what blockDim.x threads have: a power of two up to 32, or a multiple of 32 in
-// a 1-d block. All threads of the block take part; thread 0 of the group gets it.
+// Merges the results of blockDim.x threads: a power of two up to 32, or a multiple of 32 in a 1-d
+// block. All threads of the block take part; thread 0 of the group gets the result.
 template <class Result>
 __device__ __forceinline__ Result group_merge(Result r) {
   __shared__ Result partial[kWarpSize];
@@ -86,8 +86,8 @@ __device__ __forceinline__ void write(T* y, int64_t* index, int64_t at, const Ma
   index[at] = max.index;
 }
 
-// What one of blockDim.x threads takes of n neighbours. Several loads are in flight at a time, and
-// each element of a vector has a chain of its own: short ones instead of a long one.
+// One thread's result, of blockDim.x threads, for n neighbours. Several loads are in flight at a
+// time. Each element of a vector has its own chain: short ones instead of a long one.
 template <class Result, class T>
 __device__ __forceinline__ Result take_row(const T* from, int64_t n, bool vector) {
   constexpr int N = kVecSize<T>, kBatch = 16 / N;

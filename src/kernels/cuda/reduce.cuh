@@ -39,9 +39,9 @@ __device__ __forceinline__ float warp_max(float x) {
   return warp_reduce(x, MaxOp{});
 }
 
-// Over the threads of equal threadIdx.y: every one gets the result. blockDim.x is 32 (any
-// blockDim.y), or a multiple of 32 in a 1-d block; all threads take part. May be called again at
-// once.
+// Combines over the threads of equal threadIdx.y: each of them gets the result. blockDim.x is 32
+// (any blockDim.y), or a multiple of 32 in a 1-d block; all threads take part. May be called again
+// at once.
 template <class Op>
 __device__ __forceinline__ float block_reduce(float x, Op op) {
   __shared__ float partial[kWarpSize];

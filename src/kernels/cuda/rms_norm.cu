@@ -1,4 +1,4 @@
-// RMSNorm: the kernels of norm_forward.cuh and norm_backward.cuh without a mean.
+// RMSNorm of (rows, C), bound by memory: norm_forward.cuh and norm_backward.cuh without a mean.
 #include "kernels/rms_norm.h"
 
 #include "kernels/cuda/norm_backward.cuh"

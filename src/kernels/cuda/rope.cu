@@ -16,7 +16,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kMinBlocks = 10;  // a multiprocessor; more, with fewer registers, are slower
 
-// Who rotates what: thread = (token H + head) chunks + chunk, a chunk being kWidth pairs of a head.
+// A thread's work: thread = (token H + head) chunks + chunk; a chunk is kWidth pairs of a head.
 struct Work {
   uint32_t threads;
   FastDivisor chunks, heads, T;
@@ -28,8 +28,7 @@ struct Work {
         T(static_cast<uint32_t>(s.T)) {}
 };
 
-// direction: 1 forward, -1 backward. y may be x: a thread reads all that it writes before it
-// writes.
+// direction: 1 forward, -1 backward. y may be x: a thread reads all its pairs before it writes.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, kMinBlocks)
     rope_kernel(T* y, const T* x, const float* cos, const float* sin, const int32_t* positions,
@@ -84,7 +83,7 @@ bool divisible(const int64_t (&strides)[3], int64_t by) {
   return strides[0] % by == 0 && strides[1] % by == 0 && strides[2] % by == 0;
 }
 
-// Halves what has too many threads for 32-bit numbers: the batch, or else the one sequence.
+// Halves work with too many threads for 32-bit numbers: the batch, or else the one sequence.
 template <class T>
 void rope_in_halves(T* y, const T* x, const float* cos, const float* sin, const int32_t* positions,
                     const RopeLayout& layout, bool inverse, Stream stream) {

@@ -1,7 +1,7 @@
-// The next token of each row: a cluster of blocks searches a row of logits, a contiguous part of
-// the ids each, and never sorts. Thresholds of top_k and top_p are found two bits at a time in the
-// order of the floats. Bound by the number of passes and of barriers: without filters three of
-// each.
+// The next token of each row of logits (B, V). A cluster of blocks searches a row, each block a
+// contiguous part of the ids, and never sorts. Thresholds of top_k and top_p are found two bits at
+// a time in the order of the floats. Bound by the number of passes and of barriers: three of each
+// without filters.
 #include "kernels/sample.h"
 
 #include <type_traits>
@@ -19,12 +19,12 @@ constexpr int kMostThreads = 1024;
 constexpr int kCluster = kExchangeBlocks;  // blocks a row
 constexpr int kEight = 8;                  // ids a thread takes at a time
 
-// The float that ordered() made this of.
+// Inverse of ordered(): the float of a key.
 __device__ __forceinline__ float from_ordered(uint32_t key) {
   return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-// A row of logits, of which this block has ids [begin, end).
+// A row of logits; this block has ids [begin, end).
 template <class T, int kThreads>
 struct RowLogits {
   const T* logits;      // of the row
@@ -32,10 +32,10 @@ struct RowLogits {
   float penalty;
   int begin, end, V;
   bool vectors;        // 8 logits from a multiple of 8 on can be read 16 bytes at a time
-  float held[kEight];  // of this thread's first ids: of all it has, with V up to 64 kThreads
+  float held[kEight];  // this thread's first logits; all it has for V up to 64 kThreads
 
   __device__ __forceinline__ bool are_held(int i) const { return i < begin + kThreads * kEight; }
-  // Before the first for_each.
+  // Called before the first for_each.
   __device__ __forceinline__ void hold() {
     load(held, begin + static_cast<int>(threadIdx.x) * kEight);
   }
@@ -65,11 +65,11 @@ struct RowLogits {
   }
 };
 
-// Which tokens are left: those above `key`, the ones at it up to id `last_tie`, and of these the
-// ones with a weight of at least `least`.
+// The tokens that are kept: those above `key`, and those at it up to id `last_tie`; of these only
+// the ones with a weight of at least `least`.
 struct Cut {
   uint32_t key = 0;
-  uint64_t ties = 0;  // how many at `key` are left
+  uint64_t ties = 0;  // how many at `key` are kept
   int last_tie = INT32_MAX;
   uint64_t least = 0;
 };
@@ -81,7 +81,7 @@ class RowSearch {
                        Exchange<kThreads>& exchange)
       : logits_(logits), options_(options), exchange_(exchange) {}
 
-  // The likeliest token, the lowest of equal ones.
+  // The likeliest token; ties go to the lowest id.
   __device__ int greedy() {
     uint64_t best = 0;
     each([&](int id, float x) {
@@ -92,7 +92,7 @@ class RowSearch {
     return static_cast<int>(~static_cast<uint32_t>(best));
   }
 
-  // The drawn token, in one thread of the cluster; -1 in the others. u: see draw_below.
+  // Returns the drawn token in one thread of the cluster, -1 in the others. u: see draw_below.
   __device__ int draw(uint32_t u, uint64_t least) {
     uint64_t largest = 0;
     each([&](int, float x) { largest = Max64{}(largest, ordered(x)); });
@@ -129,13 +129,13 @@ class RowSearch {
     return sample_weight(x, largest_, inverse_);
   }
   __device__ __forceinline__ uint64_t kept_weight(const Cut& cut, int id, float x) const {
-    if (cut.key == 0 && cut.least <= 1) return weight(x);  // all are
+    if (cut.key == 0 && cut.least <= 1) return weight(x);  // all are kept
     const uint32_t key = ordered(x);
     if (key < cut.key || (key == cut.key && id > cut.last_tie)) return 0;
     const uint64_t w = weight(x);
     return w >= cut.least ? w : 0;
   }
-  // The sum of those of ids [i, i + kEight).
+  // The sum of kept_weight over ids [i, i + kEight).
   __device__ __forceinline__ uint64_t kept_weights(const Cut& cut, int i,
                                                    const float (&x)[kEight]) const {
     uint64_t sum = 0;
@@ -146,9 +146,9 @@ class RowSearch {
     return sum;
   }
 
-  // The largest number of `bits` bits for which the sum of what `measure(id, x, number)` gives, and
-  // `constant(number)`, is at least `enough`. The sum falls as the number grows, and is enough at
-  // 0.
+  // The largest number of `bits` bits for which the sum of measure(id, x, number) over all ids,
+  // plus `constant(number)`, is at least `enough`. The sum falls as the number grows, and is enough
+  // at 0.
   template <class Measure, class Constant>
   __device__ uint32_t largest_with(int bits, uint64_t enough, Measure measure, Constant constant) {
     uint32_t number = 0;
@@ -203,14 +203,14 @@ class RowSearch {
     cut.ties = (missing + one - 1) / one;
   }
 
-  // With fewer than all of the tokens at cut.key left: the id of the last of them.
+  // Finds the id of the last kept token at cut.key, if not all of these tokens are kept.
   __device__ void find_last_tie(Cut& cut) {
     const auto is_tie = [&](float x) { return ordered(x) == cut.key; };
     uint64_t all = 0;
     each([&](int, float x) { all += is_tie(x); });
     all = exchange_.all(all, Sum64{});
     if (all <= cut.ties) return;
-    // Of the ids with more than all - ties of them at or behind: the last one.
+    // The last id with more than all - ties tied tokens at or behind it.
     const uint64_t behind = all - cut.ties + 1;
     cut.last_tie = static_cast<int>(largest_with(
         32, behind,
@@ -220,8 +220,8 @@ class RowSearch {
         [](uint32_t) { return uint64_t{0}; }));
   }
 
-  // The id at which the sum of the weights of this block's ids up to it first exceeds `target`, in
-  // the thread that has it. Not `here`: nobody does. held_sum: of the ids whose logits are held.
+  // The id at which the sum of this block's weights up to it first exceeds `target`, in the thread
+  // that has it; -1 in others, and if not `here`. held_sum: of the ids whose logits are held.
   __device__ int find(const Cut& cut, uint64_t target, bool here, uint64_t held_sum) {
     constexpr int kWarps = kThreads / kWarpSize;
     __shared__ uint64_t warp_sums[kWarps];
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ typename Exchange<kThreads>::Memory memory;
   const int blocks = static_cast<int>(cluster_size()), rank = static_cast<int>(cluster_rank());
   const int b = static_cast<int>(blockIdx.x) / blocks;
-  // The row is older than the kernel in front.
+  // A kernel before the previous one wrote the row.
   DecodeRow& row = rows[b];
   __shared__ alignas(SampleOptions) char options_memory[sizeof(SampleOptions)];
   auto& options = reinterpret_cast<SampleOptions&>(options_memory);
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kThreads)
     row.drawn = drawn + 1;
     row.length = length + 1;
   }
-  cluster_barrier();  // nobody leaves while others read its shared memory
+  cluster_barrier();  // no block exits while others read its shared memory
 }
 
 }  // namespace
@@ -322,7 +322,7 @@ void sample(int32_t* tokens, int32_t* results, DecodeRow* rows, uint32_t* seen, 
             int64_t B, int64_t V, Stream stream) {
   QUERN_CHECK(V <= INT32_MAX - kCluster * kMostThreads * kEight, "sample: the vocabulary has ", V,
               " tokens, expected below 2^31");
-  // Few threads where they hold the whole row: barriers are cheaper among them.
+  // Few threads if they hold the whole row: barriers are cheaper among them.
   constexpr int kFewThreads = 256;
   const bool few = V <= kCluster * kFewThreads * kEight;
   const auto kernel = few ? sample_kernel<T, kFewThreads> : sample_kernel<T, kMostThreads>;

@@ -14,7 +14,7 @@ constexpr int64_t kFloat = sizeof(float);
 
 }  // namespace
 
-// A function of the shape alone: enough blocks for any GPU, parts not too short to be worth one.
+// A function of the shape alone: enough blocks for any GPU, in parts that are long enough to pay.
 SumParts cut_sum(const ReduceShape& s) {
   constexpr int64_t kBlocks = 1024, kRowPart = 2048, kColumnPart = 64, kMultiple = 8;
   const SumParts whole{1, s.n};
@@ -33,7 +33,7 @@ int64_t sum_forward_scratch(const ReduceShape& s, Stream) {
   return parts == 1 ? 0 : s.outer * parts * s.inner * kFloat;
 }
 
-// The rows' gradients of w, and behind them those of b; column sums take turns.
+// Partial gradients of w, and behind them those of b. Column sums use the memory in turn.
 int64_t layer_norm_backward_scratch(int64_t rows, int64_t C, Stream) {
   const int64_t partials = std::clamp<int64_t>(rows, 1, kNormBackwardBlocks);
   return std::max(column_sum_scratch(rows, C), 2 * partials * C * kFloat);
@@ -56,7 +56,7 @@ int64_t embedding_backward_scratch(int64_t n, int64_t, int64_t C, Stream) {
   return ceil_div(n, kEmbeddingPiece) * C * kFloat + stable_sort_scratch(n);
 }
 
-// By n alone, so that the order of the sum is the same on every device.
+// A function of n alone, so that the order of the sum is the same on every device.
 int64_t norm_blocks(int64_t n) {
   constexpr int64_t kElementsABlock = 4096, kMostBlocks = 1024;
   return std::min(ceil_div(n, kElementsABlock), kMostBlocks);

@@ -1,6 +1,6 @@
-// Softmax and log-softmax over rows; bound by memory. A short row belongs to one warp, a longer one
-// to a block that holds it in registers and so reads it once; only rows beyond kMaxThreads *
-// kMaxItems elements are read twice. Every reduction is a fixed tree over the threads.
+// Softmax and log-softmax over (rows, cols); bound by memory. A short row belongs to one warp, a
+// longer one to a block that holds it in registers and so reads it once. Only rows beyond
+// kMaxThreads * kMaxItems elements are read twice. Reductions are fixed trees.
 #include "kernels/softmax.h"
 
 #include <type_traits>
@@ -15,9 +15,8 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 constexpr int kWarpsPerBlock = 8;  // when a row belongs to a warp
-// The most elements of a row that a thread may hold. Many elements mean many loads in flight and
-// few threads to wait for each other. The backward holds two rows, and single loads need more
-// addresses.
+// The most elements of a row that a thread may hold. Many mean many loads in flight and few threads
+// to wait for each other. The backward holds two rows; single loads need more addresses.
 template <int W>
 inline constexpr int kMaxItems = W == 1 ? 16 : 32;
 template <int W>
@@ -57,8 +56,8 @@ __device__ __forceinline__ void store_groups(T* row, const float (&x)[kItems], i
   }
 }
 
-// What a row's elements are shifted by: the maximum, and 0 for a row of -inf, whose exponentials
-// then are 0 and not NaN.
+// The shift of a row's elements: the maximum, or 0 for a row of -inf, whose exponentials are then 0
+// and not NaN.
 __device__ __forceinline__ float shift_of(float maximum) {
   return maximum == -INFINITY ? 0.0f : maximum;
 }
@@ -78,7 +77,7 @@ __global__ void __launch_bounds__(kMaxThreads)
        row += step) {
     float v[kItems];
     load_groups<W>(v, x + row * cols, cols, -INFINITY);
-    float maximum = v[0];  // fmaxf skips NaN: that of the row comes back through the sum
+    float maximum = v[0];  // fmaxf skips NaN; a NaN shows in the sum
 #pragma unroll
     for (int i = 1; i < kItems; ++i) maximum = fmaxf(maximum, v[i]);
     const float shift = shift_of(block_max(maximum));
@@ -167,8 +166,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// Calls start(items, grid, block) with the items that a thread has to hold for a row of `cols`: a
-// warp takes it while kMost suffice, else as many threads as it then needs. False beyond one block.
+// Calls start(items, grid, block) with the items that a thread holds of a row of `cols`. A warp
+// takes a row while kMost suffice, else as many threads as needed. False beyond one block.
 template <int kMost, class Start>
 bool hold_rows(int64_t rows, int64_t cols, Start start) {
   if (cols > kMaxThreads * kMost) return false;

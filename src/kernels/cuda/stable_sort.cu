@@ -1,9 +1,8 @@
-// A least significant digit radix sort. A block ranks a tile of tokens: each warp takes
-// neighbouring ones in order, 32 at a time, and lanes that hold equal digits find each other by a
-// warp match, so ranks need no atomics. A single tile is sorted whole in shared memory; more take
-// two kernels a digit. Bound by latency: what counts is how few steps follow one another. For
-// 32,768 tokens of a text (V 50,304) it takes 29.3 us in a graph on an H200, CUB's radix sort 31.5
-// us.
+// A least significant digit radix sort of n token ids. A block ranks a tile of tokens. Each warp
+// takes neighbouring ones in order, 32 at a time; a warp match finds lanes with equal digits, so
+// ranks need no atomics. One block sorts a single tile in shared memory; more tiles take two
+// kernels a digit. Bound by latency: the number of dependent steps counts. For 32,768 tokens of a
+// text (V 50,304) it takes 29.3 us in a graph on an H200, CUB's radix sort 31.5 us.
 #include "kernels/cuda/stable_sort.h"
 
 #include <bit>
@@ -23,7 +22,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 static_assert(kDigits == kSortDigits && kTile == kSortTile);
 static_assert(kTile <= UINT16_MAX && kDigits * sizeof(uint16_t) == kWarpSize * sizeof(uint4));
 
-// What a pass reads: the ids themselves in the first, when `order` is null. An id out of range
+// The input of a pass: in the first the ids themselves, and `order` is null. An id out of range
 // becomes V, which sorts last.
 struct Source {
   const int32_t* keys;
@@ -43,7 +42,7 @@ __device__ __forceinline__ int digit_of(int32_t key, int shift) {
   return key >> shift & (kDigits - 1);
 }
 
-// Where a thread's j-th token lies in its tile: a warp's tokens are neighbours.
+// Index of a thread's j-th token in its tile: a warp's tokens are neighbours.
 __device__ __forceinline__ int tile_index(int j) {
   const int thread = static_cast<int>(threadIdx.x);
   return (thread / kWarpSize * kItems + j) * kWarpSize + thread % kWarpSize;
@@ -54,8 +53,8 @@ struct alignas(16) Ranks {
   uint16_t before[kWarps][kDigits];
 };
 
-// rank[j] = tokens of the tile that have this one's digit and come before it, for those of digit <
-// kDigits; returns to thread d < kDigits how many have the digit d. All threads take part.
+// rank[j] = number of earlier tokens of the tile with the same digit, for digits < kDigits. Returns
+// the number of tokens of digit d to thread d < kDigits. All threads take part.
 __device__ __forceinline__ int rank_tile(int (&rank)[kItems], const int (&digit)[kItems],
                                          Ranks& ranks) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
@@ -89,8 +88,8 @@ __device__ __forceinline__ int rank_tile(int (&rank)[kItems], const int (&digit)
   return total;
 }
 
-// start[d] = totals of the digits below d. Thread d < kDigits brings the total of d; start is
-// shared memory. Ends with a barrier.
+// start[d] = sum of the totals of the digits below d. Thread d < kDigits passes the total of d;
+// start is shared memory. Ends with a barrier.
 __device__ __forceinline__ void scan_digits(int32_t* start, int32_t total) {
   constexpr int kShare = kDigits / kWarpSize;  // neighbouring digits a lane of warp 0 adds up
   const int thread = static_cast<int>(threadIdx.x);
@@ -180,8 +179,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Moves each token to its place. A block a tile; each adds up the counts of all tiles for itself,
-// which for millions of tokens is still little beside their gradients.
+// Moves each token to its place. A block a tile; each sums the counts of all tiles itself, which
+// even for millions of tokens is little beside their gradients.
 __global__ void __launch_bounds__(kThreads)
     place(int32_t* keys, int32_t* order, const int32_t* counts, Source from, int64_t n, int shift) {
   __shared__ Ranks ranks;

@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// A thread reads all its inputs before it writes: d_gate_up may be gate_up, and y, which is wanted
-// with kOutput, may be dy.
+// A thread reads all its inputs before it writes: d_gate_up may be gate_up, and y, written if
+// kOutput, may be dy.
 template <bool kOutput, class T>
 __global__ void __launch_bounds__(kThreads)
     swiglu_backward_kernel(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows,

@@ -25,7 +25,7 @@ __device__ __forceinline__ float swiglu(float gate, float up) {
   return gate * sigmoid<T>(gate) * up;
 }
 
-// Of kWidth neighbours.
+// The same for kWidth neighbours.
 template <class T, int kWidth>
 __device__ __forceinline__ void swiglu(float (&out)[kWidth], const float (&gate)[kWidth],
                                        const float (&up)[kWidth]) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ SwigluGradients swiglu_gradients(float gate, float up
   return {grad * up * s * (1.0f + gate * (1.0f - s)), gate * s * grad, gate * s * up};
 }
 
-// Of kWidth neighbours.
+// The same for kWidth neighbours.
 template <class T, int kWidth>
 __device__ __forceinline__ void swiglu_gradients(float (&d_gate)[kWidth], float (&d_up)[kWidth],
                                                  float (&out)[kWidth], const float (&gate)[kWidth],

@@ -1,4 +1,4 @@
-// y = (w x).sum(-1). Bound by memory: forward reads x once; backward writes dx, and reads x for dw.
+// y (rows) = x (rows, C) w. Memory-bound: forward reads x; backward writes dx, and reads x for dw.
 #include "kernels/weighted_sum.h"
 
 #include "kernels/cuda/primitives/column_sum.cuh"
