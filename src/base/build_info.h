@@ -1,4 +1,4 @@
-// What this library was built from, by and for.
+// Version, commit, compiler, flags and GPU architectures of this build.
 #pragma once
 
 namespace quern {

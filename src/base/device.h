@@ -1,4 +1,4 @@
-// Where a tensor lives.
+// The device of a tensor: the CPU or one GPU.
 #pragma once
 
 #include <cstdint>

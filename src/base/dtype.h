@@ -12,7 +12,7 @@ namespace quern {
 
 enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64, u16, u8, boolean };
 
-size_t size_of(DType dtype);            // bytes an element
+size_t size_of(DType dtype);            // bytes per element
 std::string_view name_of(DType dtype);  // "f32", "bf16", ..., "bool"
 bool is_floating(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
@@ -59,7 +59,7 @@ struct dtype_of_type<bool> {
 template <class T>
 inline constexpr DType dtype_of = dtype_of_type<T>::value;
 
-// The type sums are taken in: double for double, float for every narrower float.
+// The type of sums: double for double, float for every narrower float.
 template <class T>
 struct accumulator {
   using type = float;

@@ -1,5 +1,5 @@
-// One exception type for everything a user can cause. Its message names the op or file, the
-// argument, what was found and what was expected.
+// The exception type of all errors that a user can cause. The message names the op or file, the
+// argument, the value found and the value expected.
 #pragma once
 
 #include <sstream>
@@ -13,7 +13,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A mistake in the command line or the configuration; main returns 2 for it.
+// A mistake in the command line or the configuration; main then returns 2.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -31,8 +31,7 @@ std::string cat(const Parts&... parts) {
 
 }  // namespace quern
 
-// Throws quern::Error with the joined message when `condition` is false. The message is built only
-// then.
+// Throws quern::Error when `condition` is false. The message is joined only in that case.
 #define QUERN_CHECK(condition, ...)             \
   do {                                          \
     if (!(condition)) [[unlikely]]              \

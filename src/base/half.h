@@ -10,8 +10,7 @@
 namespace quern {
 
 namespace detail {
-// nvcc 13 accepts std::bit_cast in device code only with extra flags; a union-free copy serves
-// both.
+// nvcc 13 accepts std::bit_cast in device code only with extra flags: the GPU uses intrinsics.
 QUERN_HD inline uint32_t float_bits(float value) {
 #ifdef __CUDA_ARCH__
   return __float_as_uint(value);

@@ -1,8 +1,8 @@
-// Random numbers by counting: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1,
-// 2, 3", 2011). Element `index` of a stream is a pure function of (seed, index), so the order of
-// evaluation, the number of threads and the device do not matter. Integers and uniforms are the
-// same bits on CPU and GPU; normals are computed in double on both and differ at most by the
-// libraries' last bit of log and cos.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", 2011). Element `index` of a stream is a pure function of (seed, index), so the order of
+// evaluation, the number of threads and the device do not matter. Integers and uniforms have the
+// same bits on CPU and GPU. Normals are computed in double on both; they differ at most by the last
+// bit of log and cos in the two libraries.
 #pragma once
 
 #include <cmath>
@@ -16,8 +16,8 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-// low, high = the 64-bit product. On the GPU one instruction: nvcc turns a shift by 32 into the
-// upper register plus 0, and those additions were a third of Philox.
+// low, high = the 64-bit product, by one instruction on the GPU. For a shift by 32, nvcc adds 0 to
+// the upper register, and those additions made up a third of Philox.
 QUERN_HD inline void multiply_wide(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
 #ifdef __CUDA_ARCH__
   asm("{ .reg .b64 product; mul.wide.u32 product, %2, %3; mov.b64 {%0, %1}, product; }"
@@ -54,7 +54,7 @@ QUERN_HD inline PhiloxBlock philox_block(uint64_t seed, uint64_t index) {
   return philox4x32(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
-// Two 64-bit integers a block.
+// The two 64-bit integers of a block.
 QUERN_HD inline uint64_t low_bits(const PhiloxBlock& b) {
   return uint64_t{b.word[1]} << 32 | b.word[0];
 }
@@ -80,8 +80,8 @@ QUERN_HD A philox_uniform(uint64_t seed, uint64_t index, double low, double high
   return value < static_cast<A>(high) ? value : static_cast<A>(low);  // if it rounded up to `high`
 }
 
-// Uniform integer in [0, bound): the upper part of a 64-bit random number times `bound`. The bias
-// is below bound / 2^64.
+// Uniform integer in [0, bound): `bound` times a 64-bit random number, divided by 2^64. The bias is
+// below bound / 2^64.
 QUERN_HD inline uint32_t philox_integer(uint64_t seed, uint64_t index, uint32_t bound) {
   const PhiloxBlock b = philox_block(seed, index);
   const uint64_t carry = (uint64_t{b.word[0]} * bound) >> 32;

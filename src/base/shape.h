@@ -1,5 +1,4 @@
-// A tensor's extents, outermost first. Value type without heap storage: at most kMaxDims
-// dimensions.
+// A tensor's extents, outermost first: at most kMaxDims, without heap memory.
 #pragma once
 
 #include <array>
@@ -41,7 +40,8 @@ class Shape {
 using Strides = Shape;
 
 Strides contiguous_strides(const Shape& shape);
-// NumPy's rule: aligned at the right, a 1 stretches. Throws naming `op` when the shapes do not fit.
+// NumPy's rule: shapes align at the right, and extents of 1 stretch. Throws an error that names
+// `op` when the shapes do not fit.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 

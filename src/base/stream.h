@@ -1,6 +1,6 @@
-// Where a kernel runs. Every kernel takes one of these two last, and it is the argument that picks
-// the backend: a call f(y, x, n, stream) finds kernels::cpu::f or kernels::cuda::f by the namespace
-// of its stream (argument-dependent lookup), so an op names each kernel once.
+// The last argument of every kernel; its type picks the backend. A call f(y, x, n, stream) finds
+// kernels::cpu::f or kernels::cuda::f by the namespace of its stream (argument-dependent lookup),
+// so an op names each kernel once.
 #pragma once
 
 namespace quern::kernels {
@@ -13,7 +13,7 @@ namespace cuda {
 struct DeviceTraits;  // kernels/device_traits.h
 struct Stream {
   void* handle = nullptr;                // a cudaStream_t
-  const DeviceTraits* traits = nullptr;  // of its GPU; the Context's
+  const DeviceTraits* traits = nullptr;  // those of its GPU; owned by the Context
 };
 }  // namespace cuda
 
