@@ -13,9 +13,8 @@ namespace quern {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-constexpr int64_t kSmallSegment = int64_t{2} << 20;  // holds many small blocks
-constexpr int64_t kLargeSegment = int64_t{32}
-                                  << 20;  // holds a few large ones; larger asks get their own
+constexpr int64_t kSmallSegment = int64_t{2} << 20;   // holds many small blocks
+constexpr int64_t kLargeSegment = int64_t{32} << 20;  // holds blocks up to half its size
 constexpr int64_t kSmallBlock = int64_t{1} << 20;
 
 int64_t round_up(int64_t value, int64_t multiple) {
@@ -92,8 +91,7 @@ std::unique_ptr<MemorySource> no_memory(std::string name) {
   return std::make_unique<NoMemory>(std::move(name));
 }
 
-// A run of bytes inside a segment, free or in use. The blocks of a segment cover it in address
-// order.
+// A free or used run of bytes inside a segment. The blocks of a segment cover it in address order.
 struct Allocator::Block {
   int64_t bytes = 0;
   char* segment = nullptr;
@@ -112,7 +110,7 @@ class MemoryPool {
 
   std::weak_ptr<Allocator> owner;
   std::map<char*, Allocator::Block> blocks;          // all blocks by address
-  std::set<std::pair<int64_t, char*>> free_by_size;  // the free ones: best fit is lower_bound
+  std::set<std::pair<int64_t, char*>> free_by_size;  // the free ones, for best fit by lower_bound
   std::map<char*, int64_t> segments;                 // address and bytes
   int64_t allocations = 0;                           // live now
   bool pinned = false;                               // a captured graph replays into it
@@ -154,8 +152,7 @@ void* Allocator::take_segment(int64_t bytes) {
   return source_->allocate(bytes);
 }
 
-// Best fit among the pool's free blocks, else a new segment; the remainder becomes a free
-// block.
+// Best fit among the pool's free blocks, else a new segment. The rest becomes a free block.
 void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
   auto fit = pool.free_by_size.lower_bound({size, nullptr});
   if (fit == pool.free_by_size.end()) {
@@ -369,9 +366,7 @@ std::string Allocator::out_of_memory_message(int64_t bytes, const char* name) co
   }
   return message +
          "\nLower batch or ctx, set recompute = blocks, choose attention = flash and kernels = "
-         "fused, "
-         "or "
-         "precision = bf16.";
+         "fused, or precision = bf16.";
 }
 
 }  // namespace quern

@@ -9,12 +9,12 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kGemmWorkspaceBytes = int64_t{32}
-                                        << 20;  // what cuBLASLt's guide advises for Hopper
+// cuBLASLt's guide recommends 32 MiB on Hopper.
+constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
 thread_local Context* current_context = nullptr;
 
-// Shows the ranges to NVIDIA's profilers. Without one attached a call is a null check in NVTX.
+// Shows the ranges in NVIDIA's profilers. Without a profiler, a call is a null check in NVTX.
 class NvtxRanges : public RangeObserver {
  public:
   void on_begin(const Range& range) override { cuda::push_range(range.name); }

@@ -1,6 +1,6 @@
-// Everything a computation runs on: device, stream, library handles, allocators, random numbers,
-// and the options that ops read. One Context is current on a thread (ContextScope); without one it
-// is a plain CPU Context.
+// The resources of a computation: device, stream, library handles, allocators, random numbers, and
+// the options of ops. One Context is current per thread (ContextScope); the default is a plain CPU
+// Context.
 #pragma once
 
 #include <algorithm>
@@ -25,22 +25,22 @@ namespace quern {
 
 class Tensor;
 
-// phase: "forward", "backward", "optimizer". module: as the parameters' names have it,
-// "model.layers.3", in it "self_attn", in it "qkv_proj". op: "rms_norm"; an op may be made of
-// others. (On one line: nvcc takes a line that begins with "module" for a directive.)
+// phase: "forward", "backward", "optimizer". module: as in parameter names, "model.layers.3", in it
+// "self_attn", in that "qkv_proj". op: "rms_norm"; an op may contain others.
+// (The enumerators share a line: nvcc takes a line that begins with "module" for a directive.)
 enum class RangeKind : uint8_t { phase, module, op };
 
 // A named range of work. Ranges nest.
 struct Range {
   RangeKind kind = RangeKind::op;
   const char* name = "";  // valid while the range is open
-  // Of an op's backward: the number that InputObserver was given with its forward; else kNoNode.
+  // For an op's backward: the number that InputObserver got with its forward; else kNoNode.
   uint64_t node = kNoNode;
 
   static constexpr uint64_t kNoNode = ~uint64_t{0};
 };
 
-// Told when a named range of work begins and ends. See RangeScope and ObserveRanges.
+// Receives the begin and end of named ranges of work. See RangeScope and ObserveRanges.
 class RangeObserver {
  public:
   virtual ~RangeObserver() = default;
@@ -48,24 +48,24 @@ class RangeObserver {
   virtual void on_end() = 0;
 };
 
-// Told of every op's inputs as it is recorded, within the op's range: their shapes, and the number
-// that the range of its backward will carry (Range::kNoNode when it will have none).
+// Receives the shapes of every op's inputs when it is recorded, within the op's range. `node` is
+// the number that the range of its backward will carry, or Range::kNoNode without a backward.
 class InputObserver {
  public:
   virtual ~InputObserver() = default;
   virtual void on_inputs(const char* op, uint64_t node, const std::vector<Shape>& inputs) = 0;
 };
 
-// Told of every op's outputs as it is recorded; how a non-finite value is traced to its origin.
+// Receives every op's outputs when it is recorded, to trace a non-finite value to its origin.
 class OutputObserver {
  public:
   virtual ~OutputObserver() = default;
   virtual void on_output(const char* op, const Tensor& output) = 0;
 };
 
-// Told of the gradient of each output that OutputObserver was shown, before the op's backward runs.
-// `order` is what Context::next_node was when the output was shown; the op has `outputs` outputs,
-// and this is the gradient of the one at `output`.
+// Receives the gradient of each output that OutputObserver received, before the op's backward runs.
+// `order` is Context::next_node at the time of OutputObserver's call; `output` is the index of the
+// output among the op's `outputs`.
 class GradientObserver {
  public:
   virtual ~GradientObserver() = default;
@@ -74,11 +74,11 @@ class GradientObserver {
 
 class Context {
  public:
-  // Throws when the device is not there, or the build has no CUDA code.
+  // Throws when the device does not exist, or the build has no CUDA code.
   explicit Context(Device device, uint64_t seed = 0);
-  // A dry run: memory is addresses alone, and kernels, products and copies return before they
-  // start. Allocations are those of `device`, a GPU of these traits, which need not be there.
-  // Values read back are zero.
+  // A dry run: allocations are addresses without memory, and kernels, products and copies do
+  // nothing. The allocations are those of a run on `device`, a GPU with these traits, which need
+  // not exist. Values read back are zero.
   Context(Device device, const kernels::cuda::DeviceTraits& traits);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -88,21 +88,21 @@ class Context {
   Device device() const { return device_; }
   const kernels::cuda::DeviceTraits& traits() const { return traits_; }  // of a GPU
   bool is_dry() const { return dry_; }
-  // Memory of `device`: this Context's, or host memory. Throws for another GPU than the Context's.
+  // The allocator of `device`: the host's or this Context's. Throws for another GPU.
   const std::shared_ptr<Allocator>& allocator(Device device) const;
   const std::shared_ptr<Allocator>& allocator() const { return device_allocator_; }  // of device()
   kernels::cuda::Stream cuda_stream() const;
   const kernels::GemmResources& gemm() const { return gemm_; }
   void synchronize() const;  // waits for the stream; nothing on the CPU
 
-  // The next n random numbers: a key, and the counter moves on by n.
+  // The key of the next n random numbers; advances the counter by n.
   kernels::PhiloxKey next_random(int64_t n);
 
   OpOptions options;
   bool grad_enabled = true;  // see NoGrad in autograd/tape.h
   uint64_t next_node = 0;    // creation order of the tape's nodes
 
-  // The InputObserver, OutputObserver or GradientObserver that is attached, or null.
+  // The attached InputObserver, OutputObserver or GradientObserver, or null.
   template <class Observer>
   Observer* observer() const {
     return std::get<Observer*>(observers_);
@@ -118,7 +118,7 @@ class Context {
   std::shared_ptr<Allocator> host_;
   std::shared_ptr<Allocator> device_allocator_;  // host_ on the CPU
   kernels::GemmResources gemm_;
-  std::vector<std::shared_ptr<void>> gemm_parts_;  // that gemm_ points to
+  std::vector<std::shared_ptr<void>> gemm_parts_;  // the owned objects that gemm_ points to
   kernels::PhiloxKey random_;
   friend class RangeScope;
   friend class ObserveRanges;
@@ -143,8 +143,8 @@ class Observe : public ScopedValue<Observer*> {
       : ScopedValue<Observer*>(std::get<Observer*>(Context::current().observers_), &observer) {}
 };
 
-// Attaches an observer to the current Context's ranges for its lifetime, beside those that are
-// attached already. The latest attached is detached first.
+// Attaches an observer to the current Context's ranges for its lifetime, beside those already
+// attached. Observers are detached in reverse order.
 class ObserveRanges {
  public:
   explicit ObserveRanges(RangeObserver& observer);
@@ -156,8 +156,8 @@ class ObserveRanges {
   Context& context_;
 };
 
-// Names the work of its lifetime for the attached observers; costs a look at an empty list when
-// there is none. An observer attached or detached while the range is open is not told of its end.
+// Names the work of its lifetime for the attached observers; without one it costs a look at an
+// empty list. An observer attached or detached while the range is open does not receive its end.
 class RangeScope {
  public:
   explicit RangeScope(const char* op) : RangeScope(Range{RangeKind::op, op}) {}

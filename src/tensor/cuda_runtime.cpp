@@ -187,7 +187,7 @@ double Event::ms_since(const Event& earlier) const {
   return ms;
 }
 
-// Relaxed: the allocator may take a new segment from the driver meanwhile.
+// Relaxed: the allocator may take a new segment from the driver during a capture.
 void begin_capture(Stream stream) {
   check(cudaStreamBeginCapture(raw(stream), cudaStreamCaptureModeRelaxed),
         "cudaStreamBeginCapture");

@@ -1,7 +1,7 @@
-// The few CUDA runtime calls that Quern makes, behind plain types: no file above src/tensor
-// includes a CUDA header. In a build without CUDA, device_count() is 0 and every other function
-// throws. Streams, events, graphs and host memory are owned by move-only types whose destructors do
-// not throw.
+// The few CUDA runtime calls that Quern makes, behind plain types: above src/tensor, only
+// src/profile includes a CUDA header (CUPTI's). In a build without CUDA, device_count() is 0 and
+// every other call into CUDA throws. Move-only types own streams, events, graphs and host memory;
+// their destructors do not throw.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct DeviceInfo {
   int multiprocessors = 0;
   int64_t total_bytes = 0;             // device memory
   int64_t free_bytes = 0;              // now
-  int64_t shared_bytes_per_block = 0;  // what a block may opt in to
+  int64_t shared_bytes_per_block = 0;  // the most that a block may opt in to
   double memory_bandwidth = 0.0;  // bytes/s, from the memory clock and bus width; 0 when unknown
 };
 
@@ -51,14 +51,14 @@ HostArray<T> host_array(int64_t count, bool pinned) {
   return HostArray<T>(static_cast<T*>(data), ReleaseHost{pinned});
 }
 
-// A stream of its owner's; none when made by default.
+// An owned stream; empty when default-constructed.
 class OwnedStream {
  public:
   OwnedStream() = default;
   static OwnedStream create();
   explicit operator bool() const { return handle_ != nullptr; }
   operator Stream() const { return {handle_.get()}; }
-  void finish() const noexcept;  // the host waits; errors are left to the next call
+  void finish() const noexcept;  // blocks the host; leaves errors to the next call
 
  private:
   struct Destroy {
@@ -67,7 +67,7 @@ class OwnedStream {
   std::unique_ptr<void, Destroy> handle_;
 };
 
-// A point that streams reach; none when made by default.
+// An owned CUDA event; empty when default-constructed.
 enum class EventKind { order, timing };
 class Event {
  public:
@@ -75,12 +75,12 @@ class Event {
   explicit Event(EventKind kind);
   explicit operator bool() const { return handle_ != nullptr; }
 
-  void record(Stream stream);      // behind the work put there so far
-  void wait(Stream stream) const;  // later work there runs behind the record
-  void synchronize() const;        // the host waits; not at all before the first record
-  void finish() const noexcept;    // the same; errors are left to the next call
+  void record(Stream stream);      // after the work enqueued there so far
+  void wait(Stream stream) const;  // later work there runs after the record
+  void synchronize() const;        // blocks the host; returns at once before the first record
+  void finish() const noexcept;    // the same; leaves errors to the next call
   bool is_done() const;
-  double ms_since(const Event& earlier) const;  // of two timing events that are done
+  double ms_since(const Event& earlier) const;  // both: timing events, done
 
  private:
   struct Destroy {
@@ -100,16 +100,16 @@ struct DestroyGraph {
 };
 using ExecutableGraph = std::unique_ptr<void, DestroyGraph>;
 
-// What is put on the stream between begin_capture and end_capture is recorded instead of run.
+// Work enqueued on the stream between begin_capture and end_capture is recorded, not run.
 void begin_capture(Stream stream);
 ExecutableGraph end_capture(Stream stream);
 void abandon_capture(Stream stream) noexcept;
 void launch(const ExecutableGraph& graph, Stream stream);
 
-// Ranges that NVIDIA's profilers show by name; free when none is attached.
+// Named ranges in NVIDIA's profilers; free when none is attached.
 void push_range(const char* name);
 void pop_range();
-void start_profiler();  // cudaProfilerStart: a profiler told to wait begins here
+void start_profiler();  // starts a profiler that waits for it
 void stop_profiler();
 
 }  // namespace quern::cuda

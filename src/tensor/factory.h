@@ -1,4 +1,4 @@
-// Ways to make a Tensor with known contents, on the current Context's device unless one is named.
+// Tensors with known contents, on the current Context's device or on that of `x`.
 #pragma once
 
 #include <vector>

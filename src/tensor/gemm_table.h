@@ -1,5 +1,5 @@
-// The current Context's table of GEMM algorithms, as text: a run keeps it, so that it resumes with
-// the same algorithms and so the same bits.
+// The current Context's table of GEMM algorithms, as text. A run saves it, so that a resumed run
+// uses the same algorithms and gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,25 @@
 
 namespace quern {
 
-std::string gemm_table();  // empty on the CPU, which has no choice to make
-// Uses the algorithms of `text` from now on. Returns false, changing nothing, when it was made on
-// another GPU or library version; throws when it is not such a table.
+std::string gemm_table();  // empty on the CPU, which has one algorithm
+// Uses the algorithms of `text` from now on. Returns false, without any change, for the table of
+// another GPU or library version. Throws when `text` is not a table.
 bool use_gemm_table(const std::string& text);
 
-// Uses the table that Quern ships for this GPU and library version (kernels/cuda/gemm/gemm_tables),
-// if there is one.
+// Uses the table that Quern ships for this GPU and library version (kernels/cuda/gemm/gemm_tables).
+// Returns false if there is none.
 bool use_shipped_gemm_table();
 int64_t gemm_table_size();  // products in the table
 
-// Empties the table. From now on each product that it does not have is timed with every algorithm
-// proposed, and its result is meaningless. Nothing on the CPU.
+// Empties the table. From now on, each product not in it is timed with every proposed algorithm,
+// and its result is meaningless. Does nothing on the CPU.
 void measure_gemm_algorithms();
 
-// What was found about one product; microseconds, under sustained load or alone. 0: not known.
+// The measured times of one product: microseconds, under sustained load or alone. 0: unknown.
 struct MeasuredProduct {
   std::string name;           // "bf16 8192 x 1536 x 8960 (nt) -> f32"
   double favourite_us = 0.0;  // with the library's own choice
-  double before_us = 0.0;     // with the table that was in use
+  double before_us = 0.0;     // with the previous table
   double chosen_us = 0.0;
   int64_t candidates = 0;
   bool sustained = false;

@@ -1,5 +1,5 @@
-// A captured sequence of device work (a CUDA graph): recorded once, then launched as one, at a
-// fraction of the host's cost of launching each kernel.
+// A captured sequence of device work (a CUDA graph), recorded once and launched as a whole. One
+// launch costs the host a fraction of the separate kernel launches.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@ namespace quern {
 
 class Graph {
  public:
-  // Records what `work` puts on the current Context's stream; nothing of it runs. The addresses are
-  // recorded too: memory that `work` allocates must come from a pool that nothing else uses while
-  // the graph lives (PoolScope), and `work` may not wait for the device. Throws what `work` throws.
+  // Records the work that `work` enqueues on the current Context's stream, without running it. The
+  // graph keeps addresses: `work` must allocate from a pool that nothing else uses while the graph
+  // lives (PoolScope). It must not wait for the device. Throws what `work` throws.
   explicit Graph(const std::function<void()>& work);
 
   void launch() const;  // on the current Context's stream

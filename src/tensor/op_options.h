@@ -1,5 +1,5 @@
-// The options that ops read, declared once: Context holds them, and ModelOptions (nn/options.h) and
-// with it the configuration's [compute] section contain them.
+// The options that ops read, declared once. Context holds them; ModelOptions (nn/options.h), and
+// with it the configuration's [compute] section, contains them.
 #pragma once
 
 namespace quern {
@@ -8,14 +8,13 @@ namespace quern {
 // BF16; weights, gradients, moments, statistics and the loss stay FP32.
 enum class Precision { fp32, tf32, bf16 };
 
-// FP32 products. split: of three BF16 parts where faster (kernels::Gemm::split). fma: on CUDA
-// cores.
+// FP32 products. split: by BF16 parts where faster (kernels::Gemm::split). fma: on CUDA cores.
 enum class Fp32Products { split, fma };
 
 struct OpOptions {
-  Precision precision = Precision::fp32;  // ops read whether FP32 products use TF32
+  Precision precision = Precision::fp32;  // ops read only tf32() from it
   Fp32Products fp32_products = Fp32Products::split;
-  bool deterministic = true;  // false: sums in any order
+  bool deterministic = true;  // false: sums may be in any order
 
   bool tf32() const { return precision == Precision::tf32; }
 

@@ -1,6 +1,6 @@
 // Tensor: a value handle on shared storage. Copying a Tensor copies the handle; views share the
-// storage. Shapes are row-major; strides are in elements and may be 0 (expand). The handle is
-// const-correct as a pointer is: data() of a const Tensor may be written through.
+// storage. Shapes are row-major; strides are in elements and may be 0 (expand). As with a pointer,
+// a const Tensor gives write access to its elements.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace quern {
 
-// A run of bytes on one device, released when the last Tensor on it goes.
+// A run of bytes on one device, released with the last Tensor that uses it.
 class Storage {
  public:
   Storage(std::shared_ptr<Allocator> allocator, int64_t bytes, MemoryTag tag);
@@ -41,7 +41,7 @@ class Tensor {
   // Uninitialised, on the given device (or the current Context's).
   static Tensor empty(const Shape& shape, DType dtype, MemoryTag tag = "tensor");
   static Tensor empty(const Shape& shape, DType dtype, Device device, MemoryTag tag = "tensor");
-  // Memory that somebody else owns; keep_alive is held as long as the storage.
+  // Uses memory owned elsewhere; the storage keeps keep_alive.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, Device device,
                        std::shared_ptr<void> keep_alive = nullptr);
 
@@ -55,10 +55,10 @@ class Tensor {
   int64_t numel() const { return shape_.numel(); }
   int64_t bytes() const { return numel() * static_cast<int64_t>(size_of(dtype_)); }
   bool is_contiguous() const;
-  bool is_sole_owner() const { return storage_.use_count() == 1; }  // nobody else sees the storage
+  bool is_sole_owner() const { return storage_.use_count() == 1; }  // no other Tensor uses it
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
-  // Behind work on another stream than the Context's that uses this: see Allocator::record_use. The
-  // owner of borrowed memory keeps it until that work is done.
+  // Call it after work on another stream that uses this tensor: see Allocator::record_use. Borrowed
+  // memory must stay valid until that work is done.
   void record_use(kernels::cuda::Stream stream) const { storage_->record_use(stream); }
 
   // First element. Throws when T is not the dtype.
@@ -77,11 +77,10 @@ class Tensor {
   // A view where the strides allow one, else a contiguous copy. One extent may be -1.
   Tensor reshape(const Shape& shape) const;
 
-  Tensor contiguous() const;  // itself when it is
+  Tensor contiguous() const;  // itself if it is contiguous
   Tensor clone(const char* name = "clone") const;
-  Tensor to(DType dtype) const;  // itself when it has it
-  Tensor to(
-      Device device) const;  // itself when it is there; the copy to the host waits for its end
+  Tensor to(DType dtype) const;    // itself if it has that dtype
+  Tensor to(Device device) const;  // itself if it is there; a copy waits for the device
 
   // The single element, converted to double; waits for the device.
   double item() const;
@@ -107,8 +106,8 @@ class Tensor {
   Device device_;
 };
 
-// dst = src, converted; same shape, same device or across devices. Waits only when the destination
-// is pageable host memory.
+// dst = src, converted; the shapes must be equal. A copy across devices waits for the device; one
+// on the same device does not.
 void copy(const Tensor& dst, const Tensor& src);
 void fill(const Tensor& x, double value);  // contiguous x
 

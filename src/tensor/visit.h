@@ -1,5 +1,5 @@
-// From a tensor's device and dtype to the kernel that serves them: the one place where run-time
-// types become C++ types. An op writes
+// Maps a tensor's device and dtype to a kernel: the one place where run-time types become C++
+// types. An op writes
 //
 //   visit("silu", x, [&]<class T>(std::type_identity<T>, auto stream) {
 //     pointwise_forward(y.data<T>(), x.data<T>(), x.numel(), kernels::Silu{}, stream);
@@ -16,8 +16,8 @@
 
 namespace quern {
 
-// Calls f(stream) with the stream of the device; not in a dry run. So f starts kernels and
-// allocates nothing: decide() is for sizes and choices.
+// Calls f(stream) with the stream of the device, except in a dry run. So f only starts kernels and
+// allocates nothing; sizes and choices belong in decide().
 template <class F>
 void on_device(Device device, F&& f) {
   if (Context::current().is_dry()) return;
@@ -28,8 +28,8 @@ void on_device(Device device, F&& f) {
   f(kernels::cpu::Stream{});
 }
 
-// f(stream): the size of a kernel's scratch memory, or whether a kernel takes a shape. f starts no
-// work. Called in a dry run too, also for a GPU in a build without CUDA code.
+// Returns f(stream): the size of a kernel's scratch memory, or whether a kernel supports a shape. f
+// starts no work. Also runs in a dry run, even for a GPU in a build without CUDA code.
 template <class F>
 auto decide(Device device, F&& f) {
   if (device.is_cuda()) return f(Context::current().cuda_stream());
@@ -60,7 +60,7 @@ void visit(const char* op, const Tensor& x, F&& f) {
   });
 }
 
-// As visit, for float16 too: the pointwise, binary and reduction families.
+// Like visit, with float16 too: for pointwise, binary, reduction, gather and mask ops.
 template <class F>
 void visit_pointwise(const char* op, const Tensor& x, F&& f) {
   if (x.dtype() != DType::f16) return visit(op, x, f);

@@ -1,5 +1,5 @@
-// Stands for the CUDA runtime in a build without it: there is no device, and every other call
-// throws. For cuda_runtime.cpp.
+// Replaces the CUDA runtime in a build without it, for cuda_runtime.cpp: there is no device, and
+// every other call throws.
 #pragma once
 
 #include <cstddef>
