@@ -10,23 +10,23 @@ namespace quern {
 
 class Node {
  public:
-  // Where the gradient of an input goes: to another node's output, to a leaf, or (neither) nowhere.
+  // The destination of an input's gradient: another node's output, a leaf, or (neither) none.
   struct Edge {
     std::shared_ptr<Node> node;
     int output = 0;
     std::shared_ptr<Leaf> leaf;
-    Shape shape;  // of the input: a gradient of another shape is a wrong rule
+    Shape shape;  // the input's; a gradient of another shape means a wrong rule
     DType dtype = DType::f32;
     Device device;
   };
 
   const char* op = "";
-  uint64_t order = 0;  // creation order: an input's node has a smaller one
+  uint64_t order = 0;  // creation order: the nodes of the inputs have smaller ones
   std::vector<Edge> inputs;
   int outputs = 1;
   BackwardFn backward;  // empty once it has run
-  // A loss, or a sum of losses, whose gradients were partly written in the forward, for an incoming
-  // gradient of 1: only backward(loss) may use it, or one sum.
+  // A loss, or a sum of losses, whose forward already wrote some gradients, for an incoming
+  // gradient of 1. Only backward(loss) or one sum may use it.
   bool root_only = false;
   bool summed = false;
 

@@ -1,6 +1,6 @@
-// What an op saves of an input for its backward: the value, or the recipe that the input carries.
-// So a norm's output, say, is freed when the forward is done with it and computed again, once, when
-// the first backward asks for it; the last one to drop it frees it.
+// An input that an op saves for its backward: the value, or the recipe if the input carries one.
+// With a recipe, a norm's output for example is freed after the forward. The first backward that
+// needs it computes it again; the last op that drops it frees it.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ class Recipe {
 
 class Saved {
  public:
-  Saved() = default;  // of an input that the backward does not need
+  Saved() = default;  // for an input that the backward does not need
   explicit Saved(const Variable& x);
   Tensor value() const;
 

@@ -94,8 +94,8 @@ void Leaf::zero() {
   if (!has_buffer) grad = Tensor();
 }
 
-// The gradients to propagate, latest node first, and the number of gradients that each leaf still
-// expects.
+// The gradients still to propagate, latest node first, and the number of gradients that each leaf
+// still expects.
 class Pending {
  public:
   struct Entry {
@@ -145,7 +145,7 @@ class Pending {
     if (--expected_[&leaf] == 0 && leaf.on_ready) leaf.on_ready(leaf);
   }
 
-  // Leaves behind nodes that no gradient reached: they are ready too.
+  // Reports leaves behind nodes that no gradient reached: they are ready too.
   void settle_rest() {
     for (const auto& [leaf, count] : expected_) {
       if (count > 0 && leaf->on_ready) leaf->on_ready(*leaf);
@@ -195,7 +195,7 @@ Gradients::Target Gradients::target(int input) {
     return {leaf.grad, !std::exchange(leaf.fresh, false)};
   }
   const Tensor grad = Tensor::empty(edge.shape, edge.dtype, edge.device, node_.op);
-  targets_.emplace_back(input, grad);  // added once the rule has written it
+  targets_.emplace_back(input, grad);  // add_targets() adds it after the rule
   return {grad, false};
 }
 
@@ -213,8 +213,8 @@ class Tape {
     return variable;
   }
 
-  // An input of `node`. A loss of record_root may enter one sum, which is then root-only itself: it
-  // follows the same rules.
+  // Makes the edge from `node` to an input. A record_root loss may enter one sum, which then
+  // becomes root-only itself and follows the same rules.
   static Node::Edge edge_to(const Variable& input, Node& node, bool is_sum) {
     if (!input.requires_grad()) return {};
     if (is_sum && input.node_ && input.node_->root_only) {

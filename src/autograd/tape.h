@@ -1,6 +1,6 @@
-// The tape. An op computes its output and hands record() its inputs and a closure that turns the
-// output's gradient into the inputs'. What the closure captures is what the op saves; it is dropped
-// as soon as it has run.
+// The tape records ops, then runs backwards over them. An op computes its output and calls record()
+// with its inputs and a closure that maps the output's gradient to the inputs' gradients. The
+// closure captures the tensors that the op saves, and is dropped as soon as it has run.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace quern {
 
-// What an op's backward reads and writes.
+// The gradients that an op's backward reads and writes.
 class Gradients {
  public:
-  // Gradient of the i-th output; contiguous. Undefined when nothing downstream used that output.
+  // The gradient of the i-th output, contiguous. Undefined when no later op used that output.
   const Tensor& output(int i = 0);
-  // The same with the strides it came with: for rules that need no packed copy.
+  // The same with any strides, for rules that need no packed copy.
   const Tensor& strided_output(int i = 0) const { return outputs_[static_cast<size_t>(i)]; }
-  bool needs(int input) const;   // does anybody want the gradient of this input?
-  DType dtype(int input) const;  // of its leaf's buffer, else of the input: the best for add()
+  bool needs(int input) const;   // whether this input needs a gradient
+  DType dtype(int input) const;  // of its leaf's buffer, else of the input: best for add()
 
-  // Hands over the gradient of an input: its shape, any strides, and its dtype (or the dtype of its
-  // leaf's buffer). Ignored when nobody needs it. Adding twice to one input sums.
+  // Adds to the gradient of an input. `grad` has the input's shape, any strides, and the dtype of
+  // the input or of its leaf's buffer. Ignored when the input needs no gradient.
   void add(int input, const Tensor& grad);
 
-  // For kernels that can accumulate: where to write the gradient of `input` and whether to add to
-  // what is there. A parameter's slice of the arena when the input is one (FP32 under mixed
-  // precision), else fresh memory of the input's dtype. Call once for an input, and write all of
-  // it.
+  // For kernels that can accumulate: the memory for the gradient of `input`, and whether to add to
+  // its contents. A parameter's memory is its slice of the arena (FP32 under mixed precision); any
+  // other input gets new memory of its dtype.
+  // Call target() once per input, and write every element.
   struct Target {
     Tensor grad;
     bool add = false;
@@ -50,31 +50,31 @@ class Gradients {
 
 using BackwardFn = std::function<void(Gradients&)>;
 
-// Records an op. Returns plain constants when gradients are off or no input needs one (unless
-// `always`).
+// Records an op. Returns constants without a node when gradients are disabled, or when no input
+// needs one (unless `always`).
 Variable record(const char* op, Tensor output, const std::vector<Variable>& inputs,
                 BackwardFn backward);
 std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
                              const std::vector<Variable>& inputs, BackwardFn backward,
                              bool always = false);
 
-// Records a loss whose forward has already written gradients, those for an incoming gradient of 1.
-// Its uses are backward(loss) and one sum with other losses (record_sum), of which the same holds.
-// As any other op's input, with a gradient given, or as one root of several it throws.
+// Records a loss whose forward has already written gradients, for an incoming gradient of 1.
+// It supports backward(loss), and one sum with other losses (record_sum) that has the same limits.
+// It throws as the input of any other op, with a given gradient, or as one of several roots.
 Variable record_root(const char* op, Tensor loss, const std::vector<Variable>& inputs,
                      BackwardFn backward);
 
-// Records a sum: its rule hands the output's gradient on unchanged to every input of its shape.
+// Records a sum: its rule passes the output's gradient unchanged to every input of its shape.
 Variable record_sum(const char* op, Tensor output, const std::vector<Variable>& inputs,
                     BackwardFn backward);
 
-// Runs the tape backwards from `root`, latest op first, collecting gradients in the leaves. `grad`
-// is the gradient of the root (needed unless it has one element). Consumes the tape: a second
-// backward throws.
+// Runs the tape backwards from `root`, latest op first, and adds up gradients in the leaves. `grad`
+// is the root's gradient; it may be left out (then 1) if the root has one element. Consumes the
+// tape: a second backward throws.
 void backward(const Variable& root, const Tensor& grad = {});
 void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& grads);
 
-// Within its lifetime ops compute values alone.
+// During its lifetime ops only compute values and record nothing.
 class NoGrad : ScopedValue<bool> {
  public:
   explicit NoGrad(bool enabled = false) : ScopedValue(Context::current().grad_enabled, enabled) {}

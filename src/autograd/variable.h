@@ -13,15 +13,14 @@ namespace quern {
 class Node;
 class Recipe;
 
-// Where a leaf's gradient collects: a Variable the user made, or a parameter's slice of the arena.
+// The gradient store of a leaf: of a Variable made by the user, or of a parameter.
 struct Leaf {
   std::string name;
-  Tensor grad;  // undefined until the first gradient, unless a buffer was given
-  bool has_buffer =
-      false;          // `grad` is fixed memory (of any float dtype) that gradients are written into
-  bool fresh = true;  // the next gradient overwrites; later ones add
-  int zeroed = 0;     // calls of zero()
-  int owed = 0;       // losses that have added to `grad` in their forward, not yet run backwards
+  Tensor grad;              // undefined until the first gradient, unless a buffer was given
+  bool has_buffer = false;  // `grad` is fixed memory of any float dtype
+  bool fresh = true;        // the next gradient overwrites; later ones add
+  int zeroed = 0;           // calls of zero()
+  int owed = 0;  // losses that added to `grad` in their forward, with the backward still to run
   // Called when a backward pass has added all its gradients to this leaf.
   std::function<void(Leaf&)> on_ready;
 
@@ -35,7 +34,7 @@ class Variable {
 
   // A leaf: backward() collects its gradient in grad(), which has the value's dtype.
   static Variable leaf(Tensor value, std::string name = "leaf");
-  // A leaf with its own gradient store, as parameters have.
+  // A leaf with a given gradient store, as parameters have.
   static Variable leaf(Tensor value, std::shared_ptr<Leaf> store);
 
   const Tensor& value() const { return value_; }
@@ -51,8 +50,8 @@ class Variable {
   Leaf* leaf_store() const { return leaf_.get(); }
   Variable detach() const { return Variable(value_); }
 
-  // An op that saves this Variable for its backward (autograd/saved.h) keeps, in place of the
-  // value, how to compute it again; without_recipe() makes it keep the value.
+  // with_recipe: an op that saves this Variable for its backward (autograd/saved.h) keeps `compute`
+  // instead of the value. without_recipe: it keeps the value.
   Variable with_recipe(std::function<Tensor()> compute) const;
   Variable without_recipe() const;
 
@@ -61,10 +60,10 @@ class Variable {
   friend class Tape;
   friend class Saved;
   Tensor value_;
-  std::shared_ptr<Node> node_;      // what computed it, or
-  int output_ = 0;                  // (its place among the node's outputs)
-  std::shared_ptr<Leaf> leaf_;      // where its gradient collects; neither: a constant
-  std::shared_ptr<Recipe> recipe_;  // how to compute the value again, where that is cheap
+  std::shared_ptr<Node> node_;      // the op that computed it, or null
+  int output_ = 0;                  // index among the outputs of the node
+  std::shared_ptr<Leaf> leaf_;      // the store of a leaf, or null; neither: a constant
+  std::shared_ptr<Recipe> recipe_;  // computes the value again, where that is cheap
 };
 
 }  // namespace quern

@@ -10,15 +10,15 @@ namespace quern {
 struct AttentionOptions {
   bool causal = true;
   double scale = 0.0;     // 0: 1 / sqrt(D)
-  bool portable = false;  // not the kernels written for one GPU architecture
+  bool portable = false;  // only kernels that run on every GPU
 };
 
-// Tiled, with an online softmax (Dao, 2023): the scores are never held. Any strides with D
+// Tiled, with an online softmax (Dao, 2023): the scores are never stored. Any strides with D
 // contiguous; D a multiple of 8, at most 256.
 Variable flash_attention(const Variable& q, const Variable& k, const Variable& v,
                          const AttentionOptions& options = {});
 
-// The same of small ops, scores materialised (B, H, Tq, Tk). Any D, any strides.
+// The same composed of small ops, with scores (B, H, Tq, Tk) materialised. Any D, any strides.
 Variable naive_attention(const Variable& q, const Variable& k, const Variable& v,
                          const AttentionOptions& options = {});
 

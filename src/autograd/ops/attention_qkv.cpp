@@ -51,7 +51,7 @@ void check_table(const Variable& qkv, int64_t D, const RopeTable& table) {
   detail::check_device(op, "the table", table.cos, qkv.device());
 }
 
-// table: rotates the q and k heads in place, unless it is null.
+// Rotates the q and k heads in place if there is a table.
 Variable attend(const char* op, const char* lse_name, const Variable& qkv_in, const Tensor& qkv,
                 int64_t H, int64_t Hk, int64_t D, const std::optional<RopeTable>& table,
                 const AttentionOptions& options) {
@@ -71,7 +71,7 @@ Variable attend(const char* op, const char* lse_name, const Variable& qkv_in, co
                       in.v.data<T>(), s, stream);
   });
 
-  // dq, dk and dv are written where q, k and v lie in dqkv, dq and dk rotated back.
+  // dq, dk and dv go to the places of q, k and v in dqkv; dq and dk are rotated back.
   const Shape joined{s.B, s.Tq, H * D};
   return record(op, o.reshape(joined), {qkv_in},
                 [op, in, o, lse, s, table, shape = qkv.shape()](Gradients& g) {

@@ -1,5 +1,4 @@
-// What flash_attention and rope_attention share: the kernels' view of their arguments, and the
-// backward.
+// Shared by the attention ops: the kernels' view of their arguments, and the flash backward.
 #pragma once
 
 #include "autograd/ops/attention.h"

@@ -4,8 +4,8 @@
 
 namespace quern {
 
-// x in another dtype, any shape; x itself when it has it. Floats round to nearest even. The
-// gradient is cast back.
+// x converted to `dtype`, any shape; x itself if it has that dtype. Floats round to nearest even.
+// The gradient is cast back.
 Variable cast(const Variable& x, DType dtype);
 
 }  // namespace quern

@@ -1,4 +1,4 @@
-// Mean of -log softmax(logits)[target] over the targets that are not ignore_index; 0 when all are.
+// Mean of -log softmax(logits)[target] over the targets that are not ignore_index; 0 without any.
 // logits (N..., V), targets (N...) i32, or i64 or u16, which are converted. The loss has shape ()
 // and is f32 for f32 and bf16 logits, f64 for f64. A target outside [0, V) throws on the CPU and
 // gives NaN on a GPU.
@@ -13,7 +13,7 @@ inline constexpr int32_t kIgnoreIndex = -100;
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        int32_t ignore_index = kIgnoreIndex);
 
-// The same of small ops: log_softmax, gather, mask, sum.
+// The same composed of small ops: log_softmax, gather, mask, sum.
 Variable naive_cross_entropy(const Variable& logits, const Tensor& targets,
                              int32_t ignore_index = kIgnoreIndex);
 // Mean of logsumexp(logits)^2 over the same rows: the z-loss of PaLM without its weight.

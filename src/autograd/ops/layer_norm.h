@@ -13,7 +13,7 @@ namespace quern {
 Variable layer_norm(const Variable& x, const Variable& w, const Variable& b, double eps,
                     std::optional<DType> out = {});
 
-// {sum, normed}: sum = x + y, in x's dtype; normed = layer_norm(sum), in y's. As add_rms_norm.
+// {sum, normed}: sum = x + y, in x's dtype; normed = layer_norm(sum), in y's. See add_rms_norm.
 std::pair<Variable, Variable> add_layer_norm(const Variable& x, const Variable& y,
                                              const Variable& w, const Variable& b, double eps);
 

@@ -8,11 +8,11 @@ namespace quern {
 
 // x w^T: x (..., in), w (out, in) -> (..., out). All of one dtype.
 Variable linear(const Variable& x, const Variable& w);
-// x w^T + b: b (out). The sum may be rounded to x's type before b is added as well as after.
+// x w^T + b: b (out). The product may be rounded to x's type before b is added as well as after.
 Variable linear(const Variable& x, const Variable& w, const Variable& b);
 
 namespace detail {
-// linear(x, w) whose product is made by product(y, x, w), of matrices: y (N, out), x (N, in).
+// linear(x, w) with its product computed by product(y, x, w) on matrices y (N, out), x (N, in).
 using LinearProduct = std::function<void(const Tensor& y, const Tensor& x, const Tensor& w)>;
 Variable linear_by(const Variable& x, const Variable& w, const LinearProduct& product);
 }  // namespace detail

@@ -67,7 +67,7 @@ Head make_head(const Variable& x, const Variable& w, const Tensor& targets,
           options};
 }
 
-// Only the row losses.
+// Computes only the row losses.
 void losses(const Head& head) {
   const Tensor lse = empty_like(head.row_loss, "lm_head logsumexp");
   head.for_each_chunk([&](int64_t begin, int64_t end, const Tensor& logits) {
@@ -87,7 +87,7 @@ struct HeadGradients {
   bool add = false;  // add to dw
 };
 
-// The row losses; in the same pass over each chunk of logits also dx = dlogits w and
+// Computes the row losses. The same pass over each chunk of logits also computes dx = dlogits w and
 // dw = dlogits^T x.
 void losses_and_gradients(const Head& head, HeadGradients to) {
   const Tensor factor = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "lm_head scale");
@@ -118,7 +118,7 @@ void losses_and_gradients(const Head& head, HeadGradients to) {
   if (!to.add && to.dw.defined()) fill(to.dw, 0.0);  // no rows at all
 }
 
-// The mean over the rows that count, scaled.
+// The mean over the rows that are not ignored, times `factor`.
 Tensor mean_of(const Head& head, const Tensor& rows, double factor) {
   const Tensor loss = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "loss");
   const Tensor inverse_count = empty_like(loss, "lm_head inverse count");

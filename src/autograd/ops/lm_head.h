@@ -18,20 +18,19 @@ struct LmHeadResult {
   Tensor cross_entropy;  // the loss without the z-loss, scaled alike
 };
 
-// scale times (cross_entropy(linear(x, w), targets) plus the z-loss), without ever holding the
-// logits: x (N..., C), w (V, C), targets (N...). One (chunk_rows, V) buffer of x's dtype is all
-// that it needs.
+// scale times (cross_entropy(linear(x, w), targets) plus the z-loss), without storing all logits.
+// x (N..., C), w (V, C), targets (N...). One (chunk_rows, V) buffer of x's dtype holds the
+// logits of each chunk in turn.
 //
 // The forward also computes the gradients, chunk by chunk, so the logits are computed once; under
-// NoGrad it computes the loss alone. When w is a parameter with a gradient buffer its gradient is
-// added there in the forward. Then three rules hold: zero the gradients before the forward, run
-// every loss backwards once, and use it for backward(loss) or in a sum with other losses only.
-// Misuse throws, at the latest in the optimizer's step. Without a buffer the loss is an ordinary
-// Variable.
+// NoGrad it computes only the loss. When w is a parameter with a gradient buffer, the forward adds
+// its gradient there. Then three rules hold: zero the gradients before the forward, run every loss
+// backwards once, and use it only for backward(loss) or in a sum with other losses. Misuse throws,
+// at the latest in the optimizer's step. Without a buffer the loss is an ordinary Variable.
 LmHeadResult lm_head_loss(const Variable& x, const Variable& w, const Tensor& targets,
                           const LmHeadOptions& options = {});
 
-// Its loss without a z-loss.
+// lm_head_loss without a z-loss; returns only the loss.
 Variable lm_head_cross_entropy(const Variable& x, const Variable& w, const Tensor& targets,
                                int32_t ignore_index = kIgnoreIndex,
                                int64_t chunk_rows = kLmHeadChunkRows, double loss_scale = 1.0);

@@ -50,8 +50,8 @@ std::pair<Variable, Variable> naive_add_layer_norm(const Variable& x, const Vari
   return {sum, naive_layer_norm(sum, w, b, eps, y.dtype())};
 }
 
-// y = x cos + (x2, x1) (-sin, sin), with the halves as a dimension of two. Computes in (B, H, T,
-// D), the order of attention's products, and returns a view of that.
+// y = x cos + (x2, x1) (-sin, sin), with the halves x1 and x2 as a dimension of two. Computes in
+// (B, H, T, D), the layout of attention's products, and returns a (B, T, H, D) view.
 Variable naive_rope(const Variable& x, const RopeTable& table, const Tensor& positions,
                     int64_t first) {
   const RangeScope range("naive_rope");

@@ -1,6 +1,6 @@
-// The naive twins of fused ops, composed of small differentiable ops: what the fused ones are
-// tested and benchmarked against (naive_attention and naive_cross_entropy lie beside theirs).
-// Arguments, shapes and dtypes as the fused op's; norms and rotations compute in FP32 under bf16.
+// The naive twins of fused ops, composed of small differentiable ops: references for tests and
+// benchmarks (naive_attention and naive_cross_entropy are beside their fused ops). Arguments,
+// shapes and dtypes are those of the fused op; norms and rotations compute in FP32 under bf16.
 #pragma once
 
 #include <optional>

@@ -70,8 +70,8 @@ Tensor empty_output(const Norm& n) {
   return Tensor::empty(n.x.shape(), n.out, n.x.device(), n.op);
 }
 
-// y = the normed rows of n.x; with a branch, those of sum = n.x + branch, and writes sum. Fills the
-// statistics.
+// y = the normed rows of n.x, or with a branch those of sum = n.x + branch, which it also writes.
+// Fills the statistics.
 void compute(const Norm& n, const Tensor& y, const Tensor& sum = {}, const Tensor& branch = {}) {
   visit_norm(n.op, n.x, n.out,
              [&]<class TX, class TY>(std::type_identity<TX>, std::type_identity<TY>, auto stream) {

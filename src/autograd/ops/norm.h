@@ -1,5 +1,4 @@
-// What rms_norm and layer_norm share. b is undefined for RMSNorm, which has neither a bias nor a
-// mean.
+// Shared by rms_norm and layer_norm. b is undefined for RMSNorm, which has no bias and no mean.
 #pragma once
 
 #include <optional>
@@ -9,7 +8,7 @@
 
 namespace quern::detail {
 
-// In errors and for observers: of the op, and of the tensors it makes beside its output.
+// Names for errors and observers: of the op, and of the tensors that it makes besides its output.
 struct NormNames {
   const char *op, *sum, *mean, *rstd;
 };

@@ -1,4 +1,4 @@
-// What the ops share: argument checks, integer arguments, scratch memory.
+// Shared by the ops: argument checks, integer arguments, scratch memory.
 #pragma once
 
 #include "autograd/tape.h"
@@ -7,7 +7,7 @@
 
 namespace quern::detail {
 
-// The type that sums, statistics and losses of `dtype` activations have: f64 for f64, else f32.
+// The dtype of sums, statistics and losses of `dtype` activations: f64 for f64, else f32.
 DType accumulate_type(DType dtype);
 
 // These throw "op: arg has ..., expected ...".
@@ -17,17 +17,17 @@ void check_dtype(const char* op, const char* arg, const Tensor& x, DType expecte
 void check_device(const char* op, const char* arg, const Tensor& x, Device expected);
 void check_ndim(const char* op, const char* arg, const Tensor& x, int at_least);
 
-// An integer argument (i32, i64 or u16), packed, as `dtype` and on `device`.
+// Checks that x is i32, i64 or u16 and on `device`, and returns it packed, as `dtype`.
 Tensor as_integers(const char* op, const char* arg, const Tensor& x, DType dtype, Device device);
 
 Tensor scratch(int64_t bytes, Device device);  // uninitialised u8
-// Of bytes(stream) bytes; see decide().
+// The same with bytes(stream) bytes; see decide().
 template <class F>
 Tensor scratch(Device device, F&& bytes) {
   return scratch(decide(device, bytes), device);
 }
 
-// Null for an undefined tensor: an argument that a kernel may go without.
+// Null for an undefined tensor: an optional argument of a kernel.
 template <class T>
 T* data_or_null(const Tensor& x) {
   return x.defined() ? x.data<T>() : nullptr;
@@ -35,7 +35,7 @@ T* data_or_null(const Tensor& x) {
 
 // The product of the extents before the last `dims`, and x as that many rows.
 int64_t count_leading(const Shape& shape, int dims = 1);
-Tensor as_rows(const Tensor& x);                         // (..., C) -> (N, C); copies when it must
+Tensor as_rows(const Tensor& x);                         // (..., C) -> (N, C); copies if it must
 Shape replace_last(const Shape& shape, int64_t extent);  // (..., C) -> (..., extent)
 Shape without_last(const Shape& shape);                  // (..., C) -> (...)
 

@@ -6,10 +6,10 @@
 
 namespace quern {
 
-// The reduced dimension is left out, or kept with extent 1.
+// The reduced dimension is dropped, or kept with extent 1.
 Variable sum(const Variable& x, int dim, bool keepdim = false);
 Variable mean(const Variable& x, int dim, bool keepdim = false);
-Variable sum_squares(const Variable& x, int dim, bool keepdim = false);  // of x^2
+Variable sum_squares(const Variable& x, int dim, bool keepdim = false);  // the sum of x^2
 
 // Over all elements; the result has shape ().
 Variable sum(const Variable& x);
@@ -17,7 +17,7 @@ Variable mean(const Variable& x);
 
 struct MaxResult {
   Variable values;
-  Tensor indices;  // i64: the first place that attains the maximum
+  Tensor indices;  // i64: the first index of the maximum
 };
 MaxResult max(const Variable& x, int dim, bool keepdim = false);
 

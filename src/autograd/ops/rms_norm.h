@@ -13,7 +13,7 @@ namespace quern {
 Variable rms_norm(const Variable& x, const Variable& w, double eps, std::optional<DType> out = {});
 
 // {sum, normed}: sum = x + y, in x's dtype; normed = rms_norm(sum), in y's. x (..., C) is the
-// residual stream, y (..., C) what a block adds to it. One kernel each way.
+// residual stream, y (..., C) a sublayer's output. One kernel in each direction.
 std::pair<Variable, Variable> add_rms_norm(const Variable& x, const Variable& y, const Variable& w,
                                            double eps);
 

@@ -75,10 +75,10 @@ Variable rope(const Variable& x_in, const RopeTable& table, const Tensor& positi
           : Tensor();
   const bool packed_heads = x_in.value().strides()[3] == 1 || x_in.dim(3) == 1;
   const Tensor x = packed_heads ? x_in.value() : x_in.value().contiguous();
+  // The gradient rotates back: the transpose of a rotation is its inverse.
   return record("rope", rotate(x, table, positions, first, false), {x_in},
                 [table, positions, first](Gradients& g) {
-                  g.add(0, rotate(g.output(), table, positions, first,
-                                  true));  // the transpose is the inverse
+                  g.add(0, rotate(g.output(), table, positions, first, true));
                 });
 }
 

@@ -7,8 +7,8 @@
 
 namespace quern {
 
-// (positions, D/2) each: the cosine and sine of p theta^(-2i/D), the frequencies scaled for long
-// contexts where asked for. f32, or f64 for f64 activations.
+// (positions, D/2) each: the cosine and sine of p theta^(-2i/D), optionally with frequencies scaled
+// for long contexts. f32, or f64 for f64 activations.
 struct RopeTable {
   Tensor cos, sin;
 };
@@ -16,8 +16,8 @@ RopeTable make_rope_table(int64_t positions, int64_t D, double theta, DType dtyp
                           const kernels::RopeScaling& scaling = {});
 
 // x (B, T, H, D) of any strides with D contiguous -> the same shape, contiguous. Token t of each
-// sequence stands at positions[t] (i32 (T)) or positions[b, t] (i32 (B, T)); without positions at
-// first + t. D is even, and every position lies in the table.
+// sequence has position positions[t] (i32 (T)) or positions[b, t] (i32 (B, T)), or first + t
+// without positions. D is even, and every position lies in the table.
 Variable rope(const Variable& x, const RopeTable& table, const Tensor& positions = {},
               int64_t first = 0);
 

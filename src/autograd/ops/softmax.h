@@ -1,5 +1,5 @@
-// Softmax along one dimension (-1: the last), the maximum subtracted, statistics in FP32 (FP64 for
-// f64). A row of -inf gives zeros.
+// Softmax along one dimension (-1: the last), with the maximum subtracted and statistics in FP32
+// (FP64 for f64). A row of -inf gives zeros (log_softmax: -inf).
 #pragma once
 
 #include "autograd/variable.h"

@@ -5,13 +5,13 @@
 
 namespace quern::detail {
 
-// Sums x (contiguous) over the dimensions that broadcasting `shape` to x's shape stretched. In x's
-// dtype, or in `dtype`, which may be f32 for a bf16 x.
+// Sums x (contiguous) over the dimensions that broadcasting `shape` to x's shape stretched. The
+// result has x's dtype, or `dtype`, which may be f32 for a bf16 x.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 
-// The gradient of `input` for a kernel that writes or adds to one of type `dtype` alone. sum is
-// undefined when nobody needs the gradient; else hand it and `add` to the kernel, then finish().
+// The gradient of `input` for a kernel that writes or adds only in `dtype`. `sum` is undefined if
+// the input needs no gradient; else pass it and `add` to the kernel, then call finish().
 class SumTarget {
  public:
   SumTarget(Gradients& g, int input, DType dtype);

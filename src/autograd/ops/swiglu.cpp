@@ -50,9 +50,9 @@ void on_gpu(Device device, F&& f) {
   });
 }
 
-// By one kernel, where it supports the tensors: dh = dy w, the gradient of h = swiglu(gate_up),
-// goes into d_gate_up without being stored, and h, if defined, is computed again. Returns false
-// without any work elsewhere.
+// The backward by one kernel, if it supports the tensors; else returns false without any work.
+// dh = dy w, the gradient of h = swiglu(gate_up), enters d_gate_up without being stored; h, if
+// defined, is computed again.
 bool backward_by_product(const Tensor& d_gate_up, const Tensor& h, const Tensor& gate_up,
                          const Tensor& dy, const Tensor& w) {
   const Tensor& output = h.defined() ? h : d_gate_up;
@@ -74,7 +74,7 @@ void backward_by_steps(const Tensor& d_gate_up, const Tensor& h, const Tensor& g
                        const Tensor& dy, const Tensor& w) {
   const int64_t N = dy.dim(0), F = w.dim(1);
   const Tensor dh = h.defined()
-                        ? h  // replaces its gradient in the same memory
+                        ? h  // holds dh, then h again
                         : Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), "swiglu_linear");
   detail::matrix_product(dh, dy, false, w, false);
   visit("swiglu_linear", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
@@ -157,7 +157,7 @@ Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const T
       h = {};
     };
     const bool again = g.needs(1) && !h.defined();
-    if (h.defined()) make_dw();  // first: frees its memory
+    if (h.defined()) make_dw();  // first, to free its memory
     if (g.needs(0)) {
       if (again) h = Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), kOp);
       const Tensor d_gate_up =

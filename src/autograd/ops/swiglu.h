@@ -8,18 +8,18 @@ namespace quern {
 // -> (..., F).
 Variable swiglu(const Variable& gate_up);
 
-// What becomes of swiglu's output after a forward, which w's gradient needs.
+// swiglu's output, which w's gradient needs: computed again in the backward, or kept.
 enum class SwigluOutput { rebuilt, kept };
 
-// linear(swiglu(gate_up), w) as one op: gate_up (..., 2 F), w (C, F), result (..., C). made:
-// swiglu's output, where gate_up_linear gave it. The backward computes gate_up's gradient, and
-// swiglu's output unless it is kept, in one pass over memory, or, where there is a kernel for it
-// (kernels/swiglu_product.h), as a part of the product that makes that output's gradient.
+// linear(swiglu(gate_up), w) as one op: gate_up (..., 2 F), w (C, F), result (..., C). `made` is
+// swiglu's output if gate_up_linear returned it. The backward makes gate_up's gradient, and
+// swiglu's output unless kept, in one pass over memory. A fused kernel, where available
+// (kernels/swiglu_product.h), does that within the matrix product.
 Variable swiglu_linear(const Variable& gate_up, const Variable& w, const Tensor& made = {},
                        SwigluOutput output = SwigluOutput::rebuilt);
 
-// linear(x, w) for swiglu_linear: x (..., C), w (2 F, C), result (..., 2 F). Where there is a
-// kernel for it the product gives SwiGLU's output too, (..., F); elsewhere that is undefined.
+// linear(x, w) for swiglu_linear: x (..., C), w (2 F, C), result (..., 2 F). A fused kernel, where
+// available, also returns SwiGLU's output (..., F); otherwise that is undefined.
 struct GateUpResult {
   Variable gate_up;
   Tensor output;

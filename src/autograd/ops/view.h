@@ -1,5 +1,5 @@
-// Shapes and strides: views of the same memory wherever strides allow one (reshape copies when they
-// do not; contiguous copies what is not).
+// Changes of shape and strides. The results are views of the same memory, except that reshape
+// copies if the strides allow no view, and contiguous copies what is not contiguous.
 #pragma once
 
 #include <vector>
