@@ -1,8 +1,8 @@
-// Flash attention: softmax(scale Q K^T) V in tiles with an online softmax, never holding the
-// scores. Forward: Dao, 2023 (FlashAttention-2), algorithm 1. Backward: algorithm 2, P recomputed
-// from logsumexp. T: float, bfloat16, and on the CPU double. D any multiple of 8 up to 256. kv head
-// of query head h: h / (H / Hk). Causal: query i sees key j when j <= i + Tk - Tq. A query that
-// sees no key gives O = 0 and logsumexp = -inf.
+// Flash attention: softmax(scale Q K^T) V in tiles with an online softmax, without storing the
+// scores. Forward: Dao, 2023 (FlashAttention-2), algorithm 1. Backward: algorithm 2, with P
+// recomputed from logsumexp. T: float, bfloat16, and on the CPU double. D: any multiple of 8 up to
+// 256. Query head h reads kv head h / (H / Hk). Causal: query i sees key j when j <= i + Tk - Tq. A
+// query that sees no key gives O = 0 and logsumexp = -inf.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ struct AttentionShape {
   double scale = 0.0;         // usually 1 / sqrt(D)
   bool deterministic = true;  // false: the backward may add in any order, where that is faster
   bool tf32 = false;          // products of float inputs may round them to TF32
-  bool portable = false;      // only kernels that run on every GPU from compute capability 8.0 on
+  bool portable = false;      // only kernels that run on every GPU since compute capability 8.0
   int64_t q_strides[3] = {}, k_strides[3] = {}, v_strides[3] = {}, o_strides[3] = {};
   int64_t dq_strides[3] = {}, dk_strides[3] = {}, dv_strides[3] = {}, do_strides[3] = {};
 };
 
-// cos and sin of rope.h, (at least Tq and Tk positions, D / 2), or null. Where q and k were rotated
-// by it, the backward gives the gradients of what they were before.
+// cos and sin of rope.h, (at least Tq and Tk positions, D / 2), or null. If q and k were rotated by
+// them, the backward gives the gradients before the rotation.
 template <class A>
 struct RotaryTable {
   const A* cos = nullptr;
   const A* sin = nullptr;
 };
 
-// Throws naming the argument when the flash kernels cannot take the shape.
+// Throws if the flash kernels do not support the shape; the error names the argument.
 void check_attention(const AttentionShape& s);
 
 namespace cpu {
@@ -43,7 +43,7 @@ void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
 
 int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream stream);  // bytes
 
-// All with their own strides in `s`.
+// Each tensor but lse has its own strides in `s`.
 template <class T>
 void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc_t<T>* lse,
                         const T* q, const T* k, const T* v, const AttentionShape& s,

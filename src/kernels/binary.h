@@ -1,4 +1,4 @@
-// The binary family: c = f(a, b) with broadcasting, one functor an op (common/binary_math.h).
+// The binary family: c = f(a, b) with broadcasting, one functor per op (common/binary_math.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct BinaryLayout {
   int64_t shape[kMaxDims] = {};
   int64_t a_strides[kMaxDims] = {};  // 0 where a is broadcast
   int64_t b_strides[kMaxDims] = {};
-  int64_t dc_strides[kMaxDims] = {};  // read by backward alone
+  int64_t dc_strides[kMaxDims] = {};  // only for the backward
 };
 
 namespace cpu {
@@ -26,8 +26,8 @@ void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, co
                     Stream stream);
 
 // The gradients before they are summed over broadcast dimensions: da and db (contiguous,
-// layout.shape; either may be null); dc has any strides. a is read for db alone; a or b may be null
-// when f does not read it.
+// layout.shape; either may be null). dc has any strides. a is read only for db; a or b may be null
+// if f does not read it.
 template <class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
                      const BinaryOp& f, Stream stream);

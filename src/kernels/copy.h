@@ -1,4 +1,4 @@
-// Fills, strided copies and conversions: what views, casts and gradient accumulation are made of.
+// Fills, strided copies and conversions, for views, casts and gradient accumulation.
 #pragma once
 
 #include <cstdint>

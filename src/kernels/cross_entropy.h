@@ -10,8 +10,8 @@
 
 namespace quern::kernels {
 
-// The z-loss of PaLM (Chowdhery et al., 2022, section 5), weight lse^2 a row, which keeps logits
-// from drifting. rows[i] receives lse[i]^2, 0 where ignored; null: no such term.
+// The z-loss of PaLM (Chowdhery et al., 2022, section 5) adds weight lse^2 per row, which keeps
+// logits from drifting. rows[i] receives lse[i]^2, 0 where ignored; null: no z-loss.
 template <class A>
 struct ZLoss {
   A* rows = nullptr;
@@ -30,9 +30,9 @@ void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
                            const int32_t* targets, int64_t N, int64_t V, int32_t ignore_index,
                            Stream stream);
 
-// loss[0] = sum of row_loss[0..n) / count, inverse_count[0] = 1 / count; count: the targets that
-// are not ignored (loss 0 and inverse 0 when there are none). One fixed order. A: float, and on the
-// CPU double.
+// loss[0] = sum of row_loss[0..n) / count, inverse_count[0] = 1 / count; both are 0 when count is
+// 0. count is the number of targets that are not ignored. Sums in a fixed order. A: float, and on
+// the CPU double.
 template <class A>
 void cross_entropy_mean(A* loss, A* inverse_count, const A* row_loss, const int32_t* targets,
                         int64_t n, int32_t ignore_index, Stream stream);
@@ -44,15 +44,15 @@ void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
                             const int32_t* targets, const acc_t<T>* scale, const acc_t<T>* dloss,
                             int64_t N, int64_t V, int32_t ignore_index, Stream stream);
 
-// scale[0] = loss_scale / count, 0 when no target counts: what turns (softmax - onehot) into the
+// scale[0] = loss_scale / count, or 0 when count is 0: the factor from (softmax - onehot) to the
 // gradient of loss_scale times the mean loss. A: float, and on the CPU double.
 template <class A>
 void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double loss_scale,
                          int32_t ignore_index, Stream stream);
 
-// Both in one pass, where the logits are not needed afterwards: row_loss as above, and the logits
-// overwritten by their gradient (z.factor(lse[i]) softmax(logits)[i, v] - [v == targets[i]]) *
-// scale[0], 0 where ignored. scale is a device scalar.
+// Forward and backward in one pass: row_loss as above, and the gradient overwrites the logits,
+// (z.factor(lse[i]) softmax(logits)[i, v] - [v == targets[i]]) * scale[0], 0 where ignored. scale
+// is a device scalar.
 template <class T>
 void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t* targets,
                                     const acc_t<T>* scale, int64_t N, int64_t V,

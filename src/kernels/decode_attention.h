@@ -1,7 +1,7 @@
-// Attention of one new token a row over its key/value cache: rotates the token's q and k (after the
-// norm of their heads, where there is one), appends k and v to the cache, and gives softmax(q K^T /
-// sqrt(D)) V. Bound by reading the cache. Rounds to T where separate kernels would store a T. A
-// row's result does not depend, bit for bit, on the other rows or on how many there are.
+// Attention of one new token per row over the row's key/value cache: rotates the token's q and k
+// (after the norm of their heads, if any), appends k and v to the cache, and computes softmax(q K^T
+// / sqrt(D)) V. Bound by reading the cache. Rounds to T where separate kernels would store a T. The
+// bits of a row's result do not depend on the other rows or their number.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct DecodeAttention {
 };
 
 namespace cpu {
-// `early` as in decode_linear.h: rows, cos, sin, the norms' weights and the cache before the new
-// position must not be written then.
+// `early` as in decode_linear.h: kernels still running must not write rows, cos, sin, the norms'
+// weights, or the cache before the new position.
 template <class T>
 void decode_attention(const DecodeAttention<T>& attention, Stream stream, bool early = false);
 }  // namespace cpu

@@ -1,7 +1,7 @@
-// y = x w^T for a few rows x, as decoding needs it: bound by reading w (out, in) once, so what
-// stands before the product (RMSNorm of the residual stream) and behind it (bias, residual add,
-// SwiGLU) is computed in the same pass. Rounds to T where separate kernels would store a T. A row's
-// result does not depend, bit for bit, on the other rows or on how many there are.
+// y = x w^T for a few rows x, for decoding. Bound by reading w (out, in) once, so the same pass
+// computes the ops before the product (RMSNorm of the residual stream) and after it (bias, residual
+// add, SwiGLU). Rounds to T where separate kernels would store a T. The bits of a row's result do
+// not depend on the other rows or their number.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace quern::kernels {
 
-// What becomes of a product of a row of x with a row of w.
+// The use of the products of x's rows and w's rows.
 enum class DecodeOutput : uint8_t {
   store,   // y (rows, out), plus bias if there is one
   add,     // added to the residual stream (rows, out)
@@ -34,12 +34,12 @@ struct DecodeLinear {
 };
 
 namespace cpu {
-// `early`: on a GPU, starts while the kernel before it on the stream still runs, and fetches
-// weights meanwhile. Nothing on the stream may still be writing w, norm or bias then.
+// `early`: on a GPU, starts and fetches weights while the previous kernel on the stream still runs.
+// Kernels still running must not write w, norm or bias.
 template <class T>
 void decode_linear(const DecodeLinear<T>& linear, Stream stream, bool early = false);
 
-// Whether x may have rows of so many elements of T, with a norm or without: on a GPU one has to fit
+// Whether x may have rows of `in` elements of T, with or without a norm: on a GPU a row must fit in
 // a block's shared memory.
 template <class T>
 bool decode_linear_fits(int64_t in, bool norm, Stream stream);

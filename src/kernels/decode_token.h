@@ -1,7 +1,7 @@
-// A token of a few rows through the whole model, embedding to logits, as one kernel that stays on
-// the device: what decode_linear.h and decode_attention.h do one launch at a time, and bit for bit
-// the same. Bound by reading the weights once. A CPU has nothing to gain from it, so there is no
-// twin: the tests compare it with the launches.
+// One token for each of a few rows through the whole model, from embedding to logits, by one
+// persistent kernel. Its result has the same bits as the launches of decode_linear.h and
+// decode_attention.h. Bound by reading the weights once. A CPU would gain nothing, so there is no
+// CPU twin: the tests compare it with the launches.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace quern::kernels {
 
-// A block's weights and its part of the cache. Products' weights are (out, in), norms' FP32. Those
-// of products, the two norms of (C) and the cache are aligned to 16 bytes.
+// A block's weights and its part of the cache. Products' weights are (out, in), norms' FP32. The
+// weights of products, the two norms of (C) and the cache are aligned to 16 bytes.
 template <class T>
 struct DecodeBlock {
   const float* attention_norm = nullptr;  // (C)
@@ -48,7 +48,7 @@ struct DecodeToken {
 };
 
 namespace cuda {
-// Whether the device and the sizes (no pointer is read) are such that decode_token takes them.
+// Whether decode_token supports the device and the sizes; reads no pointer.
 template <class T>
 bool decode_token_fits(const DecodeToken<T>& token, Stream stream);
 
@@ -56,13 +56,12 @@ bool decode_token_fits(const DecodeToken<T>& token, Stream stream);
 template <class T>
 bool decode_block_fits(const DecodeBlock<T>& block, Stream stream);
 
-// Bytes of `exchange`, through which the blocks hand each other what they have computed.
+// Bytes of `exchange`, through which the thread blocks pass results to each other.
 template <class T>
 int64_t decode_token_exchange(const DecodeToken<T>& token, Stream stream);
 
 // Throws unless the token fits and embedding, norm, head and exchange are aligned to 16 bytes.
-// Needs the whole device: a kernel that waits for room on it beside this one is let in when it
-// ends.
+// Needs the whole device: a kernel that waits for room beside this one starts when this one ends.
 template <class T>
 void decode_token(const DecodeToken<T>& token, Stream stream);
 }  // namespace cuda

@@ -1,5 +1,5 @@
-// Properties of a GPU that sizes of scratch memory and choices between kernels depend on. Plain C++
-// in every build: memory is also predicted for a GPU that is not there.
+// GPU properties that determine scratch sizes and choices between kernels. Plain C++ in every
+// build, because memory is also predicted for absent GPUs.
 #pragma once
 
 #include "base/device.h"

@@ -1,8 +1,7 @@
-// Dropout (Srivastava et al., 2014): y = x / (1 - p) where an element is kept, which has
-// probability 1 - p, else 0. Random numbers of 16 bits decide, so p is taken to the nearest
-// multiple of 2^-16; the scale is of that multiple, and the expectation of y is x. No mask is
-// stored: whether an element is kept is a function of the draw, the site and the element's place,
-// so the backward and a recomputed forward find the same mask.
+// Dropout (Srivastava et al., 2014): keeps an element with probability 1 - p, y = x / (1 - p), else
+// y = 0. 16-bit random numbers decide, so p is rounded to a multiple of 2^-16. The scale uses the
+// rounded p, so the expectation of y is x. No mask is stored: it is a function of the draw, the
+// site and the element's index, so the backward and a recomputed forward get the same mask.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +11,8 @@
 
 namespace quern::kernels {
 
-// What the masks of one micro-batch are drawn from. It lives in device memory, so that a captured
-// step reads new values. `number` counts the micro-batches of a run.
+// The source of one micro-batch's masks. It lives in device memory, so that a captured step reads
+// new values. `number` counts the micro-batches of a run.
 struct DropoutDraw {
   uint64_t seed = 0, number = 0;
 };
@@ -26,7 +25,7 @@ inline uint32_t dropout_threshold(double p) {
   return threshold < 1.0 ? 1 : threshold < 65535.0 ? static_cast<uint32_t>(threshold) : 65535;
 }
 
-// What a kept element is multiplied by: 1 over the probability of keeping it.
+// The factor on a kept element: 1 over the probability of keeping it.
 inline double dropout_scale(double p) {
   return 65536.0 / (65536.0 - dropout_threshold(p));
 }
@@ -35,8 +34,8 @@ namespace cpu {
 // out = *state, then ++state->number.
 void next_draw(DropoutDraw* out, DropoutDraw* state, Stream stream);
 
-// `site` tells the places in a model apart. Micro-batches of n elements each are consecutive parts
-// of one stream of random numbers, so a mask does not depend on how sequences are grouped into
+// `site` identifies a place in the model. Micro-batches of n elements each are consecutive parts of
+// one stream of random numbers, so a mask does not depend on how sequences are grouped into
 // micro-batches. The backward is the same function of dy. y may be x. T: float, bfloat16, and on
 // the CPU double.
 template <class T>

@@ -19,10 +19,9 @@ void embedding_forward(TY* y, const TW* w, const int32_t* ids, int64_t n, int64_
 // Bytes of scratch that embedding_backward needs for n tokens.
 int64_t embedding_backward_scratch(int64_t n, int64_t V, int64_t C, Stream stream);
 
-// dw[v, :] = sum of dy[i, :] over ids[i] == v, each sum in the order of i, whatever the launch (on
-// CUDA 32 tokens at a time: the first 32 of an id, then the sums of the following 32s, in order);
-// += when `add`, otherwise rows that no token names become 0. T: float, bfloat16, and on the CPU
-// double.
+// dw[v, :] = sum of dy[i, :] over ids[i] == v; += when `add`, otherwise rows without a token become
+// 0. Each sum is in the order of i in every launch (on CUDA by groups of 32 tokens of an id, whose
+// sums are added in order). T: float, bfloat16, and on the CPU double.
 template <class T>
 void embedding_backward(acc_t<T>* dw, const T* dy, const int32_t* ids, int64_t n, int64_t V,
                         int64_t C, bool add, void* scratch, Stream stream);

@@ -14,7 +14,7 @@ struct GatherShape {
 
 namespace cpu {
 // x is (outer, n, inner), index and y are (outer, m, inner). An index outside [0, n) throws on the
-// CPU; NaN on CUDA. T: float, bfloat16, float16, and on the CPU double.
+// CPU and gives NaN on CUDA. T: float, bfloat16, float16, and on the CPU double.
 template <class T>
 void gather_forward(T* y, const T* x, const int64_t* index, const GatherShape& s, Stream stream);
 

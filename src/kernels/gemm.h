@@ -1,5 +1,5 @@
 // Matrix products, single and batched. Row-major throughout.
-// CPU: Eigen. CUDA: cuBLASLt, and a kernel of our own for FP32 on Hopper (cuda/gemm/gemm_split.h).
+// CPU: Eigen. CUDA: cuBLASLt, and Quern's kernel for FP32 on Hopper (cuda/gemm/gemm_split.h).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace quern::kernels {
 
-// How float operands are multiplied: exactly, or rounded to TF32 (10 mantissa bits) for the tensor
-// cores. The CPU always multiplies exactly.
+// The multiplication of float operands: exact, or with operands rounded to TF32 (10 mantissa bits)
+// for the tensor cores. The CPU always multiplies exactly.
 enum class MatmulMath : uint8_t { fp32, tf32 };
 
 struct Gemm {
@@ -19,43 +19,43 @@ struct Gemm {
   bool transpose_b = false;           // B is stored (n, k)
   int64_t lda = 0, ldb = 0, ldd = 0;  // elements between rows as stored; 0: packed
   int64_t batch = 1;
-  int64_t stride_a = 0, stride_b = 0,
-          stride_d = 0;  // elements between matrices; 0 repeats one (not for D)
+  // Elements between matrices; 0 repeats one matrix (not for D).
+  int64_t stride_a = 0, stride_b = 0, stride_d = 0;
   double alpha = 1.0, beta = 0.0;
-  const void* c = nullptr;  // what beta multiplies, of D's type and layout; null: D itself
+  const void* c = nullptr;  // the term of beta, in D's type and layout; null: D itself
   MatmulMath math = MatmulMath::fp32;
-  // Float operands with math fp32: multiplied as sums of three BF16 parts by tensor cores, with
-  // FP32's error, where the GPU can and that is faster. The CPU ignores it.
+  // For float operands with math fp32: tensor cores multiply sums of three BF16 parts, with FP32's
+  // error, where that is supported and faster. The CPU ignores it.
   bool split = false;
-  // (n), in D's type: added to each row of D, where gemm_adds_bias says so. cuBLASLt may round the
+  // (n), in D's type: added to each row of D, if gemm_adds_bias() is true. cuBLASLt may round the
   // product first.
   const void* bias = nullptr;
 };
 
-class GemmAlgorithms;  // the table of cuBLASLt algorithms by shape;
-                       // kernels/cuda/gemm/gemm_algorithms.h
+// The table of cuBLASLt algorithms by shape: kernels/cuda/gemm/gemm_algorithms.h.
+class GemmAlgorithms;
 
-// What the library needs besides the operands; the Context owns it. All null on the CPU.
+// cuBLASLt's resources besides the operands, owned by the Context. All null on the CPU.
 struct GemmResources {
   void* handle = nullptr;     // cublasLtHandle_t
   void* workspace = nullptr;  // device memory
   int64_t workspace_bytes = 0;
   GemmAlgorithms* algorithms = nullptr;
-  void* scratch = nullptr;  // device memory of one call, as gemm_scratch asks; not the Context's
+  void* scratch = nullptr;  // device memory of one call; not owned by the Context
   int64_t scratch_bytes = 0;
 };
 
 namespace cpu {
 // D = alpha op(A) op(B) + beta C for each of g.batch matrices. op(A) is (m, k), op(B) is (k, n), C
-// and D are (m, n). Inputs T, accumulation in acc_t<T>, output TD. With beta != 0 C is read; into a
-// bfloat16 D cuBLASLt may then round the product before it adds. A C apart from D needs k > 0 and
-// no split. Instances (TD, T): (float, float), (bfloat16, bfloat16), (float, bfloat16), and on the
-// CPU (double, double).
+// and D are (m, n). Inputs T, accumulation in acc_t<T>, output TD. C is read if beta != 0; cuBLASLt
+// may then round the product to a bfloat16 D before it adds C. A C apart from D needs k > 0 and no
+// split. Instances (TD, T): (float, float), (bfloat16, bfloat16), (float, bfloat16), and on the CPU
+// (double, double).
 template <class TD, class T>
 void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& resources,
           Stream stream);
 
-// Bytes of GemmResources::scratch, aligned to 256 bytes, that a product of such operands needs.
+// Bytes of GemmResources::scratch, aligned to 256 bytes, that a product needs.
 inline int64_t gemm_scratch(const Gemm&, DType /*input*/, Stream) {
   return 0;
 }

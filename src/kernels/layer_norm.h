@@ -12,8 +12,8 @@ namespace quern::kernels {
 
 namespace cpu {
 // The residual add in the same pass: sum = x + branch (in acc_t, then rounded to TX) and y =
-// layer_norm(sum). With a null branch, and then a null sum, y = layer_norm(x). Also writes mean and
-// rstd (rows), which the backward needs.
+// layer_norm(sum). With null branch and sum, y = layer_norm(x). Also writes mean and rstd (rows),
+// which the backward needs.
 template <class TX, class TY>
 void add_layer_norm_forward(TX* sum, TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, const TX* x,
                             const TY* branch, const acc_t<TY>* w, const acc_t<TY>* b, int64_t rows,
@@ -21,9 +21,9 @@ void add_layer_norm_forward(TX* sum, TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, co
 
 int64_t layer_norm_backward_scratch(int64_t rows, int64_t C, Stream stream);  // bytes
 
-// dx from dy; dsum, where it is not null, is added, and dx may be dsum. dw and db (C each, += when
-// `add_dw` and `add_db`) may be null. With z = (x - mean) rstd and g = w dy: dx = rstd (g - mean(g)
-// - z mean(g z)), dw = sum of dy z, db = sum of dy.
+// dx from dy, plus dsum unless it is null; dx may be dsum. dw and db (C each, += when `add_dw` and
+// `add_db`) may be null. With z = (x - mean) rstd and g = w dy: dx = rstd (g - mean(g) - z mean(g
+// z)), dw = sum of dy z, db = sum of dy.
 template <class TX, class TY>
 void layer_norm_backward(TX* dx, acc_t<TY>* dw, acc_t<TY>* db, const TY* dy, const TX* dsum,
                          const TX* x, const acc_t<TY>* w, const acc_t<TY>* mean,

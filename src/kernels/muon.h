@@ -14,8 +14,8 @@ namespace quern::kernels {
 // One matrix: its place in the arena and its treatment.
 struct MuonMatrix {
   int64_t begin = 0;      // elements
-  float lr_scale = 1.0f;  // of lr
-  float adjust = 1.0f;    // of the orthogonal update
+  float lr_scale = 1.0f;  // factor on lr
+  float adjust = 1.0f;    // factor on the orthogonal update
   float decay = 0.0f;     // weight decay
 };
 

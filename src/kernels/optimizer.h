@@ -1,4 +1,4 @@
-// What ends a training step: the global gradient norm, clipping, and AdamW over the whole arena in
+// The end of a training step: the global gradient norm, clipping, and AdamW over the whole arena in
 // one launch.
 #pragma once
 
@@ -43,11 +43,11 @@ int64_t global_norm_scratch(int64_t n, Stream stream);  // bytes
 void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
                  const float* loss, void* scratch, Stream stream);
 
-// One step of AdamW (Loshchilov and Hutter, 2019) over every range, decoupled decay, bias
-// correction: g = grad clip; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr lr_scale
-// (decay p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)), copy = bf16(p). t is state->step
-// + 1. Does nothing at all when state->finite is 0. `ranges` lies on the device; offsets are
-// elements from the five bases, the moments' shifted; copy may be null.
+// One step of AdamW (Loshchilov and Hutter, 2019) over every range, with decoupled decay and bias
+// correction: g = grad clip; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// p -= lr lr_scale (decay p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)), copy = bf16(p),
+// with t = state->step + 1. Does nothing at all when state->finite is 0. `ranges` lies on the
+// device; offsets are in elements, those of the moments shifted; copy may be null.
 void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);
@@ -55,7 +55,7 @@ void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
 // After the update: step += 1 when finite, else skipped += 1.
 void finish_step(StepState* state, Stream stream);
 
-// counts[i] = how many elements of grad range i are not finite.
+// counts[i] = the number of non-finite elements of grad range i.
 void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* ranges,
                      int64_t range_count, Stream stream);
 }  // namespace cpu

@@ -1,4 +1,4 @@
-// The pointwise family: y = f(x) and dx = f'(x) dy, one functor an op (common/pointwise_math.h).
+// The pointwise family: y = f(x), dx = f'(x) dy, one functor per op (common/pointwise_math.h).
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace quern::kernels {
 
-// Where x lies: rows of `cols` elements, the starts `pitch` elements apart. No columns: all packed.
+// The layout of x: rows of `cols` elements that start `pitch` elements apart. cols = 0: packed.
 struct PointwiseRows {
   int64_t cols = 0, pitch = 0;
 };
 
 namespace cpu {
-// y[i] = f.forward(x[i]) for n elements, those of x in rows; y is packed, and may be x where x is.
+// y[i] = f.forward(x[i]) for n elements; x lies in rows. y is packed, and may be x if x is packed.
 // T: float, bfloat16, float16, and on the CPU double.
 template <class T>
 void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, const PointwiseOp& f,
                        Stream stream);
 
-// dx[i] = f.backward(x[i], y[i], dy[i]). Of x and y only the one that F names (F::kSaved) is read;
+// dx[i] = f.backward(x[i], y[i], dy[i]). Reads only the one of x and y that F names (F::kSaved);
 // the other may be null. All but x are packed.
 template <class T>
 void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y, const T* dy,

@@ -1,6 +1,6 @@
-// Random numbers by Philox4x32-10 (Salmon et al., 2011): element i depends on (seed, offset + i)
-// alone, so CPU and GPU give the same integers and uniforms; normals (Box-Muller) agree to 1e-6.
-// See base/philox.h.
+// Random numbers by Philox4x32-10 (Salmon et al., 2011): element i depends only on (seed, offset +
+// i), so CPU and GPU give the same integers and uniforms; normals (Box-Muller) agree to 1e-6. See
+// base/philox.h.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace cpu {
 template <class T>
 void uniform(T* x, int64_t n, double low, double high, PhiloxKey key, Stream stream);
 
-// x[i] normal(mean, std). With truncate > 0 values further than truncate * std from the mean are
-// redrawn (by the inverse of the distribution function, so one draw suffices).
+// x[i] normal(mean, std). With truncate > 0 the distribution is cut at truncate * std from the mean
+// (by the inverse of the distribution function, so one draw suffices).
 template <class T>
 void normal(T* x, int64_t n, double mean, double std, double truncate, PhiloxKey key,
             Stream stream);

@@ -13,7 +13,7 @@ struct ReduceShape {
 };
 
 namespace cpu {
-int64_t sum_forward_scratch(const ReduceShape& s, Stream stream);  // bytes; 0: none needed
+int64_t sum_forward_scratch(const ReduceShape& s, Stream stream);  // bytes; may be 0
 
 // y[o, i] = sum (times `scale`) of x[o, :, i]. Accumulates in acc_t<T>, in a fixed order. An empty
 // sum is 0. T: float, bfloat16, float16, and on the CPU double. Y is T, or float for bfloat16.
@@ -21,7 +21,7 @@ template <class Y, class T>
 void sum_forward(Y* y, const T* x, const ReduceShape& s, double scale, void* scratch,
                  Stream stream);
 
-// y[o, i] = sum (times `scale`) of x[o, :, i]^2; otherwise as sum_forward, its scratch too.
+// y[o, i] = sum (times `scale`) of x[o, :, i]^2; otherwise as sum_forward, with its scratch.
 template <class T>
 void sum_squares_forward(T* y, const T* x, const ReduceShape& s, double scale, void* scratch,
                          Stream stream);

@@ -24,9 +24,9 @@ void add_rms_norm_forward(TX* sum, TY* y, acc_t<TY>* rstd, const TX* a, const TY
 
 int64_t rms_norm_backward_scratch(int64_t rows, int64_t C, Stream stream);  // bytes
 
-// dx from dy; when dsum is not null it is added (the gradient that reaches x by the residual path):
-// dx = dsum + ... dx may be dsum. dw (C, += when `add_dw`) may be null. With z = x rstd: dx = rstd
-// (w dy - z mean(w dy z)).
+// dx from dy, plus dsum unless it is null (the gradient that reaches x by the residual path); dx
+// may be dsum. dw (C, += when `add_dw`) may be null. With z = x rstd: dx = rstd (w dy - z mean(w dy
+// z)).
 template <class TX, class TY>
 void rms_norm_backward(TX* dx, acc_t<TY>* dw, const TY* dy, const TX* dsum, const TX* x,
                        const acc_t<TY>* w, const acc_t<TY>* rstd, int64_t rows, int64_t C,

@@ -1,16 +1,15 @@
-// The next token of every row of a batch, drawn from its logits on the device. In this order:
-// 1 the repetition penalty (Keskar et al., 2019, as transformers has it): the logits of tokens seen
-//   before are divided by it where positive and multiplied by it elsewhere;
-// 2 temperature 0 takes the likeliest token, else each has the weight exp((logit - largest) /
-//   temperature);
-// 3 the top_k likeliest are kept;
-// 4 of these the shortest run of likeliest ones whose weights sum to top_p of theirs (Holtzman et
-//   al., 2020);
-// 5 of these the ones with at least min_p of the likeliest one's weight;
-// 6 a uniform number picks one of those left, which stand in the order of their ids.
-// Of equally likely tokens the lower id is the likelier one. A NaN counts as -inf. Weights are
-// integers (common/sample_math.h), so that every sum is exact, and CPU and GPU draw the same token
-// from the same logits.
+// Draws the next token of every row of a batch from its logits, on the device. In this order:
+// 1 The repetition penalty (Keskar et al., 2019, as in transformers) applies to tokens seen before:
+//   it divides their positive logits and multiplies the others.
+// 2 Temperature 0 takes the most likely token. Otherwise a token's weight is
+//   exp((logit - largest) / temperature).
+// 3 top_k keeps the most likely tokens.
+// 4 top_p keeps the shortest run of the most likely of these whose weights reach top_p of their sum
+//   (Holtzman et al., 2020).
+// 5 min_p keeps those with at least min_p times the largest weight.
+// 6 A uniform number picks one of the rest, in the order of their ids.
+// Ties go to the lower id. A NaN counts as -inf. Weights are integers (common/sample_math.h), so
+// sums are exact, and CPU and GPU draw the same token from the same logits.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@
 namespace quern::kernels {
 
 struct SampleOptions {
-  float temperature = 1.0f;         // 0: the likeliest
+  float temperature = 1.0f;         // 0: the most likely token
   int32_t top_k = 0;                // 0: all
   double top_p = 1.0;               // 1: all
   double min_p = 0.0;               // 0: all
@@ -32,7 +31,7 @@ struct SampleOptions {
 // Throws naming what is out of range: "sample: top_p is 1.5, expected above 0 and at most 1".
 void check_sample_options(const SampleOptions& options);
 
-// What the device knows of a row of a batch that generates.
+// The device's state of one row of a generating batch.
 struct DecodeRow {
   SampleOptions options;
   uint64_t drawn = 0;   // tokens drawn so far: the index of the next uniform number
@@ -41,14 +40,14 @@ struct DecodeRow {
   int32_t active = 0;   // 0: the row is left alone
 };
 
-inline constexpr int64_t kResultSlots = 4;  // results that may wait for the host
+inline constexpr int64_t kResultSlots = 4;  // results that can wait for the host
 
 namespace cpu {
-// Of each active row b: draws from logits (B, V) with uniform number `drawn` of options.seed,
-// writes the token to tokens[b] and to results[posted % kResultSlots][b], marks it in `seen` and
-// counts it in `drawn` and `length`. Of the others: 0 and -1. Counts `posted` of all. seen (B,
-// ceil(V / 32)): a bit for each token of the row's prompt and result. results (kResultSlots, B) may
-// be pinned host memory. T: float, bfloat16.
+// For each active row b: draws from logits (B, V) with uniform number `drawn` of options.seed,
+// writes the token to tokens[b] and to results[posted % kResultSlots][b], marks it in `seen`, and
+// increments `drawn` and `length`. Inactive rows get the token 0 and the result -1. `posted` is
+// incremented for all rows. seen (B, ceil(V / 32)): one bit for each token of the row's prompt and
+// result. results (kResultSlots, B) may be pinned host memory. T: float, bfloat16.
 template <class T>
 void sample(int32_t* tokens, int32_t* results, DecodeRow* rows, uint32_t* seen, const T* logits,
             int64_t B, int64_t V, Stream stream);

@@ -18,8 +18,8 @@ template <class T>
 void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F,
                      Stream stream);
 
-// The backward that gives the output too, in one pass: dy_to_y (rows, F) holds dy, and y
-// afterwards, with the bits of the forward.
+// The backward and the output in one pass: dy_to_y (rows, F) holds dy before and y after, with the
+// bits of the forward.
 template <class T>
 void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int64_t rows, int64_t F,
                                 Stream stream);

@@ -1,6 +1,5 @@
-// SwiGLU as a part of the matrix products beside it: what it reads it gets from the product, or
-// hands to it, while the product runs, instead of in a pass over memory of its own. On Hopper, in
-// BF16; see kernels/swiglu.h and gemm.h for the same in two steps, whose products the library may
+// SwiGLU fused into the matrix products beside it, without a pass over memory of its own. For BF16
+// on Hopper. kernels/swiglu.h and gemm.h do the same in two steps, whose products the library may
 // sum in another order.
 #pragma once
 
@@ -17,10 +16,10 @@ struct SwigluSizes {
 };
 
 namespace cuda {
-// Whether the two below take these sizes on the current GPU: C and F are multiples of 8. Pointers
-// are aligned to 16 bytes.
+// Whether the current GPU and the two kernels below support these sizes: C and F are multiples of
+// 8. Pointers are aligned to 16 bytes.
 bool swiglu_product_runs(const SwigluSizes& sizes, Stream stream);
-// And whether they are faster than the two steps: the product's tiles fill the GPU evenly.
+// Whether they are faster than the two steps: only if the product's tiles fill the GPU evenly.
 bool swiglu_product_forward_pays(const SwigluSizes& sizes, Stream stream);
 bool swiglu_product_backward_pays(const SwigluSizes& sizes, Stream stream);
 
@@ -28,8 +27,8 @@ bool swiglu_product_backward_pays(const SwigluSizes& sizes, Stream stream);
 void swiglu_product_forward(bfloat16* gate_up, bfloat16* y, const bfloat16* x, const bfloat16* w,
                             const SwigluSizes& sizes, Stream stream);
 
-// From dz (rows, C), the gradient of z = y w^T with w (C, F): d_gate_up by way of dy = dz w, and y
-// once more (null: it is not wanted). d_gate_up is not gate_up.
+// From dz (rows, C), the gradient of z = y w^T with w (C, F): computes dy = dz w, from it
+// d_gate_up, and y again unless null. d_gate_up is not gate_up.
 void swiglu_product_backward(bfloat16* d_gate_up, bfloat16* y, const bfloat16* gate_up,
                              const bfloat16* dz, const bfloat16* w, const SwigluSizes& sizes,
                              Stream stream);

@@ -1,6 +1,6 @@
-// The binary ops' mathematics, one functor an op: forward(a, b), and the gradient with respect to
-// each. kReadsA and kReadsB say which inputs the backward needs; da needs b at most. BinaryOp lists
-// them all.
+// The binary ops' mathematics, one functor per op: forward(a, b), and the gradient with respect to
+// each. kReadsA and kReadsB name the inputs that the backward needs; da reads at most b. BinaryOp
+// lists all functors.
 #pragma once
 
 #include <variant>

@@ -1,6 +1,6 @@
-// The random numbers behind a dropout mask, shared by both backends: the eight 16-bit halves of a
-// block of Philox4x32-10. Tensors filled with random numbers (random.h) leave the third and fourth
-// counter word 0.
+// The random numbers of a dropout mask, shared by both backends: the eight 16-bit halves of a block
+// of Philox4x32-10. Random fills (random.h) leave the third and fourth counter words 0, so the
+// streams differ.
 #pragma once
 
 #include "base/philox.h"
@@ -8,7 +8,7 @@
 
 namespace quern::kernels {
 
-// Of elements 8 block .. 8 block + 7 of a site's stream.
+// The words of elements 8 block .. 8 block + 7 of a site's stream.
 QUERN_HD inline PhiloxBlock dropout_words(uint64_t seed, uint32_t site, uint64_t block) {
   constexpr uint32_t kStream = 1;
   const PhiloxBlock counter{

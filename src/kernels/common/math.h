@@ -1,7 +1,7 @@
-// exp, log, tanh, erf and pow for the op functors. In double, and on the GPU, they are the
-// library's. In float on the CPU they are short branch-free polynomials, which the compiler turns
-// into vector instructions where a call would keep the loop scalar; each states its error bound,
-// and the tests measure it over every float (exp, log) or a dense grid.
+// exp, log, tanh, erf, pow and sqrt for the op functors. In double, on the GPU, and for pow and
+// sqrt, they are the library's. The others, in float on the CPU, are short branch-free polynomials:
+// the compiler vectorises them, while a call would keep the loop scalar. Each states its error
+// bound, and the tests measure it over every float (exp, log) or a dense grid.
 #pragma once
 
 #include <bit>

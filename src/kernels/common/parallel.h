@@ -1,7 +1,6 @@
-// The CPU kernels' loops over all cores and over vector lanes. The pieces are fixed by the problem
-// and never by the number of threads, so that a result has the same bits on any number of them.
-// (Vectorising math.h's selects needs -fno-trapping-math, which the kernels' target sets; it
-// changes no result.)
+// The CPU kernels' loops over all cores and over vector lanes. The problem fixes the pieces, never
+// the number of threads, so a result has the same bits with any number of threads. (Vectorising
+// math.h's selects needs -fno-trapping-math, which the kernels' target sets; it changes no result.)
 #pragma once
 
 #include <algorithm>
@@ -34,18 +33,18 @@ void parallel_for(int64_t n, int64_t grain, const Body& body) {
       &loop);
 }
 
-// Calls body(i) for i in [begin, end) in vector instructions. No call may read what another writes
-// (so the output may be the input, element for element, but not shifted).
+// Calls body(i) for i in [begin, end) in vector instructions. No call may read what another call
+// writes: the output may be the input itself, but not shifted.
 template <class Body>
 void vector_for(int64_t begin, int64_t end, const Body& body) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) body(i);
 }
 
-// Elements a piece: enough work to be worth a thread's while (some 10 microseconds).
+// Elements per piece: enough work for a thread (some 10 microseconds).
 inline constexpr int64_t kGrain = 16384;
 
-// Rows a piece, for rows of `row_cost` elements.
+// Rows per piece, for rows of `row_cost` elements.
 inline int64_t row_grain(int64_t row_cost) {
   return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, row_cost));
 }

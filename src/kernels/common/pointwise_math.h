@@ -1,5 +1,5 @@
-// The pointwise ops' mathematics, one functor an op: forward(x), backward(x, y, dy), and which of x
-// and y the backward reads. A is the computing type, float or double. PointwiseOp lists them all.
+// The pointwise ops' mathematics, one functor per op: forward(x), backward(x, y, dy), and which of
+// x and y the backward reads. A is the computing type, float or double. PointwiseOp lists them all.
 #pragma once
 
 #include <variant>

@@ -1,4 +1,4 @@
-// The frequencies of RoPE, as they are or changed for long contexts: shared by the backends.
+// RoPE's frequencies, plain or scaled for long contexts, shared by the backends.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace quern::kernels {
 
-// How RoPE's frequencies are changed for contexts longer than the one they were trained for.
-// linear: all divided by factor (Chen et al., 2023). llama3: wavelengths beyond original_context /
-// low_freq_factor divided by factor, those below original_context / high_freq_factor kept, and
-// between the two a blend (Llama 3.1; transformers' rope_type "llama3").
+// The scaling of RoPE's frequencies for contexts longer than the trained one. linear: all divided
+// by factor (Chen et al., 2023). llama3: wavelengths beyond original_context / low_freq_factor
+// divided by factor, those below original_context / high_freq_factor kept, and a blend between the
+// two (Llama 3.1; transformers' rope_type "llama3").
 enum class RopeScalingKind { none, linear, llama3 };
 
 struct RopeScaling {

@@ -10,7 +10,7 @@
 
 namespace quern::kernels {
 
-// dq and dk in place, in one go where they lie side by side in each token. The stream says where.
+// Rotates dq and dk in place, in one call if adjacent in each token. The stream picks the backend.
 template <class T, class Stream>
 void rotate_gradients_back(T* dq, T* dk, const AttentionShape& s,
                            const RotaryTable<acc_t<T>>& rotary, Stream stream) {

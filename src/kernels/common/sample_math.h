@@ -1,5 +1,5 @@
-// The numbers that sampling computes with. Weights are integers of 40 fraction bits: sums of them
-// are exact in any order, and every step of a weight is one that rounds alike on CPU and GPU.
+// The arithmetic of sampling. Weights are integers with 40 fraction bits: their sums are exact in
+// any order, and every step to a weight rounds alike on CPU and GPU.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace quern::kernels {
 
-inline constexpr uint64_t kWeightOne = uint64_t{1} << 40;  // the weight of the likeliest token
+inline constexpr uint64_t kWeightOne = uint64_t{1} << 40;  // the weight of the most likely token
 
 // A logit after the penalty; NaN becomes -inf, -0 becomes 0.
 QUERN_HD inline float penalized(float logit, bool seen, float penalty) {
@@ -20,15 +20,15 @@ QUERN_HD inline float penalized(float logit, bool seen, float penalty) {
   return logit == logit ? logit + 0.0f : -HUGE_VALF;
 }
 
-// Unsigned numbers in the order of the floats, -inf above 0. No NaN.
+// Maps floats to unsigned numbers of the same order; -inf maps above 0. Not for NaN.
 QUERN_HD inline uint32_t ordered(float x) {
   const uint32_t bits = quern::detail::float_bits(x);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
 // exp((x - largest) / temperature) 2^40, rounded down, with a relative error of 1e-6; x <= largest.
-// Every product that is followed by a sum is a fused one by name, so no compiler chooses. With y
-// the exponent: y = n ln 2 + r, |r| <= ln(2) / 2, and exp(r) by its Taylor series to r^6.
+// Each multiply-add is an explicit fmaf, so that no compiler chooses. With y the exponent: y = n ln
+// 2 + r, |r| <= ln(2) / 2, and exp(r) by its Taylor series to r^6.
 QUERN_HD inline uint64_t sample_weight(float x, float largest, float inverse_temperature) {
   if (x == largest) return kWeightOne;
   const float y = (x - largest) * inverse_temperature;
@@ -50,18 +50,18 @@ QUERN_HD inline uint64_t sample_weight(float x, float largest, float inverse_tem
   return static_cast<uint64_t>(quern::detail::bits_float(bits));
 }
 
-// The least sum of weights that is `share` of `total`, at least 1.
+// The smallest sum of weights that reaches `share` of `total`; at least 1.
 QUERN_HD inline uint64_t share_of(uint64_t total, double share) {
   const double exact = ceil(static_cast<double>(total) * share);
   if (share >= 1.0 || exact >= static_cast<double>(total)) return total;
   return exact < 1.0 ? 1 : static_cast<uint64_t>(exact);
 }
 
-// Uniform number `index` of the seed: 24 bits, of which 2^24 would be 1.
+// Uniform number `index` of the seed, in [0, 1), in units of 2^-24.
 QUERN_HD inline uint32_t uniform_bits(uint64_t seed, uint64_t index) {
   return philox_block(seed, index).word[0] >> 8;
 }
-// floor(u total) for such a number.
+// floor(u total) for such a number u.
 QUERN_HD inline uint64_t draw_below(uint64_t total, uint32_t u) {
   return (total >> 24) * u + (((total & 0xffffffu) * u) >> 24);
 }
