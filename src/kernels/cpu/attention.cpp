@@ -132,7 +132,7 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
 
   softmax.start(rows);
   Q.load(Q_i, i, rows, static_cast<A>(s.scale));
-  const int64_t keys = visible_keys(s, i + rows - 1, 0, s.Tk);  // later tiles are masked wholly
+  const int64_t keys = visible_keys(s, i + rows - 1, 0, s.Tk);  // later tiles are masked entirely
   for (int64_t j = 0; j < keys; j += kTile) {
     const int64_t cols = std::min(kTile, keys - j);
     K.load(K_j, j, cols);

@@ -1,5 +1,5 @@
-// Sums over the rows of a (rows, C) array on all cores, as weight gradients need them: the rows are
-// cut into chunks, each chunk sums into its own row of partial sums, and those are added in order.
+// Sums over the rows of a (rows, C) array on all cores, for weight gradients: the rows are cut into
+// chunks, each chunk sums into its own row of partial sums, and those are added in order.
 #pragma once
 
 #include <algorithm>

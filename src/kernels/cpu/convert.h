@@ -1,4 +1,4 @@
-// One element from any dtype to any other.
+// Converts one element between any two dtypes.
 #pragma once
 
 #include <bit>
@@ -13,8 +13,8 @@ namespace quern::kernels::cpu {
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
 
-// A float whose last bit remembers whether anything was cut off ("round to odd"), so that rounding
-// it again to a 16-bit float gives what rounding `value` directly would.
+// A float whose last bit is set when rounding was inexact ("round to odd"), so that rounding it
+// again to a 16-bit float gives the same as rounding `value` directly.
 inline float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || !std::isfinite(nearest)) return nearest;

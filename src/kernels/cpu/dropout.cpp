@@ -20,7 +20,7 @@ void dropout(T* y, const T* x, int64_t n, double p, uint32_t site, const Dropout
   const uint64_t seed = draw->seed, base = draw->number * static_cast<uint64_t>(n);
   const uint32_t threshold = dropout_threshold(p);
   const A scale = static_cast<A>(dropout_scale(p));
-  const int64_t skipped = static_cast<int64_t>(base % 8);  // of the first block, before x[0]
+  const int64_t skipped = static_cast<int64_t>(base % 8);  // in the first block before x[0]
   parallel_for((skipped + n + 7) / 8, kGrain / 8, [=](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const PhiloxBlock words = dropout_words(seed, site, base / 8 + static_cast<uint64_t>(block));

@@ -16,7 +16,7 @@ template <class A, int Order>
 using ConstMatrixMap = Eigen::Map<const Eigen::Matrix<A, Eigen::Dynamic, Eigen::Dynamic, Order>, 0,
                                   Eigen::OuterStride<>>;
 
-// A matrix as it lies in memory: `stride` elements between its stored rows.
+// A matrix in memory: `stride` elements between its stored rows.
 template <class A>
 struct Operand {
   const A* data;

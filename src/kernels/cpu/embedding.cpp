@@ -17,7 +17,7 @@ void check_ids(const int32_t* ids, int64_t n, int64_t V) {
   }
 }
 
-// order: token positions sorted by id; those of id v are order[first[v] .. first[v + 1]).
+// order: token positions sorted by id; id v has order[first[v] .. first[v + 1]).
 void group_by_id(int64_t* first, int64_t* order, const int32_t* ids, int64_t n, int64_t V) {
   std::fill_n(first, V + 1, int64_t{0});
   for (int64_t i = 0; i < n; ++i) ++first[ids[i] + 1];

@@ -20,7 +20,7 @@ int64_t tile_rows(int64_t m) {
 // Depth at which bfloat16 blocks are widened, so that they stay in the cache.
 constexpr int64_t kDepth = 256;
 
-// `count` elements in units of `step`, the last unit shorter.
+// The number of units of `step` in `count` elements; the last unit may be shorter.
 int64_t units(int64_t count, int64_t step) {
   return (count + step - 1) / step;
 }
@@ -32,7 +32,7 @@ struct Stored {
   int64_t stride;
   bool transposed;
 
-  // From row (or, for B, depth) `row` and column `col` of the operand as it is multiplied.
+  // Points to row (for B, depth) `row` and column `col` of the operand as it is multiplied.
   const T* at(int64_t row, int64_t col) const {
     return transposed ? data + col * stride + row : data + row * stride + col;
   }
@@ -71,7 +71,7 @@ void multiply_tile(A* d, const A* c, const Stored<A>& a, const Stored<A>& b, con
               static_cast<A>(g.alpha), beta != A(0));
 }
 
-// Widens the (rows, cols) block at (row, col) as it is stored; returns it as an operand.
+// Widens the (rows, cols) block at (row, col) in its stored layout; returns it as an operand.
 template <class T>
 Operand<float> widen(float* block, const Stored<T>& x, int64_t row, int64_t col, int64_t rows,
                      int64_t cols) {

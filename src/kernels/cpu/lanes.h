@@ -24,7 +24,7 @@ A lane_sum(int64_t n, const Term& term) {
   return lane[0];
 }
 
-// The largest of `least` and the terms; a NaN term is passed over.
+// The largest of `least` and the terms; ignores NaN terms.
 template <class A, class Term>
 A lane_max(int64_t n, A least, const Term& term) {
   A lane[kLanes];

@@ -34,7 +34,7 @@ void normalize_row(TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, const TX* x, const a
   });
 }
 
-// As rms_norm_forward and layer_norm_forward; with a branch sum = x + branch is what is normed.
+// add_rms_norm_forward or add_layer_norm_forward. A null branch leaves out the residual add.
 template <bool kCentred, class TX, class TY>
 void norm_forward(TX* sum, TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, const TX* x, const TY* branch,
                   const acc_t<TY>* w, const acc_t<TY>* b, int64_t rows, int64_t C, double eps) {
@@ -56,7 +56,7 @@ void norm_forward(TX* sum, TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, const TX* x,
   });
 }
 
-// dx, and into sums (unless null) the row's share of dw and, where kCentred, behind it of db.
+// Writes dx, and adds the row's share of dw (kCentred: followed by that of db) to sums unless null.
 template <bool kCentred, class TX, class TY>
 void norm_row_gradient(TX* dx, acc_t<TY>* sums, const TY* dy, const TX* dsum, const TX* x,
                        const acc_t<TY>* w, acc_t<TY> mean, acc_t<TY> rstd, int64_t C) {
@@ -86,7 +86,7 @@ void norm_row_gradient(TX* dx, acc_t<TY>* sums, const TY* dy, const TX* dsum, co
   }
 }
 
-// As rms_norm_backward and layer_norm_backward. scratch: kCentred + 1 times partial_sum_bytes.
+// rms_norm_backward or layer_norm_backward. scratch: kCentred + 1 times partial_sum_bytes.
 template <bool kCentred, class TX, class TY>
 void norm_backward(TX* dx, acc_t<TY>* dw, acc_t<TY>* db, const TY* dy, const TX* dsum, const TX* x,
                    const acc_t<TY>* w, const acc_t<TY>* mean, const acc_t<TY>* rstd, int64_t rows,

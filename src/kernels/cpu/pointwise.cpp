@@ -7,7 +7,7 @@
 namespace quern::kernels::cpu {
 namespace {
 
-// Calls body(i, place of element i in x) for all n.
+// Calls body(i, index of element i in x) for all n elements.
 template <class Body>
 void for_elements(int64_t n, const PointwiseRows& rows, const Body& body) {
   if (rows.cols == 0) return parallel_elements(n, [&](int64_t i) { body(i, i); });

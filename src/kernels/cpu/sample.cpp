@@ -1,4 +1,4 @@
-// Sampling by sorting, as defined: the reference for the GPU's search for thresholds.
+// Sampling by sorting, step by step as defined: the reference for the GPU's threshold search.
 #include "kernels/sample.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Softmax and log-softmax along rows: three passes over a row that stays in the cache (maximum,
-// sum of exponentials, result). A row of -inf has the maximum -inf, for which 0 is subtracted, so
-// that its exponentials are 0 and not NaN.
+// Softmax and log-softmax along rows: three passes over a row that stays in the cache (maximum, sum
+// of exponentials, result). In a row of -inf, 0 is subtracted instead of the maximum, so that its
+// exponentials are 0 and not NaN.
 #include "kernels/softmax.h"
 
 #include <cmath>

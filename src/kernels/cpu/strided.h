@@ -1,6 +1,6 @@
-// A walk over an index space that several operands share, each with its own strides: neighbouring
-// dimensions are merged where every operand allows it, and what is left is seen as rows along the
-// innermost one.
+// A walk over an index space that several operands share, each with its own strides. Neighbouring
+// dimensions are merged where every operand allows it; the rest is walked as rows along the
+// innermost dimension.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@ class StridedWalk {
 
   int64_t col_stride(int operand) const { return stride_[operand][0]; }
 
-  // Calls body(position, offsets, count) on all cores until every element is covered: `count`
-  // elements from row-major position `position` on, operand k's first at offsets[k] and the next
-  // ones col_stride(k) apart.
+  // Calls body(position, offsets, count) on all cores until every element is covered. A call covers
+  // `count` elements from row-major position `position` on; operand k's first is at offsets[k], the
+  // next ones are col_stride(k) apart.
   template <class Body>
   void parallel_spans(const Body& body) const {
     const int64_t cols = this->cols();
@@ -51,7 +51,7 @@ class StridedWalk {
   int64_t cols() const { return extent_[0]; }
   int64_t rows() const { return extent_[0] == 0 ? 0 : numel_ / extent_[0]; }
 
-  // Calls body(row, offsets) for rows [begin, end): where each operand's row starts.
+  // Calls body(row, offsets) for rows [begin, end), with the start of each operand's row.
   template <class Body>
   void for_rows(int64_t begin, int64_t end, const Body& body) const {
     int64_t index[kMaxDims] = {};

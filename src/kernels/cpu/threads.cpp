@@ -58,8 +58,7 @@ class ThreadPool {
         if (spins < kSpins) {
           pause();
         } else {
-          std::this_thread::yield();  // a thread that has begun a piece may be waiting for this
-                                      // core
+          std::this_thread::yield();  // a thread with a begun piece may need this core
         }
       }
     }
