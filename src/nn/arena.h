@@ -23,7 +23,7 @@ class ParameterArena {
   };
 
   // Allocates on the current Context's device, initialises, and gives every parameter of `model`
-  // its Variables. Initial values depend only on the seed and the parameter's place.
+  // its Variables. Initial values depend only on the seed and the parameter's offset.
   ParameterArena(Module& model, const Options& options);
 
   const ParameterTable& table() const { return table_; }
@@ -35,15 +35,12 @@ class ParameterArena {
 
   const Tensor& values() const { return values_; }  // (size) f32
   const Tensor& grads() const { return grads_; }    // (trainable) f32
-  const Tensor& copies() const {
-    return copies_;
-  }  // (size) bf16; undefined unless precision is bf16
+  const Tensor& copies() const { return copies_; }  // (size) bf16, defined if precision is bf16
 
   static Tensor slice(const Tensor& buffer, const NamedSlice& slice);  // a view of its shape
 
   void zero_grad();         // the next backward overwrites the gradients; moves no memory
-  void finish_gradients();  // zeroes the gradients that no backward has written since the last
-                            // zero_grad
+  void finish_gradients();  // zeroes gradients that no backward wrote since zero_grad
   void refresh_copies();    // after values were written by other means than fused_update
 
  private:

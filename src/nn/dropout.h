@@ -8,7 +8,7 @@
 
 namespace quern {
 
-// For one forward and its backward. `site` plus `place` identifies a place in the model.
+// Dropout for one forward and its backward. `site` plus `place` identifies a place in the model.
 struct Dropout {
   double p = 0.0;
   KernelKind kernels = KernelKind::fused;

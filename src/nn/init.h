@@ -8,17 +8,16 @@
 
 namespace quern {
 
-// How a parameter starts.
+// The distribution of a parameter's initial values.
 struct Init {
   enum class Kind { normal, truncated_normal, constant };
   Kind kind = Kind::normal;
   double std = 0.02;
-  double value = 0.0;  // of a constant
+  double value = 0.0;  // for Kind::constant
 
   static Init normal(double std) { return {Kind::normal, std, 0.0}; }
-  static Init truncated_normal(double std) {
-    return {Kind::truncated_normal, std, 0.0};
-  }  // cut at 3 std
+  // Cut at three standard deviations.
+  static Init truncated_normal(double std) { return {Kind::truncated_normal, std, 0.0}; }
   static Init constant(double value) { return {Kind::constant, 0.0, value}; }
 };
 

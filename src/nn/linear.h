@@ -10,8 +10,7 @@ namespace quern {
 class Linear : public Layer {
  public:
   Linear(int64_t in, int64_t out, Init init, bool bias = false);
-  // A fused weight: several projections of one input, known to files by the names of their parts.
-  // A bias starts at 0.
+  // A fused weight: several projections of one input. Files name its parts. A bias starts at 0.
   Linear(int64_t in, int64_t out, Init init, std::vector<ParameterPart> parts, bool bias = false,
          std::vector<ParameterPart> bias_parts = {});
   // PyTorch's default range, uniform replaced by a normal of the same variance, and a zero bias.

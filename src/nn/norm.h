@@ -11,8 +11,8 @@ namespace quern {
 
 class Norm : public Layer {
  public:
-  // `name`: of the module range around each call, for observers; it outlives the module.
-  // with_bias: LayerNorm only.
+  // `name`: the name of the module range around each call; it must outlive the module. with_bias:
+  // LayerNorm only.
   Norm(NormKind kind, int64_t width, double eps, const ModelOptions& options, const char* name,
        bool with_bias);
 

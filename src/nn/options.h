@@ -17,15 +17,15 @@ enum class KernelKind { naive, fused };
 // Storage of the residual stream under Precision::bf16; the other precisions keep it in FP32.
 enum class ResidualType { bf16, fp32 };
 
-// normal: standard deviation 0.02, the residual projections by 1 / sqrt(2 layers) less. truncated:
-// a linear weight sqrt(2 / (in + out)), the embedding 1, both cut at three standard deviations.
+// normal: standard deviation 0.02, for residual projections over sqrt(2 layers). truncated: sqrt(2
+// / (in + out)) for a linear weight, 1 for the embedding, both cut at three standard deviations.
 enum class InitScheme { normal, truncated };
 
 enum class NormKind { rms, layer };
 
 // Values that the backward computes again instead of keeping them; each choice includes those
-// before it. swiglu: SwiGLU's outputs. norms: the norms' outputs (both with fused kernels; naive
-// kernels keep all). blocks: everything inside segments of blocks. automatic: none, swiglu or
+// before it. swiglu: SwiGLU's outputs. norms: also the norms' outputs (both with fused kernels;
+// naive kernels keep all). blocks: everything inside segments of blocks. automatic: none, swiglu or
 // norms, as train/choose_recompute.h decides; a model treats it as norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 

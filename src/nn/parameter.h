@@ -32,7 +32,7 @@ struct ParameterGroup {
 // Rows of a parameter with a name of their own: q_proj within the fused q-k-v weight. Their initial
 // values are those of a separate parameter.
 struct ParameterPart {
-  std::string name;  // in its module: "q_proj.weight"
+  std::string name;  // within its module: "q_proj.weight"
   int64_t row_begin = 0;
   int64_t rows = 0;
   std::optional<Init> init = {};  // none: the parameter's

@@ -6,8 +6,8 @@ namespace quern {
 
 namespace {
 
-// In elements: both the FP32 and the BF16 buffer then have slices at 256 bytes and blocks at
-// 1 KiB.
+// In elements of BF16, so that slices of both the FP32 and the BF16 buffer are aligned to 256 bytes
+// and blocks to 1 KiB.
 constexpr int64_t kSliceAlignment = 256 / 2;
 constexpr int64_t kBlockAlignment = 1024 / 2;
 

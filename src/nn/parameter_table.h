@@ -40,8 +40,8 @@ class ParameterTable {
   // May change how the optimizer treats a parameter (freeze it, say).
   using Regroup = std::function<void(const std::string& name, ParameterGroup& group)>;
 
-  // Trainable parameters come first, in forward order; frozen ones after them. Parameters begin at
-  // 256 bytes, blocks at 1 KiB, in the BF16 buffer as well as in FP32 ones.
+  // Trainable parameters come first, in forward order; frozen ones follow. Parameters are aligned
+  // to 256 bytes and blocks to 1 KiB, in the BF16 buffer as well as in FP32 ones.
   explicit ParameterTable(Module& model, const Regroup& regroup = {});
   explicit ParameterTable(const ParameterList& list, const Regroup& regroup = {});
 
@@ -50,7 +50,7 @@ class ParameterTable {
   std::vector<NamedSlice> slices() const;                                  // in arena order
   // Second names of parameters, which files may contain too.
   const std::vector<ParameterList::Alias>& aliases() const { return aliases_; }
-  // Whether it is only read row by row: an embedding that no head shares.
+  // Whether the parameter is only read row by row: an embedding that no head shares.
   bool is_lookup(const ParameterEntry& entry) const;
 
   int64_t size() const { return size_; }            // elements, padding included
