@@ -10,8 +10,8 @@ namespace quern {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.1;  // of parameters whose group decays: matrices by default
-  double clip = 1.0;          // StepGuard's
+  double weight_decay = 0.1;  // for parameters whose group decays: matrices by default
+  double clip = 1.0;          // see StepGuard
   KernelKind kernels = KernelKind::fused;
   bool halt_on_nonfinite = false;
 

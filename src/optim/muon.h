@@ -1,5 +1,5 @@
-// Muon (K. Jordan et al., 2024, kellerjordan.github.io/posts/muon): momentum whose matrices are
-// made orthogonal before they change the weights. As torch.optim.Muon of PyTorch 2.9.
+// Muon (K. Jordan et al., 2024, kellerjordan.github.io/posts/muon): momentum, made orthogonal per
+// matrix before it changes the weights. Follows torch.optim.Muon of PyTorch 2.9.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ struct NewtonSchulz {
 };
 
 struct MuonOptions {
-  AdamWOptions adamw;  // of embeddings, head and vectors; decay and clip apply to all parameters
+  AdamWOptions adamw;  // for embeddings, head and vectors; decay and clip apply to all parameters
   double momentum = 0.95;
   bool nesterov = true;
-  double lr_scale = 1.0;  // of the hidden matrices' learning rate
+  double lr_scale = 1.0;  // factor on the hidden matrices' learning rate
   MuonAdjust adjust = MuonAdjust::match_rms_adamw;
   double eps = 1e-7;  // smallest norm that a matrix is divided by
   NewtonSchulz iteration = {};
@@ -63,11 +63,11 @@ struct MatrixBatch {
   int64_t rows = 0, cols = 0, count = 0, stride = 0;
 };
 
-// The iteration on matrices of norm 1 or less in x (bf16, one dimension), which is overwritten.
-// Returns a tensor of the same layout.
+// Iterates on matrices of norm 1 or less in x (bf16, one dimension), and overwrites x. Returns a
+// tensor of the same layout.
 Tensor orthogonalize(const Tensor& x, const MatrixBatch& batch, const NewtonSchulz& options);
 
-// Its twin by small ops: one matrix (rows, cols) of any floating dtype.
+// The twin composed of small ops: one matrix (rows, cols) of any floating dtype.
 Tensor naive_orthogonalize(const Tensor& x, const NewtonSchulz& options);
 
 }  // namespace quern

@@ -36,7 +36,7 @@ class Optimizer {
   // The state that a checkpoint holds besides the arena's values and the step's counters.
   virtual std::vector<OptimizerBuffer> buffers() const = 0;
 
-  // For the following steps. It lies in device memory: a captured step reads it at each replay.
+  // Sets the rate of later steps in device memory: a captured step reads it at each replay.
   void set_learning_rate(double lr);
 
   // Clips the arena's gradients (as a factor; they are not changed) and updates values, state and

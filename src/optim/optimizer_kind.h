@@ -1,4 +1,4 @@
-// The optimizers that a configuration can choose, and their choices.
+// The optimizers of the configuration, and their options.
 #pragma once
 
 namespace quern {

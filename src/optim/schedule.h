@@ -18,7 +18,7 @@ struct Schedule {
   int64_t steps = 1;   // of the whole run
   double decay_fraction = 0.2;
 
-  double at(int64_t step) const;  // of the step after `step` finished ones: at(0) is the first
+  double at(int64_t step) const;  // for the step after `step` finished ones: at(0) is the first
 };
 
 }  // namespace quern
