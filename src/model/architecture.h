@@ -12,7 +12,7 @@
 
 namespace quern {
 
-// The choices of config.positions and config.norm. `name`: of the norm's module range.
+// The kinds that config.positions and config.norm name. `name`: of the norm's module range.
 std::unique_ptr<Positions> make_positions(const ModelConfig& config);
 std::unique_ptr<Norm> make_norm(const ModelConfig& config, const ModelOptions& options,
                                 const char* name);

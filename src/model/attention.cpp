@@ -118,7 +118,7 @@ KvCache::Layer Attention::make_cache(int64_t batch, int64_t capacity, DType dtyp
   return {Tensor::empty(shape, dtype, "key cache"), Tensor::empty(shape, dtype, "value cache")};
 }
 
-// q k^T and p v, 2 each for a pair of tokens; half of the pairs are masked.
+// q k^T and p v: 2 FLOPs each per pair of tokens and channel; half of the pairs are masked.
 double Attention::mixing_flops(int64_t context) const {
   return 2.0 * 2.0 * static_cast<double>(context * heads_ * head_dim_) / 2.0;
 }

@@ -28,8 +28,8 @@ class Attention : public Module {
 
   // Causal. x (B, T, C) -> (B, T, C). Rotates q and k by `table` unless it is null.
   Variable operator()(const Variable& x, const RopeTable* table) const;
-  // The same for tokens at positions cache_length ...; appends their keys and values to the cache.
-  // No gradient.
+  // The same for tokens at positions cache_length, cache_length + 1, ...; appends their keys and
+  // values to the cache. No gradient.
   Variable decode(const Variable& x, const RopeTable* table, KvCache::Layer& cache,
                   int64_t cache_length) const;
   KvCache::Layer make_cache(int64_t batch, int64_t capacity, DType dtype) const;

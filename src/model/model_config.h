@@ -33,7 +33,7 @@ struct ModelConfig {
   NormKind norm = NormKind::rms;
   MlpKind mlp = MlpKind::swiglu;
   PositionKind positions = PositionKind::rope;
-  bool bias = false;  // linear layers, but for the head, and LayerNorm have biases (GPT-2)
+  bool bias = false;  // linear layers (except the head) and LayerNorm have biases (GPT-2)
   double rope_theta = 10000.0;
   RopeScaling rope_scaling = {};
   double norm_eps = 1e-5;
@@ -43,7 +43,7 @@ struct ModelConfig {
   int64_t q_width() const { return heads * head_size(); }
   int64_t kv_width() const { return kv_head_count() * head_size(); }
 
-  // Throws naming the key when a value is not usable: "d_model is 100, expected a multiple of heads
+  // Throws when a value is not usable; names the key: "d_model is 100, expected a multiple of heads
   // (8)".
   void validate() const;
 
@@ -62,11 +62,11 @@ void apply_size(ModelConfig& config, const std::string& size);
 std::vector<std::string> size_names();
 
 // Rows of logits that the fused head and loss hold at once: equal parts of the tokens, in multiples
-// of 128 rows. Every part reads the head's weight twice, and reads and writes its gradient: 12
-// bytes for each of its `width` x vocab_size elements, beside 10 for each BF16 logit. So the number
-// of rows grows with the width: 6 x width in BF16, within 1.25 to 2.5 GiB of logits. In FP32, where
-// products need scratch memory for all rows as well, it is the number of rows in 512 MiB of logits,
-// independent of the width.
+// of 128 rows. For each part, the head's weight is read twice and its gradient read and written: 12
+// bytes for each of `width` x vocab_size elements, beside 10 for each BF16 logit. So the number of
+// rows grows with the width: 6 x width in BF16, within 1.25 to 2.5 GiB of logits. In FP32, where
+// products need scratch memory for all rows as well, 512 MiB of logits fix the number, independent
+// of the width.
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width, int64_t bytes_per_logit);
 
 }  // namespace quern

@@ -14,9 +14,9 @@ ParameterTable parameter_table(const ModelConfig& config);
 // Weights of the model, each counted once (a tied head is the embedding).
 int64_t parameter_count(const ModelConfig& config);
 
-// Floating-point operations of one training step per token: 3 (forward, and twice that backward)
-// times (2 x parameters + causal attention's 2 * 2 * T * H * D * layers / 2). An untied embedding
-// is a look-up and does not count.
+// Floating-point operations of one training step per token: 3 (1 for the forward, 2 for the
+// backward) times (2 x parameters + causal attention's 2 * 2 * T * H * D * layers / 2). An untied
+// embedding is a look-up and does not count.
 double flops_per_token(const ModelConfig& config, int64_t context);
 
 }  // namespace quern

@@ -18,7 +18,7 @@ struct PreNormNames {
 
 class PreNormBlock : public Block {
  public:
-  // `name` is that of its module range: "model.layers.3". The norms are config.norm.
+  // `name`: of the block's module range, "model.layers.3". config.norm selects the norms.
   PreNormBlock(const ModelConfig& config, const ModelOptions& options, const ModelInit& init,
                std::string name, const PreNormNames& names, std::unique_ptr<Mlp> mlp);
 

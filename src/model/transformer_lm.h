@@ -20,10 +20,10 @@ class TransformerLM : public Module {
   TransformerLM(const ModelConfig& config, const ModelOptions& options, InitScheme init,
                 const Architecture& architecture);
 
-  // Mean cross-entropy (nats per token) of targets (B, T) given tokens (B, T), both i32, by scale.
-  // -> (), FP32. With gradients on it is the training loss, with dropout and plus the z-loss. Then
-  // zero the gradients first, and use the loss only for backward(loss) or in a sum with other
-  // losses: fused kernels already add the head's gradient here (autograd/ops/lm_head.h).
+  // `scale` times the mean cross-entropy (nats per token) of targets (B, T) given tokens (B, T),
+  // both i32 -> (), FP32. With gradients enabled it is the training loss, with dropout and plus the
+  // z-loss. Then zero the gradients first, and use the loss only for backward(loss) or in a sum
+  // with other losses: fused kernels already add the head's gradient here (autograd/ops/lm_head.h).
   Variable loss(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const {
     return loss_terms(tokens, targets, scale).total;
   }
@@ -34,7 +34,7 @@ class TransformerLM : public Module {
   LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const;
 
   // Seeds the masks of dropout. Every training loss takes the next draw; `number` is the number of
-  // the first. Required before the first training loss of a model with dropout.
+  // the first one. Required before the first training loss of a model with dropout.
   void start_dropout(uint64_t seed, uint64_t number = 0);
 
   // (B, T) -> (B, T, V) in the activations' type.
