@@ -37,7 +37,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     const ssize_t n = ::write(fd_, bytes.data() + done, std::min(bytes.size() - done, kMost));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_with_errno("cannot be written");
-    done += static_cast<size_t>(n);  // a short write is followed by one that says why
+    done += static_cast<size_t>(n);  // after a short write, the next call reports the reason
   }
   digest_.add(bytes);
 }

@@ -1,5 +1,4 @@
-// Files that are complete or not there: written beside under another name, fsynced, renamed, and
-// the folder fsynced.
+// Atomic file writes: write PATH.tmp, fsync it, rename it to PATH, fsync the folder.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +20,7 @@ class AtomicFile {
   // Throws naming the path and the reason (no space left on device, file too large, ...).
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  // After this the file is there under its name, on the disk. Returns what it holds.
+  // Renames the file durably to its final name. Returns its size and checksum.
   FileDigest commit();
 
  private:
@@ -37,8 +36,8 @@ FileDigest write_file_atomically(const std::filesystem::path& path, std::string_
 // Makes renames in the folder durable.
 void sync_directory(const std::filesystem::path& folder);
 
-// Renames folder `from` to `to` durably, replacing a folder that is there, without a moment at
-// which neither is there (where the file system can exchange names).
+// Renames folder `from` to `to` durably and replaces an existing folder. The replacement is atomic
+// if the file system can exchange names.
 void replace_directory(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace quern

@@ -1,4 +1,4 @@
-// Folders that are complete or not there: filled under another name, then renamed.
+// Atomic folder writes: the folder is filled under a temporary name, then renamed.
 #pragma once
 
 #include <filesystem>
@@ -7,14 +7,14 @@ namespace quern {
 
 class AtomicFolder {
  public:
-  // Chooses PATH.tmp, and removes one that an interrupted program left. Throws when PATH is there
-  // already, saying so after `what`.
+  // Uses PATH.tmp and removes one that an interrupted program left. Throws when PATH exists; the
+  // message begins with `what`.
   AtomicFolder(std::filesystem::path path, const char* what);
   ~AtomicFolder();  // without commit(): removes what was written
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
-  // Where to write; the folder is not made yet.
+  // The folder to fill; the caller creates it.
   const std::filesystem::path& temporary() const { return temporary_; }
   void commit();
 

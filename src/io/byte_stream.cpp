@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A file's bytes as they lie on the disk.
+// The bytes of a file on disk, still compressed.
 class RawFile : public ByteStream {
  public:
   RawFile(fs::path path, RawObserver observer)
@@ -48,7 +48,7 @@ class RawFile : public ByteStream {
     return static_cast<size_t>(n);
   }
 
-  // Reads nothing when there is no observer.
+  // Without an observer, seeks in regular files instead of reading.
   int64_t skip(int64_t count) override {
     struct stat status {};
     const bool seekable = !observer_ && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
@@ -77,7 +77,7 @@ class RawBuffer {
  public:
   explicit RawBuffer(std::unique_ptr<RawFile> file) : file_(std::move(file)), buffer_(1 << 18) {}
 
-  // Whether a byte is left; reads on when the buffer is used up.
+  // True when a byte is left; refills an empty buffer.
   bool more() {
     if (begin_ == end_) {
       begin_ = 0;
@@ -88,7 +88,7 @@ class RawBuffer {
   const char* data() const { return buffer_.data() + begin_; }
   size_t size() const { return end_ - begin_; }
   void consume(size_t bytes) { begin_ += bytes; }
-  // Throws naming the file and the place of the first byte that was not consumed.
+  // Throws naming the file and the offset of the first unconsumed byte.
   [[noreturn]] void refuse(const std::string& what) const {
     file_->refuse(what, file_->offset() - static_cast<int64_t>(size()));
   }
@@ -119,7 +119,7 @@ class GzipStream : public ByteStream {
   }
 
  private:
-  // Goes to the next member when one has ended; false: that was the last.
+  // Starts the next member after the end of one; false after the last.
   bool begin_member() {
     if (inside_) return true;
     bool padding = false;
@@ -129,7 +129,7 @@ class GzipStream : public ByteStream {
     }
     if (!input_.more()) return false;
     if (padding || *input_.data() != '\x1F') {
-      input_.refuse("something that is no gzip data follows");
+      input_.refuse("trailing data is not gzip");
     }
     inflateReset(&zlib_);
     return inside_ = true;
@@ -143,14 +143,14 @@ class GzipStream : public ByteStream {
     input_.consume(input_.size() - zlib_.avail_in);
     if (code == Z_STREAM_END) {
       inside_ = false;
-    } else if (code != Z_OK && code != Z_BUF_ERROR) {  // the latter: no progress yet
+    } else if (code != Z_OK && code != Z_BUF_ERROR) {  // Z_BUF_ERROR: no progress yet
       input_.refuse(cat("gzip data is damaged (", zlib_.msg ? zlib_.msg : zError(code), ")"));
     }
   }
 
   RawBuffer input_;
   z_stream zlib_{};
-  bool inside_ = true;  // a member
+  bool inside_ = true;  // within a member
 };
 
 class ZstdStream : public ByteStream {
@@ -172,7 +172,7 @@ class ZstdStream : public ByteStream {
         input_.refuse(cat("zstd data is damaged (", ZSTD_getErrorName(code), ")"));
       }
       inside_ = code != 0;
-      // Without input it can only give what it still holds.
+      // Without input, the decoder can only flush its buffer.
       if (!more && inside_ && output.pos == 0) input_.refuse("zstd data is cut off");
     }
     return output.pos;
@@ -181,7 +181,7 @@ class ZstdStream : public ByteStream {
  private:
   RawBuffer input_;
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> zstd_;
-  bool inside_ = true;  // a frame
+  bool inside_ = true;  // within a frame
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// XXH3-64 (xxHash): finds flipped bits and cut files at memory speed. Not cryptographic.
+// XXH3-64 (xxHash): detects flipped bits and truncated files at memory speed. Not cryptographic.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace quern {
 
-// What a file held when it was written.
+// Size and checksum of a file's content.
 struct FileDigest {
   int64_t bytes = 0;
   uint64_t xxh3 = 0;

@@ -1,4 +1,4 @@
-// Pages of HTML that stand alone: a template with marks, and data inside a <script> element.
+// Self-contained HTML pages: a template with marks, and data inside a <script> element.
 #pragma once
 
 #include <initializer_list>
@@ -11,12 +11,12 @@ struct PagePart {
   std::string_view mark, text;
 };
 
-// The page with each mark, which stands in it once and in the order given, replaced by its text.
-// Throws when one is missing.
+// Replaces each mark by its text. The marks occur once each, in the given order. Throws when one is
+// missing.
 std::string fill_page(std::string_view page, std::initializer_list<PagePart> parts);
 
-// JSON that cannot end the <script> element it stands in: "<" occurs in strings alone, where it may
-// be written as an escape.
+// Escapes "<", so that the JSON cannot end its <script> element. In JSON, "<" occurs only in
+// strings.
 std::string json_in_script(std::string_view json);
 
 }  // namespace quern

@@ -18,7 +18,7 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-// What a pattern matches, sorted; nothing when there is no match.
+// Sorted matches of a pattern; may be empty.
 std::vector<fs::path> matches_of(const std::string& pattern) {
   glob_t found{};
   const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
@@ -63,7 +63,7 @@ std::vector<fs::path> find_input_files(std::span<const std::string> inputs) {
   std::vector<fs::path> files;
   for (const std::string& input : inputs) {
     std::error_code error;
-    if (fs::exists(input, error)) {  // goes first: a file's name may look like a pattern
+    if (fs::exists(input, error)) {  // checked first: a file name may look like a pattern
       append(input, files);
       continue;
     }

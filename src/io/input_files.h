@@ -1,4 +1,4 @@
-// The files that a command line means: files, folders and patterns.
+// Resolves command-line inputs: files, folders and patterns.
 #pragma once
 
 #include <filesystem>
@@ -8,14 +8,14 @@
 
 namespace quern {
 
-// Of each input in turn: a file itself; a folder's regular files and those of its subfolders,
-// sorted by path; the files and folders that a pattern (* ? [...]) matches, sorted. Below a folder
-// and in a pattern's matches, what begins with a dot is left out. Throws naming the input when
-// nothing is there, and naming the file when one is found twice.
+// Expands each input in turn: a file to itself; a folder to the regular files in it and its
+// subfolders, sorted by path; a pattern (* ? [...]) to the files and folders it matches, sorted.
+// Below a folder, names that begin with a dot are skipped; wildcards do not match such a dot.
+// Throws naming an input that yields no file, and naming a file that is found twice.
 std::vector<std::filesystem::path> find_input_files(std::span<const std::string> inputs);
 
-// The regular files in the folder and its subfolders, as above. Throws naming the folder when it
-// cannot be read.
+// The regular files in the folder and its subfolders, as above; may be empty. Throws naming the
+// folder when it cannot be read.
 std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
 
 }  // namespace quern

@@ -67,7 +67,7 @@ int64_t JsonPlace::count(int64_t least, int64_t most) const {
 
 int32_t JsonPlace::id() const {
   const bool fits = json.is_number_unsigned() && json.get<uint64_t>() <= uint64_t{INT32_MAX};
-  if (!fits) refuse("a token's number from 0 to 2147483647");
+  if (!fits) refuse("a token id from 0 to 2147483647");
   return json.get<int32_t>();
 }
 

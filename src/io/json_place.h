@@ -1,5 +1,5 @@
-// A value of a JSON file and where it is, for errors that say both:
-// "tokenizer.json: model.merges[3] is 7, expected a string". The one reader of JSON by type.
+// Typed access to a JSON value and its location, for errors that show both:
+// "tokenizer.json: model.merges[3] is 7, expected a string".
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace quern {
 
-// Every member that is null counts as absent. Everything that does not find what it names throws.
+// A null member counts as absent. Accessors throw on a missing value or a wrong type.
 struct JsonPlace {
   const nlohmann::json& json;
-  std::string path;  // ends with ": " where members follow without a dot, as of a file's object
+  std::string path;  // ends with ": " if members follow without a dot (a file's root object)
 
   bool has(const char* key) const;
   JsonPlace at(const char* key) const;
@@ -28,7 +28,7 @@ struct JsonPlace {
   const std::string& text() const;
   double number() const;
   int64_t count(int64_t least = 0, int64_t most = INT64_MAX) const;  // a whole number
-  int32_t id() const;                                                // a token's
+  int32_t id() const;                                                // a token id
   bool flag(const char* key, bool absent = false) const;
   void only_false(const char* key, const std::string& why = "Quern does not compute this") const;
 };

@@ -15,7 +15,7 @@ namespace quern {
 
 namespace {
 
-// Closes the descriptor on every way out; a mapping outlives it.
+// Closes the descriptor on every exit; the mapping outlives it.
 struct Descriptor {
   int fd;
   ~Descriptor() { ::close(fd); }

@@ -1,4 +1,4 @@
-// A file seen as memory: read-only, paged in on demand, shared between processes.
+// A memory-mapped file: read-only, paged in on demand, shared between processes.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A string of Python that may stand between single quotes of the shell.
+// A Python string literal that is safe inside single quotes of the shell.
 std::string python_string(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -37,7 +37,7 @@ bool is_hub_word(std::string_view word) {
   return valid && !word.empty() && word[0] != '.';
 }
 
-// "org/name" of a path that may be a name of the Hub; empty: it is none.
+// The Hub name ("org/name") in a path; empty when the path cannot be one.
 std::string hub_name(std::string path) {
   bool named = false;
   for (const char* prefix : {"hf://", "https://huggingface.co/", "datasets/"}) {
@@ -51,7 +51,7 @@ std::string hub_name(std::string path) {
   if (named) second = second.substr(0, second.find('/'));
   if (!is_hub_word(first) || (slash < path.size() && !is_hub_word(second))) return "";
   if (named) return second.empty() ? std::string(first) : cat(first, "/", second);
-  // "books/a.txt" in a folder that is there, or with a file's extension, is a wrong path.
+  // A name in an existing folder, or with a file extension ("books/a.txt"), is a wrong path.
   const std::string extension = fs::path(second).extension().string();
   const bool is_file =
       !extension.empty() &&

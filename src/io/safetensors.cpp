@@ -24,8 +24,8 @@ struct NamedType {
   std::optional<DType> dtype;
 };
 
-// Every type of the format, so that a file with one that Quern has not still lists and reads the
-// other tensors.
+// All dtypes of the format: a file with a dtype that Quern lacks still lists all tensors and reads
+// the others.
 constexpr std::array<NamedType, 20> kTypes{{
     {"F32", 32, DType::f32},
     {"BF16", 16, DType::bf16},
@@ -55,7 +55,7 @@ const NamedType* find_type(std::string_view name) {
   return found == kTypes.end() ? nullptr : &*found;
 }
 
-// The header's text: everything about its length is checked before it is looked at.
+// The header's text. Its length is validated first.
 std::string_view header_text(const std::string& path, std::span<const std::byte> bytes) {
   constexpr uint64_t kPrefix = sizeof(uint64_t);
   QUERN_CHECK(bytes.size() >= kPrefix, path, ": has ", bytes.size(),

@@ -19,7 +19,7 @@
 
 namespace quern {
 
-// A named tensor in host memory that somebody else owns. The bytes need not be aligned to dtype.
+// Non-owning view of a named tensor in host memory. The bytes need not be aligned to dtype.
 struct TensorView {
   std::string name;
   DType dtype = DType::f32;
@@ -36,13 +36,13 @@ class SafetensorsFile {
   struct Entry {
     std::string name;
     std::string dtype_name;      // as in the file: "F32"
-    std::optional<DType> dtype;  // empty for a type of the format that Quern has not ("F8_E4M3")
+    std::optional<DType> dtype;  // empty for a dtype that Quern lacks ("F8_E4M3")
     Shape shape;
     std::span<const std::byte> data;
   };
 
-  // Maps the file and checks the whole header; tensor data is read when touched. Throws naming the
-  // file and what is wrong with it.
+  // Maps the file and checks the whole header; tensor data is read on access. Throws naming the
+  // file and the error.
   static SafetensorsFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -51,8 +51,8 @@ class SafetensorsFile {
   const Metadata& metadata() const { return metadata_; }
 
   bool contains(const std::string& name) const { return index_.contains(name); }
-  // Throws naming the file when there is no such tensor or Quern has not its dtype. The view is
-  // valid as long as this object, or the one it was moved to.
+  // Throws naming the file when the tensor is missing or Quern lacks its dtype. The view is valid
+  // as long as this object, or the object it was moved to.
   TensorView tensor(const std::string& name) const;
 
  private:
@@ -64,13 +64,13 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
-// Writes the tensors in the order given, atomically, straight from their memory. Throws on a name
-// that appears twice, data that is not its shape's size, and a file that cannot be written.
+// Writes the tensors in the given order, atomically, without copying them. Throws on a duplicate
+// name, data whose size does not match the shape, and a file that cannot be written.
 // (safetensors_writer.h takes the data in pieces.)
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const Metadata& metadata = {});
 
-// Bytes of a tensor. Throws, beginning with `where`, when they are not whole or beyond 64 bits.
+// Bytes of a tensor. Errors (a fraction, or overflow of 64 bits) begin with `where`.
 int64_t safetensors_bytes(const std::string& where, const Shape& shape, int64_t bits_per_element);
 
 std::string_view safetensors_name(DType dtype);  // "F32", "BF16", ...

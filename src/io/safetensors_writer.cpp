@@ -16,7 +16,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      std::span<const TensorEntry> tensors, const Metadata& metadata)
     : path_(path), file_(path) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  std::unordered_set<std::string> names{"__metadata__"};  // taken by the format
+  std::unordered_set<std::string> names{"__metadata__"};  // reserved by the format
   if (!metadata.empty()) header["__metadata__"] = metadata;
   for (const TensorEntry& tensor : tensors) {
     QUERN_CHECK(names.insert(tensor.name).second, path.string(), ": tensor '", tensor.name,

@@ -1,5 +1,4 @@
-// Writes a safetensors file whose data arrives in pieces, so that no tensor need be in memory
-// whole.
+// Writes a safetensors file from pieces of data, so that no tensor must fit in memory.
 #pragma once
 
 #include "io/atomic_file.h"
@@ -7,7 +6,7 @@
 
 namespace quern {
 
-// A tensor that a file is to hold.
+// Name, dtype and shape of a tensor to write.
 struct TensorEntry {
   std::string name;
   DType dtype = DType::f32;
@@ -18,13 +17,13 @@ int64_t byte_size(const TensorEntry& entry);
 
 class SafetensorsWriter {
  public:
-  // Writes the header. Throws on a name that appears twice, and as AtomicFile does.
+  // Writes the header. Throws on a duplicate name, and as AtomicFile does.
   SafetensorsWriter(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
                     const Metadata& metadata = {});
 
-  // The tensors' bytes in the order given, in pieces of any size.
+  // Appends the tensors' bytes, in the header's order, in pieces of any size.
   void write(std::span<const std::byte> bytes);
-  // The file is there after this. Throws when the bytes written are not those of the tensors.
+  // Completes the file. Throws when the number of bytes differs from the header's.
   FileDigest commit();
 
  private:

@@ -10,8 +10,8 @@ namespace {
 constexpr size_t kBlock = size_t{1} << 18;
 constexpr size_t kLongestEncoded = size_t{1} << 26;
 
-// Where a line ends: control characters become bytes when text is encoded, so nothing is learnt
-// from them, and SentencePiece's trainer drops lines with a tab or NUL.
+// A control character ends a line. Encoding turns it into a byte token, so training learns nothing
+// from it, and SentencePiece's trainer drops lines with a tab or NUL.
 bool is_control(char c) {
   return static_cast<unsigned char>(c) < 0x20;
 }
@@ -35,7 +35,7 @@ bool TextLines::fill() {
   if (count == 0) {
     if (!encoded_.empty()) take_line(encoded_);
     encoded_.clear();
-    buffer_ += '\n';  // a line does not go on in the next file
+    buffer_ += '\n';  // a line does not continue in the next file
     stream_.reset();
     ++file_;
   } else if (line_text_) {
@@ -68,7 +68,7 @@ void TextLines::take_line(std::string_view line) {
   buffer_ += '\n';
 }
 
-// Before the last space in the first kLongest bytes, else the last character.
+// Cuts before the last space in the second half of kLongest bytes, else after a whole character.
 size_t TextLines::cut_long(std::string_view rest) const {
   const std::string_view most = rest.substr(0, kLongest);
   const size_t space = most.rfind(' ');

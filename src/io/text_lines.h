@@ -1,5 +1,5 @@
-// The lines of text files as a tokenizer learns from them: valid UTF-8 without control characters,
-// of bounded length.
+// Lines of text files for training a tokenizer: valid UTF-8 without control characters, of bounded
+// length.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,25 @@
 
 namespace quern {
 
-// The text that a line of a file holds, of JSONL for example; may throw what is wrong with it.
+// Extracts the text of a line, for example of JSONL; may throw.
 using LineText = std::function<void(int64_t number, std::string_view line, std::string& text)>;
-// How a file's lines are to be read; null: they are the text.
+// Returns the extractor for a file; null: the lines themselves are the text.
 using LineTextOf = std::function<LineText(const std::filesystem::path& file)>;
 
 class TextLines {
  public:
-  static constexpr size_t kLongest =
-      4096;  // bytes; longer ones are cut, before a space if possible
+  static constexpr size_t kLongest = 4096;  // bytes; longer lines are cut, if possible at a space
 
   explicit TextLines(std::vector<std::filesystem::path> files, LineTextOf line_text_of = {})
       : files_(std::move(files)), line_text_of_(std::move(line_text_of)) {}
 
-  // The next one that is not empty; false: there are no more. Throws as ByteStream::read does.
+  // Gets the next non-empty line; false at the end. Throws as ByteStream::read does.
   bool next(std::string& line);
-  // The part of the files, by their number, that has been read whole.
+  // The fraction of the files, by count, that is read to the end.
   double files_done() const;
 
  private:
-  bool fill();  // reads on, into the next file if need be; false: there is no more
+  bool fill();  // reads more, from the next file if needed; false at the end
   void open_file();
   void take_lines();  // from encoded_ to buffer_
   void take_line(std::string_view line);
@@ -45,10 +44,10 @@ class TextLines {
   std::unique_ptr<ByteStream> stream_;
   LineTextOf line_text_of_;
   LineText line_text_;          // of this file
-  std::string encoded_, text_;  // lines that are not text themselves, and the text of one
+  std::string encoded_, text_;  // raw lines for the extractor, and the text of one
   int64_t line_ = 0;            // its number
-  std::string buffer_;          // text that has been read
-  size_t begin_ = 0;            // and not been given
+  std::string buffer_;          // text read
+  size_t begin_ = 0;            // start of the text not yet returned
 };
 
 }  // namespace quern

@@ -18,7 +18,7 @@ bool continues(std::string_view text, size_t i) {
   return (byte_at(text, i) & 0xC0) == 0x80;
 }
 
-// How long a character is that begins with this byte; 0: none does.
+// Length of a character that begins with this byte; 0: the byte cannot begin one.
 size_t length_of(uint8_t first) {
   if (first < 0x80) return 1;
   if (first < 0xC2) return 0;  // a continuation, or an overlong form
@@ -27,7 +27,7 @@ size_t length_of(uint8_t first) {
   return first < 0xF5 ? 4 : 0;
 }
 
-// The second byte's range excludes overlong forms, surrogates and what is beyond U+10FFFF.
+// The second byte's range excludes overlong forms, surrogates and values above U+10FFFF.
 bool second_fits(uint8_t first, uint8_t second) {
   switch (first) {
     case 0xE0: return second >= 0xA0;
@@ -56,7 +56,7 @@ constexpr std::string_view kSpaces[] = {
     "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
     "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
 
-// `last`: an end of the text; is_at(space): whether the text has the space there.
+// `last`: the outermost byte at one end of the text; is_at(space): true if the space is there.
 template <class IsAt>
 size_t space_size(char last, const IsAt& is_at) {
   if (static_cast<signed char>(last) >= 0) return last == ' ' || (last >= '\t' && last <= '\r');

@@ -1,4 +1,4 @@
-// Where text is UTF-8 and where it is not.
+// UTF-8: validation, replacement of invalid bytes, white space.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,23 @@ namespace quern {
 // forms, at most U+10FFFF).
 size_t valid_utf8_prefix(std::string_view text);
 
-// Bytes at the end of `text` that are the beginning of a character whose rest has not come: 0 to 3.
+// Bytes of an incomplete character at the end of `text`: 0 to 3.
 size_t unfinished_utf8_suffix(std::string_view text);
 
-// `text` with U+FFFD for what is no UTF-8: one for each beginning of a character that does not go
-// on, and one for each other byte (The Unicode Standard, table 3-8).
+// Replaces invalid UTF-8 by U+FFFD: one for each truncated character and one for each other invalid
+// byte (The Unicode Standard, table 3-8).
 std::string replace_invalid_utf8(std::string_view text);
 
-// `text` for a terminal or a log: replace_invalid_utf8, then U+FFFD for each control character but
-// line ends and tabs. Carriage returns are dropped.
+// `text` for a terminal or a log: replace_invalid_utf8, then U+FFFD for each control character
+// except line ends and tabs. Carriage returns are dropped.
 std::string printable_utf8(std::string_view text);
 
-// Bytes of the white-space character (Unicode's White_Space) that `text` begins or ends with; 0:
-// none.
+// Bytes of the white-space character (Unicode's White_Space) at the start or end of `text`; 0 if
+// there is none.
 size_t space_prefix(std::string_view text);
 size_t space_suffix(std::string_view text);
 
-// Calls valid(part) and invalid(part) in turn for the longest parts that are UTF-8 and are not.
+// Splits `text` into maximal valid and invalid parts; calls valid(part) or invalid(part) for each.
 template <class Valid, class Invalid>
 void split_utf8(std::string_view text, const Valid& valid, const Invalid& invalid) {
   while (!text.empty()) {

@@ -100,9 +100,9 @@ TEST_F(ByteStreamTest, DamageIsRefused) {
 TEST_F(ByteStreamTest, WhatFollowsIsNotIgnored) {
   const std::string member = gzip("abc"), frame = zstd("abc");
   const std::string at = "at byte " + std::to_string(member.size());
-  expect_refused(member + "text", {"no gzip data follows", at});
+  expect_refused(member + "text", {"trailing data is not gzip", at});
   expect_refused(member + std::string("\0\0x", 3),
-                 {"no gzip data follows", "at byte " + std::to_string(member.size() + 2)});
+                 {"trailing data is not gzip", "at byte " + std::to_string(member.size() + 2)});
   expect_refused(member +
                      "\x1F"
                      "no member",
