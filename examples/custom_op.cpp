@@ -1,4 +1,4 @@
-// A differentiable op of one's own: docs/adding_an_op.md says more about it.
+// Defines a custom differentiable op; docs/adding_an_op.md explains it.
 #include <cstdio>
 
 #include <quern/autograd/ops/binary.h>

@@ -1,5 +1,5 @@
-// Trains a small Transformer on a text of one's own with an op of one's own, saves the weights,
-// loads them into a second model and generates text: docs/library.md explains the parts.
+// Trains a small Transformer with a custom op on your text, saves the weights, loads them into a
+// second model and generates text. docs/library.md explains the parts.
 //   library [TEXT [FOLDER]]
 #include <cstdio>
 #include <exception>

@@ -1,4 +1,4 @@
-// Trains a small MLP to tell two interleaved spirals apart.
+// Trains a small MLP to classify two interleaved spirals.
 #include <cmath>
 #include <cstdio>
 #include <exception>
