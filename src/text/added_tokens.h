@@ -1,4 +1,4 @@
-// Tokens that are found in a text before anything else is done to it: "<|endoftext|>", "</s>".
+// Added tokens, which are matched in a text before all other processing: "<|endoftext|>", "</s>".
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace quern {
 struct AddedToken {
   int32_t id = 0;
   std::string content;      // not empty
-  bool special = false;     // left out of decoded text when the reader wants it so
-  bool normalized = false;  // looked for after normalisation, rather than in the text as given
-  bool lstrip = false, rstrip = false;  // takes the white space before it, or behind it
+  bool special = false;     // may be left out of decoded text
+  bool normalized = false;  // matched after normalisation instead of in the original text
+  bool lstrip = false, rstrip = false;  // includes the white space before it, or behind it
 };
 
-// Tokens that are looked for together: the leftmost, and of those the longest.
+// Finds added tokens in a text: the leftmost match; the longest one wins a tie.
 class AddedTokenFinder {
  public:
   // Throws when the id is negative or the content empty.
@@ -53,8 +53,8 @@ class AddedTokenFinder {
  private:
   const AddedToken* at(std::string_view rest) const;
 
-  std::vector<AddedToken> tokens_;  // the longest first
-  bool begins_[256] = {};           // bytes that one of them begins with
+  std::vector<AddedToken> tokens_;  // longest first
+  bool begins_[256] = {};           // the tokens' first bytes
 };
 
 }  // namespace quern

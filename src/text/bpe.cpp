@@ -21,20 +21,20 @@ uint64_t pair_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// Bytes of the character that `text` begins with; in what is no UTF-8 at least 1.
+// Bytes of the first character of `text`; at least 1 in invalid UTF-8.
 size_t character_size(std::string_view text) {
   size_t size = 1;
   while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
   return size;
 }
 
-// A token of the piece, linked to its neighbours; one that was merged into its left neighbour has
-// the token kNone.
+// A token of the piece, linked to its neighbours. A symbol merged into its left neighbour has the
+// token kNone.
 struct Symbol {
   int32_t token, previous, next;
 };
 
-// A merge that could be applied to the symbols at `at` and after it, if they still are `left` and
+// A possible merge of the symbol at `at` and the next one; stale unless they still are `left` and
 // `right`.
 struct Candidate {
   int32_t rank, at, left, right, result;
@@ -70,12 +70,12 @@ Bpe::Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> 
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const BpeMerge& merge = merges[rank];
     Slot& slot = slots_[slot_of(pair_of(merge.left, merge.right))];
-    if (slot.pair != kEmpty) continue;  // given twice: the first counts
+    if (slot.pair != kEmpty) continue;  // duplicate: the first merge counts
     slot = {pair_of(merge.left, merge.right), {static_cast<int32_t>(rank), merge.result}};
   }
 }
 
-// Where the pair is, or would be.
+// The pair's slot, or the empty slot where it would go.
 size_t Bpe::slot_of(uint64_t pair) const {
   constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15u;  // Knuth, volume 3, section 6.4
   size_t at = static_cast<size_t>((pair * kGoldenRatio) >> shift_);

@@ -1,5 +1,5 @@
-// Byte-pair encoding: the tokens of one piece of text, by merging neighbours in the order in which
-// the merges were learnt (Sennrich et al. 2016; on bytes as in GPT-2).
+// Byte-pair encoding of one piece of text: merges neighbours in the order in which the merges were
+// learnt (Sennrich et al. 2016; on bytes as in GPT-2).
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ struct BpeMerge {
   int32_t left = 0, right = 0, result = 0;  // token ids
 };
 
-// Tokens by their text.
+// Token ids by text.
 struct TextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const;
 };
 using BpeTokens = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
 
-// What pieces were encoded to: words come again and again. One a thread.
+// Cache of encoded pieces, since words repeat. One per thread.
 class BpeCache {
  public:
   const std::vector<int32_t>* find(std::string_view piece) const;
@@ -35,12 +35,12 @@ class BpeCache {
 
 class Bpe {
  public:
-  // byte_tokens: the token of each byte alone; merges: the first is the first to be applied;
-  // characters: those that begin as one token rather than as their bytes, in UTF-8.
+  // byte_tokens: the token of each single byte; merges: highest priority first; characters (UTF-8):
+  // those that start as one token instead of as their bytes.
   Bpe(const std::array<int32_t, 256>& byte_tokens, std::span<const BpeMerge> merges,
       BpeTokens characters = {});
 
-  // Appends the tokens of `piece`, any bytes. Time n log n in its length.
+  // Appends the tokens of `piece` (any bytes). Time: O(n log n) in its length.
   void encode(std::string_view piece, std::vector<int32_t>& tokens) const;
 
  private:

@@ -31,7 +31,7 @@ std::string compose(std::string_view text) {
   return {reinterpret_cast<const char*>(composed), static_cast<size_t>(bytes)};
 }
 
-// The byte that SentencePiece spells as "<0x7F>"; -1: another token.
+// The byte of a token such as "<0x7F>" (SentencePiece); -1: another token.
 int spelled_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   int byte = 0;
@@ -39,7 +39,7 @@ int spelled_byte(std::string_view token) {
   return error == std::errc() && end == token.data() + 5 ? byte : -1;
 }
 
-// Whether a token, which is UTF-8, has one character.
+// True when a token (UTF-8) has one character.
 bool is_character(std::string_view token) {
   return std::count_if(token.begin(), token.end(), [](char c) { return (c & 0xC0) != 0x80; }) == 1;
 }

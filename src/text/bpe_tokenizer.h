@@ -1,6 +1,6 @@
-// A BPE tokenizer as Hugging Face's tokenizer.json describes it (read by text/hf_tokenizer.h), in
-// one of two forms: byte-level (GPT-2, Llama 3, Qwen2.5), or SentencePiece's, on characters with
-// byte fallback (Llama 2, Mistral, Gemma, Phi-3).
+// The BPE tokenizer of a Hugging Face tokenizer.json (read by text/hf_tokenizer.h), in one of two
+// forms: byte-level (GPT-2, Llama 3, Qwen2.5), or SentencePiece's, on characters with byte fallback
+// (Llama 2, Mistral, Gemma, Phi-3).
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,26 @@
 
 namespace quern {
 
-// What a tokenizer is made of.
+// Vocabulary, merges and options of a tokenizer.
 struct BpeDefinition {
-  // Each token by id (without the added ones); ids are 0 to n - 1, a missing one is "". Byte-level:
-  // its bytes. Byte fallback: "\u2581the", with U+2581 for a space, and "<0x7F>" for a byte.
+  // Tokens by id 0 to n - 1, without the added ones; "" for a missing id. Byte-level: the token's
+  // bytes. Byte fallback: "\u2581the", with U+2581 for a space, and "<0x7F>" for a byte.
   std::vector<std::string> vocabulary;
   std::vector<BpeMerge> merges;
-  bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
-  bool nfc = false;            // text is brought to Unicode's normal form C first
+  bool ignore_merges = false;  // a piece in the vocabulary becomes that token without merging
+  bool nfc = false;            // converts text to Unicode's normal form C first
   enum class Prefix { never, first, always };
-  Prefix prefix = Prefix::never;      // which parts get a space, unless they begin with one
-  std::vector<std::string> patterns;  // cut one after the other
+  Prefix prefix = Prefix::never;      // parts that get a space, unless they begin with one
+  std::vector<std::string> patterns;  // split patterns, applied in order
 
-  // Byte fallback: a character that has no token becomes the tokens of its bytes.
+  // Byte fallback: a character without a token becomes the tokens of its bytes.
   bool byte_fallback = false;
-  bool prepend_mark = false;     // a text and each part behind a token get a U+2581, always
-  bool normalize_marks = false;  // spaces become U+2581 before `normalized` tokens are looked for
+  bool prepend_mark = false;     // puts U+2581 before a text and before each part behind a token
+  bool normalize_marks = false;  // spaces become U+2581 before `normalized` tokens are matched
   bool split_marks = false;      // a piece begins at each U+2581
-  bool strip_decoded = false;    // decoding leaves out one space at the beginning
+  bool strip_decoded = false;    // decoding drops one leading space
   std::vector<AddedToken> added;
-  std::optional<int32_t> begin_token, end_token;  // as Tokenizer has them
+  std::optional<int32_t> begin_token, end_token;  // see Tokenizer
   std::string hash;
 };
 
@@ -47,7 +47,7 @@ class BpeTokenizer : public Tokenizer {
   // Throws when a byte has no token of its own.
   explicit BpeTokenizer(BpeDefinition definition);
 
-  // Any bytes: those that are no UTF-8 are pieces of their own, and nothing is lost.
+  // Accepts any bytes. Invalid UTF-8 forms pieces of its own, so decoding loses nothing of it.
   std::unique_ptr<TokenEncoder> encoder() const override;
   using Tokenizer::encode;
   // Appends to `tokens`; `cache` is this tokenizer's and this thread's.
@@ -64,11 +64,11 @@ class BpeTokenizer : public Tokenizer {
   std::optional<int32_t> begin_token() const override { return definition_.begin_token; }
   std::string hash() const override { return definition_.hash; }
   std::string kind() const override { return "bpe"; }
-  // The id of a token by its text, added ones included; -1: none.
+  // The id of a token by its text, including added tokens; -1: none.
   int32_t find(std::string_view content) const;
 
  private:
-  // Where a text stands that is UTF-8: at the begin of the whole, of a part, or behind bytes.
+  // Position of a UTF-8 run: at the start of the text, at the start of a part, or behind bytes.
   enum class Start { text, part, middle };
 
   void read_vocabulary();
@@ -83,10 +83,10 @@ class BpeTokenizer : public Tokenizer {
   std::vector<SplitPattern> patterns_;
   std::unique_ptr<Bpe> bpe_;
   AddedTokenFinder raw_, normalized_;
-  bool cuts_words_ = false;         // no merge spans two words, so they may be encoded one by one
+  bool cuts_words_ = false;         // no merge spans two words, so each word is encoded separately
   std::vector<std::string> bytes_;  // by id; added tokens too
   std::vector<bool> special_;       // by id
-  // Into the definition's vocabulary and added tokens.
+  // The keys view definition_'s vocabulary and added tokens.
   std::unordered_map<std::string_view, int32_t> ids_;
 };
 

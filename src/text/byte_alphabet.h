@@ -1,5 +1,5 @@
-// GPT-2's alphabet, in which tokenizer.json spells the bytes of byte-level BPE: printable bytes are
-// their own character, the others U+0100 and on, in order.
+// GPT-2's alphabet for the bytes of byte-level BPE in tokenizer.json. Printable bytes stand for
+// themselves; the others map to U+0100 and up, in order.
 #pragma once
 
 #include <array>
@@ -22,14 +22,14 @@ class ByteAlphabet {
     }
   }
 
-  // The character that stands for a byte, in UTF-8: all are of one or two bytes.
+  // The character that stands for a byte: one or two bytes of UTF-8.
   std::string character(int byte) const {
     const uint32_t point = points_[static_cast<size_t>(byte)];
     if (point < 0x80) return {static_cast<char>(point)};
     return {static_cast<char>(0xC0 | point >> 6), static_cast<char>(0x80 | (point & 0x3F))};
   }
 
-  // The bytes that the characters of a token stand for. Throws with `path`, the place of the token.
+  // The bytes that a token's characters stand for. Errors begin with `path`, the token's location.
   std::string bytes(const std::string& token, const std::string& path) const {
     std::string out;
     for (size_t i = 0; i < token.size(); ++i) {

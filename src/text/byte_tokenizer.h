@@ -15,8 +15,8 @@ inline constexpr int32_t kEndOfText = 256;
 inline constexpr int64_t kByteVocabulary = 257;
 
 std::vector<int32_t> encode_bytes(std::string_view text);
-// The bytes as they were, valid UTF-8 or not; end of text adds nothing. Throws naming position and
-// value of a token that is neither.
+// The original bytes, valid UTF-8 or not; end of text adds nothing. Throws naming position and
+// value of any other token.
 std::string decode_bytes(std::span<const int32_t> tokens);
 
 // The same as a Tokenizer.

@@ -53,11 +53,11 @@ std::string escaped(const std::string& literal) {
   return pattern;
 }
 
-// Of a tokenizer with byte fallback.
+// The pre-tokenizer of a tokenizer with byte fallback.
 void read_metaspace(const Place& step, BpeDefinition& definition) {
   using Prefix = BpeDefinition::Prefix;
   const std::string& type = step.at("type").text();
-  // Gemma's: where the normalizer left no spaces, nothing is split.
+  // Gemma splits at spaces, but its normalizer has replaced them all.
   if (type == "Split" && definition.normalize_marks)
     return expect(step.at("pattern").at("String"), " ");
   if (type != "Metaspace") step.at("type").refuse("Metaspace, or no pre_tokenizer");
@@ -120,7 +120,7 @@ void read_vocabulary(const Place& model, BpeDefinition& definition,
   const ByteAlphabet alphabet;
   const Place vocab = model.at("vocab");
   if (!vocab.json.is_object()) vocab.refuse("an object");
-  // Numbers may have gaps where added tokens lie, and no larger ones.
+  // Ids may have gaps for added tokens, but no huge ones.
   const size_t most = 2 * vocab.json.size() + 65536;
   for (const auto& [token, number] : vocab.json.items()) {
     const Place entry{number, cat(vocab.path, "[\"", token, "\"]")};
@@ -135,12 +135,12 @@ void read_vocabulary(const Place& model, BpeDefinition& definition,
   for (std::string& token : definition.vocabulary) {
     const bool added = std::any_of(
         definition.added.begin(), definition.added.end(),
-        [&](const AddedToken& a) { return a.content == token; });  // in words, not in the alphabet
+        [&](const AddedToken& a) { return a.content == token; });  // plain text, not the alphabet
     if (!added && !definition.byte_fallback) token = alphabet.bytes(token, vocab.path);
   }
 }
 
-// "a b", or in newer files ["a", "b"].
+// Merges are "a b", or in newer files ["a", "b"].
 void read_merges(const Place& model, const std::unordered_map<std::string, int32_t>& ids,
                  BpeDefinition& definition) {
   for (const Place& merge : model.at("merges").list()) {

@@ -23,8 +23,7 @@ bool ends_with_space(std::string_view text) {
   return text.empty() || space_suffix(text) > 0;
 }
 
-// The last place at or before `at` where a character begins; `at` itself where the text is no
-// UTF-8.
+// The last start of a character at or before `at`; `at` itself in invalid UTF-8.
 size_t character_before(std::string_view text, size_t at) {
   for (size_t back = 0; back < 4 && back <= at; ++back) {
     if (at - back == text.size() || !continues(text[at - back])) return at - back;

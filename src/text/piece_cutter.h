@@ -1,5 +1,5 @@
-// Cuts long documents into pieces that are tokenized one by one, so that a document of any size
-// needs little memory and all cores, and gives the tokens of the whole.
+// Cuts long documents into pieces that are tokenized separately. A document of any size then needs
+// little memory and uses all cores, and its tokens stay the same.
 #pragma once
 
 #include <cstddef>
@@ -13,45 +13,44 @@
 namespace quern {
 
 struct PieceSizes {
-  size_t target = size_t{1} << 16;   // a piece has at least so many bytes, the last one aside
-  size_t longest = size_t{1} << 20;  // and at most so many
-  size_t probe = 512;                // looked at on both sides of a border
+  size_t target = size_t{1} << 16;   // minimum bytes of a piece, except the last
+  size_t longest = size_t{1} << 20;  // maximum bytes of a piece
+  size_t probe = 512;                // bytes encoded on each side of a border to test it
 };
 
 struct Piece {
   size_t size = 0;    // bytes to tokenize
-  size_t gap = 0;     // bytes after them that belong to no piece: 0, or the space of a border
+  size_t gap = 0;     // bytes after the piece that belong to none: 0, or 1 for a border's space
   bool last = false;  // of its document
 };
 
-// Where a piece ends follows from the document and the sizes alone, not from how it was read:
-// - Bytes: after `target` bytes.
-// - Other tokenizers: at the first border from `target` on that is safe. Borders are behind a line
-//   feed and before a space, with no white space on the other side of either. Safe is one where the
-//   `probe` bytes before it and those after it give, one by one, the tokens that they give as one
-//   text; the space itself goes to the piece behind it, or, when that is what gives the same
-//   tokens, to none (SentencePiece puts a space before each text).
-// - Where none of the first 64 borders is safe, what is left of the document is one piece, if it
-// has
-//   at most `longest` bytes. Else the piece ends behind the first line feed among the borders, or
-//   without one before the last character that begins within `longest` bytes. Only there may tokens
-//   differ from those of the whole document.
+// The end of a piece depends only on the document and the sizes, not on how the text was read:
+// - Byte tokenizer: after `target` bytes.
+// - Other tokenizers: at the first safe border from `target` on. A border lies behind a line feed
+//   or before a space that has no other white space next to it. A border is safe if the `probe`
+//   bytes before and after it give the same tokens encoded separately as encoded together. The
+//   space belongs to the next piece, or to none if only that gives the same tokens
+//   (SentencePiece puts a space before each text).
+// - If none of the first 64 borders is safe, a rest of at most `longest` bytes is one piece.
+//   Otherwise the piece ends behind the first line feed among the borders, or, without one, at the
+//   last character boundary within `longest` bytes. Tokens may differ from those of the whole
+//   document only at these cuts.
 class PieceCutter {
  public:
   explicit PieceCutter(const Tokenizer& tokenizer, PieceSizes sizes = {});
 
-  // Bytes of a document that must be there for next(), unless they are the document's last.
+  // Bytes that next() needs, unless the text reaches the document's end.
   size_t lookahead() const { return sizes_.longest + sizes_.probe + 8; }
-  // The first piece of `text`, what is left of a document; `complete`: to its end.
+  // The first piece of `text`, the rest of a document; `complete`: the text reaches its end.
   Piece next(std::string_view text, bool complete);
 
  private:
   struct Border {
-    size_t end = 0, gap = 0;  // of the first safe border; 0: there is none
-    size_t first_line = 0;    // behind the first line feed that is a border; 0: none before `end`
+    size_t end = 0, gap = 0;  // of the first safe border; 0: none
+    size_t first_line = 0;    // the first unsafe border behind a line feed; 0: none before `end`
   };
   Border find_border(std::string_view text) const;
-  // Whether text[0, end) and text[begin, ...) give the tokens that they give together.
+  // True when text[0, end) and text[begin, ...) give the same tokens separately as together.
   bool safe(std::string_view text, size_t end, size_t begin) const;
 
   std::unique_ptr<TokenEncoder> encoder_;

@@ -17,8 +17,8 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-// PCRE2's \s counts U+180E as space, which Unicode no longer does, nor the library that these
-// patterns were written for.
+// PCRE2's \s matches U+180E. Current Unicode does not count it as space, and neither does the
+// library for which these patterns were written.
 std::string with_unicode_spaces(const std::string& pattern) {
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -57,7 +57,7 @@ SplitPattern::SplitPattern(const std::string& pattern) : compiled_(std::make_uni
   QUERN_CHECK(compiled_->code, "the pattern ", pattern,
               " is no regular expression: ", message_of(error), " before '", translated.substr(at),
               "'");
-  pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);  // where there is no JIT it interprets
+  pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);  // without a JIT, PCRE2 interprets
 }
 
 SplitPattern::~SplitPattern() = default;
@@ -68,7 +68,7 @@ void SplitPattern::split(std::string_view text, std::vector<std::string_view>& p
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
       pcre2_match_data_create_from_pattern(compiled_->code, nullptr), &pcre2_match_data_free);
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  size_t done = 0;  // all before it is in pieces
+  size_t done = 0;  // end of the last piece
   for (size_t from = 0; from < text.size();) {
     const int found = pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK,
                                   match.get(), nullptr);

@@ -1,5 +1,5 @@
-// Cuts text into the pieces that byte-pair encoding merges within: a word, a number, a run of
-// punctuation. The patterns are those of Hugging Face's tokenizer.json, matched by PCRE2.
+// Splits text into pieces (a word, a number, a run of punctuation); byte-pair encoding merges only
+// within a piece. The patterns are those of Hugging Face's tokenizer.json, matched by PCRE2.
 #pragma once
 
 #include <memory>
@@ -9,18 +9,18 @@
 
 namespace quern {
 
-// One regular expression. Every match is a piece, and so is what lies between two matches
-// (the behaviour "Isolated").
+// One regular expression. Every match is a piece, and so is the text between two matches
+// (behaviour "Isolated").
 class SplitPattern {
  public:
-  // Throws with PCRE2's message and the place in the pattern.
+  // Throws with PCRE2's message and the position in the pattern.
   explicit SplitPattern(const std::string& pattern);
   ~SplitPattern();
   SplitPattern(SplitPattern&&) noexcept;
   SplitPattern& operator=(SplitPattern&&) noexcept;
 
-  // Appends the pieces of `text`, which is valid UTF-8. Throws when the match needs more than
-  // PCRE2's limits.
+  // Appends the pieces of `text`, which must be valid UTF-8. Throws when a match exceeds PCRE2's
+  // limits.
   void split(std::string_view text, std::vector<std::string_view>& pieces) const;
 
  private:
@@ -28,7 +28,7 @@ class SplitPattern {
   std::unique_ptr<Compiled> compiled_;
 };
 
-// GPT-2's pattern, which a ByteLevel pre-tokenizer with use_regex stands for.
+// GPT-2's pattern: the ByteLevel pre-tokenizer with use_regex applies it.
 extern const char* const kGpt2Pattern;
 
 }  // namespace quern

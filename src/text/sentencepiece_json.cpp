@@ -16,8 +16,8 @@ bool begins_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
 }
 
-// SentencePiece joins the neighbours whose sum is the piece that was learnt first; here each pair
-// of pieces that make one up is a merge, in the order of the sums.
+// SentencePiece merges the neighbours whose concatenation was learnt first. Here every split of a
+// piece into two known pieces is a merge; the merges follow the order of the pieces.
 Json merges_of(const std::vector<std::string>& pieces) {
   const std::unordered_set<std::string_view> known(pieces.begin(), pieces.end());
   Json merges = Json::array();

@@ -1,4 +1,4 @@
-// A SentencePiece BPE in the form of Hugging Face's tokenizer.json.
+// Converts a SentencePiece BPE to Hugging Face's tokenizer.json.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace quern {
 
-// The text of a tokenizer.json with the ids of `tokenizer`, which is one that `quern tokenizer
-// train` makes: BPE with byte fallback whose pieces stand in the order in which they were learnt,
-// without a space before a text. With it transformers needs neither sentencepiece nor protobuf.
+// The text of a tokenizer.json with the ids of `tokenizer`, which `quern tokenizer train` made: BPE
+// with byte fallback, pieces in the order in which they were learnt, no space before a text. With
+// this file transformers needs neither sentencepiece nor protobuf.
 std::string sentencepiece_tokenizer_json(const SentencePieceTokenizer& tokenizer);
 
 }  // namespace quern

@@ -14,8 +14,8 @@ void check(const sentencepiece::util::Status& status) {
   QUERN_CHECK(status.ok(), "SentencePiece: ", status.message());
 }
 
-// normalizer_spec { add_dummy_prefix: false } in protobuf's encoding. A message that follows
-// another one is merged into it, so this appended to a model changes that one setting.
+// normalizer_spec { add_dummy_prefix: false } in protobuf's encoding. Protobuf merges appended
+// messages, so appending this to a model changes only that setting.
 constexpr std::string_view kNoPrefix("\x1A\x02\x18\x00", 4);
 
 class SentencePieceEncoder : public TokenEncoder {
@@ -33,8 +33,8 @@ class SentencePieceEncoder : public TokenEncoder {
 }  // namespace
 
 struct SentencePieceTokenizer::Processors {
-  sentencepiece::SentencePieceProcessor begin;      // of a text
-  sentencepiece::SentencePieceProcessor continued;  // without the space before it
+  sentencepiece::SentencePieceProcessor begin;      // for the start of a text
+  sentencepiece::SentencePieceProcessor continued;  // for the rest: adds no space before it
 };
 
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definition)
@@ -103,9 +103,9 @@ void SentencePieceTokenizer::read_pieces() {
   cuts_words_ = byte_fallback_ && !spanning && keeps_text();
 }
 
-// Whether the library encodes text as it is, spaces at both ends and between words included.
+// True when the library does not normalise text and keeps spaces at both ends and between words.
 bool SentencePieceTokenizer::keeps_text() const {
-  const std::string text = " \u00E9 e\u0301  \uFB01 \uFF21 ";  // what Unicode's NFKC would change
+  const std::string text = " \u00E9 e\u0301  \uFB01 \uFF21 ";  // Unicode's NFKC would change it
   std::vector<int> ids;
   check(processors_->continued.Encode(text, &ids));
   std::string decoded;
@@ -134,7 +134,7 @@ void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>&
 
 void SentencePieceTokenizer::encode_part(std::string_view part, bool first,
                                          std::vector<int32_t>& tokens, BpeCache& cache) const {
-  // Without byte fallback the library puts U+FFFD where there is no UTF-8.
+  // Without byte fallback, the library replaces invalid UTF-8 by U+FFFD.
   if (!byte_fallback_) return encode_valid(part, first, tokens, cache);
   split_utf8(
       part,
@@ -148,11 +148,11 @@ void SentencePieceTokenizer::encode_part(std::string_view part, bool first,
       });
 }
 
-// Where no token spans a border, the words are encoded one by one, which gives the same tokens, and
-// most of them are in the cache.
+// If no token spans two words, the words are encoded separately: the tokens are the same, and most
+// words are in the cache.
 void SentencePieceTokenizer::encode_valid(std::string_view text, bool first,
                                           std::vector<int32_t>& tokens, BpeCache& cache) const {
-  constexpr size_t kLongestCached = 64;  // bytes; longer ones hardly come again
+  constexpr size_t kLongestCached = 64;  // bytes; longer words rarely repeat
   std::vector<int> ids;
   while (!text.empty()) {
     const std::string_view word = text.substr(0, cuts_words_ ? word_size(text) : text.size());

@@ -1,6 +1,5 @@
-// A SentencePiece tokenizer (Kudo and Richardson 2018): Llama 2's, Mistral's, TinyLlama's, and
-// those that `quern tokenizer train` makes. Opened from its tokenizer.model by
-// text/tokenizer_files.h.
+// A SentencePiece tokenizer (Kudo and Richardson 2018): that of Llama 2, Mistral and TinyLlama, and
+// of `quern tokenizer train`. text/tokenizer_files.h opens it from its tokenizer.model.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +17,18 @@
 namespace quern {
 
 struct SentencePieceDefinition {
-  std::string model;                      // what the file tokenizer.model holds
+  std::string model;                      // content of the file tokenizer.model
   std::vector<AddedToken> added;          // beyond the model's own <s>, </s> and <unk>
-  bool add_begin = false;                 // begin_token() is <s>; else there is none
-  std::optional<std::string> begin, end;  // what <s> and </s> are called; empty: the model's own
-  // The space that many models put before a text comes after each special token in it too
+  bool add_begin = false;                 // begin_token() is <s>; otherwise there is none
+  std::optional<std::string> begin, end;  // names of <s> and </s>; empty: the model's own
+  // The space that many models put before a text is also added after each special token
   // (transformers' `legacy`).
   bool prefix_each_part = false;
-  std::string hash;  // as Tokenizer has it
+  std::string hash;  // see Tokenizer
 };
 
-// Special tokens in a text ("</s>") are taken as those, as transformers does. Text that is no UTF-8
-// becomes the tokens of its bytes where the model has them (byte fallback), else U+FFFD.
+// Recognises special tokens in a text ("</s>"), as transformers does. Invalid UTF-8 becomes byte
+// tokens if the model has them (byte fallback), otherwise U+FFFD.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   // Throws when the model cannot be read.
@@ -41,9 +40,8 @@ class SentencePieceTokenizer : public Tokenizer {
   // Appends to `tokens`; `cache` is this tokenizer's and this thread's.
   void encode(std::string_view text, std::vector<int32_t>& tokens, BpeCache& cache) const;
 
-  // Exact for models that neither normalise text nor put a space before it; one space at the
-  // beginning is left out when the model puts one there. So decode(a, b) is decode(a) and what b
-  // adds to it, as long as a is not empty.
+  // Exact for models that neither normalise text nor put a space before it. If the model puts one
+  // there, one leading space is dropped. For a non-empty a, decode(a, b) begins with decode(a).
   std::string decode(std::span<const int32_t> tokens) const override;
 
   int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
@@ -54,18 +52,18 @@ class SentencePieceTokenizer : public Tokenizer {
 
   bool has_byte_fallback() const { return byte_fallback_; }
   bool adds_prefix_space() const { return adds_prefix_space_; }
-  // The model's own; -1: it has none.
+  // Ids of the model's own special pieces; -1: none.
   struct SpecialPieces {
     int32_t unknown = -1, begin = -1, end = -1;
   };
   SpecialPieces special_pieces() const;
   // The text of a token: "</s>", "\u2581the".
   std::string piece(int32_t id) const;
-  // It stands for no text: </s>, <unk> and the like.
+  // True for a token without text: </s>, <unk> and so on.
   bool is_special(int32_t id) const { return special_[static_cast<size_t>(id)]; }
-  // It is one of the 256 that spell what has no piece: <0x7F>.
+  // True for the 256 byte fallback tokens: <0x7F>.
   bool is_byte(int32_t id) const;
-  // The id of a token by its text, special ones included; -1: none.
+  // The id of a token by its text, including special tokens; -1: none.
   int32_t find(std::string_view content) const;
 
  private:
@@ -83,10 +81,10 @@ class SentencePieceTokenizer : public Tokenizer {
   std::unique_ptr<Processors> processors_;
   AddedTokenFinder added_;
   bool byte_fallback_ = false, adds_prefix_space_ = false;
-  bool cuts_words_ = false;  // no token spans the border of two words or lines
+  bool cuts_words_ = false;  // no token spans two words or lines
   int32_t byte_tokens_[256] = {};
   std::optional<int32_t> begin_, end_;
-  std::vector<std::string> bytes_;  // of each token by id; none for special ones
+  std::vector<std::string> bytes_;  // by id; empty for special tokens
   std::vector<bool> special_;       // by id
 };
 

@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The model says how many threads made it. Here it says the library's default, so that equal
-// training gives equal files: trainer_spec { num_threads: 16 } in protobuf's encoding, which is
-// merged into the message that it follows.
+// The model records the number of training threads. This resets it to the library's default, so
+// that equal training gives equal files. It appends trainer_spec { num_threads: 16 } in protobuf's
+// encoding, which is merged into the preceding message.
 void forget_threads(std::string& model) {
   constexpr std::string_view kDefaultThreads("\x12\x03\x80\x01\x10", 5);
   sentencepiece::SentencePieceProcessor processor;
@@ -25,7 +25,7 @@ void forget_threads(std::string& model) {
   model = processor.serialized_model_proto();
 }
 
-// A number that looks random and follows from `index` alone (SplitMix64, Steele et al. 2014).
+// A pseudorandom number that depends only on `index` (SplitMix64, Steele et al. 2014).
 uint64_t scrambled(uint64_t index) {
   uint64_t z = (index + 1) * 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -33,8 +33,8 @@ uint64_t scrambled(uint64_t index) {
   return z ^ (z >> 31);
 }
 
-// The lines that are learnt from. SentencePiece knows no exceptions: one ends the lines and is
-// thrown again afterwards.
+// The sampled training lines. SentencePiece does not support exceptions: an exception ends the
+// lines and is rethrown afterwards.
 class SampledLines : public sentencepiece::SentenceIterator {
  public:
   SampledLines(TextLines lines, double share, std::function<void(int64_t)> progress)
@@ -52,7 +52,7 @@ class SampledLines : public sentencepiece::SentenceIterator {
         read_ += static_cast<int64_t>(line_.size());
         if (progress_ && count_ % 65536 == 0) progress_(read_);
       } while (!done_ && !drawn(count_++));
-      if (done_ && progress_) progress_(-1);  // SentencePiece goes to work
+      if (done_ && progress_) progress_(-1);  // SentencePiece starts to train
       if (!done_) used_ += static_cast<int64_t>(line_.size());
     } catch (...) {
       error_ = std::current_exception();
@@ -90,7 +90,7 @@ int64_t count_bytes(TextLines lines, const TrainingProgress& progress) {
   return bytes;
 }
 
-// One field of a line in CSV, as SentencePiece reads lists.
+// A list as one line of CSV, the format that SentencePiece reads.
 std::string csv_list(const std::vector<std::string>& entries) {
   std::string list;
   for (const std::string& entry : entries) {
@@ -108,23 +108,23 @@ std::unordered_map<std::string, std::string> settings(const SentencePieceTrainin
       {"byte_fallback", "true"},
       {"character_coverage", cat(options.coverage)},
       {"split_digits", options.split_digits ? "true" : "false"},
-      {"allow_whitespace_only_pieces", "true"},  // indentation
-      {"normalization_rule_name", "identity"},   // with the next two: decoding is exact
+      {"allow_whitespace_only_pieces", "true"},  // for indentation
+      {"normalization_rule_name", "identity"},   // this and the next two make decoding exact
       {"remove_extra_whitespaces", "false"},
       {"add_dummy_prefix", "false"},
-      {"unk_id", "0"},  // Llama's numbers
+      {"unk_id", "0"},  // Llama's ids
       {"bos_id", "1"},
       {"eos_id", "2"},
       {"pad_id", "-1"},
       {"max_sentence_length", std::to_string(TextLines::kLongest)},
       {"self_test_sample_size", "0"},
       {"num_threads", std::to_string(std::max(1, options.threads))},
-      {"minloglevel", "3"}};  // errors come back as a status
+      {"minloglevel", "3"}};  // no logs: errors are returned as a status
   if (!options.special.empty()) map["control_symbols"] = csv_list(options.special);
   return map;
 }
 
-// The number after `words` in SentencePiece's message; -1: none.
+// The number behind `words` in SentencePiece's message; -1: `words` are not in it.
 int64_t number_after(const std::string& message, const std::string& words) {
   const size_t at = message.find(words);
   if (at == std::string::npos) return -1;

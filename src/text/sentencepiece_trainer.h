@@ -1,5 +1,5 @@
-// Learns a SentencePiece tokenizer from text: BPE with byte fallback (Sennrich et al. 2016; Kudo
-// and Richardson 2018), in which decoding gives back the text byte by byte.
+// Trains a SentencePiece tokenizer on text: BPE with byte fallback (Sennrich et al. 2016; Kudo and
+// Richardson 2018) and exact decoding.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,29 @@ namespace quern {
 
 struct SentencePieceTraining {
   int64_t vocabulary = 32000;        // with <unk>, <s> and </s> (0, 1, 2) and the 256 bytes
-  std::vector<std::string> special;  // further tokens that stand for no text: "<|user|>"
+  std::vector<std::string> special;  // additional special tokens: "<|user|>"
   bool split_digits = true;          // each digit is a token
-  // The rarest characters, together 1 - coverage of the text, are spelled by bytes.
+  // The rarest characters, in total 1 - coverage of the text, become byte tokens.
   double coverage = 0.9995;
-  int64_t sample_bytes = 100'000'000;  // of text to learn from, about; 0: all of it
+  int64_t sample_bytes = 100'000'000;  // approximate amount of text to train on; 0: all
   int threads = 1;
-  LineTextOf line_text_of;  // for files whose lines are not text themselves
+  LineTextOf line_text_of;  // for files whose lines are not plain text
 };
 
 struct SentencePieceResult {
   std::string model;                       // for the file tokenizer.model
-  int64_t text_bytes = 0, used_bytes = 0;  // in the files, and learnt from
+  int64_t text_bytes = 0, used_bytes = 0;  // in the files, and in the training sample
 };
 
-// Called now and then: what is being done ("reading"), and with how much of the text, 0 to 1;
-// less than 0: not known.
+// Called periodically with the current phase ("reading") and the fraction of the text done, 0 to 1;
+// below 0: unknown.
 using TrainingProgress = std::function<void(const std::string& what, double part)>;
 
-// Files of UTF-8 text, gzip or zstd if need be, are read twice, in bounded memory: about 20 times
-// the bytes that are learnt from. Lines are drawn by a fixed seed: the same files and options give
-// the same model, whatever the threads. Bytes that are no UTF-8 are left out. Throws when a file
-// cannot be read, when there is no text, and when the vocabulary is too small for its characters or
-// too large for it to fill.
+// Reads files of UTF-8 text (plain, gzip or zstd) twice. Memory: about 20 times the bytes of the
+// sample. Lines are sampled with a fixed seed: the same files and options give the same model for
+// any number of threads. Invalid UTF-8 is dropped. Throws when a file cannot be read, when there is
+// no text, and when the vocabulary is too small for the text's characters or too large for the
+// text.
 SentencePieceResult train_sentencepiece(std::span<const std::filesystem::path> files,
                                         const SentencePieceTraining& options,
                                         const TrainingProgress& progress = {});

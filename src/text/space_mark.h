@@ -1,4 +1,4 @@
-// U+2581, which SentencePiece writes for a space in its pieces.
+// U+2581: SentencePiece's mark for a space in its pieces.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 std::string marks_for_spaces(std::string_view text);
 std::string spaces_for_marks(std::string_view piece);
 
-// Words end behind a line feed, and before spaces and marks that follow something else. Where no
-// token of a vocabulary spans such a border, text may be encoded word by word.
+// A word ends behind a line feed, and before a space or mark that follows neither. If no token of a
+// vocabulary spans two words, text can be encoded word by word.
 bool spans_words(std::string_view token);
-// Bytes of the first word of `text`, which is not empty.
+// Bytes of the first word of `text`, which must not be empty.
 size_t word_size(std::string_view text);
 
 }  // namespace quern

@@ -1,6 +1,5 @@
-// What every tokenizer can do, whatever it is made of: bytes (byte_tokenizer.h), byte-level BPE
-// (bpe_tokenizer.h) or SentencePiece (sentencepiece_tokenizer.h). text/tokenizer_files.h opens one
-// by its path.
+// The interface of all tokenizers: bytes (byte_tokenizer.h), BPE (bpe_tokenizer.h) and
+// SentencePiece (sentencepiece_tokenizer.h). text/tokenizer_files.h opens one by its path.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +12,11 @@
 
 namespace quern {
 
-// Encodes on one thread: it may keep a cache. Valid as long as its tokenizer.
+// Encodes on one thread, since it may keep a cache. Valid as long as its tokenizer.
 class TokenEncoder {
  public:
   virtual ~TokenEncoder() = default;
-  // Appends the tokens of `text`, any bytes, without those that models want around a text.
+  // Appends the tokens of `text` (any bytes), without begin and end tokens.
   virtual void encode(std::string_view text, std::vector<int32_t>& tokens) = 0;
 };
 
@@ -27,22 +26,20 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::unique_ptr<TokenEncoder> encoder() const = 0;
-  // The bytes that the tokens stand for, which may end within a character; special tokens (the
-  // begin and end of a text) stand for none. Throws naming position and value of a token that is
-  // not in the vocabulary.
+  // The bytes of the tokens, which may end within a character. Special tokens (the begin and end of
+  // a text) have none. Throws naming position and value of a token outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
 
   virtual int64_t vocabulary() const = 0;  // highest id + 1
-  // Separates documents and ends a generated text; empty: the tokenizer has none.
+  // Separates documents and ends a generated text; empty: none.
   virtual std::optional<int32_t> end_token() const = 0;
-  // What a model wants before a text (Llama's <s>); empty: nothing.
+  // The token that models expect before a text (Llama's <s>); empty: none.
   virtual std::optional<int32_t> begin_token() const = 0;
-  // "bytes", or 16 hexadecimal digits of the XXH3 of the file that defines it: equal hashes, equal
-  // tokens.
+  // "bytes", or the XXH3 of the defining file in 16 hexadecimal digits: equal hashes, equal tokens.
   virtual std::string hash() const = 0;
   virtual std::string kind() const = 0;  // "bytes", "bpe" or "sentencepiece"
 
-  // All at once, for short texts.
+  // Encodes a short text in one call.
   std::vector<int32_t> encode(std::string_view text) const {
     std::vector<int32_t> tokens;
     encoder()->encode(text, tokens);

@@ -30,7 +30,7 @@ void write(const fs::path& path, const Json& json) {
   write_file_atomically(path, json.dump(2) + "\n");
 }
 
-// `names`: "bos_token": "<s>" and so on.
+// `names` has the form {"bos_token": "<s>", ...}.
 void write_both(const fs::path& folder, Json config, const Json& names) {
   const fs::path config_file = folder / "tokenizer_config.json";
   const fs::path map_file = folder / "special_tokens_map.json";
@@ -90,7 +90,7 @@ void check_is_gpt2(const fs::path& folder, const TokenizerSettings& settings) {
   }
 }
 
-// Lines of two tokens, behind one with the version.
+// merges.txt: two tokens a line, after an optional version line.
 Json read_merges(const fs::path& path) {
   const MappedFile file = MappedFile::open(path);
   std::istringstream lines(
@@ -123,7 +123,7 @@ void write_tokenizer_config(const fs::path& folder, const SentencePieceTokenizer
   for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
     if (tokenizer.is_special(id)) decoder[std::to_string(id)] = added_token(tokenizer.piece(id));
   }
-  // A tokenizer.json is taken as it is, without the libraries that tokenizer.model needs.
+  // PreTrainedTokenizerFast reads tokenizer.json without the libraries that tokenizer.model needs.
   const bool has_json = fs::exists(folder / "tokenizer.json");
   const Json config = {{"tokenizer_class", has_json ? "PreTrainedTokenizerFast" : "LlamaTokenizer"},
                        {"legacy", false},

@@ -1,4 +1,4 @@
-// What transformers' AutoTokenizer needs beside a tokenizer, written for those that come without.
+// Writes the files that transformers' AutoTokenizer needs, for tokenizers that lack them.
 #pragma once
 
 #include <filesystem>
@@ -9,21 +9,21 @@
 
 namespace quern {
 
-// tokenizer_config.json and special_tokens_map.json into the folder, each unless it is there; one
-// that names no end token gets it (it came from generation_config.json, which is the model's). With
-// them AutoTokenizer gives the same ids and adds the begin token alone, where there is one.
+// Writes tokenizer_config.json and special_tokens_map.json, each if missing. An existing config
+// without an end token gets the one from the model's generation_config.json. With these files
+// AutoTokenizer gives the same ids and adds only the begin token, if there is one.
 void write_tokenizer_config(const std::filesystem::path& folder,
                             const SentencePieceTokenizer& tokenizer);
 void write_tokenizer_config(const std::filesystem::path& folder, const BpeTokenizer& tokenizer);
 
-// The byte tokenizer (byte_tokenizer.h) as a tokenizer.json: a byte-level BPE without merges, whose
-// ids are the bytes' values, and <|endoftext|>. tokenizer_files.h writes and knows it.
+// The byte tokenizer (byte_tokenizer.h) as a tokenizer.json: a byte-level BPE without merges, with
+// ids equal to the byte values, and <|endoftext|>. open_tokenizer recognises this text.
 std::string byte_tokenizer_json();
 
-// The tokenizer.json for GPT-2's older form: byte-level BPE with GPT-2's pattern, from the
+// Converts GPT-2's older form to a tokenizer.json: byte-level BPE with GPT-2's pattern, from the
 // vocab.json and merges.txt of `folder` and the added tokens of its tokenizer_config.json. Throws
-// when one of its files names another tokenizer than GPT-2's, since vocabulary and merges do not
-// say how that cuts text.
+// when a file names a tokenizer other than GPT-2's: vocabulary and merges do not define the
+// pre-tokenizer.
 inline constexpr const char* kVocabularyFile = "vocab.json";
 inline constexpr const char* kMergesFile = "merges.txt";
 std::string gpt2_tokenizer_json(const std::filesystem::path& folder);

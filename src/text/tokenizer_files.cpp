@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Beside the file that defines a tokenizer; transformers reads them. A tokenizer.json is the same
-// as the tokenizer.model that it lies beside, in another form.
+// Files beside the defining file that transformers reads. A tokenizer.json beside a tokenizer.model
+// is the same tokenizer in another form.
 constexpr const char* kCompanions[] = {"tokenizer.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
@@ -29,13 +29,13 @@ constexpr const char* kCompanions[] = {"tokenizer.json",
                                        "merges.txt",
                                        "chat_template.jinja"};
 
-// SentencePiece's BPE, written as a tokenizer.json by transformers.
+// True for a SentencePiece BPE that was converted to a tokenizer.json.
 bool is_made_from_sentencepiece(const fs::path& json_file) {
   const JsonFile file(json_file);
   return file.root().at("model").flag("byte_fallback");
 }
 
-// The file that defines the tokenizer of a folder; empty: there is none.
+// The file that defines the tokenizer of a folder; empty: none.
 fs::path defining_file(const fs::path& folder) {
   const fs::path model = folder / "tokenizer.model", json = folder / "tokenizer.json";
   if (fs::exists(json) && !(fs::exists(model) && is_made_from_sentencepiece(json))) return json;

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// "</s>", or an object with the text and how it is looked for.
+// A token is "</s>", or an object with its text and matching rules.
 std::optional<std::string> read_token(const JsonPlace& root, const char* key) {
   if (!root.has(key)) return {};
   const JsonPlace token = root.at(key);
@@ -73,7 +73,7 @@ TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
     if (root.has("eos_token_id")) {
       const JsonPlace end = root.at("eos_token_id");
       const bool several = end.json.is_array();
-      if (several && end.json.empty()) end.refuse("a token's number or several");
+      if (several && end.json.empty()) end.refuse("a token id or a list of them");
       settings.generation_end = several ? end.at(size_t{0}).id() : end.id();
     }
   }

@@ -1,5 +1,5 @@
-// What stands beside a tokenizer in a Hugging Face folder: tokenizer_config.json, and the tokens
-// that generation_config.json ends a text with.
+// Settings beside a tokenizer in a Hugging Face folder: tokenizer_config.json, and the end token
+// from generation_config.json.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace quern {
 
 struct TokenizerSettings {
   std::string file;                  // tokenizer_config.json, for messages
-  bool found = false;                // it is there
-  std::string tokenizer_class;       // "LlamaTokenizerFast"; empty: not said
+  bool found = false;                // the file exists
+  std::string tokenizer_class;       // "LlamaTokenizerFast"; empty: not given
   std::optional<std::string> begin;  // bos_token
   std::optional<std::string> end;    // eos_token
   std::optional<bool> add_begin;     // add_bos_token
@@ -26,10 +26,10 @@ struct TokenizerSettings {
   std::optional<int32_t> generation_end;  // the first eos_token_id of generation_config.json
 };
 
-// {"content": "</s>", "special": true, ...}. Throws naming the place of what is missing.
+// Reads {"content": "</s>", "special": true, ...}. Throws naming the location of a missing value.
 AddedToken read_added_token(const JsonPlace& token, int32_t id);
 
-// Files that are not there leave the defaults. Throws naming the file and the place in it.
+// Missing files leave the defaults. Throws naming the file and the location in it.
 TokenizerSettings read_tokenizer_settings(const std::filesystem::path& folder);
 
 }  // namespace quern
