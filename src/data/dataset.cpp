@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The token files of a prepared folder: PART_00000.bin and so on, in the order of their names.
+// The token files of a prepared folder: PART_00000.bin and so on, sorted by name.
 std::vector<fs::path> part_files(const fs::path& folder, const std::string& part) {
   std::vector<fs::path> files;
-  std::error_code ignored;  // whoever opens the path reports it
+  std::error_code ignored;  // opening the path reports it
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with(part + "_") && name.ends_with(".bin")) files.push_back(entry.path());
@@ -46,13 +46,13 @@ bool is_text(const std::string& path, DataFormat format) {
   return fs::path(path).extension() != ".bin" && !has_llmc_magic(path);
 }
 
-// What `path` means for a part, "train" or "validation".
+// The token files of `path` for a part, "train" or "validation".
 std::vector<fs::path> token_files(const std::string& path, DataFormat format, const char* part) {
   if (is_pattern(path)) {
     std::vector<fs::path> files = find_input_files({&path, 1});
     for (const fs::path& file : files) {
       QUERN_CHECK(!is_text(file.string(), format), path, ": matches ", file.string(),
-                  ", which is not a token file: a pattern is for token files alone");
+                  ", which is not a token file: a pattern may match only token files");
     }
     return files;
   }
@@ -84,11 +84,11 @@ void check_length(const TokenSource& source, const char* part, int64_t context) 
 
 }  // namespace
 
-// A document may go on in the next file, as `quern data prepare` writes it, so nothing ends where a
-// file does.
+// A document may continue in the next file, as `quern data prepare` writes it, so the end of a file
+// ends no document.
 struct TokenSource::Shards {
   std::vector<TokenFile> files;
-  std::vector<int64_t> begins;  // the position of each file's first token, and the end of the last
+  std::vector<int64_t> begins;  // position of each file's first token, and the total size
 
   explicit Shards(std::vector<TokenFile> all) : files(std::move(all)), begins{0} {
     for (const TokenFile& file : files) begins.push_back(begins.back() + file.size());
@@ -177,7 +177,7 @@ void TokenSource::for_each_block(F&& f) const {
   }
 }
 
-// Tokens are compared as unsigned: a uint32 of 2^31 or more has become negative.
+// Compares tokens as unsigned: as int32, a uint32 of 2^31 or more is negative.
 int64_t TokenSource::largest_token() const {
   int64_t largest = -1;
   for_each_block([&](int64_t, std::span<const int32_t> tokens) {
@@ -245,7 +245,7 @@ Dataset open_dataset(const DataOptions& options, int64_t context) {
     data.validation = open_source(options.validation, options.format, "validation");
   } else {
     const TokenSource all = data.train;
-    // 1e-6: a fraction such as 0.1 has no exact double; a whole number of tokens stays whole.
+    // 1e-6 keeps whole numbers of tokens whole: a fraction such as 0.1 has no exact double.
     const double train_tokens =
         static_cast<double>(all.size()) * (1.0 - options.validation_fraction) + 1e-6;
     const auto cut = static_cast<int64_t>(std::floor(train_tokens));

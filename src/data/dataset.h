@@ -1,4 +1,4 @@
-// What is trained and validated on: two stretches of tokens, wherever they lie.
+// The training and validation data: two ranges of tokens, in memory or in files.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@
 
 namespace quern {
 
-// A range of a corpus that is held in memory or mapped. Copies share the corpus.
+// A range of a corpus in memory or in mapped files. Copies share the corpus.
 class TokenSource {
  public:
   TokenSource() = default;  // no tokens
   TokenSource(std::vector<uint16_t> tokens, std::string name);
   TokenSource(std::vector<int32_t> tokens, std::string name);
   explicit TokenSource(TokenFile file);
-  // Several files as one stream, under one name.
+  // Concatenates several files under one name.
   TokenSource(std::vector<TokenFile> files, std::string name);
 
   const std::string& name() const { return name_; }  // for messages: the path it came from
   int64_t size() const { return size_; }             // tokens
-  // Tokens [begin, begin + count) into out. Throws when they are not all in the source.
+  // Copies tokens [begin, begin + count) to out. Throws when the range exceeds the source.
   void copy(int64_t begin, int64_t count, int32_t* out) const;
   TokenSource slice(int64_t begin, int64_t end) const;
-  // The token files that it is a range of; empty when the tokens are in memory.
+  // The token files of the corpus; empty when the tokens are in memory.
   std::span<const TokenFile> files() const;
 
   // These two read every token.
@@ -37,9 +37,9 @@ class TokenSource {
   void check_vocabulary(int64_t vocab_size) const;
 
  private:
-  // Where a token of the whole corpus lies, for messages.
+  // File and offset of a corpus position, for messages.
   std::string place(int64_t position) const;
-  // f(position of the first, tokens), block by block.
+  // Calls f(position of the first token, tokens) for each block.
   template <class F>
   void for_each_block(F&& f) const;
 
@@ -58,10 +58,10 @@ struct DataOptions {
   // A text file, a folder of text files, a token file, a pattern (* ? [...]) of token files, or a
   // folder that `quern data prepare` wrote: its train_*.bin.
   std::string train;
-  // The same, of such a folder its validation_*.bin. Empty: those of train's folder, or else the
-  // end of train.
+  // The same, with validation_*.bin for such a folder. Empty: the validation_*.bin in train's
+  // folder, otherwise the end of train.
   std::string validation;
-  double validation_fraction = 0.1;  // of train's tokens, where its end is taken; 0: no validation
+  double validation_fraction = 0.1;  // part of train's tokens, if its end is used; 0: no validation
   DataFormat format = DataFormat::automatic;
 };
 
@@ -70,20 +70,20 @@ struct Dataset {
   TokenSource validation;
   bool is_text = false;  // the tokens are those of byte_tokenizer.h
 
-  // The smallest vocabulary that holds every token: 257 for text; reads every token otherwise.
+  // The smallest vocabulary with every token: 257 for text; otherwise reads every token.
   int64_t vocabulary() const;
 };
 
-// Whether `path` is a folder with validation_*.bin, as `quern data prepare` writes it.
+// True when `path` is a folder with validation_*.bin, as `quern data prepare` writes it.
 bool has_validation_files(const std::string& path);
 
-// The training part of a text Dataset in another tokenizer's tokens, with its end token after each
-// document, as `quern data prepare` gives them.
+// Encodes the training part of a text Dataset with another tokenizer. Its end token, if any,
+// follows each document, as in `quern data prepare`.
 Dataset encode_text(const Dataset& text, const Tokenizer& tokenizer);
 
-// Automatic takes a folder as text unless it has a train_*.bin, a file with llm.c's magic or named
-// *.bin as tokens, and any other file as text. Several token files are one stream in the order of
-// their names, and a window may reach from one into the next. The first floor(n (1 -
+// The automatic format reads a folder as text unless it has a train_*.bin. It reads a file with
+// llm.c's magic or named *.bin as tokens, and any other file as text. Several token files are
+// concatenated by name, and a window may span two files. The first floor(n (1 -
 // validation_fraction)) tokens train. Throws when a path is missing or empty, a pattern matches
 // nothing or a text file, and when a part has fewer than context + 1 tokens.
 Dataset open_dataset(const DataOptions& options, int64_t context);

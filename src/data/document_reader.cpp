@@ -9,10 +9,10 @@ namespace quern {
 
 namespace {
 
-// The part of a stream that a reader looks at.
+// A sliding window over a stream.
 class TextWindow {
  public:
-  // Begins at byte `offset` of the stream, which stands at its first.
+  // Skips to byte `offset` of the stream, which must be at its start.
   TextWindow(std::unique_ptr<ByteStream> stream, int64_t offset)
       : stream_(std::move(stream)), offset_(offset) {
     const int64_t skipped = stream_->skip(offset);
@@ -22,9 +22,9 @@ class TextWindow {
 
   std::string_view text() const { return std::string_view(buffer_).substr(head_); }
   int64_t offset() const { return offset_; }  // of text()[0] in the stream
-  bool at_end() const { return at_end_; }     // nothing comes after text()
+  bool at_end() const { return at_end_; }     // the stream ends with text()
 
-  // Reads on, about `bytes` more; after the last ones at_end().
+  // Reads `bytes` more, or to the end of the stream; then at_end() is true.
   void fill(size_t bytes = size_t{1} << 18) {
     buffer_.erase(0, head_);
     head_ = 0;
@@ -44,11 +44,11 @@ class TextWindow {
     offset_ += static_cast<int64_t>(bytes);
   }
 
-  // At the beginning of the file: drops a byte order mark. False, and `block` says why: it is no
-  // text.
+  // At the start of a file: drops a byte order mark. Returns false when the file is not text, with
+  // the reason in `block`.
   bool begin_file(const std::filesystem::path& path, TextBlock& block) {
     constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    constexpr size_t kHead = 4096;  // bytes that tell whether a file is text
+    constexpr size_t kHead = 4096;  // bytes examined to detect text
     while (text().size() < kHead && !at_end_) fill();
     const std::string what = why_not_text(path, text().substr(0, kHead));
     if (!what.empty()) {
@@ -61,7 +61,7 @@ class TextWindow {
   }
 
  private:
-  // To the end of the stream: all of it is seen by an observer of the file.
+  // Reads to the end of the stream, so that the file's observer sees all of it.
   void drop_rest() {
     consume(text().size());
     while (!at_end_) {
@@ -77,7 +77,7 @@ class TextWindow {
   bool at_end_ = false;
 };
 
-// One document, or several between separating lines.
+// Reads one document, or several between separator lines.
 class TextReader : public DocumentReader {
  public:
   TextReader(std::unique_ptr<ByteStream> stream, PieceCutter& cutter, ReadPosition from,
@@ -105,9 +105,9 @@ class TextReader : public DocumentReader {
       } else if (extent.separator > 0) {
         consume(extent.separator);
       } else if (window_.text().empty()) {
-        break;  // the end of the file
+        break;  // end of file
       } else {
-        options_.cut_at.reset();  // reached, right behind a document's end
+        options_.cut_at.reset();  // the cut falls on the end of a document
       }
     }
     block.end = position();
@@ -115,11 +115,11 @@ class TextReader : public DocumentReader {
   }
 
  private:
-  // What the window holds of the document that it begins with.
+  // The extent of the first document in the window.
   struct Extent {
     size_t size = 0;
-    bool ends = false;     // it is there to its end
-    size_t separator = 0;  // bytes of the separating line behind it
+    bool ends = false;     // the window has its end
+    size_t separator = 0;  // bytes of the separator line behind it
   };
 
   ReadPosition position() const { return {window_.offset(), 1, in_document_, in_line_}; }
@@ -130,7 +130,7 @@ class TextReader : public DocumentReader {
     if (options_.split_on != "blank") return line == options_.split_on;
     return line.find_first_not_of(" \t") == std::string_view::npos;
   }
-  // Whether a line that begins so may become a separating one.
+  // True when a line that begins with `begun` may become a separator.
   bool may_be_separator(std::string_view begun) const {
     if (options_.split_on == "blank") {
       return begun.find_first_not_of(" \t\r") == std::string_view::npos;
@@ -184,10 +184,10 @@ class TextReader : public DocumentReader {
   PieceCutter& cutter_;
   DocumentReaderOptions options_;
   bool in_document_, in_line_;
-  int64_t scanned_;  // lines that begin before this byte are no separators
+  int64_t scanned_;  // lines that begin before this byte are not separators
 };
 
-// Blocks of whole lines; what the lines hold is not looked at here.
+// Reads blocks of whole lines without parsing them.
 class JsonLinesReader : public DocumentReader {
  public:
   JsonLinesReader(std::unique_ptr<ByteStream> stream, ReadPosition from,
@@ -208,7 +208,7 @@ class JsonLinesReader : public DocumentReader {
   void take_lines(TextBlock& block) {
     block.begin = position();  // behind a byte order mark
     while (window_.text().size() < options_.block && !window_.at_end()) window_.fill();
-    if (window_.text().empty()) return;  // the end of the file
+    if (window_.text().empty()) return;  // end of file
     size_t end = last_line_end();
     while (end == 0 && !window_.at_end() && window_.text().size() <= options_.longest_line) {
       window_.fill(std::max(window_.text().size(), options_.block));
@@ -227,7 +227,7 @@ class JsonLinesReader : public DocumentReader {
     line_ += std::count(block.text.begin(), block.text.end(), '\n');
   }
 
-  // Behind the last line feed of a block; 0: there is none.
+  // The position behind the last line feed of a block; 0: none.
   size_t last_line_end() const {
     const size_t feed = window_.text().substr(0, options_.block).rfind('\n');
     return feed == std::string_view::npos ? 0 : feed + 1;

@@ -1,4 +1,4 @@
-// Documents from a stream of text, in blocks of bounded size that are tokenized independently.
+// Reads documents from a stream of text in blocks of bounded size, which are tokenized separately.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace quern {
 
-// Where a reader stands between two blocks: another one goes on there and gives the same.
+// A reader's position between two blocks. A new reader that starts there gives the same blocks.
 struct ReadPosition {
   int64_t offset = 0;        // in the text, after decompression
-  int64_t line = 1;          // JSONL: of the next line
+  int64_t line = 1;          // JSONL: number of the next line
   bool in_document = false;  // text: the last piece did not end its document
-  bool in_line = false;      // text: nor its line
+  bool in_line = false;      // text: the last piece did not end its line
 
   friend bool operator==(const ReadPosition&, const ReadPosition&) = default;
 };
@@ -29,7 +29,7 @@ struct DocumentPart {
   bool begins = false, ends = false;
 };
 
-// Input that is left out when the user wants it so.
+// Bad input: skipped if the user allows it, otherwise an error.
 struct BadInput {
   enum class Kind { not_text, bad_json, no_field, not_a_string, bad_utf8, too_long };
   Kind kind = Kind::bad_json;
@@ -39,7 +39,7 @@ struct BadInput {
 
 struct TextBlock {
   std::string text;
-  std::vector<DocumentPart> parts;  // of a text file; of JSONL `text` is whole lines
+  std::vector<DocumentPart> parts;  // of a text file; empty for JSONL, where `text` is whole lines
   std::vector<BadInput> bad;
   ReadPosition begin, end;
 };
@@ -47,36 +47,36 @@ struct TextBlock {
 class DocumentReader {
  public:
   virtual ~DocumentReader() = default;
-  // False: the file has no more. Throws as ByteStream::read does.
+  // Reads the next block; false at the end. Throws as ByteStream::read does.
   virtual bool next(TextBlock& block) = 0;
 };
 
 struct DocumentReaderOptions {
   std::filesystem::path path;  // for messages
-  // Text: a line that is this ends a document and belongs to none; "blank": a line of nothing but
-  // spaces and tabs. Empty: a file is one document.
+  // Text: the separator line between documents, part of neither; "blank": any line of only spaces
+  // and tabs. Empty: a file is one document.
   std::string split_on;
-  std::optional<int64_t> cut_at;          // text: a document ends before this byte as well
-  size_t block = size_t{1} << 18;         // bytes of text to a block, about
-  size_t longest_line = size_t{1} << 26;  // JSONL: longer ones are bad
+  std::optional<int64_t> cut_at;          // text: a document also ends before this byte
+  size_t block = size_t{1} << 18;         // approximate bytes of text in a block
+  size_t longest_line = size_t{1} << 26;  // JSONL: longer lines are bad input
 };
 
-// Text is any bytes, as they are; but a byte order mark at the beginning of the file is dropped.
-// Documents without a byte are left out. `cutter` outlives the reader.
+// Reads any bytes unchanged, except a byte order mark at the start of the file, which is dropped.
+// Skips empty documents. `cutter` must outlive the reader.
 std::unique_ptr<DocumentReader> read_text_documents(std::unique_ptr<ByteStream> stream,
                                                     PieceCutter& cutter, ReadPosition from,
                                                     const DocumentReaderOptions& options);
-// Blocks of whole lines.
+// Reads blocks of whole lines.
 std::unique_ptr<DocumentReader> read_json_lines(std::unique_ptr<ByteStream> stream,
                                                 ReadPosition from,
                                                 const DocumentReaderOptions& options);
 
-// What a file that begins with `head` is when it is no UTF-8 text: "is a zip file". Empty: it may
+// The reason why a file that begins with `head` is not UTF-8 text: "is a zip file". Empty: it may
 // be text.
 std::string why_not_text(const std::filesystem::path& path, std::string_view head);
 
-// The first line of the file (decompressed) that begins behind `fraction` of its bytes; when
-// there is none within 1 MiB, the first character there. Reads the file if it is compressed.
+// Offset of the first line that begins after `fraction` of the file's decompressed bytes. Without
+// one within 1 MiB: the next character. Reads a compressed file completely.
 int64_t line_at_fraction(const std::filesystem::path& path, double fraction);
 
 }  // namespace quern

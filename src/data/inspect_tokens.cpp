@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The token files of a folder by part; names that begin with neither go to the third.
+// The token files of a folder by part: train, validation, all other names.
 std::vector<InspectedPart> parts_of(const std::string& path) {
   std::vector<fs::path> files = find_input_files(std::array{path});
   if (!fs::is_directory(path)) {
@@ -92,7 +92,7 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const InspectOptions& options,
   return tokenizer;
 }
 
-// By their number of documents of each length.
+// `counts` maps a length to the number of its documents.
 LengthStats length_stats(const std::map<int64_t, int64_t>& counts) {
   LengthStats stats;
   double sum = 0.0;
@@ -118,7 +118,7 @@ LengthStats length_stats(const std::map<int64_t, int64_t>& counts) {
   return stats;
 }
 
-// Reads every token of the part's files as one row.
+// Reads every token of the part's files as one stream.
 void count(InspectedPart& part, std::optional<int32_t> end_token) {
   constexpr int64_t kBlock = 1 << 16;
   std::vector<int32_t> block(kBlock);
@@ -129,7 +129,7 @@ void count(InspectedPart& part, std::optional<int32_t> end_token) {
       const int64_t count = std::min(kBlock, tokens.size() - begin);
       tokens.copy(begin, count, block.data());
       for (const int32_t token : std::span(block).first(static_cast<size_t>(count))) {
-        // As the file has them: a uint32 beyond 2^31 is a large token, not a negative one.
+        // Compares as unsigned: a uint32 of 2^31 or more is a large token, not a negative one.
         part.largest = std::max<int64_t>(part.largest, static_cast<uint32_t>(token));
         ++part.unfinished;
         if (token == end_token) ++counts[std::exchange(part.unfinished, 0) - 1];

@@ -9,7 +9,7 @@ namespace quern {
 
 namespace {
 
-// The two batches handed out last stay as they are (see next()); the other slots are ahead.
+// The last two batches returned stay valid (see next()); the other slots are filled ahead.
 constexpr uint64_t kHeld = 2;
 constexpr uint64_t kAhead = 2;
 constexpr uint64_t kSlots = kHeld + kAhead;
@@ -61,7 +61,7 @@ BatchLoader::~BatchLoader() {
   thread_.join();
 }
 
-// Batch `produced_` goes where batch `produced_ - kSlots` lay, which nobody may be reading.
+// Batch `produced_` overwrites batch `produced_ - kSlots`, which must no longer be in use.
 bool BatchLoader::has_room() const {
   return produced_ < consumed_ + kAhead;
 }
@@ -81,7 +81,7 @@ void BatchLoader::run() {
       produced_one_.notify_one();
     }
   } catch (...) {
-    lock.lock();  // fill_ threw while it was released
+    lock.lock();  // fill_ threw while the lock was released
     error_ = std::current_exception();
     produced_one_.notify_one();
   }

@@ -1,4 +1,4 @@
-// Batches prepared ahead on a thread, in a ring of host buffers.
+// Prepares batches ahead of use on a thread, in a ring of host buffers.
 #pragma once
 
 #include <condition_variable>
@@ -17,8 +17,8 @@
 
 namespace quern {
 
-// Where the ring's buffers come from: ordinary memory, or pinned memory that a GPU copies from.
-// Throws when there is no room.
+// Allocates the ring's buffers: ordinary memory, or pinned memory that a GPU copies from. Throws
+// when out of memory.
 using HostMemory = std::function<std::shared_ptr<void>(int64_t bytes)>;
 std::shared_ptr<void> ordinary_host_memory(int64_t bytes);
 
@@ -30,7 +30,7 @@ struct Batch {
   uint64_t index = 0;                // k, as in DrawWindows
 };
 
-// Which windows make the batches, and what of them counts.
+// The sampling of the windows, and the masking of their targets.
 struct BatchOptions {
   Sampling sampling = Sampling::random;
   std::optional<int32_t> document_end = {};  // mask the targets after this token; empty: none
@@ -38,24 +38,24 @@ struct BatchOptions {
 
 class BatchLoader {
  public:
-  // Writes batch k, tokens and targets (B, T). Runs on the loader's thread; what it throws comes
-  // out of next().
+  // Writes batch k: tokens and targets (B, T). Runs on the loader's thread; next() rethrows its
+  // exceptions.
   using Fill = std::function<void(uint64_t k, int32_t* tokens, int32_t* targets)>;
 
   BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
               const HostMemory& memory = ordinary_host_memory);
-  // Windows of `source`, beginning with batch first.batch.
+  // Batches of windows of `source`, from batch first.batch on.
   BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
               const HostMemory& memory = ordinary_host_memory, const BatchOptions& options = {});
-  ~BatchLoader();  // stops the thread after the batch it is at
+  ~BatchLoader();  // stops the thread after the current batch
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  // Waits for the next batch. It stays as it is until the second next() after this one, so that a
-  // copy to the device may still run while the following batch is fetched.
+  // Waits for the next batch. It stays valid until the second next() after this one, so that a copy
+  // to the device may still run while the following batch is fetched.
   Batch next();
 
-  // The next batch that next() will return: a loader made with it continues exactly here.
+  // The next batch of next(). A loader constructed with this state continues exactly here.
   SamplerState state() const;
 
  private:
@@ -78,7 +78,7 @@ class BatchLoader {
   uint64_t produced_ = 0, consumed_ = 0;  // batches since first_
   bool stop_ = false;
   std::exception_ptr error_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, since it uses the members above
 };
 
 }  // namespace quern

@@ -11,8 +11,8 @@ namespace quern {
 
 namespace {
 
-// Sets the sampler's draws apart from the initialisation's and dropout's, which count with the
-// upper half of the counter at zero.
+// Separates the sampler's draws from those of initialisation and dropout, which keep the upper half
+// of the counter at zero.
 constexpr uint32_t kSamplerStream = 0x71756572;
 constexpr uint32_t kPermutationStream = 0x7175656E, kOffsetStream = 0x7175656F;
 
@@ -60,8 +60,8 @@ PermutationSampler::PermutationSampler(int64_t size, int64_t context, uint64_t s
 }
 
 // A Feistel network (Luby and Rackoff, 1988) permutes the numbers of 2 half_bits bits, at most four
-// times as many as there are windows; it is applied until it gives one that is a window (cycle
-// walking; Black and Rogaway, 2002). Four rounds would do for large halves; small ones want more.
+// times as many as windows. It is applied until the result is a window (cycle walking; Black and
+// Rogaway, 2002). Four rounds are enough for large halves; small halves need more.
 uint64_t PermutationSampler::permuted(uint64_t epoch, uint64_t i) const {
   constexpr uint32_t kRounds = 12;
   if (windows_ == 1) return 0;

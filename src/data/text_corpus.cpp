@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a folder of text hardly means to hold; a file that is named itself may be called anything.
+// Refuses names that are unlikely in a folder of text. A file given by its path may have any name.
 void check_name(const fs::path& path) {
   const std::string extension = path.extension().string();
   QUERN_CHECK(extension != ".bin", path.string(),
@@ -26,7 +26,7 @@ void check_name(const fs::path& path) {
               ": is JSON lines, expected text; `quern data prepare` reads them");
 }
 
-// Archives and pictures would train without complaint, as bytes.
+// Without this check, archives and images would train silently as bytes.
 void check_is_text(const MappedFile& file) {
   constexpr size_t kHead = 4096;
   const std::string path = file.path().string();
@@ -61,7 +61,7 @@ std::vector<uint16_t> read_text(const fs::path& path, bool any_bytes) {
     if (!any_bytes) check_name(file);
     append_file(file, any_bytes, tokens);
   }
-  QUERN_CHECK(!tokens.empty(), path.string(), ": folder holds no text (no file that is not empty)");
+  QUERN_CHECK(!tokens.empty(), path.string(), ": folder holds no text (no non-empty file)");
   return tokens;
 }
 

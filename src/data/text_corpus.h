@@ -7,11 +7,11 @@
 
 namespace quern {
 
-// A file gives its bytes. A folder gives the bytes of all regular files in it and its subfolders,
-// in the order of their paths, with kEndOfText between two files; empty files, and files and
-// folders whose name begins with a dot, are left out. Throws naming the path when it is missing or
-// holds no text, or when a file is something else: an archive, a picture; in a folder also
-// token files and JSON lines, by their names. `any_bytes`: what they hold is not looked at.
+// Reads the bytes of a file, or of all regular files in a folder and its subfolders by path, with
+// kEndOfText between two files. In a folder, skips empty files and names that begin with a dot.
+// Throws naming the path when it is missing or has no text, or when a file is an archive or image.
+// In a folder, token files and JSON lines are refused by name. `any_bytes` disables these checks of
+// names and contents.
 std::vector<uint16_t> read_text(const std::filesystem::path& path, bool any_bytes = false);
 
 }  // namespace quern

@@ -33,7 +33,7 @@ std::string TextStream::finish() {
   return text;
 }
 
-// The first place where any of them begins.
+// Cuts at the first start of any stop string.
 void TextStream::cut_at_stop() {
   size_t first = std::string::npos;
   for (const std::string& stop : stops_) first = std::min(first, pending_.find(stop));

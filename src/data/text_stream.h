@@ -1,4 +1,4 @@
-// The text of tokens as they come, one by one: whole characters only, and nothing of a stop string.
+// Streams the text of tokens one by one: only whole characters, and no part of a stop string.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ namespace quern {
 
 class TextStream {
  public:
-  // Follows `before`, the last token of the prompt when there is one: some tokenizers write a token
-  // otherwise at the start of a text. The tokenizer outlives this object. Throws when a stop string
-  // is empty.
+  // `before`: the preceding tokens, of which the last one matters, since some tokenizers decode a
+  // token differently at the start of a text. The tokenizer must outlive this object. Throws when a
+  // stop string is empty.
   TextStream(const Tokenizer& tokenizer, std::vector<int32_t> before,
              std::vector<std::string> stops = {});
 
-  // The text that is certain now, in valid UTF-8: without an unfinished character, and without what
-  // may be the beginning of a stop string. Bytes that are no UTF-8 become U+FFFD.
+  // The new text that is certain, in valid UTF-8. Holds back an unfinished character and a possible
+  // start of a stop string. Invalid UTF-8 becomes U+FFFD.
   std::string push(int32_t token);
-  // The rest: no more tokens will come.
+  // The rest of the text, after the last token.
   std::string finish();
 
-  // A stop string has come. Neither it nor anything after it is given.
+  // True after a stop string. Neither the string nor later text is returned.
   bool stopped() const { return stopped_; }
 
  private:
@@ -32,17 +32,17 @@ class TextStream {
   void cut_at_stop();
 
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> window_;  // the token before, and the one that comes
+  std::vector<int32_t> window_;  // the previous token, and the new one
   std::vector<std::string> stops_;
-  std::string pending_;  // bytes not given yet
+  std::string pending_;  // bytes not yet returned
   bool stopped_ = false;
 };
 
 // \n, \t and \\ in `text` become the characters; other backslashes stay.
 std::string unescape(std::string_view text);
 
-// "a|b" is the two strings a and b; "\|" and "\\" are the characters, "\n" and "\t" the usual ones.
-// Throws when one of them is empty.
+// Splits "a|b" into the strings a and b. "\|" and "\\" are literal; "\n" and "\t" are line feed and
+// tab. Throws when a string is empty.
 std::vector<std::string> split_stop_strings(std::string_view text);
 
 }  // namespace quern

@@ -1,5 +1,5 @@
-// Files of tokens, memory-mapped. Two forms are read and written:
-//   nanoGPT: raw little-endian uint16, nothing else.
+// Memory-mapped token files. Reads and writes two formats:
+//   nanoGPT: raw little-endian uint16, without a header.
 //   llm.c:   256 little-endian int32 of header (magic, version, number of tokens, zeros), then the
 //            tokens: magic 20240520 version 1 is uint16, magic 20240801 version 7 is uint32.
 #pragma once
@@ -13,16 +13,16 @@
 
 namespace quern {
 
-// How the user says what a data path holds. text: bytes; nanogpt: raw little-endian uint16 tokens;
-// llmc: tokens behind llm.c's header; automatic: by name and content (see open_dataset).
+// The format of a data path. text: bytes; nanogpt: raw little-endian uint16 tokens; llmc: tokens
+// after llm.c's header; automatic: by name and content (see open_dataset).
 enum class DataFormat { automatic, text, nanogpt, llmc };
 
 enum class TokenEncoding { raw_u16, llmc_u16, llmc_u32 };
 
 class TokenFile {
  public:
-  // Automatic takes a file that begins with one of llm.c's magics as llm.c's, any other as raw
-  // uint16. Throws naming the file when it is empty, cut short or not of the format asked for.
+  // The automatic format is llm.c's if the file begins with one of its magics, otherwise raw
+  // uint16. Throws naming the file when it is empty, truncated or not in the given format.
   static TokenFile open(const std::filesystem::path& path,
                         DataFormat format = DataFormat::automatic);
 
@@ -31,7 +31,7 @@ class TokenFile {
   int64_t size() const { return size_; }  // tokens
 
   int32_t operator[](int64_t i) const;  // 0 <= i < size()
-  // Tokens [begin, begin + count) into out. Throws when they are not all in the file.
+  // Copies tokens [begin, begin + count) to out. Throws when the range exceeds the file.
   void copy(int64_t begin, int64_t count, int32_t* out) const;
 
   // Throws naming offset and value of the first token >= vocab_size. Reads the whole file.
@@ -50,14 +50,14 @@ class TokenFile {
 };
 
 int64_t bytes_per_token(TokenEncoding encoding);
-// What llm.c's two forms begin with; `count` tokens follow.
+// The header of llm.c's two formats; `count` tokens follow it.
 std::array<std::byte, 1024> llmc_header(int64_t count, TokenEncoding encoding);
 
-// Whether the file begins with one of llm.c's magic numbers.
+// True when the file begins with one of llm.c's magic numbers.
 bool has_llmc_magic(const std::filesystem::path& path);
 
-// Throws when a token does not fit the encoding or the file cannot be written; then a file that was
-// there is still there, and no half one.
+// Writes atomically. Throws when a token does not fit the encoding or the file cannot be written;
+// an existing file then stays unchanged.
 void write_token_file(const std::filesystem::path& path, std::span<const int32_t> tokens,
                       TokenEncoding encoding);
 

@@ -57,7 +57,7 @@ void TokenFileWriter::put(std::span<const std::byte> bytes, int64_t offset) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_with_errno("cannot be written");
-    bytes = bytes.subspan(static_cast<size_t>(n));  // a short write is followed by one that fails
+    bytes = bytes.subspan(static_cast<size_t>(n));  // after a short write, the next call fails
     offset += n;
   }
 }
@@ -72,7 +72,7 @@ void TokenFileWriter::write(std::span<const std::byte> elements) {
   const int64_t size = bytes_per_token(encoding_);
   const auto count = static_cast<int64_t>(elements.size()) / size;
   QUERN_CHECK(count * size == static_cast<int64_t>(elements.size()), path_.string(), ": ",
-              elements.size(), " bytes are no tokens of ", size, " bytes");
+              elements.size(), " bytes are not a whole number of tokens of ", size, " bytes");
   QUERN_CHECK(
       encoding_ == TokenEncoding::raw_u16 || count <= std::numeric_limits<int32_t>::max() - tokens_,
       path_.string(), ": more tokens than llm.c's header can count");

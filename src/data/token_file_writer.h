@@ -1,4 +1,4 @@
-// Writes a token file of any length from front to back.
+// Writes a token file of any length sequentially.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace quern {
 
 class TokenFileWriter {
  public:
-  // Writes PATH.part in the form `encoding`. With `kept` > 0 goes on behind that many tokens of a
-  // PATH.part (or a PATH) that is there already, and drops what came after them. Throws naming the
-  // file when it has fewer, or when it cannot be written.
+  // Writes PATH.part in the given encoding. With `kept` > 0, continues after that many tokens of an
+  // existing PATH.part (or PATH) and drops the rest. Throws naming the file when it has fewer
+  // tokens, or when it cannot be written.
   TokenFileWriter(std::filesystem::path path, TokenEncoding encoding, int64_t kept = 0);
   ~TokenFileWriter();  // without commit(): PATH.part stays
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
 
-  // `elements`: tokens as they lie in the file, little-endian uint16 or uint32.
+  // `elements`: tokens in the file's encoding, little-endian uint16 or uint32.
   void write(std::span<const std::byte> elements);
-  int64_t tokens() const { return tokens_; }  // written, and kept
-  void sync();                                // what was written is on the disk
-  void commit();                              // PATH is there, with all its tokens
+  int64_t tokens() const { return tokens_; }  // written and kept
+  void sync();                                // flushes all tokens to disk
+  void commit();                              // completes the file and renames it to PATH
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -37,7 +37,7 @@ class TokenFileWriter {
   TokenEncoding encoding_;
   int fd_ = -1;
   int64_t tokens_;
-  int64_t end_;  // bytes of the file that are written; the rest is in buffer_
+  int64_t end_;  // bytes written to the file; the rest is in buffer_
   std::vector<std::byte> buffer_;
 };
 

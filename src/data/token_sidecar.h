@@ -1,4 +1,4 @@
-// What is known of a token file beside it: X.json next to X.bin, as `quern data prepare` writes it.
+// Metadata of a token file: X.json next to X.bin, as `quern data prepare` writes it.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct TokenSidecar {
 
   TokenEncoding encoding = TokenEncoding::llmc_u16;
   int64_t tokens = 0;
-  int64_t documents = 0;             // that begin in this file; the last may end in the next shard
+  int64_t documents = 0;             // those that begin in this file; the last may end in the next
   int64_t vocabulary = 0;            // of the tokenizer: every token is below it
-  std::optional<int32_t> end_token;  // stands after each document; empty: nothing does
+  std::optional<int32_t> end_token;  // follows each document; empty: none
   std::string tokenizer_kind;        // Tokenizer::kind() and hash()
   std::string tokenizer_hash;
   FileDigest file;  // the whole token file, header included
@@ -29,17 +29,17 @@ struct TokenSidecar {
 // "raw_u16", "llmc_u16" or "llmc_u32".
 const char* name_of(TokenEncoding encoding);
 
-// "a/train_00000.bin": "a/train_00000.json".
+// Maps "a/train_00000.bin" to "a/train_00000.json".
 std::filesystem::path sidecar_path(const std::filesystem::path& token_file);
 
-// Written atomically.
+// Writes the sidecar atomically.
 void write_token_sidecar(const std::filesystem::path& token_file, const TokenSidecar& sidecar);
 
-// Empty when the token file has no sidecar. Throws naming the sidecar and the key when it is not
-// what the writer writes, or has another version.
+// Empty when the token file has no sidecar. Throws naming the sidecar and the key when a value is
+// missing or invalid, or the version differs.
 std::optional<TokenSidecar> read_token_sidecar(const std::filesystem::path& token_file);
 
-// Throws naming both when the file's encoding, count of tokens or size differs. Reads no token.
+// Throws naming both files when the encoding, number of tokens or size differs. Reads no token.
 void check_token_sidecar(const TokenSidecar& sidecar, const TokenFile& file);
 
 // Throws when the checksum differs. Reads the whole file, in bounded memory.

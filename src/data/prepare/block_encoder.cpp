@@ -21,7 +21,7 @@ EncodedBlock BlockEncoder::encode(SourceBlock source) {
   out.source = source.source;
   out.digest = source.digest;
   out.bytes_read = source.bytes_read;
-  // Doubled once it is what bytes need; a vector that grows from nothing may hold twice of that.
+  // One doubling fits the tokens of bytes. A vector grown from empty may hold twice as much.
   out.elements.reserve(source.block.text.size() + 4 * source.block.parts.size());
   if (source.json_lines) {
     encode_lines(source.block, out);
@@ -52,8 +52,7 @@ void BlockEncoder::encode_lines(const TextBlock& block, EncodedBlock& out) {
   }
 }
 
-// In the pieces that a text file would be cut into, so that the same document gives the same
-// tokens.
+// Cuts the document like a text file, so that the same document gives the same tokens.
 void BlockEncoder::encode_document(std::string_view text, EncodedBlock& out) {
   for (bool begins = true;; begins = false) {
     const Piece piece = cutter_.next(text, true);

@@ -1,4 +1,4 @@
-// Blocks of text to tokens, for prepare.h: the part of the work that runs on all cores.
+// Encodes blocks of text as tokens, for prepare.h. This part of the work runs on all cores.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,22 @@
 
 namespace quern {
 
-// A block and where it came from.
+// A block and its source.
 struct SourceBlock {
   TextBlock block;
   size_t source = 0;
   bool json_lines = false;
-  std::optional<FileDigest> digest;  // the source's, with its last block
-  int64_t bytes_read = 0;            // of all sources so far
+  std::optional<FileDigest> digest;  // of the source; only in its last block
+  int64_t bytes_read = 0;            // from all sources so far
 };
 
 struct EncodedPart {
-  int64_t tokens = 0;  // with the end token behind a document
+  int64_t tokens = 0;  // including the document's end token
   bool begins = false, ends = false;
 };
 
 struct EncodedBlock {
-  std::vector<std::byte> elements;  // tokens as they lie in a token file
+  std::vector<std::byte> elements;  // tokens in the token file's encoding
   std::vector<EncodedPart> parts;
   std::vector<BadInput> bad;
   int64_t empty = 0, text_bytes = 0, end_tokens_in_text = 0;
@@ -47,7 +47,7 @@ struct EncodeSettings {
   PieceSizes pieces;
 };
 
-// One a thread.
+// One per thread.
 class BlockEncoder {
  public:
   BlockEncoder(const Tokenizer& tokenizer, EncodeSettings settings);

@@ -46,7 +46,7 @@ void EncodePipeline::read_blocks() {
       job->error = std::current_exception();
       job->done = true;
     }
-    constexpr size_t kOverhead = 4096;  // empty blocks are not free
+    constexpr size_t kOverhead = 4096;  // an empty block also uses memory
     job->bytes = job->source.block.text.size() + kOverhead;
     const bool failed = job->done;
     if (more && !push(std::move(job))) return;

@@ -1,4 +1,4 @@
-// One thread reads blocks, several encode them, and the caller gets them in the order of reading.
+// One thread reads blocks, several encode them, and the caller gets them in reading order.
 #pragma once
 
 #include <condition_variable>
@@ -17,18 +17,18 @@ namespace quern {
 
 class EncodePipeline {
  public:
-  using Read = std::function<bool(SourceBlock&)>;  // false: there is no more
+  using Read = std::function<bool(SourceBlock&)>;  // false at the end
   using MakeEncoder = std::function<std::unique_ptr<BlockEncoder>()>;
 
-  // Both run on the pipeline's threads. So much text is in flight as `most_bytes` allows, and
-  // always one block.
+  // Both functions run on the pipeline's threads. At most `most_bytes` of text are in flight, or a
+  // single larger block.
   EncodePipeline(Read read, MakeEncoder make_encoder, int threads, size_t most_bytes);
-  ~EncodePipeline();  // stops the threads after the blocks that they are at
+  ~EncodePipeline();  // stops the threads after their current blocks
   EncodePipeline(const EncodePipeline&) = delete;
   EncodePipeline& operator=(const EncodePipeline&) = delete;
 
-  // The next block; empty after the last. Throws what reading or encoding it threw, after all
-  // blocks before it.
+  // The next block; empty after the last. Rethrows an exception of reading or encoding at that
+  // block's turn.
   std::optional<EncodedBlock> next();
 
  private:
@@ -50,11 +50,11 @@ class EncodePipeline {
 
   std::mutex mutex_;
   std::condition_variable room_, work_, done_;
-  std::deque<std::shared_ptr<Job>> in_order_;  // read, not yet given to the caller
-  std::deque<std::shared_ptr<Job>> waiting_;   // of these, not yet taken by an encoder
+  std::deque<std::shared_ptr<Job>> in_order_;  // read, not yet returned to the caller
+  std::deque<std::shared_ptr<Job>> waiting_;   // read, not yet taken by an encoder
   size_t bytes_ = 0;                           // of in_order_
   bool read_all_ = false, stop_ = false;
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  std::vector<std::thread> threads_;  // last, since they use the members above
 };
 
 }  // namespace quern

@@ -18,7 +18,7 @@ std::string quoted(std::string_view text) {
   return fmt::format("'{}...'", text.substr(0, valid_utf8_prefix(text.substr(0, kMost))));
 }
 
-// Looks at one member of the outermost object and builds nothing of the rest.
+// Reads one member of the outermost object; stores nothing else.
 class FieldReader : public nlohmann::json_sax<Json> {
  public:
   FieldReader(const std::string& field, std::string& text) : field_(field), text_(text) {}
@@ -49,7 +49,7 @@ class FieldReader : public nlohmann::json_sax<Json> {
     const size_t place = what.find(": ");
     if (place != std::string::npos) what.erase(0, place + 2);
     const size_t read = what.find("; last read: "), expected = what.rfind("; expected ");
-    if (read != std::string::npos) {  // may be as long as the line
+    if (read != std::string::npos) {  // this part may be as long as the line
       const bool more = expected != std::string::npos && expected > read;
       what.erase(read, more ? expected - read : std::string::npos);
     }
@@ -80,7 +80,7 @@ class FieldReader : public nlohmann::json_sax<Json> {
       other_ = what;
       found_ = false;
     }
-    return true;  // goes on, so that broken JSON behind it is found
+    return true;  // continues, to find bad JSON behind it
   }
   bool open(const char* what, bool object) {
     if (depth_ > 0 || !object) value(what);
@@ -97,7 +97,7 @@ class FieldReader : public nlohmann::json_sax<Json> {
   std::string& text_;
   int depth_ = 0;
   bool at_field_ = false, found_ = false;
-  std::string other_;  // what the field holds instead of a string
+  std::string other_;  // the field's value, if it is not a string
   std::optional<BadInput> bad_;
 };
 

@@ -1,4 +1,4 @@
-// The text of one line of a JSONL file.
+// Reads the text of one line of a JSONL file.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,8 @@
 
 namespace quern {
 
-// Puts the string that the object's member `field` holds into `text`; of several members of that
-// name the last one counts. Or says what is wrong with the line: kind, column and what was found
-// (the line's number is left 0).
+// Reads the string member `field` of the object into `text`; the last duplicate counts. Otherwise
+// returns the error: kind, column and the value found. Its line number stays 0.
 std::optional<BadInput> read_json_text(std::string_view line, const std::string& field,
                                        std::string& text);
 

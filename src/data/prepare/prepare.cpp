@@ -50,10 +50,10 @@ std::string message_of(const BadInput& bad, const fs::path& path) {
   return text + ": " + bad.what;
 }
 
-// The sources, one after the other, in blocks.
+// Reads the sources in order, in blocks.
 class SourceReader {
  public:
-  // Goes on at `position` in source number `source`.
+  // Starts at `position` in source number `source`.
   SourceReader(const PreparePlan& plan, const PrepareOptions& options, size_t source,
                ReadPosition position)
       : plan_(plan),
@@ -64,8 +64,8 @@ class SourceReader {
     for (size_t i = 0; i < source; ++i) bytes_read_ += plan.sources[i].bytes;
   }
 
-  // The next block; the last one of a source, which is empty, has its digest. False: there are no
-  // more sources. Throws also when a source was changed while it was read.
+  // Reads the next block; false after the last source. The last block of a source is empty and has
+  // its digest. Throws also when a source's size changed during the run.
   bool next(SourceBlock& out) {
     out = {};
     if (source_ == plan_.sources.size()) return false;
@@ -108,12 +108,12 @@ class SourceReader {
   PieceCutter cutter_;
   size_t source_;
   ReadPosition position_;
-  int64_t bytes_read_ = 0;  // of all sources, as they lie on the disk
+  int64_t bytes_read_ = 0;  // on-disk bytes of all sources
   std::unique_ptr<DigestStream> digest_;
   std::unique_ptr<DocumentReader> reader_;
 };
 
-// One run: from a state to the next checkpoints and the end.
+// One run, from a start state through checkpoints to the end.
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const PreparePlan& plan, fs::path folder,
@@ -126,7 +126,7 @@ class Preparation {
         train_(folder_, "train", plan.sidecar, options.shard_tokens, state_.train),
         validation_(folder_, "validation", plan.sidecar, options.shard_tokens, state_.validation) {}
 
-  // False: stopped.
+  // Returns false when options.stop ended the run.
   bool run() {
     SourceReader reader(plan_, options_, state_.source, state_.position);
     const EncodeSettings settings{plan_.sidecar.end_token, plan_.sidecar.encoding, options_.field,
@@ -167,12 +167,12 @@ class Preparation {
   void finish() {
     train_.finish();
     validation_.finish();
-    fs::remove_all(folder_ / "tokenizer");  // of a run that was cut off here
+    fs::remove_all(folder_ / "tokenizer");  // left by a run that was interrupted here
     copy_tokenizer(options_.tokenizer, folder_ / "tokenizer");
     write_file_atomically(folder_ / kSources, sources_text());
   }
 
-  // Of a validation part that is not what the user may expect; empty: it is.
+  // A warning when the validation part is not what the user may expect; otherwise empty.
   std::string validation_warning() const {
     const double fraction = options_.validation_fraction;
     if (plan_.cut) {
@@ -180,7 +180,7 @@ class Preparation {
       const bool one = source.bytes == plan_.total_bytes;
       return one ? ""
                  : fmt::format(
-                       "the text files, a document each, are too few to validate on whole ones; "
+                       "the text files, one document each, are too few to split by document; "
                        "the validation part is the last {:.4g} % of the text, from {}, byte {} on",
                        100.0 * fraction, source.path.string(), plan_.cut->byte);
     }
@@ -188,12 +188,12 @@ class Preparation {
     const double share = held / (held + static_cast<double>(train_.state().all_tokens));
     if (fraction == 0.0 || meets_fraction(share, fraction)) return "";
     return fmt::format(
-        "the validation part holds {:.2g} % of the tokens, expected {:.4g} %: documents are split "
-        "as a whole, and the {} are few or unequal; another --seed may fit",
+        "the validation part holds {:.2g} % of the tokens, expected {:.4g} %: documents are not "
+        "divided, and the {} are few or unequal; try another --seed",
         100.0 * share, 100.0 * fraction, state_.documents);
   }
 
-  // Whether anything would be lost with the folder.
+  // True when removing the folder would lose work.
   bool has_progress() const { return journal_.checkpoints() > 0; }
 
   PrepareResult result() const {
@@ -220,7 +220,7 @@ class Preparation {
     const fs::path& path = plan_.sources[block.source].path;
     for (const BadInput& bad : block.bad) {
       const std::string message = message_of(bad, path);
-      QUERN_CHECK(options_.skip_bad, message, " (--skip_bad goes on without it)");
+      QUERN_CHECK(options_.skip_bad, message, " (--skip_bad skips bad input)");
       ++state_.skipped[name_of(bad.kind)];
       if (bad_.size() < kMostMessages) bad_.push_back(message);
     }
@@ -300,7 +300,7 @@ class Preparation {
   std::vector<std::string> bad_;
 };
 
-// `out` is there: whether it is what this run would make.
+// `out` exists: throws unless it is the result of this run.
 void check_complete(const PrepareOptions& options, const PreparePlan& plan) {
   const fs::path file = options.out / kSources;
   QUERN_CHECK(fs::exists(file), options.out.string(),
@@ -316,7 +316,7 @@ void check_complete(const PrepareOptions& options, const PreparePlan& plan) {
   }
   for (Json& source : expected) source.erase("modified");
   check_same_run(file, json.at("settings"), found, settings_json(plan, options), expected);
-  fs::remove(options.out / kJournal);  // of a run that was cut off at its very end
+  fs::remove(options.out / kJournal);  // left by a run that was interrupted at its very end
 }
 
 PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const PreparePlan& plan) {
@@ -328,7 +328,7 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
                                ? PrepareJournal::resume(part / kJournal, settings, sources, state)
                                : PrepareJournal::create(part / kJournal, settings, sources);
   Preparation preparation(options, plan, part, std::move(journal), std::move(state));
-  bool keep = true;  // what is written, when it goes wrong
+  bool keep = true;  // whether an error leaves the written files
   try {
     const bool whole = preparation.run();
     if (whole) {
@@ -346,7 +346,7 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
   } catch (const Error& error) {
     if (keep && preparation.has_progress()) {
       fail(cat(error.what(), "\n", part.string(),
-               " keeps what is done so far; the same command with --resume goes on from there"));
+               " keeps the work so far; the same command with --resume continues from there"));
     }
     fs::remove_all(part);
     throw;
@@ -362,7 +362,7 @@ PrepareResult prepare_data(const PrepareOptions& given) {
   QUERN_CHECK(options.resume || !fs::exists(options.out), options.out.string(),
               ": exists already, expected a new folder");
   QUERN_CHECK(options.resume || !fs::exists(part), part.string(),
-              ": holds what an interrupted run has done; --resume goes on with it, or remove it");
+              ": holds the work of an interrupted run; continue it with --resume, or remove it");
   const PreparePlan plan = plan_prepare(options);
   if (!fs::exists(options.out)) return run_in(part, options, plan);
   check_complete(options, plan);

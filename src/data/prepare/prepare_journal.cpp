@@ -130,10 +130,10 @@ PrepareJournal PrepareJournal::resume(const fs::path& file, const Json& settings
   PrepareJournal journal(file);
   std::ifstream in(file, std::ios::binary);
   std::string line;
-  int64_t end = 0, kept = 0;  // of the lines read; of those up to the last checkpoint
+  int64_t end = 0, kept = 0;  // bytes of the lines read, and of those up to the last checkpoint
   std::vector<FinishedSource> finished;
   try {
-    // A line without its line feed was being written when the run was cut off.
+    // A line without a line feed is incomplete: the run was interrupted there.
     while (std::getline(in, line) && !in.eof()) {
       end += static_cast<int64_t>(line.size()) + 1;
       const Json json = Json::parse(line);

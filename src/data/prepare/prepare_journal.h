@@ -1,5 +1,5 @@
-// How far a run of prepare.h has come, on the disk: one JSON object a line. The first line says
-// what is done; then come the sources that were read to their end, and checkpoints.
+// The journal of a run of prepare.h on disk: one JSON object a line. The first line has the
+// settings and sources; finished sources and checkpoints follow.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct FinishedSource {
   int64_t documents = 0;
 };
 
-// Where a run stands after a block. All before it is on the disk.
+// The state of a run after a block. All earlier output is on disk.
 struct PrepareState {
   std::vector<FinishedSource> finished;  // the sources before `source`
   size_t source = 0;
-  ReadPosition position;         // in it
-  int64_t source_documents = 0;  // begun in it
-  int64_t documents = 0;         // begun in all
-  bool in_validation = false;    // where the last one went: it may go on
+  ReadPosition position;         // in `source`
+  int64_t source_documents = 0;  // begun in `source`
+  int64_t documents = 0;         // begun in all sources
+  bool in_validation = false;    // the part of the last document, which may continue
   ShardState train, validation;
   int64_t text_bytes = 0, empty = 0, end_tokens_in_text = 0;
   std::map<std::string, int64_t> skipped;
@@ -35,13 +35,12 @@ struct PrepareState {
 
 class PrepareJournal {
  public:
-  // Begins FILE with what is to be done. Throws naming the file.
+  // Creates FILE with the settings and sources. Throws naming the file.
   static PrepareJournal create(const std::filesystem::path& file,
                                const nlohmann::ordered_json& settings,
                                const nlohmann::ordered_json& sources);
-  // Reads FILE, and the state at its last checkpoint; what comes after that is cut off. Throws when
-  // settings or sources are not the same, naming the first that differs, and when another process
-  // has the journal open.
+  // Reads FILE up to its last checkpoint, sets `state` to it and truncates the rest. Throws naming
+  // the first setting or source that differs, and when another process has the journal open.
   static PrepareJournal resume(const std::filesystem::path& file,
                                const nlohmann::ordered_json& settings,
                                const nlohmann::ordered_json& sources, PrepareState& state);
@@ -49,8 +48,7 @@ class PrepareJournal {
   PrepareJournal& operator=(PrepareJournal&&) = delete;
   ~PrepareJournal();
 
-  // Sources that are finished since the last checkpoint, and the state. On the disk when it
-  // returns.
+  // Appends the sources finished since the last checkpoint, and the state. Both are then on disk.
   void checkpoint(const PrepareState& state);
   int64_t checkpoints() const { return checkpoints_; }  // in the file
 
@@ -64,7 +62,7 @@ class PrepareJournal {
   int64_t checkpoints_ = 0;
 };
 
-// Throws naming `file` and the first setting or source that is not the same in it.
+// Throws naming `file` and its first setting or source that differs.
 void check_same_run(const std::filesystem::path& file, const nlohmann::ordered_json& found_settings,
                     const nlohmann::ordered_json& found_sources,
                     const nlohmann::ordered_json& settings, const nlohmann::ordered_json& sources);

@@ -29,7 +29,7 @@ void check_options(const PrepareOptions& options) {
   QUERN_CHECK(!options.field.empty(), "prepare: field is empty, expected a member's name");
 }
 
-// The output must not become input when the run goes on.
+// The output must not become input when the run is resumed.
 void check_out_is_elsewhere(const PrepareOptions& options) {
   const fs::path out = fs::weakly_canonical(options.out);
   for (const std::string& input : options.inputs) {
@@ -49,7 +49,7 @@ bool is_json_lines(const fs::path& path, TextFormat format) {
   }
   const std::string extension = name.extension().string();
   QUERN_CHECK(extension != ".json", path.string(),
-              ": may be JSON lines or one text; say which by --format jsonl or --format text");
+              ": may be JSON lines or one text; choose with --format jsonl or --format text");
   return extension == ".jsonl" || extension == ".ndjson";
 }
 
@@ -69,7 +69,7 @@ std::optional<int32_t> choose_end_token(const Tokenizer& tokenizer, const Prepar
   if (word == "none") return std::nullopt;
   if (word == "auto") {
     QUERN_CHECK(tokenizer.end_token(), "the tokenizer ", options.tokenizer,
-                " has no end token to separate documents with; give its number by --end_token, or "
+                " has no end token to separate documents; give a token id with --end_token, or "
                 "--end_token none");
     return tokenizer.end_token();
   }
@@ -94,7 +94,7 @@ TokenSidecar common_sidecar(const Tokenizer& tokenizer, std::optional<int32_t> e
 }
 
 // Each text file is a document, so the validation part's share is known before reading. If whole
-// documents would miss the fraction, as few documents do, the end of the text is validated on.
+// documents miss the fraction, as few documents do, the validation part is the end of the text.
 void cut_few_documents(PreparePlan& plan, const PrepareOptions& options) {
   constexpr size_t kFew = 1000;
   const bool known = options.split_on.empty() && plan.sources.size() <= kFew &&
@@ -117,7 +117,7 @@ void cut_few_documents(PreparePlan& plan, const PrepareOptions& options) {
   }
   const PrepareSource& last = plan.sources[source];
   if (last.bytes > 0) before /= static_cast<double>(last.bytes);
-  // On the boundary of two files at byte 0, not behind the first line.
+  // At the boundary of two files the cut is at byte 0, not behind the first line.
   plan.cut = {source, before > 0.0 ? line_at_fraction(last.path, std::min(before, 1.0)) : 0};
 }
 

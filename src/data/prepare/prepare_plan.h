@@ -1,5 +1,5 @@
-// What a run of prepare.h does, settled before the first byte is read: the sources, how each is
-// read, and all that the result follows from.
+// The plan of a run of prepare.h, complete before the first byte is read: the sources, their
+// formats, and all settings that determine the result.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ namespace quern {
 
 struct PrepareSource {
   std::filesystem::path path;
-  int64_t bytes = 0;     // as it lies on the disk
-  int64_t modified = 0;  // nanoseconds, of the file system's clock
+  int64_t bytes = 0;     // size on disk
+  int64_t modified = 0;  // nanoseconds of the file system's clock
   bool json_lines = false;
 };
 
 struct PreparePlan {
   std::vector<PrepareSource> sources;
   std::shared_ptr<const Tokenizer> tokenizer;
-  TokenSidecar sidecar;  // without what differs from shard to shard
-  // Where the validation part begins when it is the end of the text: a byte of a source's text.
-  // Empty: documents go to the validation part as a whole.
+  TokenSidecar sidecar;  // the fields common to all shards
+  // Start of the validation part if it is the end of the text: a byte of a source's text. Empty:
+  // whole documents go to the validation part.
   struct Cut {
     size_t source = 0;
     int64_t byte = 0;
@@ -36,20 +36,20 @@ struct PreparePlan {
   std::optional<Cut> cut;
   int64_t total_bytes = 0;
 
-  // Whether document `index`, counted over all sources, is validated on. It is document number
-  // `index_in_source` of `source`.
+  // True when a document belongs to the validation part. `index` counts over all sources,
+  // `index_in_source` within `source`.
   bool validates(int64_t index, size_t source, int64_t index_in_source,
                  const PrepareOptions& options) const;
 };
 
-// Whether a validation part of this share of the data is what `fraction` asks for: it is off by at
-// most half of the smaller part.
+// True when the validation part's `share` of the data differs from `fraction` by at most half of
+// the smaller part.
 bool meets_fraction(double share, double fraction);
 
 // Throws naming the option or the file.
 PreparePlan plan_prepare(const PrepareOptions& options);
 
-// All that the result follows from, to be compared when a run goes on.
+// Everything that determines the result, for comparison when a run is resumed.
 nlohmann::ordered_json settings_json(const PreparePlan& plan, const PrepareOptions& options);
 nlohmann::ordered_json sources_json(const PreparePlan& plan);
 

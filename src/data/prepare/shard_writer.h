@@ -1,5 +1,5 @@
-// The token files of one part of the data, "train" or "validation": one after the other, each with
-// its sidecar.
+// Writes the token files of one part of the data, "train" or "validation", in order, each with its
+// sidecar.
 #pragma once
 
 #include <cstddef>
@@ -14,31 +14,31 @@
 
 namespace quern {
 
-// How far a part is written.
+// The progress of writing a part.
 struct ShardState {
-  int64_t shard = 0;                          // the one that is being written
-  int64_t tokens = 0, documents = 0;          // in it
-  int64_t all_tokens = 0, all_documents = 0;  // in all
+  int64_t shard = 0;                          // the current shard
+  int64_t tokens = 0, documents = 0;          // in the current shard
+  int64_t all_tokens = 0, all_documents = 0;  // in all shards
 
   friend bool operator==(const ShardState&, const ShardState&) = default;
 };
 
 class ShardWriter {
  public:
-  // FOLDER/NAME_00000.bin and so on, of `shard_tokens` tokens each but the last. Goes on where
-  // `state` says and removes what is there beyond it. `sidecar` holds what is the same for all.
+  // Writes FOLDER/NAME_00000.bin and so on, all but the last with `shard_tokens` tokens. Continues
+  // at `state` and removes later output. `sidecar` has the fields common to all shards.
   ShardWriter(std::filesystem::path folder, std::string name, TokenSidecar sidecar,
               int64_t shard_tokens, ShardState state);
 
-  // `elements`: of one document or a piece of it; `begins`: it is the document's first. Documents
-  // run on from one shard to the next.
+  // `elements`: tokens of a document or a piece of it; `begins`: the document's first piece.
+  // Documents continue across shards.
   void write(std::span<const std::byte> elements, bool begins);
-  void sync();    // what was written is on the disk
-  void finish();  // the last shard is whole
+  void sync();    // flushes all tokens to disk
+  void finish();  // completes the last shard
   const ShardState& state() const { return state_; }
 
  private:
-  std::filesystem::path path() const;  // of the shard that is being written
+  std::filesystem::path path() const;  // of the current shard
   void remove_later_shards() const;
   void finish_shard();
 
@@ -47,7 +47,7 @@ class ShardWriter {
   TokenSidecar sidecar_;
   int64_t shard_tokens_;
   ShardState state_;
-  std::unique_ptr<TokenFileWriter> file_;  // none before the shard's first token
+  std::unique_ptr<TokenFileWriter> file_;  // null before the shard's first token
 };
 
 }  // namespace quern
