@@ -22,7 +22,7 @@ enum class PastContext { stop, slide };
 // [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
 struct ModelSection : ModelConfig {
   std::string size = "toy";
-  std::string from;  // a Hugging Face folder, a run or a checkpoint that the weights come from
+  std::string from;  // Hugging Face folder, run or checkpoint with the initial weights
   InitScheme init = InitScheme::normal;
 
   ModelSection() { vocab_size = 0; }
@@ -33,9 +33,9 @@ struct ModelSection : ModelConfig {
 struct ComputeSection : ModelOptions {
   DeviceChoice device = DeviceChoice::automatic;
   bool graph = true;         // capture the training step as a CUDA graph
-  std::string gemm_table;    // written by `quern tune`; empty: the shipped one, if there is one
+  std::string gemm_table;    // written by `quern tune`; empty: the shipped one, if any
   int64_t threads = 0;       // 0: all cores
-  int64_t memory_limit = 0;  // MiB that the device's allocator may hold; 0: all there is
+  int64_t memory_limit = 0;  // MiB that the device's allocator may hold; 0: no limit
 
   friend bool operator==(const ComputeSection&, const ComputeSection&) = default;
 };
@@ -46,21 +46,21 @@ struct DataSection {
   std::string validation;            // empty: a part of train
   double validation_fraction = 0.1;  // the end of train, when validation is empty
   DataFormat format = DataFormat::automatic;
-  std::string tokenizer;  // "none"; empty: the one of the token files or of model.from; else bytes
+  std::string tokenizer;  // or "none"; empty: that of the token files or model.from, else bytes
   Sampling sampling = Sampling::random;
-  bool document_mask = false;  // no loss for the first token of a document, given the one before
+  bool document_mask = false;  // excludes the first token of each document from the loss
 
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
 
-// [train] Intervals are in optimizer steps; 0 switches one off.
+// [train] Intervals are in optimizer steps; 0 disables one.
 struct TrainSection {
   int64_t steps = 2000;
   int64_t batch = 12;      // sequences a micro-batch
   int64_t accumulate = 1;  // micro-batches a step
   int64_t seed = 1;
   int64_t log_every = 10;
-  bool tensorboard = false;  // the metrics as TensorBoard event files too
+  bool tensorboard = false;  // also writes the metrics as TensorBoard event files
   int64_t eval_every = 250;
   int64_t eval_batches = 0;  // 0: all validation windows
   int64_t sample_every = 500;
@@ -77,12 +77,12 @@ struct OptimizerSection {
   double lr = 1e-3;             // the peak
   double min_lr = 0.1;          // the last step's rate, as a fraction of lr
   int64_t warmup = 100;         // steps
-  double decay_fraction = 0.2;  // wsd: the part of the steps that decays
+  double decay_fraction = 0.2;  // wsd: fraction of the steps in the decay
   ScheduleKind schedule = ScheduleKind::cosine;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double momentum = 0.95;  // of Muon, as are the next three
+  double momentum = 0.95;  // Muon's, like the next three
   bool nesterov = true;
   double muon_lr_scale = 1.0;
   MuonAdjust muon_adjust = MuonAdjust::match_rms_adamw;
@@ -95,7 +95,7 @@ struct OptimizerSection {
 // [run]
 struct RunSection {
   std::string out;     // the run folder, which must not exist; empty: runs/<date>-<time>
-  std::string resume;  // a run folder or one of its checkpoints, to be continued
+  std::string resume;  // the run folder or checkpoint to continue
 
   friend bool operator==(const RunSection&, const RunSection&) = default;
 };
@@ -104,7 +104,7 @@ struct RunSection {
 struct SampleSection {
   std::string prompt = "\n";
   int64_t tokens = 200;
-  double temperature = 0.8;  // 0: always the likeliest token
+  double temperature = 0.8;  // 0: always the most probable token
   int64_t top_k = 0;         // 0: off
   double top_p = 1.0;
   double min_p = 0.0;               // 0: off

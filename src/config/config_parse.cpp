@@ -122,7 +122,7 @@ std::vector<Assignment> read_file(const std::string& path) {
   return assignments;
 }
 
-// In the table's order, so that `size` precedes the dimensions; the last value of a key wins.
+// Applies in the table's order, so that `size` precedes the dimensions. A key's last value wins.
 void apply(std::vector<Assignment> assignments, Config& config) {
   std::stable_sort(assignments.begin(), assignments.end(),
                    [](const Assignment& a, const Assignment& b) { return a.key < b.key; });
@@ -131,7 +131,7 @@ void apply(std::vector<Assignment> assignments, Config& config) {
   }
 }
 
-// Walks a command line and sorts its arguments into a ParsedArgs and assignments.
+// Reads a command line into a ParsedArgs and assignments.
 class ArgReader {
  public:
   ArgReader(const std::vector<std::string>& args, const std::vector<ExtraFlag>& extra)
@@ -239,7 +239,7 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
   apply(std::move(reader.assignments), parsed.config);
   if (parsed.given.contains("from") && !parsed.config.model.from.empty()) {
     if (!parsed.config.run.resume.empty()) {
-      usage_error("found --from and --resume; a resumed run goes on from its own checkpoint");
+      usage_error("found --from and --resume; a resumed run continues from its own checkpoint");
     }
     if (resolve) resolve(parsed.config, parsed.given);
   }

@@ -1,5 +1,5 @@
-// From a command line and a TOML file to a Config. Every failure is a UsageError that names the
-// key, where it stands, what was found and what was expected.
+// Parses a command line and a TOML file into a Config. Every failure is a UsageError with the key,
+// its location, the value found and the value expected.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct ExtraFlag {
   std::string name, help;
   std::string value;                               // the default
   bool is_switch = false;                          // takes no value; "true" when given
-  std::vector<std::string> (*values)() = nullptr;  // their names, where help lists them
+  std::vector<std::string> (*values)() = nullptr;  // the allowed values, if help lists them
 };
 
 // Copies the dimensions of the model that config.model.from names. `given`: the keys set by the
@@ -29,7 +29,7 @@ struct ParsedArgs {
   Config config;
   std::set<std::string> given;               // configuration keys set by the file or a flag
   std::map<std::string, std::string> extra;  // every extra flag's value
-  std::set<std::string> extra_given;         // those that the command line has
+  std::set<std::string> extra_given;         // extra flags on the command line
   std::vector<std::string> positional;
   std::string config_file;  // --config; empty when not given
 };
@@ -37,13 +37,13 @@ struct ParsedArgs {
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
 // Flags: --key value, --key=value, --switch; a flag's name may use - or _; `--` ends the flags.
 // Other arguments may not be empty. Within each layer `size` comes first, so that dimensions
-// override it. Where model.from is given, `resolve` fills in its dimensions before the validation;
+// override it. If model.from is given, `resolve` fills in its dimensions before the validation;
 // this function opens no model folder.
 ParsedArgs parse_args(const std::vector<std::string>& args,
                       const std::vector<ExtraFlag>& extra = {}, const Config& base = {},
                       const ResolveFrom& resolve = {});
 
-// The file's keys applied to `base`; validated.
+// Applies the file's keys to `base`, and validates.
 Config load_config(const std::string& path, const Config& base = {});
 
 // The candidate nearest to `word` by edit distance, empty when none is near. One that begins with

@@ -62,7 +62,7 @@ std::string help_line(const std::string& name, const std::string& text) {
   return out + "\n";
 }
 
-// Whether `keys` has the key or its section.
+// True when `keys` has the key or its section.
 bool applies(const ConfigKey& key, const std::vector<std::string>& keys) {
   return std::ranges::count(keys, key.name) > 0 ||
          std::ranges::count(keys, cat("[", key.section, "]")) > 0;

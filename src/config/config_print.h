@@ -21,9 +21,9 @@ std::vector<std::string> all_sections();  // "[model]", ...: every key
 // The flags as --help lists them, within 80 columns: a command's own, then --config and the
 // applicable keys, section by section.
 std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys);
-// docs/configuration.md
+// The text of docs/configuration.md.
 std::string config_markdown();
-// The resolved configuration, every key: parsing it gives an equal Config.
+// Every key of the resolved configuration in TOML; parsing it gives an equal Config.
 std::string config_toml(const Config& config);
 // Writes config_toml to `path`; throws when it cannot be written.
 void save_config(const Config& config, const std::string& path);

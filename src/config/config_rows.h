@@ -1,5 +1,5 @@
 // Builds the rows of the configuration table. A row refers to its struct member, so default, type
-// and checks are stated once. Used only by config_table.cpp.
+// and checks are stated once. Used only by config_table.cpp and config_print.cpp.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace quern {
 
-// A range of real numbers; its ends belong to it unless open.
+// A range of real numbers; its bounds are inclusive unless open.
 struct RealRange {
   double low, high;
   bool open_low = false, open_high = false;

@@ -20,12 +20,12 @@ enum class ValueKind { boolean, integer, real, text, choice };
 
 struct ConfigKey {
   std::string section;
-  std::string name;  // the key in its section, and without a section the flag
+  std::string name;  // the key in its section; also the flag
   ValueKind kind;
   std::string expected;  // "an integer from 1 to 65536", "one of naive, flash"
   std::string help;
   std::function<ConfigValue(const Config&)> get;
-  std::function<bool(Config&, const ConfigValue&)> set;  // false: not as expected, nothing was set
+  std::function<bool(Config&, const ConfigValue&)> set;  // false: invalid value, nothing was set
   // JSON pointer of a ModelConfig's field in a checkpoint's manifest ("/rope_scaling/factor"); a
   // manifest without it means the default. Empty: not such a field.
   std::string manifest = {};
@@ -39,10 +39,10 @@ std::vector<std::string> section_names();
 // The fields of a ModelConfig.
 const std::vector<const ConfigKey*>& model_keys();
 
-// Reads `text` as the key's kind; nothing when it is not of that kind.
+// Parses `text` as the key's kind; empty when it is not of that kind.
 std::optional<ConfigValue> parse_value(const ConfigKey& key, std::string_view text);
 
-// As TOML spells it: true, 12, 0.001, "text".
+// The value in TOML: true, 12, 0.001, "text".
 std::string to_toml(const ConfigValue& value);
 // A key's value without quotes: bf16, not "bf16". Throws for an unknown key.
 std::string value_text(const Config& config, std::string_view name);
