@@ -24,7 +24,7 @@ void refuse_sliding_windows(const HfMembers& config, const HfFamily& family) {
   const std::string full = "null: attention is over the whole context";
   const std::string type = family.model_type;
   if (type == "mistral") {
-    // transformers takes 4096 for an absent key, so that only a null says that there is none.
+    // transformers uses 4096 for an absent key; only null disables the window.
     QUERN_CHECK(config.json.contains("sliding_window"), config.where(),
                 ": has no sliding_window, which means 4096 for a Mistral; expected ", full);
     if (config.find("sliding_window")) config.refuse("sliding_window", full);
@@ -47,10 +47,10 @@ void refuse_unsupported(const HfMembers& config, const HfFamily& family) {
   if (config.find("hidden_act") && config.text("hidden_act") != "silu") {
     config.refuse("hidden_act", "\"silu\"");
   }
-  // Qwen2's biases of q, k and v are a matter of its type; the key of the others means o's as well.
+  // In Qwen2, model_type implies biases of q, k and v. Elsewhere attention_bias also means o's.
   if (!family.qkv_bias) {
     config.only_false("attention_bias",
-                      "q, k and v alone may have biases, and do where model_type is \"qwen2\"");
+                      "only q, k and v may have biases, and do if model_type is \"qwen2\"");
   }
   config.only_false("mlp_bias", "the feed-forward layers have no bias");
   config.only_false("rope_interleaved", "RoPE turns halves");
@@ -63,7 +63,7 @@ void refuse_quantised(const HfMembers& config) {
   }
 }
 
-// rope_scaling (the old spelling) or rope_parameters (the new one) without its rope_theta.
+// Reads rope_scaling (old spelling) or rope_parameters (new spelling) without its rope_theta.
 RopeScaling read_scaling(const HfMembers& rope) {
   const char* key = rope.find("rope_type") ? "rope_type" : "type";
   const std::string type = rope.find(key) ? rope.text(key) : "default";
@@ -97,8 +97,7 @@ RopeScaling read_scaling(const HfMembers& rope) {
   return scaling;
 }
 
-// Versions of transformers differ in which spelling they prefer, so a file with two has to say the
-// same in both.
+// Versions of transformers prefer different spellings, so both must agree if a file has two.
 void read_rope(const HfMembers& file, ModelConfig& config) {
   std::optional<double> theta;
   std::optional<RopeScaling> scaling;
@@ -168,7 +167,7 @@ ModelConfig read_hf_config(const fs::path& folder) {
   const HfMembers file{json.root()};
   const HfFamily& family = family_named(file);
   refuse_quantised(file);
-  weights_dtype(file);  // throws when it is none
+  weights_dtype(file);  // throws on an unsupported dtype
   const ModelConfig config = family.gpt2 ? read_gpt2_config(file) : read_llama_config(file, family);
   try {
     config.validate();

@@ -1,4 +1,4 @@
-// How write_hf_config says a model: anew, or on top of the config.json that it came from.
+// Writes a model's config.json: a new one, or one based on its source.
 #include <string>
 
 #include "hf/hf_config.h"
@@ -41,8 +41,8 @@ Json scaling_json(const RopeScaling& scaling) {
   fail("config.json: unknown rope_scaling");
 }
 
-// What any file says of RoPE, where there is one, and the weights' type, in both spellings. Where a
-// file has rope_scaling, transformers 5 takes it and the rope_theta beside it for rope_parameters.
+// Sets RoPE, if any, and the weights' dtype in both spellings. If a file has rope_scaling,
+// transformers 5 uses it and the rope_theta beside it as rope_parameters.
 void set_both_spellings(Json& json, const ModelConfig& config, DType dtype) {
   if (config.positions == PositionKind::rope) {
     const Json scaling = scaling_json(config.rope_scaling);
@@ -85,7 +85,7 @@ Json new_config(const ModelConfig& config, DType dtype, const HfConfigOptions& o
   const HfFamily& family = family_of(config);
   Json json{{"architectures", {family.architecture}}, {"model_type", family.model_type}};
   json.update(family.gpt2 ? gpt2_config_json(config) : llama_config_json(config, family));
-  // The families' own defaults would be other tokens.
+  // The families' defaults are other tokens.
   json.update({{"bos_token_id", token_json(options.begin_token)},
                {"eos_token_id", token_json(options.end_token)},
                {"pad_token_id", nullptr},
@@ -106,9 +106,9 @@ std::string text_of(const fs::path& path) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// The source's text, changed only where it does not say what the weights are. A run may have a
-// shorter context than its source: with RoPE the model still takes as many positions as before, and
-// of learned ones it has kept the first.
+// The source's text, changed only where it differs from the weights. A run's context may be shorter
+// than its source's: with RoPE the model still supports the source's positions; with learned
+// positions it has kept only the first ones.
 std::string config_from_source(const ModelConfig& config, DType dtype, const fs::path& source) {
   ModelConfig found = read_hf_config(source);
   QUERN_CHECK(config.context <= found.context, (source / kConfig).string(),
@@ -117,7 +117,7 @@ std::string config_from_source(const ModelConfig& config, DType dtype, const fs:
   const bool shorter = config.context < found.context && config.positions == PositionKind::learned;
   found.context = config.context;
   QUERN_CHECK(found == config, (source / kConfig).string(), ": is of another model than ",
-              "the weights, which are to be exported with it");
+              "the exported weights");
   if (read_hf_dtype(source) == dtype && !shorter) return text_of(source / kConfig);
   Json json = read_json_object(source / kConfig);
   if (shorter) json["n_positions"] = config.context;

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The model's weights in forward order. Missing ones are reported first, then foreign ones.
+// The model's weights in forward order. Missing ones are reported first, then unknown ones.
 std::vector<TensorView> ordered_weights(const ModelConfig& config,
                                         std::span<const TensorView> weights) {
   std::map<std::string, const TensorView*> by_name;
@@ -53,7 +53,7 @@ auto visit_floating(DType dtype, const F& f) {
   }
 }
 
-// Elements of From, which need not be aligned, as elements of To.
+// Converts elements of From, which need not be aligned, to elements of To.
 template <class From, class To>
 void convert_piece(std::span<const std::byte> from, std::vector<To>& to, const TensorView& tensor) {
   to.resize(from.size() / sizeof(From));
@@ -83,7 +83,7 @@ void write_converted(SafetensorsWriter& writer, const TensorView& tensor, DType 
   });
 }
 
-// What goes into one file.
+// The tensors of one file.
 struct Shard {
   std::vector<TensorView> tensors;
   std::vector<TensorEntry> entries;

@@ -1,5 +1,5 @@
-// The model families of Hugging Face transformers that a TransformerLM computes, and reading their
-// config.json member by member. For the sources of this folder.
+// The model families of Hugging Face transformers that TransformerLM supports, and access to the
+// members of their config.json. For the sources of this folder.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace quern {
 
-// An object of config.json: the members' names stand after its path.
+// An object of config.json. Errors name a member after the object's path.
 struct HfMembers : JsonPlace {
   const nlohmann::json* find(const char* key) const { return has(key) ? &json[key] : nullptr; }
   int64_t count(const char* key) const { return at(key).count(1, INT32_MAX); }
@@ -30,20 +30,20 @@ struct HfFamily {
   const char* architecture;
   bool qkv_bias, qk_norm;
   bool windows;  // config.json has the keys of Qwen's sliding windows
-  // What transformers takes for keys that are absent; 0: heads, and hidden_size / heads.
+  // transformers' defaults for absent keys; 0: heads, and hidden_size / heads.
   int64_t context, kv_heads, head_dim;
-  bool gpt2 = false;  // the keys of hf_gpt2.cpp
+  bool gpt2 = false;  // config.json has the keys of hf_gpt2.cpp
 };
 
-const HfFamily& family_named(const HfMembers& config);           // by model_type; throws
-const HfFamily& family_of(const ModelConfig& config);            // that computes it; throws
-void apply_family(ModelConfig& config, const HfFamily& family);  // what model_type alone says
+const HfFamily& family_named(const HfMembers& config);           // throws on an unknown type
+const HfFamily& family_of(const ModelConfig& config);            // throws if none fits
+void apply_family(ModelConfig& config, const HfFamily& family);  // sets qkv_bias and qk_norm
 
 ModelConfig read_gpt2_config(const HfMembers& file);
-// The members of a config.json that say a GPT-2's dimensions.
+// A GPT-2's dimensions as members of config.json.
 nlohmann::ordered_json gpt2_config_json(const ModelConfig& config);
 
-// The dimensions that every other config.json gives as positive whole numbers.
+// The dimensions in the other families' config.json: positive whole numbers.
 struct HfCount {
   const char* key;
   int64_t ModelConfig::*member;

@@ -22,10 +22,10 @@ constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kHead = "lm_head.weight";
 
-// OpenAI's own files of GPT-2 are of the model without its head, whose names begin later.
+// OpenAI's GPT-2 files hold the model without its head, and their names lack this prefix.
 constexpr const char* kGpt2Prefix = "transformer.";
 
-// Tensor -> shard file.
+// Maps each tensor to its shard file.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const MappedFile file = MappedFile::open(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
@@ -46,9 +46,9 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   return shards;
 }
 
-// What to say of a folder without weights that Quern reads.
+// Reports a folder without weights that Quern can read.
 [[noreturn]] void refuse_weights(const fs::path& folder) {
-  std::error_code ignored;  // a file that cannot be seen is not spoken of
+  std::error_code ignored;  // an inaccessible file counts as missing
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
                            "flax_model.msgpack", "consolidated.00.pth"}) {
     QUERN_CHECK(!fs::exists(folder / name, ignored), folder.string(), ": has its weights in ", name,
@@ -92,7 +92,7 @@ TensorSource TensorSource::open(const fs::path& folder) {
 TensorSource TensorSource::open_shards(const fs::path& folder) {
   TensorSource source;
   source.folder_ = folder;
-  std::error_code ignored;  // a file that cannot be seen is reported as missing
+  std::error_code ignored;  // an inaccessible file is reported as missing
   if (fs::exists(folder / kSingle, ignored)) {
     source.shards_.push_back(SafetensorsFile::open(folder / kSingle));
     for (const auto& entry : source.shards_[0].entries()) source.shard_of_[entry.name] = 0;
