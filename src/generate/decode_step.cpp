@@ -108,7 +108,7 @@ DecodeToken<T> DecodeStep::token_sizes() const {
   return token;
 }
 
-// What the one kernel needs beside the buffers, unless it does not take the model.
+// Allocates what the one kernel needs beside the buffers, if it supports the model.
 template <class T>
 void DecodeStep::prepare_token() {
   on_device(stream_.device(), [&](auto stream) {

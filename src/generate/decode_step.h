@@ -1,9 +1,9 @@
-// The device work of one token for every row of a batch, on kernels made for a few rows. Where it
-// fits, one kernel goes from the embedding to the logits (kernels/decode_token.h) and a second one
-// draws the tokens. Elsewhere, with the same bits, there are five kernels per block, one for the
+// The device work of one token for every row of a batch, on kernels for a few rows. If the model
+// fits, one kernel runs from the embedding to the logits (kernels/decode_token.h) and a second one
+// draws the tokens. Otherwise, with the same bits, there are five kernels per block, one for the
 // embedding, one for the head and one that draws. The five: norm with q, k, v and bias; norms of
 // heads, rotation, cache and attention; output and residual add; norm, gate, up and SwiGLU; down
-// and residual add. On a GPU every kernel but the first starts before the previous one has ended.
+// and residual add. On a GPU every kernel but the first starts before the previous one ends.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace quern {
 
-// The buffers of a step's rows; all outlive it.
+// The buffers of a step's rows; all must outlive the step.
 struct DecodeBuffers {
   const KvCache* cache = nullptr;
   kernels::DecodeRow* rows = nullptr;  // (B), on the device
@@ -32,8 +32,8 @@ class DecodeStep {
   // The reason why the kernels do not support this model on the current Context's device, or empty.
   static std::string objection(const TransformerLM& model);
 
-  // `graph`: uses the one kernel where it fits; captures the second call and replays it from then
-  // on. Otherwise every call launches every kernel.
+  // `graph`: uses the one kernel if the model fits; captures the second call and replays it from
+  // then on. Otherwise every call launches every kernel.
   DecodeStep(const TransformerLM& model, DecodeBuffers buffers, bool graph);
 
   void run();  // on the current Context's stream
@@ -53,7 +53,7 @@ class DecodeStep {
   void launch_model(Stream stream);
   template <class T, class Stream>
   void launch_block(const BlockWeights& block, const KvCache::Layer& cache, Stream stream);
-  // A product with the norm of the residual stream, and one that is added to it (with x).
+  // A product with the normed residual stream, and a product with x that is added to the stream.
   template <class T>
   kernels::DecodeLinear<T> normed(const Parameter& norm, const Parameter& w, const Tensor& y) const;
   template <class T>
@@ -65,7 +65,7 @@ class DecodeStep {
   int64_t batch_;
   Tensor stream_;  // (B, C), the residual stream
   Tensor qkv_, attended_, hidden_;
-  Tensor exchange_, blocks_;  // u8, of the one kernel; undefined where it does not fit
+  Tensor exchange_, blocks_;  // u8, of the one kernel; undefined if the model does not fit
   bool capture_;
   int64_t calls_ = 0;
   std::unique_ptr<Graph> graph_;

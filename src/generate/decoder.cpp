@@ -75,7 +75,7 @@ void Decoder::check_tokens(const std::vector<int32_t>& tokens) const {
   }
 }
 
-// All but the last token: the next step takes that one.
+// Caches all tokens but the last, which the next step takes.
 void Decoder::fill_cache(int64_t b, const std::vector<int32_t>& tokens) {
   const int64_t known = static_cast<int64_t>(tokens.size()) - 1;
   if (known > 0) {
@@ -112,7 +112,7 @@ void Decoder::start(int64_t b, const std::vector<int32_t>& prompt, const SampleO
 }
 
 void Decoder::restart(int64_t b, const std::vector<int32_t>& tokens) {
-  QUERN_CHECK(active(b), "decoder: row ", b, " is to go on, and was not started");
+  QUERN_CHECK(active(b), "decoder: row ", b, " cannot restart, since it was not started");
   check_tokens(tokens);
   fill_cache(b, tokens);
   upload(b);
@@ -160,7 +160,7 @@ void Decoder::step() {
                 " is full, it holds ", capacity(), " tokens");
   }
   QUERN_CHECK(any, "decoder: a step without an active row");
-  QUERN_CHECK(pending() < kMostPending, "decoder: ", pending(), " steps are already under way");
+  QUERN_CHECK(pending() < kMostPending, "decoder: ", pending(), " steps are already pending");
   step_ ? step_->run() : composed_step();
   const uint64_t slot = launched_++ % static_cast<uint64_t>(kMostPending);
   if (on_gpu_) done_[slot].record(Context::current().cuda_stream());
@@ -173,7 +173,7 @@ void Decoder::step() {
 }
 
 std::vector<int32_t> Decoder::fetch() {
-  QUERN_CHECK(pending() > 0, "decoder: no step is under way");
+  QUERN_CHECK(pending() > 0, "decoder: no step is pending");
   const uint64_t slot = fetched_++ % static_cast<uint64_t>(kMostPending);
   if (on_gpu_) done_[slot].synchronize();
   const int32_t* const begin = results_.get() + static_cast<int64_t>(slot) * batch_;

@@ -3,7 +3,7 @@
 //   Decoder decoder(model, batch, capacity);
 //   decoder.start(0, prompt, options);      // and the other rows
 //   decoder.step();                         // one token for every active row
-//   decoder.step();                         // the next, while the first is on its way
+//   decoder.step();                         // the next, while the first is pending
 //   std::vector<int32_t> tokens = decoder.fetch();
 //
 // On a GPU a step is one CUDA graph that also draws the tokens and never waits for the host. With
@@ -28,13 +28,13 @@ class Decoder {
  public:
   enum class Way {
     automatic,  // as above
-    composed,   // of the model's ops
+    composed,   // the model's own ops
     launched    // one kernel for each part of a block; on the CPU their plain twins
   };
 
-  // Makes the caches: `capacity` tokens per row, at most the model's context. The model outlives
-  // this. The model's Context must be current here and later. Throws when the capacity is out of
-  // range, or when the kernels of `launched` do not support the model.
+  // Allocates the caches: `capacity` tokens per row, at most the model's context. The model must
+  // outlive this object. The model's Context must be current here and later. Throws when the
+  // capacity is out of range, or when the kernels of `launched` do not support the model.
   Decoder(const TransformerLM& model, int64_t batch, int64_t capacity, Way way = Way::automatic);
   ~Decoder();
   Decoder(const Decoder&) = delete;

@@ -12,7 +12,7 @@ namespace quern {
 
 namespace {
 
-// The seed of each place in a list of prompts; the first place keeps the seed itself (Knuth's
+// The seed of each position in a list of prompts; the first position keeps the seed itself (Knuth's
 // multiplier for 64 bits).
 uint64_t seed_of(const SampleSection& options, size_t prompt) {
   return static_cast<uint64_t>(options.sample_seed) ^ (prompt * 0x9E3779B97F4A7C15u);

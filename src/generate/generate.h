@@ -1,4 +1,4 @@
-// Text from a model, token by token, for one prompt or a batch of them.
+// Generates text with a model, token by token, for one prompt or a batch of prompts.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace quern {
 
-// The reason for a text's end: options.tokens were generated; the stop token came; the caller ended
-// it; or the context is full and options.past_context is `stop`.
+// The reason for a text's end: options.tokens were generated; the stop token was drawn; the caller
+// ended it; or the context is full and options.past_context is `stop`.
 enum class FinishReason { length, stop_token, stopped, context };
 std::string_view name_of(FinishReason reason);
 
@@ -34,12 +34,12 @@ using TokenCallback = std::function<bool(int32_t token)>;
 // The same for one of several prompts.
 using BatchTokenCallback = std::function<bool(size_t prompt, int32_t token)>;
 
-// Up to options.tokens tokens after each prompt (at least one token; a long prompt keeps its end),
-// `batch` prompts at a time: when one ends, the next one starts. Sampling is seeded: the same
-// model, prompt, place in the list and options give the same tokens for any other prompts. When the
-// context is full, `stop` ends the text and `slide` continues with its later half. Throws when a
-// prompt is empty or has a token outside the vocabulary. Throws NonfiniteLogits, checked at a
-// prompt's first token and at intervals.
+// Generates up to options.tokens tokens after each prompt (at least one token; a long prompt keeps
+// its end), `batch` prompts at a time: when one ends, the next one starts. Sampling is seeded: the
+// same model, prompt, position in the list and options give the same tokens for any other prompts.
+// When the context is full, `stop` ends the text and `slide` continues with its later half. Throws
+// when a prompt is empty or has a token outside the vocabulary. Throws NonfiniteLogits, checked at
+// a prompt's first token and at intervals.
 std::vector<Generation> generate_batch(const TransformerLM& model,
                                        const std::vector<std::vector<int32_t>>& prompts,
                                        const SampleSection& options, int64_t batch,
