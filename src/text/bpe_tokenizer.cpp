@@ -64,7 +64,9 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(def
   for (const AddedToken& token : definition_.added) {
     AddedToken sought = token;
     if (token.normalized) sought.content = normalize(token.content, true);
-    (token.normalized ? normalized_ : raw_).add(sought);
+    if (!(token.special && definition_.split_special)) {
+      (token.normalized ? normalized_ : raw_).add(sought);
+    }
     const auto id = static_cast<size_t>(token.id);
     if (id >= bytes_.size()) bytes_.resize(id + 1);
     special_.resize(bytes_.size());

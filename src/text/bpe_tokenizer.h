@@ -38,6 +38,7 @@ struct BpeDefinition {
   bool split_marks = false;      // a piece begins at each U+2581
   bool strip_decoded = false;    // decoding drops one leading space
   std::vector<AddedToken> added;
+  bool split_special = false;  // special tokens are not matched in text: theirs is ordinary text
   std::optional<int32_t> begin_token, end_token;  // see Tokenizer
   std::string hash;
 };

@@ -246,7 +246,9 @@ BpeTokenizer read_definition(const Place& root, const fs::path& folder, std::str
   if (root.has("post_processor")) {
     definition.begin_token = read_begin_token(root.at("post_processor"));
   }
-  definition.end_token = find_end_token(read_tokenizer_settings(folder), definition, ids);
+  const TokenizerSettings settings = read_tokenizer_settings(folder);
+  definition.split_special = settings.split_special;
+  definition.end_token = find_end_token(settings, definition, ids);
   try {
     return BpeTokenizer(std::move(definition));
   } catch (const Error& error) {

@@ -45,7 +45,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definitio
   definition_.model.clear();
   read_pieces();
   for (const AddedToken& token : definition_.added) {
-    added_.add(token);
+    if (!(token.special && definition_.split_special)) added_.add(token);
     const auto id = static_cast<size_t>(token.id);
     if (id >= bytes_.size()) {
       bytes_.resize(id + 1);
@@ -92,7 +92,7 @@ void SentencePieceTokenizer::read_pieces() {
       ++bytes;
       bytes_.emplace_back(1, static_cast<char>(byte));
     } else if (special_.back()) {
-      added_.add({id, piece, true, false});
+      if (!definition_.split_special) added_.add({id, piece, true, false});
       bytes_.emplace_back();
     } else {
       spanning = spanning || spans_words(piece);

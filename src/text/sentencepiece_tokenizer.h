@@ -19,6 +19,7 @@ namespace quern {
 struct SentencePieceDefinition {
   std::string model;                      // content of the file tokenizer.model
   std::vector<AddedToken> added;          // beyond the model's own <s>, </s> and <unk>
+  bool split_special = false;             // special tokens are not matched in text
   bool add_begin = false;                 // begin_token() is <s>; otherwise there is none
   std::optional<std::string> begin, end;  // names of <s> and </s>; empty: the model's own
   // The space that many models put before a text is also added after each special token

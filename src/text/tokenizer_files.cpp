@@ -67,6 +67,7 @@ std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path&
   definition.hash = hash_of(definition.model);
   const TokenizerSettings settings = read_tokenizer_settings(file.parent_path());
   definition.added = settings.added;
+  definition.split_special = settings.split_special;
   definition.add_begin = settings.add_begin.value_or(settings.found);
   definition.begin = settings.begin;
   definition.end = settings.end;

@@ -63,6 +63,7 @@ TokenizerSettings read_tokenizer_settings(const fs::path& folder) {
     if (root.has("add_bos_token")) settings.add_begin = root.flag("add_bos_token");
     settings.legacy = root.flag("legacy");
     settings.add_prefix_space = root.flag("add_prefix_space");
+    settings.split_special = root.flag("split_special_tokens");
     if (root.has("added_tokens_decoder")) {
       settings.added = read_added(root.at("added_tokens_decoder"));
     }

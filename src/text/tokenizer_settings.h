@@ -21,6 +21,7 @@ struct TokenizerSettings {
   std::optional<std::string> end;    // eos_token
   std::optional<bool> add_begin;     // add_bos_token
   bool add_prefix_space = false;
+  bool split_special = false;             // split_special_tokens: see BpeDefinition
   bool legacy = false;                    // see SentencePieceDefinition::prefix_each_part
   std::vector<AddedToken> added;          // added_tokens_decoder
   std::optional<int32_t> generation_end;  // the first eos_token_id of generation_config.json

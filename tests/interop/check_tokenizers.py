@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Whether transformers' AutoTokenizer gives the ids and the text that Quern does, for every kind of tokenizer that Quern
-writes: one that `quern tokenizer train` made, the copies of byte-level BPE in a run, and the byte tokenizer of an export.
+writes: one that `quern tokenizer train` made, the copies of byte-level BPE in a run, and the byte tokenizer of an export;
+and whether Quern reads each of them again after transformers' save_pretrained.
 
 Usage: check_tokenizers.py QUERN CORPUS     (pip install transformers sentencepiece protobuf)
 
@@ -65,6 +66,13 @@ def exported_bytes(folder):
     return f"{folder}/export"
 
 
+def check_both(name, folder, texts):
+    """The folder, and the one that transformers' save_pretrained makes of it."""
+    saved = f"{folder}-saved"
+    AutoTokenizer.from_pretrained(folder).save_pretrained(saved)
+    return check(name, folder, texts) & check("  after save_pretrained", saved, texts)
+
+
 def main():
     print(f"transformers {transformers.__version__}, tokenizers {tokenizers.__version__}, "
           f"sentencepiece {sentencepiece.__version__}")
@@ -74,14 +82,14 @@ def main():
         texts = TEXTS + SPECIAL
         more = ["<|user|>Hello<|im_end|>", "x <|im_end|> y"]
         made = trained(folder, corpus)
-        fine &= check("quern tokenizer train", made, texts + more)
+        fine &= check_both("quern tokenizer train", made, texts + more)
         fine &= check("as LlamaTokenizer", made, texts + more, LlamaTokenizerFast)
         os.mkdir(f"{folder}/model")
         copyfile(f"{made}/tokenizer.model", f"{folder}/model/tokenizer.model")
         with open(f"{made}/tokenizer_config.json") as source, open(f"{folder}/model/tokenizer_config.json", "w") as out:
             json.dump(json.load(source) | {"tokenizer_class": "LlamaTokenizer"}, out)
-        fine &= check("tokenizer.model alone", f"{folder}/model", texts + more)
-        fine &= check("quern export, bytes", exported_bytes(folder), texts)
+        fine &= check_both("tokenizer.model alone", f"{folder}/model", texts + more)
+        fine &= check_both("quern export, bytes", exported_bytes(folder), texts)
         for name in ("gpt2", "llama3", "qwen2", "smollm2"):
             copy = f"{folder}/{name}"
             os.mkdir(copy)
@@ -92,7 +100,7 @@ def main():
             # transformers' name for the end, as the folders of these models have it
             with open(f"{copy}/tokenizer_config.json", "w") as out:
                 json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}, out)
-            fine &= check(f"tokenizer.json as {name}'s", copy, texts)
+            fine &= check_both(f"tokenizer.json as {name}'s", copy, texts)
     print("all alike" if fine else "NOT alike")
     sys.exit(0 if fine else 1)
 

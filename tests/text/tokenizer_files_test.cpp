@@ -88,6 +88,21 @@ TEST_F(TokenizerFiles, EndTokensComeFromWhatIsBeside) {
   EXPECT_EQ(open_tokenizer(folder_.path())->begin_token(), std::nullopt);
 }
 
+// transformers' split_special_tokens, which the export of a byte tokenizer sets.
+TEST_F(TokenizerFiles, SplitSpecialTokensMakesTheirTextOrdinary) {
+  put("gpt2.json", "bpe/tokenizer.json");
+  put("exact/tokenizer.model", "sp/tokenizer.model");
+  const std::pair<const char*, const char*> cases[] = {{"bpe", "<|endoftext|>"}, {"sp", "</s>"}};
+  for (const auto& [folder, special] : cases) {
+    EXPECT_EQ(open_tokenizer(folder_ / folder)->encode(special).size(), 1u) << folder;
+    put_json(cat(folder, "/tokenizer_config.json"), {{"split_special_tokens", true}});
+    const auto tokenizer = open_tokenizer(folder_ / folder);
+    const auto ids = tokenizer->encode(special);
+    EXPECT_GT(ids.size(), 1u) << folder;
+    EXPECT_EQ(tokenizer->decode(ids), special);
+  }
+}
+
 TEST_F(TokenizerFiles, SentencePieceAddsWhatTransformersWouldAdd) {
   put("prefix/tokenizer.model", "tokenizer.model");
   const auto begin = [&] { return open_tokenizer(folder_.path())->begin_token(); };
