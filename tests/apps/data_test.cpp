@@ -222,7 +222,7 @@ TEST_F(DataProgram, AnInterruptedRunGoesOn) {
     EXPECT_FALSE(fs::exists(out_));
     const Outcome refused = run(prepare(out_, flags));
     EXPECT_EQ(refused.code, 1);
-    EXPECT_NE(refused.err.find("--resume goes on"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("--resume continues"), std::string::npos) << refused.err;
     const Outcome finished = run(prepare(out_, resumed));
     EXPECT_EQ(finished.code, 0) << finished.err;
     EXPECT_TRUE(contents(out_) == expected) << "signal " << signal;

@@ -51,7 +51,7 @@ std::string args_message(const std::vector<std::string>& args,
   return usage_message([&] { parse_args(args, extra); });
 }
 
-// The message for a file, with its path cut down to FILE.
+// The message for a file, with its path replaced by FILE.
 std::string file_message(const std::string& text) {
   const TomlFile file(text);
   std::string message = usage_message([&] { load_config(file.path()); });
@@ -253,7 +253,7 @@ TEST(ConfigFile, AnIntegerIsARealNumberToo) {
   EXPECT_EQ(load_config(file.path()).optimizer.lr, 1.0);
 }
 
-// Run folders from the time when `recompute` counted blocks: 0 kept everything.
+// In old run folders `recompute` is a number of blocks; 0 disables it.
 TEST(ConfigFile, AnOldRecomputeIsUnderstood) {
   const auto load = [](const std::string& text) { return load_config(TomlFile(text).path()); };
   EXPECT_EQ(load("[compute]\nrecompute = 0\n").compute.recompute, Recompute::none);
@@ -302,7 +302,7 @@ TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   EXPECT_EQ(config_toml(read), config_toml(config));
 }
 
-// config.toml of a run by a version that did not have the key yet.
+// config.toml of a run by an older version without the key.
 TEST(ConfigFile, AKeyThatAnOlderRunLacksHasItsDefault) {
   Config config;
   config.compute.precision = Precision::fp32;

@@ -33,7 +33,7 @@ TEST(TokenSource, SlicesOfMemoryAndFileAreAlike) {
     std::array<int32_t, 4> out{};
     expect_error([&] { source.slice(10, 12).copy(0, 3, out.data()); }, {"there are 2"});
     expect_error([&] { source.slice(10, 12).slice(0, 3); }, {"of 2 tokens"});
-    // The offset is the corpus's, so that it can be found in the file.
+    // The offset counts from the start of the corpus, so that the user finds it in the file.
     expect_error([&] { source.slice(10, 100).check_vocabulary(42); }, {"token 42 is 42"});
     EXPECT_NO_THROW(source.slice(10, 42).check_vocabulary(42));
   }
@@ -48,7 +48,7 @@ TEST(TokenSource, VocabularyIsCheckedBeyondTheFirstBlock) {
   expect_error([&] { source.check_vocabulary(257); }, {"memory", "token 150000 is 300", "257"});
 }
 
-// 0 to 99 in shards of 40, 1, 0 and 59 tokens, of both widths.
+// Tokens 0 to 99 in shards of 40, 1, 0 and 59, of both widths.
 TEST(TokenSource, ShardsAreOneStream) {
   const TemporaryFolder folder;
   std::vector<TokenFile> files;
@@ -77,7 +77,7 @@ TEST(TokenSource, ShardsAreOneStream) {
   }
   EXPECT_EQ(tokens_of(source.slice(38, 43)), (std::vector<int32_t>{38, 39, 40, 41, 42}));
   EXPECT_EQ(source.largest_token(), 99);
-  // The place is the file's.
+  // The error names the offset in the file.
   expect_error([&] { source.check_vocabulary(42); },
                {"shard_3.bin: token 1 is 42", "vocabulary size 42"});
   std::array<int32_t, 4> out{};
@@ -102,7 +102,7 @@ TEST(Dataset, APatternIsManyShardsInTheOrderOfTheirNames) {
   EXPECT_EQ(tokens_of(data.train), (std::vector<int32_t>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(tokens_of(data.validation), (std::vector<int32_t>{7, 8, 9}));
   EXPECT_EQ(data.train.name(), pattern);
-  // Held out: the end of the stream.
+  // The validation part is the end of the stream.
   const Dataset split = open_dataset({pattern, "", 0.5, DataFormat::automatic}, 2);
   EXPECT_EQ(tokens_of(split.validation), (std::vector<int32_t>{4, 5, 6}));
 
@@ -124,7 +124,7 @@ TEST(Dataset, APreparedFolderHasItsParts) {
   write_tokens(folder / "train_00000.bin", {1, 2, 3});
   write_tokens(folder / "train_00001.bin", {4, 5, 6});
   const std::string path = folder.path().string();
-  // Without validation files, as any token files.
+  // Without validation files, the end is held out.
   EXPECT_EQ(open_dataset({path, "", 0.5, DataFormat::automatic}, 2).train.size(), 3);
   write_tokens(folder / "validation_00000.bin", {7, 8, 9});
   write_file(folder / "train_00000.json", "{}");
@@ -147,7 +147,7 @@ TEST(Dataset, APreparedFolderHasItsParts) {
 
 TEST(Dataset, SplitsByFraction) {
   const TemporaryFolder folder;
-  // The cut is Python's len * 9 // 10 for lengths of every remainder.
+  // The cut equals Python's len * 9 // 10 for all remainders of the length.
   for (int64_t length : {30, 31, 39, 1003, 115394}) {
     const auto path = write_file(folder / "a.txt", std::string(static_cast<size_t>(length), 'x'));
     const Dataset data = open_dataset({path.string(), "", 0.1, DataFormat::automatic}, 2);

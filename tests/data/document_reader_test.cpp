@@ -24,7 +24,7 @@ class DocumentReaderTest : public testing::Test {
     return json_lines_ ? read_json_lines(std::move(stream), from, options_)
                        : read_text_documents(std::move(stream), *cutter_, from, options_);
   }
-  // The documents, put together from their parts.
+  // The documents, assembled from their parts.
   Strings documents(const std::string& bytes) {
     const auto reader = open(bytes);
     Strings documents;
@@ -42,7 +42,7 @@ class DocumentReaderTest : public testing::Test {
     EXPECT_FALSE(inside);
     return documents;
   }
-  // The blocks' text, of JSONL.
+  // The text of the blocks, for JSONL.
   Strings blocks(const std::string& bytes) {
     const auto reader = open(bytes);
     Strings texts;
@@ -126,7 +126,7 @@ TEST_F(DocumentReaderTest, WhatIsNoText) {
   }
 }
 
-// Documents do not depend on blocks and pieces, and a reader goes on wherever another one stopped.
+// Documents do not depend on blocks and pieces, and a reader continues where another one stopped.
 TEST_F(DocumentReaderTest, GoesOnAtEveryPosition) {
   std::mt19937 random(3);
   std::string text;
@@ -142,7 +142,7 @@ TEST_F(DocumentReaderTest, GoesOnAtEveryPosition) {
       set_pieces({16, 40, 8});
       options_.block = block_bytes;
       EXPECT_EQ(documents(text), expected) << split_on << " " << block_bytes;
-      // From each position on: the rest of the parts.
+      // A reader from each position gives the rest of the parts.
       const auto reader = open(text);
       std::vector<TextBlock> blocks(1);
       while (reader->next(blocks.back())) blocks.emplace_back();
@@ -163,7 +163,7 @@ TEST_F(DocumentReaderTest, GoesOnAtEveryPosition) {
   }
 }
 
-// A long line is cut within; what comes then is not the beginning of a line.
+// A long line is cut inside; its rest is not the start of a line.
 TEST_F(DocumentReaderTest, TheMiddleOfALineIsNoSeparator) {
   options_.split_on = "xxxxxxxx";
   options_.block = 1;

@@ -79,7 +79,7 @@ TEST_F(InspectTokens, AFileWithoutASidecar) {
 TEST_F(InspectTokens, LengthsOfDocuments) {
   write_token_file(folder_ / "a0.bin", std::vector<int32_t>{1, 2, 256, 256, 5, 5},
                    TokenEncoding::llmc_u32);
-  // A document runs from one file to the next.
+  // A document continues in the next file.
   write_token_file(folder_ / "a1.bin", std::vector<int32_t>{5, 256, 1, 256, 70000},
                    TokenEncoding::llmc_u32);
   options_.path = folder_ / "a*.bin";
@@ -108,7 +108,7 @@ TEST_F(InspectTokens, RefusesWhatIsWrong) {
   expect_refused({"no token file"});
   options_.path = out_;
 
-  // A token is changed, to one that the vocabulary has and to one that it has not.
+  // Changes a token, to one inside the vocabulary and to one outside it.
   std::string bytes = read_file(out_ / "train_00001.bin");
   bytes[1024] = 'x';
   write_file(out_ / "train_00001.bin", bytes);

@@ -78,7 +78,7 @@ TEST(BatchLoader, ContinuesExactlyFromItsState) {
   {
     BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .batch = 0});
     for (int i = 0; i < 7; ++i) loader.next();
-    state = loader.state();  // though the thread is already further
+    state = loader.state();  // the thread is already ahead of it
   }
   EXPECT_EQ(state, (SamplerState{9, 7}));
   BatchLoader resumed(corpus(), kRows, kContext, state);
@@ -103,7 +103,7 @@ TEST(BatchLoader, PreparesAheadButNotWithoutEnd) {
   for (int i = 0; i < 500 && filled < 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ(filled, 2);  // before anybody asked
+  EXPECT_EQ(filled, 2);  // before the first next()
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(filled, 2);
 }
@@ -114,9 +114,9 @@ TEST(BatchLoader, RethrowsWhatTheThreadThrew) {
     tokens[0] = static_cast<int32_t>(k);
   };
   BatchLoader loader(fill, kRows, kContext, {.seed = 1, .batch = 10});
-  for (int k = 10; k < 13; ++k) EXPECT_EQ(loader.next().tokens[0], k);  // those before are good
+  for (int k = 10; k < 13; ++k) EXPECT_EQ(loader.next().tokens[0], k);  // before the error
   expect_error([&] { loader.next(); }, {"batch 13 is bad luck"});
-  expect_error([&] { loader.next(); }, {"batch 13 is bad luck"});  // and does not hang
+  expect_error([&] { loader.next(); }, {"batch 13 is bad luck"});  // does not hang
   EXPECT_EQ(loader.state().batch, 13u);
 }
 

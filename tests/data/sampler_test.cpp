@@ -45,13 +45,13 @@ TEST(RandomSampler, RowsAreConsecutiveDraws) {
 }
 
 TEST(RandomSampler, EveryStartIsReachedEquallyOften) {
-  // 10 tokens and T = 7 leave the starts 0, 1, 2 and nothing else.
+  // 10 tokens and T = 7 allow only the starts 0, 1, 2.
   const RandomSampler sampler(10, 7, 1);
   std::vector<int64_t> counts(3);
   for (uint64_t k = 0; k < 3000; ++k) {
     for (const int64_t start : draw(sampler, k, 10)) ++counts.at(static_cast<size_t>(start));
   }
-  // 30000 draws at p = 1/3: standard deviation 82; five of them are crossed once in 2 million.
+  // 30000 draws at p = 1/3: standard deviation 82; five deviations are exceeded once in 2 million.
   for (const int64_t count : counts) EXPECT_NEAR(static_cast<double>(count), 10000.0, 410.0);
 }
 
@@ -91,7 +91,7 @@ TEST(PermutationSampler, EachWindowOnceAnEpoch) {
       const int64_t size = windows * T + 1 + rest;
       const PermutationSampler sampler(size, T, 5);
       ASSERT_EQ(sampler.windows(), windows);
-      const std::vector<int64_t> drawn = epochs(sampler, 3, 7);  // batches reach over epochs
+      const std::vector<int64_t> drawn = epochs(sampler, 3, 7);  // batches span epochs
       for (uint64_t epoch = 0; epoch < 3; ++epoch) {
         const auto first = drawn.begin() + static_cast<int64_t>(epoch) * windows;
         std::vector<int64_t> starts(first, first + windows);
@@ -125,7 +125,7 @@ TEST(PermutationSampler, EpochsDiffer) {
     same += drawn[i] == drawn[i + 1000];
     in_order += drawn[i] == static_cast<int64_t>(i) * 8;
   }
-  // Of two random orders 1 place is alike on average; more than 10 once in 10^8.
+  // Two random orders agree in 1 position on average; in more than 10 once in 10^8.
   EXPECT_LE(same, 10);
   EXPECT_LE(in_order, 10);
 }
@@ -140,8 +140,8 @@ TEST(PermutationSampler, EveryWindowComesEquallyOftenAtEveryPlace) {
       for (uint64_t i = 0; i < W; ++i) ++counts[i * W + sampler.permuted(epoch, i)];
       ++pairs[sampler.permuted(epoch, 0) * W + sampler.permuted(epoch, 1)];
     }
-    // Chi-square over W^2 cells, of W (W - 1) for the first two places. Standard deviations of the
-    // statistic are sqrt(2 degrees); seven of them are crossed less than once in 10^5.
+    // Chi-square over W^2 cells, or W (W - 1) for the first two positions. The statistic's standard
+    // deviation is sqrt(2 degrees); seven deviations are exceeded less than once in 10^5.
     const auto chi_square = [](const std::vector<double>& found, double expected) {
       double sum = 0.0;
       for (const double n : found) sum += n > 0 ? (n - expected) * (n - expected) / expected : 0;

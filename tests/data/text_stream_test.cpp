@@ -7,8 +7,8 @@
 namespace quern {
 namespace {
 
-// Tokens 0 to 255 are bytes; 256 stands for nothing. As SentencePiece does, a space is left out at
-// the start of a text.
+// Tokens 0 to 255 are bytes; 256 has no text. Like SentencePiece, drops a space at the start of a
+// text.
 class ByteTokens : public Tokenizer {
  public:
   std::unique_ptr<TokenEncoder> encoder() const override { return nullptr; }
@@ -28,7 +28,7 @@ class ByteTokens : public Tokenizer {
 
 const ByteTokens kTokens;
 
-// What each token of `bytes` gives, separated by "/", and after "!" the rest.
+// The output of each token of `bytes`, separated by "/", and the rest after "!".
 std::string pieces(TextStream& stream, std::string_view bytes) {
   std::string all;
   for (const char c : bytes) all += stream.push(static_cast<uint8_t>(c)) + "/";
@@ -49,7 +49,7 @@ TEST(TextStream, GivesWholeCharactersOnly) {
 TEST(TextStream, ReplacesWhatIsNoUtf8) {
   EXPECT_EQ(pieces("\x80z"), "\uFFFD/z/!");
   EXPECT_EQ(pieces("\xe4\xbdz"), "//\uFFFDz/!");
-  EXPECT_EQ(pieces("\xe4\xbd"), "//!\uFFFD");  // cut off at the end
+  EXPECT_EQ(pieces("\xe4\xbd"), "//!\uFFFD");  // truncated at the end
 }
 
 TEST(TextStream, ASpaceIsWhatItIsAfterAPrompt) {

@@ -95,7 +95,7 @@ TEST(TokenFile, VocabularyNamesOffsetAndValue) {
   EXPECT_NO_THROW(file.check_vocabulary(12));
   expect_error([&] { file.check_vocabulary(10); }, {"a.bin", "token 2 is 10", "size 10"});
 
-  // A uint32 above 2^31 is not mistaken for a negative number, which would pass.
+  // A uint32 above 2^31 does not count as a negative number, which would pass.
   const auto wide = TokenFile::open(
       write_file(folder / "b.bin", llmc_bytes(20240801, 7, 1, std::string("\xff\xff\xff\xff", 4))));
   expect_error([&] { wide.check_vocabulary(100); }, {"token 0 is 4294967295"});

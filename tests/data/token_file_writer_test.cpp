@@ -19,7 +19,7 @@ class TokenFileWriterTest : public testing::Test {
     std::iota(values.begin(), values.end(), first);
     return values;
   }
-  // What write_token_file writes.
+  // The output of write_token_file.
   std::string expected(const std::vector<uint16_t>& tokens, TokenEncoding encoding) {
     const std::vector<int32_t> values(tokens.begin(), tokens.end());
     write_token_file(folder_ / "expected", values, encoding);
@@ -30,7 +30,7 @@ class TokenFileWriterTest : public testing::Test {
 };
 
 TEST_F(TokenFileWriterTest, WritesWhatTheOtherWriterWrites) {
-  for (const size_t size : {size_t{3}, size_t{2'000'000}}) {  // within the buffer, and beyond
+  for (const size_t size : {size_t{3}, size_t{2'000'000}}) {  // within the buffer, and larger
     for (const TokenEncoding encoding : {TokenEncoding::raw_u16, TokenEncoding::llmc_u16}) {
       const auto tokens = count(size);
       TokenFileWriter writer(path_, encoding);

@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing_support;
 
-// A token file of three tokens, and what a sidecar of it says.
+// A token file of three tokens, and its sidecar.
 class TokenSidecarTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -55,7 +55,7 @@ TEST_F(TokenSidecarTest, ComesBackAsItWas) {
 TEST_F(TokenSidecarTest, IsNotNeeded) {
   std::filesystem::remove(json_);
   EXPECT_EQ(read_token_sidecar(path_), std::nullopt);
-  EXPECT_EQ(read_token_sidecar(json_), std::nullopt);  // a token file may be named so
+  EXPECT_EQ(read_token_sidecar(json_), std::nullopt);  // a token file may have this name
 }
 
 TEST_F(TokenSidecarTest, RefusesWhatTheWriterDoesNotWrite) {

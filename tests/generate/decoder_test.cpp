@@ -117,7 +117,7 @@ TEST_F(DecoderTest, SamplingIsSeededAndOfTheRowAlone) {
 }
 
 TEST_F(DecoderTest, ARestartKeepsTheDrawsAndWhatWasSeen) {
-  // A penalty that no seen token survives: with 53 tokens and 20 draws none comes twice.
+  // The penalty excludes every seen token: with 53 tokens and 20 draws, no token repeats.
   SampleOptions options = greedy();
   options.repetition_penalty = 1e6f;
   Decoder decoder(model_, 1, 24);
@@ -128,13 +128,13 @@ TEST_F(DecoderTest, ARestartKeepsTheDrawsAndWhatWasSeen) {
     decoder.step();
     all.push_back(decoder.fetch()[0]);
   }
-  // A seen token's logit is all but 0 or hugely negative, so an unseen positive one leads.
+  // A seen token's logit is almost 0 or very negative, so an unseen positive one is the largest.
   std::sort(all.begin(), all.end());
   EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
   EXPECT_EQ(decoder.length(0), 12);
 }
 
-// The fused step's kernels, by their plain twins on the CPU, against the model's own ops.
+// Compares the CPU twins of the fused step's kernels with the model's own ops.
 struct Variant {
   const char* name;
   int64_t kv_heads, head_dim;
@@ -167,7 +167,7 @@ TEST_P(FusedStepTest, GivesTheLogitsOfTheComposedStep) {
     decoder->start(1, {7}, greedy());
   }
   // FP32: sums of 40 terms in another order, two blocks deep. BF16: every activation is rounded to
-  // 8 bits, and one that falls the other way changes the rest by as much: some roundings of 2^-9.
+  // 8 bits, and one different rounding changes the rest as much: some roundings of 2^-9.
   const double bound = variant.precision == Precision::bf16 ? 3e-2 : 1e-5;
   for (int step = 0; step < 8; ++step) {
     composed.step();
@@ -181,7 +181,7 @@ TEST_P(FusedStepTest, GivesTheLogitsOfTheComposedStep) {
     }
     ASSERT_LE(std::sqrt(difference / norm), bound) << "step " << step;
     const std::vector<int32_t> tokens = composed.fetch();
-    // BF16 may pick another of two nearly equal tokens; both go on from the same ones.
+    // BF16 may pick another of two nearly equal tokens; both continue from the same tokens.
     if (fused.fetch() == tokens) continue;
     ASSERT_EQ(variant.precision, Precision::bf16);
     break;

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, GenerateTest,
 
 class Generate : public testing::Test {
  protected:
-  // Weights that are finite, but too large for what is computed with them.
+  // Finite weights that overflow in the product.
   void spoil_head() {
     for (Parameter* parameter : instance_.arena.parameters()) {
       if (parameter->name() == "lm_head.weight") fill(parameter->value(), 3e38);
@@ -94,7 +94,7 @@ TEST_F(Generate, RefusesAnEmptyPromptAndUnknownTokens) {
   EXPECT_THROW(generate(instance_.model, {1, 53}, greedy(1)), Error);
 }
 
-// Of different lengths, one of them longer than the context.
+// Prompts of different lengths, one of them longer than the context.
 std::vector<std::vector<int32_t>> some_prompts() {
   std::vector<int32_t> long_one(20);
   std::iota(long_one.begin(), long_one.end(), 7);

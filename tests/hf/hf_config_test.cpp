@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing_support;
 
-// The keys a Llama 2 era folder has; every test changes one thing.
+// The keys of a folder from the time of Llama 2; every test changes one thing.
 constexpr std::string_view kOld = R"({
   "model_type": "llama", "hidden_act": "silu", "vocab_size": 32000, "hidden_size": 64,
   "intermediate_size": 172, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -113,7 +113,7 @@ TEST(HfConfig, ReadsOptionalKeysAndTheirAbsence) {
   EXPECT_NO_THROW(read(with(R"("sliding_window": 8, "use_sliding_window": false)")));
 }
 
-// As kOld, of another family.
+// kOld with another model_type.
 std::string of_type(const std::string& type, const std::string& member = "\"x\": 0") {
   std::string text = with(member);
   return text.replace(text.find("\"llama\""), 7, "\"" + type + "\"");
@@ -148,7 +148,7 @@ TEST(HfConfig, AbsentKeysAreWhatTransformersTakesThemFor) {
   EXPECT_FALSE(mistral.qkv_bias || mistral.qk_norm);
   EXPECT_EQ(read(without_context(of_type("qwen2", R"("num_key_value_heads": null)"))).context,
             32768);
-  // 4 heads: 8 and 32 key and value heads do not divide them, but null means as many.
+  // 8 and 32 key and value heads do not divide 4 heads; null means as many as heads.
   expect_error([] { read(of_type("mistral", R"("sliding_window": null)")); },
                {"config.json", "kv_heads", "8"});
   expect_error([] { read(of_type("qwen2")); }, {"config.json", "kv_heads", "32"});
@@ -200,7 +200,7 @@ struct Refusal {
   std::string text, found, expected;
 };
 
-// Every one names the file, the key and its value.
+// Every error names the file, the key and its value.
 TEST(HfConfig, RefusesByNameWhatQuernHasNot) {
   const auto scaled = [](const std::string& tree) { return changed("null", tree); };
   const std::vector<Refusal> refusals = {

@@ -74,7 +74,7 @@ TEST(HfConfigWrite, ASourceStaysAsItIs) {
   const TemporaryFolder folder;
   const auto source = golden_folder() / "llama3_rope";
   ModelConfig config = read_hf_config(source);
-  config.context = 48;  // trained on less than the model takes
+  config.context = 48;  // trained on less than the model supports
   write_hf_config(folder.path(), config, DType::f32, {.source = source});
   for (const char* file : {"config.json", "generation_config.json"}) {
     EXPECT_EQ(read_file(folder / file), read_file(source / file)) << file;

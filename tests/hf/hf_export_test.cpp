@@ -97,13 +97,13 @@ TEST(ExportHf, SplitsIntoShards) {
     EXPECT_LE(file.bytes().size(), 100'000u + 2'000u) << i;  // the header is not counted
     EXPECT_EQ(file.metadata(), (Metadata{{"format", "pt"}}));
   }
-  // A tensor that is larger than a shard has one of its own.
+  // A tensor larger than a shard gets its own shard.
   export_hf(folder / "tiny", config, all_tensors(source), {.shard_bytes = 1});
   EXPECT_TRUE(fs::exists(folder / "tiny/model-00021-of-00021.safetensors"));
   expect_same_tensors(folder / "tiny", golden_folder() / "mha");
 }
 
-// The first of a model's weights with these values in front, exported as `dtype`.
+// Puts `values` at the start of a model's first weight and exports it as `dtype`.
 template <class To>
 std::vector<To> exported(std::vector<float> values, DType dtype) {
   const TemporaryFolder folder;

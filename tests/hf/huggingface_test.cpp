@@ -175,7 +175,7 @@ TEST(HfWeights, RefusesWhatIsNotTheModel) {
                  {"has no tensor 'model.layers.1.self_attn.v_proj.bias'"});
   expect_refused("qwen3_norm", without("model.layers.0.self_attn.k_norm.weight"),
                  {"has no tensor 'model.layers.0.self_attn.k_norm.weight'"});
-  // A Llama with biases that config.json does not speak of.
+  // A Llama with biases that config.json does not mention.
   static const std::vector<float> kBias(64);
   expect_refused("mha",
                  [](Views& views) {

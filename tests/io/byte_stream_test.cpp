@@ -33,7 +33,7 @@ class ByteStreamTest : public testing::Test {
     const auto path = file(bytes);
     expect_error([&] { read_all(path); }, parts);
   }
-  // Compressible, and several input buffers long even when compressed.
+  // Compressible, and longer than several input buffers even when compressed.
   static std::string text() {
     std::mt19937 random(1);
     return random_text(random, 3'000'000);
@@ -79,7 +79,7 @@ TEST_F(ByteStreamTest, CutAnywhereIsRefused) {
     expect_refused(frame.substr(0, size),
                    {"file: zstd data is cut off at byte " + std::to_string(size)});
   }
-  // In the second member, after all of the first was read.
+  // The error is in the second member, after the whole first one.
   expect_refused(whole + whole.substr(0, 5),
                  {"cut off at byte " + std::to_string(whole.size() + 5)});
   expect_refused(frame + frame.substr(0, 9),

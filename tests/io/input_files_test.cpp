@@ -38,13 +38,13 @@ TEST_F(InputFiles, FoldersAreSortedAndHiddenFilesLeftOut) {
 
 TEST_F(InputFiles, KeepTheOrderOfTheCommandLine) {
   EXPECT_EQ(find({"b.txt", "a.txt"}), (Names{"b.txt", "a.txt"}));
-  EXPECT_EQ(find({".hidden"}), (Names{".hidden"}));  // asked for by name
+  EXPECT_EQ(find({".hidden"}), (Names{".hidden"}));  // given by name
 }
 
 TEST_F(InputFiles, PatternsMatchFilesAndFolders) {
   EXPECT_EQ(find({"*.txt"}), (Names{"[odd].txt", "a.txt", "b.txt"}));
   EXPECT_EQ(find({"[ab]*"}), (Names{"a/b/c.txt", "a/z.txt", "a.txt", "b.txt"}));
-  EXPECT_EQ(find({"[odd].txt"}), (Names{"[odd].txt"}));  // a file goes before a pattern
+  EXPECT_EQ(find({"[odd].txt"}), (Names{"[odd].txt"}));  // a file takes precedence over a pattern
 }
 
 TEST_F(InputFiles, RefuseWhatIsNotThere) {

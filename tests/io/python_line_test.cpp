@@ -10,8 +10,8 @@ namespace {
 namespace fs = std::filesystem;
 using namespace testing_support;
 
-// The command between the message's backquotes, run with modules that print what they are asked for
-// in place of pandas, pyarrow, datasets and huggingface_hub.
+// Runs the command between the message's backquotes. Stub modules replace pandas, pyarrow, datasets
+// and huggingface_hub and print their calls.
 std::string run_line(const std::string& message) {
   const size_t begin = message.find('`') + 1;
   const std::string command = message.substr(begin, message.rfind('`') - begin);

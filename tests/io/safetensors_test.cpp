@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing_support;
 
-// A file from a header and a number of data bytes, by hand.
+// Builds a file from a header and a number of data bytes.
 std::string file_of(const std::string& header, size_t data_bytes) {
   const uint64_t length = header.size();
   std::string bytes(sizeof length, '\0');
@@ -188,7 +188,7 @@ TEST(Safetensors, RefusesBadLayouts) {
   expect_refused(file_of(two("[0,4]", "[6,10]"), 10), {"hole of 2 bytes before tensor 'b'"});
   expect_refused(file_of(two("[2,6]", "[6,10]"), 10), {"hole of 2 bytes before tensor 'a'"});
   expect_refused(file_of(two("[0,4]", "[4,8]"), 9), {"1 bytes after the last tensor"});
-  // Cut short.
+  // Truncated.
   expect_refused(file_of(two("[0,4]", "[4,8]"), 7), {"'b' ends at byte 8", "holds only 7"});
 }
 

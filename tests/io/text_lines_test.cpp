@@ -36,7 +36,7 @@ TEST(TextLines, KeepSpacesAndDropWhatIsNoUtf8) {
             (std::vector<std::string>{"  x  ", "\xC3\xA9 y"}));
 }
 
-// Long lines are cut before spaces, without one at a character, and nothing is lost.
+// Long lines are cut before spaces, or else between characters, and no text is lost.
 TEST(TextLines, LongLinesAreCut) {
   std::string words;
   std::string letters = "x";  // no piece of 4096 bytes would end with a whole character

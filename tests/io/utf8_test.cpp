@@ -35,7 +35,7 @@ TEST(Utf8, AnUnfinishedCharacterIsToldFromABrokenOne) {
   EXPECT_EQ(unfinished_utf8_suffix("\xe4\xbb"), 2u);
   EXPECT_EQ(unfinished_utf8_suffix("\x80\x80\x80"), 0u);  // continues nothing
   EXPECT_EQ(unfinished_utf8_suffix("a\xff"), 0u);
-  EXPECT_EQ(unfinished_utf8_suffix("a\xed\xa0"), 0u);  // a surrogate: no rest can mend it
+  EXPECT_EQ(unfinished_utf8_suffix("a\xed\xa0"), 0u);  // a surrogate: never valid
 }
 
 // The expected texts are those of Python's bytes.decode(errors="replace").

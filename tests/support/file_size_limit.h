@@ -1,4 +1,4 @@
-// A disk that fills up: while it lives, no file of this process grows beyond a size (EFBIG).
+// Simulates a full disk: during its lifetime, no file of this process exceeds a size (EFBIG).
 #pragma once
 
 #include <signal.h>

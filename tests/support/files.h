@@ -1,5 +1,5 @@
-// Files for tests: a folder that goes away, whole-file reading and writing, the fixtures, and the
-// check that an error says what it should.
+// Files for tests: a temporary folder, whole-file reading and writing, the fixtures, and a check of
+// error messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// f() throws quern::Error whose message contains every part.
+// Expects f() to throw a quern::Error whose message contains every part.
 template <class F>
 void expect_error(F&& f, std::initializer_list<std::string> parts) {
   try {

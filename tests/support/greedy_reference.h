@@ -1,4 +1,4 @@
-// What greedy generation must give, the slow way.
+// A slow reference for greedy generation.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace quern::testing_support {
 
-// The likeliest token after `tokens`, `count` times over: the whole sequence anew for each.
+// Returns `count` greedy tokens after `tokens`; computes the whole sequence for each.
 inline std::vector<int32_t> without_cache(const TransformerLM& model, std::vector<int32_t> tokens,
                                           int64_t count) {
   const NoGrad no_grad;

@@ -1,4 +1,4 @@
-// What the tests of the CPU kernels share: random inputs, outputs with guard elements behind them,
+// Shared by the tests of the CPU kernels: random inputs, outputs followed by guard elements,
 // comparison by norm with a double reference, and runs on one and on several threads.
 #pragma once
 
@@ -31,7 +31,7 @@ inline double to_double(float16 x) {
   return static_cast<float>(x);
 }
 
-// The nearest T, by way of float for the 16-bit floats.
+// The nearest T, via float for the 16-bit floats.
 template <class T>
 T from_double(double x) {
   return static_cast<T>(static_cast<acc_t<T>>(x));
@@ -81,7 +81,7 @@ class Guarded {
   std::vector<T> memory_;
 };
 
-// |actual - expected| / |expected|, both as one vector; the absolute norm where expected is 0.
+// |actual - expected| / |expected|, both as one vector; the absolute norm if `expected` is 0.
 template <class T>
 double relative_error(const std::vector<T>& actual, const std::vector<double>& expected) {
   EXPECT_EQ(actual.size(), expected.size());
@@ -93,9 +93,8 @@ double relative_error(const std::vector<T>& actual, const std::vector<double>& e
   return norm > 0.0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
-// What a kernel with a handful of roundings may lose: eight units of roundoff in the type that is
-// computed in, for the 16-bit floats one rounding of the result, and in double as much again for
-// the reference.
+// Relative error of a kernel with a few roundings: eight units of roundoff in the type of the
+// computation. The 16-bit floats add one rounding of the result; double adds the reference's error.
 template <class T>
 constexpr double tolerance() {
   if constexpr (std::is_same_v<T, double>) return 16 * 0x1p-53;
@@ -116,7 +115,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// run() gives the same bits on one thread and on three.
+// Expects the same bits from run() on one thread and on three.
 template <class Run>
 void expect_thread_count_does_not_matter(const Run& run) {
   const int before = kernels::cpu::thread_count();
@@ -128,7 +127,7 @@ void expect_thread_count_does_not_matter(const Run& run) {
   EXPECT_TRUE(same_bits(one, three));
 }
 
-// Calls f(T{}) for the types the CPU kernels come in.
+// Calls f(T{}) for the types of the CPU kernels.
 template <class F>
 void for_float_types(const F& f) {
   f(float{});

@@ -111,7 +111,7 @@ std::vector<OpCase> elementwise_cases() {
   cases.push_back(
       {"mean", "everything", {values({33}, 1)}, [](const Inputs& in) { return mean(in[0]); }, {}});
 
-  // A difference quotient cannot pass through f32; tests/autograd/ops_test.cpp checks real casts.
+  // Finite differences do not work through f32; tests/autograd/ops_test.cpp checks real casts.
   cases.push_back({"cast",
                    "itself",
                    {values({3}, 1)},

@@ -9,8 +9,8 @@
 
 namespace quern::testing_support {
 
-// How many pieces of code the page has. Each stands under the name of the file that it was taken
-// from; a piece that is not there is a failure.
+// The number of pieces of code on the page. Each follows the name of its source file; a piece that
+// is not in that file is a failure.
 inline int pieces_of_page(const std::string& name) {
   const std::string page = read_file(source_folder() / "docs" / name);
   const std::string open = "`:\n\n```cpp\n", close = "```\n";

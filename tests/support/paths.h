@@ -1,4 +1,4 @@
-// Where this checkout and the program under test lie.
+// Paths of this checkout and of the program under test.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The program `quern` from outside: its exit code, what goes to stdout and what to stderr.
+// Runs the program `quern`: its exit code, stdout and stderr.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ inline Outcome run_shell(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
 }
 
-// `quern args`, for a shell. No argument may hold a single quote.
+// The shell command `quern args`. No argument may contain a single quote.
 inline std::string program(const std::vector<std::string>& args) {
   std::string command = cat("'", program_path(), "'");
   for (const std::string& arg : args) command += cat(" '", arg, "'");

@@ -1,5 +1,5 @@
-// Text that is hard on tokenizers and on whoever cuts it: words, digits, runs of white space and of
-// line feeds, punctuation, other scripts, and, when wanted, bytes that are no UTF-8.
+// Difficult text for tokenizers and cutters: words, digits, runs of white space and of line feeds,
+// punctuation, other scripts, and optionally invalid UTF-8.
 #pragma once
 
 #include <array>

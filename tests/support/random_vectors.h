@@ -1,4 +1,4 @@
-// Weights that a fresh model does not have.
+// Random weights for the vectors of a model.
 #pragma once
 
 #include "nn/arena.h"
@@ -6,7 +6,7 @@
 
 namespace quern::testing_support {
 
-// Random biases and norms: they start at 0 and 1, which would hide that they are left out.
+// Random biases and norms. Their initial 0 and 1 would hide an omission.
 inline void randomize_vectors(ParameterArena& arena) {
   for (Parameter* parameter : arena.parameters()) {
     if (parameter->shape().ndim() == 1) {

@@ -1,4 +1,4 @@
-// The program `quern` in a pseudo-terminal.
+// Runs the program `quern` in a pseudo-terminal.
 #pragma once
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// A tiny training run for whole-program tests: a corpus that can be learnt, a model of a few
-// thousand parameters.
+// A tiny training run for whole-program tests: a learnable corpus, a model of a few thousand
+// parameters.
 #pragma once
 
 #include <filesystem>

@@ -48,7 +48,7 @@ TEST(Bpe, MergesTheLowestRankFirstAndTheLeftmostOfThem) {
   EXPECT_EQ(encode("z"), std::vector<int32_t>{'z'});
 }
 
-// Random merges over two letters, some of which make what others need.
+// Random merges over two letters; some produce the inputs of others.
 TEST(Bpe, AgreesWithTheDefinition) {
   std::mt19937 random(7);
   const auto below = [&](size_t n) {
@@ -83,7 +83,7 @@ TEST(BpeCache, FindsWhatItWasGivenAndStaysBounded) {
   EXPECT_EQ(*cache.find("word"), tokens);
   EXPECT_EQ(cache.find("wor"), nullptr);
   cache.insert(std::string(1000, 'x'), tokens);
-  EXPECT_EQ(cache.find(std::string(1000, 'x')), nullptr);  // long pieces do not come again
+  EXPECT_EQ(cache.find(std::string(1000, 'x')), nullptr);  // long pieces rarely repeat
 }
 
 }  // namespace

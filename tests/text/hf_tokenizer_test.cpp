@@ -1,6 +1,6 @@
 // Hugging Face's tokenizer.json: the ids of the `tokenizers` library (fixtures in
 // tests/fixtures/tokenizers, their scripts make_tokenizers.py and make_byte_fallback.py in
-// tests/interop), and what is refused.
+// tests/interop), and refused files.
 #include "text/hf_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_P(HfTokenizer, GivesTheLibrarysIds) {
   }
 }
 
-// Exact but for what the normaliser changed.
+// Decoding is exact except for changes by the normalizer.
 TEST_P(HfTokenizer, DecodesToTheText) {
   const bool normalizes = GetParam() == std::string("qwen2");
   for (const Json& vector : vectors_) {
@@ -71,7 +71,7 @@ TEST_P(HfTokenizer, BytesThatAreNoTextAreNotLost) {
   EXPECT_EQ(broken, 7);
 }
 
-// A cache changes nothing, and parts encoded one after the other share it.
+// A cache does not change the tokens, and texts encoded in turn share it.
 TEST_P(HfTokenizer, TheCacheChangesNothing) {
   BpeCache cache;
   for (int round = 0; round < 2; ++round) {
@@ -104,7 +104,7 @@ TEST_P(HfTokenizer, SpecialTokensCanBeLeftOut) {
 INSTANTIATE_TEST_SUITE_P(Kinds, HfTokenizer,
                          ::testing::Values("gpt2", "llama3", "qwen2", "smollm2"));
 
-// SentencePiece's BPE with byte fallback, in the forms of the field (make_byte_fallback.py).
+// SentencePiece's BPE with byte fallback, in its common forms (make_byte_fallback.py).
 class ByteFallback : public ::testing::TestWithParam<const char*> {
  protected:
   const fs::path folder_ = kFolder / "byte_fallback";
@@ -117,7 +117,7 @@ TEST_P(ByteFallback, GivesTheLibrarysIds) {
   ASSERT_GT(texts_.size(), 200u);
   ASSERT_EQ(texts_.size(), ids.size());
   BpeCache cache;
-  for (int round = 0; round < 2; ++round) {  // the second one from the cache
+  for (int round = 0; round < 2; ++round) {  // the second round uses the cache
     for (size_t i = 0; i < ids.size(); ++i) {
       std::vector<int32_t> tokens;
       tokenizer_.encode(texts_[i], tokens, cache);
@@ -127,7 +127,7 @@ TEST_P(ByteFallback, GivesTheLibrarysIds) {
 }
 
 TEST_P(ByteFallback, DecodesToTheText) {
-  const bool strips = GetParam() == std::string("phi3");  // spaces around its special tokens
+  const bool strips = GetParam() == std::string("phi3");  // spaces around special tokens
   for (const std::string& text : texts_) {
     if (text.find("\u2581") != std::string::npos || text.starts_with(' ')) continue;
     if (strips && (text.find("<") != std::string::npos || text.find("t t") != std::string::npos)) {
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, ByteFallback,
                          ::testing::Values("llama2", "mistral", "gemma", "phi3", "metaspace_first",
                                            "metaspace_always", "metaspace_never"));
 
-// One thing changed in a good file, and what the error must say.
+// One change to a valid file, and the expected error.
 struct Malformed {
   const char* name;
   void (*change)(Json&);
@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"Suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
                   "model.end_of_word_suffix is \"</w>\""},
         Malformed{"TextAsId", [](Json& j) { j["model"]["vocab"]["a"] = "7"; },
-                  "model.vocab[\"a\"] is \"7\"", "number"},
+                  "model.vocab[\"a\"] is \"7\"", "token id"},
         Malformed{"HugeId", [](Json& j) { j["model"]["vocab"]["a"] = 2000000000; },
                   "model.vocab[\"a\"] is 2000000000", "below"},
         Malformed{"IdTwice", [](Json& j) { j["model"]["vocab"]["a"] = j["model"]["vocab"]["b"]; },

@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing_support;
 
-// One token a byte, but every text gets a token 1 before it: no border is safe.
+// One token per byte, but every text begins with a token 1, so no border is safe.
 class PrefixTokenizer : public ByteTokenizer {
  public:
   std::unique_ptr<TokenEncoder> encoder() const override {
@@ -29,7 +29,7 @@ class PrefixTokenizer : public ByteTokenizer {
   std::string kind() const override { return "prefix"; }
 };
 
-// As SentencePiece does: a space before each text.
+// Puts a space before each text, like SentencePiece.
 class SpaceTokenizer : public ByteTokenizer {
  public:
   std::unique_ptr<TokenEncoder> encoder() const override {
@@ -74,16 +74,16 @@ TEST(PieceCutter, SpaceThatTheTokenizerAddsIsDropped) {
 TEST(PieceCutter, WithoutASafeBorderALineEndsAPiece) {
   EXPECT_EQ(pieces_of(PrefixTokenizer(), "a few words\nand more words", kTiny),
             (Strings{"a few words\n", "and more words"}));
-  // White space on either side of a line feed: no border there.
+  // A line feed next to other white space is not a border.
   EXPECT_EQ(pieces_of(PrefixTokenizer(), "some words\n\nmore words\nx", kTiny),
             (Strings{"some words\n\nmore wor", "ds\nx"}));
-  // What is short enough is not cut.
+  // A short text is not cut.
   EXPECT_EQ(pieces_of(PrefixTokenizer(), "a few words\nand more", kTiny),
             (Strings{"a few words\nand more"}));
 }
 
 TEST(PieceCutter, WithoutABorderACharacterStaysWhole) {
-  // 19 bytes, then a character of three: it does not fit into 20.
+  // 19 bytes, then a character of three bytes, which does not fit into 20.
   const std::string text = std::string(19, 'x') + "\u4e2d" + std::string(19, 'y');
   EXPECT_EQ(pieces_of(PrefixTokenizer(), text, kTiny),
             (Strings{std::string(19, 'x'), "\u4e2d" + std::string(17, 'y'), "yy"}));
@@ -97,7 +97,7 @@ TEST(PieceCutter, NeedsToSeeFarEnough) {
   expect_error([] { PieceCutter(ByteTokenizer(), {100, 50, 10}); }, {"100", "50"});
 }
 
-// The property that matters: pieces give the tokens of the whole.
+// The essential property: pieces give the tokens of the whole.
 class RealTokenizers : public testing::TestWithParam<const char*> {};
 
 TEST_P(RealTokenizers, PiecesGiveTheTokensOfTheWhole) {
@@ -106,7 +106,7 @@ TEST_P(RealTokenizers, PiecesGiveTheTokensOfTheWhole) {
   const auto encoder = tokenizer->encoder();
   size_t cuts = 0;
   for (int round = 0; round < 60; ++round) {
-    // Words between the runs, so that a border comes before `longest`.
+    // Words between the runs ensure a border before `longest`.
     std::string text;
     while (text.size() < 3000) text += random_text(random, 30, round % 3 != 0) + " word\nword ";
     std::vector<int32_t> whole, pieces;

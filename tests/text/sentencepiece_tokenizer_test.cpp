@@ -46,7 +46,7 @@ TEST_P(SentencePiece, GivesTransformersIdsAndText) {
   }
 }
 
-// What a token adds does not depend on how many come at once.
+// The text that a token adds does not depend on how many tokens are decoded at once.
 TEST_P(SentencePiece, TextGrowsTokenByToken) {
   for (const Json& vector : vectors_) {
     const auto ids = vector["ids"].get<std::vector<int32_t>>();
@@ -75,7 +75,7 @@ TEST(SentencePieceTokenizer, BytesThatAreNoTextAreNotLost) {
     EXPECT_EQ(exact.decode(exact.encode(text)), text);
     EXPECT_EQ(prefix.decode(prefix.encode(text)), text);
   }
-  // No second space behind what is no text.
+  // No second space behind invalid UTF-8.
   const std::vector<int32_t> tokens = prefix.encode(
       "a\xFF"
       "b");
@@ -85,7 +85,7 @@ TEST(SentencePieceTokenizer, BytesThatAreNoTextAreNotLost) {
   EXPECT_EQ(prefix.piece(tokens[2]), "b");
 }
 
-// Words are encoded one by one and kept; the library sees the text as a whole.
+// Quern encodes word by word with a cache; the library encodes the whole text.
 TEST(SentencePieceTokenizer, AgreesWithTheLibraryOnAnyText) {
   const std::vector<std::string> parts = {
       " ",      "  ", "\n", "\t",     "the",    "a", "ing",

@@ -11,7 +11,7 @@ namespace {
 using namespace testing_support;
 namespace fs = std::filesystem;
 
-// Words of three letters, drawn alike: about 4,000 different ones, some often.
+// Uniformly drawn words of three letters: about 4,000 different ones, some often.
 std::string make_text(size_t bytes) {
   std::string text;
   uint32_t state = 1;
@@ -55,7 +55,7 @@ TEST_F(SentencePieceTrainer, MakesLlamasNumbersAndAllBytes) {
   EXPECT_FALSE(tokenizer.adds_prefix_space());
 }
 
-// Characters that were not seen, control characters and broken UTF-8 too.
+// Also for unseen characters, control characters and invalid UTF-8.
 TEST_F(SentencePieceTrainer, DecodingIsExact) {
   const SentencePieceTokenizer tokenizer = open(train(make_text(50'000)));
   std::string bytes;

@@ -53,7 +53,7 @@ TEST_F(TokenizerFiles, ARunKeepsItsOwnInAFolder) {
   EXPECT_EQ(open_tokenizer(folder_ / "run")->kind(), "sentencepiece");
 }
 
-// Folders of Llama 2 have both; tokenizer.json is the same there in another form.
+// Folders of Llama 2 have both; their tokenizer.json is the same tokenizer in another form.
 TEST_F(TokenizerFiles, OfTwoTheModelsOwnFormIsRead) {
   put("exact/tokenizer.model", "tokenizer.model");
   put_json("tokenizer.json", {{"model", {{"type", "BPE"}, {"byte_fallback", true}}}});
@@ -106,7 +106,7 @@ TEST_F(TokenizerFiles, SplitSpecialTokensMakesTheirTextOrdinary) {
 TEST_F(TokenizerFiles, SentencePieceAddsWhatTransformersWouldAdd) {
   put("prefix/tokenizer.model", "tokenizer.model");
   const auto begin = [&] { return open_tokenizer(folder_.path())->begin_token(); };
-  EXPECT_EQ(begin(), std::nullopt);  // nothing is said
+  EXPECT_EQ(begin(), std::nullopt);  // no setting
   put_json("tokenizer_config.json", {{"tokenizer_class", "LlamaTokenizer"}});
   EXPECT_EQ(begin(), 1);  // transformers' default
   put_json("tokenizer_config.json", {{"add_bos_token", false}});
@@ -125,7 +125,7 @@ TEST_F(TokenizerFiles, CopiesAreTheSameTokenizer) {
     const auto from = open_tokenizer(folder / "from"), to = open_tokenizer(folder / "to");
     EXPECT_EQ(read_file(folder / "from" / file), read_file(folder / "to" / file));
     EXPECT_EQ(read_file(folder / "to/chat_template.jinja"), "{{ x }}");
-    EXPECT_FALSE(fs::exists(folder / "to/generation_config.json"));  // the model's, not its
+    EXPECT_FALSE(fs::exists(folder / "to/generation_config.json"));  // the model's file
     EXPECT_EQ(from->hash(), to->hash());
     EXPECT_EQ(from->end_token(), bpe ? 7 : 2);
     EXPECT_EQ(from->end_token(), to->end_token());
@@ -148,7 +148,7 @@ TEST_F(TokenizerFiles, ACopyKeepsTheConfigurationAndItsEndToken) {
   EXPECT_EQ(open_tokenizer(folder_ / "to")->end_token(), 901);
 }
 
-// GPT-2's older form; the fixture's tokenizer.json in two files.
+// GPT-2's older form: the fixture's tokenizer.json split into two files.
 TEST_F(TokenizerFiles, VocabularyAndMergesAreReadAsGpt2s) {
   Json json = Json::parse(read_file(kFixtures / "gpt2.json"));
   std::string merges = "#version: 0.2\n";
@@ -167,7 +167,7 @@ TEST_F(TokenizerFiles, VocabularyAndMergesAreReadAsGpt2s) {
   const Json config = {{"tokenizer_class", "GPT2Tokenizer"}, {"added_tokens_decoder", decoder}};
   put_json("old/vocab.json", json["model"]["vocab"]);
   put_json("old/tokenizer_config.json", config);
-  EXPECT_FALSE(has_tokenizer(folder_ / "old"));  // half of it
+  EXPECT_FALSE(has_tokenizer(folder_ / "old"));  // merges.txt is missing
   write_file(folder_ / "old/merges.txt", merges);
   const auto tokenizer = open_tokenizer(folder_ / "old");
   EXPECT_EQ(tokenizer->kind(), "bpe");
@@ -216,7 +216,7 @@ TEST_F(TokenizerFiles, ATokenizerJsonWithoutItsModelGivesTheSameIds) {
   EXPECT_EQ(open_tokenizer(folder_ / "copy")->hash(), alone->hash());
 }
 
-// The ids are transformers' concern (tests/interop/check_tokenizers.py); here that all is in it.
+// Checks the content; tests/interop/check_tokenizers.py compares the ids with transformers.
 TEST_F(TokenizerFiles, ANewModelIsWrittenInBothForms) {
   const std::string model = read_file(kFixtures / "exact/tokenizer.model");
   const auto tokenizer = write_sentencepiece(folder_ / "new", model);
@@ -228,7 +228,7 @@ TEST_F(TokenizerFiles, ANewModelIsWrittenInBothForms) {
   EXPECT_EQ(json["model"]["vocab"]["</s>"], 2);
   EXPECT_EQ(json["model"]["vocab"]["<0x00>"], 3);
   EXPECT_EQ(json["added_tokens"].size(), 3u);
-  int joined = -1;  // merges stand in the order of what they make
+  int joined = -1;  // merges are in the order of their results
   for (const Json& merge : json["model"]["merges"]) {
     const int result =
         json["model"]["vocab"][merge[0].get<std::string>() + merge[1].get<std::string>()];
@@ -254,7 +254,7 @@ TEST_F(TokenizerFiles, TheByteTokenizerIsKnownAgain) {
   const auto known = open_tokenizer(folder_.path());
   EXPECT_EQ(known->kind(), "bytes");
   EXPECT_EQ(tokenizer_hash(folder_.path()), "bytes");
-  // Another reader sees a byte-level BPE with the same ids. A space behind makes it another file.
+  // Other readers see a byte-level BPE with the same ids. A trailing space makes it another file.
   write_file(folder_ / "other/tokenizer.json", byte_tokenizer_json() + " ");
   const auto other = open_tokenizer(folder_ / "other");
   EXPECT_EQ(other->kind(), "bpe");
@@ -277,7 +277,7 @@ TEST_F(TokenizerFiles, WhatIsMissingOrBrokenIsNamed) {
   expect_error([&] { open_tokenizer(folder_ / "empty"); }, {"empty/tokenizer.model: is not"});
 }
 
-// One thing that is wrong in tokenizer_config.json or generation_config.json.
+// One error in tokenizer_config.json or generation_config.json.
 TEST_F(TokenizerFiles, MalformedSettingsAreRefusedByPlace) {
   put("exact/tokenizer.model", "tokenizer.model");
   const auto refused = [&](const std::string& file, const Json& json, const std::string& place,
@@ -298,7 +298,7 @@ TEST_F(TokenizerFiles, MalformedSettingsAreRefusedByPlace) {
   refused(config, {{"added_tokens_decoder", {{"700", {{"content", ""}}}}}},
           "added_tokens_decoder[\"700\"].content is \"\"", "some text");
   refused(config, Json::array(), "not a JSON object", "");
-  refused("generation_config.json", {{"eos_token_id", "x"}}, "eos_token_id is \"x\"", "number");
+  refused("generation_config.json", {{"eos_token_id", "x"}}, "eos_token_id is \"x\"", "token id");
   refused("generation_config.json", {{"eos_token_id", Json::array()}}, "eos_token_id is []", "");
 }
 

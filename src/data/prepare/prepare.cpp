@@ -180,7 +180,7 @@ class Preparation {
       const bool one = source.bytes == plan_.total_bytes;
       return one ? ""
                  : fmt::format(
-                       "the text files, one document each, are too few to split by document; "
+                       "the text files, a document each, are too few to split by document; "
                        "the validation part is the last {:.4g} % of the text, from {}, byte {} on",
                        100.0 * fraction, source.path.string(), plan_.cut->byte);
     }
@@ -362,7 +362,7 @@ PrepareResult prepare_data(const PrepareOptions& given) {
   QUERN_CHECK(options.resume || !fs::exists(options.out), options.out.string(),
               ": exists already, expected a new folder");
   QUERN_CHECK(options.resume || !fs::exists(part), part.string(),
-              ": holds the work of an interrupted run; continue it with --resume, or remove it");
+              ": holds the work of an interrupted run; --resume continues it, or remove it");
   const PreparePlan plan = plan_prepare(options);
   if (!fs::exists(options.out)) return run_in(part, options, plan);
   check_complete(options, plan);

@@ -1,5 +1,5 @@
-// prepare.h on a corpus of all kinds of input: what changes nothing in the result, and runs that
-// are interrupted.
+// prepare.h on a corpus of all kinds of input: options that do not affect the result, and
+// interrupted runs.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -53,7 +53,7 @@ TEST_F(PrepareCorpus, DocumentsAreSplitAsAWhole) {
       text->push_back(token == 256 ? '\xFF' : static_cast<char>(token));
     }
   }
-  // Both together are the documents in order: each is the next of one of the two.
+  // Together, both parts hold the documents in order: each one is the next of one part.
   size_t in_train = 0, in_validation = 0, validated = 0, filled = 0;
   for (const std::string& document : documents_) {
     if (document.empty()) continue;
@@ -69,7 +69,7 @@ TEST_F(PrepareCorpus, DocumentsAreSplitAsAWhole) {
   }
   EXPECT_EQ(in_train, train.size());
   EXPECT_EQ(in_validation, validation.size());
-  // 244 documents at 0.2: 49 expected, standard deviation 6.2; within five of them.
+  // 244 documents at 0.2: 49 expected, standard deviation 6.2; the tolerance is five of them.
   EXPECT_NEAR(static_cast<double>(validated), 0.2 * static_cast<double>(filled), 31.0);
 }
 
@@ -176,7 +176,7 @@ TEST_F(PrepareCorpus, ResumeRefusesAnotherTask) {
 }
 
 TEST_F(PrepareCorpus, ResumeOfWhatIsThere) {
-  options_.resume = true;  // nothing to go on with: a beginning
+  options_.resume = true;  // without earlier work, a new run starts
   prepare_data(options_);
   EXPECT_TRUE(prepare_data(options_).was_complete);
   options_.seed = 5;
@@ -196,7 +196,7 @@ TEST_F(PrepareCorpus, ADamagedJournal) {
   options_.resume = true;
   const fs::path journal = part_ / "journal.jsonl";
   const std::string whole = read_file(journal);
-  write_file(journal, whole + "{\"finished\": [1, \"a");  // was being written
+  write_file(journal, whole + "{\"finished\": [1, \"a");  // an incomplete line
   EXPECT_FALSE(prepare_data(options_).interrupted);
   fs::rename(out_, part_);
   write_file(journal, whole + "garbage\n");
@@ -205,8 +205,8 @@ TEST_F(PrepareCorpus, ADamagedJournal) {
   expect_error([&] { prepare_data(options_); }, {"journal.jsonl", "no first line"});
 }
 
-// Whatever the documents, the files they are in, the blocks, the pieces and the threads: the tokens
-// are those of each document encoded at once.
+// For any documents, files, blocks, pieces and threads, the tokens are those of each document
+// encoded in one call.
 TEST_F(Prepare, RandomDocumentsGiveTheirOwnTokens) {
   std::mt19937 random(21);
   const auto between = [&](size_t low, size_t high) { return low + random() % (high - low + 1); };

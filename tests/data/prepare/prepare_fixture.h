@@ -1,4 +1,4 @@
-// What tests of prepare.h share: inputs in a folder, and what comes of them.
+// Fixture for tests of prepare.h: inputs in a folder, and access to the outputs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class Prepare : public testing::Test {
     prepare_data(options_);
     return tokens("train");
   }
-  // Every file of the output by its name.
+  // All output files by name.
   std::map<std::string, std::string> contents() {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(out_)) {

@@ -114,7 +114,7 @@ TEST_F(Prepare, ShardsOfOneSize) {
     documents.push_back(static_cast<int32_t>(sidecar->documents));
   }
   EXPECT_EQ(sizes, (Tokens{6, 6, 5}));
-  EXPECT_EQ(documents, (Tokens{1, 1, 0}));  // that begin there
+  EXPECT_EQ(documents, (Tokens{1, 1, 0}));  // those that begin in the shard
 }
 
 TEST_F(Prepare, OneTextGivesItsEndForValidation) {
@@ -144,7 +144,7 @@ TEST_F(Prepare, BadInputNamesThePlace) {
   options_.longest_line = 20;
   options_.block = 10;
   input("a.jsonl", "{}\n{\"text\": \"" + std::string(100, 'x') + "\"}\n");
-  expect_refused({"a.jsonl:1:1: the object has no field"});  // the first one counts
+  expect_refused({"a.jsonl:1:1: the object has no field"});  // the first bad line is reported
   input("a.jsonl", "{\"text\": \"" + std::string(100, 'x') + "\"}\n");
   expect_refused({"a.jsonl:1: is longer than 20 bytes"});
   input("a.txt", std::string("ab\0", 3));
@@ -176,7 +176,7 @@ TEST_F(Prepare, BadInputIsSkippedWhenAsked) {
   const auto sources = read_json_object(out_ / "sources.json");
   EXPECT_EQ(sources["skipped"]["bad_json"], 2);
   EXPECT_EQ(sources["sources"][0]["documents"], 2);
-  // Truncated data is not a bad line: what is missing is not known.
+  // Truncated data is not a bad line: the missing part is unknown.
   input("d.gz", gzip("some text").substr(0, 20));
   fs::remove_all(out_);
   expect_error([&] { prepare_data(options_); }, {"d.gz: gzip data is cut off"});
