@@ -21,7 +21,9 @@ check() {
 # gtest_progress NAME: filters a GoogleTest program's output: a line per tenth of its tests, the output of tests
 # that fail, skip or do not end, and all that is printed outside of tests.
 gtest_progress() {
-  awk -v name="$1" '
+  local line_by_line=() # mawk otherwise waits for a full block of input
+  [[ $(awk -W version 2>&1 </dev/null) != mawk* ]] || line_by_line=(-W interactive)
+  awk "${line_by_line[@]}" -v name="$1" '
     /^\[=+\] Running/ { total = $3; start = systime() }
     /^\[ RUN / { inside = 1; kept = "" }
     inside { kept = kept $0 "\n" }
