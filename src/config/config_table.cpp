@@ -145,7 +145,8 @@ void add_data(std::vector<ConfigKey>& table) {
   SectionRows rows(table, "data", &Config::data);
   rows.text("train", &D::train, "a path in UTF-8",
             "text file, folder of text files, token file, or glob of token files");
-  rows.text("validation", &D::validation, "a path in UTF-8", "as train; empty: prepared data's own part, else the end of train");
+  rows.text("validation", &D::validation, "a path in UTF-8",
+            "as train; empty: prepared data's own part, else the end of train");
   rows.real("validation_fraction", &D::validation_fraction, {0, 1, false, true},
             "part of train held out when validation is empty");
   rows.choice("format", &D::format,
