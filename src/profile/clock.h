@@ -1,4 +1,4 @@
-// The one clock of a profile.
+// The clock that all times of a profile use.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace quern {
 
-// Nanoseconds, steady.
+// Nanoseconds of the steady clock.
 inline int64_t profile_clock() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())

@@ -20,10 +20,10 @@ void RangeTracker::on_begin(const Range& range) {
   Place& place = next.place;
   switch (range.kind) {
     case RangeKind::phase:
-      if (open_.empty() && next.name == forward_) forwards_.clear();  // whose backward never came
+      if (open_.empty() && next.name == forward_) forwards_.clear();  // those without a backward
       place.phase = next.name;
       break;
-    case RangeKind::module:  // also within a backward that computes a forward again
+    case RangeKind::module:  // also in a backward that recomputes a forward
       place = {.phase = place.phase, .module = path(place.module, next.name)};
       break;
     case RangeKind::op:
@@ -42,7 +42,7 @@ void RangeTracker::enter_backward(Open& op, uint64_t node) {
   op.place.op = op.name;
   op.place.shapes = 0;
   const auto forward = forwards_.find(node);
-  if (forward == forwards_.end()) return;  // it ran before this was attached
+  if (forward == forwards_.end()) return;  // the forward ran before this was attached
   op.shapes = forward->second.shapes;
   op.place.module = forward->second.module;
   op.place.op = forward->second.op;
@@ -59,10 +59,10 @@ int32_t RangeTracker::path(int32_t outer, int32_t name) {
 }
 
 void RangeTracker::on_end() {
-  if (!open_.empty()) open_.pop_back();  // else it began before this was attached
+  if (!open_.empty()) open_.pop_back();  // else the range began before this was attached
 }
 
-// Shapes repeat step after step: their text is made once.
+// Shapes repeat step after step, so their text is made once.
 int32_t RangeTracker::shapes_id(const std::vector<Shape>& inputs) {
   shapes_key_.clear();
   for (const Shape& shape : inputs) {
@@ -76,8 +76,8 @@ int32_t RangeTracker::shapes_id(const std::vector<Shape>& inputs) {
   return shapes_[shapes_key_] = names_.id(text);
 }
 
-// The op that records is the innermost open one. A composed op records none of its own: it has the
-// shapes of its first part.
+// The innermost open op records its inputs. A composed op records none and takes the shapes of its
+// first part.
 void RangeTracker::on_inputs(const char* name, uint64_t node, const std::vector<Shape>& inputs) {
   if (observe_inputs_.previous()) observe_inputs_.previous()->on_inputs(name, node, inputs);
   const int32_t shapes = shapes_id(inputs);

@@ -1,5 +1,5 @@
-// Keeps where in the model work happens: the open ranges, each with its phase, its module path and
-// whether it is a backward. The recorders of time and of memory are built on it.
+// Tracks the place of the work in the model: the open ranges, with phase, module path and whether
+// they belong to a backward. Base of the recorders of time and of memory.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace quern {
 
-// Where something happens. Numbers in the tracker's Names.
+// The place of an event. The fields are numbers in the tracker's Names.
 struct Place {
-  int32_t phase = 0;   // "" outside phases
-  int32_t module = 0;  // "" outside modules
-  int32_t op = 0;      // the outermost open op of the module (the one that it called), in an op's
-                       // backward that of its forward; "" outside ops
-  int32_t shapes = 0;  // of that op's inputs; "" until they are told
-  bool backward = false;  // in an op's backward; not in what it computes again (checkpoint)
+  int32_t phase = 0;      // "" outside phases
+  int32_t module = 0;     // "" outside modules
+  int32_t op = 0;         // the outermost open op of the module; in an op's
+                          // backward its forward's; "" outside ops
+  int32_t shapes = 0;     // of that op's inputs; "" until they are known
+  bool backward = false;  // in an op's backward, except in what it recomputes (checkpoint)
 };
 
-// Attached to the current Context from its making to its end. Everything happens on one thread.
+// Attached to the current Context from construction to destruction. For use on one thread.
 class RangeTracker : public RangeObserver, public InputObserver {
  public:
   explicit RangeTracker(Names& names);
@@ -39,20 +39,20 @@ class RangeTracker : public RangeObserver, public InputObserver {
   struct Open {
     RangeKind kind = RangeKind::op;
     int32_t name = 0;
-    int32_t shapes = 0;  // of an op: its own inputs'
-    Place place;         // with this range in it
+    int32_t shapes = 0;  // of an op's own inputs
+    Place place;         // including this range
   };
   const std::vector<Open>& open() const { return open_; }
   Names& names() { return names_; }
 
  private:
-  // What an op's backward is told by: where its forward was.
+  // The place of an op's forward, which names its backward.
   struct Forward {
     int32_t module = 0, op = 0, shapes = 0;
   };
 
   void enter_backward(Open& op, uint64_t node);
-  int32_t path(int32_t outer, int32_t name);  // of a module in a module
+  int32_t path(int32_t outer, int32_t name);  // the path of a module inside another
   int32_t shapes_id(const std::vector<Shape>& inputs);
 
   Names& names_;
@@ -60,7 +60,7 @@ class RangeTracker : public RangeObserver, public InputObserver {
   std::vector<Open> open_;
   std::unordered_map<uint64_t, Forward> forwards_;  // by node, until its backward has run
   std::unordered_map<uint64_t, int32_t> paths_;     // by outer path and name
-  std::map<std::vector<int64_t>, int32_t> shapes_;  // by -1 - dimensions, extents, and so on
+  std::map<std::vector<int64_t>, int32_t> shapes_;  // key, for each shape: -1 - ndim, extents
   std::vector<int64_t> shapes_key_;
   Observe<InputObserver> observe_inputs_{*this};
   ObserveRanges observe_ranges_{*this};

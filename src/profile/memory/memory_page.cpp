@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// The places of all allocations, each once: many share one.
+// Numbers the distinct places: many allocations share one.
 class Places {
  public:
   size_t number(const Place& p) {

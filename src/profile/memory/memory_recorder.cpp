@@ -27,7 +27,7 @@ int64_t free_on_device() {
   if (!device.is_cuda()) return 0;
   try {
     return cuda::device_info(device.index).free_bytes;
-  } catch (const Error&) {  // not while OutOfMemory is on its way
+  } catch (const Error&) {  // must not replace the OutOfMemory being thrown
     return 0;
   }
 }
@@ -36,7 +36,7 @@ uint64_t address_of(const void* data) {
   return reinterpret_cast<uintptr_t>(data);
 }
 
-// What is still live, and what has ended.
+// Live and ended entries together.
 template <class Live, class T>
 std::vector<T> all_of(const Live& live, const std::deque<T>& ended) {
   std::vector<T> all(ended.begin(), ended.end());
@@ -75,7 +75,7 @@ MemoryRecorder::~MemoryRecorder() {
   allocator_->set_observer(previous_);
 }
 
-// Every time is later than the one before, so that their order is that of the events.
+// Times strictly increase, so that they order the events.
 int64_t MemoryRecorder::now() {
   last_ = std::max(last_ + 1, profile_clock() - start_);
   return last_;
@@ -119,8 +119,7 @@ void MemoryRecorder::on_inputs(const char* op, uint64_t node, const std::vector<
   without_shapes_.clear();
 }
 
-// What a forward leaves behind, its backward will use: unless its tag says otherwise, an
-// activation.
+// An untagged allocation that outlives its forward is an activation: the backward will use it.
 bool MemoryRecorder::is_activation(const TracedAllocation& live, const TracedPhase& forward) const {
   return live.category == MemoryCategory::other && live.place.phase == forward_ &&
          live.allocated > forward.begin;
@@ -220,7 +219,7 @@ MemoryTrace MemoryRecorder::trace() const {
   const bool in_forward = !open_phases_.empty() && open_phases_.back().name == forward_;
   for (TracedAllocation& a : t.allocations) {
     if (in_forward && a.released < 0 && is_activation(a, open_phases_.back())) {
-      a.category = MemoryCategory::activations;  // as far as one can know before it ends
+      a.category = MemoryCategory::activations;  // a guess: the forward is still open
     }
     a.name = t.names.id(allocation_names_[a.name]);
   }

@@ -1,6 +1,5 @@
 // Records a MemoryTrace: attached to the current Context's ranges and to its device's allocator.
-// Cheap enough to stay attached during a whole training run, whose history it then keeps the end
-// of.
+// Cheap enough for a whole training run. A long run keeps only the end of its history.
 #pragma once
 
 #include <deque>
@@ -22,17 +21,16 @@ struct RecorderNames {
 };
 }  // namespace detail
 
-// Attached from its making to its end. Allocations are made on the thread that made it; those of
-// other threads are recorded without their place. Releases may come from any thread.
+// Attached from construction to destruction. Places are recorded only for allocations on the
+// constructing thread. Releases may come from any thread.
 class MemoryRecorder : private detail::RecorderNames,
                        public RangeTracker,
                        public AllocationObserver {
  public:
-  // Ended allocations that are kept, 64 bytes each.
+  // The number of ended allocations that are kept, 64 bytes each.
   static constexpr size_t kDefaultHistory = size_t{1} << 16;
 
-  // What is alive now is recorded as allocated at time 0. What was observing the allocator goes on
-  // being told.
+  // Live allocations are recorded with time 0. Forwards to the allocator's previous observer.
   explicit MemoryRecorder(size_t history = kDefaultHistory);
   ~MemoryRecorder() override;
   MemoryRecorder(const MemoryRecorder&) = delete;
@@ -41,8 +39,8 @@ class MemoryRecorder : private detail::RecorderNames,
   // From the beginning, or as far back as the history reaches, to now. On the recorder's thread.
   MemoryTrace trace() const;
 
-  // The trace to the moment when the last OutOfMemory was thrown: what was alive then is gone once
-  // it has been caught. Empty when there was none since the last call.
+  // The trace up to the last OutOfMemory. Its allocations may be gone once the error is caught.
+  // Empty when none was thrown since the last call.
   std::optional<MemoryTrace> take_failure();
 
   void on_begin(const Range& range) override;
@@ -74,14 +72,14 @@ class MemoryRecorder : private detail::RecorderNames,
   const int64_t start_us_;
   const int32_t forward_;  // the phase's name
 
-  mutable std::mutex mutex_;  // of what follows; nothing calls the allocator under it
-  int64_t last_ = -1;         // the last time given: times differ
-  Names allocation_names_;    // what TracedAllocation::name is a number of, here
+  mutable std::mutex mutex_;  // guards the members below; never held in calls to the allocator
+  int64_t last_ = -1;         // the last time returned by now()
+  Names allocation_names_;    // the names that live_ and ended_ number
   ByAddress<TracedAllocation> live_;
   std::deque<TracedAllocation> ended_;  // by release
   ByAddress<TracedSegment> segments_;
   std::deque<TracedSegment> ended_segments_;
-  std::vector<const void*> without_shapes_;  // made by the open op, whose inputs are told later
+  std::vector<const void*> without_shapes_;  // made by the open op before its inputs are known
   std::vector<TracedPhase> open_phases_;
   std::deque<TracedPhase> ended_phases_;
   int64_t dropped_ = 0, complete_from_ = 0;

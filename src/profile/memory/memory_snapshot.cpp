@@ -12,15 +12,15 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kBlockMultiple = 256;              // of an Allocator's blocks
+constexpr int64_t kBlockMultiple = 256;              // an Allocator rounds blocks up to it
 constexpr int64_t kSmallSegment = int64_t{2} << 20;  // PyTorch calls larger ones large
-constexpr const char* kUnknownCategory = "unknown";  // MemoryViz.js expects to meet it
+constexpr const char* kUnknownCategory = "unknown";  // MemoryViz.js expects this word
 
 int64_t block_bytes(const TracedAllocation& a) {
   return (std::max<int64_t>(a.bytes, 1) + kBlockMultiple - 1) / kBlockMultiple * kBlockMultiple;
 }
 
-enum class Action : uint8_t { release, unreserve, reserve, allocate };  // in the order of one time
+enum class Action : uint8_t { release, unreserve, reserve, allocate };  // ordered at equal times
 
 struct Event {
   int64_t time = 0;
@@ -83,7 +83,7 @@ class SnapshotWriter {
     out_.end();
   }
 
-  // "model.layers.3.self_attn": self_attn, layers.3, model. A number belongs to the name before it.
+  // "model.layers.3.self_attn": self_attn, layers.3, model. A number stays with the name before it.
   void module_frames(const std::string& path) {
     for (size_t end = path.size(); end > 0;) {
       size_t begin = path.rfind('.', end - 1);
@@ -112,7 +112,7 @@ class SnapshotWriter {
     out_.end();
   }
 
-  // Many allocations are made at one place: its frames are written once.
+  // Many allocations share a place: its frames are written once.
   void frames(int32_t name, const Place& place) {
     out_.key("frames");
     const std::array<int32_t, 6> key{name,     place.phase,  place.module,

@@ -9,13 +9,13 @@
 
 namespace quern {
 
-// A pickle of one dict. `segments`: what the allocator holds at the trace's end, each tiled by its
-// blocks. `device_traces`: one list of events by time; sizes are bytes as asked for. Frames are
-// innermost first: the allocation's name, the op with its inputs' shapes, the parts of the module's
-// path, the phase. What was alive when the recording began is allocated by the first events.
+// A pickle of one dict. `segments`: the allocator's segments at the trace's end, each tiled by its
+// blocks. `device_traces`: one list of events by time; sizes are the requested bytes. Frames,
+// innermost first: allocation name, op with its input shapes, parts of the module path, phase. The
+// first events allocate the blocks that were live when the recording began.
 std::string memory_snapshot(const MemoryTrace& trace);
 
-// Throws naming the file when it cannot be written.
+// Throws an Error that names the file when it cannot be written.
 void write_memory_snapshot(const MemoryTrace& trace, const std::filesystem::path& file);
 
 }  // namespace quern

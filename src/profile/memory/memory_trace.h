@@ -1,6 +1,6 @@
-// The history of an allocator's memory: every allocation with where it was made and what it is for,
-// and the segments they lie in. Recorded by MemoryRecorder (memory_recorder.h); read by the
-// snapshot, the page and the tables.
+// The history of an allocator's memory: every allocation with its place and category, and the
+// segments they lie in. Recorded by MemoryRecorder (memory_recorder.h); read by the snapshot, the
+// page and the tables.
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@ const char* name_of(MemoryCategory category);
 
 struct TracedAllocation {
   uint64_t address = 0;
-  int64_t bytes = 0;                     // as asked for
+  int64_t bytes = 0;                     // as requested
   int64_t allocated = 0, released = -1;  // ns since the recording began; -1: never
   MemoryCategory category = MemoryCategory::other;
-  int32_t name = 0;  // as the allocation is named; numbers in MemoryTrace::names
+  int32_t name = 0;  // of the allocation; a number in MemoryTrace::names
   Place place;
 };
 
@@ -37,11 +37,11 @@ struct TracedPhase {
   int64_t begin = 0, end = 0;  // ns
 };
 
-// An allocation that could not be made.
+// An allocation that failed.
 struct TracedFailure {
   int64_t time = 0;  // ns
   int64_t bytes = 0;
-  int64_t device_free = 0;  // bytes that the device had for anybody; 0: not known
+  int64_t device_free = 0;  // bytes free on the device; 0: unknown
   int32_t name = 0;
   Place place;
 };
@@ -53,16 +53,16 @@ struct MemoryTrace {
   std::vector<TracedSegment> segments;        // by time
   std::vector<TracedPhase> phases;            // by begin
   int64_t end = 0;                            // ns: when the recording ended
-  // Of the allocator at the end; peak_allocated since the recording began, while nothing was
+  // The allocator's at the end. peak_allocated is since the recording began, if nothing was
   // dropped.
   MemoryStats stats;
-  int64_t dropped = 0;  // ended allocations that the recording no longer holds (see its limit)
-  int64_t complete_from = 0;             // ns: since then nothing is missing
+  int64_t dropped = 0;                   // ended allocations beyond the history's limit
+  int64_t complete_from = 0;             // ns: the trace is complete from here on
   int64_t start_us = 0;                  // the recording's begin, microseconds since 1970
   std::optional<TracedFailure> failure;  // the trace ends with it
 };
 
-// Bytes in use by category at one time; an element a MemoryCategory.
+// Bytes in use at one time, indexed by MemoryCategory.
 using MemoryByCategory = std::array<int64_t, kMemoryCategories>;
 
 struct MemoryPeak {
@@ -71,9 +71,9 @@ struct MemoryPeak {
   std::vector<size_t> live;  // allocations of the trace in use then, largest first
 };
 
-// The first time, of those since when the trace is complete, at which most bytes were in use.
+// The first time of the highest use, within the part where the trace is complete.
 MemoryPeak peak_of(const MemoryTrace& trace);
-// In use at `time` (ns), largest first. What is released at that time is not.
+// Allocations in use at `time` (ns), largest first, without those released at that time.
 std::vector<size_t> live_at(const MemoryTrace& trace, int64_t time);
 MemoryByCategory by_category(const MemoryTrace& trace, const std::vector<size_t>& allocations);
 

@@ -17,8 +17,7 @@ constexpr int kEmptyList = ']', kAppends = 'e', kEmptyDict = '}', kSetItems = 'u
 constexpr int kMemoize = 0x94, kBinGet = 'h', kLongBinGet = 'j';
 
 constexpr int kProtocol = 4;
-constexpr int64_t kBatch =
-    1000;  // values between a MARK and its APPENDS or SETITEMS, as Python does
+constexpr int64_t kBatch = 1000;  // values between a MARK and its APPENDS or SETITEMS, as Python
 
 }  // namespace
 
@@ -31,7 +30,7 @@ void PickleWriter::little_endian(uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) byte(static_cast<int>(value >> (8 * i) & 0xff));
 }
 
-// A reader puts a whole batch on its stack: they are kept short.
+// Batches are short because a reader puts a whole batch on its stack.
 void PickleWriter::before_value() {
   if (open_.empty()) return;
   Open& open = open_.back();
@@ -107,7 +106,7 @@ void PickleWriter::end() {
 
 void PickleWriter::tuple(int64_t first, int64_t second) {
   before_value();
-  open_.push_back({});  // its parts are no items of what is open
+  open_.push_back({});  // its elements do not count as items of the open container
   integer(first);
   integer(second);
   open_.pop_back();

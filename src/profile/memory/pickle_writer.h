@@ -1,4 +1,4 @@
-// Writes Python's pickle format, protocol 4: lists, dicts, texts, integers and truth values, in the
+// Writes Python's pickle format, protocol 4: lists, dicts, strings, integers and booleans, in the
 // opcodes that PyTorch's MemoryViz.js knows. (Python's pickletools.py documents the opcodes.)
 #pragma once
 
@@ -18,20 +18,20 @@ class PickleWriter {
   void none();
   void boolean(bool value);
   void integer(int64_t value);
-  void text(std::string_view value);  // UTF-8; a text is stored once
+  void text(std::string_view value);  // UTF-8; equal texts are stored once
 
-  // Between begin and end: a list's items, or a dict's keys and values in turns.
+  // Between begin and end: a list's items, or a dict's alternating keys and values.
   void begin_list();
   void begin_dict();
   void end();
   void key(std::string_view name) { text(name); }
   void tuple(int64_t first, int64_t second);
 
-  // The value written last can be written again by its number: Python gets one object.
+  // again() writes a remembered value again: Python gets one object.
   uint32_t remember();
   void again(uint32_t number);
 
-  std::string take();  // the whole, after one value
+  std::string take();  // the finished pickle, after one value
 
  private:
   struct Open {

@@ -10,25 +10,25 @@ namespace quern {
 namespace {
 
 struct Rule {
-  std::string_view part;  // of the name, in small letters; the first that is found decides
+  std::string_view part;  // of the name, in lower case; the first rule that matches decides
   WorkKind kind;
 };
 
 constexpr std::array kKernelRules{
     Rule{"attention", WorkKind::attention},  // this project's: hopper_, mma_, tf32_ and scalar
-    Rule{"flash", WorkKind::attention},      // and other people's
+    Rule{"flash", WorkKind::attention},      // of other projects
     Rule{"fmha", WorkKind::attention},
-    Rule{"nvjet", WorkKind::gemm},  // cuBLASLt's own on Hopper and later
-    Rule{"gemm", WorkKind::gemm},   // cuBLAS: sgemm, xmma_gemm, gemmk1, gemvx beside
+    Rule{"nvjet", WorkKind::gemm},  // cuBLASLt's own, from Hopper on
+    Rule{"gemm", WorkKind::gemm},   // cuBLAS: sgemm, xmma_gemm, gemmk1; gemvx is below
     Rule{"gemv", WorkKind::gemm},
     Rule{"cutlass", WorkKind::gemm},
-    Rule{"splitk", WorkKind::gemm},         // cuBLASLt: sums what a product's parts made
-    Rule{"split_product", WorkKind::gemm},  // FP32 products out of TF32 ones, and their operands
+    Rule{"splitk", WorkKind::gemm},         // cuBLASLt: sums the parts of a split-K product
+    Rule{"split_product", WorkKind::gemm},  // FP32 products from TF32 ones, and their operands
     Rule{"split_planes", WorkKind::gemm},
     Rule{"swiglu_product", WorkKind::gemm},
 };
 
-// An op's name is a word, not a part of one: `linear` is not `swiglu_linear`.
+// An op rule matches the whole name: `linear` is not `swiglu_linear`.
 constexpr std::array kOpRules{
     Rule{"matmul", WorkKind::gemm},
     Rule{"linear", WorkKind::gemm},
@@ -46,7 +46,7 @@ void remove_all(std::string& text, std::string_view part) {
   }
 }
 
-// Where the arguments begin: at the parenthesis that closes last and opens outside <>.
+// The index of the parenthesis that opens the arguments: the match of a final ")".
 size_t arguments_of(const std::string& name) {
   if (name.empty() || name.back() != ')') return name.size();
   int depth = 0;
@@ -57,8 +57,8 @@ size_t arguments_of(const std::string& name) {
   return name.size();
 }
 
-// Of what CUDA events timed: an op, or a phase or step as a whole. The optimizer is a phase without
-// ops.
+// The kind of an event timed by CUDA events: an op, a phase or a step. The optimizer is a phase
+// without ops.
 WorkKind timed_kind(const Profile& profile, const DeviceEvent& event) {
   const std::string& name = profile.names[event.name];
   const bool op =

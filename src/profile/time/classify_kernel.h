@@ -1,4 +1,4 @@
-// What kind of work a kernel or an op is, told by its name.
+// The kind of work that a kernel or an op does, found from its name.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ enum class WorkKind : uint8_t {
   attention,
   memory_bound,
   copy,
-  other,  // not known: CUDA events that time more than an op
+  other,  // unknown: CUDA events that time more than an op
 };
 inline constexpr size_t kWorkKinds = 5;
 inline constexpr std::array kAllWork{WorkKind::gemm, WorkKind::attention, WorkKind::memory_bound,
@@ -24,17 +24,17 @@ inline constexpr std::array kAllWork{WorkKind::gemm, WorkKind::attention, WorkKi
 
 const char* name_of(WorkKind kind);  // "GEMM", "attention", "memory-bound", "copies", "other"
 
-// Of a kernel by its demangled name. What is no matrix product and no attention is taken for
-// memory-bound; naive attention is made of both.
+// By a kernel's demangled name. A kernel that is neither a matrix product nor attention counts as
+// memory-bound. Naive attention consists of products and memory-bound kernels.
 WorkKind kernel_kind(std::string_view name);
 
 WorkKind work_kind(const Profile& profile, const DeviceEvent& event);
 
-// Of an op where kernels are not known: on the CPU, and where CUDA events time whole ops.
+// For ops without kernel times: on the CPU, and where CUDA events time whole ops.
 WorkKind op_kind(std::string_view name);
 
-// A demangled name without what hides it: the result's type, this project's namespaces and the
-// arguments. "void quern::kernels::cuda::(anonymous namespace)::f<float>(float*)" -> "f<float>".
+// A demangled name without result type, this project's namespaces and arguments: "void
+// quern::kernels::cuda::(anonymous namespace)::f<float>(float*)" -> "f<float>".
 std::string short_kernel_name(std::string_view name);
 
 }  // namespace quern

@@ -26,8 +26,8 @@ namespace quern {
 
 namespace {
 
-constexpr size_t kBufferBytes = size_t{4} << 20;  // some 15,000 kernels
-constexpr size_t kAlignment = 8;                  // as CUPTI asks
+constexpr size_t kBufferBytes = size_t{4} << 20;  // about 15,000 kernels
+constexpr size_t kAlignment = 8;                  // as CUPTI requires
 constexpr uint32_t kForced = CUPTI_ACTIVITY_FLAG_FLUSH_FORCED;
 constexpr std::array kKinds{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
                             CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME,
@@ -40,9 +40,8 @@ struct Buffer {
   size_t bytes = 0;  // filled
 };
 
-// CUPTI's threads take buffers from here and give them back filled. Its callbacks carry no
-// argument, so this belongs to the process; it is never destroyed, for CUPTI may call until the
-// end.
+// CUPTI's threads take buffers from here and return them filled. Its callbacks carry no argument,
+// so this is a global. It is never destroyed, since CUPTI may call until the process ends.
 struct Buffers {
   std::mutex mutex;
   std::vector<uint8_t*> idle;
@@ -89,7 +88,7 @@ const char* copy_name(uint8_t kind) {
   }
 }
 
-// Device events as records of different types have them.
+// The fields that device records of all types share.
 template <class Record>
 DeviceRecord device_record(const Record& record, DeviceEventKind kind, int64_t bytes) {
   DeviceRecord device;
@@ -111,16 +110,16 @@ std::string demangled(const char* mangled) {
   return name;
 }
 
-// What the filled buffers hold.
+// The contents of the filled buffers.
 struct Records {
   std::vector<ApiRecord> calls;
   std::vector<DeviceRecord> events;
-  std::unordered_map<const char*, std::string> kernels;  // demangled; CUPTI keeps one text a kernel
+  std::unordered_map<const char*, std::string> kernels;  // demangled; CUPTI has one string each
   size_t untimed = 0;
 
   template <class Record>
   void add(const Record& record, DeviceEventKind kind, const std::string& name, int64_t bytes) {
-    if (record.start == 0 || record.end == 0) {  // as CUPTI says that it has no times
+    if (record.start == 0 || record.end == 0) {  // CUPTI's mark of a record without times
       ++untimed;
       return;
     }
@@ -128,7 +127,7 @@ struct Records {
     events.back().name = name;
   }
 
-  // A copy, a set or a kernel; other records are none of these.
+  // Adds a copy, a set or a kernel; ignores other records.
   void add_device(const CUpti_Activity* at) {
     switch (at->kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
@@ -147,7 +146,7 @@ struct Records {
         const auto& set = *reinterpret_cast<const CUpti_ActivityMemset4*>(at);
         return add(set, DeviceEventKind::set, "set", static_cast<int64_t>(set.bytes));
       }
-      default: return;  // asked for by others
+      default: return;  // requested by other CUPTI clients
     }
   }
 
@@ -159,7 +158,7 @@ struct Records {
 
 }  // namespace
 
-// The functions of CUPTI that are used, from the loaded library.
+// The functions used from the loaded library.
 struct Cupti::Library {
   void* handle = nullptr;
   decltype(&cuptiActivityRegisterCallbacks) register_buffers = nullptr;
@@ -177,7 +176,7 @@ struct Cupti::Library {
   decltype(&cuptiGetGraphNodeId) node_id = nullptr;
   decltype(&cuptiGetResultString) result_string = nullptr;
 
-  // Never unloaded: CUPTI's threads may still run. Returns why not; empty: all is there.
+  // Never unloaded: CUPTI's threads may still run. Returns the reason for a failure, else "".
   std::string load(const std::string& path);
   std::string text(CUptiResult result) const;
 };
@@ -232,8 +231,7 @@ std::unique_ptr<Cupti> Cupti::start(const std::string& library, std::function<in
   return cupti;
 }
 
-// The subscriber is for the graphs' nodes; subscribing also finds out a profiler that is there
-// already.
+// The subscription reports the graphs' nodes. It fails when another profiler is attached.
 std::string Cupti::enable() {
   {
     const std::lock_guard lock(Buffers::instance().mutex);
@@ -257,7 +255,7 @@ std::string Cupti::enable() {
   if (result == CUPTI_SUCCESS) result = l.register_timestamp(timestamp);
   if (result == CUPTI_SUCCESS) result = l.register_buffers(give_buffer, take_buffer);
   system_threads_ = l.thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM) == CUPTI_SUCCESS;
-  enabled_ = true;  // also if in part
+  enabled_ = true;  // also when only some kinds get enabled
   for (const CUpti_ActivityKind kind : kKinds) {
     if (result == CUPTI_SUCCESS) result = l.enable(kind);
   }
@@ -284,7 +282,7 @@ Cupti::~Cupti() {
   disable();
 }
 
-// A captured graph is copied when it is made executable; a copy has its original's range.
+// Instantiating a captured graph clones its nodes; a clone gets its original's range.
 void Cupti::note_node(uint32_t what, const void* graph_data) {
   const auto* graph = static_cast<const CUpti_GraphData*>(graph_data);
   uint64_t node = 0, original = 0;

@@ -14,7 +14,7 @@ namespace {
 
 using Stacks = std::map<std::string, int64_t>;  // nanoseconds
 
-// `;` separates frames and a line's end the stacks.
+// Escapes the separators of frames (`;`) and of stacks (the newline).
 void push(std::string& stack, std::string frame) {
   std::replace(frame.begin(), frame.end(), ';', ',');
   std::replace(frame.begin(), frame.end(), '\n', ' ');
@@ -30,7 +30,7 @@ void push_parts(std::string& stack, const std::string& path) {
   }
 }
 
-// The ops around a range and itself, outermost first.
+// The range, if it is an op, and the ops around it, outermost first.
 void push_ops(std::string& stack, const Profile& profile, const RangeEvent& range) {
   if (range.parent >= 0) {
     push_ops(stack, profile, profile.ranges[static_cast<size_t>(range.parent)]);
@@ -71,7 +71,7 @@ void write_cpu_stacks(const Profile& profile, std::ostream& out) {
 
 void write_gpu_stacks(const Profile& profile, std::ostream& out) {
   Stacks stacks;
-  if (profile.gpu_times == GpuTimes::events) {  // whole ops; their children's are in them
+  if (profile.gpu_times == GpuTimes::events) {  // whole ops, which include their children
     const RangeTimes times(profile);
     for (size_t i = 0; i < profile.ranges.size(); ++i) {
       if (times.gpu_self[i] == 0) continue;

@@ -1,5 +1,5 @@
-// A profile as folded stacks, a line each: "forward;model;layers;0;mlp;linear 123". What
-// flamegraph.pl, inferno and speedscope read.
+// A profile as folded stacks, one a line: "forward;model;layers;0;mlp;linear 123". flamegraph.pl,
+// inferno and speedscope read this format.
 #pragma once
 
 #include <iosfwd>
@@ -8,11 +8,11 @@
 
 namespace quern {
 
-// Self times on the CPU: phase, the module's path part by part, ops. Microseconds, whole, of all
-// steps together; stacks of less than half a microsecond are left out.
+// Self times on the CPU: phase, the module's path part by part, ops. Whole microseconds, summed
+// over all steps; stacks below half a microsecond are left out.
 void write_cpu_stacks(const Profile& profile, std::ostream& out);
 
-// The GPU's times: the same with the kernel on top. What no range is known of lies in "(unknown)".
+// GPU times, with the kernel as the innermost frame. Kernels without a range lie in "(unknown)".
 void write_gpu_stacks(const Profile& profile, std::ostream& out);
 
 }  // namespace quern

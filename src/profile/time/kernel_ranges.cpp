@@ -33,7 +33,7 @@ bool in_steps(const Profile& profile, int64_t time) {
 
 struct Calls {
   std::vector<CudaCall> all;                      // the outermost, by begin
-  std::vector<bool> wanted;                       // of each: whether a profile shows it
+  std::vector<bool> wanted;                       // whether the profile shows each of them
   std::unordered_map<uint64_t, size_t> by_cause;  // correlation of a call, or of one inside it
 };
 
@@ -55,7 +55,7 @@ Calls outermost_calls(Profile& profile, const std::vector<ApiRecord>& api,
 
 }  // namespace
 
-// Ranges nest: if the latest begun one has ended, those that contain `time` contain it too.
+// Ranges nest: if the range that began last has ended, only its ancestors can contain `time`.
 int32_t range_at(const std::vector<RangeEvent>& ranges, int64_t time) {
   const auto after =
       std::upper_bound(ranges.begin(), ranges.end(), time,

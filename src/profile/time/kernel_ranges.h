@@ -1,4 +1,4 @@
-// Finds for what the GPU did which call caused it, and in which range that call was made.
+// Maps each GPU activity to the call that launched it, and to the range of that call.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace quern {
 
-// The innermost range open at `time`, -1 when there was none. Ranges are ordered by their begin.
+// The innermost range open at `time`; -1: none. Ranges are ordered by begin.
 int32_t range_at(const std::vector<RangeEvent>& ranges, int64_t time);
 
-// A call of CUDA's runtime or driver. One may be made inside another: the runtime calls the driver.
+// A call of CUDA's runtime or driver. Calls nest: the runtime calls the driver.
 struct ApiRecord {
   std::string name;  // "cudaLaunchKernelExC_v11060"
   int64_t begin = 0, end = 0;
@@ -22,15 +22,15 @@ struct ApiRecord {
 
 struct DeviceRecord {
   DeviceEvent event;        // without name and range
-  std::string name;         // as DeviceEvent has it
-  uint64_t graph_node = 0;  // of a captured graph; 0: none
+  std::string name;         // the text for DeviceEvent::name
+  uint64_t graph_node = 0;  // in a captured graph; 0: none
 };
 
-// Adds to `profile` the device records of its steps, each with the range in which it was launched
-// (a graph node's: in which it was captured, as `node_ranges` tells), and the calls of its steps
-// that caused one, or that launch, copy, allocate or wait: the outermost of nested ones. `api` are
-// of the thread that recorded the ranges. Returns how many device records are of no known call, or
-// of a graph node that nobody saw captured.
+// Adds the steps' device records and CUDA calls to `profile`. A record's range is that of its
+// launch; a graph node has the range of its capture, from `node_ranges`. Calls are added if they
+// caused a record, or if they launch, copy, allocate or wait; of nested calls only the outermost.
+// `api` holds calls of the thread that recorded the ranges. Returns the number of device records
+// without a known call or graph node.
 int64_t attribute(Profile& profile, std::vector<ApiRecord> api, std::vector<DeviceRecord> device,
                   const std::unordered_map<uint64_t, int32_t>& node_ranges);
 

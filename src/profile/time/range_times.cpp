@@ -6,7 +6,7 @@ namespace quern {
 
 namespace {
 
-// CUDA events around ops already hold what the op's children launched.
+// CUDA events around an op include the work of its children.
 void take_out_children(const Profile& profile, std::vector<int64_t>& gpu_self) {
   const std::vector<int64_t> timed = gpu_self;
   for (size_t i = 0; i < timed.size(); ++i) {

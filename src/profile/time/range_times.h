@@ -1,4 +1,4 @@
-// The times of a profile's ranges within its steps: what every table of the summary adds up.
+// The times of a profile's ranges within its steps, on which all tables of the summary are based.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace quern {
 
-// What happened in the profile's steps; without steps everything did. A device event is its call's,
-// since the GPU's clock is known to some ten microseconds only; one of no call may be
+// Whether an event lies in a step; true without steps. A device event counts by its call's time,
+// since the GPU clock is accurate only to about ten microseconds. An event without a call may be
 // kDeviceClockError off.
 class InSteps {
  public:
@@ -27,21 +27,21 @@ class InSteps {
   std::unordered_map<uint64_t, int64_t> called_;  // when, by correlation
 };
 
-// Whether each range is work by itself: an op, or a phase without ranges inside (the optimizer,
-// whose kernels belong to no op).
+// Whether each range is work itself: an op, or a phase without child ranges, such as the optimizer,
+// whose kernels belong to no op.
 std::vector<bool> work_ranges(const Profile& profile);
 
-// One entry a range; nanoseconds, of all steps together. Ranges outside the steps have none, except
-// that those under which a captured graph's kernels were launched have these kernels' GPU time, and
-// run with every step.
+// One entry a range; nanoseconds, summed over all steps. Ranges outside the steps have zeros,
+// except those in which a captured graph's kernels were launched: they get these kernels' GPU time
+// and count as run in every step.
 struct RangeTimes {
   explicit RangeTimes(const Profile& profile);
 
   std::vector<int64_t> calls;                // in all steps: 1, 0, or the number of steps
   std::vector<int64_t> cpu_total, cpu_self;  // self: without child ranges
-  std::vector<int64_t> gpu_total, gpu_self;  // self: what was launched by no child
-  int64_t gpu_outside = 0;                   // of device events that belong to no range
-  int64_t steps = 1;                         // to divide by
+  std::vector<int64_t> gpu_total, gpu_self;  // self: launched by no child
+  int64_t gpu_outside = 0;                   // of device events without a range
+  int64_t steps = 1;                         // at least 1: a divisor
 };
 
 }  // namespace quern

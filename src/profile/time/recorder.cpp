@@ -8,7 +8,7 @@ namespace quern {
 
 namespace {
 
-constexpr size_t kRanges = size_t{1} << 16, kMemoryPoints = size_t{1} << 17;  // room at first
+constexpr size_t kRanges = size_t{1} << 16, kMemoryPoints = size_t{1} << 17;  // initial capacity
 
 void add_note(std::string& note, const std::string& more) {
   if (!more.empty()) note += (note.empty() ? "" : "; ") + more;
@@ -69,7 +69,7 @@ void Recorder::end_step() {
   if (op_timer_) op_timer_->end_step();
 }
 
-// The outermost ops, and phases: what of the step they do not cover has no time.
+// Outermost ops and phases are timed: work of the step outside them has no time.
 bool Recorder::is_timed(const Open& range) const {
   return op_timer_ && timed_op_ < 0 && range.kind != RangeKind::module;
 }
@@ -104,7 +104,7 @@ void Recorder::on_end() {
     const Open& ended = open().back();
     RangeEvent& event = profile_.ranges[static_cast<size_t>(number)];
     event.end = now;
-    event.shapes = ended.shapes;  // told while it was open
+    event.shapes = ended.shapes;  // known only after the op began
     if (op_timer_ && (number == timed_op_ || ended.kind == RangeKind::phase)) {
       op_timer_->end(ended.kind);
     }

@@ -1,4 +1,4 @@
-// Records a profile: times every range, and beside them the memory in use and what the GPU did.
+// Records a profile: the time of every range, the memory in use, and the GPU activity.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@
 namespace quern {
 
 struct RecorderOptions {
-  // Of the GPU's times: "auto", the path of libcupti.so, or "off". Where CUPTI is off, missing or
+  // Source of GPU times: "auto", the path of libcupti.so, or "off". If CUPTI is off, missing or
   // refuses, CUDA events time the ops, and Profile::note says so.
   std::string cupti = "auto";
 };
 
-// Attached to the current Context from its making to finish() or its end. Everything happens on one
-// thread. What was observing the allocator goes on being told.
+// Attached to the current Context from construction to finish() or destruction. For use on one
+// thread. Forwards to the allocator's previous observer.
 class Recorder : public RangeTracker, private AllocationObserver {
  public:
-  // Fills `profile`, which is new and outlives this.
+  // Fills `profile`, which must be empty and outlive this.
   explicit Recorder(Profile& profile, const RecorderOptions& options = {});
   ~Recorder() override;
 
-  // Around each step. Both wait for the device, so that a step's device work lies within it. Ranges
-  // are recorded outside of steps as well; CUDA calls and device events are not.
+  // Call around each step. Both wait for the device, so that a step includes its device work.
+  // Ranges are recorded outside of steps as well; CUDA calls and device events are not.
   void begin_step();
   void end_step();
 
-  // The recording ends: collects what the GPU did. Once, outside of ranges and steps.
+  // Ends the recording and collects the GPU activity. Call once, outside of ranges and steps.
   void finish();
 
   void on_begin(const Range& range) override;
@@ -57,7 +57,7 @@ class Recorder : public RangeTracker, private AllocationObserver {
   bool attached_ = true;
   int64_t allocated_ = 0, reserved_ = 0;  // bytes now
   int32_t step_;                          // the name "step"
-  std::vector<int32_t> open_ranges_;      // their numbers in Profile::ranges, the outermost first
+  std::vector<int32_t> open_ranges_;      // their indices in Profile::ranges, the outermost first
   int32_t timed_op_ = -1;                 // the open op that op_timer_ times
   std::unique_ptr<Cupti> cupti_;
   std::unique_ptr<OpTimer> op_timer_;

@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t kNone = ~size_t{0};
 
-// Of two layers that overlap the later one hides the earlier one.
+// Overlapping layers: the one with the higher index hides the other.
 struct Segment {
   int64_t begin = 0, end = 0;
-  size_t layer = kNone;  // the topmost; kNone: nothing
+  size_t layer = kNone;  // the topmost; kNone: no layer
 };
 
-// What is seen of `layers` from `begin` to `end`, without gaps between the segments.
+// The visible parts of `layers` from `begin` to `end`, without gaps between the segments.
 std::vector<Segment> seen(const std::vector<TimeSpan>& layers, int64_t begin, int64_t end) {
   struct Edge {
     int64_t time;
@@ -146,7 +146,7 @@ class Splitter {
     }
   }
 
-  // Until the next kernel's launch returned it was the host that kept the GPU waiting.
+  // Idle time before the next kernel's launch returns counts to the host, later time to the GPU.
   void add_gap(const Segment& gap, size_t next) {
     int64_t told = gap.end;
     if (next != kNone) {
@@ -189,10 +189,10 @@ class Splitter {
   }
 
   const Profile& profile_;
-  std::vector<bool> work_;                       // of the ranges: see work_ranges
+  std::vector<bool> work_;                       // whether each range is work: see work_ranges
   std::vector<TimeSpan> steps_, host_, device_;  // host_: the ranges, then the calls
-  std::unordered_map<uint64_t, int64_t> told_;   // when each correlation's call returned
-  std::vector<Segment> host_now_;                // what the host does in this step
+  std::unordered_map<uint64_t, int64_t> told_;   // the end of the call, by correlation
+  std::vector<Segment> host_now_;                // the host's activity in this step
   StepSplit result_;
 };
 

@@ -15,7 +15,7 @@ namespace quern {
 
 namespace {
 
-// Rows by key, in the order of their making.
+// Rows by key, in the order of their creation.
 class Rows {
  public:
   ProfileRow& operator[](const std::string& key) {
@@ -28,7 +28,7 @@ class Rows {
     row.name = name;
     return row;
   }
-  // Sums of nanoseconds in all steps become milliseconds of one. Rows of nothing go.
+  // Turns sums over all steps, in ns, into milliseconds a step. Drops empty rows.
   std::vector<ProfileRow> of_a_step(int64_t steps) && {
     const auto n = static_cast<double>(steps);
     std::erase_if(rows_, [](const ProfileRow& row) {
@@ -69,8 +69,8 @@ std::string op_name(const Profile& profile, const RangeEvent& range) {
   return profile.names[range.name] + (range.backward ? " backward" : "");
 }
 
-// Ops (and what is work like them) or phases. A range within another of its row is part of that
-// one's total.
+// Rows of ops (with other work ranges) or of phases. A range nested in another of the same row is
+// already part of that one's total.
 std::vector<ProfileRow> rows_of_kind(const Profile& profile, RangeKind kind, bool by_shape) {
   const RangeTimes times(profile);
   const std::vector<bool> work = work_ranges(profile);
@@ -82,13 +82,13 @@ std::vector<ProfileRow> rows_of_kind(const Profile& profile, RangeKind kind, boo
   Rows rows;
   double cpu_outside = 0.0, gpu_outside = static_cast<double>(times.gpu_outside);
   std::vector<std::string> keys(profile.ranges.size());
-  std::vector<bool> inside(profile.ranges.size());  // it is, or lies in, a range of this kind
+  std::vector<bool> inside(profile.ranges.size());  // whether it is or lies in such a range
   for (size_t i = 0; i < profile.ranges.size(); ++i) {
     const RangeEvent& range = profile.ranges[i];
     const bool own = kind == RangeKind::op ? work[i] : range.kind == kind;
     inside[i] = own || (range.parent >= 0 && inside[static_cast<size_t>(range.parent)]);
     if (!own) {
-      // A phase's self time is without its modules and ops; of these the rows do not tell.
+      // A phase's self time excludes its modules and ops, which have no rows here.
       if (kind == RangeKind::op || !inside[i]) {
         cpu_outside += static_cast<double>(times.cpu_self[i]);
         gpu_outside += static_cast<double>(times.gpu_self[i]);
@@ -111,8 +111,8 @@ std::vector<ProfileRow> rows_of_kind(const Profile& profile, RangeKind kind, boo
   return std::move(rows).of_a_step(times.steps);
 }
 
-// Every range counts for its module's path and for those above it, where it lies: a backward is in
-// no module's range, but has its forward's path.
+// Each range counts for its module path and for all paths above. A backward lies in no module's
+// range, but has its forward's path.
 std::vector<ProfileRow> rows_of_modules(const Profile& profile) {
   const RangeTimes times(profile);
   Rows rows;
@@ -138,7 +138,7 @@ std::vector<ProfileRow> rows_of_modules(const Profile& profile) {
   return std::move(rows).of_a_step(times.steps);
 }
 
-// What the calls took that put each correlation's events on the GPU, divided among these.
+// The time of each correlation's launch calls, divided by the number of its device events.
 std::unordered_map<uint64_t, double> launch_times(const Profile& profile) {
   std::unordered_map<uint64_t, double> times;
   std::unordered_map<uint64_t, int64_t> events;
@@ -198,8 +198,7 @@ struct Part {
   double ms;
 };
 
-// "GEMM 61 %, attention 14 %": the largest first, what is less than a twentieth of a percent left
-// out.
+// "GEMM 61 %, attention 14 %": largest first, without parts below 0.05 %.
 std::string shares(std::vector<Part> parts, double whole) {
   std::stable_sort(parts.begin(), parts.end(),
                    [](const Part& a, const Part& b) { return a.ms > b.ms; });
@@ -222,8 +221,7 @@ std::vector<Part> work_parts(const StepSplit& split, bool kernels) {
   return parts;
 }
 
-// Of the GPU's reasons "between ops" and the like are the host's whereabouts; on the CPU they are
-// all there is.
+// On the GPU, `between ops` and the like describe what the host did; on the CPU they are time.
 std::string idle_name(IdleKind kind, bool on_gpu) {
   if (on_gpu) return name_of(kind);
   return kind == IdleKind::between_ops ? "modules and phases outside ops" : name_of(kind);
@@ -263,7 +261,7 @@ std::string cpu_words(const StepSplit& split) {
                      shares(std::move(parts), split.step_ms));
 }
 
-// Of naive ops: theirs and what they are made of, forward only.
+// The share of naive ops, including their child ops; forward only.
 double naive_share(const Profile& profile, const char* prefix) {
   const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
   double naive = 0.0, all = 0.0;
@@ -274,7 +272,7 @@ double naive_share(const Profile& profile, const char* prefix) {
   return all > 0.0 ? naive / all : 0.0;
 }
 
-// Only what the figures say plainly.
+// Gives advice only where the figures are clear.
 std::string advice(const Profile& profile, const StepSplit& split) {
   constexpr double kMuchIdle = 0.2, kMuchWaiting = 0.1, kMuchCopied = 0.1, kMuchNaive = 0.05;
   const double step = split.step_ms;
@@ -307,7 +305,7 @@ std::string advice(const Profile& profile, const StepSplit& split) {
   return text;
 }
 
-// As unprofiled_step_ms is one: a single stalled step does not count as the profiler's cost.
+// A median, as unprofiled_step_ms: a single stalled step must not count as the profiler's cost.
 double median_step_ms(const Profile& profile) {
   std::vector<double> ms;
   for (const TimeSpan& step : profile.steps) {

@@ -19,7 +19,7 @@ namespace quern {
 
 namespace {
 
-// No two threads share a number, whatever their process: some viewers know threads by it alone.
+// Thread ids are unique across processes: some viewers identify a thread by its id alone.
 constexpr int kHost = 1, kGpu = 2;
 constexpr int kSteps = 11, kRanges = 12, kCalls = 13, kFirstStream = 100;
 
@@ -28,12 +28,12 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-// "12.345": microseconds of nanoseconds, exactly.
+// "12.345": nanoseconds as microseconds, exactly.
 std::string microseconds(int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
 
-// What happens first is at zero: doubles, as which viewers read times, keep their nanoseconds.
+// The zero of the trace. Viewers read times as doubles; small ones keep their nanoseconds.
 int64_t first_time(const Profile& profile) {
   int64_t first = std::numeric_limits<int64_t>::max();
   for (const TimeSpan& step : profile.steps) first = std::min(first, step.begin);
@@ -180,8 +180,8 @@ class TraceWriter {
     }
   }
 
-  // Each device event that a call put there has an arrow of its own: a graph's launch has many. One
-  // that points back in time, or at a slice without length, is an error to viewers.
+  // Each device event of a call gets an arrow of its own: a graph launch has many. Viewers reject
+  // arrows that point back in time or at a slice of zero length.
   void start_arrows(const CudaCall& call) {
     const auto found = caused_.find(call.correlation);
     if (found == caused_.end()) return;
@@ -204,7 +204,7 @@ class TraceWriter {
   void write_memory() {
     for (size_t i = 0; i < profile_.memory.size(); ++i) {
       const MemoryPoint& point = profile_.memory[i];
-      // Of several at one time the last holds from then on.
+      // Of several points at one time the last one counts.
       if (i + 1 < profile_.memory.size() && profile_.memory[i + 1].time <= point.time) continue;
       Args args;
       args.add("allocated", point.allocated);
@@ -224,7 +224,7 @@ class TraceWriter {
     }
     int tid = kFirstStream;
     for (auto& [stream, slices] : streams) {
-      if (profile_.gpu_times == GpuTimes::events) {  // of ops, which nest
+      if (profile_.gpu_times == GpuTimes::events) {  // ops, which nest
         nest(slices);
         write_lane(slices, tid++, fmt::format("stream {}, by op", stream));
         continue;
@@ -279,7 +279,7 @@ class TraceWriter {
   int64_t first_;
   bool some_ = false;
   std::unordered_map<uint64_t, std::vector<size_t>> caused_;  // device events by correlation
-  std::unordered_map<size_t, uint64_t> arrow_to_;             // by device event: those begun
+  std::unordered_map<size_t, uint64_t> arrow_to_;             // by device event: its arrow's id
 };
 
 }  // namespace

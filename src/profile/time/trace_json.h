@@ -12,7 +12,7 @@ namespace quern {
 // the GPU with a thread a stream (more where its kernels overlap). Complete events (X) that nest
 // strictly on their thread, an arrow (s, f) from each call to what it put on the GPU, the memory in
 // use as a counter (C; bytes), names (M). Times are microseconds since the first event, to the
-// nanosecond. Writes as it goes: what it holds is a few numbers an event.
+// nanosecond. Streams its output: it holds only a few numbers an event.
 void write_trace(const Profile& profile, std::ostream& out);
 
 }  // namespace quern

@@ -17,7 +17,7 @@ void sort_for_writing(std::vector<Slice>& slices) {
 
 void nest(std::vector<Slice>& slices) {
   sort_for_writing(slices);
-  std::vector<int64_t> open;  // ends of those that are not over yet
+  std::vector<int64_t> open;  // ends of the open slices
   for (Slice& slice : slices) {
     while (!open.empty() && open.back() <= slice.begin) open.pop_back();
     if (!open.empty()) slice.end = std::min(slice.end, open.back());

@@ -60,7 +60,7 @@ function squarify(items, box, put) {
   }
 }
 
-// By category: the allocations in use, the smallest of many as one tile.
+// Allocations in use, by category. Beyond MOST_TILES, the smallest of a category share one tile.
 function treeGroups() {
   const groups = CATEGORIES.map((_, category) => ({category, bytes: 0, items: []}));
   const live = liveAt(state.moment).filter((a) => a.bytes > 0).sort((a, b) => b.bytes - a.bytes);
@@ -119,7 +119,7 @@ function drawTreemap() {
   }
 }
 
-// Of an allocation, for the tip.
+// The tip's lines for an allocation.
 function describe(a) {
   const lines = [element('b', {textContent: a.name}), element('br'), swatch(a.category),
     `${CATEGORIES[a.category]} · ${formatBytes(a.bytes)} (${formatExact(a.bytes)} bytes)`];

@@ -20,8 +20,8 @@ const shownSum = (i) => {
   return sum;
 };
 
-// For each column of pixels the change in it after which most was in use, or the last one before
-// it: a column shows its maximum exactly.
+// For each pixel column: the change with the largest sum, counting the one before the column. So
+// each column shows its exact maximum.
 function columnsOf(width) {
   const columns = [];
   let at = changeAt(state.begin);
@@ -38,10 +38,10 @@ function columnsOf(width) {
   return columns;
 }
 
-// The reserved line is drawn beside the whole sum alone.
+// The reserved line is drawn only while all categories are shown.
 const showsReserved = () => state.reserved && reserved.length > 0 && state.shown.every(Boolean);
 
-// A power of two of bytes, of which at most `count` make `most`.
+// The smallest power of two, in bytes, that divides `most` into at most `count` steps.
 function byteStep(most, count) {
   let step = 1;
   while (most / step > count) step *= 2;
@@ -54,7 +54,7 @@ function timeStep(span, count) {
   return step;
 }
 
-// In the unit that the largest label has, without needless digits.
+// In a unit chosen from the step, without needless digits.
 function formatOfStep(bytes, step) {
   const unit = 1024 ** Math.floor(Math.log2(step * 2) / 10);
   const name = formatBytes(unit).split(' ')[1];
@@ -199,7 +199,7 @@ function drawTimeline() {
   }
 }
 
-// The moment that a pixel column shows.
+// The moment shown by a pixel column.
 function momentAt(x) {
   const column = Math.min(Math.floor(plotWidth()) - 1, Math.max(0, Math.floor(x - MARGIN.left)));
   const at = columnsOf(Math.floor(plotWidth()))[column];
@@ -253,7 +253,7 @@ function watchTimeline(onMoment) {
       onMoment(momentAt(to));
     }
   });
-  chart.addEventListener('dblclick', () => {  // back, and from there to all
+  chart.addEventListener('dblclick', () => {  // the initial span first, then the whole trace
     const home = homeSpan(), atHome = state.begin === home[0] && state.end === home[1];
     [state.begin, state.end] = atHome ? wholeSpan() : home;
     drawTimeline();

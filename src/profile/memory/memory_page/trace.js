@@ -6,8 +6,8 @@ const CATEGORIES = data.categories;
 const K = CATEGORIES.length;
 const nameOf = (number) => data.names[number];
 
-// An allocation: [begin since the one before, bytes, life (-1: to the end), category, name, place],
-// places being [phase, module, op, shapes, backward].
+// An allocation: [begin since the previous one, bytes, lifetime (-1: to the end), category, name,
+// place]. A place: [phase, module, op, shapes, backward].
 const allocations = (() => {
   let time = 0;
   return data.allocations.map(([since, bytes, life, category, name, place], index) => {
@@ -28,7 +28,7 @@ const timeline = (() => {
     changes.push([a.begin, a.bytes, a.category]);
     if (a.end !== Infinity) changes.push([a.end, -a.bytes, a.category]);
   }
-  // At one time what is released goes first, as in the trace's own account of the peak.
+  // At equal times releases come first, as in the trace's own peak.
   changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const times = new Float64Array(changes.length), sums = new Float64Array(changes.length * K);
   const now = new Float64Array(K);
@@ -100,7 +100,7 @@ function formatTime(ns) {
   return (ns / 1e3).toFixed(1) + ' µs';
 }
 
-// All of the trace; and the view that the page opens with, from shortly before the first phase on.
+// The whole trace, and the initial view, which starts shortly before the first phase.
 const wholeSpan = () => [data.from, Math.max(data.end, data.from + 1)];
 function homeSpan() {
   const [from, end] = wholeSpan();
@@ -109,7 +109,7 @@ function homeSpan() {
   return [data.peak.time < begin ? from : begin, end];
 }
 
-// What the page looks at: the moment, and the categories that are shown.
+// The view's state: the selected moment and the visible categories.
 const state = {
   moment: data.peak.time,
   shown: new Array(K).fill(true),
@@ -132,7 +132,7 @@ function swatch(category) {
   return node;
 }
 
-// The tip beside the pointer; without content it goes.
+// The tip beside the pointer. Without content it is hidden.
 const tip = document.getElementById('tip');
 function showTip(x, y, ...content) {
   tip.replaceChildren(...content);
