@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kTerm = 0.01;
 
-// The next term to add, of the sum's dtype, which is what `add` takes.
+// The next term, in the sum's dtype as `add` requires.
 Tensor next_term(const AccumulateCase& one, const Tensor& stored, const Tensor& widened) {
   switch (one.how) {
     case AccumulateTerm::same: return stored;

@@ -11,13 +11,13 @@
 
 namespace quern {
 
-// What is added: a term of the sum's dtype; a narrower one, widened at each addition; a narrower
-// one, converted once before.
+// The term of each addition: in the sum's dtype; narrower and widened at each addition; narrower
+// and widened once before.
 enum class AccumulateTerm { same, widened_each, widened_before };
 
 struct AccumulateCase {
   DType sum = DType::f32;
-  DType term = DType::f32;  // what 0.01 is rounded to
+  DType term = DType::f32;  // 0.01 is rounded to this dtype
   AccumulateTerm how = AccumulateTerm::same;
   const char *sum_name = "FP32", *terms = "FP32";  // for the table
 };
@@ -28,18 +28,18 @@ std::vector<AccumulateCase> accumulate_cases();
 struct AccumulateRow {
   AccumulateCase one;
   int64_t count = 0;  // additions
-  double term = 0.0;  // 0.01 as rounded
+  double term = 0.0;  // 0.01 rounded to the term's dtype
   double sum = 0.0;
-  double last_step = 0.0;  // what the last addition changed the sum by
+  double last_step = 0.0;  // the change of the sum by the last addition
 };
 
-// Starts at 0 and adds the term `count` times, each sum rounded to the sum's dtype before the next
-// addition; by the tensor op `add`, on the current Context's device. Throws UsageError when count
-// is below 1.
+// Starts at 0 and adds the term `count` times by the tensor op `add`, on the current Context's
+// device. Each sum is rounded to the sum's dtype before the next addition. Throws UsageError when
+// count is below 1.
 AccumulateRow accumulate_terms(const AccumulateCase& one, int64_t count);
 
 TableRow table_row(const AccumulateRow& row);
-// What the table shows, in two sentences.
+// The lesson of the table, in two sentences.
 std::string accumulate_lesson();
 
 }  // namespace quern

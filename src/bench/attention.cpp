@@ -16,7 +16,7 @@ namespace quern {
 
 namespace {
 
-// What a grid measures where the options do not say.
+// The grid's shapes where the options give none.
 struct GridShapes {
   std::vector<int64_t> dims, lengths;
   std::vector<bool> causal;
@@ -52,9 +52,9 @@ std::vector<T> first_given(const std::vector<T>& asked, const std::vector<T>& ow
   return asked.empty() ? own : asked;
 }
 
-// Attention on random inputs. The forward is recorded and the backward runs the tape, so each is
-// the op's own kernels and nothing else: every input is a leaf with a single use, whose gradient is
-// a handle to what the op wrote.
+// Attention on random inputs. The forward is recorded and the backward runs the tape. Both cost
+// only the op's own kernels: each input is a leaf with a single use, so its gradient is a handle to
+// the op's output.
 class AttentionOp {
  public:
   AttentionOp(const AttentionCase& shape, Precision precision, AttentionVariant variant)
@@ -84,8 +84,8 @@ class AttentionOp {
   Tensor d_o_;
 };
 
-// The op's launches, captured: the forward in one graph, the backward in another, both in memory
-// that is theirs alone. The op must have run before, so that nothing is left to set up.
+// Captured launches of the op: forward and backward in one graph each, with a memory pool of their
+// own. The op must have run before, so that nothing is left to set up.
 class CapturedAttention {
  public:
   explicit CapturedAttention(AttentionOp& op) : pool_(current_allocator().make_pool()) {
@@ -102,7 +102,7 @@ class CapturedAttention {
   std::optional<Graph> forward_, backward_;
 };
 
-// One iteration, which also warms up what a first call sets up.
+// Runs one iteration, which is also the warm-up of first calls.
 void count_memory(AttentionRow& row, AttentionOp& op, int64_t before) {
   Allocator& allocator = current_allocator();
   allocator.reset_peak();
@@ -138,7 +138,7 @@ AttentionRow bench_case(const AttentionCase& shape, Precision precision, Attenti
     count_memory(row, op, before);
     if (variant == AttentionVariant::naive_graph) {
       Context::current().synchronize();
-      current_allocator().release_cached();  // what the iteration used, for the graphs' pool
+      current_allocator().release_cached();  // makes room for the graphs' pool
       CapturedAttention captured(op);
       measure(row, captured, options);
     } else {

@@ -13,13 +13,13 @@
 
 namespace quern {
 
-// model: 16 Ki tokens a launch, batch x heads x 2048 wide, causal and not; D 80 has the 32 heads of
-// the 2.7B model. course: batch 8, one head, not causal.
+// model: 16 Ki tokens a launch, batch x heads x 2048 wide, causal and not; D 80 uses the 32 heads
+// of the 2.7B model. course: batch 8, one head, not causal.
 enum class AttentionGrid { model, course };
 
-// naive: scores in memory, launched op by op. naive_graph: the same, captured as CUDA graphs, one a
-// direction. flash: tiled. portable: flash by the kernels that every GPU from compute capability
-// 8.0 on runs.
+// naive: scores in memory, launched op by op. naive_graph: the same, captured as two CUDA graphs,
+// one for each direction. flash: tiled. portable: flash by the kernels that run on every GPU from
+// compute capability 8.0 on.
 enum class AttentionVariant { naive, naive_graph, flash, portable };
 
 const char* name_of(AttentionGrid grid);
@@ -38,14 +38,14 @@ struct AttentionCase {
 struct AttentionBenchOptions {
   std::vector<AttentionGrid> grids{AttentionGrid::model, AttentionGrid::course};
   std::vector<Precision> precisions{Precision::bf16, Precision::fp32};
-  // None: all that the device has but portable; a graph needs a GPU.
+  // Empty: all that the device supports, except portable. naive_graph needs a GPU.
   std::vector<AttentionVariant> variants;
-  std::vector<int64_t> dims, lengths;  // D and T; none: the grid's own
-  std::vector<bool> causal;            // none: the grid's own
-  bool small = false;                  // the grids' own D and T are a CPU's, of a few seconds
-  int64_t tokens = 16384;              // a launch of the model grid: B = tokens / T, at least 1
+  std::vector<int64_t> dims, lengths;  // D and T; empty: the grid's own
+  std::vector<bool> causal;            // empty: the grid's own
+  bool small = false;                  // for a CPU: grids with smaller D and T, which take seconds
+  int64_t tokens = 16384;              // per launch of the model grid: B = tokens / T, at least 1
   int64_t warmup = 3;                  // unmeasured iterations of each row
-  int64_t steps = 20;                  // measured ones
+  int64_t steps = 20;                  // measured iterations
 };
 
 // The shapes of the options' grids, in the peer's order.
@@ -53,22 +53,22 @@ std::vector<AttentionCase> attention_cases(const AttentionBenchOptions& options)
 
 struct AttentionRow {
   AttentionVariant variant = AttentionVariant::flash;
-  Precision precision = Precision::bf16;  // tf32: of FP32 tensors
+  Precision precision = Precision::bf16;  // FP32 tensors also with tf32
   AttentionCase shape;
   Summary forward, backward;  // milliseconds
-  // In use between forward and backward, as the peer counts: q, k, v, the output, its gradient, and
-  // what the tape saved besides.
+  // Memory in use between forward and backward, as the peer counts: q, k, v, the output, its
+  // gradient, and the other tensors saved by the tape.
   int64_t saved_bytes = 0;
-  int64_t peak_bytes = 0;     // most in use in a forward and backward, the same included
+  int64_t peak_bytes = 0;     // peak of a forward and backward, including saved_bytes' tensors
   std::string out_of_memory;  // the allocator's message; then everything above is 0
 
   double forward_tflops() const;  // TFLOP/s of the median; 0 when out of memory
   double backward_tflops() const;
 };
 
-// Every case in every precision and variant, on the current Context's device; `on_row` is told of
-// each as it is done. Memory that does not suffice gives a row; other errors end the benchmark.
-// Throws UsageError when a count is below 1 or naive_graph is asked for without a GPU.
+// Runs every case in every precision and variant on the current Context's device. Calls `on_row`
+// after each. Out of memory gives a row; other errors end the benchmark. Throws UsageError when a
+// count is below 1 or naive_graph is requested without a GPU.
 std::vector<AttentionRow> bench_attention(
     const AttentionBenchOptions& options,
     const std::function<void(const AttentionRow&)>& on_row = {});

@@ -17,7 +17,7 @@ namespace quern {
 namespace {
 
 constexpr int64_t kWarmup = 8;       // tokens
-constexpr int64_t kMostWaited = 64;  // tokens of the part where the host waits for each
+constexpr int64_t kMostWaited = 64;  // tokens of the part where the host waits for each token
 constexpr uint64_t kSeed = 1;
 
 Decoder::Way parse_way(const std::string& name) {
@@ -27,7 +27,7 @@ Decoder::Way parse_way(const std::string& name) {
   throw UsageError(cat("--way is ", name, ", expected automatic, launched or composed"));
 }
 
-// Every row with a prompt of its own.
+// Starts every row with a prompt of its own.
 void start_rows(Decoder& decoder, const ModelConfig& config, const DecodeBenchOptions& options) {
   for (int64_t b = 0; b < decoder.batch(); ++b) {
     kernels::SampleOptions sample;
@@ -40,7 +40,7 @@ void start_rows(Decoder& decoder, const ModelConfig& config, const DecodeBenchOp
   }
 }
 
-// Milliseconds of each token, the host a step behind the device.
+// Milliseconds of each token while the host runs one step behind the device.
 std::vector<double> time_ahead(Decoder& decoder, int64_t tokens) {
   Timeline timeline(static_cast<size_t>(tokens) + 1);
   decoder.step();
@@ -54,7 +54,7 @@ std::vector<double> time_ahead(Decoder& decoder, int64_t tokens) {
   return timeline.intervals();
 }
 
-// The same when the host has every token before it asks for the next.
+// The same while the host waits for every token before it requests the next.
 std::vector<double> time_waited(Decoder& decoder, int64_t tokens) {
   std::vector<double> ms;
   for (int64_t i = 0; i < tokens; ++i) {

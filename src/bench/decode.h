@@ -1,5 +1,5 @@
-// `quern bench decode`: the time of a generated token against the time that reading the weights
-// once takes, which no batch of one can beat.
+// `quern bench decode`: the time of a generated token against the time of reading the weights once,
+// the lower bound for a batch of one.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,36 @@ namespace quern {
 struct DecodeBenchOptions {
   int64_t batch = 1;
   int64_t prompt = 128;  // tokens in every row's cache before the first measured one
-  int64_t tokens = 256;  // measured ones
+  int64_t tokens = 256;  // measured tokens
   double temperature = 1.0;
 };
 
-// How steps are run: the default; kernels launched one by one; the model's own ops.
+// The ways to run a step: the default; kernels launched one by one; the model's own ops.
 std::vector<std::string> decode_ways();
 
 struct DecodeBenchRow {
-  std::string size, way;  // of decode_ways()
+  std::string size, way;  // way: one of decode_ways()
   Precision precision = Precision::fp32;
   int64_t batch = 0, prompt = 0, vocab_size = 0;
   Summary step;                     // milliseconds a token of each row, the host one step behind
   double waited_ms = 0.0;           // the median when the host waits for every token
-  int64_t weight_bytes = 0;         // that a step reads once: all but an untied embedding
-  int64_t cache_bytes = 0;          // keys and values of the mean length, read and written
-  double read_tb_per_second = 0.0;  // of a large buffer, in this run
+  int64_t weight_bytes = 0;         // read once by a step: all weights but an untied embedding
+  int64_t cache_bytes = 0;          // keys and values at the mean length, read and written
+  double read_tb_per_second = 0.0;  // of a large buffer, measured in this run
   std::string out_of_memory;        // the allocator's message; then there are no figures
 
   double tokens_per_second() const;
-  double weights_ms() const;  // the time to read the weights once
+  double weights_ms() const;  // the time of reading the weights once
 };
 
-// Bytes of weights that a step reads, `element` each; norms are FP32.
+// Bytes of weights read by a step, `element` bytes each; norms are FP32.
 int64_t decode_weight_bytes(const ModelConfig& config, int64_t element);
 
-// Bytes a second of reading a buffer of at least `bytes` once, on the current Context's device.
+// Bytes a second when reading a buffer of at least `bytes` once, on the current Context's device.
 double measure_read(int64_t bytes);
 
-// Random weights and prompts on the current Context's device. Throws UsageError when prompt and
-// tokens exceed the context.
+// Uses random weights and prompts on the current Context's device. Throws UsageError when prompt
+// and tokens exceed the context.
 DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
                             const ModelOptions& compute, const std::string& way,
                             const DecodeBenchOptions& options);

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kToyBatch = 4, kToyIn = 8, kToyHidden = 16, kToyClasses = 5;
 constexpr int64_t kBatch = 2, kContext = 16;
 
-// Writes down what the ops make and the gradients that reach it.
+// Records the outputs of ops and the gradients that arrive at them.
 class DtypeObserver : public RangeObserver, public OutputObserver, public GradientObserver {
  public:
   void on_begin(const Range& range) override { path_.emplace_back(range.name); }
@@ -36,8 +36,8 @@ class DtypeObserver : public RangeObserver, public OutputObserver, public Gradie
     activations.push_back({"activation", name, output.shape(), output.dtype()});
   }
 
-  // The op's outputs are the last that were shown under its number: the number of an op that is not
-  // recorded is used again.
+  // An op's outputs are the latest ones with its number, since numbers of unrecorded ops are used
+  // again.
   void on_gradient(uint64_t order, int output, int outputs, const Tensor& grad) override {
     size_t end = made_.size();
     while (end > 0 && made_[end - 1].order != order) --end;
@@ -46,7 +46,7 @@ class DtypeObserver : public RangeObserver, public OutputObserver, public Gradie
     gradients.push_back({"gradient", activations[at].name, grad.shape(), grad.dtype()});
   }
 
-  // The latest output that lies where `x` does is of this kind.
+  // Sets the kind of the latest output that shares the memory of `x`.
   void call(const Tensor& x, const char* kind) {
     for (size_t i = made_.size(); i-- > 0;) {
       if (made_[i].data != x.raw_data()) continue;
@@ -66,13 +66,13 @@ class DtypeObserver : public RangeObserver, public OutputObserver, public Gradie
 
   std::vector<std::string> path_;
   std::map<std::string, int> seen_;
-  std::vector<Made> made_;  // beside `activations`
+  std::vector<Made> made_;  // parallel to `activations`
   Observe<OutputObserver> observe_outputs_{*this};
   Observe<GradientObserver> observe_gradients_{*this};
   ObserveRanges observe_ranges_{*this};
 };
 
-// x (B, in) -> logits (B, classes). Its products compute in `precision`.
+// x (B, in) -> logits (B, classes). The matrix products compute in `precision`.
 class ToyModel : public Module {
  public:
   Variable logits(const Variable& x) const {
@@ -138,8 +138,8 @@ std::vector<DtypeEntry> observe_toy(Precision precision) {
   return entries;
 }
 
-// The fused head holds a few rows of logits at a time, inside the loss's op: those of all rows are
-// made by a forward of their own.
+// The fused head computes a few rows of logits at a time, inside the loss's op. So an extra forward
+// computes the logits of all rows.
 void observe_logits(std::vector<DtypeEntry>& entries, const TransformerLM& model,
                     const Tensor& tokens) {
   const NoGrad no_grad;
@@ -174,7 +174,7 @@ bool same_tensor(const DtypeRow& row, const DtypeEntry& entry) {
   return row.kind == entry.kind && row.name == entry.name;
 }
 
-// Puts the entries into column `column` of the rows, new ones behind their predecessors.
+// Puts the entries into column `column` of the rows; inserts new rows after their predecessor.
 void merge(std::vector<DtypeRow>& rows, DtypeModel model, const std::vector<DtypeEntry>& entries,
            size_t column, size_t columns) {
   size_t next = 0;

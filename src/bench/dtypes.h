@@ -1,5 +1,5 @@
-// `quern bench dtypes`: the dtype of every tensor of a training step, read from the tensors of a
-// forward and backward that really ran. Shows what mixed precision keeps in FP32.
+// `quern bench dtypes`: the dtype of every tensor of a training step, read during a real forward
+// and backward. Shows which tensors mixed precision keeps in FP32.
 #pragma once
 
 #include <string>
@@ -17,21 +17,21 @@ enum class DtypeModel { toy, lm };
 
 const char* name_of(DtypeModel model);
 
-// input: what the step was given. parameter: FP32 masters. copy: what matrix products read in their
-// place, where it is another tensor. activation: an op's output, named by its module path and op.
-// logits, loss. gradient: of the tensor of that name.
+// input: of the step. parameter: FP32 masters. copy: the tensor that matrix products read instead
+// of a parameter, if it is another one. activation: an op's output, named by its module path and
+// op. logits, loss. gradient: of the tensor with that name.
 struct DtypeEntry {
   std::string kind, name;
   Shape shape;
   DType dtype = DType::f32;
 };
 
-// The tensors of one forward and backward on the current Context's device, in the order in which
-// they were made; gradients of activations in the order of the backward, those of parameters last.
+// The tensors of one forward and backward on the current Context's device, in creation order.
+// Gradients of activations come in backward order, those of parameters last.
 std::vector<DtypeEntry> observe_dtypes(DtypeModel model, Precision precision,
                                        KernelKind kernels = KernelKind::fused);
 
-// One tensor's dtypes under several precisions; empty where there is no such tensor.
+// One tensor's dtypes under several precisions; empty where a precision has no such tensor.
 struct DtypeRow {
   DtypeModel model = DtypeModel::toy;
   std::string kind, name;
@@ -39,13 +39,13 @@ struct DtypeRow {
   std::vector<std::string> dtypes;
 };
 
-// Observes under each precision, and puts equal tensors into one row.
+// Observes the model under each precision; equal tensors share a row.
 std::vector<DtypeRow> bench_dtypes(DtypeModel model, const std::vector<Precision>& precisions,
                                    KernelKind kernels = KernelKind::fused);
 
-// `precisions`: those of the row's dtypes.
+// `precisions`: one for each of the row's dtypes.
 TableRow table_row(const DtypeRow& row, const std::vector<Precision>& precisions);
-// What the table shows, and what it cannot: TF32.
+// The lesson of the table, and its limit: TF32 is invisible in dtypes.
 std::string dtype_lesson();
 
 }  // namespace quern

@@ -32,7 +32,7 @@ std::string layer_name(const std::string& weight) {
   return module.substr(module.rfind('.') + 1);
 }
 
-// Twice scores-like, (T, D) by (D, T): q k^T and do v^T. Four times values-like, (T, T) by (T, D):
+// Two products of the shape (T, D) by (D, T): q k^T and do v^T. Four of (T, T) by (T, D):
 // p v, p^T do, ds k and ds^T q.
 void add_attention(std::vector<StepGemm>& products, const ModelConfig& config, int64_t B,
                    int64_t T) {
@@ -48,7 +48,7 @@ void add_attention(std::vector<StepGemm>& products, const ModelConfig& config, i
   products.push_back({"attention values", values, 4 * config.layers, 4 * causal});
 }
 
-// Of the whole product, all of its batch.
+// FLOPs of the whole batched product.
 double flops_of(const kernels::Gemm& gemm) {
   return 2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
          static_cast<double>(gemm.k) * static_cast<double>(gemm.batch);
@@ -66,7 +66,7 @@ std::vector<StepGemm> step_gemms(const ModelConfig& config, int64_t B, int64_t T
   for (const ParameterEntry& entry : table.entries()) {
     if (entry.group.kind == ParameterKind::vector || table.is_lookup(entry)) continue;
     if (entry.block < 0) head = &entry;
-    if (entry.block == 0) add(layer_name(entry.name), entry, config.layers);  // as in all others
+    if (entry.block == 0) add(layer_name(entry.name), entry, config.layers);  // blocks are equal
   }
   add("lm_head", *head, 1);
   add_attention(products, config, B, T);
@@ -74,7 +74,7 @@ std::vector<StepGemm> step_gemms(const ModelConfig& config, int64_t B, int64_t T
 }
 
 double measure_gemm(const StepGemm& product) {
-  constexpr double kEnough = 0.05;  // seconds: far above the clock's grain and a page fault
+  constexpr double kEnough = 0.05;  // seconds: far above the clock's resolution and a page fault
   constexpr size_t kFewest = 5, kMost = 100;
   const kernels::Gemm& g = product.gemm;
   const Tensor a = Tensor::empty({g.batch * g.m * g.k}, DType::f32, kCpu);

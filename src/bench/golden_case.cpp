@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 constexpr const char* kExpected = "expected.safetensors";
 
 SafetensorsFile open_expected(const fs::path& folder) {
-  std::error_code ignored;  // a folder that cannot be seen is reported as missing
+  std::error_code ignored;  // a folder that cannot be accessed counts as missing
   QUERN_CHECK(fs::is_directory(folder, ignored), "verify: ", folder.string(),
               " is not a folder, expected a golden case");
   QUERN_CHECK(fs::exists(folder / kExpected, ignored), "verify: ", folder.string(), " has no ",
@@ -83,7 +83,7 @@ GoldenCase GoldenCase::open(const fs::path& folder) {
                     {},
                     {},
                     {}};
-  model_weights(golden.weights, golden.config);  // throws when they are not that model's
+  model_weights(golden.weights, golden.config);  // throws when the weights do not fit the model
   const SafetensorsFile& file = golden.expected;
   const int64_t V = golden.config.vocab_size;
   const Shape batch = expected_tensor(file, "input_ids", DType::i64, 2).shape;

@@ -1,8 +1,8 @@
-// A reference case: a folder with a Hugging Face model (config.json, model.safetensors) and what
-// transformers computed from it (expected.safetensors), as make_golden.py and
-// make_golden_gpt2.py in tests/fixtures/golden write it:
-// input_ids and targets (B, T) i64, logits (B, T, V), loss (1), grad.<name> of every parameter,
-// losses and grad_norms (steps) of AdamW steps on that one batch, and final.<name>, all f32.
+// A reference case: a folder with a Hugging Face model (config.json, model.safetensors) and the
+// results of transformers (expected.safetensors). make_golden.py and make_golden_gpt2.py in
+// tests/fixtures/golden write it. Contents: input_ids and targets (B, T) i64; logits (B, T, V),
+// loss (1), grad.<name> of every parameter, losses and grad_norms (steps) of AdamW steps on that
+// one batch, and final.<name>, all f32.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ struct GoldenCase {
   SafetensorsFile expected;
   int64_t B = 0, T = 0;
   std::vector<int32_t> tokens, targets;   // (B, T)
-  std::vector<float> losses, grad_norms;  // a step each
+  std::vector<float> losses, grad_norms;  // one value a step
 
   // An expected tensor of floats, in the layout of the model's parameters.
   std::vector<float> reference(const std::string& name) const;
 
-  // Reads and checks everything that verify compares with. Throws naming the folder or file, the
-  // tensor, what was found and what was expected.
+  // Reads and checks all inputs of verify. Throws an Error with the folder or file, the tensor, the
+  // value found and the value expected.
   static GoldenCase open(const std::filesystem::path& folder);
 };
 

@@ -98,7 +98,7 @@ Summary summarize(std::vector<double> values) {
     summary.std += (value - summary.mean) * (value - summary.mean) / static_cast<double>(n);
   }
   summary.std = std::sqrt(summary.std);
-  if (n > 1) {  // the sample's deviation is std sqrt(n / (n - 1)), the mean's that over sqrt(n)
+  if (n > 1) {  // standard error: the sample's deviation, std sqrt(n / (n - 1)), over sqrt(n)
     const auto degrees = static_cast<int64_t>(n) - 1;
     summary.ci95 = student_t_975(degrees) * summary.std / std::sqrt(static_cast<double>(degrees));
   }
@@ -108,7 +108,7 @@ Summary summarize(std::vector<double> values) {
 double student_t_975(int64_t degrees) {
   QUERN_CHECK(degrees >= 1, "student's t: degrees of freedom are ", degrees,
               ", expected at least 1");
-  double low = 1.9, high = 13.0;  // of infinitely many degrees 1.96, of one 12.71
+  double low = 1.9, high = 13.0;  // 1.96 for infinitely many degrees, 12.71 for one
   for (int i = 0; i < 60; ++i) {  // bisection to the last bit
     const double middle = (low + high) / 2;
     (student_t_within(middle, degrees) < 0.95 ? low : high) = middle;

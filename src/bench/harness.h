@@ -1,4 +1,4 @@
-// What the benchmarks share: a clock, statistics, what to do when memory runs out.
+// Shared by the benchmarks: a clock, statistics, the handling of out of memory.
 #pragma once
 
 #include <chrono>
@@ -15,11 +15,11 @@
 
 namespace quern {
 
-// Points in time on the current Context's device: events on its stream on a GPU, a steady clock on
-// the CPU, where kernels run at the call.
+// Points in time on the current Context's device: events on a GPU's stream. On the CPU, where
+// kernels run synchronously, a steady clock.
 class Timeline {
  public:
-  // Makes its events at once, so that marking costs next to nothing. Marks beyond `marks` throw.
+  // Creates its events up front, so that mark() is cheap. Marks beyond `marks` throw.
   explicit Timeline(size_t marks);
 
   void mark();
@@ -34,20 +34,20 @@ class Timeline {
   std::vector<std::chrono::steady_clock::time_point> points_;
 };
 
-// Milliseconds of every part of `count` rounds, in order, after `warmup` rounds that are not timed.
-// A round calls `mark` at the end of each of its `parts` parts.
+// Runs `warmup` untimed rounds, then `count` timed ones. A round calls `mark` at the end of each of
+// its `parts` parts. Returns the milliseconds of every part, in order.
 using Mark = std::function<void()>;
 std::vector<double> time_rounds(int64_t warmup, int64_t count, size_t parts,
                                 const std::function<void(const Mark& mark)>& round);
 
 // Every `parts`-th value from `index` on: the times of one part.
 std::vector<double> part_of(const std::vector<double>& values, size_t parts, size_t index);
-// The sums of `count` neighbours each: the times of whole rounds.
+// The sums of `count` consecutive values each: the times of whole rounds.
 std::vector<double> sums_of(const std::vector<double>& values, size_t count);
 
-// Of a set of measurements.
+// Statistics of a set of measurements.
 struct Summary {
-  double median = 0.0, mean = 0.0, std = 0.0;  // std: of the population, as pstdev
+  double median = 0.0, mean = 0.0, std = 0.0;  // std: of the population, like pstdev
   // Half the width of the 95 % confidence interval of the mean, by Student's t; NaN for a single
   // measurement.
   double ci95 = std::numeric_limits<double>::quiet_NaN();
@@ -57,22 +57,22 @@ Summary summarize(std::vector<double> values);  // at least one
 // The 97.5 % quantile of Student's t distribution with this many degrees of freedom, at least 1.
 double student_t_975(int64_t degrees);
 
-// The current Context's device's.
+// The allocator of the current Context's device.
 Allocator& current_allocator();
 
-// Releases cached memory, then calls `work`. The allocator's message when the memory does not
-// suffice, else empty.
+// Releases cached memory, then calls `work`. Returns the allocator's message if memory runs out,
+// else "".
 std::string out_of_memory_in(const std::function<void()>& work);
 
 // Throws UsageError when the flag's value is below `least`.
 void check_count(const char* flag, int64_t value, int64_t least = 1);
 
-// The places in `names` of the words of "fwd,step". Throws UsageError on an unknown or missing word
-// and on one named twice.
+// The indices in `names` of the words of `text` ("fwd,step"). Throws UsageError on an unknown,
+// missing or repeated word.
 std::vector<size_t> find_choices(const char* flag, const std::string& text,
                                  const std::vector<std::string>& names);
 
-// The same as values of an enumeration with a name_of().
+// The same for an enumeration with a name_of().
 template <class E>
 std::vector<E> parse_choices(const char* flag, const std::string& text,
                              std::initializer_list<E> all) {
@@ -85,8 +85,8 @@ std::vector<E> parse_choices(const char* flag, const std::string& text,
 
 double mebibytes(int64_t bytes);
 
-// A range between cudaProfilerStart and Stop, for a profiler told to wait: `nsys
-// --capture-range=cudaProfilerApi` records it alone. Nothing on the CPU.
+// A range between cudaProfilerStart and Stop: `nsys --capture-range=cudaProfilerApi` records only
+// it. Does nothing on the CPU.
 class ProfiledRange {
  public:
   explicit ProfiledRange(const char* name) : on_gpu_(Context::current().device().is_cuda()) {

@@ -1,7 +1,6 @@
-// A table: each kernel and variant, a line a launch: what it reads, what it writes, its FLOPs. The
-// naive ones follow the compositions in autograd/ops/naive.cpp, kernel_cases.cpp and
-// optim/adamw_naive.cpp; views (split, reshape, permute) cost nothing there. Fused kernels keep a
-// row on the chip.
+// A table of kernels and variants, a line a launch: reads, writes, FLOPs. The naive variants follow
+// the compositions in autograd/ops/naive.cpp, kernel_cases.cpp and optim/adamw_naive.cpp; views
+// (split, reshape, permute) cost nothing there. Fused kernels keep a row on the chip.
 #include "bench/kernel_accounts.h"
 
 #include "base/error.h"
@@ -22,8 +21,8 @@ struct Entry {
 };
 using Entries = std::vector<Entry>;
 
-// N rows of M elements in the case's dtype: x all, column one a row, row one a column. In FP32 the
-// same with a 32.
+// N rows of M elements in the case's dtype. x: all elements; column: one a row; row: one a column.
+// Names with 32 are the same in FP32.
 struct Operands {
   Operands(const std::vector<int64_t>& shape, DType dtype)
       : N(shape.at(0)),
@@ -36,7 +35,7 @@ struct Operands {
         column32{N, DType::f32},
         row32{M, DType::f32} {}
 
-  // To FP32 or back; no kernel when x is FP32.
+  // Conversion of x to FP32 and back; no kernel when x is FP32.
   Launch widen() const { return x.dtype == DType::f32 ? Launch{} : Launch{{x}, {x32}}; }
   Launch narrow() const { return x.dtype == DType::f32 ? Launch{} : Launch{{x32}, {x}}; }
 
@@ -48,12 +47,12 @@ Elements times(int64_t count, Elements of) {
   return {count * of.count, of.dtype};
 }
 
-// naive softmax reads NM + (NM + N) + NM + NM + (NM + N) = 5 NM + 2 N and writes
-// N + NM + NM + N + NM = 3 NM + 2 N. That max also notes where (N indices) is the op's, and not
-// softmax's, and is left out.
-// online: a pass that keeps maximum m and sum s of each row on the chip, a pass that writes. An
-// element costs max, then s = s exp(m - m') + exp(x - m'): 7; then exp(x - m) / s: 3.
-// The others have one launch per op of the formula.
+// naive softmax reads NM + (NM + N) + NM + NM + (NM + N) = 5 NM + 2 N and writes N + NM + NM + N +
+// NM = 3 NM + 2 N. The max op also writes N indices; softmax does not need them, so they are left
+// out.
+// online: one pass keeps each row's maximum m and sum s on the chip, a second pass writes. Per
+// element, max and s = s exp(m - m') + exp(x - m') cost 7; exp(x - m) / s costs 3.
+// The other variants have one launch per op of the formula.
 Entries pointwise(const Operands& o) {
   const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
   return {{"softmax",
@@ -85,7 +84,7 @@ Entries pointwise(const Operands& o) {
           {"weighted_sum", "fused", {{{x, row}, {column}, 2 * NM}}}};
 }
 
-// The fused ones also write rstd, and LayerNorm its mean, for backward.
+// The fused kernels also write rstd, and LayerNorm its mean, for the backward.
 Entries norms(const Operands& o) {
   const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
   const Launch squares{{x32}, {column32}, 2 * NM};   // sum of squares
@@ -111,7 +110,7 @@ Entries norms(const Operands& o) {
            {{{x, times(2, row32)}, {x, times(2, column32)}, 7 * NM + 4 * N}}}};
 }
 
-// n elements of x (B, H, T, D), and tables of T D / 2 elements each of cos and sin.
+// n elements of x (B, H, T, D), and tables of cos and sin with T D / 2 elements each.
 Entries rope(const std::vector<int64_t>& shape, DType dtype) {
   const int64_t n = shape.at(0) * shape.at(1) * shape.at(2) * shape.at(3);
   const Operands o({n}, dtype);
@@ -130,19 +129,18 @@ Entries rope(const std::vector<int64_t>& shape, DType dtype) {
 }
 
 // swiglu: M is 2 F, gate beside up; silu(x) = x / (1 + exp(-x)) costs 4.
-// cross-entropy: forward and backward over N x V logits; what has N elements alone (targets,
-// losses, logsumexp) is left out: V is tens of thousands. Forward: max, -, exp, +. Backward:
-// (exp(x - lse) - 1 at the target) / N. In place it is one pass over logits that are read once and
-// replaced.
-// adamw: dtype bf16 means with the BF16 copy of the parameters, which fused writes from registers.
+// cross-entropy: forward and backward over N x V logits. Tensors of N elements (targets, losses,
+// logsumexp) are left out, since V is tens of thousands. Forward: max, -, exp, +. Backward: (exp(x
+// - lse) - 1 at the target) / N. In place: one pass reads the logits and overwrites them.
+// adamw: dtype bf16 includes the BF16 copy of the parameters, which fused writes from registers.
 Entries training(const Operands& o) {
   const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
   const Elements half{NM / 2, x.dtype}, copies{x.dtype == DType::f32 ? 0 : N, x.dtype};
   const std::vector<Launch> naive_cross_entropy{
       o.widen(),
       {{x32}, {x32}, 5 * NM},       // log_softmax: max, -, exp, +, -
-      {{}, {x32}},                  // backward of the gather: zeros but at the targets
-      {{x32, x32}, {x32}, 4 * NM},  // of log_softmax: +, dy - exp(y) sum
+      {{}, {x32}},                  // backward of the gather: zeros except at the targets
+      {{x32, x32}, {x32}, 4 * NM},  // backward of log_softmax: +, dy - exp(y) sum
       o.narrow()};
   return {{"swiglu_fwd",
            "naive",

@@ -1,4 +1,4 @@
-// What each benchmarked kernel reads, writes and computes, counted by hand: the account behind a
+// Reads, writes and FLOPs of each benchmarked kernel, counted by hand: the account behind a
 // roofline (Williams, Waterman and Patterson, 2009).
 #pragma once
 
@@ -17,19 +17,19 @@ struct Elements {
   DType dtype;
 };
 
-// The sum over a variant's kernels. Every operand of a kernel counts once; what is broadcast counts
-// at its own size. An exponential, a root, a quotient, a comparison: one FLOP each.
+// The sum over a variant's kernels. Every operand of a kernel counts once; a broadcast operand
+// counts at its own size. An exponential, a root, a quotient and a comparison are one FLOP each.
 struct KernelAccount {
   int64_t reads = 0, writes = 0;  // elements
-  int64_t bytes = 0;              // of both
+  int64_t bytes = 0;              // of reads and writes
   int64_t written_bytes = 0;
   int64_t flops = 0;
 
   double intensity() const;  // FLOP a byte
 };
 
-// Of a case of kernel_families(): `variant` is naive, online or fused; shape and dtype are the
-// case's. None for the kernels that no account is kept of (backward passes alone, global_norm).
+// The account of a case of kernel_families(): `variant` is naive, online or fused; shape and dtype
+// are the case's. None for kernels without an account (backward passes alone, global_norm).
 std::optional<KernelAccount> account_of(const std::string& kernel, const std::string& variant,
                                         const std::vector<int64_t>& shape, DType dtype);
 

@@ -44,7 +44,7 @@ int64_t rows_or(int64_t rows, int64_t own) {
   return rows > 0 ? rows : own;
 }
 
-// A fixed buffer stays: gradients are added to it.
+// A fixed buffer is kept: gradients are added to it.
 void forget_gradients(const Inputs& inputs) {
   for (const Variable& input : inputs) {
     Leaf* leaf = input.leaf_store();
@@ -52,11 +52,11 @@ void forget_gradients(const Inputs& inputs) {
   }
 }
 
-// Ways to time an op by itself. All of them cost the op's own kernels alone: inputs are leaves with
-// a single use, so their gradients are handles to what the op wrote and nothing is added up.
+// Ways to time an op by itself. They cost only the op's own kernels: inputs are leaves with a
+// single use, so their gradients are handles to the op's outputs and nothing is added up.
 using Timed = KernelWork (*)(const Inputs& inputs, const Op& op);
 
-// Without a tape.
+// Forward without a tape.
 KernelWork forward(const Inputs& inputs, const Op& op) {
   return {[=] {
     const NoGrad no_grad;
@@ -64,7 +64,7 @@ KernelWork forward(const Inputs& inputs, const Op& op) {
   }};
 }
 
-// A recorded forward before each call; its time is not counted.
+// Backward. The recorded forward before each call is not timed.
 KernelWork backward(const Inputs& inputs, const Op& op) {
   const auto y = std::make_shared<Variable>(op(inputs));
   const Tensor dy = normal(y->shape(), 0.0, 1.0, y->dtype());
@@ -86,7 +86,7 @@ KernelVariant variant(const char* name, Timed timed, const MakeInputs& make, con
   return {name, [=] { return timed(make(), op); }};
 }
 
-// An op and its naive twin.
+// The naive and the fused variant of an op.
 KernelCase twins(const std::vector<int64_t>& shape, DType dtype, int64_t bytes, Timed timed,
                  const MakeInputs& make, const Op& naive, const Op& fused) {
   return {shape,
@@ -99,13 +99,13 @@ Variable random_leaf(const Shape& shape, DType dtype) {
   return Variable::leaf(normal(shape, 0.0, 1.0, dtype));
 }
 
-// Row by row: the maximum, the difference, exp, the sum, the quotient.
+// A kernel for each step: the maximum, the difference, exp, the sum, the quotient.
 Variable naive_softmax(const Variable& x) {
   const Variable e = exp(sub(x, max(x, -1, true).values));
   return div(e, sum(e, -1, true));
 }
 
-// Milakov and Gimelshein's: the maximum and the sum in one pass, the quotient in a second.
+// By Milakov and Gimelshein: maximum and sum in one pass, the quotient in a second.
 KernelWork online_softmax(int64_t N, int64_t M, DType dtype) {
   const Tensor x = normal({N, M}, 0.0, 1.0, dtype), y = Tensor::empty({N, M}, dtype, "softmax");
   return {[=] {
@@ -151,7 +151,7 @@ Cases gelu_cases(int64_t rows) {
       [](const Inputs& in) { return gelu_tanh(in[0]); })};
 }
 
-// Of BF16 activations; the backward is the same kernel.
+// For BF16 activations; the backward is the same kernel.
 Cases dropout_cases(int64_t rows) {
   const int64_t N = rows_or(rows, kNormRows), M = kNormWidth;
   return {twins(
@@ -174,9 +174,9 @@ Cases weighted_sum_cases(int64_t rows) {
       [](const Inputs& in) { return weighted_sum(in[0], in[1]); })};
 }
 
-// Of BF16 activations with FP32 weights, as in a BF16 model: {x, w} or LayerNorm's {x, w, b}, and
-// with `added` the branch last. `moved`: tensors of x's size, of which adding reads the stream and
-// the branch and writes their sum and the normed sum.
+// For BF16 activations with FP32 weights, as in a BF16 model. Inputs: {x, w} or LayerNorm's {x, w,
+// b}, and with `added` the branch last. `moved`: tensors of x's size; the added variants read
+// stream and branch and write their sum and the normed sum.
 KernelCase norm_case(int64_t rows, int64_t moved, Timed timed, bool layer, bool added,
                      const Op& naive, const Op& fused) {
   const int64_t N = rows_or(rows, kNormRows);
@@ -220,7 +220,7 @@ KernelCase add_layer_norm_case(int64_t rows) {
       [](const Inputs& in) { return add_layer_norm(in[0], in[3], in[1], in[2], kEps).second; });
 }
 
-// Elements moved in units of (N, F): gate and up are one (N, 2F) tensor.
+// `halves_moved` counts tensors of (N, F): gate and up are one (N, 2F) tensor.
 KernelCase swiglu_case(int64_t rows, int64_t halves_moved, Timed timed) {
   const int64_t N = rows_or(rows, 32768), F = 4096;
   return twins(
@@ -232,7 +232,7 @@ KernelCase swiglu_case(int64_t rows, int64_t halves_moved, Timed timed) {
       [](const Inputs& in) { return swiglu(in[0]); });
 }
 
-// The peer's (B, H, T, D), held as (B, T, H, D).
+// The peer's (B, H, T, D), stored as (B, T, H, D).
 Cases rope_cases(int64_t rows) {
   const int64_t tokens = rows_or(rows, 16384), H = 16, D = 128;
   const int64_t T = std::min<int64_t>(1024, tokens), B = tokens / T;
@@ -250,7 +250,7 @@ Cases rope_cases(int64_t rows) {
       })};
 }
 
-// `moved`: the logits are read by the forward and by the backward, which writes their gradient.
+// `moved`: both forward and backward read the logits, and the backward writes their gradient.
 KernelCase cross_entropy_case(int64_t rows, int64_t moved) {
   const int64_t N = rows_or(rows, 16384), V = kVocabulary;
   return twins(
@@ -263,7 +263,7 @@ KernelCase cross_entropy_case(int64_t rows, int64_t moved) {
       [](const Inputs& in) { return cross_entropy(in[0], in[1].value()); });
 }
 
-// The logits become their gradient; called again, the gradient is as good as logits.
+// The gradient overwrites the logits. Later calls use the gradient as logits.
 KernelWork in_place_cross_entropy(int64_t N, int64_t V) {
   const Tensor logits = normal({N, V}, 0.0, 1.0, DType::bf16);
   const Tensor targets = random_integers({N}, static_cast<int32_t>(V));
@@ -278,7 +278,7 @@ KernelWork in_place_cross_entropy(int64_t N, int64_t V) {
   }};
 }
 
-// As the fused head calls it: the logits are read and their gradient is written in their place.
+// As in the fused head: the kernel reads the logits and overwrites them with their gradient.
 Cases cross_entropy_in_place_cases(int64_t rows) {
   KernelCase one = cross_entropy_case(rows, 2);
   one.variants[1].make = [N = one.shape[0]] { return in_place_cross_entropy(N, kVocabulary); };
@@ -297,8 +297,8 @@ int64_t count_distinct(std::vector<int32_t> ids) {
   return std::unique(ids.begin(), ids.end()) - ids.begin();
 }
 
-// A BF16 weight with an FP32 gradient that other uses of the weight have already written, as a tied
-// head leaves it: the kernel adds to the rows that the tokens name and leaves the others alone.
+// A BF16 weight with an FP32 gradient already written by another use of the weight, as with a tied
+// head. The kernel adds to the rows of the tokens' ids and leaves the others alone.
 Variable weight_with_gradient(int64_t V) {
   const auto store = std::make_shared<Leaf>();
   store->name = "embedding";
@@ -308,7 +308,7 @@ Variable weight_with_gradient(int64_t V) {
   return Variable::leaf(normal({V, kNormWidth}, 0.0, 1.0, DType::bf16), store);
 }
 
-// dy is read, and each row of the gradient that a token names is read and written.
+// Reads dy; reads and writes each row of the gradient that a token selects.
 Cases embedding_backward_cases(int64_t rows) {
   const int64_t N = rows_or(rows, kNormRows);
   const int64_t V = std::min(kVocabulary, 2 * N);
@@ -328,11 +328,11 @@ Cases embedding_backward_cases(int64_t rows) {
       [](const Inputs& in) { return embedding(in[0], in[1].value()); })};
 }
 
-// The optimizer's kernels are no ops: they are called as AdamW calls them over one run of
+// The optimizer's kernels are no ops: they are called as AdamW calls them, over one run of
 // parameters.
 constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kAdamEps = 1e-8, kLearningRate = 1e-4, kDecay = 0.1;
 
-// 16384 a row.
+// 16384 parameters a row.
 int64_t parameter_count(int64_t rows) {
   return rows_or(rows, 32768) * 16384;
 }
@@ -346,7 +346,7 @@ Tensor upload(T value, MemoryTag tag) {
   return out;
 }
 
-// One run of parameters, and their BF16 copies or none.
+// One run of parameters, with or without BF16 copies.
 struct Parameters {
   Parameters(int64_t n, bool with_copy)
       : fp32{normal({n}, 0.0, 0.02), zeros({n}), zeros({n}), normal({n}, 0.0, 1e-3)},
@@ -405,8 +405,8 @@ KernelWork fused_global_norm(int64_t n) {
   }};
 }
 
-// FP32 alone, and with the BF16 copy. p, m and v read and written, g read: 28 bytes a parameter;
-// the copy written: 30.
+// FP32 alone, and with the BF16 copy. FP32 reads and writes p, m and v, and reads g: 28 bytes a
+// parameter. Writing the copy makes it 30.
 Cases adamw_cases(int64_t rows) {
   const int64_t n = parameter_count(rows);
   Cases cases;
@@ -471,7 +471,7 @@ KernelCase copy_case(int64_t rows) {
   return {{bytes}, DType::u8, 2 * bytes, {{"memcpy", make}}};
 }
 
-// A millisecond or so: on a GPU tensor cores need 16-bit operands and so the larger product.
+// Takes about a millisecond. On a GPU, tensor cores with 16-bit operands need the larger product.
 KernelCase matmul_case(DType dtype) {
   const bool on_gpu = Context::current().device().is_cuda();
   const int64_t n = !on_gpu ? 512 : dtype == DType::f32 ? 4096 : 8192;

@@ -1,4 +1,4 @@
-// What `quern bench kernels` measures: the shapes, the bytes, and how to call each kernel.
+// The cases of `quern bench kernels`: the shapes, the bytes, and the call of each kernel.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace quern {
 
-// A call to time, with its inputs in memory.
+// A call to time, with its inputs allocated.
 struct KernelWork {
   std::function<void()> run;
   std::function<void()> prepare = [] {};  // before each call, not timed
@@ -24,7 +24,7 @@ struct KernelVariant {
 struct KernelCase {
   std::vector<int64_t> shape;  // as the peer prints it; one extent: a count
   DType dtype = DType::f32;
-  int64_t bytes = 0;  // that must move once
+  int64_t bytes = 0;  // least traffic: each input read once, each output written once
   std::vector<KernelVariant> variants;
 };
 
@@ -40,10 +40,10 @@ struct KernelFamily {
 
 const std::vector<KernelFamily>& kernel_families();  // in the peer's order
 
-// The roofline's two ceilings. One copy within the device. 0 rows: 1 GiB; else 32 KiB a row.
+// The roofline's bandwidth ceiling: one copy within the device. 0 rows: 1 GiB; else 32 KiB a row.
 KernelCase copy_case(int64_t rows);
 
-// A product of two square matrices, large enough to keep the device busy.
+// The compute ceiling: a square matrix product, large enough to keep the device busy.
 KernelCase matmul_case(DType dtype);
 
 }  // namespace quern

@@ -70,7 +70,7 @@ KernelRow bench_variant(const std::string& kernel, const KernelCase& one,
   return row;
 }
 
-// The chosen families' cases.
+// The cases of the requested families.
 std::vector<std::pair<std::string, KernelCase>> chosen_cases(const KernelBenchOptions& options) {
   std::vector<std::pair<std::string, KernelCase>> cases;
   for (const KernelFamily& family : kernel_families()) {
@@ -146,7 +146,7 @@ std::vector<KernelRow> bench_kernels(const KernelBenchOptions& options,
 
 namespace {
 
-// As PyTorch names it.
+// PyTorch's name of the dtype.
 const char* torch_name(DType dtype) {
   switch (dtype) {
     case DType::f32: return "float32";

@@ -25,14 +25,14 @@ inline constexpr int64_t kMostMatmulExtent = int64_t{1} << 30;
 // or above kMostMatmulExtent.
 MatmulShape parse_matmul_shape(const std::string& text);
 
-// Of the current Context's device: what a sweep measures unless told otherwise. tf32 is fp32 on the
-// CPU, and left out there.
+// The default sweep on the current Context's device. The CPU leaves out tf32, which equals fp32
+// there.
 std::vector<MatmulShape> default_matmul_shapes();
 std::vector<Precision> default_matmul_precisions();
 
 struct MatmulBenchOptions {
   int64_t warmup = 3;  // unmeasured calls
-  int64_t steps = 20;  // measured ones
+  int64_t steps = 20;  // measured calls
 };
 
 struct MatmulRow {
@@ -44,9 +44,8 @@ struct MatmulRow {
   double flops_per_second() const;  // of the median; 0 when out of memory
 };
 
-// Times one product of random matrices after another, as a program calls them, on the current
-// Context's device. Memory that does not suffice gives a row. Throws UsageError when a count is
-// below 1.
+// Times back-to-back products of random matrices, called as a program would, on the current
+// Context's device. Out of memory gives a row. Throws UsageError when a count is below 1.
 MatmulRow bench_matmul(const MatmulShape& shape, Precision precision,
                        const MatmulBenchOptions& options);
 

@@ -15,7 +15,7 @@ namespace quern {
 
 namespace {
 
-// Fills what was measured.
+// Fills the measured fields.
 void measure(MemoryStudy& study) {
   study.measured = true;
   study.out_of_memory = out_of_memory_in([&] {
@@ -80,7 +80,7 @@ int64_t BlockStudy::measured() const {
 
 namespace {
 
-// What the second of three blocks saves: the first has no branch to add, the last none to hand on.
+// The tensors saved by the second of three blocks: first and last lack a branch to add or pass on.
 std::vector<SavedTensor> saved_tensors(const Config& config, int64_t sequences) {
   const std::string block = "model.layers.1";
   const MemoryRecorder recorder;
@@ -115,7 +115,7 @@ BlockStudy study_block(const Config& config) {
   study.config = config;
   study.config.compute.recompute = one.compute.recompute;
   study.device = cat(Context::current().device());
-  // Of one sequence alone naive attention would save views where it saves copies of several.
+  // With one sequence, naive attention saves views; with several, copies.
   const int64_t batch = config.train.batch, sequences = std::min<int64_t>(batch, 2);
   study.tensors = saved_tensors(one, sequences);
   for (SavedTensor& tensor : study.tensors) tensor.bytes = tensor.bytes * batch / sequences;
@@ -135,7 +135,7 @@ const std::vector<Setting> kSettings{{"size", "size", 6},        {"ctx", "ctx", 
                                      {"recompute", "recompute"}, {"residual", "residual", 8}};
 constexpr std::array kCategoryNames{"params", "grads", "optimizer", "activ.", "workspace", "other"};
 
-// One of a study's two rows.
+// One of a study's two rows: predicted or measured.
 TableRow memory_row(const MemoryStudy& study, const std::set<std::string>& varying,
                     const char* peak, int64_t bytes, const MemoryByCategory& categories) {
   TableRow row{setting_fields(kSettings, study.config, varying), {}, {}};

@@ -1,5 +1,5 @@
-// `quern memory`: what a model needs in memory, predicted and measured, and what one block saves
-// for its backward.
+// `quern memory`: the memory that a model needs, predicted and measured, and the tensors that one
+// block saves for its backward.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 namespace quern {
 
 const char* name_of(MemoryPass pass);
-// "forward,step". Throws UsageError on an unknown or missing pass, and on one named twice.
+// "forward,step". Throws UsageError on an unknown, missing or repeated pass.
 std::vector<MemoryPass> parse_passes(const std::string& text);
 
 struct MemoryStudy {
   Config config;
   MemoryPass pass = MemoryPass::step;
-  std::string device;  // "cuda:0"; "a GPU" where a prediction is for one that is not there
+  std::string device;  // "cuda:0"; "a GPU" for a prediction without a device
   PeakEstimate predicted;
-  bool measured = false;      // what follows is there
+  bool measured = false;      // whether the fields below are valid
   std::string out_of_memory;  // the allocator's message; empty when it fitted
-  int64_t peak_bytes = 0;     // as the allocator counts it
+  int64_t peak_bytes = 0;     // as counted by the allocator
   MemoryByCategory by_category{};
   MemoryTrace trace;
 
-  // Of the prediction from the measured peak, in percent; NaN where nothing was measured.
+  // Of the prediction from the measured peak, in percent; NaN without a measurement.
   double deviation() const;
 };
 
-// On the CPU, of which measuring takes time, models above this are predicted alone, for a GPU.
+// Measuring on the CPU is slow: larger models are only predicted, for a GPU.
 inline constexpr int64_t kMostCpuBytes = int64_t{2} << 30;
 
-// Predicts, and measures on the current Context's device, unless `predict` or the model is too
-// large for the CPU: random weights and tokens, launched kernel by kernel; two steps. With `on_cpu`
-// no size is too large. Throws UsageError where the vocabulary is not given.
+// Predicts, and measures on the current Context's device unless `predict` is set or the model is
+// too large for the CPU; `on_cpu` lifts that limit. Measures two steps with random weights and
+// tokens, launched kernel by kernel. Throws UsageError if the vocabulary is not given.
 MemoryStudy study_memory(const Config& config, MemoryPass pass, bool predict, bool on_cpu);
 
-// A tensor that a block in the middle of a model saves for its backward.
+// A tensor that a middle block of a model saves for its backward.
 struct SavedTensor {
-  std::string module;  // in the block: "self_attn.qkv_proj"
+  std::string module;  // path inside the block: "self_attn.qkv_proj"
   std::string op, name;
   std::string inputs;  // shapes of the op's inputs
   int64_t bytes = 0;
@@ -51,20 +51,20 @@ struct BlockStudy {
   Config config;
   std::string device;
   std::vector<SavedTensor> tensors;  // in the order of the forward
-  int64_t predicted = 0;             // bytes, of all together
+  int64_t predicted = 0;             // bytes, the sum over all tensors
   int64_t measured() const;
 };
 
-// Measured on the current Context's device, on a model of three blocks and at most two sequences.
+// Measures on the current Context's device, on a model of three blocks and at most two sequences.
 BlockStudy study_block(const Config& config);
 
-// Configurations beside each other: a row of what was predicted, and one of what was measured. To
-// people the settings (size, ctx, batch, precision, attention, kernels, recompute, residual) that
-// are not in `varying` have no column, and those of the first study stand above.
+// Compares configurations: a row of predictions and a row of measurements. In tables for people,
+// settings (size, ctx, batch, precision, attention, kernels, recompute, residual) outside `varying`
+// have no column; the first study's values stand above.
 std::string memory_rows(Table& table, const MemoryStudy& study,
                         const std::set<std::string>& varying);
 
-// What a block saves for its backward, a row a tensor, in the order of the forward, and their sum.
+// The tensors that a block saves for its backward, a row each in forward order, and their sum.
 std::string block_rows(Table& table, const BlockStudy& study);
 
 }  // namespace quern

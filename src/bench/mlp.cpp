@@ -15,12 +15,12 @@ namespace quern {
 namespace {
 
 constexpr double kLearningRate = 1e-4;
-constexpr int64_t kMostExtent = int64_t{1} << 24;  // squares of it fit 64 bits
+constexpr int64_t kMostExtent = int64_t{1} << 24;  // its square fits 64 bits
 constexpr std::array kDimensions{MlpDimension::layers, MlpDimension::width, MlpDimension::batch,
                                  MlpDimension::steps};
 constexpr size_t kParts = 3;  // forward, backward, optimizer
 
-// By MlpDimension.
+// Indexed by MlpDimension.
 constexpr std::array kNames{"base", "layers", "width", "batch", "steps"};
 constexpr std::array<int64_t MlpShape::*, 5> kExtents{nullptr, &MlpShape::layers, &MlpShape::width,
                                                       &MlpShape::batch, &MlpShape::steps};
@@ -142,7 +142,7 @@ TableRow table_row(const MlpRow& row, bool optimizer, bool on_gpu) {
   if (optimizer) figures.push_back({{"optimizer ms", "optimizer_ms", 3, 12}, row.optimizer.median});
   const double rate = s.flops() / (row.total.median / 1e3) / (on_gpu ? 1e12 : 1e9);
   const char *unit = on_gpu ? "TFLOP/s" : "GFLOP/s", *key = on_gpu ? "tflops" : "gflops";
-  // A base that did not fit makes the ratio infinite, which a table leaves out.
+  // A base that ran out of memory makes the ratio infinite, which a table leaves out.
   figures.insert(figures.end(), {{{"total ms", "total_ms", 3, 8}, row.total.median},
                                  {{"std ms", "std_ms", 3, 7, Align::right, 2}, row.total.std},
                                  {{"of base", "ratio", 2, 7}, row.total.median / row.base_ms},

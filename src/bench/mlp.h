@@ -1,5 +1,5 @@
 // `quern bench mlp`: forward and backward of a multilayer perceptron whose layers, width, batch and
-// steps are scaled one by one. Shows which of them a device's time grows with.
+// steps are scaled one by one. Shows how the time grows with each.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace quern {
 struct MlpShape {
   int64_t layers = 4, width = 256, batch = 256, steps = 2;
 
-  double flops() const;  // of the products of a run: 2 forward and 4 backward a weight and row,
+  double flops() const;  // products of a run: 2 forward and 4 backward a weight and row,
                          // less the first layer's gradient of the input
   friend bool operator==(const MlpShape&, const MlpShape&) = default;
 };
@@ -30,7 +30,7 @@ class MlpRunner {
  public:
   MlpRunner(const MlpShape& shape, Precision precision, bool optimizer);
 
-  // One run; marks after each part of each step: forward, backward, optimizer.
+  // Runs once; marks after each part of each step: forward, backward, optimizer.
   void run(const Mark& mark);
 
  private:
@@ -57,23 +57,22 @@ struct MlpBenchOptions {
                                        MlpDimension::batch, MlpDimension::steps};
   bool optimizer = false;  // AdamW after each backward
   int64_t warmup = 2;      // unmeasured runs
-  int64_t trials = 10;     // measured ones
+  int64_t trials = 10;     // measured runs
 };
 
-// The base, then each dimension by each scale, the others as in the base.
+// The base, then each dimension scaled by each factor, with the others as in the base.
 std::vector<MlpCase> mlp_cases(const MlpBenchOptions& options);
 
 struct MlpRow {
   MlpCase one;
   Precision precision = Precision::fp32;
   Summary total, forward, backward, optimizer;  // milliseconds a run, of all its steps
-  double base_ms = 0.0;                         // total of the base, 0 when that did not fit
+  double base_ms = 0.0;                         // total of the base, 0 when it ran out of memory
   std::string out_of_memory;                    // the allocator's message; then no figures
 };
 
-// Every case in one precision on the current Context's device, launched op by op; `on_row` is told
-// of each as it is done. Memory that does not suffice gives a row. Throws UsageError when a count
-// is below 1.
+// Runs every case in one precision on the current Context's device, launched op by op. Calls
+// `on_row` after each. Out of memory gives a row. Throws UsageError when a count is below 1.
 std::vector<MlpRow> bench_mlp(const MlpBenchOptions& options, Precision precision,
                               const std::function<void(const MlpRow&)>& on_row = {});
 

@@ -24,7 +24,7 @@ const char* name_of(Phase phase);
 // "fwd,step" -> {fwd, step}. Throws UsageError on an unknown or missing phase.
 std::vector<Phase> parse_phases(const std::string& text);
 
-// The parts of a phase, each of which ends in a mark: forward, backward, optimizer.
+// The number of parts of a phase, each of which ends in a mark: forward, backward, optimizer.
 size_t part_count(Phase phase);
 
 // Random tokens, for benchmarks.
@@ -37,14 +37,14 @@ RandomBatch random_batch(const Config& config, int64_t rows);
 
 class PhaseRunner {
  public:
-  // Four batches, which the calls below take in turn.
+  // Makes four batches, which the calls below use in turn.
   PhaseRunner(const Config& config, Phase phase);
 
-  // Kernel by kernel; marks each part's end.
+  // Launches kernel by kernel; marks the end of each part.
   void launch(const Mark& mark);
-  // A whole step as the trainer runs it: with `capture` as a graph from the second call on.
+  // Runs a whole step as the trainer does; with `capture` as a graph from the second call on.
   void train(bool capture);
-  // The phase as one graph, captured at the first call, a whole step at the second.
+  // Replays the phase as one graph, captured at the first call; a whole step at the second.
   void replay();
 
  private:

@@ -1,5 +1,5 @@
-// A precision as matrix products know it: the dtype of their operands, and how FP32 ones are
-// multiplied.
+// A precision, seen by matrix products: the dtype of the operands and the math mode for FP32
+// operands.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ inline DType operand_type(Precision precision) {
   return precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-// While it lives, the current Context multiplies FP32 operands as `precision` says.
+// Sets the math of FP32 operands on the current Context during its lifetime.
 class MatmulMathScope : ScopedValue<Precision> {
  public:
   explicit MatmulMathScope(Precision precision)

@@ -21,9 +21,9 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kTracedSteps = 2;    // of the memory: the second allocates as all later ones do
+constexpr int64_t kTracedSteps = 2;    // of the memory: later steps allocate like the second
 constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
-constexpr int64_t kCpuRows = 256;      // of a kernel's tensors
+constexpr int64_t kCpuRows = 256;      // rows of a kernel's tensors
 
 KernelWork attention_part(const Config& config) {
   const ModelSection& m = config.model;
@@ -66,7 +66,7 @@ KernelWork mlp_part(const Config& config) {
   return {[=] { runner->run([] {}); }};
 }
 
-// The first case in the precision's dtype, or the first; fused or naive as the kernels are.
+// The first case in the precision's dtype, else the first; fused or naive by the configuration.
 KernelWork kernel_part(const KernelFamily& family, const Config& config) {
   const bool on_gpu = Context::current().device().is_cuda();
   const std::vector<KernelCase> cases = family.cases(on_gpu ? 0 : kCpuRows);
@@ -86,7 +86,7 @@ KernelWork kernel_part(const KernelFamily& family, const Config& config) {
   return work;
 }
 
-// A model with random weights, trained as the trainer does it, or less of that.
+// Trains a model with random weights as the trainer does, or only up to `phase`.
 KernelWork training(const Config& config, Phase phase, bool capture) {
   const auto runner = std::make_shared<PhaseRunner>(config, phase);
   if (phase == Phase::step) return {[=] { runner->train(capture); }};
@@ -108,7 +108,7 @@ std::string target_text(const ProfileOptions& options) {
   fail("profile: unknown phase");
 }
 
-// Milliseconds: the median of steps each of which waits for the device, as the recorder's do.
+// Median milliseconds. Each step waits for the device, as in the recorder.
 double time_steps(const KernelWork& work, int64_t steps) {
   const Context& context = Context::current();
   std::vector<double> ms;
@@ -123,7 +123,7 @@ double time_steps(const KernelWork& work, int64_t steps) {
   return summarize(ms).median;
 }
 
-// After `unrecorded` steps that the recorder sees outside of steps.
+// Runs `unrecorded` steps before the recorded ones: the recorder sees them outside of steps.
 void record(Profile& profile, const KernelWork& work, const ProfileOptions& options,
             int64_t unrecorded, int64_t steps) {
   Recorder recorder(profile, {options.cupti});
@@ -137,15 +137,15 @@ void record(Profile& profile, const KernelWork& work, const ProfileOptions& opti
   recorder.finish();
 }
 
-// The steps, after one that is not kept: CUPTI sets itself up at the first.
+// Discards a first step, in which CUPTI sets itself up.
 void record_steps(Profile& profile, const KernelWork& work, const ProfileOptions& options) {
   Profile first;
   record(first, work, options, 0, 1);
   record(profile, work, options, 0, options.steps);
 }
 
-// A graph is captured by the second step of its kind, under the recorder, which learns there what
-// the graph's kernels belong to; then it is replayed.
+// The second step captures the graph under the recorder, which thus learns the ranges of its
+// kernels. Later steps replay it.
 void record_replays(Profile& profile, const KernelWork& work, const ProfileOptions& options) {
   work.run();
   record(profile, work, options, 2, options.steps);
@@ -215,7 +215,7 @@ Profile profile_steps(const Config& config, const ProfileOptions& options) {
   }
   profile.unprofiled_step_ms = time_steps(work, options.steps);
   if (options.graph) {
-    work = {};  // its graph was captured unseen: another one is
+    work = {};  // its graph was captured without a recorder: capture a new one
     work = make_work(config, options);
     record_replays(profile, work, options);
     if (profile.gpu_times == GpuTimes::events) {

@@ -22,7 +22,7 @@ namespace {
 
 const std::vector<std::string> kGroups{"step", "phase", "module", "op", "shape", "kernel"};
 const std::vector<std::string> kSortKeys{"cpu", "cpu-self", "gpu", "gpu-self", "calls", "name"};
-constexpr size_t kMostName = 50, kMostShapes = 44, kMostKernel = 72;  // characters to people
+constexpr size_t kMostName = 50, kMostShapes = 44, kMostKernel = 72;  // limits in tables for people
 
 bool has_gpu_times(const Profile& profile) {
   return profile.on_gpu && profile.gpu_times != GpuTimes::none;
@@ -43,7 +43,7 @@ GroupBy group_of(const std::string& group) {
   fail(cat("profile: unknown table ", group));
 }
 
-// The parts of a step as rows, so that they are read like the others.
+// The parts of a step as rows of the same type as the others.
 std::vector<ProfileRow> rows_of_step(const Profile& profile) {
   const StepSplit split = split_step(profile);
   std::vector<ProfileRow> rows;
@@ -86,14 +86,14 @@ std::vector<ProfileRow> sorted_rows(const Profile& profile, const std::string& g
   return rows;
 }
 
-// The end says more than the middle: of a path its last part, of a name its template arguments not.
+// Cuts the front if `keep_end` is set (a path's last part matters most), else the end.
 std::string cut(const std::string& text, size_t most, bool keep_end) {
   if (text.size() <= most) return text;
   const size_t kept = most - 2;
   return keep_end ? ".." + text.substr(text.size() - kept) : text.substr(0, kept) + "..";
 }
 
-// One table: its columns, and its rows in them.
+// One table: its columns, and the rows as fields.
 class ProfileTable {
  public:
   ProfileTable(const Profile& profile, std::string group, std::vector<ProfileRow> rows)
@@ -104,7 +104,7 @@ class ProfileTable {
         shapes_(group_ == "shape"),
         step_(group_ == "step"),
         nested_(group_ == "phase" || group_ == "module") {
-    // Phases' self times are not all there is, and kernels' CPU times are the launches' alone.
+    // Phases' self times do not add up to the whole; kernels' CPU times are only the launches.
     const bool whole = !nested_ && !kernels_;
     for (const ProfileRow& row : whole ? rows_ : rows_by(profile, GroupBy::op)) {
       cpu_ += row.cpu_self;
@@ -117,7 +117,7 @@ class ProfileTable {
     }
     name_width_ = static_cast<int>(name);
     shapes_width_ = static_cast<int>(std::min(shapes, kMostShapes));
-    // Whole unless a step has part of a call: what happens in some steps alone.
+    // Whole numbers, unless some calls happen only in some of the steps.
     const bool calls = std::all_of(rows_.begin(), rows_.end(), [](const ProfileRow& row) {
       return std::abs(row.calls - std::round(row.calls)) < 1e-9;
     });
@@ -139,13 +139,13 @@ class ProfileTable {
     return cut(row.name, kMostName, group_ == "module");
   }
 
-  // Programs get the same columns of every table, people those that this one has.
+  // Programs get the same columns of every table; people get those that this one has.
   Fields fields(const ProfileRow& row) const {
     const auto shown = [](bool yes, const char* name) { return std::string(yes ? name : ""); };
     const auto where = [](bool yes, auto value) { return yes ? Cell(value) : Cell(); };
     const std::string heading = step_ ? "part of a step" : shapes_ ? "op" : group_;
     const bool cpu = !kernels_ && !(step_ && gpu_), self = !kernels_ && !step_;
-    const bool cpu_details = self && !(shapes_ && gpu_);  // where the line has room
+    const bool cpu_details = self && !(shapes_ && gpu_);  // only if the line has room
     const std::string shapes = cut(row.shapes, kMostShapes, false);
     Fields all{
         {{"", "group"}, group_},
@@ -182,7 +182,7 @@ class ProfileTable {
   std::vector<ProfileRow> rows_;
   bool gpu_, kernels_, shapes_, step_, nested_;
   int name_width_ = 0, shapes_width_ = 0, call_decimals_ = 0;
-  double cpu_ = 0.0, gpu_all_ = 0.0;  // what shares are of
+  double cpu_ = 0.0, gpu_all_ = 0.0;  // denominators of the shares
 };
 
 bool for_programs(TableFormat format) {
@@ -195,14 +195,14 @@ std::vector<std::string> groups_to_show(const ProfileReportOptions& options, Tab
   return {"phase", "module", "op", "kernel"};
 }
 
-// Sentences of more than kLine characters go on in the next line, indented.
+// Wraps sentences of more than kLine characters; continuation lines are indented.
 std::string wrapped(const std::string& text) {
   constexpr size_t kLine = 120;
   std::string out;
   size_t column = 0;
   for (size_t begin = 0; begin < text.size();) {
     size_t end = std::min(text.find_first_of(" \n", begin), text.size() - 1) + 1;
-    if (text.compare(end, 1, "%") == 0) {  // stays with its number
+    if (text.compare(end, 1, "%") == 0) {  // keep it with its number
       end = std::min(text.find_first_of(" \n", end), text.size() - 1) + 1;
     }
     if (column + (end - begin) > kLine + 1 && column > 0) {
@@ -338,7 +338,7 @@ void write_tables(const Profile& profile, const fs::path& folder, ProfileReportO
                                     {"kernel", "kernels.csv"}}) {
     const std::string table = profile_table(profile, group, options, TableFormat::csv);
     if (table.empty()) {
-      fs::remove(folder / name);  // of an older profile
+      fs::remove(folder / name);  // left by an older profile
     } else {
       write_file(folder / name, table);
     }

@@ -1,4 +1,4 @@
-// What `quern profile` prints and writes: tables, the summary in words, the trace and the stacks.
+// The output of `quern profile`: tables, the summary in words, the trace and the stacks.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace quern {
 
 struct ProfileReportOptions {
   // Tables to show, of: step, phase, module, op, shape (ops split by their inputs' shapes), kernel.
-  // Empty: all but shape; in text and Markdown without step, whose content the words have.
+  // Empty: all but shape; text and Markdown also leave out step, which the words cover.
   std::vector<std::string> group_by;
   // cpu, cpu-self, gpu, gpu-self, calls (largest first), name. Empty: gpu-self, but gpu for phases
-  // and modules, which hold one another. Without GPU times the CPU's stand for them.
+  // and modules, which nest. Without GPU times, CPU times replace them.
   std::string sort;
-  int64_t rows = 20;  // most rows of a table in text and Markdown; 0: all
+  int64_t rows = 20;  // limit of rows a table in text and Markdown; 0: all
 };
 
 // Throws UsageError on an unknown key or group, or a negative number of rows.
@@ -29,14 +29,14 @@ void check_options(const ProfileReportOptions& options);
 std::string profile_report(const Profile& profile, const ProfileReportOptions& options,
                            TableFormat format);
 
-// One of the tables; empty where it has no rows (kernels where their times are not known).
+// One of the tables; empty when it has no rows (kernels without kernel times).
 std::string profile_table(const Profile& profile, const std::string& group,
                           const ProfileReportOptions& options, TableFormat format);
 
-// Writes into `folder`, which is made where it is missing: trace.json; table.txt (all rows),
+// Writes into `folder`, which is created if missing: trace.json; table.txt (all rows),
 // profile.json; phases.csv, modules.csv, ops.csv, shapes.csv, kernels.csv; cpu.folded, gpu.folded.
-// kernels.csv and gpu.folded where there are such times, else older ones go. Throws as
-// check_options does, and Error naming the file that cannot be written.
+// Without kernel times, old kernels.csv and gpu.folded are removed. Throws like check_options, and
+// an Error that names a file that cannot be written.
 void write_profile(const Profile& profile, const std::filesystem::path& folder,
                    const ProfileReportOptions& options);
 

@@ -10,14 +10,14 @@
 
 namespace quern {
 
-// A configuration key as a column. `always`: programs get it also where it does not vary.
+// A configuration key as a column. `always`: programs get it even if it does not vary.
 struct Setting {
   const char *name, *key;
   int width = 9;
   bool always = true;
 };
 
-// People get the columns of those keys alone that are in `varying`.
+// People get only the columns of keys in `varying`.
 Fields setting_fields(const std::vector<Setting>& settings, const Config& config,
                       const std::set<std::string>& varying);
 

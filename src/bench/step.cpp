@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kFirst = 3;           // iterations that show the effect of warming up
 constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
 
-// The first iterations of all, and the mean of the measured ones after them.
+// Stores the first iterations, warm-up included, and the mean of the remaining measured ones.
 void note_first(PhaseResult& result, const std::vector<double>& warmup,
                 const std::vector<double>& measured) {
   std::vector<double> all = warmup;
@@ -79,7 +79,7 @@ void measure(PhaseResult& result, const Config& config, const StepBenchOptions& 
   result.captured = captures_steps(config.compute);
   if (!result.captured) return;
   Allocator& allocator = current_allocator();
-  allocator.release_cached();  // the graph takes memory of its own
+  allocator.release_cached();  // makes room for the graph's own memory
   allocator.reset_peak();
   result.total = measure_replayed(runner, options);
   result.peak_bytes = std::max(result.peak_bytes, allocator.stats().peak_allocated);
@@ -90,7 +90,7 @@ PhaseResult bench_phase(Phase phase, const Config& config, const StepBenchOption
   result.phase = phase;
   const std::string failure = out_of_memory_in([&] { measure(result, config, options); });
   if (!failure.empty()) {
-    result = {};  // what was measured before memory ran out is not the phase's
+    result = {};  // drops figures from before memory ran out
     result.phase = phase;
     result.out_of_memory = failure;
     return result;
@@ -219,7 +219,7 @@ TableRow phase_row(const StepBenchResult& result, const PhaseResult& phase,
           phase.out_of_memory};
 }
 
-// Beyond the peer's keys. A number that is not finite has none.
+// Details beyond the peer's keys. Numbers that are not finite are left out.
 void add_details(Json& entry, const PhaseResult& phase) {
   if (std::isfinite(phase.total.ci95)) entry["ci95"] = rounded(phase.total.ci95, 3);
   for (const double ms : phase.first) entry["first_ms"].push_back(rounded(ms, 3));

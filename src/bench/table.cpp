@@ -22,7 +22,7 @@ bool is_missing(const Cell& cell) {
   return std::holds_alternative<std::monostate>(cell) || (number && !std::isfinite(*number));
 }
 
-// `yes`, `no`: how a truth value is spelled.
+// `yes` and `no` are the spellings of a boolean.
 std::string cell_text(const Field& field, const char* yes, const char* no) {
   const auto text = [&]<class T>(const T& value) -> std::string {
     if constexpr (std::is_same_v<T, std::monostate>) return "";
@@ -61,7 +61,7 @@ std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
-// A bar would end the cell and a line's end the row.
+// Escapes the bar, which would end the cell, and the newline, which would end the row.
 std::string markdown_cell(const std::string& text) {
   std::string escaped;
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// One table for all benchmarks: rows of typed fields that are rendered one by one, as they are
-// done, for people or for programs.
+// One table for all benchmarks: rows of typed fields, rendered one by one as they arrive, for
+// people or for programs.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,22 @@ namespace quern {
 // text: aligned by each column's width. markdown: GitHub's. csv: RFC 4180. json: an object a line.
 enum class TableFormat { text, markdown, csv, json };
 
-// "csv" -> csv. Throws UsageError when there is no such format.
+// "csv" -> csv. Throws UsageError on an unknown format.
 TableFormat parse_table_format(const std::string& name);
 
 enum class Align { left, right };
 
 struct Column {
   std::string name;  // the heading in text and Markdown; empty: not shown there
-  std::string key;   // in CSV's heading and JSON's objects; empty: not there
-  int decimals = 0;  // of a number
-  int width = 10;    // least width in text
+  std::string key;   // in CSV's heading and JSON's objects; empty: not shown there
+  int decimals = 0;  // of a floating-point number
+  int width = 10;    // minimum width in text
   Align align = Align::right;
-  int rank = 0;  // a text that is too wide leaves out the highest ranks; 0: never left out
+  int rank = 0;  // columns of the highest rank are dropped when text is too wide; 0: never
 };
 
-// Nothing; text; an integer; a number; a truth value (yes or no to people); extents (2 x 4096).
-// Nothing, and a number that is not finite, is "-" to people, an empty field in CSV and no key in
-// JSON.
+// Nothing; text; an integer; a number; a boolean (yes or no to people); extents (2 x 4096). Nothing
+// and non-finite numbers print as "-" to people, as an empty field in CSV, and have no key in JSON.
 using Cell = std::variant<std::monostate, std::string, int64_t, double, bool, std::vector<int64_t>>;
 
 struct Field {
@@ -38,8 +37,8 @@ struct Field {
 };
 using Fields = std::vector<Field>;
 
-// `out_of_memory`: the allocator's message. Then the figures are missing: people read the settings
-// and "out of memory", programs `error`, which is OOM, as JSON's and CSV's last field.
+// `out_of_memory`: the allocator's message. If set, the figures are missing: people read the
+// settings and "out of memory"; programs get a last field `error`, which is OOM.
 struct TableRow {
   Fields settings, figures;
   std::string out_of_memory;
@@ -47,19 +46,19 @@ struct TableRow {
 
 inline constexpr size_t kTextWidth = 100, kAnyWidth = 0;
 
-// Every row describes its columns, and all have those of the first.
+// Every row describes its columns; all rows must have those of the first.
 class Table {
  public:
-  // `most_width`: of text; kAnyWidth: every column. Programs get `peer` in front unless it is
-  // empty.
+  // `most_width`: of text; kAnyWidth: all columns fit. Programs get `peer` as the first field
+  // unless it is empty.
   Table(TableFormat format, size_t most_width, std::string peer)
       : format_(format), most_width_(most_width), peer_(std::move(peer)) {}
 
-  // The row's line, ending in a newline; before the first `head`, for people alone, and the
-  // heading.
+  // Returns the row's line, which ends in a newline. The first row is preceded by `head` (for
+  // people only) and the heading.
   std::string add(const TableRow& row, const std::string& head = "");
 
-  // Settings in front of those of the rows that follow.
+  // Settings placed before those of the following rows.
   void set_prefix(Fields prefix) { prefix_ = std::move(prefix); }
   const Fields& prefix() const { return prefix_; }
   const std::string& peer() const { return peer_; }
@@ -83,11 +82,11 @@ class Table {
   std::string peer_;
   Fields prefix_;
   bool begun_ = false;
-  int most_rank_ = 0;         // of the columns that text shows
-  size_t columns_shown_ = 0;  // by Markdown
+  int most_rank_ = 0;         // the highest rank among columns shown in text
+  size_t columns_shown_ = 0;  // in Markdown
 };
 
-// To this many digits behind the point, as JSON prints numbers.
+// Rounded to this many decimal places, as JSON prints numbers.
 double rounded(double value, int digits);
 
 }  // namespace quern

@@ -18,7 +18,7 @@ namespace quern {
 
 namespace {
 
-// make_golden.py's training.
+// The training of make_golden.py.
 constexpr double kLearningRate = 1e-3;
 constexpr AdamWOptions kAdamW{0.9, 0.95, 1e-8, 0.1, 1.0, KernelKind::fused};
 
@@ -35,7 +35,7 @@ double relative_error(const std::vector<float>& found, const std::vector<float>&
   return norm > 0.0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
-// The largest deviation of any one value; NaN when there is one.
+// The largest deviation of any value; NaN if any is NaN.
 double worst_error(const std::vector<float>& found, const std::vector<float>& expected,
                    bool absolute) {
   double worst = 0.0;
@@ -114,12 +114,12 @@ class CaseRunner {
     }
   }
 
-  // Sets those elements to the expected ones that moved by chance: where a gradient is zero but for
-  // rounding, as that of GPT-2's key biases, Adam makes steps of up to the learning rate of it, in
+  // Copies the expected value to elements that moved by chance. If a gradient is zero except for
+  // rounding, as GPT-2's key biases, Adam's steps reach the learning rate at random. This holds for
   // the reference too.
   void forgive_chance(std::vector<float>& weights, const std::vector<float>& expected,
                       const std::vector<float>& gradient) const {
-    constexpr double kRounding = 1e-6;  // of the tensor's root mean square
+    constexpr double kRounding = 1e-6;  // relative to the tensor's root mean square
     double squares = 0.0;
     for (const float g : gradient) squares += double{g} * double{g};
     const double rms = std::sqrt(squares / static_cast<double>(gradient.size()));
@@ -209,7 +209,7 @@ constexpr std::array kHeadings{Heading{Quantity::logits, "logits"},
                                Heading{Quantity::grad_norms, "gradient norms"},
                                Heading{Quantity::weight, "final "}};
 
-constexpr size_t kWorstShown = 3;  // of the gradients, and of the final weights
+constexpr size_t kWorstShown = 3;  // of the gradients and of the final weights
 
 std::string row(const Heading& heading, const Deviation& deviation) {
   return fmt::format("  {:<62} {:>9.1e} {:>9.1e}{}\n", heading.text + deviation.name,

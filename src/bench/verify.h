@@ -1,4 +1,4 @@
-// `quern verify`: this build, on this machine, against what transformers computed.
+// `quern verify`: compares this build, on this machine, with the results of transformers.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace quern {
 
-// How far a result may be from the reference, as DESIGN.md's table has it. All are relative (the
-// norm of the difference over the norm of the reference), but FP32's losses, which are absolute.
+// Maximum errors against the reference, as in DESIGN.md's table. All are relative (the norm of the
+// difference over the norm of the reference), except FP32's losses, which are absolute.
 struct Tolerances {
   double logits, gradients, losses, grad_norms, weights;
   bool absolute_losses;
@@ -35,15 +35,15 @@ struct VerifyResult {
   bool passed() const;
 };
 
-// Runs the case on the current Context: logits, loss, every gradient, then as many AdamW steps as
-// it has losses, with make_golden.py's settings. Each gradient and each final weight is compared by
+// Runs the case on the current Context: logits, loss, every gradient, then one AdamW step for each
+// of its losses, with make_golden.py's settings. Compares each gradient and each final weight by
 // itself. Throws when the options do not fit the model (flash and its head_dim).
 VerifyResult verify_case(const GoldenCase& golden, const ModelOptions& options);
 
-// Every precision, attention and kernels; what else there is (recomputation) as in `base`.
+// Every combination of precision, attention and kernels; other options as in `base`.
 std::vector<ModelOptions> all_combinations(const ModelOptions& base);
 
-// The worst deviation of each quantity and whatever is beyond its tolerance; with `verbose` all.
+// The worst deviations of each quantity and all beyond their tolerance; with `verbose` all.
 std::string verify_table(const VerifyResult& result, bool verbose);
 
 }  // namespace quern
