@@ -13,11 +13,11 @@ namespace quern {
 struct Validation {
   int64_t step = 0;
   double loss = 0.0;
-  double time = 0.0;  // as below
+  double time = 0.0;  // seconds since 1970; 0: missing
 };
 
-// What a metrics file says. A number that it does not give is NaN (memory and skipped: 0; tokens:
-// 0; time: 0), for files of older versions, and for losses that were not finite.
+// The contents of a metrics file. Missing numbers are NaN (memory, skipped, tokens, time: 0), as in
+// files of older versions and for losses that were not finite.
 struct RunMetrics {
   struct Process {  // from each process's first step
     FirstStep first;
@@ -26,22 +26,22 @@ struct RunMetrics {
   std::vector<StepMetrics> steps;
   std::vector<Validation> validations;
   std::vector<Process> processes;
-  std::string ended;                  // how, when the last line says so; else empty
+  std::string ended;                  // how the run ended, if the last line says so; else empty
   double last_time = 0.0;             // of the newest line
-  std::vector<std::string> warnings;  // lines that are no metrics, and are left out
+  std::vector<std::string> warnings;  // about lines that are no metrics and are left out
 
   bool empty() const { return steps.empty() && validations.empty(); }
 };
 
-// Follows a file. A run that is resumed writes the file anew; then reading begins anew too.
+// Follows a file. A resumed run rewrites the file; the reader then starts again.
 class MetricsReader {
  public:
   explicit MetricsReader(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // Reads on to the last whole line. Returns whether there was anything new; a file that is not
-  // there has nothing. Throws when it cannot be read.
+  // Reads on to the last complete line. Returns whether there was anything new; a missing file has
+  // nothing. Throws when the file cannot be read.
   bool update();
-  // What follows the last line end is a line cut in the middle: taken when whole, else a warning.
+  // Handles text after the last newline: a complete line is read, a partial one gives a warning.
   void finish();
 
   const RunMetrics& metrics() const { return metrics_; }
@@ -55,7 +55,7 @@ class MetricsReader {
   uint64_t inode_ = 0;
   uint64_t offset_ = 0;
   int64_t lines_ = 0;
-  std::string pending_;  // begun, not ended
+  std::string pending_;  // a line without its newline so far
 };
 
 // The whole file. Throws when it is missing or cannot be read.

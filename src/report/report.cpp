@@ -89,7 +89,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Six digits are more than a chart can show, and make the page half as large.
+// A chart cannot show more than six digits; fewer digits halve the page.
 Json rounded(double x) {
   if (!std::isfinite(x)) return nullptr;
   return std::stod(fmt::format("{:.6g}", x));
@@ -148,7 +148,7 @@ std::string value_of(const Config& config, const ConfigKey& key) {
   return text && key.kind == ValueKind::choice ? *text : to_toml(value);
 }
 
-// Every key's value, and what it would be by default with the run's model size.
+// Every key's value, and its default for the run's model size.
 Json config_json(const Config& config) {
   Config defaults;
   find_key("size")->set(defaults, config.model.size);

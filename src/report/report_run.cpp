@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr size_t kMostSamples = 200;  // evenly chosen, the first and the last among them
+constexpr size_t kMostSamples = 200;  // evenly spaced, including the first and the last
 
 std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -36,12 +36,12 @@ double median(const std::vector<StepMetrics>& steps, F&& value) {
   return *middle;
 }
 
-// From each process's start to its last line.
+// The sum over all processes, from each start to its last line.
 double wall_seconds(const RunMetrics& metrics) {
   double total = 0.0;
   const auto& processes = metrics.processes;
   for (size_t i = 0; i < processes.size(); ++i) {
-    if (processes[i].time == 0.0) return kUnknown;  // by a version that did not say
+    if (processes[i].time == 0.0) return kUnknown;  // written by a version without times
     const bool newest = i + 1 == processes.size();
     const double start = processes[i].time - processes[i].first.seconds;
     double end = newest ? metrics.last_time : processes[i].time;

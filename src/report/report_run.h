@@ -1,4 +1,4 @@
-// One run as a report shows it.
+// One run, as shown in a report.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ struct Sample {
 };
 
 struct ReportRun {
-  std::string name;  // the folder's, or as much of its path as tells it from the others'
+  std::string name;  // the folder's, or as much of its path as makes it unique
   std::filesystem::path folder;
-  std::optional<Config> config;  // none: it could not be read, and a warning says why
+  std::optional<Config> config;  // empty: it could not be read, and a warning says why
   RunMetrics metrics;
   std::vector<Sample> samples;
   std::vector<std::string> warnings;
 };
 
-// What the head of the page sums up. NaN or 0: not known.
+// The numbers at the head of the page. NaN or 0: unknown.
 struct ReportSummary {
   std::string status;  // "done", "stopped at step 120 of 2000", "at step 120 of 2000"
   int64_t step = 0, steps = 0;
-  double loss = 0.0;  // the last one
+  double loss = 0.0;  // the latest one
   double best_val_loss = 0.0;
   int64_t best_step = 0;
   double tokens = 0.0;
-  double train_seconds = 0.0;  // in steps
-  double wall_seconds = 0.0;   // of all its processes, until their last line
+  double train_seconds = 0.0;  // spent in steps
+  double wall_seconds = 0.0;   // of all processes, up to their last lines
   double tokens_per_s = 0.0;   // medians
   double mfu = 0.0;
   int64_t memory_bytes = 0, skipped = 0, parameters = 0;
@@ -46,7 +46,7 @@ struct ReportSummary {
 // Throws when the folder is no run folder or its metrics cannot be read.
 ReportRun read_report_run(const std::filesystem::path& folder);
 ReportSummary summarize(const ReportRun& run);
-double tokens_per_step(const std::optional<Config>& config);  // 0: not known
+double tokens_per_step(const std::optional<Config>& config);  // 0: unknown
 
 // The samples of a samples.txt: "--- step N", then the text.
 std::vector<Sample> parse_samples(const std::string& text);

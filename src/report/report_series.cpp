@@ -13,7 +13,7 @@ struct Column {
   double (*value)(const StepMetrics&);
 };
 
-// 0 stands for "not known".
+// Turns 0, which stands for "unknown", into NaN.
 double known(double value) {
   return value > 0.0 ? value : std::numeric_limits<double>::quiet_NaN();
 }

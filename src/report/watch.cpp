@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kTail = 64 << 10;  // bytes of samples.txt that the newest sample is looked for in
+constexpr int64_t kTail = 64 << 10;  // bytes at the end of samples.txt, searched for a sample
 
 std::string duration_text(double seconds) {
   if (!std::isfinite(seconds)) return "-";
@@ -38,7 +38,7 @@ std::string speed_text(const StepMetrics& m) {
   return fmt::format("{:.0f} tokens/s  {}{}", m.tokens_per_s, mfu, memory_text(m.memory_bytes));
 }
 
-// Of the last records, so that it follows a change of speed.
+// Uses only the latest records, so that it follows a change of speed.
 double seconds_left(const std::vector<StepMetrics>& steps, int64_t of) {
   constexpr size_t kRecent = 10;
   double sum = 0.0;
@@ -73,7 +73,7 @@ bool RunWatch::update() {
   try {
     steps_ = load_config(folder_.config().string()).train.steps;  // --resume --steps changes it
   } catch (const UsageError&) {
-    steps_ = 0;  // of another version: what is left is shown without the number of steps
+    steps_ = 0;  // another version's config: progress is shown without the number of steps
   }
   return grew;
 }
@@ -193,7 +193,7 @@ std::vector<std::string> RunWatch::new_lines() {
 
 namespace {
 
-// Dots of a screen of characters: in Braille 2 x 4 in one, in ASCII one.
+// A canvas of dots: 2 x 4 a character in Braille, one a character in ASCII.
 class Dots {
  public:
   Dots(int64_t columns, int64_t rows, bool unicode)
@@ -228,7 +228,7 @@ class Dots {
   std::vector<uint8_t> cells_;
 };
 
-// At most n values: the means of equal parts. Values that are not finite are left out.
+// Thins to at most n values: the means of equal parts. Values that are not finite are left out.
 std::vector<double> means(const std::vector<double>& values, int64_t n) {
   std::vector<double> finite;
   for (const double x : values) {
@@ -264,7 +264,7 @@ std::vector<std::string> text_plot(const std::vector<double>& values, int64_t co
     return std::llround((*high - value) / range * static_cast<double>(height - 1));
   };
   for (int64_t x = 0; x < width; ++x) {
-    // Between two values the curve is a straight line; a column holds all that it crosses.
+    // The curve is linear between two values; a column has all dots that it crosses.
     const double place = static_cast<double>(x * last) / static_cast<double>(width - 1);
     const auto i = std::min(static_cast<int64_t>(place), last - 1);
     const double part = place - static_cast<double>(i);

@@ -1,4 +1,4 @@
-// A run as text, while it goes on: a screen for a terminal, a line a record for a pipe.
+// A running run as text: a screen for a terminal, or a line a record for a pipe.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ struct ScreenSize {
   bool unicode = true;  // the plot in Braille dots, else in ASCII
 };
 
-// Follows a run folder. Throws when it is none.
+// Follows a run folder. Throws when the folder is not one.
 class RunWatch {
  public:
   explicit RunWatch(const std::filesystem::path& folder);
 
-  // Looks at the files again; whether the metrics grew.
+  // Reads the files again. Returns whether the metrics grew.
   bool update();
-  // At its end, what is after the last line end counts too: nobody will complete it.
+  // Call at the end of following: text after the last newline counts too.
   void finish() { reader_.finish(); }
-  // The run said that it ended, or has done its last step, in files that do not say so.
+  // Whether the run recorded its end, or, in files without such records, made its last step.
   bool ended() const;
   const RunMetrics& metrics() const { return reader_.metrics(); }
 
-  // What to show at the time `now`, seconds since 1970: lines of at most size.columns characters.
+  // The screen at time `now`, seconds since 1970: lines of at most size.columns characters.
   std::vector<std::string> screen(const ScreenSize& size, double now) const;
   // A line for each record since the last call, in the order of the steps.
   std::vector<std::string> new_lines();
@@ -43,19 +43,19 @@ class RunWatch {
   RunFolder folder_;
   MetricsReader reader_;
   std::string name_;
-  int64_t steps_ = 0;  // in all; 0: not known
+  int64_t steps_ = 0;  // total; 0: unknown
   std::optional<Sample> sample_;
   size_t told_steps_ = 0, told_validations_ = 0;
   double told_time_ = 0.0;
   bool told_end_ = false;
 };
 
-// A curve of `values` as `rows` lines, the largest value on top, each begun by its scale: thinned
-// to the width by means. Nothing for less than two finite values.
+// A curve of `values` as `rows` lines, largest value on top, each starting with its scale. Values
+// are thinned to the width by means. Empty for fewer than two finite values.
 std::vector<std::string> text_plot(const std::vector<double>& values, int64_t columns, int64_t rows,
                                    bool unicode);
 
-// A bar of `width` characters, of which the part step / steps is filled.
+// A bar of `width` characters, filled up to the share step / steps.
 std::string progress_bar(int64_t step, int64_t steps, int64_t width, bool unicode);
 
 // The first `columns` characters of printable_utf8(text), as one line.

@@ -34,9 +34,8 @@ void check_given_model(const Config& config, const std::set<std::string>& given,
 // source's, learned positions are the first ones. Throws when the weights belong to another model.
 void load_weights_from(ParameterArena& arena, const ModelSection& model);
 
-// Copies config.json and generation_config.json, which an export in the original format needs,
-// into the new folder `to`.
-// Does nothing when `from` is a run without them.
+// Copies config.json and generation_config.json, which an export in the original format needs, into
+// the new folder `to`. Does nothing when `from` is a run without them.
 void copy_source(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace quern

@@ -11,9 +11,8 @@
 namespace quern {
 
 struct RunTokenizer {
-  std::filesystem::path path;  // for open_tokenizer; empty: null
-  std::shared_ptr<const Tokenizer>
-      tokenizer;  // null: the data are bare tokens, and nothing is said
+  std::filesystem::path path;                  // for open_tokenizer; empty: null
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: tokens of an unknown tokenizer
 };
 
 // The tokenizer of data.train. Sources in this order: the resumed run, data.tokenizer, the folder

@@ -72,7 +72,7 @@ void check_finite(const ParameterArena& arena, const std::string& where) {
   }
 }
 
-// The first rows of a matrix where the arena takes fewer than there are.
+// The first rows of a matrix that has more rows than the arena's.
 TensorView head_of(TensorView view, const Shape& shape) {
   const bool longer = view.shape.ndim() == 2 && shape.ndim() == 2 && view.shape[1] == shape[1] &&
                       view.shape[0] > shape[0];

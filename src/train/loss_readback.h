@@ -16,8 +16,7 @@ namespace quern {
 struct StepResult {
   int64_t step = 0;  // the number given to post()
   double loss = 0.0;
-  double ms =
-      0.0;  // from the end of the step before, or from start_clock(), to the end of this one
+  double ms = 0.0;  // from the end of the previous step, or start_clock(), to this step's end
   kernels::StepState state;
 };
 
@@ -38,8 +37,8 @@ class Readback {
     kernels::StepState state;
   };
   static constexpr uint64_t kSlots = 2;
-  // The end of a step: an event on a GPU, since the host runs ahead of it, else the host's clock.
-  // One more than can be pending: that of the step before the oldest of them.
+  // The end of a step: an event on a GPU, since the host runs ahead of it, else the host's time.
+  // One more than can be pending, for the step before the oldest pending one.
   struct Mark {
     cuda::Event event;
     std::chrono::steady_clock::time_point time;
@@ -51,7 +50,7 @@ class Readback {
 
   Device device_;
   cuda::HostArray<Slot> slots_;     // pinned on a GPU
-  std::array<Mark, kMarks> marks_;  // of step i at (i + 1) % kMarks, of the start before it
+  std::array<Mark, kMarks> marks_;  // step i is at (i + 1) % kMarks, its start before it
   std::array<int64_t, kSlots> steps_{};
   uint64_t posted_ = 0, fetched_ = 0;
 };

@@ -29,8 +29,7 @@ MemoryCapacity memory_capacity(const Config& config);
 std::string memory_report(const MemoryTrace& trace, const Config& config, MemoryPass pass,
                           const MemoryCapacity& capacity);
 
-// Records the memory of the current Context's device during its lifetime, to explain running out of
-// it.
+// Records the memory of the current Context's device during its lifetime, to explain out of memory.
 class MemoryWatch {
  public:
   // f(), or, when that runs out of memory, explain().

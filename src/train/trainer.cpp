@@ -100,8 +100,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
-  config_.compute.recompute =
-      decided_options(config_).recompute;  // what the run's folder then says
+  config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed);
   const bool starts_from = config_.run.resume.empty() && !config_.model.from.empty();

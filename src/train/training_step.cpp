@@ -16,7 +16,7 @@ constexpr size_t kMostRecordings = 8;  // more than these drop the least recentl
 
 }  // namespace
 
-// What a recording depends on.
+// The key of a recording: a run replays the recording of an equal Kind.
 struct TrainingStep::Kind {
   Shape shape;
   bool first, last;

@@ -1,4 +1,4 @@
-// The page's charts: what each shows of a run, and how.
+// The page's charts: metric, axes and drawing of each.
 "use strict";
 
 const AXES = {
@@ -7,7 +7,7 @@ const AXES = {
   seconds: { title: "training time", steps: STEPS.duration, tick: format.duration, tip: (x) => format.duration(x) },
 };
 
-// Charts in the page's order. `zero`: the axis starts there. `exact`: nothing to smooth.
+// Charts in the page's order. `zero`: the axis starts there. `exact`: no smoothing.
 const CHARTS = [
   { id: "loss", title: "Loss", unit: "nats a token", size: "large", validation: true, tick: (y) => format.number(y, 5) },
   { id: "lr", title: "Learning rate", size: "half", zero: true, exact: true, tick: format.power },
@@ -19,8 +19,8 @@ const CHARTS = [
 
 const runColor = (run) => css(`--run-${run.index % 8}`);
 
-// Each value averaged with its neighbours on both sides, whose weights fall off exponentially, to 1/e
-// over `width` of the axis: so a smoothed curve does not lag behind its values.
+// Averages each value with its neighbours on both sides. Weights fall off exponentially, to 1/e
+// over `width` of the axis. A symmetric window keeps the curve from lagging behind its values.
 function smoothed(points, width, along) {
   const values = points.filter((p) => p.y !== null);
   if (width <= 0 || values.length < 2) return points;
@@ -41,8 +41,8 @@ function smoothed(points, width, along) {
   return points.map(({ x, y }) => (y === null ? { x, y } : { x, y: sums[next].value / sums[next++].weight }));
 }
 
-// A run's curve of one metric, behind it each record's value, or with many records the band between
-// the smallest and largest; and the validation losses.
+// A run's curve of one metric, and its validation losses. Behind the curve: each record's value, or
+// with many records the band between the smallest and the largest.
 function runCurves(run, chart, view) {
   const series = run.series[chart.id], color = runColor(run), xs = run.series[view.axis];
   const along = view.logX ? Math.log : (x) => x;
@@ -63,7 +63,7 @@ function runCurves(run, chart, view) {
   return curves;
 }
 
-// The curves' text for a screen reader.
+// The curves as text for a screen reader.
 function chartLabel(chart, runs) {
   const parts = runs.map((run) => {
     const values = run.series[chart.id].mean.filter(known);
@@ -72,7 +72,7 @@ function chartLabel(chart, runs) {
   return `${chart.title}. ${parts.join("; ")}`;
 }
 
-// Shows the runs in a plot the way `view` says: { axis, logX, logY, smoothing }.
+// Draws the runs in a plot as `view` says: { axis, logX, logY, smoothing }.
 function drawChart(plot, spec, runs, view) {
   const shown = runs.filter((run) => run.series.step.length + run.validation.step.length > 0);
   const placed = (run) => run.validation.step.map((step) => run.xOf(step, view.axis));

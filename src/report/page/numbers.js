@@ -15,7 +15,7 @@ function unitOf(x, units) {
 }
 
 const format = {
-  // 1234567 -> "1.23 M"; `digits` are significant ones.
+  // 1234567 -> "1.23 M"; `digits` are significant digits.
   count(x, digits = 3) {
     if (!known(x)) return "–";
     const [divisor, unit] = unitOf(x, UNITS.count);
@@ -44,8 +44,8 @@ const format = {
   },
 };
 
-// A format that rounds all numbers of a column alike: one unit, and the decimals that give the
-// largest of them `digits` digits.
+// One format for all numbers of a column: one unit, and the number of decimals that gives the
+// largest number `digits` digits.
 function alike(values, units = [], digits = 3, scale = 1) {
   const most = Math.max(0, ...values.filter(known).map((x) => Math.abs(scale * x)));
   const [divisor, unit] = unitOf(most, units);
@@ -66,7 +66,7 @@ function alikeDurations(values) {
   };
 }
 
-// Steps between the ticks of a linear axis, each a round number.
+// Round distances between the ticks of a linear axis.
 const STEPS = {
   number: (rough) => {
     const power = 10 ** Math.floor(Math.log10(rough));

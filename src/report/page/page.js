@@ -19,7 +19,7 @@ const runs = data.runs.map((run, index) => ({
   index,
   on: true,
   matches: true,
-  // Where a step lies on an axis: between the points of the curve around it.
+  // The position of a step on an axis, interpolated between the curve's nearest points.
   xOf(step, axis) {
     const steps = run.series.step, xs = run.series[axis];
     if (axis === "step") return step;
@@ -33,7 +33,7 @@ const runs = data.runs.map((run, index) => ({
 const shownRuns = () => runs.filter((run) => run.on && run.matches);
 const runVariable = (run) => `--color: var(--run-${run.index % 8})`;
 
-// The table's columns. `of`: what it sorts by. `text`: the format of the column's numbers, given all of them.
+// The table's columns. `of`: the sort key. `text`: the number format for all of a column.
 const COLUMNS = [
   { label: "Run", of: (run) => run.name },
   { label: "Loss", of: (run) => run.summary.loss, text: (all) => alike(all, [], 5), remark: ({ summary: s }) => (s.step ? `at step ${s.step.toLocaleString("en")}` : "") },
@@ -50,7 +50,7 @@ const COLUMNS = [
     remark: ({ summary: s }) => (s.parameters ? `${format.count(s.parameters)} parameters` : "") },
 ].filter(({ label, of }) => label !== "MFU" || runs.some((run) => known(of(run))));
 
-// The run with the lowest validation loss, or where none validated the lowest loss.
+// The run with the lowest validation loss; without validations, with the lowest loss.
 function bestRun() {
   const key = runs.some((run) => known(run.summary.best_val_loss)) ? "best_val_loss" : "loss";
   const ranked = runs.filter((run) => known(run.summary[key])).sort((a, b) => a.summary[key] - b.summary[key]);
@@ -76,8 +76,8 @@ function runRow(run, texts, best) {
   return row;
 }
 
-// Sorts the rows by a column, the best first, or the other way round when it is sorted so already. Unknown values
-// stay last.
+// Sorts the rows by a column, best first; a second call reverses the order. Unknown values stay
+// last.
 function sortRuns(column, heads) {
   const head = heads[COLUMNS.indexOf(column)];
   const first = column.more ? "descending" : "ascending", other = column.more ? "ascending" : "descending";
@@ -107,7 +107,7 @@ function buildRuns() {
   arrange();
 }
 
-// Charts without any value are left out, and the others fill their row.
+// Leaves out charts without values; the others fill their row.
 function buildCharts() {
   charts.push(...CHARTS.filter(({ id, validation }) => validation || runs.some((run) => run.series[id].mean.some(known))));
   const small = charts.filter((spec) => !spec.size);
@@ -134,7 +134,7 @@ function drawCharts() {
 
 const sampleSteps = [...new Set(runs.flatMap((run) => run.samples.map((s) => s.step)))].sort((a, b) => a - b);
 
-// Of each run the newest sample up to the chosen step.
+// Draws each run's newest sample up to the chosen step.
 function drawSamples() {
   if (sampleSteps.length === 0) return;
   const step = sampleSteps[Number(byId("sample-step").value)];
@@ -159,7 +159,7 @@ function configHead(columns) {
   return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Key"), ...cells));
 }
 
-// The keys of which `wanted(index)` holds: each run's value, and with `standard` the default.
+// Lists the keys with wanted(index): each run's value, and with `standard` the default.
 function fillConfig(table, shown, wanted, standard) {
   const body = make("tbody");
   data.keys.forEach((key, k) => {
@@ -176,7 +176,7 @@ function fillConfig(table, shown, wanted, standard) {
   return body.childElementCount;
 }
 
-// Of several runs what differs between them, of one what differs from the defaults.
+// Shows the differences between several runs, or of one run from the defaults.
 function drawConfig() {
   const shown = shownRuns().filter((run) => run.config);
   byId("config-section").hidden = shown.length === 0;

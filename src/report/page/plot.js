@@ -19,7 +19,7 @@ class Scale {
     const at = this.along(this.min) + share * (this.along(this.max) - this.along(this.min));
     return this.log ? Math.exp(at) : at;
   }
-  // The most ticks that fit; `apart(a, b)`: the distance in pixels that two neighbouring labels need.
+  // The largest set of ticks that fits. `apart(a, b)`: the pixels that two neighbour labels need.
   ticks(steps, most, apart) {
     const fit = (ticks) => ticks.length > 1 && ticks.every((tick, i) => i === 0 || Math.abs(this.place(tick) - this.place(ticks[i - 1])) >= apart(ticks[i - 1], tick));
     if (this.log) {
@@ -51,9 +51,9 @@ class Plot {
     new ResizeObserver(() => this.draw()).observe(box);
   }
 
-  // `curves`: { run, label, color, width, points: [{ x, y }], dash, dot, behind, band: [{ x, y, high }] },
-  // y null: a gap; those `behind` have no values at the pointer. `x`: { min, max, log, steps, tick, tip, title }; `y`:
-  // { log, zero, steps, tick, most }, whose range is that of the curves.
+  // `curves`: { run, label, color, width, points: [{ x, y }], dash, dot, behind, band: [{ x, y, high }] }. y null: a gap.
+  // Curves with `behind` show no values at the pointer. `x`: { min, max, log, steps, tick, tip, title }. `y`: { log, zero,
+  // steps, tick, most }; its range follows the curves.
   show(content) {
     Object.assign(this, content);
     this.leave();
@@ -165,7 +165,7 @@ class Plot {
     }
   }
 
-  // Of each curve the point nearest to the pixel; without curves that have none about there.
+  // The point of each curve nearest to the pixel; leaves out curves without a point near it.
   nearest(pixel) {
     const found = [];
     for (const curve of this.curves.filter((each) => !each.behind)) {
@@ -226,7 +226,7 @@ class Plot {
 // "#rrggbb" with an opacity.
 const faded = (color, opacity) => color + Math.round(255 * opacity).toString(16).padStart(2, "0");
 
-// The smallest and largest of the numbers that are known, and positive if need be.
+// The smallest and largest of the known numbers; with `positive` only of those above 0.
 function rangeOf(values, positive) {
   const range = { min: Infinity, max: -Infinity };
   for (const x of values) {
