@@ -27,7 +27,7 @@ int run_benchmark(const Benchmark& benchmark, const Arguments& args) {
   const bool with_model = benchmark.command.keys != kContextKeys;
   std::set<std::string> varying;
   const std::vector<ParsedArgs> runs = parse_runs(benchmark, args, with_model, varying);
-  std::vector<BenchJob> jobs;  // all are read before the first is measured
+  std::vector<BenchJob> jobs;  // read all of them before the first measurement
   for (const ParsedArgs& run : runs) {
     check_positional(run, command);
     if (!with_model) check_keys(run, command, benchmark.instead);

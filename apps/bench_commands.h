@@ -1,5 +1,5 @@
-// What the benchmarks and `quern memory` share: a command line that stands for several runs, each
-// of which prints rows of one table.
+// Shared by the benchmarks and `quern memory`: a command line that stands for several runs, each of
+// which prints rows of one table.
 #pragma once
 
 #include <functional>
@@ -14,28 +14,28 @@
 
 namespace quern {
 
-// One of the configurations that the command line stands for.
+// One of the configurations of the command line.
 struct BenchRun {
   const ParsedArgs& parsed;
   const std::set<std::string>& varying;  // flags with several values
-  bool single;                           // it stands for one alone
+  bool single;                           // whether the command line has only this run
 };
 
-// Measures, in the scope of a Context, and prints rows.
+// Measures in the scope of a Context, and prints rows.
 using BenchJob = std::function<void(Table& table)>;
 
 struct Benchmark {
   const Command& command;
   BenchJob (*prepare)(const BenchRun& run);         // reads the flags; throws UsageError
-  std::vector<std::string> lists = {};              // flags with several values: a run for each
+  std::vector<std::string> lists = {};              // flags with several values: one run a value
   std::map<std::string, std::string> instead = {};  // for a key that does not apply, the flag meant
-  int64_t batch = 4;                                // the default
+  int64_t batch = 4;                                // the default batch
 };
 
 // Reads and checks every run, then measures one after another. Returns the exit code.
 int run_benchmark(const Benchmark& benchmark, const Arguments& args);
 
-// Prints the row at once, the heading before the first.
+// Prints the row at once, after the heading if it is the first row.
 template <class Row, class... Args>
 void print_row(Table& table, const Row& row, const Args&... args) {
   print_now(table.add(table_row(row, args...)));

@@ -1,4 +1,4 @@
-// quern bench decode: times generation, a token of every row at a time.
+// quern bench decode: times generation, one token of every row at a time.
 #include "bench/decode.h"
 
 #include "bench_commands.h"
@@ -18,7 +18,7 @@ BenchJob prepare(const BenchRun& run) {
   return [options, config = parsed.config, way = parsed.extra.at("way")](Table& table) {
     DecodeBenchRow row =
         bench_decode(config.model.size, config.model, config.compute, way, options);
-    // More than any cache holds.
+    // The buffer is larger than any cache.
     const bool on_gpu = Context::current().device().is_cuda();
     row.read_tb_per_second = measure_read(on_gpu ? int64_t{1} << 30 : int64_t{1} << 27) / 1e12;
     print_row(table, row);

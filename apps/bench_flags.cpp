@@ -89,7 +89,7 @@ std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string
                                                    const std::vector<std::string>& keys,
                                                    std::set<std::string>& varying) {
   std::vector<std::string> rest;
-  std::map<std::string, std::string> lists;  // of a flag given twice the later counts
+  std::map<std::string, std::string> lists;  // the later value of a repeated flag counts
   for (size_t i = 0; i < args.size(); ++i) {
     const size_t equals = std::min(args[i].find('='), args[i].size());
     const std::string name = args[i].starts_with("--") ? args[i].substr(2, equals - 2) : "";

@@ -1,5 +1,5 @@
-// The benchmarks of parts alone: attention, the memory-bound kernels, matrix products, a multilayer
-// perceptron, one sum, and the dtypes of a step.
+// The benchmarks of single parts: attention, the memory-bound kernels, matrix products, a
+// multilayer perceptron, one sum, and the dtypes of a step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kCpuRows = 256;  // of the kernels' tensors
+constexpr int64_t kCpuRows = 256;  // rows of the kernels' tensors
 const std::vector kPrecisions{Precision::fp32, Precision::tf32, Precision::bf16};
 
 bool on_gpu() {
@@ -40,7 +40,7 @@ std::vector<E> choices_of(const ParsedArgs& parsed, const std::string& flag,
   return chosen;
 }
 
-// 0 where a flag without a default is not given.
+// 0 if the flag, which has no default, is not given.
 int64_t count_or_zero(const ParsedArgs& parsed, const char* flag) {
   return parsed.extra.at(flag).empty() ? 0 : iterations_of(parsed, flag, 1);
 }
@@ -136,7 +136,7 @@ BenchJob prepare_mlp(const BenchRun& run) {
   };
 }
 
-// Below a table for people; programs get the rows alone.
+// Prints below a table for people; programs get only the rows.
 void print_note(const Table& table, const std::string& note) {
   if (table.for_people()) print_now("\n" + note);
 }

@@ -12,9 +12,9 @@ namespace quern {
 
 namespace {
 
-constexpr double kLeastRatio = 0.5;  // of the step's matmul rate to SGEMM's alone
+constexpr double kLeastRatio = 0.5;  // minimum ratio of the step's matmul rate to SGEMM's alone
 
-// The CPU's yardstick, below the table. Throws where `check` finds the step too slow.
+// Prints the CPU's SGEMM reference below the table. With `check`, throws when the step is too slow.
 void compare_with_gemm(const StepBenchResult& result, bool check, TableFormat format) {
   const auto step =
       std::find_if(result.phases.begin(), result.phases.end(), [](const PhaseResult& phase) {

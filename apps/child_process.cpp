@@ -26,7 +26,7 @@ extern "C" void hand_on(int signal) {
   if (child > 0) kill(child, signal);
 }
 
-// SIGINT and SIGTERM wait until it ends: none is lost between a fork and the note of its child.
+// Blocks SIGINT and SIGTERM, so that none is lost between a fork and the record of its child.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -43,8 +43,8 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
-// In the child. Its own process group: a Ctrl-C reaches it once, through the parent; and it is told
-// to stop when the parent dies.
+// Runs in the child. Its own process group makes Ctrl-C reach it once, through the parent. The
+// child gets SIGTERM when the parent dies.
 [[noreturn]] void become(const std::vector<char*>& argv, int output,
                          const BlockedSignals& signals) {
   setpgid(0, 0);
@@ -57,7 +57,7 @@ class BlockedSignals {
   _exit(127);
 }
 
-// The program's last error message, its first line.
+// The first line of the program's last error message.
 std::string message_in(const std::filesystem::path& log) {
   std::ifstream in(log);
   std::string message;

@@ -1,4 +1,4 @@
-// This program again, as a child process whose failure or death leaves the parent alive.
+// Runs this program as a child process, whose failure or death leaves the parent alive.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace quern {
 
-// While it exists, SIGINT and SIGTERM are noted and handed on to the child instead of ending this
-// process. One at a time.
+// During its lifetime, SIGINT and SIGTERM are recorded and forwarded to the child instead of ending
+// this process. At most one instance at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -20,8 +20,8 @@ class StopSignals {
 };
 
 // Runs `quern args` with its output in the file `log`, and waits. Returns why it failed: its own
-// message or the signal that killed it; empty when it succeeded, and when a signal received before
-// it started kept it from starting. Throws when no process can be started.
+// message or the signal that killed it. Empty when it succeeded, or when an earlier signal kept it
+// from starting. Throws when no process can be started.
 std::string run_quern(const std::vector<std::string>& args, const std::filesystem::path& log);
 
 }  // namespace quern

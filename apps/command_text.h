@@ -1,4 +1,4 @@
-// What several commands print alike.
+// Text that several commands print in the same form.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ int run_version(const Arguments& args) {
   return 0;
 }
 
-// No command, only a flag.
+// Runs a command line without a command: only a flag.
 int run_flag(const Arguments& args) {
   if (args.empty()) return kHelpCommand.run({});
   if (args[0] == "--version" || args[0] == "-V") return run_version({});
@@ -56,8 +56,8 @@ std::string last_word(const std::string& name) {
   return name.substr(name.rfind(' ') + 1);
 }
 
-// Every word that may stand for a command below `group`, and that command's name. A group's own
-// names precede those of the groups in it, and names precede near words.
+// Every word that may stand for a command of `group`, with that command's name. A group's own names
+// precede those of its subgroups, and names precede near words.
 std::vector<std::pair<std::string, std::string>> known_words(const Command& group) {
   std::vector<std::pair<std::string, std::string>> words;
   for (const Command* command : group.subcommands) {

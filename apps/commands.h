@@ -1,5 +1,5 @@
-// The commands of `quern`, one file each: the only list of them and of their flags. Help, the
-// shells' completion and the man page are printed from it.
+// The commands of `quern`, one file each: the only list of them and of their flags. Help, shell
+// completion and the man page are printed from it.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ namespace quern {
 using Arguments = std::vector<std::string>;
 
 struct Command {
-  std::string name = {};     // with its group: "train", "data prepare"
-  std::string summary = {};  // a line
-  std::string usage = {};    // "Usage: ...", an empty line, and what the command does
+  std::string name = {};     // including its group: "train", "data prepare"
+  std::string summary = {};  // one line
+  std::string usage = {};    // "Usage: ...", an empty line, and a description of the command
   // Takes the arguments after the name, without --help, and returns the exit code. Throws
   // quern::Error (exit 1) or UsageError (exit 2). Null for a group.
   int (*run)(const Arguments&) = nullptr;
-  std::vector<ExtraFlag> flags = {};         // its own
+  std::vector<ExtraFlag> flags = {};         // the command's own
   std::vector<std::string> keys = {};        // configuration keys that apply: names, or "[section]"
-  std::vector<std::string> near_words = {};  // other words for it, which suggest its name
+  std::vector<std::string> near_words = {};  // synonyms, for which an error suggests the name
   std::vector<const Command*> subcommands = {};
 };
 
@@ -37,14 +37,14 @@ extern const Command kBenchStepCommand, kBenchAttentionCommand, kBenchKernelsCom
 // The program itself: the group of all commands, in the order of help.
 const Command& program();
 
-// The command that `args` begin with, and the number of arguments that name it; the group when they
-// end there or go on with a flag. Throws UsageError, with the nearest name.
+// The command that `args` begin with, and the number of arguments that name it. Returns the group
+// if no command follows. Throws UsageError that suggests the nearest name.
 const Command& find_command(const Arguments& args, size_t& used);
 
 // Runs the command that `args` begin with, or prints its help.
 int run_program(const Arguments& args);
 
-// What `quern help COMMAND` prints. With `all`: every configuration key that the command reads, not
+// The text of `quern help COMMAND`. With `all`: every configuration key that the command reads, not
 // only those that apply to it.
 std::string help_text(const Command& command, bool all);
 

@@ -1,4 +1,4 @@
-// quern completion: a script for each shell, which asks the program for the words that may follow.
+// quern completion: shell scripts, which ask the program for the words that may follow.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,14 +64,14 @@ struct Word {
   std::string word, meaning;
 };
 
-// Whether the word begins as typed.
+// Prints the word if it begins as typed; returns whether it does.
 bool print_word(const std::string& typed, const std::string& word, const std::string& meaning) {
   if (!word.starts_with(typed)) return false;
   fmt::print("{}{}{}\n", word, meaning.empty() ? "" : "\t", meaning);
   return true;
 }
 
-// - and _ are alike in a flag: it is completed as it was begun.
+// Flags may use - or _: the completion follows the typed one.
 std::string spelled(std::string flag, const std::string& typed) {
   if (typed.find('-', 2) != std::string::npos) std::ranges::replace(flag, '_', '-');
   return "--" + flag;
@@ -89,7 +89,7 @@ std::vector<Word> flag_words(const Command& command, const std::vector<std::stri
   return words;
 }
 
-// The flags that begin as typed; a key that --help does not list when there is no other.
+// Prints the flags that begin as typed; keys hidden from --help only if there is no other match.
 void print_flags(const Command& command, const std::string& typed) {
   bool found = false;
   const auto print = [&](const std::vector<std::string>& keys) {
@@ -101,7 +101,7 @@ void print_flags(const Command& command, const std::string& typed) {
   if (!found && !command.keys.empty()) print(all_sections());
 }
 
-// The values of a flag ("--size"), each after `before`.
+// Prints the values of a flag ("--size"), each after `before`.
 void print_values(const Command& command, std::string flag, const std::string& before,
                   const std::string& typed) {
   flag.erase(0, 2);

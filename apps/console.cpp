@@ -32,8 +32,8 @@ std::string count_text(int64_t n) {
   return fmt::format("{:.2f} B", static_cast<double>(n) / 1e9);
 }
 
-// Section and keys, "steps=10, batch=4", of what differs from the defaults of the configuration's
-// size. [run] is left out.
+// Pairs of section and keys ("steps=10, batch=4") with values other than the defaults of the
+// configuration's size. Leaves out [run].
 std::vector<std::pair<std::string, std::string>> changed_keys(const Config& config) {
   std::vector<std::pair<std::string, std::string>> changes;
   Config defaults;
@@ -57,7 +57,7 @@ std::string rate_text(double tokens_per_s) {
   return fmt::format("{:.2f}M tok/s", tokens_per_s / 1e6);
 }
 
-// Never throws: a reader that went away must not cost the run its checkpoint. main reports it.
+// Never throws: a closed pipe must not cost the run its checkpoint. main reports the error.
 void put(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
@@ -158,8 +158,8 @@ void ConsoleObserver::on_first_step(const StartSummary& s) {
   line("");
 }
 
-// The most important fields first: a narrow terminal does not show the others, metrics.jsonl has
-// them all.
+// The most important fields come first: a narrow terminal drops the others. metrics.jsonl has all
+// of them.
 void ConsoleObserver::on_step(const StepMetrics& m) {
   memory_bytes_ = m.memory_bytes;
   std::vector<std::string> fields = {count(m.step), fmt::format("loss {:.4f}", m.loss),

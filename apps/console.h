@@ -1,4 +1,4 @@
-// Shows a training run: in a terminal a progress line under the others, in a pipe lines alone.
+// Shows a training run: in a terminal with a progress line at the bottom, in a pipe only lines.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace quern {
 
 class ConsoleObserver : public TrainObserver {
  public:
-  // print_config: every configuration key, not only those that differ from the defaults.
+  // print_config: print every configuration key, not only those that differ from the defaults.
   ConsoleObserver(const Terminal& terminal, bool print_config)
       : terminal_(terminal), print_config_(print_config) {}
   ~ConsoleObserver() override;
@@ -32,16 +32,16 @@ class ConsoleObserver : public TrainObserver {
   void draw(int64_t done, int64_t total, const std::vector<std::string>& fields);
   void draw_steps();
   void clear_progress();
-  bool due();  // the progress line may be drawn again
+  bool due();  // whether the progress line may be drawn again
   int64_t columns() const { return terminal_.size().columns; }
   std::string count(int64_t step) const;  // "step  12/100"
   std::string eta(int64_t step) const;
 
   Terminal terminal_;
   bool print_config_;
-  std::string progress_;  // as drawn; empty: not drawn
+  std::string progress_;  // the line on screen; empty: none
   int64_t steps_ = 0, first_step_ = 0, step_ = 0;
-  double loss_ = 0.0, validation_loss_ = 0.0;  // the last ones; 0: none yet
+  double loss_ = 0.0, validation_loss_ = 0.0;  // the latest ones; 0: none yet
   int64_t memory_bytes_ = 0;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;

@@ -10,7 +10,7 @@ namespace {
 
 [[gnu::constructor(101)]] void refuse_other_processors() {
   __builtin_cpu_init();
-  // What -march=x86-64-v3 adds and a compiler is likely to use.
+  // Extensions of -march=x86-64-v3 that a compiler is likely to use.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")) {
     return;

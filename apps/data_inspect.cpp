@@ -1,4 +1,4 @@
-// quern data inspect: what token files hold.
+// quern data inspect: shows the contents of token files.
 #include <fmt/format.h>
 
 #include <algorithm>

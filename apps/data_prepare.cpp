@@ -1,4 +1,4 @@
-// quern data prepare: text into token files.
+// quern data prepare: turns text into token files.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 extern "C" void stop_preparing(int signal) {
   stop_signal = signal;
   stop_requested = true;
-  std::signal(signal, SIG_DFL);  // the second one ends the program
+  std::signal(signal, SIG_DFL);  // a second signal ends the program
 }
 
 template <class T>
@@ -105,14 +105,14 @@ double megabytes(int64_t bytes) {
   return static_cast<double>(bytes) / 1e6;
 }
 
-// On stderr: one line that is written over in a terminal, else a line now and then.
+// Progress on stderr: in a terminal one line that is overwritten, else a line now and then.
 class ProgressLine {
  public:
   explicit ProgressLine(bool terminal) : terminal_(terminal) {}
 
   void show(const PrepareProgress& progress) {
     const auto now = Clock::now();
-    if (progress_.total_bytes == 0) first_ = progress.bytes;  // a resumed run reads on from there
+    if (progress_.total_bytes == 0) first_ = progress.bytes;  // where a resumed run starts reading
     progress_ = progress;
     const std::chrono::duration<double> since = now - shown_;
     if (since.count() < (terminal_ ? 0.2 : 10.0)) return;

@@ -1,4 +1,4 @@
-// quern export: a model as a Hugging Face folder.
+// quern export: writes a model as a Hugging Face folder.
 #include <fmt/format.h>
 
 #include <charconv>

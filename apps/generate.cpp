@@ -1,4 +1,4 @@
-// quern generate: text from a trained model.
+// quern generate: generates text from a trained model.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -84,7 +84,7 @@ std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
-// What is continued.
+// The prompts to continue.
 struct Prompts {
   std::vector<std::string> texts;  // empty: the prompts are ids
   std::vector<std::vector<int32_t>> ids;
@@ -116,7 +116,7 @@ void check_arguments(const ParsedArgs& parsed) {
     throw UsageError("generate: expected one of --prompt, --prompts and --prompt_ids");
 }
 
-// Shows texts as they come, or each when it is done: in the order of the prompts.
+// Shows a single text while it is generated; several texts when they are done, in prompt order.
 class Printer {
  public:
   Printer(const SavedModel& saved, const Prompts& prompts, const SampleSection& options, bool json)
@@ -134,7 +134,7 @@ class Printer {
     if (streamed_ && as_text) show(prompts.texts[0]);
   }
 
-  // Whether the text goes on.
+  // Adds a token. Returns false when the text has ended.
   bool add(size_t prompt, int32_t token) {
     if (streams_.empty()) {
       add_text(prompt, fmt::format("{} ", token));
@@ -184,7 +184,7 @@ class Printer {
   bool json_, streamed_;
   bool terminal_ = isatty(STDOUT_FILENO) != 0;
   std::vector<TextStream> streams_;  // empty: tokens are shown as ids
-  std::vector<std::string> texts_;   // what was made so far, where it is not shown at once
+  std::vector<std::string> texts_;   // generated so far, for texts that are not streamed
 };
 
 int run_generate(const Arguments& args) {

@@ -56,7 +56,7 @@ std::string cpu_info(const std::string& key) {
   return "unknown";
 }
 
-// The x86-64 psABI's levels, by the extensions that tell them apart.
+// The level of the x86-64 psABI, from the extensions that distinguish them.
 std::string instruction_set() {
 #if defined(__x86_64__)
   __builtin_cpu_init();

@@ -11,7 +11,7 @@ namespace quern {
 
 namespace {
 
-// As roff reads it: backslashes, hyphens and characters that open a request.
+// Escapes backslashes, hyphens and characters that open a request, for roff.
 std::string escaped(const std::string& text) {
   std::string out;
   bool line_begins = true;

@@ -1,4 +1,4 @@
-// quern memory: what a model needs in memory, predicted and measured.
+// quern memory: the memory that a model needs, predicted and measured.
 #include <fmt/format.h>
 
 #include <filesystem>

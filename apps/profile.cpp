@@ -1,4 +1,4 @@
-// quern profile: where the time of a step goes.
+// quern profile: shows where the time of a step goes.
 #include "bench/profile.h"
 #include "run/load_model.h"
 
@@ -100,11 +100,11 @@ int run_profile(const Arguments& args) {
 
   MemoryWatch watch;
   const MemoryPass pass = options.phase == Phase::fwd ? MemoryPass::forward : MemoryPass::step;
-  const auto watched = [&](const auto& f) {  // what a part needs is not predicted
+  const auto watched = [&](const auto& f) {  // only training has a memory prediction
     return options.target == "train" ? watch.run(config, pass, folder, f) : f();
   };
   const Profile profile = watched([&] { return profile_steps(config, options); });
-  print_now(profile_report(profile, report, format));  // seen, whatever the disk says
+  print_now(profile_report(profile, report, format));  // print before writing files, which may fail
   write_profile(profile, folder, report);
   if (with_memory) {
     const MemoryTrace memory = watched([&] { return trace_memory(config, options); });

@@ -1,4 +1,4 @@
-// quern report: one HTML page about one run or several.
+// quern report: one HTML page about one or several runs.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 

@@ -50,7 +50,7 @@ struct Axis {
 
 struct Combination {
   std::string name;                 // "lr=1e-3,seed=1"
-  std::vector<std::string> values;  // of the axes
+  std::vector<std::string> values;  // one for each axis
   Arguments train;                  // the flags of `quern train`
   fs::path folder;
   Config config;
@@ -91,7 +91,7 @@ Axis parse_axis(const std::string& text) {
   return axis;
 }
 
-// The axes; `args` loses them.
+// Moves the axes out of `args`.
 std::vector<Axis> take_axes(Arguments& args) {
   std::vector<Axis> axes;
   Arguments rest;
@@ -169,7 +169,7 @@ std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Ar
   return all;
 }
 
-// A run that is there must have been trained as the combination says. Skipped: what a run resolves.
+// Throws if an existing run was trained differently. Ignores values that a run resolves itself.
 void check_folder(const Combination& c) {
   const fs::path file = c.folder / "config.toml";
   if (!fs::exists(file)) return;
@@ -184,7 +184,7 @@ void check_folder(const Combination& c) {
   }
 }
 
-// Held while the sweep runs: two in one folder would train the same runs.
+// A lock while the sweep runs: two sweeps in one folder would train the same runs.
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder) {
@@ -207,13 +207,13 @@ ReportSummary summary_of(const Combination& c) {
   return summarize(read_report_run(c.folder));
 }
 
-// By its last checkpoint, which is written after the last metric.
+// Checks the last checkpoint, which is written after the last metric.
 bool is_done(const Combination& c) {
   const std::vector<int64_t> steps = checkpoint_steps(c.folder / "checkpoints");
   return !steps.empty() && steps.back() >= c.config.train.steps;
 }
 
-// Trains it, from its newest checkpoint when there is one; a run without any begins anew.
+// Trains the combination from its newest checkpoint; without one, starts again.
 void train(Combination& c) {
   Arguments args{"train", "--resume", c.folder.string()};
   if (!latest_checkpoint(c.folder / "checkpoints")) {
@@ -227,10 +227,10 @@ void train(Combination& c) {
 struct Ranked {
   const Combination* combination;
   ReportSummary summary;
-  bool trained;  // there is a run folder
+  bool trained;  // whether there is a run folder
 };
 
-// Lowest validation loss first, then those without one by their loss, then the failed ones.
+// Runs by validation loss, lowest first; then runs without one, by loss; then the failed ones.
 std::vector<Ranked> rank(const std::vector<Combination>& all) {
   std::vector<Ranked> ranked;
   for (const Combination& c : all) {
@@ -270,7 +270,7 @@ void print_table(const std::vector<Ranked>& ranked, const std::vector<Axis>& axe
   }
 }
 
-// The page of the runs in the order of their ranks. No run may have come to a first metric.
+// Writes the page with the runs in rank order. Possibly no run has metrics yet.
 void write_report(const std::vector<Ranked>& ranked, const std::vector<Axis>& axes,
                   const fs::path& path) {
   std::vector<fs::path> folders;

@@ -43,7 +43,7 @@ ScreenSize Terminal::size() const {
 std::string labelled(const std::string& label, const std::string& text, int64_t columns) {
   constexpr size_t kIndent = 12;
   std::string out = fmt::format("{:<{}}", label, kIndent);
-  size_t at = out.size();  // in the line
+  size_t at = out.size();  // position in the line
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     if (at > kIndent && static_cast<int64_t>(at + 1 + word.size()) > columns) {

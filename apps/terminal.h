@@ -1,4 +1,4 @@
-// Standard output as a terminal: what it can show, and text that fits into it.
+// Standard output as a terminal: its capabilities, and text that fits into it.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 namespace quern {
 
 struct Terminal {
-  bool live = false;  // a line can be drawn again: a terminal with escape codes
+  bool live = false;  // can redraw a line: a terminal with escape codes
   bool colour = false;
   bool unicode = false;
 
   // Reads TERM, NO_COLOR and the locale.
   static Terminal of_stdout();
-  ScreenSize size() const;  // at this moment; 80 x 24 when unknown
+  ScreenSize size() const;  // the current size; 80 x 24 when unknown
 };
 
 // `label` in a column of 12, then the words of `text`, wrapped at `columns`.

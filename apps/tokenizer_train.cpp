@@ -1,4 +1,4 @@
-// quern tokenizer train: a subword vocabulary from text.
+// quern tokenizer train: makes a subword vocabulary from text.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ double coverage_of(const ParsedArgs& parsed) {
   const std::string& text = parsed.extra.at("coverage");
   double value = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // SentencePiece's own limits.
+  // SentencePiece's limits.
   if (error != std::errc() || end != text.data() + text.size() || value < 0.98 || value > 1.0) {
     throw UsageError(fmt::format("--coverage is '{}', expected a number from 0.98 to 1", text));
   }
@@ -72,7 +72,7 @@ std::vector<std::string> special_of(const ParsedArgs& parsed) {
   return tokens;
 }
 
-// Lines of JSON have their text in a member; other files are text.
+// JSON lines have their text in a member; other files are plain text.
 LineTextOf line_text_of(const std::string& field) {
   return [field](const std::filesystem::path& file) -> LineText {
     std::filesystem::path name = file.filename();
@@ -107,7 +107,7 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
   return options;
 }
 
-// On stderr: one line that is written over in a terminal, else a line for each thing that is done.
+// Progress on stderr: in a terminal one line that is overwritten, else a line for each result.
 class ProgressLine {
  public:
   void show(const std::string& what, double part) {
@@ -134,8 +134,7 @@ int run_tokenizer_train(const Arguments& args) {
   const SentencePieceTraining options = options_of(parsed);
   const std::string out = parsed.extra.at("out");
   const auto start = std::chrono::steady_clock::now();
-  AtomicFolder staging(out,
-                       "tokenizer train");  // a folder that is there is refused before the work
+  AtomicFolder staging(out, "tokenizer train");  // refuses an existing folder before the work
   ProgressLine progress;
   const auto files = find_input_files(parsed.positional);
   const SentencePieceResult result = train_sentencepiece(

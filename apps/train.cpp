@@ -46,14 +46,14 @@ const std::vector<ExtraFlag> kFlags = {
 
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
-std::atomic<bool> progress_line{false};                 // stands where the handler writes
+std::atomic<bool> progress_line{false};                 // on the terminal, where the handler writes
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// Does only what is safe in a signal handler. A closed pipe raises SIGPIPE for every line until the
-// checkpoint; the second one of the other signals ends the program.
+// Uses only async-signal-safe calls. A closed pipe raises SIGPIPE for every line until the
+// checkpoint. A second SIGINT or SIGTERM ends the program.
 extern "C" void request_stop(int signal) {
-  if (!stop_requested) stop_signal = signal;  // Ctrl-C may close the pipe as well
+  if (!stop_requested) stop_signal = signal;  // Ctrl-C may close the pipe too
   stop_requested = true;
   if (signal == SIGPIPE) return;
   for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
@@ -64,11 +64,11 @@ extern "C" void request_stop(int signal) {
   errno = error;
 }
 
-// A resumed run starts from its own configuration; flags change what they name. Its matrix products
-// go on with the algorithms that its folder holds, whatever became of the table they came from.
+// A resumed run starts from its own configuration; flags override it. Its matrix products keep the
+// algorithms saved in its folder, even if the original table has changed.
 Config base_config(const Arguments& args) {
   const std::string resume = parse_args(args, kFlags, {}, apply_model_from).config.run.resume;
-  // The configuration of a run that was not resumed has an empty one; a flag must not.
+  // A run that was not resumed has an empty value in its configuration; a flag must not be empty.
   if (resume.empty() &&
       (std::ranges::count(args, "--resume") > 0 || std::ranges::count(args, "--resume=") > 0)) {
     throw UsageError(
@@ -97,7 +97,7 @@ int run_train(const Arguments& args) {
   const Terminal terminal = Terminal::of_stdout();
   progress_line = terminal.live && isatty(STDERR_FILENO) != 0;
   ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
-  // Before the first line is printed: its reader may be gone already.
+  // Must precede the first printed line: the reader may already be gone.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, request_stop);
   Trainer trainer(parsed.config, console);
   const TrainResult result = trainer.run(&stop_requested);

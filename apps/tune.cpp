@@ -1,4 +1,4 @@
-// quern tune: measures which cuBLASLt algorithm is the fastest for each matrix product.
+// quern tune: finds the fastest cuBLASLt algorithm for each matrix product.
 #include <fmt/format.h>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// quern verify: runs reference cases and compares.
+// quern verify: runs reference cases and compares the results.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -26,7 +26,7 @@ const std::vector<ExtraFlag> kFlags = {
     {"verbose", "list every gradient and weight, not the worst alone", "", true},
 };
 
-// The combinations to run: one, or with --all those that agree with the flags given.
+// The combinations to run: one, or with --all those that match the given flags.
 std::vector<ModelOptions> chosen(const ParsedArgs& parsed) {
   const ModelOptions& given = parsed.config.compute;
   if (parsed.extra.at("all") != "true") return {given};

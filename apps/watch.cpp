@@ -1,4 +1,4 @@
-// quern watch: a run in the terminal, while it goes on.
+// quern watch: shows a run in the terminal while it is running.
 #include "report/watch.h"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ void print_lines(RunWatch& watch) {
   std::fflush(stdout);
 }
 
-// The other screen of a terminal, without its cursor; what was there comes back at the end.
+// The terminal's alternate screen, without a cursor. The destructor restores the old screen.
 class OtherScreen {
  public:
   OtherScreen() { fmt::print("\033[?1049h\033[?25l"); }
