@@ -1,5 +1,5 @@
-// Memory that a second stream uses, on real streams: the second stream is held up while the first
-// one goes on.
+// Memory used by a second stream, on real streams: the second stream is held up while the first one
+// continues.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ constexpr int64_t kCount = 1 << 16;
 class SideStream {
  public:
   Stream get() const { return stream_; }
-  // What follows runs behind what the Context's stream was given.
+  // Later work runs after all earlier work of the Context's stream.
   void follow_home() {
     cuda::Event event(cuda::EventKind::order);
     event.record(Context::current().cuda_stream());

@@ -7,9 +7,9 @@
 
 namespace quern::test {
 
-inline constexpr int64_t kHopperDims[] = {64, 80, 128};  // what Hopper's kernels have tiles for
+inline constexpr int64_t kHopperDims[] = {64, 80, 128};  // with tiles in Hopper's kernels
 
-// `add(cases, D, causal)` for each of Hopper's head dimensions, causal and not.
+// Calls `add(cases, D, causal)` for each of Hopper's head dimensions, causal and not.
 template <class Add>
 std::vector<AttentionCase> hopper_cases(Add add) {
   std::vector<AttentionCase> cases;
@@ -55,8 +55,8 @@ inline std::vector<AttentionCase> hopper_grouped_heads_and_gaps() {
   });
 }
 
-// What the kernels of mma.sync are asked. Each head dimension with a laptop's tiles and an H200's;
-// more rows than one tile of 128, and a last tile that is not full.
+// Cases for the mma.sync kernels. Each head dimension with a laptop's tiles and an H200's; more
+// rows than one tile of 128, and a partial last tile.
 inline std::vector<AttentionCase> mma_head_dims(std::initializer_list<int64_t> dims) {
   std::vector<AttentionCase> cases;
   for (const int64_t D : dims) {
@@ -104,8 +104,8 @@ inline std::vector<AttentionCase> mma_queries_without_keys() {
   return {{2, 200, 37, 2, 1, 64, true}, {1, 5, 0, 2, 1, 32, false}};
 }
 
-// f.exact with q[i] and k[j] in feature 0 and zeros elsewhere, and f.forward() of that; in f.naive
-// the same as T rounds it. One head, as many rows of v as before.
+// Runs f.forward() on f.exact with q[i] and k[j] in feature 0 and zeros elsewhere; f.naive gets the
+// same, rounded to T. One head, as many rows of v as before.
 template <class T>
 void forward_of_products(AttentionFixture<T>& f, const std::function<double(int64_t)>& q,
                          const std::function<double(int64_t)>& k) {
@@ -138,8 +138,8 @@ void expect_zero_key_gradients(AttentionFixture<T>& f) {
   for (const double g : f.layout.v.take(f.dkv.download())) ASSERT_EQ(g, 0.0);
 }
 
-// A copy that is read before it arrived, or overwritten while it is read, shows sooner or later: a
-// thousand times over poison, the same bits. q, k and v have to lie in one buffer.
+// Detects a copy read before its arrival or overwritten while it is read: a thousand runs over
+// poison must give the same bits. q, k and v have to lie in one buffer.
 template <class T>
 void expect_same_bits_a_thousand_times(AttentionFixture<T>& f) {
   std::vector<T> o, gradients;
@@ -161,8 +161,8 @@ void expect_same_bits_a_thousand_times(AttentionFixture<T>& f) {
   }
 }
 
-// `check(b, h, i)` for each query that sees no key: causal, the first Tq - Tk of a head; without
-// keys, all.
+// Calls `check(b, h, i)` for each query that sees no key: if causal, the first Tq - Tk of a head;
+// without keys, all.
 template <class Check>
 void for_each_blind_query(const AttentionCase& c, Check check) {
   for (int64_t b = 0; b < c.B; ++b) {
@@ -185,7 +185,7 @@ inline void expect_zero_rows(const AttentionCase& c, const std::vector<double>& 
   });
 }
 
-// After f.forward(): such a query's output is zero and its logsumexp that of nothing.
+// Call after f.forward(): the query's output is zero and its logsumexp that of an empty sum.
 template <class T>
 void expect_blind_outputs(AttentionFixture<T>& f) {
   expect_zero_rows(f.c, f.layout.o.take(f.o.download()));
@@ -196,7 +196,7 @@ void expect_blind_outputs(AttentionFixture<T>& f) {
   });
 }
 
-// After f.backward(): it has no gradient.
+// Call after f.backward(): the query has no gradient.
 template <class T>
 void expect_blind_gradients(AttentionFixture<T>& f) {
   expect_zero_rows(f.c, f.layout.q.take(f.dq.download()));

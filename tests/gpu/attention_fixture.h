@@ -27,7 +27,7 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << c.padding << " shared " << c.shared_kib << " KiB";
 }
 
-// Where one (B, T, heads, D) tensor lies in a buffer of rows (tokens) that others share.
+// The place of one (B, T, heads, D) tensor in a buffer of rows (tokens) that others share.
 struct AttentionPlace {
   int64_t B, T, heads, D, row, offset;
 
@@ -58,8 +58,8 @@ struct AttentionPlace {
   }
 };
 
-// q, k and v lie side by side in each token when there are as many queries as keys; otherwise k and
-// v do, and q is alone.
+// q, k and v lie side by side in each token if there are as many queries as keys; otherwise q is
+// alone, and k and v share a buffer.
 struct AttentionLayout {
   AttentionPlace q, k, v, o;
 
@@ -134,7 +134,7 @@ struct AttentionFixture {
     naive_attention(exact, s, [](double x) { return x; });
     naive_attention(naive, s, [](double x) { return widen(T(static_cast<float>(x))); });
 
-    const T nan(NAN);  // what lies between the tensors must not be read
+    const T nan(NAN);  // the gaps between the tensors must not be read
     std::vector<T> image(static_cast<size_t>(layout.q.buffer_size()), nan);
     layout.q.put(image, exact.q);
     if (together()) {
@@ -170,9 +170,9 @@ struct AttentionFixture {
   }
 };
 
-// Errors are norms. Float: a relative 1e-5, for sums over up to 256 features and some hundred keys
-// in another order, and 5e-6 an element where terms of size 1 cancel. Storage in 16 bits: twice
-// what the naive op in that precision loses.
+// Errors are norms. Float: relative 1e-5, for sums over up to 256 features and some hundred keys in
+// another order, and 5e-6 an element where terms of size 1 cancel. Storage in 16 bits: twice the
+// error of the naive op in that precision.
 template <class T>
 void expect_accurate(const char* name, const std::vector<double>& actual,
                      const std::vector<double>& exact, const std::vector<double>& naive) {

@@ -1,5 +1,5 @@
 // Hopper's flash attention, backward, against scores written out in double. O and logsumexp come
-// from the CUDA-core forward. Skipped where the binary or the GPU cannot run it.
+// from the CUDA-core forward. Skipped if the binary or the GPU cannot run it.
 #include "attention_cases.h"
 #include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/rope.h"
@@ -69,9 +69,9 @@ TEST_F(AttentionHopperBackwardGpu, GroupedHeadsAndGapsBetweenTokens) {
   for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
 }
 
-// More blocks than the GPU runs at a time, of lengths that differ: on 132 multiprocessors a kv
-// head's group in as many parts as it has heads, in two unlike ones, and whole; and last key tiles
-// first.
+// More blocks than run at a time, of different lengths. On 132 multiprocessors a kv head's group is
+// split into as many parts as it has heads, into two unequal ones, or not at all. Then last key
+// tiles first.
 TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
   for (const int64_t D : kHopperDims) {
     check({9, 40, 40, 32, 8, D, true});
@@ -88,7 +88,7 @@ TEST_F(AttentionHopperBackwardGpu, PairsOfItems) {
   check({6, 500, 500, 16, 4, 128, true});
 }
 
-// More counters than rows of queries, which the kernel before sets to 0.
+// More counters than rows of queries. The kernel before sets them to 0.
 TEST_F(AttentionHopperBackwardGpu, OneQueryAndManyKeys) {
   for (const int64_t D : kHopperDims) {
     Fixture f(kKernels, {1, 1, 17000, 1, 1, D, true});
@@ -113,7 +113,7 @@ TEST_F(AttentionHopperBackwardGpu, QueriesWithoutKeys) {
   }
 }
 
-// P of a masked key would overflow: its score may exceed what its row sums to by any amount.
+// P of a masked key would overflow: its score may exceed its row's logsumexp by any amount.
 TEST_F(AttentionHopperBackwardGpu, LargeScores) {
   for (const int64_t D : kHopperDims) {
     Fixture f(kKernels, {1, 300, 300, 2, 2, D, true});
@@ -175,7 +175,7 @@ TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
   }
 }
 
-// Sums in any order: as accurate, though not the same bits.
+// Sums in any order: equally accurate, but not the same bits.
 TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
   for (const int64_t D : {64, 80, 128}) {
     for (const bool causal : {false, true}) {

@@ -1,5 +1,5 @@
-// The plan of Hopper's backward attention, on the host: whatever the shape, every query head meets
-// every tile of keys once, and no item waits for one that is begun after it.
+// The plan of Hopper's backward attention, on the host: for any shape, every query head meets every
+// tile of keys once, and no item waits for one that begins after it.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -85,7 +85,7 @@ TEST(AttentionHopperPlan, EveryPairOnceAndNoneWaitsForALaterOne) {
   }
 }
 
-// Where items would be longer than a block's share.
+// Splits where items would be longer than a block's share.
 TEST(AttentionHopperPlan, SplitsGroupsWhereItemsAreFew) {
   const auto plan = [](const Sizes& sizes) { return BackwardPlan(shape_of(sizes, true)); };
   EXPECT_EQ(plan({1, 4096, 4096, 7, 1}).parts, 7);

@@ -1,5 +1,5 @@
-// Hopper's flash attention, forward, against scores written out in double. Skipped where the
-// binary or the GPU cannot run it.
+// Hopper's flash attention, forward, against scores written out in double. Skipped if the binary or
+// the GPU cannot run it.
 #include "attention_cases.h"
 #include "kernels/cuda/attention/attention_variants.h"
 
@@ -59,8 +59,8 @@ TEST_F(AttentionHopperGpu, GroupedHeadsAndGapsBetweenTokens) {
   for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
 }
 
-// More tiles of queries than the GPU has multiprocessors, so that blocks take several, of lengths
-// that differ.
+// More tiles of queries than the GPU has multiprocessors: blocks take several, of different
+// lengths.
 TEST_F(AttentionHopperGpu, ManyItemsABlock) {
   for (const int64_t D : kHopperDims) {
     check({20, 40, 40, 32, 8, D, true});

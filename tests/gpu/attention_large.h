@@ -1,5 +1,5 @@
-// An attention so large that blocks of a head run side by side and wait for each other; too large
-// for the reference. Its q, k, v and gradients are packed.
+// An attention so large that blocks of a head run side by side and wait for each other, and too
+// large for the reference. Its q, k, v and gradients are packed.
 #pragma once
 
 #include "attention_fixture.h"

@@ -1,6 +1,5 @@
 // The portable tensor-core attention on the GPU against scores written out in double: every tile of
-// the tables, masks, grouped heads, lengths that differ, any alignment, and the same bits each
-// time.
+// the tables, masks, grouped heads, different lengths, any alignment, and the same bits each time.
 #include "kernels/cuda/attention/mma/attention_mma.h"
 
 #include <functional>
@@ -115,7 +114,7 @@ TEST_F(AttentionMmaGpu, ScoresThatJumpBeyondFloats) {
   }
 }
 
-// dQ summed in any order.
+// dQ is summed in any order.
 TEST_F(AttentionMmaGpu, WithoutTurns) {
   for (const Case& c :
        {Case{2, 300, 300, 4, 2, 64, true}, Case{1, 150, 37, 4, 4, 80, true},
@@ -142,7 +141,7 @@ TEST_F(AttentionMmaGpu, BlocksThatWaitGiveTheSameBits) {
     const std::vector<bfloat16> first = run.backward();
     for (int repeat = 0; repeat < 10; ++repeat) expect_same_bits(run.backward(), first);
     if (HasFatalFailure()) return;
-    // In any order: the same sums, but for the last bits of floats and one rounding to BF16.
+    // Any order gives the same sums, except for the last bits of floats and one rounding to BF16.
     run.s.deterministic = false;
     const std::vector<double> exact = widen(first);
     const std::vector<double> zero(exact.size(), 0.0);
@@ -150,7 +149,7 @@ TEST_F(AttentionMmaGpu, BlocksThatWaitGiveTheSameBits) {
   }
 }
 
-// What an op calls: the device's own limit picks the tile.
+// The path of an op: the device's own limit picks the tile.
 TEST_F(AttentionMmaGpu, DevicesOwnTiles) {
   const AttentionKernels<bfloat16> own = {
       [](const Case&, bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,

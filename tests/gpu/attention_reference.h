@@ -17,7 +17,7 @@ struct AttentionArrays {
   std::vector<double> o, lse, dq, dk, dv;  // lse: (B, H, Tq)
 };
 
-// One query row against every key of its head: what the forward and the backward share.
+// One query row against every key of its head: shared by the forward and the backward.
 struct AttentionRow {
   int64_t keys = 0;  // the first `keys` are visible
   double max = -INFINITY, sum = 0.0;

@@ -1,5 +1,5 @@
 // Flash attention on the GPU against scores written out in double: every head_dim's tile, masks,
-// grouped heads, lengths that differ, and q, k and v as parts of one buffer.
+// grouped heads, different lengths, and q, k and v as parts of one buffer.
 #include "kernels/attention.h"
 
 #include "attention_cases.h"
@@ -101,7 +101,7 @@ TEST_F(AttentionGpu, EmptyAndKeysWithoutQueries) {
   for (const double g : f.layout.v.take(f.dkv.download())) ASSERT_EQ(g, 0.0);
 }
 
-// What an op calls: the device's own limit picks the tile.
+// The path of an op: the device's own limit picks the tile.
 TEST_F(AttentionGpu, DevicesOwnTiles) {
   Fixture<float> f({1, 70, 70, 2, 1, 256, true});
   kernels::cuda::attention_forward(f.o.get(), f.lse.get(), f.q.get(), f.q.get() + f.layout.k.offset,

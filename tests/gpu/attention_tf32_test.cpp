@@ -1,6 +1,6 @@
 // The tensor-core attention of FP32 tensors on the GPU against scores written out in double, with
-// one TF32 part an operand and with two: every tile of the tables, masks, grouped heads, lengths
-// that differ, any alignment, the same bits each time, and which kernel an op runs.
+// one TF32 part an operand and with two: every tile of the tables, masks, grouped heads, different
+// lengths, any alignment, the same bits each time, and the kernel that an op runs.
 #include "kernels/cuda/attention/tf32/attention_tf32.h"
 
 #include <cstring>
@@ -19,7 +19,7 @@ using Case = AttentionCase;
 using Kernels = AttentionKernels<float>;
 namespace gpu = ::quern::kernels::cuda;
 
-// Blocks below which tiles of fewer rows are taken: never, and always.
+// Below this number of blocks, tiles of fewer rows are taken: never, and always.
 constexpr int64_t kLargeTiles = 0, kSmallTiles = int64_t{1} << 40;
 
 // With the tiles that fit the case's shared memory.
@@ -53,7 +53,7 @@ Kernels cuda_cores() {
           }};
 }
 
-// What an op calls.
+// The kernels that an op calls.
 Kernels dispatched() {
   return {[](const Case&, float* o, float* lse, const float* q, const float* k, const float* v,
              const AttentionShape& s) { gpu::attention_forward(o, lse, q, k, v, s, Stream{}); },
@@ -75,7 +75,7 @@ struct Results {
   std::vector<double> o, dq, dk, dv;
 };
 
-// Both directions, each twice over poison, with their guards.
+// Runs both directions twice over poison and checks their guards.
 Results run(Fixture& f) {
   f.lse.poison();
   Results r;
@@ -107,10 +107,10 @@ void expect_within(const char* name, const std::vector<double>& actual,
   EXPECT_LE(distance(actual, exact), allowed) << name << ", norm " << norm(exact);
 }
 
-// Each error is a norm. TF32: twice what an op loses that rounds its inputs and every tensor
-// between to TF32. A sum of terms of size 1 that cancels adds what FP32 loses. With a single key dP
-// - delta is zero, but only dP has rounded inputs: off by 2^-12 of a sum of D products of 4/3 in
-// the mean square, which 5e-4 an element of dq holds. dk sums it over the queries: the same norm.
+// Each error is a norm. TF32: twice the error of an op that rounds its inputs and all intermediate
+// tensors to TF32. A cancelling sum of terms of size 1 adds FP32's error. With a single key dP -
+// delta is zero, but only dP has rounded inputs: off by 2^-12 of a sum of D products of 4/3 in the
+// mean square, at most 5e-4 an element of dq. dk sums it over the queries: the same norm.
 void check_tf32(Fixture& f, const AttentionArrays& rounded) {
   const Results r = run(f);
   const double of_delta =
@@ -129,9 +129,9 @@ void check_tf32(Fixture& f, const AttentionArrays& rounded) {
   expect_near(f.lse.download(), f.exact.lse, 0.0, 2e-3);
 }
 
-// Two parts: twice what the CUDA-core kernel loses, which computes in FP32 throughout. The cut last
-// bits of a low part add 2^-23 of an operand, where that kernel may be exact. With a single key P
-// is 2^(s - lse) = 1 but for the rounding of scores of up to 20, which in that kernel may cancel.
+// Two parts: twice the error of the CUDA-core kernel, which computes in FP32 throughout. The low
+// part's truncated bits add 2^-23 of an operand, where that kernel may be exact. With one key P is
+// 2^(s - lse) = 1 but for the rounding of scores up to 20, which may cancel in that kernel.
 void check_split(Fixture& f, const Results& baseline) {
   const Results r = run(f);
   const double of_scores = f.c.Tk == 1 ? 20 * 0x1p-24 : 0.0;
@@ -209,8 +209,8 @@ TEST_F(AttentionTf32Gpu, EmptyAndKeysWithoutQueries) {
   }
 }
 
-// Sums of positive numbers over many keys, where sums that the tensor cores cut off would drift
-// 2^-24 of the sum at every step: over 4096 keys, hundreds of times the error of FP32.
+// Sums of positive numbers over many keys. Sums truncated by the tensor cores would drift by 2^-24
+// of the sum at every step: over 4096 keys, hundreds of times the error of FP32.
 TEST_F(AttentionTf32Gpu, LongSumsDoNotDrift) {
   const Case c{1, 64, 4096, 1, 1, 64, false};
   Fixture f(c, false), baseline(c, false, cuda_cores());
@@ -228,23 +228,23 @@ TEST_F(AttentionTf32Gpu, LongSumsDoNotDrift) {
   expect_within("o", o, f.exact.o, 2.0 * distance(expected, f.exact.o) + 0x1p-23 * norm(f.exact.o));
 }
 
-// Scores that grow along the keys raise the maximum of every row again and again, beyond what the
-// softmax lets pass, and scores of many sizes in a row must still give weights that sum to 1.
+// Scores that grow along the keys raise each row's maximum repeatedly, beyond the softmax's slack.
+// Scores of many sizes in a row must still give weights that sum to 1.
 TEST_F(AttentionTf32Gpu, MaximumThatRises) {
   for (const bool tf32 : {false, true}) {
     SCOPED_TRACE(::testing::Message() << "tf32 " << tf32);
     Fixture f({1, 130, 1000, 1, 1, 64, false}, tf32);  // products of numbers of 11 bits
     forward_of_products<float>(
         f, [](int64_t i) { return i % 3; }, [](int64_t j) { return j; });
-    // P and V rounded to 11 bits, or what FP32 loses of scores of up to 250.
+    // P and V rounded to 11 bits, or the FP32 error for scores of up to 250.
     const double relative = tf32 ? 1e-3 : 2e-5;
     expect_within("o", f.layout.o.take(f.o.download()), f.exact.o, relative * norm(f.exact.o));
     expect_near(f.lse.download(), f.exact.lse, 1e-6, tf32 ? 1e-3 : 1e-5);
   }
 }
 
-// What is not a number must reach whoever guards against it. All bits set is the NaN that rounding
-// by addition would turn into a number.
+// A NaN must reach the code that guards against it. Rounding by addition would turn the NaN with
+// all bits set into a number.
 TEST_F(AttentionTf32Gpu, NaNStaysNaN) {
   for (const bool tf32 : {false, true}) {
     for (const uint32_t bits : {0x7fc00000u, 0x7fffffffu, 0xffffffffu}) {

@@ -1,4 +1,4 @@
-// The batch after this one is copied while the step computes: neither waits for the other.
+// The next batch is copied while the step computes: neither waits for the other.
 #include "train/batch_feeder.h"
 
 #include <gtest/gtest.h>
@@ -63,8 +63,8 @@ TEST_F(BatchFeederGpu, CopiesWhileTheStepComputes) {
   const DeviceBatch odd = feeder.next();  // of batch 1; batch 3 comes to the same buffer
   cuda::synchronize_device();             // batch 2 is there
 
-  // The host runs ahead of the GPU: while step 1 computes, it asks for batch 2 and puts step 2 on
-  // the stream. Batch 3 sets out when step 1 is done with its buffer.
+  // The host runs ahead of the GPU: while step 1 computes, it requests batch 2 and puts step 2 on
+  // the stream. The copy of batch 3 starts when step 1 is done with its buffer.
   step1.start(context.cuda_stream());
   step1_ends.record(compute);
   EXPECT_EQ(feeder.next().index, 2u);
@@ -75,7 +75,7 @@ TEST_F(BatchFeederGpu, CopiesWhileTheStepComputes) {
   step2_may_start.synchronize();
   const double between_steps = step2_may_start.ms_since(step1_ends);
 
-  // Step 2 lasts until batch 3 has come.
+  // Step 2 lasts until batch 3 has arrived.
   const auto deadline = Clock::now() + std::chrono::seconds(10);
   bool came = false;
   while (!came && Clock::now() < deadline) {
@@ -90,14 +90,14 @@ TEST_F(BatchFeederGpu, CopiesWhileTheStepComputes) {
   step2.release();
   cuda::synchronize_device();
 
-  // What the copy takes where the step does wait for it.
+  // The time of the copy when the step does wait for it.
   copy_starts.record(compute);
   cuda::copy(odd.tokens.raw_data(), seen.get(), kBytes, compute);
   cuda::copy(odd.targets.raw_data(), seen.get(), kBytes, compute);
   copy_ends.record(compute);
   copy_ends.synchronize();
   const double copy = copy_ends.ms_since(copy_starts);
-  // Two events and a wait that is over take microseconds, a hundredth of the copy.
+  // Two events and a finished wait take microseconds, a hundredth of the copy.
   EXPECT_LT(between_steps, copy / 4) << "the step waited for the copy";
   RecordProperty("between_steps_us", static_cast<int>(between_steps * 1e3));
   RecordProperty("copy_us", static_cast<int>(copy * 1e3));

@@ -1,4 +1,4 @@
-// bench step on a GPU: events as the clock, and a phase that does not fit.
+// bench step on a GPU: events as the clock, and a phase that runs out of memory.
 #include <gtest/gtest.h>
 
 #include "bench/step.h"

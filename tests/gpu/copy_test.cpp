@@ -111,8 +111,8 @@ TEST_F(CopyGpu, FromBool) {
   check_source(kBool);
 }
 
-// Wide numbers close to a tie between two 16-bit floats are rounded once, not by way of a float;
-// signs, fractions and what is beyond the range of the destination.
+// Wide numbers close to a tie between two 16-bit floats are rounded once, not through a float. Also
+// signs, fractions and numbers beyond the destination's range.
 TEST_F(CopyGpu, RoundsOnce) {
   const std::vector<double> reals = {1 + 0x1p-8,
                                      1 + 0x1p-8 + 0x1p-40,
@@ -150,7 +150,7 @@ TEST_F(CopyGpu, RoundsOnce) {
   numbers(Typed<int64_t>{});
   const auto floats = [&](auto d) {
     check_values(d, Typed<int64_t>{}, integers, line(n_integers), n_integers, 0);
-    // NaN is left out: its sign and payload are the converter's own affair.
+    // Without NaN, whose sign and payload depend on the converter.
     std::vector<double> ordered = reals;
     ordered[8] = 8.0;
     check_values(d, Typed<double>{}, ordered, line(n_reals), n_reals, 0);
@@ -200,7 +200,7 @@ void check_accumulate() {
           if (add) dst.upload(before);
           kernels::cuda::accumulate(dst.get(), device_src.get(), n, add, {});
         });
-        expect_same_bits(actual, expected);  // one FP32 sum, one rounding: nothing to differ in
+        expect_same_bits(actual, expected);  // one FP32 sum, one rounding: no room for a difference
       }
     }
   }

@@ -111,7 +111,7 @@ void check_one_pass(int64_t N, int64_t V, int64_t shift, float z_loss = 0.0f) {
   expect_same_bits(device_logits.download(), once);
 }
 
-// A warp's rows; a block's that fit in shared memory (57,344 bf16, 28,672 f32); a cluster's
+// Rows of a warp; of a block, if they fit in shared memory (57,344 bf16, 28,672 f32); of a cluster
 // (229,376 and 114,688); and longer ones.
 TEST_F(CrossEntropyGpu, OnePassAnySize) {
   const int64_t sizes[][2] = {{0, 5},     {1, 1},     {31, 31},   {33, 33},    {1025, 256},
@@ -127,7 +127,7 @@ TEST_F(CrossEntropyGpu, OnePassAnySize) {
   }
 }
 
-// More than the GPU runs at once.
+// More clusters than the GPU runs at once.
 TEST_F(CrossEntropyGpu, OnePassManyClusters) {
   check_one_pass<float>(150, 58000, 0);
   check_one_pass<bfloat16>(150, 58000, 0);
@@ -206,7 +206,7 @@ TEST_F(CrossEntropyGpu, Mean) {
   }
 }
 
-// Whatever lies in the losses, no target that counts gives 0 and 0.
+// If no target counts, the results are 0 and 0, whatever the losses contain.
 TEST_F(CrossEntropyGpu, MeanOfNothingButIgnored) {
   for (const int64_t n : {1, 100, 4097}) {
     DeviceBuffer<float> row_loss(random_values<float>(n, 1)), loss(1), inverse(1), scale(1);

@@ -31,9 +31,9 @@ double relative_error(const std::vector<T>& actual, const std::vector<T>& expect
   return std::sqrt(difference / norm);
 }
 
-// Sums in another order: FP32 to some roundings. BF16: an element whose sum lies near the border
-// between two neighbours may be rounded to the other one, 2^-8 away, several times in a row of
-// kernels; as a norm over many elements that is well below 2^-8.
+// Sums in another order: FP32 to some roundings. BF16: an element whose sum is near a tie may round
+// to the other neighbour, 2^-8 away, several times in a row of kernels. As a norm over many
+// elements that is well below 2^-8.
 template <class T>
 constexpr double kBound = sizeof(T) == 4 ? 2e-6 : 0x1p-8;
 
@@ -63,7 +63,7 @@ struct LinearData {
   std::vector<float> norm, stream32;
 };
 
-// What the case computes, given where its arrays lie.
+// The kernel's arguments for the case, with its arrays at these addresses.
 template <class T>
 DecodeLinear<T> describe(const LinearCase& c, const T* w, const T* x, const T* bias,
                          const float* norm, void* stream, T* y) {
@@ -245,7 +245,7 @@ void check_attention(int64_t H, int64_t Hk, int64_t D, bool norms,
 }
 
 TEST_F(DecodeAttentionGpu, MatchesItsTwin) {
-  // From one key on, around the blocks of a cluster (8) and a round of their warps, and beyond.
+  // From one key on: around the blocks of a cluster (8), around a round of their warps, and more.
   const std::vector<int32_t> lengths = {0, 1, 6, 7, 8, 31, 130, -1, 517};
   const int64_t heads[][2] = {{1, 1}, {3, 3}, {4, 2}, {6, 2}, {7, 1}, {12, 1}};
   for (const int64_t D : {8, 64, 80, 128, 256}) {

@@ -1,5 +1,5 @@
 // The decoder on the GPU: its fused step against the model's own ops, the graph against single
-// launches, and rows against themselves in other batches.
+// launches, and rows against the same rows in other batches.
 #include "generate/decoder.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct Variant {
   Precision precision;
   ResidualType residual = ResidualType::bf16;
   int64_t d_model = 136, d_ff = 200, layers = 3;
-  int64_t most_rows = 8;  // that the one kernel takes: beyond it they do not fit
+  int64_t most_rows = 8;  // the one kernel's limit: more rows do not fit
   int64_t vocab = 501;
 };
 
@@ -34,7 +34,7 @@ struct Built {
   std::unique_ptr<ParameterArena> arena;
 };
 
-// Random, and the same for Contexts with the same seed.
+// Random, but the same for Contexts with the same seed.
 Built build(const Variant& variant) {
   ModelConfig config;
   config.vocab_size = variant.vocab;
@@ -122,7 +122,7 @@ double relative_error(const std::vector<float>& actual, const std::vector<float>
 TEST_P(DecoderGpu, StepsGiveTheLogitsOfAFullForward) {
   const NoGrad no_grad;
   // FP32: sums of 200 terms in another order, three blocks deep, and exp2 for exp. BF16: roundings
-  // of 2^-9 that fall the other way and go on through three blocks.
+  // of 2^-9 in the other direction, which propagate through three blocks.
   const double bound = GetParam().precision == Precision::bf16 ? 3e-2 : 2e-5;
   for (const int64_t length : {1, 5, 255}) {
     Decoder decoder(*model_, 1, 320);
@@ -145,8 +145,7 @@ TEST_P(DecoderGpu, StepsGiveTheLogitsOfAFullForward) {
   }
 }
 
-// Under BF16 the graph's kernel goes through the whole model, and the others are launched one by
-// one.
+// Under BF16 the graph's kernel computes the whole model; the others are launched one by one.
 TEST_P(DecoderGpu, TheGraphGivesTheBitsOfSingleLaunches) {
   for (const int64_t B : {1, 2, 3, 4, 5, 8}) {
     Decoder graph(*model_, B, 320), launched(*model_, B, 320, Decoder::Way::launched);
@@ -197,7 +196,7 @@ TEST_P(DecoderGpu, ARowDoesNotDependOnTheOthers) {
   }
 }
 
-// A row that takes no part is passed by, and one that begins again finds nothing of the one before.
+// An inactive row is skipped, and a restarted row sees nothing of the previous one.
 TEST_P(DecoderGpu, RowsMayEndAndBeginAgain) {
   constexpr int64_t B = 3;
   Decoder graph(*model_, B, 320), launched(*model_, B, 320, Decoder::Way::launched);
@@ -226,7 +225,7 @@ TEST_P(DecoderGpu, RowsMayEndAndBeginAgain) {
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(again[i][1], expected.tokens[i][0]);
 }
 
-// Each of the two kernels wants the whole GPU for itself; neither may wait for the other in vain.
+// Each of the two kernels needs the whole GPU; neither may wait for the other forever.
 TEST_P(DecoderGpu, TwoMayDecodeAtTheSameTime) {
   Context other_context(Device{DeviceType::cuda, 0}, 1);
   Built built;
@@ -258,7 +257,7 @@ TEST_P(DecoderGpu, TwoMayDecodeAtTheSameTime) {
   built = {};
 }
 
-// Blocks that wait for each other's values find them in any order, and must not see older ones.
+// Blocks that wait for each other's values get them in any order, and must not see older ones.
 TEST_P(DecoderGpu, AThousandTimesTheSameStepGivesTheSameBits) {
   Decoder decoder(*model_, 1, 320);
   const int64_t V = GetParam().vocab;
@@ -302,10 +301,10 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"biased_bf16", 4, 2, 64, true, false, false, Precision::bf16},
         Variant{"normed_bf16", 7, 1, 80, false, true, true, Precision::bf16},
         Variant{"fp32_residual", 17, 0, 0, true, true, false, Precision::bf16, ResidualType::fp32},
-        // More of a row than the threads of a block take at once; heads of 32 lanes.
+        // Rows longer than the threads of a block take at once; heads of 32 lanes.
         Variant{"long_rows", 2, 0, 256, false, false, false, Precision::bf16, ResidualType::bf16,
                 136, 4104},
-        // Blocks without rows of q, k, v or of the head; fewer blocks than the GPU takes.
+        // Some blocks have no rows of q, k, v or of the head; fewer blocks than the GPU takes.
         Variant{"few_heads", 2, 1, 16, false, false, false, Precision::bf16, ResidualType::bf16,
                 136, 272, 3, 8, 65},
         Variant{"narrow", 2, 1, 16, true, true, true, Precision::bf16, ResidualType::fp32, 64, 96,

@@ -1,5 +1,5 @@
-// Device memory for the tests: between guard bytes, and poisoned, so that a write beyond the end
-// and an element never written both show.
+// Device memory for the tests, between guard bytes and poisoned: a write beyond the end and an
+// unwritten element both show.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class DeviceBuffer {
   static constexpr uint8_t kGuardByte = 0xA5;
   static constexpr uint8_t kPoison = 0xFF;  // NaN in every float type, -1 in the integers
 
-  // n poisoned elements. `shift` elements of misalignment take the 16-byte paths away.
+  // n poisoned elements. `shift` elements of misalignment prevent the 16-byte paths.
   explicit DeviceBuffer(int64_t n, int64_t shift = 0)
       : n_(n), offset_(kGuard + shift * static_cast<int64_t>(sizeof(T))) {
     memory_ = static_cast<uint8_t*>(cuda::device_allocate(bytes()));

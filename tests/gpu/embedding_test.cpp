@@ -1,5 +1,5 @@
-// Embedding rows and their gradients: rows, and gradients of up to 32 tokens, are the same bits as
-// the CPU's, which sums in the order of tokens; those of more are held against double.
+// Embedding rows and their gradients. Rows, and gradients of up to 32 tokens, equal the CPU's bits,
+// which sums in token order. Gradients of more tokens are compared with double.
 #include "kernels/embedding.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ struct Case {
   Ids ids = Ids::random;
 };
 
-// Tokens: fewer and more than a piece of a sum (32), than a tile of the sort (4096); ids of one to
-// three digits; widths for 16-byte accesses and not.
+// Token counts below and above a piece of a sum (32) and a tile of the sort (4096); ids of one to
+// three digits; widths with 16-byte accesses and without.
 const Case kCases[] = {{0, 10, 8},
                        {1, 1, 1},
                        {31, 7, 33},
@@ -134,9 +134,9 @@ void check_backward(const Case& c, bool add, int64_t shift) {
   for (const int32_t id : ids) ++tokens[static_cast<size_t>(id)];
   for (int64_t v = 0; v < c.V; ++v) {
     const int64_t count = tokens[static_cast<size_t>(v)];
-    // Terms and the sum before are at most 2, so no partial sum passes 2 (count + 1). An element
-    // goes through the additions of its piece and one a piece; each rounds by 2^-24 of the partial
-    // sum at most. Of long sums that is far too wide: 50000 random terms reach about 1000, and 1600
+    // Terms and the sum before are at most 2, so no partial sum exceeds 2 (count + 1). An element
+    // takes the additions of its piece and one a piece. Each rounds by at most 2^-24 of the partial
+    // sum. For long sums that is far too wide: 50000 random terms reach about 1000, and 1600
     // roundings of 2^-24 of that add up, as a random walk, to 2.4e-3, below 2^-8. A lost term
     // shows.
     const auto additions = static_cast<double>(kPiece + 1 + count / kPiece);
@@ -190,7 +190,7 @@ TEST_F(EmbeddingGpu, RowIsTheSameBesideOthers) {
   expect_same_bits(dw[1], dw[0]);
 }
 
-// On the GPU an id out of range cannot throw: its row is NaN, and its gradient goes nowhere.
+// On the GPU an id out of range cannot throw: its row is NaN, and its gradient is dropped.
 TEST_F(EmbeddingGpu, IdsOutOfRange) {
   const int64_t V = 256, C = 3;
   const std::vector<int32_t> ids = {0, 256, -1, 255, 1 << 30, 0};

@@ -1,5 +1,5 @@
 // FP32 products on BF16 tensor cores against products in double: layouts, tails, shares of K, and
-// an error that is not above SGEMM's. The scratch memory is poisoned with NaN and guarded.
+// an error at most SGEMM's. The scratch memory is poisoned with NaN and guarded.
 #include "kernels/cuda/gemm/gemm_split.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ Term element(const GemmProblem& p, const std::vector<float>& a, const std::vecto
   return term;
 }
 
-// Of (batch, m, n), the product.
+// The terms of the product (batch, m, n).
 std::vector<Term> all_terms(const GemmProblem& p, const std::vector<float>& a,
                             const std::vector<float>& b) {
   std::vector<Term> terms;
@@ -116,10 +116,10 @@ class HopperGemmSplit : public GpuTest {
     }
   }
 
-  // Of the sum of the terms' sizes: each block of K adds one rounding of 2^-24. Within a block the
-  // tensor cores cut 12 sums off at 2^-23 or so, of which the first 10 are of small products, and
-  // the terms of a sum at 2^-24 of the largest: 24 units are room for both. Then come alpha, beta
-  // and their sum. Elements between D's rows keep their bits.
+  // Relative to the sum of the terms' sizes. Each block of K adds one rounding of 2^-24. Within a
+  // block the tensor cores truncate 12 sums at about 2^-23, of which the first 10 are of small
+  // products, and the terms of a sum at 2^-24 of the largest: 24 units cover both. Then come alpha,
+  // beta and their sum. Elements between D's rows keep their bits.
   static void compare(const GemmProblem& p, const std::vector<Term>& terms,
                       const std::vector<float>& before, float alpha, float beta,
                       const std::vector<float>& result) {
@@ -179,8 +179,8 @@ TEST_F(HopperGemmSplit, Batches) {
   check(heads);
 }
 
-// More tiles than multiprocessors, so that blocks go through their rings over several tiles, and
-// more rows of tiles than one group has.
+// More tiles than multiprocessors, so that blocks use their rings for several tiles, and more rows
+// of tiles than one group has.
 TEST_F(HopperGemmSplit, ManyTiles) {
   check(problem(2200, 1000, 96, 0));
   check(problem(1000, 2500, 100, 3));
@@ -283,7 +283,7 @@ class HopperGemmSplitError : public HopperGemmSplit {
     return e;
   }
 
-  // `expected`: the rms of an emulation with sums cut off at 25 bits, of which twice is allowed.
+  // `expected`: the rms of an emulation with sums truncated at 25 bits; twice that is allowed.
   void check(const std::function<float(std::mt19937&)>& draw, double expected) {
     Gemm g = product();
     std::mt19937 engine(1);
@@ -311,7 +311,7 @@ TEST_F(HopperGemmSplitError, NormalInputs) {
   check([&](std::mt19937& engine) { return normal(engine); }, 0.09);
 }
 
-// Sums that are cut off and not rounded would all be off to the same side.
+// Truncated sums would all be off to the same side, unlike rounded ones.
 TEST_F(HopperGemmSplitError, PositiveInputs) {
   std::uniform_real_distribution<float> uniform;
   check([&](std::mt19937& engine) { return uniform(engine); }, 2.0);
@@ -325,7 +325,7 @@ TEST_F(HopperGemmSplitError, WideExponents) {
 
 TEST_F(HopperGemmSplitError, OnlyLargeFp32ProductsAreSplit) {
   Gemm g = product();
-  EXPECT_EQ(kernels::cuda::gemm_scratch(g, DType::f32, {}), 0);  // not asked for
+  EXPECT_EQ(kernels::cuda::gemm_scratch(g, DType::f32, {}), 0);  // not requested
   g.split = true;
   EXPECT_GT(kernels::cuda::gemm_scratch(g, DType::f32, {}), 0);
   EXPECT_EQ(kernels::cuda::gemm_scratch(g, DType::bf16, {}), 0);

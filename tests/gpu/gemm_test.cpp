@@ -77,12 +77,12 @@ void GemmGpu::check(const Gemm& g, int64_t shift) {
   std::vector<TD> expected = before;
   kernels::cpu::gemm(expected.data(), a.data(), b.data(), g, {}, {});
   // k products of size below 1 in another order, each addition rounding a sum of some units; the
-  // tensor cores (bf16) cut partial sums off where FP32 would round. Rounding to TF32 instead of
-  // multiplying exactly would show at 2^-12 times the square root of k. A bf16 result may round to
-  // the neighbour.
+  // tensor cores (bf16) truncate partial sums that FP32 would round. Rounding to TF32 instead of
+  // exact products would show at 2^-12 times the square root of k. A bf16 result may round to the
+  // neighbour.
   const double terms = static_cast<double>(std::max<int64_t>(g.k, 8));
   double absolute = terms * (sizeof(T) == 2 ? 0x1p-21 : 0x1p-23);
-  // Into a bfloat16 D with beta the library may round the product by itself: half a unit of a sum
+  // For a bfloat16 D with beta the library may round the product separately: half a unit of a sum
   // of k products, which stays below 4 standard deviations of sqrt(k) / 3.
   if (sizeof(TD) == 2 && g.beta != 0.0) absolute += 0x1p-9 * 4.0 * std::sqrt(terms) / 3.0;
   const double relative = sizeof(TD) == 2 ? 2 * rounding<TD>() : 2 * 0x1p-24;
@@ -146,7 +146,7 @@ TEST_F(GemmGpu, Batches) {
   check<bfloat16, bfloat16>(heads);
 }
 
-// C apart from D: the same product, and what D held before is not read.
+// With C apart from D: the same product, and D's old content is not read.
 TEST_F(GemmGpu, AddsMatricesThatLieElsewhere) {
   for (const int64_t size : {33, 64, 256}) {
     Gemm g;
@@ -168,8 +168,8 @@ TEST_F(GemmGpu, AddsMatricesThatLieElsewhere) {
   }
 }
 
-// In the product's epilogue. cuBLASLt may round the product to bf16 before it adds the bias, as a
-// pass of its own does: seen on an H200 for 33 x 24 x 17.
+// The bias is added in the product's epilogue. cuBLASLt may round the product to bf16 first, as its
+// separate pass does: seen on an H200 for 33 x 24 x 17.
 TEST_F(GemmGpu, Bias) {
   const int64_t sizes[][3] = {
       {1, 8, 1}, {33, 24, 17}, {128, 256, 64}, {257, 136, 65}, {512, 2304, 768}};
@@ -188,7 +188,7 @@ TEST_F(GemmGpu, Bias) {
     const auto found = run_twice(d, [&] {
       kernels::cuda::gemm(d.get(), device_a.get(), device_b.get(), g, resources_, {});
     });
-    // A sum of k products, cut off by the tensor cores; a rounding of it, and one of the result.
+    // A sum of k products, truncated by the tensor cores; its rounding, and one of the result.
     for (size_t i = 0; i < expected.size(); ++i) {
       const double product = expected[i];
       const double sum = product + double{static_cast<float>(bias[i % static_cast<size_t>(n)])};

@@ -1,5 +1,5 @@
-// How `quern tune` chooses: work of known length in place of products, and every configuration that
-// it may choose multiplies right.
+// The choice of `quern tune`: work of known length in place of products. Every configuration that
+// it may choose multiplies correctly.
 #include "kernels/cuda/gemm/gemm_tuning.h"
 
 #include <cmath>
@@ -22,7 +22,7 @@ class GemmTuningGpu : public GpuTest {
  protected:
   static GemmAlgorithm algorithm(uint64_t name) { return {name, 0, 0, 0, 0, 0, 0, 0}; }
 
-  // Algorithm i clears `bytes` for passes[i] times; one with 0 passes is refused.
+  // Algorithm i clears `bytes` passes[i] times; one with 0 passes is rejected.
   GemmMeasurement choose(int64_t bytes, const std::map<uint64_t, int>& passes,
                          const std::vector<uint64_t>& names, const GemmAlgorithm* before) {
     DeviceBuffer<uint8_t> memory(bytes);

@@ -1,6 +1,6 @@
-// LayerNorm on the GPU against the CPU in double: rows in 16-byte vectors for a warp and for a
-// block, each number of vectors a thread; rows that are misaligned, odd, or beyond what a block
-// keeps in registers; and in the backward blocks that walk down several batches of rows.
+// LayerNorm on the GPU against the CPU in double. Rows in 16-byte vectors for a warp and for a
+// block, with each number of vectors a thread. Rows that are misaligned, odd, or exceed a block's
+// registers. In the backward, blocks that walk down several batches of rows.
 #include "kernels/layer_norm.h"
 
 #include "reference.h"
@@ -22,7 +22,7 @@ constexpr double kFloat = 4e-6;
 
 class LayerNormGpu : public GpuTest {};
 
-// What the CPU makes of sum = x + branch in double, from the sum as it is rounded to TX.
+// The CPU's result for sum = x + branch in double, from the sum as rounded to TX.
 template <class TX, class TY>
 struct Reference {
   std::vector<TX> x, dsum, sum;
@@ -62,7 +62,7 @@ struct Reference {
   }
 };
 
-// residual: with the add in front, and with the gradient that comes by the residual path.
+// residual: with the add before the norm, and with the residual path's gradient.
 template <class TX, class TY>
 void check(int64_t rows, int64_t C, int64_t shift, bool residual) {
   SCOPED_TRACE(::testing::Message()

@@ -1,4 +1,4 @@
-// The recorder and its snapshot on a GPU: with captured steps, and when the memory runs out.
+// The recorder and its snapshot on a GPU: with captured steps, and at out of memory.
 #include "profile/memory/memory_snapshot.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct GpuMemory : testing::Test {
   TemporaryFolder folder;
 };
 
-// Runs the checker over a snapshot of it, where there is a Python.
+// Runs the checker on a snapshot of the trace, if there is a Python.
 void expect_consistent(const MemoryTrace& trace, const std::filesystem::path& file) {
   write_memory_snapshot(trace, file);
   if (run_shell("command -v python3").code != 0) return;

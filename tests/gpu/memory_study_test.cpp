@@ -1,4 +1,4 @@
-// quern memory on a GPU: what is measured adds up, and the prediction holds there.
+// quern memory on a GPU: the measured parts add up, and the prediction holds there.
 #include "bench/memory_study.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(MemoryStudyOnGpu, PredictionIsExact) {
   }
 }
 
-// What is kept depends on the memory that the run may use.
+// The choice of kept tensors depends on the memory available to the run.
 TEST(DecidedOptionsOnGpu, MoreIsKeptWhereMemoryIsPlenty) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   Config config;

@@ -100,7 +100,7 @@ TEST_F(MuonGpu, NothingChangesWhenTheStepIsNotFinite) {
   expect_same_bits(found.copy, start.copy);
 }
 
-// One batched call a product: as each matrix by itself, by the CPU.
+// One batched call a product: equals the CPU's result for each matrix by itself.
 TEST_F(MuonGpu, IterationsAgreeWithTheCpu) {
   Context gpu({DeviceType::cuda, 0});
   const ContextScope scope(gpu);

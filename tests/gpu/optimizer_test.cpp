@@ -89,7 +89,7 @@ const std::vector<AdamWRange> kRanges = {{0, 5, 1.0f, 0.1f},        {8, 1, 2.0f,
                                          {8192, 20001, 1.5f, 0.1f}, {28256, 64, 1.0f, 0.1f}};
 constexpr int64_t kArena = 28400;  // the last 80 elements are padding
 
-// More of them than a block has threads.
+// More ranges than a block has threads.
 std::vector<AdamWRange> many_ranges() {
   std::vector<AdamWRange> ranges;
   for (int i = 0; i < 690; ++i) {
@@ -155,7 +155,7 @@ void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, in
   expect_same_bits(device_copy.download(), expected_copy);
 }
 
-// Moments that lie elsewhere than their parameters: as AdamW of parameters and moments in line.
+// Moments with other offsets than their parameters: the same result as with equal offsets.
 TEST_F(OptimizerGpu, AdamWOfShiftedMoments) {
   const Arena arena;
   for (const int64_t shift : {-4, -3, 8}) {

@@ -1,6 +1,6 @@
-// Kernels that are wrong on purpose: what compute-sanitizer must catch before its silence about the
-// others means anything. Disabled; scripts/gpu_check runs them one by one under the tool that has
-// to complain.
+// Intentionally wrong kernels. compute-sanitizer must report them, or its silence about other
+// kernels means nothing. Disabled; scripts/gpu_check runs them one by one under the tool that must
+// complain.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/primitives/launch.cuh"
@@ -23,9 +23,9 @@ __global__ void copy_kernel(float* y, const float* x) {
   y[threadIdx.x] = x[threadIdx.x] + 1.0f;
 }
 
-// The halves of a block wait at two barriers of one number. The hardware lets both pass; it is an
-// error all the same, because a block's threads have to meet at one place in the code. (Of a
-// barrier that some threads never reach synccheck says nothing once these have ended.)
+// The halves of a block wait at two barriers of one number. The hardware lets both pass; it is
+// still an error, because a block's threads have to meet at one place in the code. (synccheck does
+// not report a barrier that some threads never reach, once these have ended.)
 __global__ void two_places_for_one_barrier(float* y) {
   if (threadIdx.x < 32) {
     y[threadIdx.x] = 0.0f;

@@ -46,7 +46,7 @@ void check(F f, double low = -2.0, double high = 2.0) {
   }
 }
 
-// The list of the family is the list of this test: a functor that is added is checked here.
+// The family's own list drives this test, so a new functor is checked automatically.
 TEST_F(PointwiseGpu, EveryFunctor) {
   const auto check_at = []<size_t I>(std::integral_constant<size_t, I>) {
     SCOPED_TRACE(I);
@@ -93,8 +93,8 @@ TEST_F(PointwiseGpu, Scale) {
   check(kernels::Scale{-1.7, 0.3});
 }
 
-// x in rows at a distance gives what x packed does, but for products and sums that the compiler may
-// join in one of the two: a few units in the last place, and in 16 bits the neighbour.
+// Strided rows of x give the result of packed ones, except for products and sums that the compiler
+// may fuse in one of the two: a few units in the last place, and in 16 bits the neighbour.
 template <class T>
 void check_rows(int64_t rows, int64_t cols, int64_t pitch, int64_t shift) {
   SCOPED_TRACE(::testing::Message() << rows << " x " << cols << " of " << pitch << ", " << shift);

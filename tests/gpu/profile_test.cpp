@@ -1,5 +1,5 @@
-// quern profile on the GPU: kernels by CUPTI, each with its op; the replayed graph's too; CUDA
-// events where CUPTI is not to be had. Without CUPTI on the machine its tests are skipped.
+// quern profile on the GPU: kernels by CUPTI, each with its op, also those of the replayed graph;
+// CUDA events if CUPTI is off. Tests of CUPTI are skipped on machines without it.
 #include "bench/profile.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ void expect_inside_steps(const Profile& p) {
   }
 }
 
-// Kernel names by what they belong to: phase, module, op.
+// Kernel names by place: phase, module, op.
 std::multiset<std::string> kernels_by_place(const Profile& p) {
   std::multiset<std::string> kernels;
   for (const DeviceEvent& event : p.device_events) {
@@ -106,7 +106,7 @@ TEST_F(ProfileGpu, EveryKernelHasItsCallAndItsOp) {
   EXPECT_LE(outside, 3u * 3u) << "of " << kernels;
 }
 
-// What the table calls attention launched the attention kernels, what it calls linear did not.
+// Every attention kernel was launched by an attention op.
 TEST_F(ProfileGpu, KernelsAreOfTheOpThatLaunchedThem) {
   const Profile p = profile(config(), quick());
   if (!has_kernels(p)) GTEST_SKIP() << p.note;
@@ -121,7 +121,7 @@ TEST_F(ProfileGpu, KernelsAreOfTheOpThatLaunchedThem) {
   EXPECT_GE(attention, 3u * 2u * 2u);  // steps, layers, directions
 }
 
-// Work and gaps are the whole step: nothing overlaps or is counted twice.
+// Work and gaps make up the whole step: nothing overlaps or is counted twice.
 TEST_F(ProfileGpu, KernelsAndGapsAddUpToTheSteps) {
   const Profile p = profile(config(), quick());
   if (!has_kernels(p)) GTEST_SKIP() << p.note;
@@ -152,7 +152,7 @@ TEST_F(ProfileGpu, KernelsAndGapsAddUpToTheSteps) {
   }
 }
 
-// The same work, replayed: the same kernels, in the same places.
+// The same work, replayed, has the same kernels in the same places.
 TEST_F(ProfileGpu, AGraphsKernelsAreTheUncapturedOnes) {
   const Profile launched = profile(config(), quick());
   if (!has_kernels(launched)) GTEST_SKIP() << launched.note;
@@ -213,7 +213,7 @@ TEST_F(ProfileGpu, SwitchedOffSaysSo) {
   expect_inside_steps(p);
 }
 
-// One at a time in a process: the second has events, and the first still has its kernels.
+// One CUPTI recorder a process: the second has events, and the first still has its kernels.
 TEST_F(ProfileGpu, ASecondRecorderDoesWithoutCupti) {
   const Config c = config();
   const auto context = make_context(c.compute, 1);

@@ -26,7 +26,7 @@ std::vector<ReduceShape> shapes() {
   return all;
 }
 
-// A sum, of squares or not, over poisoned scratch memory of the size asked for, between guards.
+// A sum, with or without squares, over poisoned and guarded scratch memory of the requested size.
 template <class T>
 std::vector<T> sum_on_gpu(DeviceBuffer<T>& y, DeviceBuffer<T>& x, const ReduceShape& s,
                           double scale, bool squares = false) {
@@ -67,7 +67,7 @@ void check_sum(const ReduceShape& s, int64_t shift) {
       dx);  // one product
 }
 
-// The same sums as of the numbers in FP32, but for their order: vectors are of other lengths.
+// Equals the sums of the numbers in FP32 except for the order: vectors have other lengths.
 TEST_F(ReduceGpu, SumOfBf16InFp32) {
   for (const ReduceShape& s : shapes()) {
     const auto x = random_values<bfloat16>(s.outer * s.n * s.inner, 1);

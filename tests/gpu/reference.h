@@ -1,5 +1,5 @@
-// References in double for the tests of CUDA kernels: the CPU's double instance runs on the very
-// values that the GPU got.
+// References in double for the tests of CUDA kernels: the CPU's double instance runs on the same
+// values as the GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ std::vector<double> widen(const std::vector<T>& values) {
   return wide;
 }
 
-// |actual - expected| <= relative |expected| + absolute, element by element. What is not finite
-// must be expected so.
+// |actual - expected| <= relative |expected| + absolute, element by element. A non-finite result
+// must be expected.
 template <class T>
 void expect_near(const std::vector<T>& actual, const std::vector<double>& expected, double relative,
                  double absolute) {
@@ -41,8 +41,8 @@ void expect_near(const std::vector<T>& actual, const std::vector<double>& expect
   }
 }
 
-// The relative error of a result that was computed in float and rounded once to T. Half of the last
-// place; a float result has nothing left to round.
+// The relative error of a result computed in float and rounded once to T: half of the last place. A
+// float result needs no rounding.
 template <class T>
 constexpr double storage_error() {
   return sizeof(T) == sizeof(float) ? 0.0 : 1.01 * rounding<T>();

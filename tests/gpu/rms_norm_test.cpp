@@ -1,6 +1,6 @@
-// RMSNorm on the GPU against the CPU in double: rows in 16-byte vectors for a warp and for a block,
-// each number of vectors a thread; rows that are misaligned, odd, or beyond what a block keeps in
-// registers; and in the backward blocks that walk down several batches of rows.
+// RMSNorm on the GPU against the CPU in double. Rows in 16-byte vectors for a warp and for a block,
+// with each number of vectors a thread. Rows that are misaligned, odd, or exceed a block's
+// registers. In the backward, blocks that walk down several batches of rows.
 #include "kernels/rms_norm.h"
 
 #include "reference.h"

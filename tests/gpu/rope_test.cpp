@@ -40,7 +40,7 @@ void check(const Case& c, bool inverse) {
   const auto sin = random_values<float>(kMaxPositions * c.D / 2, 3, -1.0, 1.0);
   const bool given = c.positions != Positions::none;
 
-  std::vector<double> y = widen(x);  // what lies between the heads stays
+  std::vector<double> y = widen(x);  // memory between the heads stays
   kernels::cpu::rope<double>(y.data(), widen(x).data(), widen(cos).data(), widen(sin).data(),
                              given ? positions.data() : nullptr, layout, inverse, {});
 
@@ -75,7 +75,7 @@ TEST_F(RopeGpu, AnyLayout) {
   }
 }
 
-// Inputs of a training's size: heads that fill warps and blocks, that do not, and one alone.
+// Inputs of a training's size: heads that fill warps and blocks, heads that do not, a single one.
 TEST_F(RopeGpu, LargeInputs) {
   const Case cases[] = {{4, 512, 24, 64, 768, Positions::none, 0},
                         {3, 700, 7, 128, 128, Positions::per_batch, 0},
@@ -90,7 +90,7 @@ TEST_F(RopeGpu, LargeInputs) {
   }
 }
 
-// One sequence gets the bits that it gets among others.
+// A sequence alone gives the same bits as among others.
 TEST_F(RopeGpu, BatchDoesNotMatter) {
   const int64_t B = 4, T = 512, H = 24, D = 64, sequence = T * H * D;
   RopeLayout layout{B, T, H, D, {sequence, H * D, D}, {sequence, H * D, D}, 0, false};
@@ -108,8 +108,8 @@ TEST_F(RopeGpu, BatchDoesNotMatter) {
   one.expect_guards_intact();
 }
 
-// More threads than 32 bits number are launched in parts. All heads are one and the same (their
-// stride is 0), so that 2^31 threads need little memory.
+// More threads than 32 bits can number are launched in parts. All heads are the same (stride 0), so
+// that 2^31 threads need little memory.
 void check_parts(int64_t B, int64_t length, Positions kind) {
   const int64_t n = B * length * 2, H = 1 << 15;
   ASSERT_GT(B * length * H, int64_t{1} << 31);

@@ -130,7 +130,7 @@ TEST_F(SoftmaxGpu, NanStaysInItsRow) {
   }
 }
 
-// Logits of any size: what a row has in common cancels exactly, before anything can overflow.
+// Logits of any size: a row's common part cancels exactly, before anything can overflow.
 template <class T>
 void check_equal_logits(float logit, int64_t cols) {
   SCOPED_TRACE(::testing::Message() << logit << ", " << cols << " columns");

@@ -1,5 +1,5 @@
-// SwiGLU within the products beside it. Where inputs of products are -1, 0 and 1, their sums are
-// integers that BF16 holds (below 256), so the results have the bits of the steps one by one.
+// SwiGLU fused into the products beside it. With inputs -1, 0 and 1 the sums are integers that BF16
+// holds (below 256), so the results equal the separate steps bit for bit.
 #include "kernels/swiglu_product.h"
 
 #include <random>
@@ -129,7 +129,7 @@ TEST_F(SwigluProductHopper, BackwardWithoutTheOutputHasTheBitsOfThatWithIt) {
   }
 }
 
-// Sums of any numbers: as exact as one rounding to BF16 and float sums allow.
+// Sums of any numbers: as accurate as float sums and one rounding to BF16.
 TEST_F(SwigluProductHopper, SumsAreFloats) {
   const SwigluSizes s{130, 1000, 136};
   const auto x = random_values<bfloat16>(s.rows * s.C, 1),
@@ -147,7 +147,7 @@ TEST_F(SwigluProductHopper, SumsAreFloats) {
       sum += term;
       size += std::abs(term);
     }
-    // The tensor cores cut sums off at 2^-23 or so of the largest term, a thousand times at most.
+    // The tensor cores truncate sums at about 2^-23 of the largest term, at most a thousand times.
     ASSERT_NEAR(static_cast<float>(gate_up[static_cast<size_t>(i)]), sum,
                 rounding<bfloat16>() * std::abs(sum) + 1e-5 * size)
         << "element " << i;
@@ -190,7 +190,7 @@ TEST_F(SwigluProductHopper, TakesWhatTmaCanAddress) {
                Error);
 }
 
-// What a layer's ops make of x (N, C), and the gradients for dz (N, C).
+// The ops of a layer for x (N, C), and the gradients for dz (N, C).
 struct Layer {
   Variable x, up, down;
   std::vector<float> z, dx, d_up, d_down;
@@ -208,8 +208,8 @@ struct Layer {
   }
 };
 
-// Through the ops: where the matrices are large enough the products do it, with the bits of the ops
-// one by one. x is such that gate and up are whole numbers.
+// Through the ops: large matrices use the fused products, with the bits of the separate ops. x is
+// such that gate and up are whole numbers.
 TEST_F(SwigluProductHopper, OpsTakeIt) {
   Context context(Device{DeviceType::cuda, 0}, 1);
   const ContextScope scope(context);
@@ -236,7 +236,7 @@ TEST_F(SwigluProductHopper, OpsTakeIt) {
   EXPECT_TRUE(one.d_up == steps.d_up);
   EXPECT_TRUE(one.d_down == steps.d_down);
 
-  // A gradient that is not contiguous, and a weight that begins off 16 bytes, take the steps.
+  // Non-contiguous gradients and weights not aligned to 16 bytes take the separate steps.
   const Tensor wide = zeros({2, N / 2, 2 * C}, DType::bf16);
   copy(wide.slice(2, 0, C), dz);
   strided.finish(swiglu_linear(gate_up_linear(strided.x, strided.up).gate_up, strided.down),
@@ -250,14 +250,14 @@ TEST_F(SwigluProductHopper, OpsTakeIt) {
   EXPECT_TRUE(unaligned.gate_up.value().to(DType::f32).to_vector<float>() ==
               made.gate_up.value().to(DType::f32).to_vector<float>());
 
-  // Of the down projection alone.
+  // Only the down projection.
   const Variable z = swiglu_linear(made.gate_up.value(), frozen.down, made.output);
   backward(z, dz);
   EXPECT_TRUE(frozen.down.grad().to(DType::f32).to_vector<float>() == steps.d_down);
 }
 
-// SwiGLU's output kept, or made once more: by the products, and where the rows are too few for them
-// by the steps. Of numbers whose sums depend on their order.
+// SwiGLU's output is kept or recomputed: by the products, or by the separate steps if rows are too
+// few. The sums of the numbers depend on their order.
 TEST_F(SwigluProductHopper, AKeptOutputGivesTheSameBits) {
   Context context(Device{DeviceType::cuda, 0}, 1);
   const ContextScope scope(context);

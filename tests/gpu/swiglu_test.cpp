@@ -59,7 +59,7 @@ TEST_F(SwigluGpu, AnySize) {
   }
 }
 
-// Gates whose exponential overflows or vanishes, and those that are not numbers.
+// Gates whose exponential overflows or vanishes, and NaN gates.
 template <class T>
 void check_extremes() {
   const int64_t F = 16;
@@ -72,13 +72,13 @@ void check_extremes() {
   kernels::cpu::swiglu_forward<double>(y.data(), widen(gate_up).data(), 1, F, {});
   kernels::cpu::swiglu_backward<double>(d_gate_up.data(), widen(gate_up).data(), widen(dy).data(),
                                         1, F, {});
-  // 3e38 times 1.5 is beyond what T holds.
+  // 3e38 times 1.5 is beyond the range of T.
   y[9] = INFINITY;
   DeviceBuffer<T> device_gate_up(gate_up), device_dy(dy), device_y(F), device_grad(2 * F);
   const auto forward = run_twice(device_y, [&] {
     kernels::cuda::swiglu_forward(device_y.get(), device_gate_up.get(), 1, F, Stream{});
   });
-  // Below 1e-30 all is zero enough: an exponential of 16-bit values may be flushed to zero.
+  // Results below 1e-30 may be zero: an exponential of 16-bit values may be flushed to zero.
   expect_near(forward, y, storage_error<T>() + 1e-6, 1e-30);
   const auto backward = run_twice(device_grad, [&] {
     kernels::cuda::swiglu_backward(device_grad.get(), device_gate_up.get(), device_dy.get(), 1, F,

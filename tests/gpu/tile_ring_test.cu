@@ -1,5 +1,5 @@
 // The primitives by which the warps of a block wait for each other, in a block of one producer warp
-// and consumer warps: a ring of tiles that is turned over many times, and barriers by name.
+// and consumer warps: a ring of tiles that turns many times, and named barriers.
 #include "compare.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/named_barrier.cuh"
@@ -12,8 +12,8 @@ using test::DeviceBuffer;
 
 constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpSize;
 
-// out[item] = sum over the consumers' lanes of first tile + 1000 second tile, which the producer
-// filled with item and 2 item. The two tiles of a stage arrive one after the other.
+// out[item] = sum over the consumers' lanes of first tile + 1000 second tile. The producer fills
+// them with item and 2 item. The two tiles of a stage arrive one after the other.
 template <int kStages>
 __global__ void __launch_bounds__(kThreads) ring_kernel(int* out, int items) {
 #if __CUDA_ARCH__ >= 900

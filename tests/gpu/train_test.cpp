@@ -1,4 +1,4 @@
-// The training loop on a GPU: bit-equal twice over and when resumed, in every mode; the same model
+// The training loop on a GPU: bit-equal in two runs and when resumed, in every mode; the same model
 // as the CPU's.
 #include <gtest/gtest.h>
 
@@ -129,8 +129,8 @@ TEST_F(GpuTraining, AResumedRunUsesTheAlgorithmsOfItsCheckpoint) {
   EXPECT_EQ(read_file(run / "gemm_algorithms.txt"), table);
 }
 
-// A run that fills the device must not fall at its first validation: that and the samples compute
-// in the memory of the captured step.
+// A run that fills the device must survive its first validation: validation and samples use the
+// memory of the captured step.
 TEST_F(GpuTraining, ValidationAndSamplesTakeNoMemoryOfTheirOwn) {
   struct Watch : Recorded {
     static Allocator& allocator() {
@@ -139,7 +139,7 @@ TEST_F(GpuTraining, ValidationAndSamplesTakeNoMemoryOfTheirOwn) {
     int64_t before = 0, validated = 0, sampled = 0;
     void on_step(const StepMetrics& m) override {
       Recorded::on_step(m);
-      allocator().release_cached();  // what is not the step's or alive
+      allocator().release_cached();  // releases all but the step's and live memory
       before = allocator().stats().reserved;
     }
     void on_validation(int64_t, const Evaluation&, bool) override {

@@ -57,7 +57,7 @@ class GpuTrainingStep : public testing::Test {
   ModelConfig model_ = testing_support::tiny_model();
 };
 
-// Dropout takes its draws on the device, a new one at every replay.
+// Dropout draws on the device, with a new draw at every replay.
 TEST_F(GpuTrainingStep, ReplaysAreBitEqualToLaunchesWithDropout) {
   compute_.z_loss = 1e-3;
   const std::vector<int64_t> lengths(6, 48);
@@ -92,7 +92,7 @@ TEST_F(GpuTrainingStep, ReplaysOfMuonAreBitEqualToLaunches) {
   }
 }
 
-// More kinds of step than recordings are kept: the oldest are forgotten and made anew.
+// More kinds of step than recordings are kept: the oldest are dropped and captured again.
 TEST_F(GpuTrainingStep, ShapesTakeTurns) {
   std::vector<int64_t> lengths;
   for (int round = 0; round < 3; ++round) {
@@ -101,7 +101,7 @@ TEST_F(GpuTrainingStep, ShapesTakeTurns) {
   EXPECT_EQ(train(false, 1, lengths), train(true, 1, lengths));
 }
 
-// What a replay overwrites must not be held; between steps it may be used.
+// Memory that a replay overwrites must not be held; between steps it may be used.
 TEST_F(GpuTrainingStep, IdleMemoryIsGivenBackBeforeTheNextStep) {
   const auto context = make_context(compute_, 1);
   const ContextScope scope(*context);

@@ -58,7 +58,7 @@ TEST_F(GpuTune, ATableIsWrittenAddedToAndUsed) {
   EXPECT_EQ(gemm_table_size(), more.products);
 }
 
-// And the product that it was measured on is right.
+// The measured product is also correct.
 TEST_F(GpuTune, ALongProductIsDecidedUnderLoad) {
   config_.compute.fp32_products = Fp32Products::fma;  // the library's own
   const auto context = make_context(config_.compute, 1);
