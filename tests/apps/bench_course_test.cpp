@@ -30,7 +30,7 @@ const std::vector<std::string> kMlp{"bench",    "mlp", "--layers", "2", "--width
                                     "--batch",  "4",   "--steps",  "1", "--scales", "2,3",
                                     "--warmup", "1",   "--trials", "2"};
 
-// Rows alone, one of them a heading in csv; two heading lines and the lesson in Markdown.
+// In CSV one of the rows is the heading; Markdown adds two heading lines and the lesson.
 TEST(BenchCourse, EachFormatHasEveryRow) {
   const std::vector<std::pair<std::vector<std::string>, size_t>> commands{
       {kAccumulate, 6}, {kMatmul, 3 * 2}, {kMlp, 1 + 4 * 2}};

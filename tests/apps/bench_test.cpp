@@ -188,7 +188,7 @@ TEST(BenchProgram, TextFitsAHundredColumns) {
   }
 }
 
-// Matrices of 2^44 bytes. Every row says so, and the one after it is still tried.
+// Matrices of 2^44 bytes. Every such row reports it, and the next one still runs.
 TEST(BenchProgram, StepsOutOfMemoryAreRows) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 16 TiB";

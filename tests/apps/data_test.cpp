@@ -41,7 +41,7 @@ class DataProgram : public testing::Test {
     }
     return files;
   }
-  // Without output.
+  // Starts the program without output.
   static pid_t start(std::vector<std::string> args) {
     std::vector<char*> pointers;
     for (std::string& arg : args) pointers.push_back(arg.data());
@@ -139,7 +139,7 @@ TEST_F(DataProgram, WarnsWhenDocumentsAreFew) {
       << two.err;
 }
 
-// By content, in a file of any name, and for names of the Hub.
+// Detected by content, in a file of any name, and by the names of Hub data sets.
 TEST_F(DataProgram, ErrorsPrintTheLineOfPython) {
   const std::string file = write("a.txt", "PAR1abcd");
   const std::string line =
@@ -201,7 +201,7 @@ TEST_F(DataProgram, ErrorsNameThePlace) {
   EXPECT_NE(skipped.err.find("warning: skipped 1 (bad_json)"), std::string::npos) << skipped.err;
 }
 
-// Killed within its work, and stopped by Ctrl-C: --resume gives the bytes of an undisturbed run.
+// After a kill and after Ctrl-C, --resume gives the bytes of an undisturbed run.
 TEST_F(DataProgram, AnInterruptedRunGoesOn) {
   std::mt19937 random(5);
   const std::string text = random_text(random, 3'000'000);
@@ -230,8 +230,8 @@ TEST_F(DataProgram, AnInterruptedRunGoesOn) {
   }
 }
 
-// KiB that the process has held at most since it was executed; 0: it has ended. (The rusage of a
-// child counts what its parent held when it forked.)
+// Peak memory of the process since its exec, in KiB; 0: it has ended. (The rusage of a child
+// includes its parent's memory at the fork.)
 int64_t peak_kibibytes(pid_t process) {
   std::ifstream status(cat("/proc/", process, "/status"));
   for (std::string line; std::getline(status, line);) {
@@ -258,15 +258,15 @@ TEST_F(DataProgram, SlowMemoryIsBounded) {
   args.insert(args.begin(), program_path());
   const pid_t child = start(args);
   int status = 0;
-  int64_t kibibytes = 0;  // the last that was seen: the first may be of before the program
+  int64_t kibibytes = 0;  // the last value seen; the first may predate the exec
   while (waitpid(child, &status, WNOHANG) == 0) {
     if (const int64_t now = peak_kibibytes(child); now > 0) kibibytes = now;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_GT(kibibytes, 64 * 1024);
-  // 64 MiB of text are under way, and when the writer is slow a token of 4 bytes for each of its
-  // bytes: 320 MiB. The text has 600 MB.
+  // 64 MiB of text are in flight. If the writer is slow, each byte also has a token of 4 bytes: 320
+  // MiB. The text has 600 MB.
   EXPECT_LT(kibibytes, 400 * 1024);
 }
 

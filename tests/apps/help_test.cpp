@@ -1,4 +1,4 @@
-// The program's help, its suggestions, and what is generated from the table of commands.
+// The program's help, its suggestions, and the output generated from the table of commands.
 #include <gtest/gtest.h>
 
 #include "config/config_table.h"
@@ -115,7 +115,7 @@ TEST(Help, SuggestsTheNearestCommand) {
   expect_usage_error({"train", "--eval"}, "unknown flag --eval, did you mean --eval_every?");
 }
 
-// What may stand for the last word of a command line.
+// The completions of the last word of a command line.
 std::vector<std::string> completed(std::vector<std::string> words) {
   words.insert(words.begin(), {"completion", "words", "--"});
   const Outcome outcome = run(words);

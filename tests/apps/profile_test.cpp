@@ -78,7 +78,7 @@ TEST(ProfileApp, UsageErrorsExitWithTwo) {
   }
 }
 
-// Refused before the run, which would take long and be lost.
+// An unwritable folder is rejected before the run, whose result would be lost.
 TEST(ProfileApp, AnUnwritableFolderIsNamedBeforeTheRun) {
   const TemporaryFolder folder;
   write_file(folder / "file", "not a folder");

@@ -1,4 +1,4 @@
-// The program from outside: exit codes, what goes to stdout and what to stderr.
+// The program from outside: exit codes, stdout and stderr.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -76,7 +76,7 @@ TEST(Program, AFullDiskIsAnError) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
-// The whole way through the program, byte for byte.
+// Import, export and import again through the program, byte for byte.
 TEST(Program, ImportsAndExports) {
   const TemporaryFolder folder;
   const auto golden = golden_folder() / "qwen2_bias";

@@ -70,7 +70,7 @@ TEST_F(SweepProgram, RefusesBadGridsBeforeTheFirstRun) {
   expect_usage_error({"sweep", "--set", "lr=1", "--train", "x"}, "sweep: no --out");
 }
 
-// Two of four run out of memory: the others are trained, ranked and shown.
+// Two of four runs go out of memory: the others are trained, ranked and listed.
 TEST_F(SweepProgram, RanksTheRunsAndListsTheFailed) {
   const Args args = sweep_args({"--set", "memory_limit=0,1", "--set", "lr=1e-5,1e-2", "--json"});
   Outcome outcome = run(args);
@@ -96,7 +96,7 @@ TEST_F(SweepProgram, RanksTheRunsAndListsTheFailed) {
   EXPECT_LT(first, second) << "in the order of their ranks";
   EXPECT_NE(second, std::string::npos);
 
-  // Again: what is done stays as it is, and so does the result.
+  // A second sweep leaves finished runs as they are, and prints the same result.
   const auto written = fs::last_write_time(out_ / "memory_limit=0,lr=1e-2/metrics.jsonl");
   const json best = rows[0];
   outcome = run(args);
@@ -105,7 +105,7 @@ TEST_F(SweepProgram, RanksTheRunsAndListsTheFailed) {
       << outcome.err;
   EXPECT_EQ(rows_of(outcome.out)[0], best);
   EXPECT_EQ(fs::last_write_time(out_ / "memory_limit=0,lr=1e-2/metrics.jsonl"), written);
-  // Another configuration may not mix with these runs.
+  // Runs of another configuration must not mix with these.
   const Outcome other =
       run(sweep_args({"--set", "memory_limit=0", "--set", "lr=1e-2", "--steps", "20"}));
   EXPECT_EQ(other.code, 2);
@@ -118,8 +118,8 @@ TEST_F(SweepProgram, ResumesWhatIsUnfinished) {
   const Outcome whole = run(args);
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_NE(run(args).err.find("seed=2: done before"), std::string::npos);
-  // As if killed after step 7, with the checkpoint of step 5; and before a first checkpoint. The
-  // last metric of the first is there: checkpoints tell what is done.
+  // One run looks killed after step 7, with the checkpoint of step 5, another killed before its
+  // first checkpoint. The first has its last metric: only checkpoints show that a run is done.
   const fs::path cut = out_ / "seed=1", begun = out_ / "seed=2";
   const std::string weights = read_file(cut / "checkpoints/step_00000010/model.safetensors");
   remove_checkpoints_after(cut / "checkpoints", 5);

@@ -82,7 +82,7 @@ TEST_F(TokenizerCommand, TakesFoldersPatternsAndSpecialTokens) {
   EXPECT_EQ(run({"tokenizer", "encode", second, "--text", "<|end|>"}).out, "4\n");
 }
 
-// The text of JSONL alone is learnt from, not its spelling: so it gives the tokenizer of the text.
+// Training reads only the text of JSONL, not its syntax: the tokenizer equals that of the text.
 TEST_F(TokenizerCommand, TakesTheTextOfJsonLines) {
   ASSERT_EQ(train().code, 0);
   const std::string file = folder_ / "text.jsonl", lines = folder_ / "lines";

@@ -1,4 +1,4 @@
-// `quern train`, `generate`, `eval` and `export` as a careless user runs them.
+// `quern train`, `generate`, `eval` and `export` with careless arguments.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -220,7 +220,7 @@ TEST_F(TrainProgram, RefusesFoldersThatDoNotFit) {
   expect_refusal(1, {"generate", folder_ / "nowhere"}, "there is no such folder");
 }
 
-// Flags that the checkpoint has decided must not be taken and forgotten.
+// Flags that contradict the checkpoint must be rejected, not ignored.
 TEST_F(TrainProgram, AModelIsNotGivenAnew) {
   ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
   const std::string path = folder_ / "run", text = folder_ / "text.txt";
@@ -235,7 +235,7 @@ TEST_F(TrainProgram, AModelIsNotGivenAnew) {
     expect_refusal(2, with({"--size", "small"}), "leave size out");
     expect_refusal(2, with({"--rope_theta", "5"}), "rope_theta is 5.0, but the model of ");
     expect_refusal(2, with({"--from", path}), "--from ");
-    // What it has may be said, as a configuration file does.
+    // Flags that agree with the model are accepted, as in a configuration file.
     const Outcome outcome = run(with({"--config", folder_ / "tiny.toml", "--device", "cpu"}));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
   }
@@ -295,12 +295,12 @@ TEST_F(TrainProgram, ADamagedCheckpointIsNamed) {
   expect_refusal(1, {"generate", folder_ / "run"}, "model.safetensors: has ");
 }
 
-// Ctrl-C and SIGTERM save; the resumed run ends where one that was never stopped does.
+// Ctrl-C and SIGTERM save a checkpoint; the resumed run equals an uninterrupted one.
 TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
 #ifdef __SANITIZE_ADDRESS__
   const std::string steps = "200";  // 26 ms each
 #else
-  const std::string steps = "2000";  // 1 ms each: the signal has to come before the last
+  const std::string steps = "2000";  // 1 ms each: the signal has to arrive before the last
 #endif
   ASSERT_EQ(run(train_args("whole", {"--steps", steps})).code, 0);
   for (const int signal : {SIGINT, SIGTERM}) {
@@ -329,7 +329,7 @@ TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
 }
 
 TEST_F(TrainProgram, ASignalIsAnsweredWithinTheStepAndTheNextEndsIt) {
-  // A step of so many micro-batches that the test never sees its end.
+  // One step has so many micro-batches that the test never sees its end.
   const pid_t child = start(train_args("run", {"--accumulate", "1000000"}));
   ASSERT_GT(child, 0);
   EXPECT_TRUE(holds("started", "run folder"));
@@ -344,7 +344,7 @@ TEST_F(TrainProgram, ASignalIsAnsweredWithinTheStepAndTheNextEndsIt) {
 }
 
 TEST_F(TrainProgram, AClosedPipeSavesToo) {
-  // Closed before the first line is written, and after it.
+  // The pipe is closed before the first line is written, and after it.
   for (const std::string name : {"true", "head -n 1"}) {
     const fs::path run_folder = folder_ / name;
     const std::string command = program(train_args(name, {"--steps", "100000"}));

@@ -1,4 +1,4 @@
-// `quern watch` and `quern report` as a user runs them, and watch while a run goes on.
+// `quern watch` and `quern report` as a user runs them, and watch during a run.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -101,7 +101,7 @@ TEST_F(WatchProgram, CtrlCEndsIt) {
   EXPECT_TRUE(ends());
 }
 
-// The other screen while the run goes on, what it ended with on the first one.
+// The alternate screen during the run; the final state on the normal screen.
 TEST_F(WatchProgram, ATerminalGetsAScreen) {
   {
     MetricsLog log(run_ / "metrics.jsonl", -1);

@@ -1,5 +1,5 @@
-// The op that docs/adding_an_op.md defines in one file, and a check that the page shows the code
-// that is really here and in src/.
+// The op that docs/adding_an_op.md defines in one file, and a check that the page shows the real
+// code from here and from src/.
 #include <gtest/gtest.h>
 
 #include <string>

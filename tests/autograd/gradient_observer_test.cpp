@@ -1,4 +1,4 @@
-// What an attached GradientObserver is told of the backward.
+// The calls that an attached GradientObserver receives during the backward.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -36,12 +36,12 @@ class Recorder : public OutputObserver, public GradientObserver {
   Observe<GradientObserver> observe_gradients_{*this};
 };
 
-// (6) is split into 1, 2 and 3, of which the first is not used: it has no gradient.
+// (6) is split into 1, 2 and 3. The first part is not used and has no gradient.
 TEST(GradientObserver, SeesEachOutputsGradientUnderTheNumberOfItsOp) {
   const Variable x = Variable::leaf(ones({6}));
   Recorder seen;
   const std::vector<Variable> parts = split(x, {1, 2, 3}, 0);
-  add(x.value(), x.value());  // of constants: shown, and not recorded
+  add(x.value(), x.value());  // of constants: seen, but not recorded
   const Variable loss = add(sum(parts[1]), sum(parts[2]));
   backward(loss);
 
@@ -63,7 +63,7 @@ TEST(GradientObserver, SeesEachOutputsGradientUnderTheNumberOfItsOp) {
   EXPECT_EQ(third.shape, Shape{3});
 }
 
-// Each observer is attached for itself, and the one before comes back.
+// Observers attach independently; the previous one is restored.
 TEST(GradientObserver, IsOptional) {
   class Outputs : public OutputObserver {
    public:

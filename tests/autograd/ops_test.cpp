@@ -1,4 +1,4 @@
-// What gradients cannot show: dtypes, memory, arguments that are refused.
+// Properties that gradients cannot show: dtypes, memory, rejected arguments.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -128,7 +128,7 @@ TEST(Ops, LmHeadNeverHoldsTheLogits) {
   EXPECT_LT(peak, N * V * 4 / 3);
 }
 
-// Forward and backward of y = linear(op(x), w) with op's output kept or computed again.
+// Forward and backward of y = linear(op(x), w) with op's output kept or recomputed.
 struct Rebuilt {
   int64_t saved;  // bytes held between forward and backward
   Floats dx, dw;
@@ -175,7 +175,7 @@ TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsWhatItIsTold) {
   const Tensor input = uniform({N, 2 * F}, -1, 1), weight = uniform({7, F}, -1, 1);
   const Rebuilt parts = through_linear([](const Variable& x) { return swiglu(x).without_recipe(); },
                                        input, weight, false);
-  const Tensor made = swiglu(input).value();  // as another op gave it
+  const Tensor made = swiglu(input).value();  // as the output of another op
   const auto& allocator = Context::current().allocator(kCpu);
   for (const SwigluOutput output : {SwigluOutput::rebuilt, SwigluOutput::kept}) {
     const bool kept = output == SwigluOutput::kept;
@@ -188,7 +188,7 @@ TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsWhatItIsTold) {
     const int64_t saved = held();
     allocator->reset_peak();
     backward(y, y.value());
-    // d_gate_up, dh (in whose place an output not kept comes; a kept one is free by then), dw.
+    // d_gate_up, dh (whose place an unkept output takes; a kept one is free by then), dw.
     const int64_t dw = 7 * F * 4;
     EXPECT_EQ(allocator->stats().peak_allocated - before - saved, (kept ? 2 : 3) * N * F * 4 + dw);
     EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
@@ -246,7 +246,7 @@ TEST(Ops, LmHeadAddsAParametersGradientInTheForward) {
       EXPECT_NEAR(both[i], expected[i], 1e-7f);  // a sum of four in another order
     }
   }
-  Floats four = x.grad().to_vector<float>();  // x is a leaf that nobody cleared: four quarters
+  Floats four = x.grad().to_vector<float>();  // x is never cleared: the sum of four quarters
   for (float& value : four) value *= 2.0f;
   EXPECT_EQ(head.x.grad().to_vector<float>(), four);
 }
@@ -280,7 +280,7 @@ TEST(Ops, LmHeadRefusesOtherUsesOfALossWhoseGradientIsAdded) {
   EXPECT_EQ(scale(head.loss(), 2.0).numel(), 1);
 }
 
-// A sum of losses is a loss: here of two heads' and a penalty.
+// A sum of losses is a loss: here of two heads and a penalty.
 TEST(Ops, LmHeadLossesMayBeSummed) {
   const Head head;
   const auto penalty = [&](const Variable& w) { return sum(mul(w, w)); };

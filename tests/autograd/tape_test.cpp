@@ -261,7 +261,7 @@ TEST(Tape, RangesNameForwardAndBackward) {
   EXPECT_EQ(ranges.open, 0);
 }
 
-// An observer hears of the ranges that begin and end while it is attached, beside the others.
+// An observer sees the ranges that begin and end while it is attached, together with the others.
 TEST(Tape, ObserversOfRangesAreAttachedBesideEachOther) {
   CountRanges outer, inner;
   const ObserveRanges observe_outer(outer);
@@ -297,7 +297,7 @@ TEST(Tape, ABackwardsRangeCarriesItsForwardsNumber) {
   const Observe<InputObserver> observe_inputs(seen);
   const Variable x = Variable::leaf(ones({2, 3}));
   backward(sum(mul(x, ones({3}))));
-  exp(Variable(ones({4})));  // nobody wants its gradient
+  exp(Variable(ones({4})));  // needs no gradient
   ASSERT_EQ(seen.forward.size(), 3u);
   EXPECT_EQ(seen.inputs[0], (std::vector<Shape>{{2, 3}, {3}}));
   EXPECT_EQ(seen.backward, (std::vector<uint64_t>{seen.forward[1], seen.forward[0]}));

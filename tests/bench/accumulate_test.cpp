@@ -30,7 +30,7 @@ TEST(Accumulate, AThousandTimesAHundredthToThePrintedDigits) {
   }
 }
 
-// The same loops over the base types, which do not know tensors: bit for bit.
+// The same loops over the base types, without tensors: bit for bit.
 template <class S, class T>
 double plain_sum(int count) {
   S sum(0.0f);
@@ -51,7 +51,7 @@ TEST(Accumulate, AddsInOrderAndRoundsEverySum) {
   }
 }
 
-// What the lesson says: 2^-7 a step in FP16 beyond 8, nothing in BF16 at 4; the terms' rounding.
+// As in the lesson: 2^-7 a step in FP16 beyond 8, nothing in BF16 at 4; the terms' rounding.
 TEST(Accumulate, TheLastAdditionShowsWhy) {
   const auto rows = thousand();
   EXPECT_NEAR(rows[0].last_step, 0.01, 1e-6);  // an FP32 number near 10 is within 2^-21 of it

@@ -63,7 +63,7 @@ TEST(AttentionCases, OptionsReplaceTheGridsOwn) {
   EXPECT_EQ(attention_cases(options)[0].B, 1);
 }
 
-// What `bench attention` runs on the CPU without further flags: minutes there otherwise.
+// The default shapes of `bench attention` on the CPU; larger ones would take minutes there.
 TEST(AttentionCases, TheSmallGridsAreShort) {
   AttentionBenchOptions options;
   options.small = true;
@@ -75,7 +75,7 @@ TEST(AttentionCases, TheSmallGridsAreShort) {
   }
 }
 
-// 4 B H T^2 D, all integers below 2^53: exact.
+// 4 B H T^2 D: all integers are below 2^53, so the sum is exact.
 TEST(AttentionCase, CountsFlopsAsThePeer) {
   const AttentionCase all{2, 3, 10, 16, false}, causal{2, 3, 10, 16, true};
   EXPECT_EQ(all.forward_flops(), 4.0 * 2 * 3 * 10 * 10 * 16);
@@ -103,7 +103,7 @@ TEST(BenchAttention, ARowForEachCaseTypeAndVariant) {
   EXPECT_EQ(names, (std::set<std::string>{"naive", "flash"}));
 }
 
-// Asked for by name only. Elsewhere than on a GPU it is flash.
+// Runs only on request. Without a GPU it is flash.
 TEST(BenchAttention, PortableIsAVariantOfItsOwn) {
   AttentionBenchOptions options = tiny_options();
   options.precisions = {Precision::bf16};
@@ -118,8 +118,8 @@ int64_t elements(const AttentionCase& s) {
   return s.B * s.H * s.T * s.D;
 }
 
-// Between the directions flash holds q, k, v, o, do and one FP32 number a query: it grows as T.
-// naive holds at least the (T, T) weights besides.
+// Between forward and backward flash holds q, k, v, o, do and one FP32 number a query: it grows as
+// T. naive also holds at least the (T, T) weights.
 TEST(BenchAttention, FlashSavesAsTAndNaiveAsItsSquare) {
   AttentionBenchOptions options = tiny_options();
   options.lengths = {128, 256};
@@ -139,7 +139,7 @@ TEST(BenchAttention, FlashSavesAsTAndNaiveAsItsSquare) {
   EXPECT_GT(rows[2].saved_bytes, 3 * rows[0].saved_bytes);
 }
 
-// Inputs of 128 MiB, which fit, and scores of 2^43 bytes, which do not.
+// The inputs of 128 MiB fit, the scores of 2^43 bytes do not.
 TEST(BenchAttention, WhatDoesNotFitIsARowAndNotAnEnd) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 8 TiB";

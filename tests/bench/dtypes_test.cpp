@@ -87,7 +87,7 @@ TEST(BenchDtypes, TheToyModelTensorByTensor) {
   }
 }
 
-// One gradient a tensor: the outputs of one op are told apart.
+// One gradient a tensor: outputs of one op have different names.
 TEST(BenchDtypes, EveryTensorIsThereOnce) {
   for (const KernelKind kernels : {KernelKind::fused, KernelKind::naive}) {
     std::set<std::string> seen;
@@ -109,7 +109,7 @@ TEST(BenchDtypes, GradientsHaveTheirTensorsShapesAndTypes) {
             std::find_if(entries.begin(), entries.end(), [&](const DtypeEntry& entry) {
               return entry.kind == "gradient" && entry.name == made.name;
             });
-        if (found == entries.end()) continue;  // nothing that needs a gradient led there
+        if (found == entries.end()) continue;  // no gradient reached it
         EXPECT_EQ(found->shape, made.shape) << made.name;
         EXPECT_EQ(found->dtype, made.dtype) << made.name;
         ++checked;
@@ -127,7 +127,7 @@ TEST(BenchDtypes, TheModelsTensorsHaveTheirModulesNames) {
   EXPECT_EQ(find(entries, "activation", "model.layers.1.self_attn.qkv_proj.linear").shape,
             (Shape{2, 16, 96}));
   EXPECT_EQ(find(entries, "logits", "model.logits").shape, (Shape{2, 16, 61}));
-  // The naive norms compute in FP32, and say so: their small ops are tensors of their own.
+  // The naive norms compute in FP32, which shows: their small ops have tensors of their own.
   const auto naive = observe_dtypes(DtypeModel::lm, Precision::bf16, KernelKind::naive);
   EXPECT_EQ(dtypes_of(naive, "activation"), (Types{DType::f32, DType::bf16}));
   EXPECT_GT(naive.size(), entries.size());
@@ -141,7 +141,7 @@ TEST(BenchDtypes, LeavesNoObserverBehind) {
   EXPECT_EQ(context.options.precision, Precision::fp32);
 }
 
-// bf16 has copies of the parameters and a cast that fp32 does not have.
+// bf16 has copies of the parameters, and a cast that fp32 lacks.
 TEST(BenchDtypes, PutsPrecisionsBesideEachOther) {
   const std::vector<Precision> precisions{Precision::fp32, Precision::bf16};
   const auto rows = bench_dtypes(DtypeModel::toy, precisions);

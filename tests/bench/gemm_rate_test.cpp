@@ -53,7 +53,7 @@ TEST(GemmRates, AreWeightedByTime) {
   }
   EXPECT_DOUBLE_EQ(rates.seconds, seconds);
   EXPECT_DOUBLE_EQ(rates.flops_per_second(), rates.flops / seconds);
-  // A step that takes twice the products' time has half of their rate.
+  // A step that takes twice the products' time runs at half their rate.
   EXPECT_NE(gemm_table(rates, 2 * rates.seconds).find("ratio 0.500"), std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-// A golden case in a temporary folder, to be damaged.
+// A copy of a golden case in a temporary folder, which tests may damage.
 #pragma once
 
 #include <cstring>
@@ -33,7 +33,7 @@ class GoldenCopy {
     write_safetensors(target, views);
   }
 
-  // Puts `after` in the place of `before`, which a text file must hold.
+  // Replaces `before`, which the text file must contain, by `after`.
   void replace(const std::string& file, const std::string& before, const std::string& after) {
     std::string text = read_file(path() / file);
     const size_t place = text.find(before);

@@ -1,4 +1,4 @@
-// The accounts against the assignment's formulas, and against each other.
+// The accounts against the published formulas, and against each other.
 #include <gtest/gtest.h>
 
 #include "bench/kernel_accounts.h"
@@ -16,7 +16,7 @@ KernelAccount account(const std::string& kernel, const std::string& variant,
   return found.value_or(KernelAccount{});
 }
 
-// Triton's fused softmax tutorial counts it so: 5 NM + 2 N read, 3 NM + 2 N written.
+// Triton's fused softmax tutorial gives the same count: 5 NM + 2 N read, 3 NM + 2 N written.
 TEST(KernelAccounts, NaiveSoftmaxIsFiveKernels) {
   for (const int64_t N : {1, 7, 16384}) {
     for (const int64_t M : {1, 781, 5000}) {
@@ -41,7 +41,7 @@ TEST(KernelAccounts, OnlineReadsTwiceAndFusedOnce) {
   EXPECT_DOUBLE_EQ(fused.intensity(), 5.0 / 4.0);
 }
 
-// One example each, counted by hand from the naive twin's source.
+// One example of each kernel, counted by hand from the naive twin's source.
 TEST(KernelAccounts, NaiveTwinsAreTheSumOfTheirKernels) {
   const int64_t N = 3, M = 10, n = N * M;
   const KernelAccount gelu = account("gelu", "naive", {N, M}, DType::f32);
@@ -76,7 +76,7 @@ TEST(KernelAccounts, RopeCountsItsTables) {
   EXPECT_EQ(fused.writes, n);
 }
 
-// The casts of BF16 are kernels that FP32 does not have.
+// The BF16 casts are kernels that FP32 lacks.
 TEST(KernelAccounts, NoCastInFp32) {
   const KernelAccount f32 = account("rmsnorm_fwd", "naive", {4, 8}, DType::f32);
   const KernelAccount bf16 = account("rmsnorm_fwd", "naive", {4, 8}, DType::bf16);
@@ -89,8 +89,8 @@ TEST(KernelAccounts, AdamwMovesItsTwentyEightBytes) {
   EXPECT_EQ(account("adamw", "fused", {1000}, DType::bf16).bytes, 30 * 1000);
 }
 
-// The list, each kernel with both accounts; a fused kernel moves at least what must move
-// once, and less than its naive twin.
+// The listed kernels, each with both accounts. A fused kernel moves at least the minimum traffic,
+// and less than its naive twin.
 TEST(KernelAccounts, EveryListedKernelHasBoth) {
   for (const char* name : {"softmax", "gelu", "weighted_sum", "rmsnorm_fwd", "layernorm_fwd",
                            "rope_fwd", "swiglu_fwd", "cross_entropy_fwd_bwd", "adamw"}) {
@@ -118,9 +118,8 @@ class AllocatedBytes : public AllocationObserver {
   int64_t bytes = 0;
 };
 
-// Each small op of a naive twin allocates what it writes, so the account of the writes can be held
-// against the code: a launch that is added or left out shows. Softmax's max besides notes N
-// indices.
+// Each small op of a naive twin allocates its output. So the account of the writes is compared with
+// the code: an added or missing launch shows. Softmax's max also writes N indices.
 TEST(KernelAccounts, NaiveWritesAreTheOpsOutputs) {
   const Context& context = Context::current();
   Allocator& allocator = *context.allocator(context.device());

@@ -66,8 +66,8 @@ int64_t product(const std::vector<int64_t>& shape) {
   return n;
 }
 
-// Bytes of one element of the main input: torch_kernels.py's counts, and by the same rule those of
-// the kernels that it does not have.
+// Bytes for one element of the main input: torch_kernels.py's counts, and by the same rule counts
+// for the kernels that it lacks.
 TEST(BenchKernels, BytesAreThoseThatMoveOnce) {
   const std::map<std::string, double> bf16{{"softmax", 4},
                                            {"dropout", 4},
@@ -99,7 +99,7 @@ TEST(BenchKernels, BytesAreThoseThatMoveOnce) {
   EXPECT_EQ(checked, bf16.size() + f32.size() + 2);  // softmax has two widths
 }
 
-// dy in BF16, and the FP32 rows of the tokens (the first four draws differ) read and written.
+// dy in BF16; the FP32 rows of the tokens (the first four draws differ) are read and written.
 TEST(BenchKernels, EmbeddingBackwardCountsTheTouchedRows) {
   KernelBenchOptions options = tiny_options();
   options.kernels = {"embedding_bwd"};
@@ -121,7 +121,7 @@ TEST(BenchKernels, RunsWhatItIsAskedFor) {
   EXPECT_EQ(rows[4].variant, "naive");
 }
 
-// 2^40 rows: a copy of 2^55 bytes, and inputs of as many.
+// 2^40 rows: a copy of 2^55 bytes, and inputs of the same size.
 TEST(BenchKernels, WhatDoesNotFitIsARowAndNotAnEnd) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 32 PiB";

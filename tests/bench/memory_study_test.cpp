@@ -106,7 +106,7 @@ TEST(MemoryStudy, RecomputedBlocksAreNoActivations) {
             kept.predicted.of(MemoryCategory::activations) / 2);
 }
 
-// Measured on two sequences and scaled, predicted for all.
+// Measured on two sequences and scaled; predicted for all sequences.
 TEST(BlockStudy, TensorsAddUpToThePrediction) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {

@@ -22,7 +22,7 @@ MlpBenchOptions tiny_options() {
   return options;
 }
 
-// The lecture's: dim 256, 4 layers, batch 256, 2 steps, each by 2 to 5.
+// The lecture's shapes: dim 256, 4 layers, batch 256, 2 steps, each scaled by 2 to 5.
 TEST(MlpCases, ScaleOneDimensionAtATime) {
   const auto lecture = mlp_cases({});
   ASSERT_EQ(lecture.size(), 1u + 4u * 4u);
@@ -40,7 +40,7 @@ TEST(MlpCases, ScaleOneDimensionAtATime) {
   EXPECT_EQ(mlp_cases(options).size(), 1u);
 }
 
-// A layer of the (B, C) by (C, C) product: y, dx and dw; the input needs no dx.
+// A (B, C) by (C, C) layer has y, dx and dw; the first needs no dx.
 TEST(MlpShape, CountsTheProducts) {
   EXPECT_EQ((MlpShape{1, 8, 4, 1}.flops()), 2.0 * 2 * 4 * 8 * 8);
   EXPECT_EQ((MlpShape{3, 8, 4, 2}.flops()), 2.0 * 8 * 2 * 4 * 8 * 8);

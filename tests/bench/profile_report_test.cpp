@@ -94,7 +94,7 @@ TEST(ProfileReport, SharesAddUp) {
     }
     EXPECT_NEAR(sum, 100.0, 0.3) << group;  // of rounded numbers
   }
-  // Of all there is, also where the rows hold one another.
+  // Shares are of the whole, also in tables with nested rows.
   const std::string phases = profile_table(two_steps(), "phase", {}, TableFormat::json);
   EXPECT_EQ(Json::parse(lines_of(phases)[0]).at("gpu_share"), 44.8);  // 300 of 670
 }
@@ -112,7 +112,7 @@ TEST(ProfileReport, SortsByItsKeys) {
   EXPECT_EQ(order(profile, "op", "gpu-self")[0], "linear");
   EXPECT_EQ(order(profile, "op", "name")[0], "(outside)");
   EXPECT_EQ(order(profile, "kernel", "calls")[0], kGemm);
-  EXPECT_EQ(order(cpu_step(), "op", "gpu")[0], "linear");  // for want of GPU times by the CPU's
+  EXPECT_EQ(order(cpu_step(), "op", "gpu")[0], "linear");  // without GPU times, CPU times sort
   EXPECT_EQ(order(profile, "phase", "")[0], "forward");    // by totals
 }
 
@@ -189,7 +189,7 @@ TEST(WriteProfile, WritesEveryFile) {
   EXPECT_TRUE(Json::parse(read_file(path / "trace.json")).contains("traceEvents"));
 }
 
-// What a profile of the CPU has not got is not left over from an older one.
+// Files that a CPU profile lacks do not stay behind from an older profile.
 TEST(WriteProfile, ReplacesAnOlderProfile) {
   const TemporaryFolder folder;
   write_profile(two_steps(), folder.path(), {});

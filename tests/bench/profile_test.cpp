@@ -1,5 +1,5 @@
-// quern profile's harness on the CPU: every target runs, the phases are those asked for, and bad
-// options are refused.
+// quern profile's harness on the CPU: every target runs, the phases are the requested ones, and bad
+// options are rejected.
 #include "bench/profile.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(ProfileSteps, TrainingHasItsPhasesModulesAndOps) {
     paths.insert(profile.names[range.module]);
     if (!range.backward || profile.ranges[static_cast<size_t>(range.parent)].backward) continue;
     ++backwards;
-    // Every op of this model lies in a module but the loss's view of the hidden states.
+    // Every op of this model lies in a module, except the loss's view of the hidden states.
     EXPECT_TRUE(range.module != 0 || profile.names[range.name] == "reshape")
         << profile.names[range.name];
     EXPECT_NE(range.shapes, 0) << profile.names[range.name];
@@ -70,7 +70,7 @@ TEST(ProfileSteps, TrainingHasItsPhasesModulesAndOps) {
   EXPECT_GT(backwards, 20u);
 }
 
-// Phases follow each other without a gap to speak of: the ranges account for the step.
+// Phases follow each other almost without gaps: the ranges account for the step.
 TEST(ProfileSteps, PhasesAddUpToTheStep) {
   const Profile profile = profile_steps(tiny(), quick());
   double phases = 0.0;
@@ -166,7 +166,7 @@ TEST(ProfileSteps, RefusesBadOptions) {
       {"--graph is for whole steps"});
 }
 
-// Parameters, gradients and moments are there from the beginning: the run is traced whole.
+// Parameters, gradients and moments exist from the beginning: the trace is complete.
 TEST(ProfileSteps, TheMemoryIsTracedFromTheModelsMaking) {
   const MemoryTrace trace = trace_memory(tiny(), quick());
   std::set<MemoryCategory> categories;

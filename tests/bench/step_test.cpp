@@ -59,12 +59,12 @@ TEST(BenchStep, MeasuresEachPhaseAndItsParts) {
   EXPECT_EQ(fwd.backward.median, 0.0);
   EXPECT_GT(fwdbwd.backward.median, 0.0);
   EXPECT_EQ(fwdbwd.optimizer.median, 0.0);
-  // Without a warm-up the first iterations are the measured ones: two here, and none is left.
+  // Without a warm-up, the first iterations are measured ones: here both, so none remain.
   EXPECT_EQ(step.first.size(), 2u);
   EXPECT_NEAR((step.first[0] + step.first[1]) / 2, step.launched.mean, 1e-9);
   EXPECT_TRUE(std::isnan(step.rest));
   EXPECT_GT(step.total.ci95, 0.0);
-  // The parts are the whole: means add up, to rounding.
+  // The parts make up the whole: their means add up, except for rounding.
   EXPECT_NEAR(step.forward.mean + step.backward.mean + step.optimizer.mean, step.total.mean, 1e-9);
 }
 
@@ -72,14 +72,14 @@ TEST(BenchStep, TheFirstIterationsAreTheWarmUps) {
   const StepBenchResult result = bench_step(tiny_config(), {{Phase::fwd, Phase::fwdbwd}, 1, 4});
   for (const PhaseResult& phase : result.phases) {
     ASSERT_EQ(phase.first.size(), 3u);
-    // Two of the four measured belong to the first three.
+    // Two of the first three iterations are measured ones.
     EXPECT_NEAR(phase.first[1] + phase.first[2] + 2 * phase.rest, 4 * phase.launched.mean, 1e-9);
   }
   const auto later = bench_step(tiny_config(), {{Phase::fwd}, 3, 2}).phases[0];
   EXPECT_NEAR(later.rest, later.launched.mean, 1e-9);
 }
 
-// The optimizer's part needs neither activations nor logits; the peak is the largest part's.
+// The optimizer needs neither activations nor logits. The phase's peak is its largest part's.
 TEST(BenchStep, EachPartHasItsOwnPeak) {
   Config config = tiny_config();
   config.train.batch = 8;
@@ -91,7 +91,7 @@ TEST(BenchStep, EachPartHasItsOwnPeak) {
             std::max({step.forward_peak, step.backward_peak, step.optimizer_peak}));
 }
 
-// fwd holds the weights alone; the others also gradients and Adam's two moments.
+// fwd holds only the weights; the other phases also gradients and Adam's two moments.
 TEST(BenchStep, ThePeakOfForwardHasNoOptimizerState) {
   const StepBenchResult result = bench_step(tiny_config(), kOnce);
   const int64_t weights = result.parameters * 4;
@@ -143,7 +143,7 @@ TEST(StepReport, JsonHasThePeersKeys) {
   EXPECT_EQ(json.at("params"), result.parameters);
 }
 
-// Two configurations in one table: a row a phase, the settings that differ in columns.
+// Two configurations in one table: a row a phase, and columns for the settings that differ.
 TEST(StepRows, ARowAPhaseOfEachConfiguration) {
   Config config = tiny_config();
   Table table(TableFormat::text, kTextWidth, "quern-0.1.0");
@@ -221,7 +221,7 @@ TEST(Summarize, MedianMeanAndPopulationDeviation) {
   EXPECT_THROW(summarize({}), Error);
 }
 
-// The tables of any textbook: 12.706, 4.303, 3.182, 2.093 for 19, 1.984 for 100, 1.960 in the end.
+// From textbook tables: 12.706, 4.303, 3.182, 2.093 for 19, 1.984 for 100, 1.960 in the limit.
 TEST(StudentT, IsTheTablesQuantile) {
   EXPECT_NEAR(student_t_975(1), 12.7062, 5e-5);
   EXPECT_NEAR(student_t_975(2), 4.30265, 5e-6);

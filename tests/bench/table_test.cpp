@@ -15,7 +15,7 @@ using namespace testing_support;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Two to everybody, one to people alone, one to programs alone; missing unless given.
+// Two columns for all readers, one for people only, one for programs only; absent by default.
 TableRow row_of(const std::string& name, const Cell& ms = {}, const Cell& share = {},
                 const Cell& bytes = {}, const std::string& out_of_memory = "") {
   return {{{{"name", "name", 0, 6, Align::left}, name}},
@@ -58,7 +58,7 @@ TEST(Table, MarkdownHasARuleAndAsManyCells) {
             "| x | out of memory |  |\n");
 }
 
-// RFC 4180: lines end in CRLF; commas, quotes and line ends are quoted, quotes doubled.
+// RFC 4180: lines end in CRLF; fields with commas, quotes or newlines are quoted, quotes doubled.
 TEST(Table, CsvIsThatOfTheRfc) {
   EXPECT_EQ(lines_of(TableFormat::csv, {kRow, row_of("a,\"b\"\nc", kNan), kFailed}),
             "name,ms,bytes,error\r\n"
@@ -96,7 +96,7 @@ TEST(Table, ProgramsGetThePeerAndThePrefixInFront) {
   EXPECT_EQ(csv.add(kFailed, "on cpu\n"), "peer,warmup,name,ms,bytes,error\r\nquern,5,x,,,OOM\r\n");
 }
 
-// The widths are 6, 8, 7 and 8: the columns of the highest rank go first, all of a rank together.
+// The widths are 6, 8, 7 and 8. All columns of the highest rank are dropped first.
 TEST(Table, TooWideATextLeavesOutByRank) {
   const TableRow row{{{{"name", "name", 0, 6, Align::left}, ""}},
                      {{{"a", "a", 0, 8, Align::right, 2}, {}},

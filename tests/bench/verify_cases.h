@@ -1,6 +1,6 @@
 // The whole-model test against transformers, for any device: every case, precision, attention and
-// kernels within the tolerances of the design's table (verify.cpp states them; reordering FP32 sums
-// alone was measured at a tenth of FP32's).
+// kernels, within the design's tolerances (in verify.cpp). Reordering FP32 sums was measured at a
+// tenth of FP32's tolerance.
 #pragma once
 
 #include <gtest/gtest.h>

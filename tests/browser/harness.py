@@ -19,7 +19,7 @@ import shutil
 import sys
 import traceback
 
-# Through a copy: Chromium warns in the console of reading the same canvas several times.
+# Reads from a copy: Chromium warns in the console when the same canvas is read several times.
 READ_BYTES = """
             const copy = document.createElement("canvas");
             copy.width = canvas.width;

@@ -95,7 +95,7 @@ TEST(Pages, LinkToFilesAndHeadingsThatExist) {
   EXPECT_GT(found, 80);
 }
 
-// The README is read to its end, and its reading path is as long as it says.
+// The README stays short enough to read, and its reading path has the stated length.
 TEST(Pages, ReadmeIsShort) {
   const fs::path readme = source_folder() / "README.md";
   EXPECT_LE(lines_of(readme), 180);

@@ -28,8 +28,8 @@ V, CONTEXT = 512, 64
 BASE = dict(vocab_size=V, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=256, rms_norm_eps=1e-5, tie_word_embeddings=False)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
-# dtype and shard: how the folder is saved. old: config.json as transformers 4 writes it. (rope_theta of qwen2.5: make_golden.py
-# says why a model with biases has a small one.)
+# dtype and shard: how the folder is saved. old: config.json as transformers 4 writes it. rope_theta
+# of qwen2.5 is small because of its biases: see make_golden.py.
 FAMILIES = {
     "llama2": dict(num_key_value_heads=4, shard="200KB", dtype="float16"),
     "llama3": dict(rope_theta=500000.0, rope=LLAMA3, shard="100KB", dtype="bfloat16", old=True),

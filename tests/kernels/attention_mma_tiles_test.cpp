@@ -1,5 +1,5 @@
-// The tile tables of the portable tensor-core attention, which need no GPU to be checked: every
-// head_dim has a tile on a laptop's GPU, and fragments, warps and registers divide every tile.
+// The tile tables of the portable tensor-core attention, checked without a GPU: every head_dim has
+// a tile on a laptop's GPU, and fragments, warps and registers divide every tile.
 #include "attention_tile_table.h"
 #include "kernels/cuda/attention/mma/attention_mma.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 using namespace kernels::cuda;
 
-// A thread has 255 registers, about 60 for the rest.
+// A thread has 255 registers and needs about 60 for other values.
 constexpr int kAccumulators = 192;
 
 // Floats a thread: 128 threads hold a tile of rows by (features and scores).
@@ -69,8 +69,8 @@ TEST(AttentionMmaTiles, SharedBytesAreCounted) {
             2 * (2 * 128 * 136 + 3 * 2 * 64 * 136) + 3 * 64 * 8 + 3 * 2 * 128 * 72);
 }
 
-// The tiles that were tuned for: as many blocks as registers allow on a multiprocessor of 228 KiB,
-// of which a block takes 1 KiB more than it asks for.
+// The tuned tiles: as many blocks as registers allow on a multiprocessor of 228 KiB. Each block
+// takes 1 KiB beyond its request.
 TEST(AttentionMmaTiles, BlocksOnHopper) {
   constexpr int64_t kAll = 228 << 10;
   for (const int64_t D : {16, 32, 64, 80, 96, 128}) {

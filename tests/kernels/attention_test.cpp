@@ -18,7 +18,7 @@ void set_strides(int64_t (&strides)[3], int64_t T, int64_t row, int64_t head) {
   strides[0] = T * row, strides[1] = row, strides[2] = head;
 }
 
-// q, k and v as they lie in a q-k-v product: rows wider than their own heads. Gradients likewise.
+// q, k and v as parts of a q-k-v product: rows wider than their own heads. Gradients likewise.
 AttentionShape layout_of(const Shape& x) {
   AttentionShape s;
   s.B = x.B, s.Tq = x.Tq, s.Tk = x.Tk, s.H = x.H, s.Hk = x.Hk, s.D = x.D;
@@ -39,7 +39,7 @@ int64_t size_of(int64_t B, const int64_t (&strides)[3]) {
   return B * strides[0];
 }
 
-// One (batch, query head) in double: o, logsumexp, and what it adds to each gradient.
+// One (batch, query head) in double: o, logsumexp, and its contribution to each gradient.
 struct Tensors {
   std::vector<double> q, k, v, d_o, o, lse, dq, dk, dv;
 };

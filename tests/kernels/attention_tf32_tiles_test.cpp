@@ -1,6 +1,6 @@
-// The tile tables of the tensor-core attention of FP32 tensors, which need no GPU to be checked:
-// every head_dim that the kernels take has a tile on a laptop's GPU, and fragments, warps, copies
-// and registers divide every tile.
+// The tile tables of the tensor-core attention of FP32 tensors, checked without a GPU: every
+// supported head_dim has a tile on a laptop's GPU, and fragments, warps, copies and registers
+// divide every tile.
 #include "kernels/cuda/attention/tf32/attention_tf32.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(AttentionTf32Tiles, SharedBytesAreCounted) {
   EXPECT_EQ(split_backward_shared_bytes({32, 64, 32}), tf32_backward_shared_bytes({32, 64, 32}));
 }
 
-// Fewer rows a block where the preferred tile would leave the GPU half empty, and only there.
+// Fewer rows a block, but only if the preferred tile would leave the GPU half empty.
 TEST(AttentionTf32Tiles, SmallTilesFillTheGpu) {
   const auto rows = [](int64_t D, int64_t length, int64_t heads, int64_t blocks) {
     const int index = choose_tf32_tile(kTf32ForwardTiles, tf32_forward_shared_bytes, D, length,
@@ -100,7 +100,7 @@ TEST(AttentionTf32Tiles, SmallTilesFillTheGpu) {
   EXPECT_EQ(rows(64, 512, 66, 264), 128);
   EXPECT_EQ(rows(64, 513, 53, 264), 128);  // the last tile of a head counts whole
   EXPECT_EQ(rows(64, 1, 1, 0), 128);
-  // The tile of fewer rows has to fit, too; a width without one keeps its own.
+  // The tile of fewer rows must fit as well; a width without one keeps its own tile.
   constexpr AttentionTile kTiles[] = {
       {64, 128, 16}, {64, 64, 256}, {128, 64, 16}, {128, 32, 16}};  // 32 rows: for small GPUs only
   const auto index = [&](int64_t D, int64_t shared_bytes) {
@@ -111,8 +111,8 @@ TEST(AttentionTf32Tiles, SmallTilesFillTheGpu) {
   EXPECT_EQ(index(128, kHopperBytes), 2);
 }
 
-// Two blocks of each on a Hopper multiprocessor of 228 KiB, of which a block takes 1 KiB more than
-// it asks for.
+// Two blocks of each tile on a Hopper multiprocessor of 228 KiB. Each block takes 1 KiB beyond its
+// request.
 TEST(AttentionTf32Tiles, TwoBlocksOnHopper) {
   constexpr int64_t kHalf = (228 << 10) / 2 - 1024;
   const auto expect_two = [&](const auto& tiles, auto bytes, int64_t widest = kTf32WidestHead) {

@@ -1,4 +1,4 @@
-// What holds for every tile table of the attention kernels: the widths ascend to 256, and every
+// Checks for every tile table of the attention kernels: the widths ascend to 256, and every
 // head_dim has a tile on a laptop's GPU and on a data centre's.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace quern::test {
 inline constexpr int64_t kLaptopBytes = 99 << 10;   // sm_86, sm_89, sm_120
 inline constexpr int64_t kHopperBytes = 227 << 10;  // sm_90
 
-// check_tile holds what the kernel asks of a single tile.
+// check_tile checks the kernel's requirements on a single tile.
 template <size_t N, class CheckTile>
 void check_tile_table(const kernels::cuda::AttentionTile (&tiles)[N],
                       int64_t (*bytes)(const kernels::cuda::AttentionTile&), CheckTile check_tile) {

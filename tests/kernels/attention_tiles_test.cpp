@@ -1,5 +1,5 @@
-// The tile tables of the CUDA flash attention, which need no GPU to be checked: every head_dim has
-// a tile on a laptop's GPU, and the threads divide every tile.
+// The tile tables of the CUDA flash attention, checked without a GPU: every head_dim has a tile on
+// a laptop's GPU, and the threads divide every tile.
 #include "kernels/cuda/attention/attention_tiles.h"
 
 #include "attention_tile_table.h"

@@ -55,7 +55,7 @@ TEST(CrossEntropy, ForwardMeanBackward) {
                                   inverse.data(), &dloss, N, V, kIgnore, cpu::Stream{});
       EXPECT_TRUE(same_bits(in_place.values(), dx.values()));
 
-      // In one pass, with the loss scale where dloss was.
+      // In one pass, with the loss scale in place of dloss.
       Guarded<T> logits(x);
       Guarded<A> one_pass_loss(N), scale(1);
       cpu::cross_entropy_scale(scale.data(), targets.data(), N, 0.5, kIgnore, cpu::Stream{});
@@ -65,7 +65,7 @@ TEST(CrossEntropy, ForwardMeanBackward) {
       EXPECT_TRUE(same_bits(one_pass_loss.values(), row_loss.values()));
       expect_near(logits.values(), gradient, 2 * tolerance<T>());
 
-      // And with 0.125 lse^2 in each row's loss: 0.25 lse softmax more.
+      // Adds 0.125 lse^2 to each row's loss: 0.25 lse softmax more in the gradient.
       Guarded<T> with_z(x);
       Guarded<A> row_z(N);
       cpu::cross_entropy_forward_backward(one_pass_loss.data(), with_z.data(), targets.data(),

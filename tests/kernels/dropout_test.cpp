@@ -15,7 +15,7 @@ std::vector<T> dropped(const std::vector<T>& x, double p, uint32_t site, Dropout
   return y.values();
 }
 
-// Element e of a site's stream has half e % 8 of Philox block e / 8, the lower half of a word
+// Element e of a site's stream uses half e % 8 of Philox block e / 8, the lower half of a word
 // first.
 TEST(Dropout, HalfAWordOfPhiloxDecides) {
   for_float_types([](auto t) {
@@ -41,7 +41,7 @@ TEST(Dropout, HalfAWordOfPhiloxDecides) {
   });
 }
 
-// 1e5 elements: the part that is kept is within five standard deviations, sqrt(p (1 - p) / n).
+// 1e5 elements: the kept share is within five standard deviations, sqrt(p (1 - p) / n).
 TEST(Dropout, KeepsTheShareItShould) {
   const std::vector<float> ones(100000, 1.0f);
   for (const double p : {0.0, 0.01, 0.2, 0.5, 0.99}) {
@@ -52,7 +52,7 @@ TEST(Dropout, KeepsTheShareItShould) {
   }
 }
 
-// p counts in units of 2^-16, and the scale is of what is counted.
+// p is rounded to units of 2^-16, and the scale follows the rounded value.
 TEST(Dropout, TheExpectationIsExact) {
   EXPECT_EQ(dropout_threshold(0.0), 0u);
   EXPECT_EQ(dropout_threshold(0.2), 13107u);

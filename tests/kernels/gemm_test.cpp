@@ -36,7 +36,7 @@ void check(Gemm g) {
   }
   Guarded<TD> d(d0);
   cpu::gemm(d.data(), a.data(), b.data(), g, {}, cpu::Stream{});
-  // Everything between the rows and the matrices keeps its value: it counts in the norm's error.
+  // Memory between the rows and the matrices keeps its value: it counts in the norm's error.
   // A sum of k random products errs by sqrt(k) roundings; k is at most 600 here.
   expect_near(d.values(), expected, 3 * tolerance<acc_t<T>>() + (tolerance<TD>()));
   if (g.k == 0) return;
@@ -95,7 +95,7 @@ TEST(Gemm, Bfloat16ToFloat) {
   check_all<float, bfloat16>();
 }
 
-// With beta = 0 D may hold anything.
+// With beta = 0, D may contain anything.
 TEST(Gemm, OverwritesNaN) {
   const float a[] = {2}, b[] = {3};
   float d[] = {NAN};

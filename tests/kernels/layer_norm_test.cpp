@@ -12,7 +12,7 @@ struct Reference {
   std::vector<double> y, dx, dw, db;
 };
 
-// Straight from the definition, of what is normed: the sum where there is one.
+// Straight from the definition, of the normed tensor: with a branch, of the sum.
 Reference reference(const std::vector<double>& x, const std::vector<double>& w,
                     const std::vector<double>& b, const std::vector<double>& dy, int64_t rows,
                     int64_t C) {

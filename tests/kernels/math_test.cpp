@@ -16,8 +16,8 @@ double ulp(float x) {
   return std::ldexp(1.0, std::max(exponent - 24, -149));
 }
 
-// The largest error over every 1009th float (4 million, all exponents and signs); where the exact
-// result is NaN, infinite or rounds to 0 the result must be so too.
+// The largest error over every 1009th float (4 million, all exponents and signs). A NaN, infinite
+// or zero exact result must be reproduced.
 template <class F, class Exact>
 double worst_error(F f, Exact exact) {
   double worst = 0.0;
@@ -36,7 +36,7 @@ double worst_error(F f, Exact exact) {
   return worst;
 }
 
-// The bounds are those stated beside each function.
+// The bounds are documented beside each function.
 TEST(Math, Exp) {
   EXPECT_LE(worst_error([](float x) { return math::exp(x); }, [](double x) { return std::exp(x); }),
             1.1);

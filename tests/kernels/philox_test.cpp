@@ -32,7 +32,7 @@ TEST(Philox, UnitIsBelowOne) {
   EXPECT_EQ(philox_unit<float>(PhiloxBlock{}), 0.0f);
 }
 
-// The quantile inverts the distribution function, here written with erfc, over 300 orders of tail.
+// The quantile inverts the distribution function, here by erfc, over 300 orders of magnitude.
 TEST(Philox, QuantileInvertsTheDistribution) {
   for (double p = 1e-12; p < 0.5; p *= 1.07) {
     const double q = p - 0.5;  // rounds; the tail that it stands for is 1/2 + q exactly

@@ -34,8 +34,8 @@ void check(F f, const Function& reference, double low, double high) {
     const bool reads_x = F::kSaved == Saved::input, reads_y = F::kSaved == Saved::output;
     cpu::pointwise_backward(dx.data(), reads_x ? x.data() : nullptr, reads_y ? y.data() : nullptr,
                             dy.data(), n, f, cpu::Stream{});
-    // A saved output is rounded to T before the slope is taken from it, and the differences are
-    // good to 1e-9 only.
+    // A saved output is rounded to T before its slope is computed. The differences are accurate
+    // only to 1e-9.
     expect_near(dx.values(), gradient, 3 * tolerance<T>() + 1e-9);
 
     Guarded<T> in_place(x);
@@ -60,7 +60,7 @@ TEST(Pointwise, Log) {
       Log{}, [](double x) { return std::log(x); }, 2.0, 9.0);
 }
 TEST(Pointwise, Tanh) {
-  // 1 - y^2 loses digits where tanh is flat: stay where it is not.
+  // 1 - y^2 loses digits where tanh is flat: use inputs where it is not.
   check_types(
       Tanh{}, [](double x) { return std::tanh(x); }, -0.5, 0.5);
 }
@@ -98,7 +98,7 @@ TEST(Pointwise, Scale) {
   check_types(Scale{3.0, 0.5}, [](double x) { return 3 * x + 0.5; });
 }
 
-// The list of the family is the list of this test: a functor that is added is checked here.
+// The family's own list drives this test, so a new functor is checked automatically.
 TEST(Pointwise, EveryBackwardIsTheSlopeOfItsForward) {
   const auto check_at = []<size_t I>(std::integral_constant<size_t, I>) {
     SCOPED_TRACE(I);

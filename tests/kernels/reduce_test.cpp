@@ -29,8 +29,8 @@ TEST(Sum, AgainstPlainLoops) {
       Guarded<T> y_squares(s.outer * s.inner);
       cpu::sum_squares_forward(y_squares.data(), x.data(), s, 0.5, nullptr, cpu::Stream{});
       cpu::sum_backward(dx.data(), dy.data(), s, 0.5, cpu::Stream{});
-      // Positive terms: at most n / 32 + log2(32) roundings in a row, of chunks of up to 16384,
-      // though they mostly cancel; the square root of that many.
+      // Positive terms: at most n / 32 + log2(32) roundings in a row, in chunks of up to 16384.
+      // They mostly cancel: the bound is the square root of that number.
       const double roundings = std::sqrt(16384.0 / 32 + 5);
       const double bound = tolerance<T>() + roundings * (sizeof(T) == 8 ? 0x1p-53 : 0x1p-24);
       expect_near(y.values(), sums, bound);

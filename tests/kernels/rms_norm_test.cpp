@@ -65,7 +65,7 @@ void check(int64_t rows, int64_t C) {
   };
   backward(dx, dw.data(), nullptr, false);
   backward(in_place, dw_added.data(), in_place.data(), true);
-  // dx cancels (it is orthogonal to x up to eps): the error is relative to w dy rstd, which is
+  // dx cancels (it is orthogonal to x up to eps). So the error is relative to w dy rstd, which is
   // larger by a small factor, and for C = 1 by any factor.
   if (C > 1) expect_near(dx.values(), want.dx, 4 * tolerance<TX>());
   expect_near(in_place.values(), sum_of(want.dx, doubles(dsum)), 4 * tolerance<TX>());

@@ -15,7 +15,7 @@ namespace {
 using kernels::DecodeRow;
 using kernels::SampleOptions;
 
-// How often each token is drawn from these logits in `draws` steps of one row.
+// How often each token is drawn from the logits in `draws` steps of one row.
 template <class T = float>
 std::vector<int> histogram(const std::vector<T>& logits, const SampleOptions& options, int draws,
                            uint32_t seen_bits = 0) {
@@ -76,7 +76,7 @@ TEST(Sample, TopKKeepsTheLowerIdOfEqualOnes) {
   expect_frequencies(histogram(kLogits, options, 2000), {1.0 / 3, 0.0, 2.0 / 3, 0.0});
   expect_frequencies(histogram<float>({0.0f, 1.0f, 0.0f, 0.0f}, options, 1000),
                      {1 / (1 + M_E), M_E / (1 + M_E), 0.0, 0.0});
-  options.top_k = 9;  // more than there are
+  options.top_k = 9;  // more than there are tokens
   expect_frequencies(histogram(kLogits, options, 2000), {0.25, 0.1, 0.5, 0.15});
 }
 
@@ -86,7 +86,7 @@ TEST(Sample, TopPKeepsTheShortestRunThatReachesIt) {
   expect_frequencies(histogram(kLogits, options, 2000), {0.25 / 0.9, 0.0, 0.5 / 0.9, 0.15 / 0.9});
   options.top_p = 1e-6;
   EXPECT_EQ(histogram(kLogits, options, 20)[2], 20);
-  options.top_p = 0.5;  // of what top_k has left: 0.5 of 0.75
+  options.top_p = 0.5;  // of the 0.75 that top_k keeps: half
   options.top_k = 2;
   EXPECT_EQ(histogram(kLogits, options, 20)[2], 20);
 }

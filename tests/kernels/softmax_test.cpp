@@ -29,7 +29,7 @@ TEST(Softmax, InTwoPasses) {
       const auto x = random_vector<T>(n, 1, -8.0, 8.0);
       Guarded<T> y(n);
       cpu::softmax_online_forward(y.data(), x.data(), rows, cols, cpu::Stream{});
-      // As below; the sum is not taken in lanes, so that its rounding grows with the row.
+      // As below. The sum does not use lanes, so its rounding error grows with the row.
       expect_near(y.values(), reference_softmax(doubles(x), rows, cols), 8 * tolerance<T>());
     }
   });

@@ -1,5 +1,5 @@
-// The block that docs/adding_a_block.md adds, in one file: it trains, decodes and has its place in
-// the parameter table.
+// The block that docs/adding_a_block.md adds, in one file: it trains, decodes and is in the
+// parameter table.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -61,7 +61,7 @@ TEST(ModelConfig, Gpt2ParameterCountIsPublished) {
   EXPECT_EQ(parameter_count(config), 124439808);
   EXPECT_EQ(parameter_count(sized("gpt2-medium", 100)), 354823168);
   ModelConfig other = config;
-  apply_size(other, "small");  // says all that a size says
+  apply_size(other, "small");  // gives every key that the size sets
   EXPECT_EQ(other.norm, NormKind::rms);
   EXPECT_FALSE(other.bias);
   other = config;

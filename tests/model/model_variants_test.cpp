@@ -1,7 +1,7 @@
 // The model's variants: biases of q, k and v (Qwen2.5), norms of q and k with a head_dim of their
 // own (Qwen3), scaled rotary frequencies (Llama 3.1), LayerNorm, GELU and learned positions
-// (GPT-2). What tests/fixtures/golden says of their numbers is tested by `quern verify`; here:
-// their parameters, and that every way of computing them agrees.
+// (GPT-2). `quern verify` tests their numbers on tests/fixtures/golden. Tested here: their
+// parameters, and that all ways of computing them agree.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ constexpr Variant kVariants[] = {
     {"learned swiglu", false, false, false, NormKind::layer, MlpKind::swiglu,
      PositionKind::learned}};
 
-// Grouped queries; with norms the heads are wider together than the residual stream.
+// Grouped queries; with norms, the heads together are wider than the residual stream.
 ModelConfig config_of(const Variant& variant) {
   ModelConfig config;
   config.vocab_size = kVocab;
@@ -76,7 +76,7 @@ bool is_vector(const std::string& name) {
          name.ends_with("k_norm.weight");
 }
 
-// With weights large enough to matter, and biases and norms that are not 0 and 1.
+// The weights are large enough to matter; biases and norms differ from 0 and 1.
 struct VariantModel {
   TransformerLM model;
   ParameterArena arena;
@@ -190,7 +190,7 @@ TEST(ModelVariants, GradientsOfTheNewParametersAreTheLosss) {
   VariantModel s(config_of({"all", true, true, true}), {});
   s.backward_once();
   for (const NamedSlice& slice : s.arena.named_slices()) {
-    // A bias of k moves all scores of a query alike but for the rotation and the norm.
+    // A bias of k shifts all scores of a query equally, except for the rotation and the norm.
     if (!is_vector(slice.name)) continue;
     const Floats g = s.gradient(slice);
     const double length = norm(g);
@@ -205,8 +205,8 @@ TEST(ModelVariants, GradientsOfTheNewParametersAreTheLosss) {
       copy(value, from_vector(moved, slice.shape));
       return s.loss();
     };
-    // The loss, near 4, is exact to 1e-6; over a way of 0.04 that is 3e-5 of a slope, 3 % of the
-    // least one; the third derivative's share is 1e-4 of the slope.
+    // The loss, near 4, is exact to 1e-6. Over a distance of 0.04 that is 3e-5 of a slope, 3 % of
+    // the smallest one. The third derivative's share is 1e-4 of the slope.
     const double slope = (loss_at(0.02) - loss_at(-0.02)) / 0.04;
     EXPECT_NEAR(slope / length, 1.0, 0.03) << slice.name << ", |g| = " << length;
     copy(value, from_vector(start, slice.shape));

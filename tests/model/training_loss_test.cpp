@@ -1,4 +1,4 @@
-// What training adds to the loss: dropout, the z-loss, and sums of losses.
+// Training-only parts of the loss: dropout, the z-loss, and sums of losses.
 #include <gtest/gtest.h>
 
 #include "autograd/ops/binary.h"
@@ -25,7 +25,7 @@ struct Model : ModelInstance {
         from_vector(std::vector<int32_t>(ids.begin() + 1, ids.begin() + 1 + shape.numel()), shape);
   }
 
-  // Of the next draw.
+  // Uses the next draw.
   Variable loss() const { return model.loss(tokens, targets); }
   std::pair<double, Floats> loss_and_gradients() {
     arena.zero_grad();
@@ -126,7 +126,7 @@ TEST(TrainingLoss, DrawsAreAFunctionOfSeedAndNumber) {
   EXPECT_NE(model.loss().value().item(), first);
 }
 
-// Two micro-batches of two sequences have the masks of one of four.
+// Two micro-batches of two sequences have the masks of one micro-batch of four.
 TEST(TrainingLoss, MasksDoNotDependOnTheMicroBatch) {
   Model whole(dropping()), parts(dropping());
   double loss = 0.0;

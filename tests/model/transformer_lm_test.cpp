@@ -1,5 +1,5 @@
-// The whole model on the CPU: what it is called, what it computes whichever way it computes it, and
-// that it learns.
+// The whole model on the CPU: its names, its results in every mode of computation, and that it
+// learns.
 #include "model/transformer_lm.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using Floats = std::vector<float>;
 
 constexpr int64_t kB = 2, kT = 12;
 
-// Grouped queries as the 0.5B size has them (14 heads on 2), small.
+// Grouped queries as in the 0.5B size (14 heads on 2), but small.
 ModelConfig tiny(bool tied = false) {
   ModelConfig config;
   config.vocab_size = 31;
@@ -165,7 +165,7 @@ TEST(TransformerLM, InitialisationFollowsItsScheme) {
   EXPECT_NEAR(std_of(normal, "model.layers.1.mlp.down_proj.weight") / residual, 1.0, kSpread);
 
   const TinyModel truncated(tiny(), {}, {}, InitScheme::truncated);
-  constexpr double kCut = 0.98658;  // of a normal's deviation is left when cut at three of them
+  constexpr double kCut = 0.98658;  // of a normal's deviation, after a cut at three deviations
   EXPECT_NEAR(std_of(truncated, "model.embed_tokens.weight") / kCut, 1.0, kSpread);
   const double gate = std::sqrt(2.0 / (112 + 40)) * kCut;
   EXPECT_NEAR(std_of(truncated, "model.layers.0.mlp.gate_proj.weight") / gate, 1.0, kSpread);
@@ -175,8 +175,8 @@ TEST(TransformerLM, InitialisationFollowsItsScheme) {
   }
 }
 
-// Each projection by its own widths, also where several lie in one weight: k and v have 2 heads of
-// 8 where q has 14.
+// Each projection uses its own widths, also if several share one weight: k and v have 2 heads of 8,
+// q has 14.
 TEST(TransformerLM, TruncatedInitialisationKnowsTheParts) {
   constexpr double kSpread = 0.07, kCut = 0.98658;  // as above
   const TinyModel truncated(tiny(), {}, {}, InitScheme::truncated);
@@ -269,7 +269,7 @@ TEST(TransformerLM, TiedGradientIsTheSumOfBothUses) {
   Floats sum = untied.slice(untied.arena.grads(), "model.embed_tokens.weight");
   const Floats head = untied.slice(untied.arena.grads(), "lm_head.weight");
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += head[i];
-  // One rounding apart where the embedding's rows are added one by one.
+  // One rounding apart, since the embedding's rows are added one by one.
   EXPECT_LT(relative_distance(tied.slice(tied.arena.grads(), "model.embed_tokens.weight"), sum),
             1e-6);
 }
@@ -343,7 +343,7 @@ TEST(TransformerLM, OverfitsOneBatch) {
   }
 }
 
-// As a window has them whose every input ends a document.
+// A window in which every input ends a document.
 TEST(TransformerLM, WithoutATargetThatCountsNothingIsLearnt) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {

@@ -1,4 +1,4 @@
-// The table of a model's parameters, which needs no memory, and the arena that is laid out by it.
+// The table of a model's parameters, which needs no memory, and the arena built from it.
 #include "nn/parameter_table.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The optimizer that docs/adding_an_optimizer.md adds, trained by the real training step, saved and
-// resumed; and a check that the page shows the code that is really here and in src/.
+// resumed; and a check that the page shows the real code from here and from src/.
 #include <gtest/gtest.h>
 
 #include "autograd/ops/binary.h"

@@ -46,8 +46,8 @@ inline double error_of(const std::vector<float>& found, const std::vector<float>
   return std::sqrt(difference / norm);
 }
 
-// Tolerances are the design's, those of TF32 for FP32 too: the iteration rounds to BF16 under every
-// precision, and a sum in another order moves elements to the neighbouring BF16. Measured on a CPU:
+// The design's tolerances; FP32 uses TF32's, since the iteration rounds to BF16 under every
+// precision. A sum in another order moves elements to the neighbouring BF16. Measured on a CPU:
 // weights 2e-4 to 2e-3, losses up to 1e-4.
 inline void expect_muon_case(DeviceChoice device, const MuonParameter& parameter) {
   const auto& [name, precision, kernels] = parameter;

@@ -57,7 +57,7 @@ TEST(Muon, IterationsErrAtMostTwiceAsMuchAsSmallOps) {
   }
 }
 
-// Singular values come near 1, as the coefficients have it: between 0.68 and 1.14 or so.
+// Singular values come near 1, as far as the coefficients allow: between about 0.68 and 1.14.
 TEST(Muon, MakesAMatrixNearlyOrthogonal) {
   const Tensor x = normal({16, 16}, 0.0, 1.0 / 16.0, DType::f64);
   NewtonSchulz options;
@@ -68,8 +68,8 @@ TEST(Muon, MakesAMatrixNearlyOrthogonal) {
   EXPECT_NEAR(squares / 16.0, 0.85, 0.35);
 }
 
-// Two matrices of one shape, a third of another that is frozen, biases, and one that is no hidden
-// matrix.
+// Two matrices of one shape, a third of another shape that is frozen, biases, and one matrix that
+// is not hidden.
 struct Model {
   explicit Model(Precision precision = Precision::fp32) {
     auto& first = net.append<Linear>(5, 5, Init::normal(1.0), true);
@@ -129,7 +129,7 @@ TEST(Muon, FusedAndNaiveAgree) {
   }
   const std::vector<float> after = fused.arena->values().to_vector<float>();
   EXPECT_NE(after, before);
-  // Five steps of 0.05 that BF16 products err in.
+  // Five steps of 0.05 with errors of BF16 products.
   EXPECT_LE(error_of(after, naive.arena->values().to_vector<float>()), 2e-3);
   EXPECT_EQ(fused.arena->copies().to(DType::f32).to_vector<float>(),
             fused.arena->values().to(DType::bf16).to(DType::f32).to_vector<float>());

@@ -1,4 +1,4 @@
-// Where work happens, as observers of ranges are told: phases, module paths, ops, and backwards by
+// The place of work, as observers of ranges see it: phases, module paths, ops, and backwards by
 // their forward.
 #include "profile/range_tracker.h"
 
@@ -15,7 +15,7 @@
 namespace quern {
 namespace {
 
-// Writes down the place of every range as it ends.
+// Records the place of every range when it ends.
 class Log : public RangeTracker {
  public:
   explicit Log(Names& names) : RangeTracker(names), names_(names) {}
@@ -112,7 +112,7 @@ TEST(RangeTracker, ABackwardIsWhereItsForwardWas) {
   EXPECT_EQ(log.of("backward").at(0).module, "");
 }
 
-// The op that the module called, and its parts, each with its own shapes.
+// The op called by the module, and its parts, each with shapes of its own.
 TEST(RangeTracker, AComposedOpIsOneAndItsPartsKeepTheirShapes) {
   Names names;
   Log log(names);
@@ -138,7 +138,7 @@ TEST(RangeTracker, AComposedOpIsOneAndItsPartsKeepTheirShapes) {
   EXPECT_GT(backwards, 0u);
 }
 
-// What a checkpoint computes again is no backward, and stands where it stood in the forward.
+// Work recomputed by a checkpoint is no backward, and has its place in the forward.
 TEST(RangeTracker, ACheckpointComputesAgainInItsModules) {
   Names names;
   Log log(names);
@@ -170,7 +170,7 @@ TEST(RangeTracker, ACheckpointComputesAgainInItsModules) {
   EXPECT_EQ(log.of("checkpoint").at(0).module, "");
 }
 
-// A tracker attached between forward and backward knows the backward as one, and not where.
+// A tracker attached between forward and backward sees a backward without a place.
 TEST(RangeTracker, ABackwardOfAnUnseenForwardIsABackward) {
   const Variable y = exp(Variable::leaf(ones({})));
   Names names;
@@ -195,7 +195,7 @@ TEST(RangeTracker, TwoAreToldTheSame) {
   EXPECT_EQ(outer.of("exp").at(1).shapes, "(6)");
 }
 
-// Exceptions end ranges too, and an attached tracker takes the end of ranges that it saw begin.
+// Exceptions end ranges too. A tracker accepts the end of ranges whose begin it saw.
 TEST(RangeTracker, EndsWithAnException) {
   Names names;
   Log log(names);
@@ -212,7 +212,7 @@ TEST(RangeTracker, LeavesTheContextAsItWas) {
   Names names;
   { const Log log(names); }
   EXPECT_EQ(Context::current().observer<InputObserver>(), nullptr);
-  exp(Variable(ones({})));  // nobody is told
+  exp(Variable(ones({})));  // the tracker must not see it
 }
 
 }  // namespace

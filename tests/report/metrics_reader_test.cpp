@@ -107,7 +107,7 @@ TEST_F(MetricsReaderTest, FollowsAFileThatGrows) {
   EXPECT_EQ(reader.metrics().steps[1].loss, 2.5);
 }
 
-// As `quern train --resume` does: another file under the name, without the later lines.
+// Imitates `quern train --resume`: a new file of the same name, without the later lines.
 TEST_F(MetricsReaderTest, BeginsAnewWhenTheFileIsReplaced) {
   append(line(1, 3.0) + line(2, 2.0));
   append("{\"step\":2,\"ended\":\"stopped\"}\n");

@@ -122,7 +122,7 @@ TEST(Samples, AreSplitAtTheirHeads) {
   EXPECT_TRUE(parse_samples("").empty());
 }
 
-// Whatever a sample says, it stays text: no script ends early, no byte breaks the encoding.
+// A sample is only text, whatever it contains: it ends no script and breaks no encoding.
 TEST_F(ReportTest, JsonSurvivesAnySample) {
   const fs::path folder = run("a", 3);
   write_file(folder / "samples.txt", "--- step 3\n</script><b>\xFF\xC3\xA9\n");
@@ -189,7 +189,7 @@ TEST_F(ReportTest, RefusesWhatItCannotShow) {
   EXPECT_NE(empty[0].warnings[0].find("there are no metrics yet"), std::string::npos);
   expect_error([&] { report_page(empty, "t"); }, {"empty has no metrics yet"});
   expect_error([&] { read_report_run(folder_ / "nowhere"); }, {"there is no such folder"});
-  // An empty one among others is a warning alone.
+  // An empty run among others gives only a warning.
   report_page(read_report_runs({folder_ / "a", folder_ / "empty"}), "t");
 }
 

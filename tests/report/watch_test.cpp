@@ -129,7 +129,7 @@ TEST_F(WatchTest, TellsEachRecordOnceAndTheEnd) {
   EXPECT_EQ(lines[1], "done");
 }
 
-// The run is stopped, and resumed from before its last record: what comes anew is told.
+// The run is stopped and resumed from before its last record: repeated steps are printed again.
 TEST_F(WatchTest, FollowsAResumedRun) {
   RunWatch watch(folder_ / "run");
   MetricsLog(log_path_, -1).write(step(10));

@@ -1,4 +1,4 @@
-// What a run checks of its tokens: sidecars, tokenizer, vocabulary, end token.
+// Checks of a run's tokens: sidecars, tokenizer, vocabulary, end token.
 #include "run/check_data.h"
 
 #include <gtest/gtest.h>
@@ -88,14 +88,14 @@ TEST_F(RunDataTest, AnotherTokenizerIsRefusedWithBothHashes) {
   facts.tokenizer_hash = "0123456789abcdef";
   expect_error([&] { check_tokenizer(facts, bytes_); },
                {"train_00000.json", "0123456789abcdef", "bytes has bytes"});
-  EXPECT_NO_THROW(check_tokenizer(facts, {}));   // of bare tokens nothing is said
+  EXPECT_NO_THROW(check_tokenizer(facts, {}));   // bare tokens state nothing
   EXPECT_NO_THROW(check_tokenizer({}, bytes_));  // nor of files without a sidecar
 }
 
 TEST_F(RunDataTest, TheVocabularyIsTheSidecarsUnread) {
   const Dataset data = open();
   TokenFacts facts = read_token_facts(data);
-  facts.vocabulary = 1000;  // more than any token says
+  facts.vocabulary = 1000;  // more than the largest token requires
   EXPECT_EQ(needed_vocabulary(data, facts, bytes_), 1000);
   EXPECT_EQ(needed_vocabulary(data, {}, bytes_), 257);
   EXPECT_EQ(needed_vocabulary(data, {}, {}), 257);  // the largest token is 256

@@ -223,7 +223,7 @@ TEST(ImportModel, IsCompleteOrNotThere) {
   expect_error([&] { import_model(copy.path(), folder / "run"); }, {"has no tensor"});
   EXPECT_TRUE(fs::is_empty(folder.path()));
 
-  // What a killed import left is in the way of nobody; what is there is not overwritten.
+  // A killed import's remains do not block a new one. An existing run is not overwritten.
   write_file(folder / "run.tmp/checkpoints/step_00000000.tmp/model.safetensors", "half");
   import_model(golden_folder() / "mha", folder / "run/");
   EXPECT_FALSE(fs::exists(folder / "run.tmp"));

@@ -59,7 +59,7 @@ TEST(ModelFrom, AnotherDimensionIsAnError) {
   expect_error([] { parse({"--from", "/nowhere"}); }, {"model.from: /nowhere", "no such"});
 }
 
-// Before a model of that size is made.
+// The check precedes the construction of a model of that size.
 TEST(ModelFrom, TheFilesMustHoldTheModelThatTheirConfigurationSays) {
   for (const auto& [before, after, message] :
        {std::tuple{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2000000000",
@@ -91,7 +91,7 @@ class ModelFromTraining : public testing::Test {
     for (int i = 0; i < 4000; ++i) tokens += {static_cast<char>(i * i % 97), '\0'};
     write_file(folder_ / "data.bin", tokens);  // nanoGPT's form
   }
-  // Trains `steps` steps from what `from` names.
+  // Trains `steps` steps, starting from the model `from`.
   void train_from(const std::string& from, const std::string& out, int64_t steps,
                   const std::string& resume = "") {
     Config config = tiny_config(folder_ / "data.bin", folder_ / out);
@@ -109,7 +109,7 @@ class ModelFromTraining : public testing::Test {
   std::vector<double> losses_;
 };
 
-// At a learning rate of 0 the weights stay, so what is exported is what training began with.
+// At a learning rate of 0 the weights stay: the export has the weights that training began with.
 TEST_F(ModelFromTraining, BeginsWithTheWeights) {
   for (const char* name :
        {"mha", "gqa_tied", "qwen2_bias", "qwen3_norm", "llama3_rope", "linear_rope", "gpt2"}) {
@@ -180,7 +180,7 @@ TEST_F(ModelFromTraining, ARunGoesOnFromARun) {
   train_from(kFrom, "a", 3);
   train_from(folder_ / "a", "b", 2);
   EXPECT_TRUE(fs::exists(folder_ / "b/source/config.json"));
-  train_from(folder_ / "b", "b2", 4, folder_ / "b");  // resumed: it does not begin anew
+  train_from(folder_ / "b", "b2", 4, folder_ / "b");  // resumed: does not start again
   EXPECT_EQ(losses_.size(), 2u);
 }
 
@@ -190,7 +190,7 @@ TEST_F(ModelFromTraining, AnImportCannotBeResumed) {
                {"step_00000000 holds weights alone", "--from"});
 }
 
-// on_nonfinite decides about a run that has diverged, and not its samples.
+// on_nonfinite applies to a diverged run, not to its samples.
 TEST_F(ModelFromTraining, ASampleWithoutNumbersIsAWarning) {
   const ModelInstance diverged(tiny_model(), ModelOptions{}, InitScheme::truncated, false, 1);
   for (Parameter* parameter : diverged.arena.parameters()) {
@@ -215,7 +215,7 @@ TEST_F(ModelFromTraining, ASampleWithoutNumbersIsAWarning) {
 
 TEST_F(ModelFromTraining, OtherWeightsAreRefused) {
   Config config = tiny_config(folder_ / "data.bin", folder_ / "run");
-  config.model.from = kFrom;  // but its dimensions were not taken over
+  config.model.from = kFrom;  // without taking over its dimensions
   config.model.vocab_size = 97;
   Recorded recorded;
   expect_error([&] { train(config, recorded); },

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 const fs::path kFixtures = testing_support::source_folder() / "tests/fixtures/tokenizers";
 
-// A folder as `quern data prepare` leaves it: token files, and the tokenizer beside them.
+// A folder as written by `quern data prepare`: token files, and the tokenizer beside them.
 class RunTokenizerTest : public ::testing::Test {
  protected:
   RunTokenizerTest() {

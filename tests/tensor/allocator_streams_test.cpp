@@ -1,6 +1,6 @@
-// Memory that work on a second stream uses: handed out again only behind that work. The streams are
-// queues that run when the test says so, in the order that shows a missing wait: the home stream as
-// far as it can go, then the others.
+// Memory used by work on a second stream is reused only after that work. The streams are queues
+// that run on request, in the order that reveals a missing wait: the home stream as far as it can
+// go, then the others.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -102,7 +102,7 @@ struct StreamsTest : testing::Test {
       std::make_shared<Allocator>(std::make_unique<OwnedMemory>(), kHome,
                                   [this] { return std::make_unique<FakeEvent>(streams); });
 
-  // `stream` runs what follows behind all that the home stream was given.
+  // Later work on `stream` runs after all earlier work of the home stream.
   void follow_home(Stream stream) {
     FakeEvent event(streams);
     event.record(kHome);
@@ -115,7 +115,7 @@ struct StreamsTest : testing::Test {
     streams.put(kHome, [=] { *data = value; });
     return data;
   }
-  // Puts a read on `stream`, which finds what was written there when the memory was not reused.
+  // Puts a read on `stream`; it sees the written value unless the memory was reused.
   void read(Stream stream, const int* data, int& seen) {
     streams.put(stream, [data, &seen] { seen = *data; });
   }
@@ -244,7 +244,7 @@ TEST_F(StreamsTest, OneStreamCostsNoEvents) {
   EXPECT_EQ(streams.events + streams.records + streams.waits, 0);
 }
 
-// Between a capture's ends, and at each replay, a wait for work outside the graph is impossible.
+// During a capture and at each replay, waiting for work outside the graph is impossible.
 TEST_F(StreamsTest, AfterWaitingForAllUsesNoneIsWaitedForAgain) {
   int seen = 0;
   const std::shared_ptr<MemoryPool> pool = allocator->make_pool();
@@ -261,7 +261,7 @@ TEST_F(StreamsTest, AfterWaitingForAllUsesNoneIsWaitedForAgain) {
   allocator->release(inside);
   allocator->wait_for_uses();
   EXPECT_EQ(streams.waits, 2);
-  streams.put(kHome, [=] { *inside = 2; });  // what a replay does: it writes where it was captured
+  streams.put(kHome, [=] { *inside = 2; });  // as a replay: it writes to the captured address
   {
     const PoolScope scope(*allocator, pool);
     EXPECT_EQ(allocator->allocate(1000, "captured"), inside);

@@ -17,7 +17,7 @@ using namespace testing_support;
 constexpr int64_t kMiB = int64_t{1} << 20;
 
 struct Counters {
-  ~Counters() {  // what a test left allocated
+  ~Counters() {  // frees a test's remaining allocations
     for (const auto& [data, bytes] : segments) std::free(data);
   }
 

@@ -1,4 +1,4 @@
-// What owns streams, events, graphs and host memory. Their work needs a GPU: tests/gpu.
+// Owners of streams, events, graphs and host memory. Their work needs a GPU: see tests/gpu.
 #include "tensor/cuda_runtime.h"
 
 #include <gtest/gtest.h>

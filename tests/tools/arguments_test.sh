@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every script explains itself and refuses what it does not know; systems and tools are checked.
+# Every script prints its help and rejects unknown arguments; systems and tools are checked.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -33,7 +33,7 @@ for system in 'debian 12' 'debian 13' 'ubuntu 24.04'; do
   holds "$system is supported without a word" test ! -s "$scratch/output"
 done
 
-# Another system goes on with its tools; without them, or with old ones, it is told so.
+# Another system works if it has the tools; missing or old tools are named.
 os_release arch 1 >"$scratch/os-release"
 mkdir "$scratch/bin" "$scratch/old"
 printf '#!/bin/sh\necho cmake version 3.22.1\n' >"$scratch/old/cmake"
@@ -47,7 +47,7 @@ expect 'another system without a compiler' 1 'not found: no-such-compiler' \
 expect 'an old cmake' 1 'found cmake 3.22.1, 3.25 or newer' \
   env OS_RELEASE_FILE="$scratch/os-release" PATH="$scratch/old:$PATH" bash -c "$tools" lib "$root"
 
-# Somebody who may not install gets the list. A fake dpkg-query knows of no package, a fake sudo fails.
+# A user who may not install gets the list. The fake dpkg-query knows no package, sudo fails.
 printf '#!/bin/sh\nexit 1\n' >"$scratch/bin/dpkg-query"
 cp "$scratch/bin/dpkg-query" "$scratch/bin/sudo"
 chmod +x "$scratch/bin/"*

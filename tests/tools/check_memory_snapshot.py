@@ -15,7 +15,7 @@ import pickle
 import pickletools
 import sys
 
-# What the unpickle() of PyTorch's MemoryViz.js understands.
+# The opcodes that unpickle() in PyTorch's MemoryViz.js understands.
 VIEWER_OPCODES = {
     "APPENDS", "BINGET", "BININT", "BININT1", "BININT2", "EMPTY_DICT", "EMPTY_LIST", "FRAME", "LONG1",
     "LONG_BINGET", "MARK", "MEMOIZE", "PROTO", "SETITEMS", "SHORT_BINUNICODE", "STOP", "TUPLE2", "APPEND",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_includes and check_sizes find what is planted, and pass what is allowed.
+# check_includes and check_sizes find planted violations, and accept allowed code.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"

@@ -16,7 +16,7 @@ cd "$scratch/folder"
 PATH=$(dirname "$quern"):$PATH
 for shell in bash zsh fish; do "$quern" completion "$shell" >"$scratch/quern.$shell"; done
 
-# What bash has for the last of the words.
+# Bash's completions of the last word.
 in_bash() {
   # shellcheck disable=SC2016
   bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _quern "$1"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/gpu_check sanitize: a finding, a test that fails, one that takes too long, a silent tool and a skipped
-# test are told apart, what the time did not suffice for is named, and a tool that misses its planted bug fails.
+# scripts/gpu_check sanitize distinguishes findings, failing tests, timeouts, silent tools and
+# skipped tests. It names tests left out for time, and fails when a tool misses its planted bug.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"

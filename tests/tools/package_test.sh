@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The Debian package holds a program that runs, with its completions, man page and documents. The Dockerfile, which
-# compiles all anew and needs the network, is built when QUERN_TEST_DOCKER=1. Needs a built quern: that of the preset
-# that scripts/test builds.
+# The Debian package contains a program that runs, with completions, man page and documents. The
+# Dockerfile compiles everything and needs the network: it is built only if QUERN_TEST_DOCKER=1.
+# Needs a built quern: that of the preset that scripts/test builds.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"

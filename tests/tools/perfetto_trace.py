@@ -18,7 +18,7 @@ import sys
 import threading
 
 MISSING = 77
-# Perfetto counts here what it could not make sense of; the exceptions are how long it took, and the unit to display.
+# Perfetto's error counts; the exceptions are its running time and the unit to display.
 STATS = """select name, severity, value from stats where value > 0
            and name not glob '*_duration_ns' and name != 'json_display_time_unit'"""
 QUERY = """async (sql) => {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Test results are counted as they are: a crash and a missing report are failures.
+# Test results are counted correctly: a crash and a missing report are failures.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `tensorboard = true`: TensorBoard's own reader finds in the event files what metrics.jsonl says, of a
-# new run and of one that went back to an earlier checkpoint. Skipped without tensorboard (PyPI).
+# `tensorboard = true`: TensorBoard's own reader finds the numbers of metrics.jsonl in the event
+# files, of a new run and of a resumed one. Skipped without tensorboard (PyPI).
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The peer of `quern bench decode` generates what transformers does with the same weights, prints the row's keys, and says
-# which mode ran.
+# The peer of `quern bench decode` generates the same tokens as transformers from the same weights,
+# prints the row's keys, and names the mode that ran.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"

@@ -61,7 +61,7 @@ profile() {
 expect 'a profile on the CPU' 0 'A step takes' profile
 expect 'its trace keeps the rules' 0 ': 0 violations' check "$scratch/profile/trace.json"
 
-# Perfetto counts what it cannot make sense of.
+# Perfetto counts the data that it cannot interpret.
 status=0
 perfetto "$scratch/profile/trace.json" >"$scratch/output" 2>&1 || status=$?
 if ((status == 77)); then

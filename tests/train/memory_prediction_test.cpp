@@ -68,8 +68,8 @@ TEST(MemoryPrediction, StateIs16Or18BytesAParameter) {
 
 TEST(MemoryPrediction, FusedBf16ActivationsByHand) {
   // A token and block: two norms 2 * (2 * 768 + 4) = 3080; q, k, v and output 4 * 768 * 2 = 6144,
-  // logsumexp 12 * 4 = 48; gate and up 2 * 3072 * 2 = 12288: 21560. Twelve blocks, the final norm's
-  // input and one float a row, and the gradient of its output, 3076, times 2048 tokens.
+  // logsumexp 12 * 4 = 48; gate and up 2 * 3072 * 2 = 12288: 21560. Twelve blocks. Final norm:
+  // input, one float a row, and its output's gradient, 3076. All times 2048 tokens.
   Config config = small(Precision::bf16);
   config.compute.recompute = Recompute::norms;
   EXPECT_EQ(saved(config), 2048 * (12 * 21560 + 3076));
@@ -183,7 +183,7 @@ std::vector<ModelOptions> every_way() {
   return ways;
 }
 
-// Most bytes that a pass holds, from an empty allocator on.
+// The peak of a pass, starting with an empty allocator.
 int64_t measured_peak(const Config& config, MemoryPass pass) {
   Context context(kCpu);
   const ContextScope scope(context);
@@ -227,7 +227,7 @@ struct PeakCase {
   }
 };
 
-// Where the peak lies: in the feed-forward, in the scores, in the head, in the optimizer.
+// The peaks lie in the feed-forward, the scores, the head and the optimizer.
 constexpr PeakCase kPeakCases[] = {{"wide", 64, 64, 64, 256, 4, 4, 0, false},
                                    {"long", 64, 256, 32, 64, 3, 4, 0, false},
                                    {"vocabulary", 4000, 64, 32, 96, 2, 2, 0, false},
@@ -273,8 +273,8 @@ TEST(MemoryPrediction, AGpuAddsTheLibrarysWorkspaceAndSplitOperands) {
 }
 
 TEST(MemoryPrediction, AtTheMlpsFirstProductNoNormIsComputedAgain) {
-  // There a large model's step in FP32 peaks on a GPU. Of the two norms of 32 blocks swiglu has all
-  // outputs then, norms none.
+  // On a GPU, a large model's FP32 step peaks there. At that time swiglu holds all outputs of the
+  // two norms of 32 blocks, norms none.
   Config config = small(Precision::fp32);
   apply_size(config.model, "2.7B");
   config.model.context = kT;
@@ -308,7 +308,7 @@ TEST(MemoryPrediction, IsWhatWasMeasuredOnAGpu) {
   const auto small_ops = KernelKind::naive, fused = KernelKind::fused;
   const auto none = Recompute::none, norms = Recompute::norms, blocks = Recompute::blocks;
   const auto forward = MemoryPass::forward, step = MemoryPass::step;
-  // The one that is off was measured before SwiGLU and its product became one op.
+  // The case that is off was measured before SwiGLU and its product became one op.
   const H200Case cases[] = {{"small", 512, fp32, flash, fused, norms, forward, 692.3},
                             {"small", 1024, fp32, naive, small_ops, norms, forward, 1038.9},
                             {"small", 1024, bf16, naive, fused, norms, forward, 1026.3},

@@ -1,5 +1,4 @@
-// What is said when the memory runs out: on traces made by hand, and in a training run with a
-// limit.
+// The report of an out of memory: on traces made by hand, and in a training run with a limit.
 #include "train/memory_report.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +87,7 @@ TEST(MemoryReport, SaysWhatToLowerAndWhatThenFits) {
   EXPECT_EQ(text.find("kernels = fused"), std::string::npos);
 }
 
-// The figures beside a change are what predict_peak says of it.
+// The need printed beside a change equals predict_peak's result for it.
 TEST(MemoryReport, TheNeedsAreThoseOfThePrediction) {
   Config config = small_config();
   const std::string text =
@@ -152,7 +151,7 @@ TEST_F(LimitedTraining, RunningOutIsReportedWithASnapshotInTheRunFolder) {
   EXPECT_GT(std::filesystem::file_size(folder / "run" / "memory.pickle"), 1000u);
 }
 
-// What measures or tries, and gets along without, leaves no trace.
+// Work that tolerates out of memory leaves no report.
 TEST_F(LimitedTraining, AnotherDevicesFailureIsNotExplained) {
   Context context{kCpu};
   const ContextScope scope(context);

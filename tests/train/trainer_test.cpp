@@ -133,9 +133,9 @@ TEST_F(TrainerTest, RecomputationChangesNothing) {
 }
 
 TEST_F(TrainerTest, AccumulationEqualsALargerBatch) {
-  // Not the same batches as one of twice the size (each draws its own windows), so: the same
-  // gradient norm and loss as the average. Batch k of 8 rows and batches 2k, 2k+1 of 4 rows are the
-  // same draws.
+  // Not the same batches as one of twice the size, since each draws its own windows. So the
+  // gradient norm and the loss must equal the average: batch k of 8 rows and batches 2k, 2k+1 of 4
+  // rows have the same draws.
   Recorded large, split;
   Config c = config("a");
   c.train.steps = 3;
@@ -216,7 +216,7 @@ TEST_F(TrainerTest, TheFirstStepIsTimedFromTheStartOfTheProcess) {
   for (const StepMetrics& m : watch.steps) EXPECT_EQ(m.mfu, 0.0);
 }
 
-// On the CPU a step is done when its launch returns, so its time must not end with the next one's.
+// On the CPU a step is done when its launch returns: its time must not include the next step.
 TEST_F(TrainerTest, EveryStepsTimeIsItsOwn) {
   Config c = config();
   c.train.steps = 12;
@@ -238,8 +238,8 @@ TEST_F(TrainerTest, EveryStepsTimeIsItsOwn) {
   EXPECT_LE(sum, 1e3 * result.train_seconds);
 }
 
-// What a validation runs into does not cost the step's checkpoint, and the best one knows that it
-// is.
+// An error in a validation does not cost the step's checkpoint, and the best checkpoint is marked
+// as best in its own state.
 TEST_F(TrainerTest, ACheckpointComesBeforeItsValidation) {
   struct Failing : Recorded {
     void on_validation(int64_t step, const Evaluation&, bool) override {

@@ -1,4 +1,4 @@
-// What the recorder knows of an allocation, against the allocator's own statistics.
+// The recorder's data on allocations, against the allocator's own statistics.
 #include "profile/memory/memory_recorder.h"
 
 #include <gtest/gtest.h>
@@ -156,7 +156,7 @@ TEST_F(MemoryRecorderTest, ATrainingStepAddsUpToTheByte) {
   }
 }
 
-// A segment holds its allocations at every time, and no two overlap.
+// A segment contains its allocations at all times, and no two overlap.
 TEST_F(MemoryRecorderTest, AllocationsLieInSegmentsThatAreHeld) {
   MemoryRecorder recorder;
   Step step;
@@ -196,7 +196,7 @@ TEST_F(MemoryRecorderTest, ABackwardIsPlacedWhereItsForwardWas) {
   EXPECT_TRUE(found);
 }
 
-// An op is told its inputs' shapes when it has allocated its output.
+// An op's inputs' shapes become known after the allocation of its output.
 TEST_F(MemoryRecorderTest, AnOutputKnowsTheShapesItCameFrom) {
   MemoryRecorder recorder;
   const Tensor x = zeros({3, 5}), z = zeros({7});

@@ -23,7 +23,7 @@ bool python_is_there() {
   return run_shell("command -v python3").code == 0;
 }
 
-// What the checker prints of the snapshot.
+// The checker's output for the snapshot.
 nlohmann::json checked(const MemoryTrace& trace, const std::filesystem::path& file) {
   write_memory_snapshot(trace, file);
   const Outcome outcome =
@@ -174,7 +174,7 @@ TEST_F(MemorySnapshot, AnUnwritableFileIsNamed) {
                {"memory.pickle", "cannot be written"});
 }
 
-// The checker is no help if it says yes to anything.
+// The checker must reject wrong snapshots.
 TEST_F(MemorySnapshot, TheCheckerSeesWhatIsWrong) {
   MemoryRecorder recorder;
   const Tensor a = zeros({1000}), b = zeros({1000});

@@ -1,4 +1,4 @@
-// The peak of a trace and what is alive at a time, on traces made by hand.
+// The peak of a trace and the live allocations at a time, on traces made by hand.
 #include "profile/memory/memory_trace.h"
 
 #include <gtest/gtest.h>

@@ -62,7 +62,7 @@ TEST(FoldedStacks, KeepTheirSeparatorsToThemselves) {
   EXPECT_EQ(cpu_stacks(made.profile), "(no phase);a,b c 10\n");
 }
 
-// To the nearest microsecond; what is none is left out.
+// Times are rounded to microseconds; stacks of 0 us are left out.
 TEST(FoldedStacks, AreWholeMicroseconds) {
   Profile profile;
   for (const auto& [name, ns] : {std::pair{"a", 1499}, {"b", 1500}, {"c", 499}}) {

@@ -1,4 +1,4 @@
-// From CUPTI's records to a profile: which call caused a kernel, and in which range it was made.
+// From CUPTI's records to a profile: the call that caused a kernel, and that call's range.
 #include "profile/time/kernel_ranges.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(Attribute, AKernelIsOfTheRangeThatLaunchedIt) {
   EXPECT_EQ(profile.device_events[1].range, 3);
 }
 
-// The runtime calls the driver: whichever of the two a kernel names, it is the outer one's.
+// The runtime calls the driver: a kernel of either call belongs to the outer one.
 TEST(Attribute, NestedCallsAreOne) {
   Profile profile = example();
   attribute(profile,
@@ -86,7 +86,7 @@ TEST(Attribute, NestedCallsAreOne) {
   EXPECT_EQ(profile.device_events[2].range, 4);
 }
 
-// A replay's kernels name the launch of the graph, and the ranges of its capture.
+// A replay's kernels have the graph's launch as call, and the ranges of its capture.
 TEST(Attribute, AGraphsKernelsAreOfTheRangesOfTheCapture) {
   Profile profile = example();
   profile.steps = {{2000, 3000}, {3000, 4000}};
@@ -109,7 +109,7 @@ TEST(Attribute, AGraphsKernelsAreOfTheRangesOfTheCapture) {
   }
 }
 
-// Times of the GPU are converted: one may lie a little before the step that launched it.
+// GPU times are converted: one may lie slightly before the step that launched it.
 TEST(Attribute, WhatTheStepsLaunchedIsTheirs) {
   Profile profile = example();
   const int64_t unknown = attribute(
@@ -123,7 +123,7 @@ TEST(Attribute, WhatTheStepsLaunchedIsTheirs) {
   EXPECT_EQ(profile.names[profile.device_events[0].name], "early");
   EXPECT_EQ(profile.names[profile.device_events[1].name], "unknown");
   EXPECT_EQ(profile.device_events[1].range, -1);
-  EXPECT_EQ(profile.device_events[1].correlation, 0u);  // of no call that is known
+  EXPECT_EQ(profile.device_events[1].correlation, 0u);  // no known call
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace quern::testing_support {
 class ProfileMaker {
  public:
   Profile profile;
-  int64_t now = 0;  // added to all times: where the step begins
+  int64_t now = 0;  // added to all times: the begin of the step
 
   void step(int64_t begin, int64_t end) { profile.steps.push_back({ns(begin), ns(end)}); }
 
@@ -91,7 +91,7 @@ inline void add_step(ProfileMaker& made) {
   made.memory(900, 1 << 20, 4 << 20);
 }
 
-// Two such steps, and before them a kernel and an op that belong to none.
+// Two such steps, preceded by a kernel and an op outside of steps.
 inline Profile two_steps() {
   ProfileMaker made;
   made.profile.device = "NVIDIA H200";
@@ -107,8 +107,8 @@ inline Profile two_steps() {
   return std::move(made.profile);
 }
 
-// Two steps that replay a graph of two kernels, captured before them: 100 us each, of which the
-// kernels take 40 and 30, and 10 lie between them.
+// Two steps that replay a graph of two kernels, captured before them. Each takes 100 us: 40 and 30
+// for the kernels, and 10 between them.
 inline Profile captured_steps() {
   ProfileMaker made;
   made.profile.device = "NVIDIA H200";
@@ -128,7 +128,7 @@ inline Profile captured_steps() {
   return std::move(made.profile);
 }
 
-// One step of 100 us on a CPU: 60 in a product, 20 of them in a cast within, 15 in attention.
+// One step of 100 us on a CPU: 60 in a product, 20 of them in a nested cast, 15 in attention.
 inline Profile cpu_step() {
   ProfileMaker made;
   made.profile.device = "a CPU";
@@ -141,7 +141,7 @@ inline Profile cpu_step() {
   return std::move(made.profile);
 }
 
-// The same on a GPU, ops timed by CUDA events: 50 the product with the cast, which takes 10.
+// The same on a GPU, with ops timed by CUDA events: 50 in the product, 10 of them in the cast.
 inline Profile event_times() {
   ProfileMaker made;
   made.profile.device = "NVIDIA H200";

@@ -1,4 +1,4 @@
-// Where ops stand in a step that did not time them.
+// The placement of ops in a step that did not time them.
 #include "profile/time/op_timer.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// The recorder on the CPU: ranges with their times and parents, steps, memory in use, and what it
-// costs.
+// The recorder on the CPU: ranges with their times and parents, steps, memory in use, and its cost.
 #include "profile/time/recorder.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +96,7 @@ struct Counted : AllocationObserver {
   void on_reserve(void*, int64_t size) override { reserved += size; }
 };
 
-// Every point is what the allocator had then; the observer that was there is told too.
+// Every point equals the allocator's state at that time; the previous observer is called too.
 TEST(Recorder, MemoryIsTheAllocatorsAndOthersAreToldOfIt) {
   Counted counted;
   allocator().set_observer(&counted);
@@ -150,9 +149,9 @@ TEST(Recorder, DoesNotEndWithinARange) {
   EXPECT_THROW(recorder.finish(), Error);
 }
 
-// A range costs some 0.1 us beside its two readings of the clock, which are slow on some virtual
-// machines; the bound finds an allocation or a text made per range, which cost several times as
-// much. The best of many short trials is one in which nothing else ran.
+// A range costs some 0.1 us beside its two clock readings, which are slow on some virtual machines.
+// The bound detects an allocation or a string per range: they cost several times as much. The best
+// of many short trials excludes other processes.
 TEST(Recorder, ARangeIsCheap) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer makes every access to memory slower";

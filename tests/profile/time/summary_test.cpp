@@ -45,7 +45,7 @@ TEST(ProfileRows, OpsHaveTheirChildrenInTheirTotals) {
   expect_row(row_of(rows, "linear backward"), 1, 90, 50, 250, 200);
   expect_row(row_of(rows, "cast backward"), 1, 40, 40, 50, 50);
   expect_row(row_of(rows, "optimizer"), 1, 100, 100, 100, 100);  // a phase without ops
-  // forward 20, its module 210, backward 210; the copy of no range.
+  // forward 20, its module 210, backward 210; the copy without a range.
   expect_row(row_of(rows, kOutside), 0, 440, 440, 20, 20);
   EXPECT_NEAR(gpu_sum(rows), 670.0, kExact);
 }
@@ -68,7 +68,7 @@ TEST(ProfileRows, PhasesAreWithoutWhatLiesInThem) {
   expect_row(row_of(rows, kOutside), 0, 0, 0, 20, 20);
 }
 
-// The backward's ops are in no module's range: their paths are those of their forwards.
+// The backward's ops are in no module's range: they have their forwards' paths.
 TEST(ProfileRows, ModulesHaveTheirBackwardAndTheirParts) {
   const std::vector<ProfileRow> rows = rows_by(two_steps(), GroupBy::module);
   expect_row(row_of(rows, kLayer), 1, 470, 470, 550, 550);
@@ -98,7 +98,7 @@ TEST(ProfileRows, AKernelIsInItsCallsStep) {
   made.step(0, 100);
   const int32_t op = made.range(RangeKind::op, "add", 0, 50, -1, "");
   made.kernel("add_kernel", -3, 27, op, made.call("cudaLaunchKernel", 2, 5, op));
-  made.kernel("mul_kernel", -3, 2, -1, 0);     // of no call: near enough
+  made.kernel("mul_kernel", -3, 2, -1, 0);     // without a call: near enough
   made.kernel("mul_kernel", 205, 215, -1, 0);  // too far
   expect_row(row_of(rows_by(made.profile, GroupBy::op), "add"), 1, 50, 50, 30, 30);
   expect_row(row_of(rows_by(made.profile, GroupBy::kernel), "add_kernel"), 1, 3, 3, 30, 30);
@@ -116,7 +116,7 @@ TEST(ProfileRows, ShapesSplitOps) {
   expect_row(row_of(rows, "linear", "(3, 4)"), 1, 20, 20, 0, 0);
 }
 
-// Its ranges were open once, while it was captured; its kernels run in every step.
+// The graph's ranges were open once, during its capture; its kernels run in every step.
 TEST(ProfileRows, ACapturedGraphsKernelsAreTheirOps) {
   const std::vector<ProfileRow> rows = rows_by(captured_steps(), GroupBy::op);
   EXPECT_EQ(rows.size(), 2u);
@@ -170,11 +170,11 @@ TEST(StepSplit, OnTheCpuIsTheOpsSelfTimes) {
 }
 
 TEST(StepSplit, OfEventsCountsTheInnermostOp) {
-  // The op's 20 us before its events are the host's: 10 between ops, 10 in it.
+  // The 20 us before the op's events count to the host: 10 between ops, 10 in the op.
   expect_split(split_step(event_times()), {40, 0, 10, 0}, {0, 10, 10, 0, 0, 30});
 }
 
-// A replayed graph where CUPTI is missing is one event, and so may a phase be.
+// Without CUPTI a replayed graph is one event; a phase may be one too.
 TEST(StepSplit, OfAnEventWithoutItsOpDoesNotGuess) {
   ProfileMaker made;
   made.profile.on_gpu = true;
@@ -188,7 +188,7 @@ TEST(StepSplit, OfAnEventWithoutItsOpDoesNotGuess) {
   expect_split(split_step(made.profile), {0, 0, 10, 0, 70}, {0, 0, 0, 0, 0, 20});
 }
 
-// Two streams: 0 to 60 and 40 to 100. The step is not worked on twice.
+// Two streams, 0 to 60 and 40 to 100: overlapping time counts once.
 TEST(StepSplit, CountsOverlappingKernelsOnce) {
   ProfileMaker made;
   made.profile.on_gpu = true;
@@ -199,7 +199,7 @@ TEST(StepSplit, CountsOverlappingKernelsOnce) {
   expect_split(split_step(made.profile), {40, 0, 60, 0}, {});
 }
 
-// The driver's call within the runtime's is no second launch.
+// The driver's call inside the runtime's is no second launch.
 TEST(StepSplit, CountsACallWithinACallOnce) {
   ProfileMaker made;
   made.step(0, 100);
@@ -251,7 +251,7 @@ TEST(SummaryInWords, OfEventsSaysSo) {
                {"timed by CUDA events: kernels are not told apart.\n", "memory-bound ops 10 %"});
 }
 
-// Only above its threshold, and not to one who has done it already.
+// Advises only above the threshold, and only if the user has not captured a graph already.
 TEST(SummaryInWords, AdvisesAGraphWhereTheHostIsSlow) {
   const auto profile_of = [](int64_t kernel_end) {
     ProfileMaker made;
@@ -272,7 +272,7 @@ TEST(SummaryInWords, AdvisesAGraphWhereTheHostIsSlow) {
   EXPECT_FALSE(advised(slow));
   EXPECT_FALSE(advised(profile_of(90)));
   slow.captured = false;
-  slow.target = "softmax";  // which has no graph
+  slow.target = "softmax";  // it has no graph
   EXPECT_FALSE(advised(slow));
 }
 

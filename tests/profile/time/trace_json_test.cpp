@@ -66,7 +66,7 @@ std::map<Thread, std::vector<Span>> spans_of(const std::vector<Json>& events) {
 
 constexpr double kHalfNanosecond = 0.0005;  // sums of doubles are off by less
 
-// As they are written: by begin, the outer before the inner.
+// In the order of writing: by begin, the outer before the inner.
 void expect_nesting(const std::vector<Json>& events) {
   for (const auto& [thread, spans] : spans_of(events)) {
     std::vector<Span> open;
@@ -206,7 +206,7 @@ TEST(Trace, GivesOverlappingKernelsAThreadOfTheirOwn) {
   EXPECT_EQ(slice_named(events, "first").at("tid"), slice_named(events, "third").at("tid"));
 }
 
-// A graph's launch has an arrow to each of its kernels; an arrow back in time is none.
+// A graph's launch has an arrow to each of its kernels. Arrows back in time are left out.
 TEST(Trace, ArrowsGoFromCallsToKernels) {
   EXPECT_EQ(of_phase(events_of(captured_steps()), "s").size(), 4u);
   ProfileMaker made;
@@ -235,7 +235,7 @@ TEST(Trace, EscapesNames) {
   EXPECT_EQ(slice_named(events_of(made.profile), "quote\" back\\slash \t \x01").at("cat"), "op");
 }
 
-// As a reader outside this program sees it.
+// Read by a separate program.
 TEST(Trace, PassesTheScriptThatChecksTraces) {
   const TemporaryFolder folder;
   const std::string checker = "python3 tests/tools/check_trace.py ";
