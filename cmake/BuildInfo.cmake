@@ -1,5 +1,5 @@
-# generated/build_info_values.h: what src/base/build_info.cpp reports. The git commit is looked up at
-# every build, and the file is touched only when something in it changed.
+# generated/build_info_values.h: the values that src/base/build_info.cpp reports. Every build looks up the
+# git commit, but writes the file only when it changes.
 
 string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
 string(JOIN " " quern_flags ${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}} ${quern_cpu_flags})

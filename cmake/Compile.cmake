@@ -1,9 +1,9 @@
-# How every target of this project is compiled: quern_compile(target).
+# quern_compile(target): the compile options of every target of this project.
 
 set(quern_cpu_flags "")
 if(QUERN_NATIVE)
   set(quern_cpu_flags -march=native)
-  # GCC 12's own AVX-512 headers read undefined values on purpose, and it warns of each use.
+  # GCC 12 warns of each use of its own AVX-512 headers, which intentionally read undefined values.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     list(APPEND quern_cpu_flags -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
@@ -31,8 +31,8 @@ function(quern_compile_portable target)
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${quern_sanitizers}>")
     target_link_options(${target} PRIVATE ${quern_sanitizers})
   endif()
-  # fmt and spdlog are used as headers alone, so that no binary depends on their libraries' versions. A quick build
-  # links the libraries: they are compiled already.
+  # fmt and spdlog are used as headers only, so that no binary depends on their libraries' versions. A quick build
+  # links the compiled libraries.
   target_compile_definitions(${target} PRIVATE SPDLOG_FMT_EXTERNAL)
   if(QUERN_QUICK)
     target_compile_definitions(${target} PRIVATE SPDLOG_COMPILED_LIB)
@@ -45,7 +45,7 @@ endfunction()
 function(quern_compile target)
   quern_compile_portable(${target})
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${quern_cpu_flags}>")
-  # Tests stay apart: their own helpers have names that headers have too.
+  # Tests are not grouped: their helpers share names with headers.
   if(QUERN_QUICK AND NOT target MATCHES "test")
     quern_unity(${target})
   endif()

@@ -1,6 +1,6 @@
 # The libraries that Quern is built with, all from the system's packages.
 
-# quern_need(package debian-package): find_package, or a sentence that says what to install.
+# quern_need(package debian-package): find_package, or an error that names the package to install.
 function(quern_need package debian)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
@@ -8,7 +8,7 @@ function(quern_need package debian)
   endif()
 endfunction()
 
-# The same for a library of headers that has no CMake package everywhere.
+# The same for a header-only library, whose CMake package is missing on some systems.
 function(quern_need_header header debian)
   string(MAKE_C_IDENTIFIER "QUERN_HEADER_${header}" variable)
   find_path(${variable} ${header})

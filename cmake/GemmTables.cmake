@@ -1,5 +1,5 @@
 # generated/shipped_gemm_tables.h: the text of every src/kernels/cuda/gemm/gemm_tables/*.txt, so that the program carries its
-# tables of cuBLASLt algorithms. Each was written by `quern tune` on the GPU that its name tells.
+# tables of cuBLASLt algorithms. `quern tune` wrote each on the GPU in its name.
 
 file(GLOB quern_gemm_tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cuda/gemm/gemm_tables/*.txt)
 set(text "// Made by cmake/GemmTables.cmake.\ninline const char* const kShippedGemmTables[] = {\n")

@@ -11,11 +11,11 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_STRIP_FILES ON)
 find_program(QUERN_SHLIBDEPS dpkg-shlibdeps)
-find_program(QUERN_FILE file) # CPack needs it beside dpkg-shlibdeps
+find_program(QUERN_FILE file) # CPack needs it, and dpkg-shlibdeps
 mark_as_advanced(QUERN_SHLIBDEPS QUERN_FILE)
 if(QUERN_SHLIBDEPS AND QUERN_FILE)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-  # CUDA's libraries are often outside the packages: a dependency on them is not computed.
+  # CUDA's libraries are often installed without packages, so the package does not depend on them.
   if(quern_with_cuda)
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CUDAToolkit_LIBRARY_DIR}")
   endif()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where the GPU's time of one training step goes, kernel by kernel.
+"""Prints the GPU time of each kernel in one training step.
 
 Usage: scripts/kernel_times.py QUERN [--rows N] [--KEY VALUE ...]
 

@@ -10,7 +10,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 li
   libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev
   libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libgtest-dev)
 
-# What some tests read Quern's output with; without them those tests are skipped. The second from PyPI.
+# Programs with which some tests read Quern's output; those tests are skipped without them. The second is from PyPI.
 READER_PACKAGES=(chromium fonts-dejavu-core)
 PYTHON_READERS=(playwright viztracer tensorboard gguf)
 
@@ -30,8 +30,8 @@ usage_error() {
 # Prints the comment block at the top of a script, which is its help.
 print_help() { awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$1"; }
 
-# Debian 12 or newer, or Ubuntu 24.04 or newer; WSL2's Ubuntu and Debian are those. Elsewhere the
-# scripts install nothing and go on with the tools that are there.
+# Debian 12 or newer, or Ubuntu 24.04 or newer; WSL2's Ubuntu and Debian are those. On other
+# systems the scripts install nothing and use the tools that they find.
 system_is_supported=1
 check_system() {
   local file=${OS_RELEASE_FILE:-/etc/os-release} id=unknown version=0 name=''
@@ -51,7 +51,7 @@ check_system() {
 
 version_at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 
-# Installs what is missing of the named packages, or says what to install.
+# Installs the missing ones of the named packages, or prints what to install.
 need_packages() {
   local package missing=() as_root=()
   ((system_is_supported)) || return 0
@@ -76,7 +76,7 @@ need_packages() {
     die "apt-get could not install ${missing[*]}"
 }
 
-# The tools that a build needs, each in a version that will do.
+# Checks the tools that a build needs and their versions.
 check_tools() {
   local tool found missing=()
   for tool in "${CXX:-c++}" cmake ninja git python3; do
@@ -90,7 +90,7 @@ check_tools() {
   version_at_least "$found" 12 || die "found ${CXX:-c++} $found, g++ 12 or newer is needed"
 }
 
-# Compilers at once: as many as processors, but 2 GB of memory each.
+# The number of parallel compilers: one a processor, but only with 2 GB of memory each.
 build_jobs() {
   local processors memory
   processors=$(nproc)

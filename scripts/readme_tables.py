@@ -13,7 +13,7 @@ import argparse, difflib, glob, json, os, re, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# The bounds that a run has to meet, and what benchmarks/peers/torch_train_shakespeare.py reached:
+# The bounds that a run has to meet, and the result of benchmarks/peers/torch_train_shakespeare.py:
 # size -> (steps from which they apply, which value, bound, PyTorch's).
 REFERENCE = {"shakespeare-cpu": (2000, "final", 1.72, "1.688, 1.700"),
              "shakespeare-gpu": (500, "best", 1.53, "1.515 to 1.526")}
@@ -102,7 +102,7 @@ def sgemm_table(entries):
 def decode_table(entries):
     """A row a case: Quern's default way beside the fastest of PyTorch's recorded modes."""
     cases = {}
-    for e in sorted(entries, key=lambda e: e["date"]):  # of two records of one case the later counts
+    for e in sorted(entries, key=lambda e: e["date"]):  # the later record of a case counts
         for r in e["result"]["rows"]:
             case = (e["machine"], *(r[key] for key in ("size", "vocab_size", "batch", "prompt", "precision")))
             programs = cases.setdefault(case, {"quern": {}, "torch": {}})
@@ -188,7 +188,7 @@ def course_table(entries):
 
 
 def memory_table(entries):
-    """One row a length, of each variant what it keeps for the backward and what it takes."""
+    """One row a length: for each variant the memory kept for the backward and the time."""
     cases = cases_of(entries, "attention-memory")
     variants = ("flash", "naive", "naive_graph")
     rows = []

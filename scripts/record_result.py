@@ -36,7 +36,7 @@ def seconds_of(text):  # "1m05s" -> 65
 def parse_train(lines):
     text = "\n".join(lines)
     with open(os.path.join(ROOT, "docs/configuration.md")) as page:
-        defaults = page.read()  # a run prints what differs from them
+        defaults = page.read()  # a run prints the keys that differ from them
     curve = {int(s): float(v) for s, v in re.findall(r"^step +(\d+)/\d+ +validation loss ([\d.]+)", text, re.M)}
     done = re.search(r"^done: +(\d+) steps, (\S+) of training", text, re.M)
     if not curve or not done:
@@ -113,7 +113,7 @@ def kind_of(command):
 
 
 def name_parts(kind, machine, result):
-    """What tells a result from others; a new one with the same parts replaces the old."""
+    """The identity of a result: a new one with the same parts replaces the old."""
     if kind != "decode":
         return [kind, machine, result.get("peer", ""), result.get("size", ""),
                 result.get("precision", result.get("dtype", "")), result.get("attn", ""), result.get("kernels", "")]
@@ -137,7 +137,7 @@ def main():
         result = PARSERS[kind](body) if kind else None
         if not result:
             continue
-        command = re.sub(r"\S*/(quern|torch_(?:lm|decode)\.py)\b", r"\1", command)  # no one needs the builder's folders
+        command = re.sub(r"\S*/(quern|torch_(?:lm|decode)\.py)\b", r"\1", command)  # without the builder's folders
         command = re.sub(r" --out \S+", "", command)
         fields = {"kind": kind, "machine": args.machine, "command": command, "commit": args.commit or head.stdout.strip(),
                   "date": datetime.date.today().isoformat(), "result": result}

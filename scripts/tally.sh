@@ -19,7 +19,7 @@ check() {
 }
 
 # gtest_progress NAME: filters a GoogleTest program's output: a line per tenth of its tests, the output of tests
-# that fail, skip or do not end, and all that is printed outside of tests.
+# that fail, skip or do not end, and all output outside of tests.
 gtest_progress() {
   local line_by_line=() # mawk otherwise waits for a full block of input
   [[ $(awk -W version 2>&1 </dev/null) != mawk* ]] || line_by_line=(-W interactive)
