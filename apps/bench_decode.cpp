@@ -34,8 +34,8 @@ const Command kBenchDecodeCommand{
 
 Times the generation of tokens by a model with random weights and compares it
 with the time to read its weights once. Lists of size, batch, precision, vocab
-and way (--batch 1,8) give one table of all their combinations; a combination
-that does not fit is a row that says so.
+and way (--batch 1,8) give one table of all their combinations. A combination
+that runs out of memory gives a row and not an error.
 )",
     [](const Arguments& args) {
       return run_benchmark(

@@ -156,7 +156,7 @@ TableFormat format_of(const ParsedArgs& parsed) {
   if (name.empty()) return json ? TableFormat::json : TableFormat::text;
   const TableFormat format = parse_table_format(name);
   if (json && format != TableFormat::json) {
-    throw UsageError(cat("--format is ", name, " beside --json, expected one of the two"));
+    throw UsageError(cat("found --json and --format ", name, ", expected one of the two"));
   }
   return format;
 }
@@ -178,7 +178,7 @@ void print_now(const std::string& text) {
 
 void check_positional(const ParsedArgs& parsed, const std::string& command) {
   if (parsed.positional.empty()) return;
-  throw UsageError(cat(command, ": found '", parsed.positional[0], "', expected flags alone"));
+  throw UsageError(cat(command, ": found '", parsed.positional[0], "', expected only flags"));
 }
 
 void check_keys(const ParsedArgs& parsed, const std::string& command,

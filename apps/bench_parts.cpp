@@ -178,8 +178,8 @@ const Command kBenchAttentionCommand{
 Times forward and backward of attention on random inputs, each shape in each
 precision and variant. saved: memory in use between forward and backward; peak:
 the most in use; both count q, k, v, the output and its gradient. A shape that
-does not fit is a row that says so. On the CPU the grids are small: T 128, 256,
-512.
+runs out of memory gives a row and not an error. On the CPU the grids are
+small: T 128, 256, 512.
 )",
     [](const Arguments& args) {
       return run_benchmark({kBenchAttentionCommand,
@@ -202,7 +202,7 @@ does not fit is a row that says so. On the CPU the grids are small: T 128, 256,
          {"tokens",
           "tokens a launch in the model grid: batch = tokens / T (default 16384, CPU 512)", ""},
          {"warmup", "iterations before those measured (default 3, CPU 1)", ""},
-         {"steps", "iterations measured, of which the median is printed (default 20, CPU 5)", ""}}),
+         {"steps", "measured iterations; the table shows their median (default 20, CPU 5)", ""}}),
     kContextKeys};
 
 const Command kBenchKernelsCommand{
@@ -215,7 +215,7 @@ the two ceilings: a copy and matrix products. MB: bytes that must move once,
 each input read and each output written; TB/s and the share of the copy's
 bandwidth follow from them. The account counts the bytes and the FLOPs of a
 variant's actual kernels; % roof is the time that the ceilings allow for it over
-the measured time. A case that does not fit is a row that says so.
+the measured time. A case that runs out of memory gives a row and not an error.
 )",
     [](const Arguments& args) {
       return run_benchmark({kBenchKernelsCommand,
@@ -231,7 +231,7 @@ the measured time. A case that does not fit is a row that says so.
          {"rows", "rows of every tensor; by default 16384 or 32768 on a GPU and 256 on the CPU",
           ""},
          {"warmup", "calls before those measured, at least; more until 50 ms have passed", "5"},
-         {"steps", "calls measured, of which the median is printed", "20"}}),
+         {"steps", "measured calls; the table shows their median", "20"}}),
     kContextKeys};
 
 const Command kBenchMatmulCommand{
@@ -240,8 +240,8 @@ const Command kBenchMatmulCommand{
     R"(Usage: quern bench matmul [--FLAG VALUE ...]
 
 Times the product of an M x K and a K x N matrix in each precision, one call
-after another. The rate counts 2 M N K operations. A product that does not fit
-is a row that says so.
+after another. The rate counts 2 M N K operations. A product that runs out of
+memory gives a row and not an error.
 )",
     [](const Arguments& args) {
       return run_benchmark({kBenchMatmulCommand, prepare_matmul, {"warmup"}, {{"size", "sizes"}}},
@@ -254,7 +254,7 @@ is a row that says so.
          {"precision",
           "some of fp32, tf32 and bf16; by default all, but tf32 (fp32 there) on the CPU", ""},
          {"warmup", "calls before those measured", "3"},
-         {"steps", "calls measured, of which the median is printed", "20"}}),
+         {"steps", "measured calls; the table shows their median", "20"}}),
     kContextKeys};
 
 const Command kBenchMlpCommand{
@@ -264,7 +264,7 @@ const Command kBenchMlpCommand{
 
 Times forward and backward of a multilayer perceptron, one Linear and one GELU a
 layer: first the base, then with layers, width, batch and steps scaled one at a
-time. A case that does not fit is a row that says so.
+time. A case that runs out of memory gives a row and not an error.
 )",
     [](const Arguments& args) {
       return run_benchmark({kBenchMlpCommand, prepare_mlp, {"warmup"}, {{"d_model", "width"}}},
@@ -275,11 +275,11 @@ time. A case that does not fit is a row that says so.
                  {"batch", "rows of the base's input", "256"},
                  {"steps", "forwards and backwards in one run of the base", "2"},
                  {"scale", "some of layers, width, batch and steps", "layers,width,batch,steps"},
-                 {"scales", "what each is multiplied by", "2,3,4,5"},
+                 {"scales", "factors for each of them", "2,3,4,5"},
                  {"precision", "some of fp32, tf32 and bf16", "fp32"},
                  {"optimizer", "AdamW after each backward", "", true},
                  {"warmup", "runs before those measured", "2"},
-                 {"trials", "runs measured, of which the median is printed", "10"}}),
+                 {"trials", "measured runs; the table shows their median", "10"}}),
     kContextKeys};
 
 const Command kBenchAccumulateCommand{

@@ -63,10 +63,10 @@ const Command kBenchStepCommand{
 
 Times forward, backward and optimizer of a model with random weights on random
 tokens. Lists of size, ctx, batch, precision, attention, kernels, graph and
-warmup (--ctx 128,256) give one table of all their combinations; a combination
-that does not fit is a row that says so. For a single configuration on the CPU,
-the matrix products of the step are also measured alone, and the ratio of the
-two rates is printed.
+warmup (--ctx 128,256) give one table of all their combinations. A combination
+that runs out of memory gives a row and not an error. For a single configuration
+on the CPU, the matrix products of the step are also measured alone, and the
+ratio of the two rates is printed.
 )",
     [](const Arguments& args) {
       return run_benchmark(

@@ -44,9 +44,9 @@ const std::vector<ExtraFlag> kFlags = {
     {"shard_tokens", "of every token file but the last", "100000000"},
     {"seed", "of the choice of validation documents", "0"},
     {"threads", "that encode; 0: one a core", "0"},
-    {"skip_bad", "count lines and files that are broken, and go on", "", true},
-    {"checkpoint_seconds", "between two places where --resume can go on", "5"},
-    {"resume", "go on with what an interrupted run left", "", true},
+    {"skip_bad", "count broken lines and files, and continue", "", true},
+    {"checkpoint_seconds", "between checkpoints for --resume", "5"},
+    {"resume", "continue an interrupted run", "", true},
 };
 
 std::atomic<bool> stop_requested{false};
@@ -155,7 +155,7 @@ void print_warnings(const PrepareResult& result) {
     spdlog::warn("left out {} without text", counted(result.empty, "document"));
   }
   if (result.end_tokens_in_text > 0) {
-    spdlog::warn("the end token stands {} within documents' text",
+    spdlog::warn("the end token occurs {} within documents' text",
                  counted(result.end_tokens_in_text, "time"));
   }
   if (!result.validation_warning.empty()) {
@@ -183,7 +183,7 @@ int run_data_prepare(const Arguments& args) {
   }
   print_warnings(result);
   if (result.interrupted) {
-    fmt::print(stderr, "quern: stopped; the same command with --resume goes on\n");
+    fmt::print(stderr, "quern: stopped; the same command with --resume continues\n");
     return 128 + stop_signal;
   }
   print_part("train", result.train);

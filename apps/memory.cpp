@@ -79,10 +79,10 @@ const Command kMemoryCommand{
 Peak memory of a forward and of a whole training step, by purpose: predicted
 from the dimensions, and measured with random weights on random tokens. Lists of
 size, ctx, batch, precision, attention, kernels, recompute and residual
-(--ctx 128,256) give one table of all their combinations; a combination that
-does not fit is a row that says so. Without a GPU, a model of more than 2 GiB is
-predicted for a GPU and not measured, unless --device cpu is given. With
---block: the tensors that one block saves for its backward.
+(--ctx 128,256) give one table of all their combinations. A combination that
+runs out of memory gives a row and not an error. Without a GPU, a model of more
+than 2 GiB is predicted for a GPU and not measured, unless --device cpu is
+given. With --block: the tensors that one block saves for its backward.
 )",
     [](const Arguments& args) {
       return run_benchmark(

@@ -24,14 +24,14 @@ constexpr const char* kUsage =
     R"(Usage: quern profile [--size NAME] [--batch N] [--ctx N] [--target NAME]
                      [--KEY VALUE ...]
 
-Runs training steps with random weights on random tokens, or one part alone,
+Runs training steps with random weights on random tokens, or a single part,
 and shows where their time goes, by op, kernel, phase and module. Writes to the
 folder --out: tables, trace.json for ui.perfetto.dev, stacks for speedscope.app
 and the memory in use.
 )";
 
 const std::vector<ExtraFlag> kFlags = with_format_flags({
-    {"target", "train, or one part alone", "train", false, profile_targets},
+    {"target", "train, or a single part", "train", false, profile_targets},
     {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step", false},
     {"forward_only", "the same as --phases fwd", "", true},
     {"warmup", "steps before those measured", "3", false},

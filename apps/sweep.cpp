@@ -33,9 +33,9 @@ constexpr const char* kUsage =
 Trains every combination of the values one after another, each in a folder of
 its own in --out, such as lr=1e-3,seed=1, with its output beside it in
 lr=1e-3,seed=1.log. A combination that fails is listed with its reason, and the
-others go on. At the end stand a table, lowest validation loss first, and
-FOLDER/report.html. The same command again skips what is done and resumes the
-rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
+others continue. At the end it prints a table, lowest validation loss first, and
+writes FOLDER/report.html. The same command again skips finished runs and
+resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
 )";
 
 const std::vector<ExtraFlag> kFlags = {
@@ -112,7 +112,7 @@ std::vector<Axis> take_axes(Arguments& args) {
   }
   for (const std::string& arg : rest) {
     if (keys.contains(key_of_flag(arg))) {
-      throw UsageError(cat("sweep: found ", arg, " beside --set of the same key"));
+      throw UsageError(cat("sweep: found ", arg, " and --set of the same key"));
     }
   }
   args = rest;

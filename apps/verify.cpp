@@ -23,7 +23,7 @@ tolerance.
 
 const std::vector<ExtraFlag> kFlags = {
     {"all", "every precision, attention and kernels that no flag fixes", "", true},
-    {"verbose", "list every gradient and weight, not the worst alone", "", true},
+    {"verbose", "list every gradient and weight, not only the worst", "", true},
 };
 
 // The combinations to run: one, or with --all those that match the given flags.

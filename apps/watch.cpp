@@ -26,7 +26,7 @@ record. It ends when the run does, or on Ctrl-C, which does not stop the run.
 )";
 
 const std::vector<ExtraFlag> kFlags = {
-    {"once", "show what there is now, and end", "", true},
+    {"once", "show the current state, and end", "", true},
     {"interval", "seconds between looks at the files", "0.5"},
 };
 

@@ -184,7 +184,7 @@ void check_options(const Config& config, const ProfileOptions& options) {
   check_count("warmup", options.warmup, 0);
   const bool training = options.target == "train";
   if (!training && options.phase != Phase::step) {
-    throw UsageError(cat("--phases is ", name_of(options.phase), ", which is of --target train, ",
+    throw UsageError(cat("--phases is ", name_of(options.phase), ", which needs --target train, ",
                          "found ", options.target));
   }
   if (training && config.model.vocab_size < 1) {
@@ -219,7 +219,7 @@ Profile profile_steps(const Config& config, const ProfileOptions& options) {
     work = make_work(config, options);
     record_replays(profile, work, options);
     if (profile.gpu_times == GpuTimes::events) {
-      add_note(profile, "without CUPTI a replayed graph cannot be told apart: it is one op");
+      add_note(profile, "without CUPTI a replayed graph is timed as one op");
     }
     return profile;
   }

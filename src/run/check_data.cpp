@@ -19,8 +19,8 @@ std::string text_of(const std::optional<int32_t>& token) {
 void check_same(const fs::path& path, const TokenSidecar& found, const TokenFacts& expected) {
   const std::string here = path.string(), there = expected.sidecar.string();
   QUERN_CHECK(found.tokenizer_hash == expected.tokenizer_hash, here,
-              ": its tokens are of the tokenizer with hash ", found.tokenizer_hash, ", those of ",
-              there, " of ", expected.tokenizer_hash);
+              ": its tokens' tokenizer has hash ", found.tokenizer_hash, ", that of ", there,
+              " has ", expected.tokenizer_hash);
   QUERN_CHECK(found.vocabulary == expected.vocabulary, here, ": vocabulary is ", found.vocabulary,
               ", that of ", there, " is ", expected.vocabulary);
   QUERN_CHECK(found.end_token == expected.end_token, here, ": end_token is ",
@@ -54,7 +54,7 @@ void check_tokenizer(const TokenFacts& facts, const RunTokenizer& tokenizer) {
   if (facts.sidecar.empty() || !tokenizer.tokenizer) return;
   const std::string hash = tokenizer.tokenizer->hash();
   QUERN_CHECK(facts.tokenizer_hash == hash, facts.sidecar.string(),
-              ": its tokens are of the tokenizer with hash ", facts.tokenizer_hash,
+              ": its tokens' tokenizer has hash ", facts.tokenizer_hash,
               ", but the run's tokenizer ", tokenizer.path.string(), " has ", hash,
               "; encode the text with it again: quern data prepare");
 }

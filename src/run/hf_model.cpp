@@ -72,7 +72,7 @@ HfExportOptions hf_options(const ExportOptions& options, const TrainState& state
   if (!run.empty() && fs::exists(source / "config.json")) hf.config.source = source;
   if (options.source_dtype) {
     QUERN_CHECK(!hf.config.source.empty(), "export: the model did not come from a Hugging Face ",
-                "folder, so that there is no dtype of a source; name one");
+                "folder and has no source dtype; name one");
     hf.dtype = read_hf_dtype(source);
     QUERN_CHECK(hf.dtype, "export: ", (source / "config.json").string(), " has no dtype; name one");
   }

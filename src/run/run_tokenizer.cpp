@@ -17,7 +17,7 @@ fs::path run_of(const fs::path& path) {
 }
 
 // Only a model's tokenizer is optional.
-constexpr const char* kWithout = "; --tokenizer none goes on without a tokenizer";
+constexpr const char* kWithout = "; --tokenizer none continues without a tokenizer";
 
 template <class F>
 auto of_model(const fs::path& folder, const F& read) {

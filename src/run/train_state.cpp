@@ -150,7 +150,7 @@ TrainState load_train_state(const std::filesystem::path& path, ParameterArena& a
   TrainState state = load_weights_of(checkpoint, arena, model);
   const std::vector<OptimizerBuffer> buffers = optimizer.buffers();
   QUERN_CHECK(buffers.empty() || !checkpoint.moments.entries().empty(), path.string(),
-              " holds weights alone, as `quern import` writes them, expected a training run; "
+              " holds only weights, as `quern import` writes them, expected a training run; "
               "begin one from it with --from ",
               path.string());
   QUERN_CHECK(state.optimizer == optimizer.name(), path.string(),

@@ -187,7 +187,7 @@ std::string need_text(const Config& config, MemoryPass pass, const MemoryCapacit
 std::string remedy_table(const Config& config, MemoryPass pass, const MemoryCapacity& capacity) {
   const std::vector<Remedy> remedies = Remedies(config, pass, capacity).find();
   if (remedies.empty()) return "Nothing in the configuration lowers it: choose a smaller size.\n";
-  std::string text = "Lower batch, or change what else is listed; predicted:\n";
+  std::string text = "Lower batch, or change another listed key; predicted:\n";
   bool enough = false;
   for (const Remedy& r : remedies) {
     const bool ok = fits(r.need, capacity);

@@ -136,7 +136,7 @@ void Trainer::resume() {
   state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
   QUERN_CHECK(state_.iteration < config_.train.steps, "resume: ", checkpoint.string(),
               " is at step ", state_.iteration, " of ", config_.train.steps,
-              "; give more --steps to go on");
+              "; give more --steps to continue");
   const std::string hash =
       tokenizer_.tokenizer ? tokenizer_.tokenizer->hash() : facts_.tokenizer_hash;
   QUERN_CHECK(hash.empty() || state_.tokenizer.empty() || hash == state_.tokenizer,
@@ -189,7 +189,7 @@ void Trainer::use_saved_algorithms() {
     return;
   }
   observer_.on_warning(
-      "the run was on another GPU or library version: it goes on, but not with the same bits");
+      "the run was on another GPU or library version: it continues, but not with the same bits");
 }
 
 // One step.
@@ -433,7 +433,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
     origin = trace_nonfinite(result.step);
     if (origin.empty()) origin = "not found again when the step is repeated";
   } catch (const OutOfMemory&) {  // checking every output needs more memory than a step
-    origin = "not known: there is no memory to repeat the step";
+    origin = "unknown: too little memory to repeat the step";
   }
   fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",
            state_.iteration, " are saved in ",

@@ -105,7 +105,7 @@ TEST_F(DataProgram, OneIsNoPlural) {
       << prepared.out;
   EXPECT_NE(prepared.out.find("out: 1 source, "), std::string::npos) << prepared.out;
   EXPECT_NE(prepared.err.find("left out 1 document without text\n"), std::string::npos);
-  EXPECT_NE(prepared.err.find("the end token stands 1 time within"), std::string::npos);
+  EXPECT_NE(prepared.err.find("the end token occurs 1 time within"), std::string::npos);
   fs::remove_all(out_);
   run(prepare(out_, {"--validation_fraction", "0"}));
   const Outcome inspected = run({"data", "inspect", out_});

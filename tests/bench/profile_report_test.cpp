@@ -185,7 +185,7 @@ TEST(WriteProfile, WritesEveryFile) {
   EXPECT_NEAR(json.at("split").at("idle_ms").at("synchronisation").get<double>(), 0.13, 1e-9);
   EXPECT_EQ(json.at("tables").at("op").size(), 6u);
   EXPECT_EQ(json.at("tables").at("kernel")[0].at("name"), kGemm);
-  EXPECT_TRUE(contains(json.at("summary"), "Of a step's 1.00 ms"));
+  EXPECT_TRUE(contains(json.at("summary"), "In a step's 1.00 ms"));
   EXPECT_TRUE(Json::parse(read_file(path / "trace.json")).contains("traceEvents"));
 }
 

@@ -187,7 +187,7 @@ TEST_F(ModelFromTraining, ARunGoesOnFromARun) {
 TEST_F(ModelFromTraining, AnImportCannotBeResumed) {
   import_model(kFrom, folder_ / "imported");
   expect_error([&] { train_from(kFrom, "", 3, folder_ / "imported"); },
-               {"step_00000000 holds weights alone", "--from"});
+               {"step_00000000 holds only weights", "--from"});
 }
 
 // on_nonfinite applies to a diverged run, not to its samples.

@@ -328,7 +328,7 @@ std::string Cupti::finish(Profile& profile) {
   std::string note;
   dropped += records.untimed;
   if (dropped > 0) note = cat("CUPTI lost ", dropped, " records; ");
-  if (unknown > 0) note += cat(unknown, " kernels or copies are of no known launch; ");
+  if (unknown > 0) note += cat(unknown, " kernels or copies have no known launch; ");
   return note.substr(0, note.size() - std::min<size_t>(2, note.size()));
 }
 

@@ -90,7 +90,7 @@ struct Profile {
   Names names;
   std::string device;  // "NVIDIA H200", or the CPU
   std::string target;  // "train", "forward", "softmax"
-  std::string note;    // a warning to the reader: "CUPTI is missing (...): times of ops ..."
+  std::string note;    // a warning to the reader: "CUPTI is missing (...): CUDA events ..."
   bool on_gpu = false;
   // Steps replayed a CUDA graph: `ranges` are those of its capture, before the first step, and the
   // device events of every step refer to them.

@@ -41,8 +41,8 @@ void Recorder::start_gpu(const std::string& cupti) {
   }
   profile_.gpu_times = cupti_ ? GpuTimes::cupti : GpuTimes::events;
   if (cupti_) return;
-  add_note(profile_.note, cat("CUPTI is missing (", reason,
-                              "): GPU times are of ops, by CUDA events in every other step"));
+  add_note(profile_.note,
+           cat("CUPTI is missing (", reason, "): CUDA events time the ops, in every other step"));
   op_timer_ = std::make_unique<OpTimer>();
 }
 

@@ -215,7 +215,7 @@ std::vector<Part> work_parts(const StepSplit& split, bool kernels) {
   for (const WorkKind kind : kAllWork) {
     std::string name = name_of(kind);
     if (kind == WorkKind::memory_bound) name += kernels ? " kernels" : " ops";
-    if (kind == WorkKind::other) name = "not told apart";
+    if (kind == WorkKind::other) name = "unclassified";
     parts.push_back({name, split.of(kind)});
   }
   return parts;
@@ -237,7 +237,7 @@ std::string gpu_words(const Profile& profile, const StepSplit& split) {
   const double step = split.step_ms;
   const bool kernels = profile.gpu_times == GpuTimes::cupti;
   std::string text =
-      fmt::format("Of a step's {} {} {} ({}): {}.\n", time_text(step),
+      fmt::format("In a step's {} {} {} ({}): {}.\n", time_text(step),
                   kernels ? "the GPU computes" : "ops, with the gaps between their kernels, take",
                   time_text(split.work()), percent(split.work(), step),
                   shares(work_parts(split, kernels), step));
@@ -345,7 +345,7 @@ std::string summary_in_words(const Profile& profile) {
   if (!profile.note.empty()) text += "Note: " + profile.note + "\n";
   if (profile.gpu_times == GpuTimes::events &&
       profile.note.find("CUDA events") == std::string::npos) {
-    text += "GPU times are of whole ops, timed by CUDA events: kernels are not told apart.\n";
+    text += "CUDA events timed whole ops: there are no times of single kernels.\n";
   }
   if (split.step_ms <= 0.0) return text + "Nothing was recorded.\n";
   const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;

@@ -32,7 +32,7 @@ struct ProfileRow {
 std::vector<ProfileRow> rows_by(const Profile& profile, GroupBy group);
 inline constexpr const char* kOutside = "(outside)";
 
-// "Of a step's 5.02 ms the GPU computes 4.60 (92 %): GEMM 61 %, ..." and advice where it is clear.
+// "In a step's 5.02 ms the GPU computes 4.60 (92 %): GEMM 61 %, ..." and advice where it is clear.
 // Each line ends in a newline.
 std::string summary_in_words(const Profile& profile);
 

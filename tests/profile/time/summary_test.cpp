@@ -229,7 +229,7 @@ TEST(SummaryInWords, SaysWhereAStepGoes) {
   expect_words(
       profile,
       {"Note: Steps ran uncaptured.\n",
-       "Of a step's 1.00 ms the GPU computes 0.67 ms (67 %): GEMM 40 %, memory-bound kernels 15 %, "
+       "In a step's 1.00 ms the GPU computes 0.67 ms (67 %): GEMM 40 %, memory-bound kernels 15 %, "
        "attention 10 %, copies 2.0 %.\n",
        "It idles 0.33 ms (33 %): synchronisation 13 %, waiting for the host between ops 8.0 %, "
        "between kernels already launched 4.0 %, launch overhead 3.0 %, waiting for the host inside "
@@ -248,7 +248,8 @@ TEST(SummaryInWords, OnTheCpuSpeaksOfOps) {
 
 TEST(SummaryInWords, OfEventsSaysSo) {
   expect_words(event_times(),
-               {"timed by CUDA events: kernels are not told apart.\n", "memory-bound ops 10 %"});
+               {"CUDA events timed whole ops: there are no times of single kernels.\n",
+                "memory-bound ops 10 %"});
 }
 
 // Advises only above the threshold, and only if the user has not captured a graph already.
