@@ -27,7 +27,7 @@ struct MemoryStudy {
   MemoryByCategory by_category{};
   MemoryTrace trace;
 
-  // Of the prediction from the measured peak, in percent; NaN without a measurement.
+  // Deviation of the prediction from the measured peak, in percent; NaN without a measurement.
   double deviation() const;
 };
 

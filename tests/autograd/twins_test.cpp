@@ -190,8 +190,8 @@ TEST(Twins, UnderBf16AtMostTwiceTheNaiveError) {
                naive = run(twin, twin.naive, DType::bf16);
     for (size_t i = 0; i < fused.size(); ++i) {
       const double size = norm(exact[i]), error = distance(fused[i], exact[i]) / size;
-      // Where a result is FP32 (losses, gradients of norms' weights) the naive error may be 0 by
-      // luck; 1e-6 is a few FP32 roundings.
+      // If a result is FP32 (losses, gradients of norms' weights) the naive error may be 0 by luck;
+      // 1e-6 is a few FP32 roundings.
       EXPECT_LE(error, 2.0 * distance(naive[i], exact[i]) / size + 1e-6) << "result " << i;
       EXPECT_LT(error, 0.02) << "result " << i;  // bf16 keeps 8 bits: a rounding is 2e-3
     }

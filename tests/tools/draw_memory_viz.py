@@ -50,7 +50,7 @@ def serve(route, snapshot, viewer, modules):
         return route.fulfill(body=viewer.read_bytes(), content_type="text/javascript")
     if path == "/memory.pickle":
         return route.fulfill(body=snapshot.read_bytes(), content_type="application/octet-stream")
-    if path == "/d3/d3/dist/package.js":  # made when d3 is built; nobody asks for it
+    if path == "/d3/d3/dist/package.js":  # made when d3 is built; not needed
         return route.fulfill(body="export const version = '5';", content_type="text/javascript")
     if path.startswith("/d3/"):  # an import may leave .js away
         file = modules / path.removeprefix("/d3/")

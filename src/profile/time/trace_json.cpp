@@ -204,7 +204,7 @@ class TraceWriter {
   void write_memory() {
     for (size_t i = 0; i < profile_.memory.size(); ++i) {
       const MemoryPoint& point = profile_.memory[i];
-      // Of several points at one time the last one counts.
+      // The last of several points at one time counts.
       if (i + 1 < profile_.memory.size() && profile_.memory[i + 1].time <= point.time) continue;
       Args args;
       args.add("allocated", point.allocated);
