@@ -50,8 +50,7 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "kernels", "--row", "3"}, "did you mean --rows?");
   for (const char* name : {"step", "attention", "kernels"}) {
     expect_usage_error({"bench", name, "--format", "yaml"}, "--format is 'yaml', expected text,");
-    expect_usage_error({"bench", name, "--json", "--format", "csv"},
-                       "found --json and --format csv");
+    expect_usage_error({"bench", name, "--json", "--format", "csv"}, "found --json and --format");
   }
   expect_usage_error({"bench", "step", "--size", "toy,smal"}, "smal");
   expect_usage_error({"bench", "step", "--ctx", "8,,16"}, "--ctx is empty");
