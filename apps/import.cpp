@@ -14,10 +14,10 @@ namespace {
 constexpr const char* kUsage = R"(Usage: quern import FOLDER --out RUN [--tokenizer none]
 
 Reads a Hugging Face model (config.json and safetensors of Llama, Mistral
-without sliding window, Qwen2.5 or Qwen3) and writes it as a new run folder for
-generate, eval, export and `train --from`. The weights keep their dtype. A model
-or a tokenizer that Quern cannot compute exactly is refused with the reason;
-docs/models.md lists what is supported.
+without sliding window, Qwen2.5, Qwen3 or GPT-2) and writes it as a new run
+folder for generate, eval, export and `train --from`. The weights keep their
+dtype. A model or a tokenizer that Quern cannot compute exactly is refused with
+the reason; docs/models.md lists what is supported.
 )";
 
 const std::vector<ExtraFlag> kFlags = {{"out", "the new run folder", "", false},

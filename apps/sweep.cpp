@@ -39,6 +39,7 @@ resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
 )";
 
 const std::vector<ExtraFlag> kFlags = {
+    {"out", "the sweep's folder; it may exist", "", false},
     {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", "", false},
     {"json", "the table as JSON, an object a line", "", true},
 };
@@ -324,7 +325,7 @@ const Command kSweepCommand{
     kUsage,
     run_sweep,
     kFlags,
-    {"out", "size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
+    {"size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
     {"grid", "search"}};
 
 }  // namespace quern

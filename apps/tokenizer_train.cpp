@@ -12,8 +12,10 @@
 #include "base/error.h"
 #include "bench_flags.h"
 #include "commands.h"
+#include "data/document_reader.h"
 #include "data/prepare/json_text.h"
 #include "io/atomic_folder.h"
+#include "io/byte_stream.h"
 #include "io/input_files.h"
 #include "text/sentencepiece_trainer.h"
 #include "text/tokenizer_files.h"
@@ -107,6 +109,14 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
   return options;
 }
 
+// Without this check, archives and Parquet files would be learned from as text.
+void check_is_text(const std::filesystem::path& path) {
+  std::string head(4096, '\0');
+  head.resize(open_byte_stream(path)->read(head.data(), head.size()));
+  const std::string why = why_not_text(path, head);
+  QUERN_CHECK(why.empty(), path.string(), ": expected text, but it ", why);
+}
+
 // Progress on stderr: in a terminal one line that is overwritten, else a line for each result.
 class ProgressLine {
  public:
@@ -137,6 +147,7 @@ int run_tokenizer_train(const Arguments& args) {
   AtomicFolder staging(out, "tokenizer train");  // refuses an existing folder before the work
   ProgressLine progress;
   const auto files = find_input_files(parsed.positional);
+  for (const auto& file : files) check_is_text(file);
   const SentencePieceResult result = train_sentencepiece(
       files, options, [&](const std::string& what, double part) { progress.show(what, part); });
   progress.clear();

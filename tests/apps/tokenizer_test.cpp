@@ -125,6 +125,8 @@ TEST_F(TokenizerCommand, FailuresLeaveNothingBehind) {
   fails(text_, "50000", "expected at most");
   fails(folder_ / "empty.txt", "320", "there is no text");
   fails(folder_ / "none.txt", "320", "none.txt");
+  write_file(folder_ / "a.parquet", "PAR1" + read_file(text_));
+  fails(folder_ / "a.parquet", "320", "expected text, but it is a Parquet file; `python3");
 }
 
 TEST_F(TokenizerCommand, RefusesWrongUse) {
