@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/json_file.h"
+#include "io/small_file.h"
 
 namespace quern {
 
@@ -48,8 +48,11 @@ std::optional<int64_t> step_of(std::string_view name) {
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> paths;
-  if (!fs::exists(folder, error)) return paths;
-  for (const auto& entry : fs::directory_iterator(folder, error)) paths.push_back(entry.path());
+  if (!is_there(folder)) return paths;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    paths.push_back(entries->path());
+  }
   QUERN_CHECK(!error, folder.string(), ": folder cannot be read: ", error.message());
   return paths;
 }
@@ -102,9 +105,8 @@ Json parse_state(const std::string& text) {
 }
 
 Json read_manifest(const fs::path& path) {
-  std::error_code ignored;  // reported as "no manifest"
-  QUERN_CHECK(fs::exists(path, ignored), path.parent_path().string(),
-              ": is not a checkpoint (it has no ", kManifest, ")");
+  QUERN_CHECK(is_there(path), path.parent_path().string(), ": is not a checkpoint (it has no ",
+              kManifest, ")");
   Json manifest = read_json_object(path);
   const std::string expected = manifest.value("xxh3", "");
   const int64_t version = manifest.value("format", int64_t{0});
@@ -146,7 +148,7 @@ void write_manifest(const fs::path& folder, Json manifest) {
 
 std::set<int64_t> kept_steps(const fs::path& folder) {
   std::set<int64_t> steps;
-  std::ifstream file(folder / "kept");
+  std::istringstream file(read_if_there(folder / "kept").value_or(""));
   for (std::string line; std::getline(file, line);) {
     if (const auto step = step_of(line.substr(0, line.find(' ')))) steps.insert(*step);
   }
@@ -154,9 +156,9 @@ std::set<int64_t> kept_steps(const fs::path& folder) {
 }
 
 std::optional<int64_t> best_step(const fs::path& folder) {
-  std::ifstream file(folder / "best");
-  std::string name;
-  if (!std::getline(file, name)) return {};
+  const std::optional<std::string> text = read_if_there(folder / "best");
+  if (!text) return {};
+  const std::string name = text->substr(0, text->find('\n'));
   const std::optional<int64_t> step = step_of(name);
   QUERN_CHECK(step, (folder / "best").string(), ": holds '", name, "', expected a name like ",
               folder_name(0));
@@ -226,7 +228,7 @@ std::vector<int64_t> checkpoint_steps(const fs::path& folder) {
   std::vector<int64_t> steps;
   for (const fs::path& path : entries_of(folder)) {
     const std::optional<int64_t> step = step_of(path.filename().string());
-    if (step && fs::exists(path / kManifest)) steps.push_back(*step);
+    if (step && is_there(path / kManifest)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -250,18 +252,16 @@ std::optional<fs::path> best_checkpoint(const fs::path& folder) {
   const std::optional<int64_t> step = best_step(folder);
   if (!step) return {};
   fs::path path = checkpoint_path(folder, *step);
-  QUERN_CHECK(fs::exists(path / kManifest), path.string(), ": is recorded as the best checkpoint (",
+  QUERN_CHECK(is_there(path / kManifest), path.string(), ": is recorded as the best checkpoint (",
               (folder / "best").string(), "), but is not there");
   return path;
 }
 
 void mark_kept(const fs::path& folder, int64_t step, const std::string& reason) {
   if (kept_steps(folder).contains(step)) return;
-  std::ifstream old(folder / "kept");
-  std::ostringstream text;
-  for (std::string line; std::getline(old, line);) text << line << '\n';
-  text << folder_name(step) << ' ' << reason << '\n';
-  write_file_atomically(folder / "kept", text.str());
+  std::string text = read_if_there(folder / "kept").value_or("");
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  write_file_atomically(folder / "kept", cat(text, folder_name(step), ' ', reason, '\n'));
 }
 
 int64_t remove_checkpoints_after(const fs::path& folder, int64_t step) {

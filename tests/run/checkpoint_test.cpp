@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "support/faults.h"
 #include "support/file_size_limit.h"
 #include "support/files.h"
 
@@ -209,6 +210,42 @@ TEST(Checkpoint, RotationSparesTheBestAndTheKept) {
     EXPECT_NO_THROW(open_checkpoint(checkpoint_path(run.path(), step)));
   }
   expect_error([&] { rotate_checkpoints(run.path(), 0); }, {"keep is 0"});
+}
+
+// A mark that cannot be read is not an absent one: nothing may be removed or rewritten for it.
+TEST(Checkpoint, AnUnreadableMarkIsNotAnAbsentOne) {
+  const TemporaryFolder run;
+  for (int64_t step = 1; step <= 4; ++step) write_checkpoint(run.path(), Sample(10).at(step));
+  mark_best(run.path(), 1);
+  mark_kept(run.path(), 2, "mine");
+  const auto expect_untouched = [&](const std::string& mark, const std::string& reason) {
+    expect_error([&] { rotate_checkpoints(run.path(), 1); }, {(run / mark).string(), reason});
+    EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{1, 2, 3, 4}));
+  };
+  for (const std::string mark : {"best", "kept"}) {
+    {
+      const FaultyCalls unreadable([&](const std::string& call, const std::string& path) {
+        return call == "open" && path == run / mark ? EACCES : 0;
+      });
+      expect_untouched(mark, "Permission denied");
+      if (mark == "best") {
+        EXPECT_THROW(best_checkpoint(run.path()), Error);
+        EXPECT_THROW(remove_checkpoints_after(run.path(), 1), Error);
+      } else {
+        EXPECT_THROW(mark_kept(run.path(), 3, "new"), Error);
+      }
+    }
+    fs::rename(run / mark, run / "aside");
+    fs::create_directory(run / mark);
+    expect_untouched(mark, "not a regular file");
+    fs::remove(run / mark);
+    fs::create_symlink(mark, run / mark);
+    expect_untouched(mark, "Too many levels of symbolic links");
+    fs::remove(run / mark);
+    fs::rename(run / "aside", run / mark);
+  }
+  EXPECT_EQ(best_checkpoint(run.path()), run / "step_00000001");
+  EXPECT_EQ(read_file(run / "kept"), "step_00000002 mine\n");
 }
 
 TEST(Checkpoint, GoingBackRemovesTheLaterOnes) {

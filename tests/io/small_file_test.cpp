@@ -1,0 +1,51 @@
+#include "io/small_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "support/faults.h"
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+TEST(SmallFile, AbsentOrRead) {
+  const TemporaryFolder folder;
+  write_file(folder / "a", "text");
+  EXPECT_EQ(read_if_there(folder / "a"), "text");
+  EXPECT_EQ(read_if_there(folder / "a", 2), "te");
+  EXPECT_EQ(read_if_there(folder / "b"), std::nullopt);
+  EXPECT_EQ(read_if_there(folder / "a" / "b"), std::nullopt);
+  EXPECT_TRUE(is_there(folder / "a"));
+  EXPECT_TRUE(is_there(folder.path()));
+  EXPECT_FALSE(is_there(folder / "b"));
+}
+
+TEST(SmallFile, UnreadableIsAnError) {
+  const TemporaryFolder folder;
+  const fs::path loop = folder / "loop", pipe = folder / "pipe";
+  fs::create_symlink("loop", loop);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_error([&] { read_if_there(loop); }, {loop.string(), "Too many levels"});
+  expect_error([&] { is_there(loop); }, {loop.string(), "Too many levels"});
+  expect_error([&] { read_if_there(pipe); }, {pipe.string(), "not a regular file"});
+  expect_error([&] { read_if_there(folder.path()); }, {folder.path().string(), "not a regular"});
+}
+
+TEST(SmallFile, AnInterruptedOpenIsRepeated) {
+  const TemporaryFolder folder;
+  write_file(folder / "a", "text");
+  int calls = 0;
+  const FaultyCalls interrupted(
+      [&](const std::string&, const std::string&) { return ++calls == 1 ? EINTR : 0; });
+  EXPECT_EQ(read_if_there(folder / "a"), "text");
+  EXPECT_EQ(calls, 2);
+}
+
+}  // namespace
+}  // namespace quern

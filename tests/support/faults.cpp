@@ -1,0 +1,91 @@
+#undef _FORTIFY_SOURCE  // its header defines open itself
+#include "support/faults.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <utility>
+
+namespace quern::testing_support {
+
+namespace {
+
+FaultyCalls::Hook hook;
+std::atomic<bool> active{false};
+
+// Sets errno and returns true when the call must fail.
+bool fails(const char* call, const std::string& path) {
+  if (!active.exchange(false)) return false;  // calls of the hook itself go on
+  const int reason = hook(call, path);
+  active = true;
+  if (reason != 0) errno = reason;
+  return reason != 0;
+}
+
+template <class F>
+F* next(const char* name) {
+  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+}
+
+std::string path_of(int fd) {
+  char name[PATH_MAX];
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t n = readlink(link.c_str(), name, sizeof name);
+  return {name, static_cast<size_t>(n < 0 ? 0 : n)};
+}
+
+}  // namespace
+
+FaultyCalls::FaultyCalls(Hook given) {
+  hook = std::move(given);
+  active = true;
+}
+
+FaultyCalls::~FaultyCalls() {
+  active = false;
+  hook = nullptr;
+}
+
+}  // namespace quern::testing_support
+
+using quern::testing_support::fails;
+using quern::testing_support::next;
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, unsigned) : 0;
+  va_end(arguments);
+  static auto* real = next<int(const char*, int, ...)>("open");
+  return fails("open", path) ? -1 : real(path, flags, mode);
+}
+
+int fsync(int fd) {
+  static auto* real = next<int(int)>("fsync");
+  return fails("fsync", quern::testing_support::path_of(fd)) ? -1 : real(fd);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* real = next<int(const char*, const char*)>("rename");
+  return fails("rename", from) ? -1 : real(from, to);
+}
+
+int renameat2(int at, const char* from, int at2, const char* to, unsigned flags) noexcept {
+  static auto* real = next<int(int, const char*, int, const char*, unsigned)>("renameat2");
+  return fails("renameat2", from) ? -1 : real(at, from, at2, to, flags);
+}
+
+int unlinkat(int at, const char* path, int flags) noexcept {
+  static auto* real = next<int(int, const char*, int)>("unlinkat");
+  return fails("unlinkat", path) ? -1 : real(at, path, flags);
+}
+
+}  // extern "C"
