@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/mapped_file.h"
+#include "io/retry.h"
+#include "io/small_file.h"
 
 namespace quern {
 
@@ -17,7 +20,8 @@ namespace fs = std::filesystem;
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(path_) {
   temporary_ += ".tmp";
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  fd_ = retried([&] { return ::open(temporary_.c_str(), flags, 0666); });
   if (fd_ < 0) fail_with_errno("cannot be created");
 }
 
@@ -34,8 +38,8 @@ void AtomicFile::fail_with_errno(const char* what) const {
 void AtomicFile::write(std::span<const std::byte> bytes) {
   constexpr size_t kMost = size_t{1} << 30;  // Linux writes at most 2 GiB at a time
   for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = ::write(fd_, bytes.data() + done, std::min(bytes.size() - done, kMost));
-    if (n < 0 && errno == EINTR) continue;
+    const size_t wanted = std::min(bytes.size() - done, kMost);
+    const ssize_t n = retried([&] { return ::write(fd_, bytes.data() + done, wanted); });
     if (n < 0) fail_with_errno("cannot be written");
     done += static_cast<size_t>(n);  // after a short write, the next call reports the reason
   }
@@ -47,9 +51,10 @@ void AtomicFile::write(std::string_view text) {
 }
 
 FileDigest AtomicFile::commit() {
-  if (::fsync(fd_) != 0) fail_with_errno("cannot be written to disk");
+  if (retried([&] { return ::fsync(fd_); }) != 0) fail_with_errno("cannot be written to disk");
   const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  const auto renamed = [&] { return ::rename(temporary_.c_str(), path_.c_str()); };
+  if (closed != 0 || retried(renamed) != 0) {
     const int reason = errno;
     ::unlink(temporary_.c_str());
     errno = reason;
@@ -65,11 +70,18 @@ FileDigest write_file_atomically(const fs::path& path, std::string_view text) {
   return file.commit();
 }
 
+FileDigest copy_file_atomically(const fs::path& from, const fs::path& to) {
+  const MappedFile source = MappedFile::open(from);
+  AtomicFile file(to);
+  file.write(source.bytes());
+  return file.commit();
+}
+
 void sync_directory(const fs::path& folder) {
   const fs::path& path = folder.empty() ? fs::path(".") : folder;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = retried([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   QUERN_CHECK(fd >= 0, path.string(), ": folder cannot be opened: ", std::strerror(errno));
-  const int synced = ::fsync(fd);
+  const int synced = retried([&] { return ::fsync(fd); });
   const int reason = errno;
   ::close(fd);
   // Some network and FUSE file systems have no fsync for folders; they report EINVAL.
@@ -77,17 +89,50 @@ void sync_directory(const fs::path& folder) {
               ": folder cannot be written to disk: ", std::strerror(reason));
 }
 
-void replace_directory(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  if (!fs::exists(to)) {
-    fs::rename(from, to, error);
-  } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
-    fs::remove_all(to, error);  // the file system cannot exchange names
-    if (!error) fs::rename(from, to, error);
-  }
-  QUERN_CHECK(!error, to.string(), ": cannot be put in place: ", error.message());
+namespace {
+
+void rename_durably(const fs::path& from, const fs::path& to) {
+  const int done = retried([&] { return ::rename(from.c_str(), to.c_str()); });
+  QUERN_CHECK(done == 0, to.string(), ": cannot be put in place: ", std::strerror(errno));
   sync_directory(to.parent_path());
-  fs::remove_all(from, error);  // after an exchange: the old content
+}
+
+// Without an exchange of names: a crash leaves the old content at PATH or at PATH.old.
+void replace_in_two_steps(const fs::path& from, const fs::path& to) {
+  const fs::path old = fs::path(to) += kReplaced;
+  std::error_code error;
+  fs::remove_all(old, error);
+  QUERN_CHECK(!error, old.string(), ": cannot be removed: ", error.message());
+  rename_durably(to, old);
+  try {
+    rename_durably(from, to);
+  } catch (const Error&) {
+    restore_replaced(old);
+    throw;
+  }
+  fs::remove_all(old, error);  // otherwise the next restore_replaced removes it
+}
+
+}  // namespace
+
+void replace_directory(const fs::path& from, const fs::path& to) {
+  sync_directory(from);
+  if (!is_there(to)) return rename_durably(from, to);
+  const auto exchange = [&] {
+    return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE);
+  };
+  if (retried(exchange) != 0) return replace_in_two_steps(from, to);
+  sync_directory(to.parent_path());
+  std::error_code ignored;  // the old content has a temporary name
+  fs::remove_all(from, ignored);
+}
+
+void restore_replaced(const fs::path& old) {
+  const fs::path path = fs::path(old).replace_extension();
+  if (!is_there(path)) return rename_durably(old, path);
+  std::error_code error;
+  fs::remove_all(old, error);
+  QUERN_CHECK(!error, old.string(), ": cannot be removed: ", error.message());
 }
 
 }  // namespace quern

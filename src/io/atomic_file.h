@@ -33,11 +33,19 @@ class AtomicFile {
 
 FileDigest write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
+// Copies durably: fs::copy_file does not fsync. Replaces an existing file.
+FileDigest copy_file_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // Makes renames in the folder durable.
 void sync_directory(const std::filesystem::path& folder);
 
-// Renames folder `from` to `to` durably and replaces an existing folder. The replacement is atomic
-// if the file system can exchange names.
+// Renames folder `from` to `to` durably and replaces an existing folder. Its files must be on disk.
+// The replacement is atomic if the file system can exchange names. Otherwise the old folder is
+// TO.old for a moment, and restore_replaced(TO.old) puts it back after a crash.
 void replace_directory(const std::filesystem::path& from, const std::filesystem::path& to);
+
+inline constexpr std::string_view kReplaced = ".old";
+// Renames PATH.old to PATH if PATH is absent, removes it otherwise.
+void restore_replaced(const std::filesystem::path& old);
 
 }  // namespace quern

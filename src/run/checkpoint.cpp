@@ -167,6 +167,12 @@ std::optional<int64_t> best_step(const fs::path& folder) {
 
 }  // namespace
 
+void restore_replaced_checkpoints(const fs::path& folder) {
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.extension() == kReplaced && step_of(path.stem().string())) restore_replaced(path);
+  }
+}
+
 fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& contents) {
   fs::path path = checkpoint_path(folder, contents.step);
   Json manifest{{"format", kFormatVersion}, {"step", contents.step}};
@@ -176,6 +182,7 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
   fs::create_directories(folder, error);
   QUERN_CHECK(!error, folder.string(), ": cannot be created: ", error.message());
   remove_half_written(folder);
+  restore_replaced_checkpoints(folder);
   const TemporaryFolder temporary{fs::path(path) += kTemporary};
   fs::create_directory(temporary.path, error);
   QUERN_CHECK(!error, temporary.path.string(), ": cannot be created: ", error.message());

@@ -41,6 +41,10 @@ struct Checkpoint {
 std::filesystem::path write_checkpoint(const std::filesystem::path& folder,
                                        const CheckpointContents& contents);
 
+// Puts checkpoints back that a crash left between the two renames of replace_directory
+// (step_N.old). Only for the process that trains.
+void restore_replaced_checkpoints(const std::filesystem::path& folder);
+
 // Replaces the state in a checkpoint and keeps the rest. As write_checkpoint, all or nothing.
 void rewrite_checkpoint_state(const std::filesystem::path& path, const std::string& state_json);
 

@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "hf/huggingface.h"
+#include "io/atomic_file.h"
 #include "io/python_line.h"
+#include "io/small_file.h"
 #include "model/architecture.h"
 #include "run/model_difference.h"
 #include "run/run_folder.h"
@@ -114,11 +116,12 @@ void load_weights_from(ParameterArena& arena, const ModelSection& model) {
 void copy_source(const fs::path& from, const fs::path& to) {
   fs::path source = from;
   if (!is_hf_folder(from)) source = RunFolder::open(from).source();
-  if (!fs::exists(source / "config.json")) return;
+  if (!is_there(source / "config.json")) return;
   fs::create_directory(to);
   for (const char* name : {"config.json", "generation_config.json"}) {
-    if (fs::exists(source / name)) fs::copy_file(source / name, to / name);
+    if (is_there(source / name)) copy_file_atomically(source / name, to / name);
   }
+  sync_directory(to.parent_path());
 }
 
 }  // namespace quern

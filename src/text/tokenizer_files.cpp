@@ -126,12 +126,12 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
   if (file.filename() == kVocabularyFile) {
     write_file_atomically(folder / "tokenizer.json", gpt2_tokenizer_json(file.parent_path()));
   } else {
-    fs::copy_file(file, folder / (bpe ? "tokenizer.json" : "tokenizer.model"));
+    copy_file_atomically(file, folder / (bpe ? "tokenizer.json" : "tokenizer.model"));
   }
   for (const char* name : kCompanions) {
     const fs::path companion = file.parent_path() / name;
     if (fs::exists(companion) && !fs::exists(folder / name)) {
-      fs::copy_file(companion, folder / name);
+      copy_file_atomically(companion, folder / name);
     }
   }
   if (bpe) {

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "support/faults.h"
 #include "support/file_size_limit.h"
 #include "support/files.h"
 
@@ -68,6 +74,75 @@ TEST(ReplaceDirectory, TakesThePlaceOfTheOldOne) {
   EXPECT_EQ(read_file(folder / "place/b"), "newer");
   EXPECT_FALSE(fs::exists(folder / "place/a"));
   EXPECT_FALSE(fs::exists(folder / "newer"));
+}
+
+// Not every file system can exchange names. The old content has a name at every moment.
+TEST(ReplaceDirectory, WithoutAnExchangeTheOldOneSurvivesAFailure) {
+  const TemporaryFolder folder;
+  const fs::path place = folder / "place", old = folder / "place.old";
+  write_file(place / "a", "old");
+  write_file(folder / "new/a", "new");
+  {
+    const FaultyCalls faults([&](const std::string& call, const std::string& path) {
+      if (call == "renameat2") return EINVAL;
+      if (call != "rename" || path != folder / "new") return 0;
+      EXPECT_EQ(read_file(old / "a"), "old") << "a crash here must not lose it";
+      return EIO;
+    });
+    expect_error([&] { replace_directory(folder / "new", place); }, {"place", "Input/output"});
+    EXPECT_EQ(read_file(place / "a"), "old");
+    EXPECT_FALSE(fs::exists(old));
+  }
+  {
+    const FaultyCalls faults([](const std::string& call, const std::string&) {
+      return call == "renameat2" ? EINVAL : 0;
+    });
+    replace_directory(folder / "new", place);
+  }
+  EXPECT_EQ(read_file(place / "a"), "new");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(ReplaceDirectory, TheFolderAndItsParentReachTheDisk) {
+  const TemporaryFolder folder;
+  write_file(folder / "new/a", "new");
+  std::vector<std::string> synced;
+  {
+    const FaultyCalls calls([&](const std::string& call, const std::string& path) {
+      if (call == "fsync" || call.starts_with("rename")) synced.push_back(cat(call, " ", path));
+      return 0;
+    });
+    replace_directory(folder / "new", folder / "place");
+  }
+  const std::string path = folder.path().string();
+  EXPECT_EQ(synced, (std::vector<std::string>{cat("fsync ", path, "/new"),
+                                              cat("rename ", path, "/new"), cat("fsync ", path)}));
+}
+
+TEST(AtomicFile, ACopyReachesTheDisk) {
+  const TemporaryFolder folder;
+  write_file(folder / "a", "text");
+  std::set<std::string> synced;
+  {
+    const FaultyCalls calls([&](const std::string& call, const std::string& path) {
+      if (call == "fsync") synced.insert(path);
+      return 0;
+    });
+    EXPECT_EQ(copy_file_atomically(folder / "a", folder / "b").bytes, 4);
+  }
+  EXPECT_EQ(read_file(folder / "b"), "text");
+  EXPECT_EQ(synced, (std::set<std::string>{folder / "b.tmp", folder.path()}));
+}
+
+TEST(AtomicFile, InterruptedCallsAreRepeated) {
+  const TemporaryFolder folder;
+  std::map<std::string, int> calls;
+  const FaultyCalls interrupted([&](const std::string& call, const std::string& path) {
+    return ++calls[cat(call, " ", path)] == 1 ? EINTR : 0;
+  });
+  write_file_atomically(folder / "a", "text");
+  EXPECT_EQ(read_file(folder / "a"), "text");
+  EXPECT_EQ(calls.size(), 5u) << "open, fsync, rename; open and fsync of the folder";
 }
 
 }  // namespace

@@ -212,6 +212,17 @@ TEST(Checkpoint, RotationSparesTheBestAndTheKept) {
   expect_error([&] { rotate_checkpoints(run.path(), 0); }, {"keep is 0"});
 }
 
+TEST(Checkpoint, AReplacedOneIsPutBackAfterACrash) {
+  const TemporaryFolder run;
+  write_checkpoint(run.path(), Sample(10).at(1));
+  write_checkpoint(run.path(), Sample(10).at(2));
+  fs::rename(run / "step_00000002", run / "step_00000002.old");  // killed between the renames
+  write_file(run / "step_00000001.old/manifest.json", "{}");     // killed after the second one
+  restore_replaced_checkpoints(run.path());
+  EXPECT_EQ(open_checkpoint(*latest_checkpoint(run.path())).step, 2);
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 2);
+}
+
 // A mark that cannot be read is not an absent one: nothing may be removed or rewritten for it.
 TEST(Checkpoint, AnUnreadableMarkIsNotAnAbsentOne) {
   const TemporaryFolder run;
