@@ -175,7 +175,7 @@ TEST_F(LimitedTraining, AnUnwritableSnapshotDoesNotHideTheReport) {
     watch.run(Config(), MemoryPass::step, folder / "no" / "folder", [] { zeros({kMiB}); });
     FAIL() << "expected OutOfMemory";
   } catch (const OutOfMemory& error) {
-    expect_parts(error.what(), {"full asked for 4.0 MiB", "No snapshot: ", "cannot be written"});
+    expect_parts(error.what(), {"full asked for 4.0 MiB", "No snapshot: ", "cannot be created"});
   }
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "embedded/memory_page.h"
+#include "io/atomic_file.h"
 #include "io/html.h"
 
 namespace quern {
@@ -108,11 +108,7 @@ std::string memory_page(const MemoryTrace& trace, const std::string& subject) {
 
 void write_memory_page(const MemoryTrace& trace, const std::string& subject,
                        const std::filesystem::path& path) {
-  const std::string page = memory_page(trace, subject);
-  std::ofstream file(path, std::ios::binary);
-  file << page;
-  file.close();
-  QUERN_CHECK(file, "memory page: cannot write ", path.string());
+  write_file_atomically(path, memory_page(trace, subject));
 }
 
 }  // namespace quern

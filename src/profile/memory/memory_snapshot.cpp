@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 
 #include "base/error.h"
+#include "io/atomic_file.h"
 #include "profile/memory/pickle_writer.h"
 
 namespace quern {
@@ -307,11 +307,7 @@ std::string memory_snapshot(const MemoryTrace& trace) {
 }
 
 void write_memory_snapshot(const MemoryTrace& trace, const std::filesystem::path& file) {
-  const std::string bytes = memory_snapshot(trace);
-  std::ofstream out(file, std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  QUERN_CHECK(out, file.string(), ": cannot be written; is the disk full?");
+  write_file_atomically(file, memory_snapshot(trace));
 }
 
 }  // namespace quern

@@ -108,7 +108,7 @@ TEST(MemoryPage, NamesTheFileThatItCannotWrite) {
   write_memory_page(small_trace(), "a model", path);
   EXPECT_EQ(read_file(path), memory_page(small_trace(), "a model"));
   expect_error([&] { write_memory_page(small_trace(), "a model", folder / "none/memory.html"); },
-               {"memory page", "none/memory.html"});
+               {"cannot be created", "none/memory.html"});
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ TEST_F(MemorySnapshot, AFailureIsTheLastEvent) {
 
 TEST_F(MemorySnapshot, AnUnwritableFileIsNamed) {
   expect_error([&] { write_memory_snapshot({}, folder / "no" / "memory.pickle"); },
-               {"memory.pickle", "cannot be written"});
+               {"memory.pickle", "cannot be created"});
 }
 
 // The checker must reject wrong snapshots.
