@@ -1,8 +1,5 @@
 // quern sweep: trains every combination of some keys' values, and ranks the runs.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,6 +13,7 @@
 #include "config/config_print.h"
 #include "config/config_table.h"
 #include "io/atomic_file.h"
+#include "io/file_lock.h"
 #include "report/report.h"
 #include "run/checkpoint.h"
 #include "run/load_model.h"
@@ -185,25 +183,6 @@ void check_folder(const Combination& c) {
   }
 }
 
-// A lock while the sweep runs: two sweeps in one folder would train the same runs.
-class FolderLock {
- public:
-  explicit FolderLock(const fs::path& folder) {
-    const fs::path path = folder / ".lock";
-    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    QUERN_CHECK(file_ >= 0, "sweep: cannot write ", path.string());
-    if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
-    close(file_);
-    fail(cat("sweep: another sweep is running in ", folder.string()));
-  }
-  ~FolderLock() { close(file_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int file_ = -1;
-};
-
 ReportSummary summary_of(const Combination& c) {
   return summarize(read_report_run(c.folder));
 }
@@ -294,7 +273,8 @@ int run_sweep(const Arguments& all_args) {
   for (const Combination& c : all) check_folder(c);
   const fs::path out = all[0].folder.parent_path();
   check_writable("out", out);
-  const FolderLock lock(out);
+  // Two sweeps in one folder would train the same runs.
+  const FileLock lock(out / ".lock", cat("sweep: another sweep is running in ", out.string()));
   const StopSignals signals;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string head = fmt::format("[{}/{}] {}", i + 1, all.size(), all[i].name);

@@ -1,7 +1,6 @@
 #include "data/prepare/prepare_journal.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/retry.h"
 
 namespace quern {
 
@@ -99,16 +99,16 @@ void check_same_sources(const std::string& file, const Json& found, const Json& 
 
 }  // namespace
 
-PrepareJournal::PrepareJournal(fs::path file) : file_(std::move(file)) {
-  fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+PrepareJournal::PrepareJournal(fs::path file)
+    : file_(std::move(file)),
+      lock_(file_, cat(file_.string(), ": another process is writing this folder")) {
+  fd_ = retried([&] { return ::open(file_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC); });
   QUERN_CHECK(fd_ >= 0, file_.string(), ": cannot be opened: ", std::strerror(errno));
-  const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-  if (!locked) ::close(std::exchange(fd_, -1));
-  QUERN_CHECK(locked, file_.string(), ": another process is writing this folder");
 }
 
 PrepareJournal::PrepareJournal(PrepareJournal&& other) noexcept
     : file_(std::move(other.file_)),
+      lock_(std::move(other.lock_)),
       fd_(std::exchange(other.fd_, -1)),
       finished_(other.finished_),
       checkpoints_(other.checkpoints_) {}
@@ -175,12 +175,11 @@ void PrepareJournal::checkpoint(const PrepareState& state) {
 
 void PrepareJournal::append(const std::string& lines) {
   for (std::string_view rest = lines; !rest.empty();) {
-    const ssize_t n = ::write(fd_, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = retried([&] { return ::write(fd_, rest.data(), rest.size()); });
     QUERN_CHECK(n >= 0, file_.string(), ": cannot be written: ", std::strerror(errno));
     rest.remove_prefix(static_cast<size_t>(n));
   }
-  QUERN_CHECK(::fdatasync(fd_) == 0, file_.string(),
+  QUERN_CHECK(retried([&] { return ::fdatasync(fd_); }) == 0, file_.string(),
               ": cannot be written to disk: ", std::strerror(errno));
 }
 

@@ -12,6 +12,7 @@
 #include "data/document_reader.h"
 #include "data/prepare/shard_writer.h"
 #include "io/checksum.h"
+#include "io/file_lock.h"
 
 namespace quern {
 
@@ -57,6 +58,7 @@ class PrepareJournal {
   void append(const std::string& lines);
 
   std::filesystem::path file_;
+  FileLock lock_;  // on file_
   int fd_ = -1;
   size_t finished_ = 0;  // sources in the file
   int64_t checkpoints_ = 0;
