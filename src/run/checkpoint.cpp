@@ -63,17 +63,25 @@ void remove_folder(const fs::path& path) {
   QUERN_CHECK(!error, path.string(), ": cannot be removed: ", error.message());
 }
 
-// Renames it first: a partly removed folder must not look like a checkpoint.
-void remove_checkpoint(const fs::path& path) {
-  const fs::path doomed = fs::path(path) += kTemporary;
-  remove_folder(doomed);
-  replace_directory(path, doomed);
-  remove_folder(doomed);
+// Renames it first: a partly removed folder must not look like a checkpoint. Returns a sentence
+// when its files stay.
+std::optional<std::string> remove_checkpoint(const fs::path& path) {
+  try {
+    const fs::path doomed = fs::path(path) += kTemporary;
+    remove_folder(doomed);
+    replace_directory(path, doomed);
+    remove_folder(doomed);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 void remove_half_written(const fs::path& folder) {
   for (const fs::path& path : entries_of(folder)) {
-    if (path.extension() == kTemporary && step_of(path.stem().string())) remove_folder(path);
+    if (path.extension() != kTemporary || !step_of(path.stem().string())) continue;
+    std::error_code ignored;  // only its memory is lost
+    fs::remove_all(path, ignored);
   }
 }
 
@@ -184,6 +192,7 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
   remove_half_written(folder);
   restore_replaced_checkpoints(folder);
   const TemporaryFolder temporary{fs::path(path) += kTemporary};
+  remove_folder(temporary.path);
   fs::create_directory(temporary.path, error);
   QUERN_CHECK(!error, temporary.path.string(), ": cannot be created: ", error.message());
 
@@ -221,6 +230,18 @@ Checkpoint open_checkpoint(const fs::path& path) {
   } catch (const Json::exception& error) {
     fail(cat(manifest_path.string(), ": is not a checkpoint's manifest: ", error.what()));
   }
+}
+
+std::optional<std::string> checkpoint_damage(const fs::path& path) {
+  for (const char* name : {kManifest, kWeights, kMoments, kAlgorithms}) {
+    read_if_there(path / name, 1);  // throws when it is there and unreadable
+  }
+  try {
+    open_checkpoint(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 std::string read_checkpoint_state(const fs::path& path) {
@@ -280,21 +301,26 @@ int64_t remove_checkpoints_after(const fs::path& folder, int64_t step) {
   int64_t removed = 0;
   for (const int64_t later : checkpoint_steps(folder)) {
     if (later <= step) continue;
-    remove_checkpoint(checkpoint_path(folder, later));
+    const fs::path path = checkpoint_path(folder, later);
+    const auto reason = remove_checkpoint(path);
+    QUERN_CHECK(!reason || !is_there(path), reason.value_or(""));  // it would be the newest
     ++removed;
   }
   return removed;
 }
 
-void rotate_checkpoints(const fs::path& folder, int64_t keep_last) {
+std::vector<std::string> rotate_checkpoints(const fs::path& folder, int64_t keep_last) {
   QUERN_CHECK(keep_last >= 1, "checkpoints: keep is ", keep_last, ", expected at least 1");
   std::set<int64_t> keep = kept_steps(folder);
   if (const std::optional<int64_t> best = best_step(folder)) keep.insert(*best);
   const std::vector<int64_t> steps = checkpoint_steps(folder);
+  std::vector<std::string> warnings;
   for (int64_t i = 0; i + keep_last < static_cast<int64_t>(steps.size()); ++i) {
     if (keep.contains(steps[static_cast<size_t>(i)])) continue;
-    remove_checkpoint(checkpoint_path(folder, steps[static_cast<size_t>(i)]));
+    const auto reason = remove_checkpoint(checkpoint_path(folder, steps[static_cast<size_t>(i)]));
+    if (reason) warnings.push_back(*reason);
   }
+  return warnings;
 }
 
 }  // namespace quern

@@ -52,6 +52,10 @@ void rewrite_checkpoint_state(const std::filesystem::path& path, const std::stri
 // value expected.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
+// What is wrong with its content; empty: nothing. Throws when a file is there but cannot be read:
+// that is no damage.
+std::optional<std::string> checkpoint_damage(const std::filesystem::path& path);
+
 // Only the state_json; the tensor files are neither read nor verified.
 std::string read_checkpoint_state(const std::filesystem::path& path);
 
@@ -70,7 +74,8 @@ void mark_kept(const std::filesystem::path& folder, int64_t step, const std::str
 // their number.
 int64_t remove_checkpoints_after(const std::filesystem::path& folder, int64_t step);
 
-// Removes all but the newest keep_last checkpoints, the best and the kept. keep_last >= 1.
-void rotate_checkpoints(const std::filesystem::path& folder, int64_t keep_last);
+// Removes all but the newest keep_last checkpoints, the best and the kept. keep_last >= 1. Returns
+// a sentence on each that cannot be removed.
+std::vector<std::string> rotate_checkpoints(const std::filesystem::path& folder, int64_t keep_last);
 
 }  // namespace quern

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/small_file.h"
 
 namespace quern {
 
@@ -14,12 +16,14 @@ using Json = nlohmann::ordered_json;
 
 // The lines up to and including `last_step`; a line cut short by a crash is dropped.
 std::string keep_until(const std::filesystem::path& path, int64_t last_step) {
-  std::ifstream in(path);
+  std::istringstream in(read_if_there(path).value_or(""));
   std::string kept, line;
   while (std::getline(in, line)) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_discarded() || row.contains("ended")) continue;  // the run continues
-    if (row.value("step", last_step + 1) <= last_step) kept += line + "\n";
+    if (!row.is_object() || row.contains("ended")) continue;  // the run continues
+    const auto step = row.find("step");
+    if (step == row.end() || !step->is_number()) continue;
+    if (step->get<int64_t>() <= last_step) kept += cat(line, "\n");
   }
   return kept;
 }
@@ -30,12 +34,10 @@ double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t last_step, bool tensorboard)
-    : path_(path) {
+MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t last_step, bool tensorboard) {
   const std::string kept = last_step < 0 ? "" : keep_until(path, last_step);
   write_file_atomically(path, kept);
-  file_.open(path, std::ios::app);
-  QUERN_CHECK(file_, path.string(), ": cannot be opened for writing");
+  file_.emplace(path);
   if (tensorboard) {
     tensorboard_ = std::make_unique<TensorBoardLog>(path.parent_path(), last_step, unix_time());
   }
@@ -88,9 +90,12 @@ void MetricsLog::write_end(int64_t step, const std::string& how) {
   line(Json{{"step", step}, {"ended", how}, {"time", unix_time()}}.dump());
 }
 
+void MetricsLog::sync() {
+  file_->sync();
+}
+
 void MetricsLog::line(const std::string& text) {
-  file_ << text << '\n' << std::flush;
-  QUERN_CHECK(file_, path_.string(), ": cannot write; is the disk full?");
+  file_->write(cat(text, "\n"));
 }
 
 }  // namespace quern

@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "io/append_file.h"
 #include "run/tensorboard.h"
 
 namespace quern {
@@ -47,6 +48,7 @@ class MetricsLog {
   void write(const StepMetrics& metrics);
   void write_validation(int64_t step, double loss);
   void write_first_step(const FirstStep& first);
+  void sync();  // to disk
   // `how`: "done", "stopped" (it can be resumed), or what went wrong.
   void write_end(int64_t step, const std::string& how);
 
@@ -58,8 +60,7 @@ class MetricsLog {
   void numbers(int64_t step, double time, const std::vector<Number>& numbers);
   void line(const std::string& text);
 
-  std::filesystem::path path_;
-  std::ofstream file_;
+  std::optional<AppendFile> file_;
   std::unique_ptr<TensorBoardLog> tensorboard_;  // null: not requested
 };
 

@@ -1,9 +1,14 @@
 #include "run/run_folder.h"
 
+#include <sys/stat.h>
+
 #include <ctime>
+#include <vector>
 
 #include "base/error.h"
 #include "config/config_print.h"
+#include "io/atomic_file.h"
+#include "io/small_file.h"
 #include "run/checkpoint.h"
 
 namespace quern {
@@ -22,21 +27,43 @@ std::string timestamp() {
 }
 
 bool is_checkpoint(const fs::path& path) {
-  return fs::exists(path / "manifest.json");
+  return is_there(path / "manifest.json");
+}
+
+std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
 }
 
 }  // namespace
 
+RunFolder::RunFolder(fs::path path) : path_(std::move(path)), identity_(identity_of(path_)) {}
+
+void RunFolder::lock() {
+  lock_.emplace(path_ / ".lock", cat("another process is training in ", path_.string()));
+  restore_replaced_checkpoints(checkpoints());
+}
+
+void RunFolder::check_there() const {
+  QUERN_CHECK(identity_of(path_) == identity_, "run folder ", path_.string(),
+              " is gone or another one; was it deleted or unmounted? Nothing more is saved");
+}
+
 RunFolder RunFolder::create(const Config& config) {
   const fs::path path =
       config.run.out.empty() ? fs::path("runs") / timestamp() : fs::path(config.run.out);
-  QUERN_CHECK(!fs::exists(path), "run folder ", path.string(),
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  const bool made = !error && fs::create_directory(path, error);  // by one of two processes
+  QUERN_CHECK(made || error, "run folder ", path.string(),
               " exists already; choose another --out, or continue it with --resume ",
               path.string());
-  std::error_code error;
-  fs::create_directories(path / "checkpoints", error);
+  if (!error) fs::create_directory(path / "checkpoints", error);
   QUERN_CHECK(!error, "run folder ", path.string(), ": cannot be made: ", error.message());
   RunFolder folder(path);
+  folder.lock();
+  sync_directory(path.parent_path());
   save_config(config, folder.config().string());
   return folder;
 }
@@ -52,6 +79,34 @@ RunFolder RunFolder::open(const fs::path& path) {
   QUERN_CHECK(fs::exists(path / "config.toml"), path.string(),
               " is not a run folder: it has no config.toml");
   return RunFolder(path);
+}
+
+fs::path checkpoint_to_resume(const fs::path& path,
+                              const std::function<void(const std::string&)>& warn) {
+  const fs::path newest = find_checkpoint(path, false);
+  const std::optional<std::string> damage = checkpoint_damage(newest);
+  if (!damage) return newest;
+  const fs::path folder = newest.parent_path();
+  std::vector<std::pair<fs::path, std::string>> damaged{{newest, *damage}};
+  const std::vector<int64_t> steps = checkpoint_steps(folder);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const fs::path older = checkpoint_path(folder, *step);
+    if (older.filename() >= newest.filename()) continue;
+    if (const auto why = checkpoint_damage(older)) {
+      damaged.emplace_back(older, *why);
+      continue;
+    }
+    QUERN_CHECK(newest != path, *damage, "; the newest whole checkpoint before it is ",
+                older.string());
+    for (const auto& [bad, reason] : damaged) {
+      const fs::path aside = fs::path(bad) += ".damaged";
+      replace_directory(bad, aside);
+      warn(cat(reason, "; going on from ", older.string(), ", and the damaged checkpoint is now ",
+               aside.string()));
+    }
+    return older;
+  }
+  fail(*damage);
 }
 
 fs::path find_checkpoint(const fs::path& path, bool best) {

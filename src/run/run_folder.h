@@ -3,10 +3,15 @@
 // a Hugging Face folder.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "config/config.h"
+#include "io/file_lock.h"
 
 namespace quern {
 
@@ -18,6 +23,12 @@ class RunFolder {
   // An existing one. `path` may also be a checkpoint inside it. Throws when it is neither.
   static RunFolder open(const std::filesystem::path& path);
 
+  // Locks the folder until destruction, and puts checkpoints back that a crash left half replaced.
+  // Throws when another process trains in it. create() locks it, too.
+  void lock();
+  // Throws when path() is gone or another folder than at the start: deleted, or unmounted.
+  void check_there() const;
+
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / "config.toml"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
@@ -28,9 +39,17 @@ class RunFolder {
   std::filesystem::path gemm_table() const { return path_ / "gemm_algorithms.txt"; }
 
  private:
-  explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit RunFolder(std::filesystem::path path);
   std::filesystem::path path_;
+  std::pair<uint64_t, uint64_t> identity_;  // device and inode
+  std::optional<FileLock> lock_;
 };
+
+// For --resume: the checkpoint `path`, or the newest whole one of the run folder `path`. Damaged
+// newer ones become step_N.damaged, and `warn` gets a sentence on each. Throws when there is none;
+// for a damaged checkpoint that was chosen, the message names the whole one before it.
+std::filesystem::path checkpoint_to_resume(const std::filesystem::path& path,
+                                           const std::function<void(const std::string&)>& warn);
 
 // The checkpoint at `path`: itself, or the best one of a run folder (under `best`, if there is one)
 // or its latest. Throws when there is none.

@@ -68,7 +68,9 @@ Config resolve(Config config, const Dataset& data, const TokenFacts& facts,
 
 RunFolder open_folder(const Config& config) {
   if (config.run.resume.empty()) return RunFolder::create(config);
-  return RunFolder::open(config.run.resume);
+  RunFolder folder = RunFolder::open(config.run.resume);
+  folder.lock();
+  return folder;
 }
 
 }  // namespace
@@ -132,7 +134,8 @@ void Trainer::start() {
 // Loads the newest checkpoint, or the one in run.resume. Saves the configuration in force to the
 // run folder, so that the next --resume needs no flags.
 void Trainer::resume() {
-  const auto checkpoint = find_checkpoint(config_.run.resume, false);
+  const auto checkpoint = checkpoint_to_resume(
+      config_.run.resume, [this](const std::string& what) { observer_.on_warning(what); });
   state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
   QUERN_CHECK(state_.iteration < config_.train.steps, "resume: ", checkpoint.string(),
               " is at step ", state_.iteration, " of ", config_.train.steps,
@@ -383,6 +386,7 @@ void Trainer::sample_now() {
   }
   tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
   const std::string text = tokenizer.decode(tokens);
+  folder_->check_there();
   std::ofstream out(folder_->samples(), std::ios::app);
   out << "--- step " << state_.iteration << "\n" << text << "\n" << std::flush;
   QUERN_CHECK(out, folder_->samples().string(), ": cannot be written; is the disk full?");
@@ -402,10 +406,14 @@ TrainState Trainer::current_state() const {
 
 void Trainer::save(const std::string& keep_reason) {
   const TrainState state = current_state();
+  folder_->check_there();
+  metrics_->sync();
   const auto path = save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state);
   saved_step_ = state_.iteration;
   if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
-  rotate_checkpoints(folder_->checkpoints(), config_.train.keep);
+  for (const std::string& what : rotate_checkpoints(folder_->checkpoints(), config_.train.keep)) {
+    observer_.on_warning(what);
+  }
   if (!state.gemm_algorithms.empty()) {
     write_file_atomically(folder_->gemm_table(), state.gemm_algorithms);
   }

@@ -259,6 +259,22 @@ TEST(Checkpoint, AnUnreadableMarkIsNotAnAbsentOne) {
   EXPECT_EQ(read_file(run / "kept"), "step_00000002 mine\n");
 }
 
+TEST(Checkpoint, OneThatCannotBeRemovedIsAWarning) {
+  const TemporaryFolder run;
+  for (int64_t step = 1; step <= 3; ++step) write_checkpoint(run.path(), Sample(10).at(step));
+  {
+    const FaultyCalls faults(
+        [](const std::string& call, const std::string&) { return call == "unlinkat" ? EPERM : 0; });
+    const std::vector<std::string> warnings = rotate_checkpoints(run.path(), 1);
+    ASSERT_EQ(warnings.size(), 2u);
+    EXPECT_NE(warnings[0].find("step_00000001.tmp: cannot be removed"), std::string::npos);
+    EXPECT_NO_THROW(write_checkpoint(run.path(), Sample(10).at(4)));
+  }
+  EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{3, 4}));
+  write_checkpoint(run.path(), Sample(10).at(5));
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 3) << "removed later";
+}
+
 TEST(Checkpoint, GoingBackRemovesTheLaterOnes) {
   const TemporaryFolder run;
   for (int64_t step = 1; step <= 4; ++step) write_checkpoint(run.path(), Sample(10).at(step));

@@ -1,0 +1,58 @@
+#include "run/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "support/faults.h"
+#include "support/file_size_limit.h"
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+// The history of a run must not be replaced because it cannot be read.
+TEST(MetricsLog, AnUnreadableFileStays) {
+  const TemporaryFolder folder;
+  const fs::path path = write_file(folder / "metrics.jsonl", "{\"step\":1,\"loss\":2.0}\n");
+  {
+    const FaultyCalls unreadable([&](const std::string& call, const std::string& file) {
+      return call == "open" && file == path ? EIO : 0;
+    });
+    expect_error([&] { MetricsLog(path, 5); }, {path.string(), "Input/output error"});
+  }
+  EXPECT_EQ(read_file(path), "{\"step\":1,\"loss\":2.0}\n");
+  fs::rename(path, folder / "aside");
+  fs::create_symlink("metrics.jsonl", path);
+  expect_error([&] { MetricsLog(path, 5); }, {path.string(), "Too many levels"});
+  EXPECT_TRUE(fs::is_symlink(path));
+}
+
+TEST(MetricsLog, LinesThatAreNoMetricsAreDropped) {
+  const TemporaryFolder folder;
+  const std::string good = "{\"step\":1,\"loss\":2.0}\n";
+  const fs::path path = write_file(folder / "metrics.jsonl",
+                                   good + "7\n[]\n{\"step\":\"x\"}\nnull\n{\"loss\":1}\n{\"ste");
+  MetricsLog log(path, 5);
+  EXPECT_EQ(read_file(path), good);
+}
+
+TEST(MetricsLog, AFullDiskLeavesNoPartOfALine) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "metrics.jsonl";
+  MetricsLog log(path, -1);
+  log.write_validation(1, 2.0);
+  const std::string before = read_file(path);
+  {
+    const FileSizeLimit limit(before.size() + 5);
+    expect_error([&] { log.write_validation(2, 2.0); }, {path.string(), "File too large"});
+  }
+  EXPECT_EQ(read_file(path), before);
+  log.sync();
+}
+
+}  // namespace
+}  // namespace quern

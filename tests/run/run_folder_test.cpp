@@ -1,0 +1,86 @@
+#include "run/run_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cerrno>
+
+#include "run/checkpoint.h"
+#include "support/faults.h"
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+Config config_in(const fs::path& path) {
+  Config config;
+  config.run.out = path.string();
+  return config;
+}
+
+void write_step(const fs::path& run, int64_t step) {
+  static constexpr std::array<float, 4> kValues{1, 2, 3, 4};
+  const TensorView values{"v", DType::f32, {4}, std::as_bytes(std::span(kValues))};
+  write_checkpoint(run / "checkpoints", {step, {values}, {values}});
+}
+
+TEST(RunFolder, OnlyOneProcessTrainsInIt) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "runs/a";
+  {
+    const RunFolder first = RunFolder::create(config_in(path));
+    expect_error([&] { RunFolder::create(config_in(path)); }, {path.string(), "exists already"});
+    RunFolder second = RunFolder::open(path);  // reading is allowed
+    expect_error([&] { second.lock(); }, {"another process is training in", path.string()});
+  }
+  RunFolder third = RunFolder::open(path);
+  EXPECT_NO_THROW(third.lock());
+}
+
+TEST(RunFolder, ADeletedOrReplacedOneIsNoticed) {
+  const TemporaryFolder folder;
+  const RunFolder run = RunFolder::create(config_in(folder / "a"));
+  EXPECT_NO_THROW(run.check_there());
+  fs::rename(folder / "a", folder / "b");
+  expect_error([&] { run.check_there(); }, {(folder / "a").string(), "gone or another"});
+  fs::create_directory(folder / "a");
+  expect_error([&] { run.check_there(); }, {(folder / "a").string(), "gone or another"});
+}
+
+TEST(RunFolder, ResumePassesOverDamagedCheckpoints) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "a", checkpoints = path / "checkpoints";
+  const RunFolder run = RunFolder::create(config_in(path));
+  for (int64_t step = 8; step <= 11; ++step) write_step(path, step);
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+  EXPECT_EQ(checkpoint_to_resume(path, warn), checkpoint_path(checkpoints, 11));
+  fs::resize_file(checkpoint_path(checkpoints, 11) / "model.safetensors", 5);
+  fs::remove(checkpoint_path(checkpoints, 10) / "optimizer.safetensors");
+  // A chosen one is not replaced by another.
+  expect_error([&] { checkpoint_to_resume(checkpoint_path(checkpoints, 11), warn); },
+               {"has 5 bytes", "newest whole checkpoint before it", "step_00000009"});
+  {
+    const FaultyCalls unreadable([&](const std::string& call, const std::string& file) {
+      return call == "open" && file.ends_with("11/model.safetensors") ? EMFILE : 0;
+    });
+    expect_error([&] { checkpoint_to_resume(path, warn); }, {"Too many open files"});
+  }
+  EXPECT_TRUE(warnings.empty());
+  EXPECT_EQ(checkpoint_to_resume(path, warn), checkpoint_path(checkpoints, 9));
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].find("has 5 bytes"), std::string::npos) << warnings[0];
+  EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{8, 9}));
+  EXPECT_TRUE(fs::exists(checkpoints / "step_00000011.damaged"));
+  for (int64_t step = 8; step <= 9; ++step) {
+    fs::remove(checkpoint_path(checkpoints, step) / "model.safetensors");
+  }
+  expect_error([&] { checkpoint_to_resume(path, warn); }, {"step_00000009", "No such file"});
+  EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{8, 9}));
+}
+
+}  // namespace
+}  // namespace quern
