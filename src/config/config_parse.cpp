@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <optional>
 
@@ -21,6 +22,15 @@ struct Assignment {
 
 [[noreturn]] void usage_error(const std::string& message) {
   throw UsageError(message);
+}
+
+// A limit that a number reaches only in single precision, for messages.
+std::string in_single_precision(const ConfigValue& value) {
+  const double* x = std::get_if<double>(&value);
+  if (!x || !std::isfinite(*x)) return "";
+  const auto single = static_cast<float>(*x);
+  if (single == *x || (std::isfinite(single) && single != 0.0f && single != 1.0f)) return "";
+  return cat(" (", single, " in single precision)");
 }
 
 [[noreturn]] void wrong_value(const ConfigKey& key, const std::string& subject,
@@ -127,7 +137,8 @@ void apply(std::vector<Assignment> assignments, Config& config) {
   std::stable_sort(assignments.begin(), assignments.end(),
                    [](const Assignment& a, const Assignment& b) { return a.key < b.key; });
   for (const Assignment& a : assignments) {
-    if (!a.key->set(config, a.value)) wrong_value(*a.key, a.subject, a.found);
+    if (a.key->set(config, a.value)) continue;
+    wrong_value(*a.key, a.subject, a.found + in_single_precision(a.value));
   }
 }
 

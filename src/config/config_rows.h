@@ -19,7 +19,15 @@ struct RealRange {
   double low, high;
   bool open_low = false, open_high = false;
 
+  // Kernels take most numbers in single precision: beta2 = 0.99999999 is 1 there. Both forms must
+  // lie in the range, and only zero may become zero.
   bool holds(double x) const {
+    const auto single = static_cast<float>(x);
+    return holds_exactly(x) && holds_exactly(single) && (x == 0.0) == (single == 0.0f);
+  }
+
+ private:
+  bool holds_exactly(double x) const {
     return std::isfinite(x) && (open_low ? x > low : x >= low) &&
            (open_high ? x < high : x <= high);
   }

@@ -1,6 +1,7 @@
 #include "run/nonfinite.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/error.h"
@@ -27,6 +28,18 @@ bool all_finite(const Tensor& x) {
                     static_cast<const kernels::AdamWRange*>(here.raw_data()), count, stream);
   });
   return std::ranges::all_of(counts.to_vector<int64_t>(), [](int64_t n) { return n == 0; });
+}
+
+std::string find_nonfinite(const OptimizerBuffer& buffer) {
+  if (all_finite(buffer.data)) return "";
+  for (const NamedSlice& slice : buffer.slices) {
+    const auto values = ParameterArena::slice(buffer.data, slice).to_vector<float>();
+    const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
+    if (bad == values.end()) continue;
+    return cat("tensor '", buffer.prefix, slice.name, "' holds ", *bad, " at element ",
+               bad - values.begin());
+  }
+  return "";  // the padding between slices has no effect
 }
 
 namespace {

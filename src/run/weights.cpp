@@ -1,7 +1,6 @@
 #include "run/weights.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -61,17 +60,6 @@ void load(const OptimizerBuffer& buffer, const Tensors& tensors, const Parameter
   }
 }
 
-// One pass on the weights' device; searches for the element only when there is one.
-void check_finite(const ParameterArena& arena, const std::string& where) {
-  if (all_finite(arena.values())) return;
-  for (const NamedSlice& slice : arena.named_slices()) {
-    const auto values = ParameterArena::slice(arena.values(), slice).to_vector<float>();
-    const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
-    QUERN_CHECK(bad == values.end(), where, ": tensor '", slice.name, "' holds ", *bad,
-                " at element ", bad - values.begin(), ", expected finite numbers");
-  }
-}
-
 // The first rows of a matrix that has more rows than the arena's.
 TensorView head_of(TensorView view, const Shape& shape) {
   const bool longer = view.shape.ndim() == 2 && shape.ndim() == 2 && view.shape[1] == shape[1] &&
@@ -91,7 +79,8 @@ void load_weights(ParameterArena& arena, Tensors tensors, const std::string& fir
     };
   }
   load({"", arena.values(), arena.named_slices()}, tensors, &arena.table());
-  check_finite(arena, tensors.where);
+  const std::string bad = find_nonfinite({"", arena.values(), arena.named_slices()});
+  QUERN_CHECK(bad.empty(), tensors.where, ": ", bad, ", expected finite numbers");
   arena.refresh_copies();
 }
 

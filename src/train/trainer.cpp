@@ -404,7 +404,24 @@ TrainState Trainer::current_state() const {
   return state;
 }
 
+// A checkpoint with a NaN cannot be resumed, and rotation would remove the last good one for it.
+void Trainer::check_state() const {
+  std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
+  const ParameterArena& arena = instance_->arena;
+  buffers.insert(buffers.begin(), {"", arena.values(), arena.named_slices()});
+  for (const OptimizerBuffer& buffer : buffers) {
+    const std::string bad = find_nonfinite(buffer);
+    if (bad.empty()) continue;
+    const auto newest = latest_checkpoint(folder_->checkpoints());
+    fail(cat("after step ", state_.iteration, ": ", bad,
+             ", expected finite numbers; this state is not saved. The newest checkpoint is ",
+             newest ? newest->string() : "none", ". Lower lr or clip",
+             newest ? cat(" and continue with --resume ", folder_->path().string()) : ""));
+  }
+}
+
 void Trainer::save(const std::string& keep_reason) {
+  check_state();
   const TrainState state = current_state();
   folder_->check_there();
   metrics_->sync();

@@ -100,6 +100,7 @@ class Trainer {
   void at_intervals();
   void validate_now();
   void sample_now();
+  void check_state() const;
   void save(const std::string& keep_reason = "");
   TrainState current_state() const;
   bool due(int64_t every) const;

@@ -266,6 +266,21 @@ TEST(ConfigFile, AnOldRecomputeIsUnderstood) {
             std::string::npos);
 }
 
+// Kernels compute in single precision, where these numbers reach a limit of their key.
+TEST(ConfigFile, RangesHoldInSinglePrecision) {
+  EXPECT_NE(file_message("[optimizer]\nbeta2 = 0.99999999\n")
+                .find("beta2 is 0.99999999 (1 in single precision), expected"),
+            std::string::npos);
+  for (const char* text : {"beta1 = 0.99999999", "eps = 1e-46", "clip = 1e-46", "clip = 1e39",
+                           "momentum = 0.99999999", "lr = 1e-60"}) {
+    EXPECT_NE(file_message(cat("[optimizer]\n", text, "\n")).find("in single precision"),
+              std::string::npos)
+        << text;
+  }
+  EXPECT_EQ(file_message("[optimizer]\nbeta2 = 0.9999999\neps = 1e-40\nclip = 0\n"),
+            "no UsageError");
+}
+
 TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   Config config;
   apply_size(config.model, "1.5B");
@@ -276,7 +291,7 @@ TEST(ConfigFile, ResolvedConfigurationReadsBackEqual) {
   config.model.rope_scaling = {RopeScalingKind::llama3, 32.0, 1.5, 4.5, 4096};
   config.model.qkv_bias = true;
   config.model.qk_norm = true;
-  config.model.norm_eps = 1e-300;
+  config.model.norm_eps = 1e-30;
   config.model.init = InitScheme::truncated;
   config.compute = ComputeSection{};
   config.compute.precision = Precision::bf16;

@@ -296,6 +296,28 @@ TEST_F(TrainerTest, NonfiniteLossCanBeSkipped) {
   EXPECT_EQ(static_cast<size_t>(recorded.steps.back().skipped), recorded.warnings.size());
 }
 
+// Rows of tokens that the text lacks have no gradient: with eps = 0 their update is 0 / 0, and the
+// loss of the step itself is finite.
+TEST_F(TrainerTest, WeightsThatAreNotFiniteAreNotSaved) {
+  Config c = config();
+  c.train.steps = 2;
+  c.train.keep = 1;
+  Recorded recorded;
+  train(c, recorded);
+  c.run.resume = c.run.out;
+  c.train.steps = 6;
+  c.train.checkpoint_every = 1;
+  c.optimizer.eps = 0.0;
+  expect_error(
+      [&] { train(c, recorded); },
+      {"after step 3: tensor 'model.embed_tokens.weight' holds ", "expected finite numbers",
+       "The newest checkpoint is ", "step_00000002", "--resume"});
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  EXPECT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{2});
+  c.optimizer.eps = 1e-8;
+  EXPECT_EQ(train(c, recorded).steps, 6) << "the good checkpoint goes on";
+}
+
 TEST_F(TrainerTest, BadInputIsRefusedWithItsOwnMessage) {
   const auto expect = [&](Config c, const std::string& part) {
     c.run.out = (folder_ / "bad").string();
