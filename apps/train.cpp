@@ -25,9 +25,10 @@ constexpr const char* kUsage =
     R"(Usage: quern train [--config FILE] [--train TEXT] [--KEY VALUE ...]
        quern train --resume RUN [--KEY VALUE ...]
 
-Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM or
-a closed pipe on stdout save a checkpoint after the step and stop; the exit code
-is then 128 plus the signal's number. A second Ctrl-C or SIGTERM stops at once.
+Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM, a
+closed terminal or a closed pipe on stdout save a checkpoint after the step and
+stop; the exit code is then 128 plus the signal's number. A second Ctrl-C or
+SIGTERM stops at once.
 )";
 
 // The keys of a first run; --help-all lists the others.
@@ -51,11 +52,12 @@ static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may 
 static_assert(std::atomic<int>::is_always_lock_free);
 
 // Uses only async-signal-safe calls. A closed pipe raises SIGPIPE for every line until the
-// checkpoint. A second SIGINT or SIGTERM ends the program.
+// checkpoint, and a closed terminal may raise SIGHUP twice. The second one of the other signals
+// ends the program.
 extern "C" void request_stop(int signal) {
   if (!stop_requested) stop_signal = signal;  // Ctrl-C may close the pipe too
   stop_requested = true;
-  if (signal == SIGPIPE) return;
+  if (signal == SIGPIPE || signal == SIGHUP) return;
   for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
   static constexpr char kMessage[] = "\r\033[Kquern: stopping after this step; again to stop now\n";
   const std::string_view message = std::string_view(kMessage).substr(progress_line ? 0 : 4);
@@ -99,6 +101,7 @@ int run_train(const Arguments& args) {
   ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
   // Must precede the first printed line: the reader may already be gone.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, request_stop);
+  if (std::signal(SIGHUP, request_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // by nohup
   Trainer trainer(parsed.config, console);
   const TrainResult result = trainer.run(&stop_requested);
   console.finish(result);

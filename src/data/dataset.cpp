@@ -190,13 +190,18 @@ int64_t TokenSource::largest_token() const {
 
 void TokenSource::check_vocabulary(int64_t vocab_size) const {
   for_each_block([&](int64_t begin, std::span<const int32_t> tokens) {
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const int64_t token = static_cast<uint32_t>(tokens[i]);
-      if (token < vocab_size) continue;
-      fail(cat(place(begin_ + begin + static_cast<int64_t>(i)), " is ", token,
-               ", expected less than the vocabulary size ", vocab_size));
-    }
+    check_tokens(begin, tokens, vocab_size);
   });
+}
+
+void TokenSource::check_tokens(int64_t begin, std::span<const int32_t> tokens,
+                               int64_t vocab_size) const {
+  const auto bad = std::find_if(tokens.begin(), tokens.end(), [=](int32_t token) {
+    return int64_t{static_cast<uint32_t>(token)} >= vocab_size;
+  });
+  if (bad == tokens.end()) return;
+  fail(cat(place(begin_ + begin + (bad - tokens.begin())), " is ", static_cast<uint32_t>(*bad),
+           ", expected less than the vocabulary size ", vocab_size));
 }
 
 int64_t Dataset::vocabulary() const {

@@ -35,6 +35,8 @@ class TokenSource {
   int64_t largest_token() const;  // -1 without tokens
   // Throws naming file, offset in it and value of the first token >= vocab_size.
   void check_vocabulary(int64_t vocab_size) const;
+  // The same for `tokens`, copied from position `begin` on.
+  void check_tokens(int64_t begin, std::span<const int32_t> tokens, int64_t vocab_size) const;
 
  private:
   // File and offset of a corpus position, for messages.

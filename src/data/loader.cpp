@@ -18,10 +18,12 @@ BatchLoader::Fill drawn_windows(TokenSource source, int64_t rows, int64_t contex
                                 const BatchOptions& options) {
   const DrawWindows draw = make_sampler(options.sampling, source.size(), context, seed);
   const auto count = static_cast<size_t>(rows * context);
-  return [=, end = options.document_end, starts = std::vector<int64_t>(static_cast<size_t>(rows))](
-             uint64_t k, int32_t* tokens, int32_t* targets) mutable {
+  return [=, end = options.document_end, vocabulary = options.vocabulary,
+          starts = std::vector<int64_t>(static_cast<size_t>(rows))](uint64_t k, int32_t* tokens,
+                                                                    int32_t* targets) mutable {
     draw(k, starts);
     copy_windows(source, starts, context, tokens, targets);
+    if (vocabulary > 0) check_windows(source, starts, context, tokens, targets, vocabulary);
     if (end) mask_document_starts({tokens, count}, {targets, count}, *end);
   };
 }

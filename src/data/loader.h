@@ -34,6 +34,7 @@ struct Batch {
 struct BatchOptions {
   Sampling sampling = Sampling::random;
   std::optional<int32_t> document_end = {};  // mask the targets after this token; empty: none
+  int64_t vocabulary = 0;                    // every token must be below it; 0: not checked
 };
 
 class BatchLoader {

@@ -105,6 +105,17 @@ DrawWindows make_sampler(Sampling sampling, int64_t size, int64_t context, uint6
   fail("sampler: unknown kind of sampling");
 }
 
+// The targets are the tokens shifted by one: only the last of a window is new.
+void check_windows(const TokenSource& source, std::span<const int64_t> starts, int64_t context,
+                   const int32_t* tokens, const int32_t* targets, int64_t vocab_size) {
+  for (const int64_t start : starts) {
+    source.check_tokens(start, {tokens, static_cast<size_t>(context)}, vocab_size);
+    source.check_tokens(start + context, {targets + context - 1, 1}, vocab_size);
+    tokens += context;
+    targets += context;
+  }
+}
+
 int64_t mask_document_starts(std::span<const int32_t> tokens, std::span<int32_t> targets,
                              int32_t end_token) {
   int64_t counted = static_cast<int64_t>(targets.size());

@@ -68,6 +68,9 @@ int64_t sequential_window_count(int64_t size, int64_t context);
 // tokens and targets: (starts.size(), T), row-major.
 void copy_windows(const TokenSource& source, std::span<const int64_t> starts, int64_t context,
                   int32_t* tokens, int32_t* targets);
+// Throws naming file and place of the first token >= vocab_size in windows copied from `starts`.
+void check_windows(const TokenSource& source, std::span<const int64_t> starts, int64_t context,
+                   const int32_t* tokens, const int32_t* targets, int64_t vocab_size);
 // A target that the loss ignores: autograd's kIgnoreIndex.
 inline constexpr int32_t kNoTarget = -100;
 // Replaces every target whose input is `end_token` by kNoTarget: the next document's first token

@@ -58,8 +58,13 @@ void Optimizer::set_learning_rate(double lr) {
 void Optimizer::step(const Tensor& loss) {
   const RangeScope range(RangeKind::phase, "optimizer");
   arena_.finish_gradients();
-  if (guard_.kernels == KernelKind::fused) return fused_step(loss);
-  naive_step(loss);
+  updating_ = true;
+  if (guard_.kernels == KernelKind::fused) {
+    fused_step(loss);
+  } else {
+    naive_step(loss);
+  }
+  updating_ = false;
 }
 
 void Optimizer::fused_step(const Tensor& loss) {

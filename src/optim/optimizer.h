@@ -49,6 +49,9 @@ class Optimizer {
     step(loss);
   }
 
+  // An update threw midway: the weights are neither those before it nor those after it.
+  bool torn() const { return updating_; }
+
   kernels::StepState state() const;  // waits for the device
   void set_progress(int64_t step, int64_t skipped);
   const Tensor& device_state() const { return state_; }  // u8, one kernels::StepState
@@ -76,6 +79,7 @@ class Optimizer {
   ParameterArena& arena_;
   StepGuard guard_;
   Tensor state_, scratch_;
+  bool updating_ = false;
 };
 
 // Copies a table for kernels to the current device.

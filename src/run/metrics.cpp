@@ -87,7 +87,8 @@ void MetricsLog::write_first_step(const FirstStep& first) {
 }
 
 void MetricsLog::write_end(int64_t step, const std::string& how) {
-  line(Json{{"step", step}, {"ended", how}, {"time", unix_time()}}.dump());
+  line(Json{{"step", step}, {"ended", how}, {"time", unix_time()}}.dump(
+      -1, ' ', false, Json::error_handler_t::replace));  // a path in `how` may be no UTF-8
 }
 
 void MetricsLog::sync() {

@@ -34,6 +34,9 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
     const int64_t rows = std::min(batch, windows - first);
     copy_sequential_windows(source, first, rows, context, tokens.data(), targets.data());
     tokens.resize(static_cast<size_t>(rows * context));
+    const int64_t begin = first * context, vocabulary = model.config().vocab_size;
+    source.check_tokens(begin, tokens, vocabulary);
+    source.check_tokens(begin + rows * context, {&targets[tokens.size() - 1], 1}, vocabulary);
     targets.resize(tokens.size());
     const auto all = static_cast<int64_t>(targets.size());
     const int64_t here = document_end ? mask_document_starts(tokens, targets, *document_end) : all;

@@ -90,6 +90,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer)
       tokenizer_(open_run_tokenizer(config, data_, facts_)) {
   config_ = resolve(config, data_, facts_, tokenizer_);
   batches_ = batch_options(config_.data, data_, facts_, tokenizer_);
+  batches_.vocabulary = config_.model.vocab_size;
   validate(config_);
   try {
     start();
@@ -250,15 +251,43 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   try {
     return train(stop);
   } catch (const OutOfMemory& error) {
-    end_log("out of memory");
-    memory_.explain(error, config_, MemoryPass::step, folder_->path());
+    const std::string saved = save_after_error();
+    end_log_after_error("out of memory");
+    try {
+      memory_.explain(error, config_, MemoryPass::step, folder_->path());
+    } catch (const OutOfMemory& explained) {
+      throw OutOfMemory(cat(explained.what(), saved.empty() ? "" : "\n", saved));
+    }
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    try {
-      end_log(what.substr(0, what.find('\n')));
-    } catch (const Error&) {  // the disk may have failed
-    }
-    throw;
+    const std::string saved = save_after_error();
+    end_log_after_error(what.substr(0, what.find('\n')));
+    if (saved.empty()) throw;
+    fail(cat(what, "\n", saved));
+  }
+}
+
+// Saves the last whole step when training ends with an error. Returns a sentence about it; empty
+// when there is nothing to save.
+std::string Trainer::save_after_error() {
+  if (saving_) return "";  // the save was the error, or it came after one
+  std::string step = "the last step";
+  try {
+    while (readback_.pending() > 0) take_counters(*readback_.fetch());
+    if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
+    step = cat("step ", state_.iteration);
+    save();
+    return cat("The weights of ", step, " are saved; continue with --resume ",
+               folder_->path().string());
+  } catch (const std::exception& error) {
+    return cat("The weights of ", step, " could not be saved: ", error.what());
+  }
+}
+
+void Trainer::end_log_after_error(const std::string& how) {
+  try {
+    end_log(how);
+  } catch (const std::exception&) {  // the disk may have failed; the first error is the one to tell
   }
 }
 
@@ -290,14 +319,24 @@ void Trainer::end_log(const std::string& how) {
 void Trainer::settle(bool all) {
   while (readback_.pending() > (all ? 0 : 1)) {
     const StepResult result = *readback_.fetch();
+    take_counters(result);
     if (!result.state.finite) handle_nonfinite(result);
     report(result);
   }
 }
 
-void Trainer::report(const StepResult& result) {
+// After a step that is not finite the device keeps the state before it, unless the run skips such
+// steps.
+void Trainer::take_counters(const StepResult& result) {
   state_.step = result.state.step;
   state_.skipped = result.state.skipped;
+  if (result.state.finite || config_.train.on_nonfinite == OnNonfinite::skip) return;
+  while (readback_.pending() > 0) readback_.fetch();
+  state_.iteration = result.step - 1;
+  state_.skipped -= 1;
+}
+
+void Trainer::report(const StepResult& result) {
   last_loss_ = result.loss;
   unreported_ms_ += result.ms;
   unreported_steps_ += 1;
@@ -421,6 +460,7 @@ void Trainer::check_state() const {
 }
 
 void Trainer::save(const std::string& keep_reason) {
+  saving_ = true;
   check_state();
   const TrainState state = current_state();
   folder_->check_there();
@@ -434,6 +474,7 @@ void Trainer::save(const std::string& keep_reason) {
   if (!state.gemm_algorithms.empty()) {
     write_file_atomically(folder_->gemm_table(), state.gemm_algorithms);
   }
+  saving_ = false;
   observer_.on_checkpoint(state_.iteration, path);
 }
 
@@ -447,10 +488,6 @@ void Trainer::handle_nonfinite(const StepResult& result) {
     observer_.on_warning(cat(what, "; the step was skipped (", result.state.skipped, " so far)"));
     return;
   }
-  while (readback_.pending() > 0) readback_.fetch();
-  state_.iteration = result.step - 1;
-  state_.step = result.state.step;
-  state_.skipped = result.state.skipped - 1;
   save("last state before a non-finite loss");
   end_log("a loss or gradient norm that is not finite");
   std::string origin;

@@ -77,7 +77,8 @@ class Trainer {
   ~Trainer();
 
   // Runs to the last step, or until *stop becomes true, and saves a checkpoint. Throws for a loss
-  // or norm that is not finite under on_nonfinite = stop, after saving the last finite state.
+  // or norm that is not finite under on_nonfinite = stop, after saving the last finite state. Any
+  // other error, too, is thrown after saving the last whole step.
   // Throws OutOfMemory with a report (memory_report.h), after writing the folder's memory.pickle.
   TrainResult run(const std::atomic<bool>* stop = nullptr);
 
@@ -95,6 +96,9 @@ class Trainer {
   void settle(bool all);  // fetches results that have arrived; all: waits for every one
   void report(const StepResult& result);
   void end_log(const std::string& how);
+  std::string save_after_error();
+  void end_log_after_error(const std::string& how);
+  void take_counters(const StepResult& result);
   void handle_nonfinite(const StepResult& result);
   std::string trace_nonfinite(int64_t bad_step);
   void at_intervals();
@@ -130,7 +134,8 @@ class Trainer {
   int64_t unreported_steps_ = 0;
   int64_t saved_step_ = -1;
   double last_loss_ = 0.0;
-  bool ended_ = false;  // metrics.jsonl has the reason
+  bool saving_ = false;  // or a save has failed
+  bool ended_ = false;   // metrics.jsonl has the reason
 };
 
 }  // namespace quern

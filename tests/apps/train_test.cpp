@@ -295,7 +295,7 @@ TEST_F(TrainProgram, ADamagedCheckpointIsNamed) {
   expect_refusal(1, {"generate", folder_ / "run"}, "model.safetensors: has ");
 }
 
-// Ctrl-C and SIGTERM save a checkpoint; the resumed run equals an uninterrupted one.
+// Ctrl-C, SIGTERM and SIGHUP save a checkpoint; the resumed run equals an uninterrupted one.
 TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
 #ifdef __SANITIZE_ADDRESS__
   const std::string steps = "200";  // 26 ms each
@@ -303,7 +303,8 @@ TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
   const std::string steps = "2000";  // 1 ms each: the signal has to arrive before the last
 #endif
   ASSERT_EQ(run(train_args("whole", {"--steps", steps})).code, 0);
-  for (const int signal : {SIGINT, SIGTERM}) {
+  signal(SIGHUP, SIG_DFL);  // or the children would ignore it, as under nohup
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const std::string name = "run" + std::to_string(signal);
     const pid_t child = start(train_args(name, {"--steps", steps}));
     ASSERT_GT(child, 0);

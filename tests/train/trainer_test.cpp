@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config_parse.h"
+#include "data/token_sidecar.h"
 #include "run/checkpoint.h"
 #include "run/train_state.h"
 #include "support/file_size_limit.h"
@@ -294,6 +295,59 @@ TEST_F(TrainerTest, NonfiniteLossCanBeSkipped) {
   EXPECT_EQ(result.steps, 20);
   EXPECT_GT(recorded.steps.back().skipped, 0);
   EXPECT_EQ(static_cast<size_t>(recorded.steps.back().skipped), recorded.warnings.size());
+}
+
+// A token that the sidecar's vocabulary excludes: the file was damaged after it was written.
+TEST_F(TrainerTest, ABadTokenIsNamedAndCostsNoStep) {
+  const std::vector<int32_t> good(4000, 65);
+  std::vector<int32_t> bad = good;
+  bad[1234] = 60000;
+  const fs::path tokens = folder_ / "train_00000.bin";
+  write_token_file(tokens, good, TokenEncoding::raw_u16);
+  TokenSidecar sidecar;
+  sidecar.encoding = TokenEncoding::raw_u16;
+  sidecar.tokens = 4000;
+  sidecar.documents = 1;
+  sidecar.vocabulary = 257;
+  sidecar.tokenizer_kind = sidecar.tokenizer_hash = "bytes";
+  sidecar.file = digest_of_file(tokens);
+  write_token_sidecar(tokens, sidecar);
+  Config c = config("whole");
+  c.data.train = tokens.string();
+  c.data.sampling = Sampling::permutation;  // reaches every token in 28 steps
+  c.train.steps = 40;
+  Recorded whole, recorded;
+  train(c, whole);
+  write_token_file(tokens, bad, TokenEncoding::raw_u16);
+  c.run.out = (folder_ / "run").string();
+  expect_error([&] { train(c, recorded); },
+               {"train_00000.bin: token 1234 is 60000, expected less than the vocabulary size 257",
+                "are saved; continue with --resume"});
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  const std::vector<int64_t> steps = checkpoint_steps(checkpoints);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_GT(steps[0], 1) << "choose another place: it is the first batch's";
+  write_token_file(tokens, good, TokenEncoding::raw_u16);
+  c.run.resume = c.run.out;
+  train(c, recorded);
+  const fs::path weights = fs::path("checkpoints") / "step_00000040" / "model.safetensors";
+  EXPECT_TRUE(read_file(folder_ / "run" / weights) == read_file(folder_ / "whole" / weights));
+}
+
+TEST_F(TrainerTest, AnyErrorSavesTheLastStep) {
+  struct Failing : Recorded {
+    std::string message;
+    void on_step(const StepMetrics& m) override {
+      if (m.step == 5) fail(message);
+    }
+  } failing;
+  failing.message = "planted caf\xe9";  // no UTF-8
+  expect_error([&] { train(config(), failing); }, {failing.message, "are saved"});
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  EXPECT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{6}) << "reports come a step late";
+  EXPECT_EQ(read_train_state(checkpoint_path(checkpoints, 6)).step, 6);
+  EXPECT_NE(read_file(folder_ / "run" / "metrics.jsonl").find("\"ended\":\"planted caf"),
+            std::string::npos);
 }
 
 // Rows of tokens that the text lacks have no gradient: with eps = 0 their update is 0 / 0, and the
