@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/build_info.h"
+#include "config/config_table.h"
 
 namespace quern {
 
@@ -90,11 +91,26 @@ std::vector<std::pair<std::string, std::string>> known_words(const Command& grou
                        fmt::to_string(fmt::join(names, ", ")), hint));
 }
 
-bool asks_for_help(const Arguments& args, bool& all) {
+// True for "--flag" when the next argument is its value.
+bool takes_value(const Command& command, const std::string& arg) {
+  if (!arg.starts_with("--") || arg.find('=') != std::string::npos) return false;
+  std::string name = arg.substr(2);
+  std::ranges::replace(name, '-', '_');
+  for (const ExtraFlag& flag : command.flags) {
+    if (flag.name == name) return !flag.is_switch;
+  }
+  if (name == "config") return true;
+  const auto key = std::ranges::find(config_table(), name, &ConfigKey::name);
+  return key != config_table().end() && key->kind != ValueKind::boolean;
+}
+
+bool asks_for_help(const Command& command, const Arguments& args, bool& all) {
+  bool value = false;
   for (const std::string& arg : args) {
     if (arg == "--") return false;
     all = arg == "--help-all" || arg == "--help_all";
-    if (all || arg == "--help" || arg == "-h") return true;
+    if (all || arg == "--help" || (arg == "-h" && !value)) return true;
+    value = takes_value(command, arg);
   }
   return false;
 }
@@ -135,7 +151,7 @@ int run_program(const Arguments& args) {
   const Command& command = find_command(args, used);
   const Arguments rest(args.begin() + static_cast<std::ptrdiff_t>(used), args.end());
   bool all = false;
-  if (asks_for_help(rest, all)) {
+  if (asks_for_help(command, rest, all)) {
     fmt::print("{}", help_text(command, all));
     return 0;
   }

@@ -46,5 +46,7 @@ if(TARGET quern)
   install(FILES ${printed}/quern.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
   install(FILES LICENSE README.md DESTINATION ${share}/doc/quern COMPONENT program)
   install(DIRECTORY configs DESTINATION ${share}/quern COMPONENT program)
-  include(cmake/Package.cmake)
+  if(PROJECT_IS_TOP_LEVEL) # another project makes its own packages
+    include(cmake/Package.cmake)
+  endif()
 endif()

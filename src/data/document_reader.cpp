@@ -293,7 +293,7 @@ int64_t line_at_fraction(const std::filesystem::path& path, double fraction) {
   window.fill(size_t{1} << 20);
   const std::string_view text = window.text();
   size_t at = text.find('\n');
-  if (at != std::string_view::npos && at + 1 < text.size()) {
+  if (at != std::string_view::npos && target + static_cast<int64_t>(at) + 1 < size) {
     ++at;
   } else {
     at = 0;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "data/dataset.h"
 #include "io/input_files.h"
 #include "text/tokenizer_files.h"
 
@@ -145,14 +144,20 @@ void count(InspectedPart& part, std::optional<int32_t> end_token) {
   part.lengths = length_stats(counts);
 }
 
+// Opens only the files that the window covers.
 std::vector<int32_t> read_window(const InspectedPart& part, int64_t begin, int64_t length) {
   QUERN_CHECK(begin >= 0 && begin < part.tokens, part.name, ": the window begins at token ", begin,
               ", expected 0 to ", part.tokens - 1);
-  std::vector<TokenFile> files;
-  for (const InspectedFile& file : part.files) files.push_back(TokenFile::open(file.path));
-  std::vector<int32_t> window(static_cast<size_t>(std::min(length, part.tokens - begin)));
-  TokenSource(std::move(files), part.name)
-      .copy(begin, static_cast<int64_t>(window.size()), window.data());
+  const int64_t end = begin + std::min(length, part.tokens - begin);
+  std::vector<int32_t> window(static_cast<size_t>(end - begin));
+  int64_t first = 0;  // of the file's tokens in the stream
+  for (const InspectedFile& file : part.files) {
+    const int64_t from = std::max(begin, first), to = std::min(end, first + file.tokens);
+    if (from < to) {
+      TokenFile::open(file.path).copy(from - first, to - from, window.data() + (from - begin));
+    }
+    first += file.tokens;
+  }
   return window;
 }
 

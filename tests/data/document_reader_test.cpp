@@ -237,5 +237,14 @@ TEST_F(DocumentReaderTest, LineAtAFraction) {
   EXPECT_EQ(line_at_fraction(path_, 0.5), 9);
 }
 
+// The reader looks one window ahead; the line may end at the window's last byte.
+TEST_F(DocumentReaderTest, TheMiddleLineMayEndWithTheWindow) {
+  constexpr size_t kWindow = size_t{1} << 20, kHalf = kWindow + 10;
+  std::string text(2 * kHalf, 'a');
+  text[kHalf + kWindow - 1] = '\n';
+  write_file(path_, text);
+  EXPECT_EQ(line_at_fraction(path_, 0.5), static_cast<int64_t>(kHalf + kWindow));
+}
+
 }  // namespace
 }  // namespace quern
