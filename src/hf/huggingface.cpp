@@ -30,7 +30,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   const MappedFile file = MappedFile::open(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
-  const auto index = parse_distinct_json(text, 2, path.string() + ":", "lists tensor");
+  const auto index = parse_distinct_json(text, path.string() + ":");
   const auto map = index.find("weight_map");
   QUERN_CHECK(map != index.end() && map->is_object(), path.string(),
               ": has no weight_map from tensors to files");

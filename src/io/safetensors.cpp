@@ -147,7 +147,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   const std::string_view header = header_text(name, file.bytes());
   const std::span<const std::byte> data = file.bytes().subspan(sizeof(uint64_t) + header.size());
 
-  const Json json = parse_distinct_json(header, 1, name + ": header", "names");
+  const Json json = parse_distinct_json(header, name + ": header");
   for (const auto& [key, value] : json.items()) {
     if (key == "__metadata__") {
       file.metadata_ = read_metadata(name, value);

@@ -98,7 +98,8 @@ void MetricsReader::finish() {
 }
 
 void MetricsReader::take(const std::string& line) {
-  const Json row = Json::parse(line, nullptr, false);
+  const bool whole = line.find('\0') == std::string::npos;  // nlohmann takes a zero as the end
+  const Json row = whole ? Json::parse(line, nullptr, false) : Json();
   if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) {
     if (metrics_.warnings.size() < kMostWarnings) {
       metrics_.warnings.push_back(cat(path_.string(), ":", lines_,

@@ -96,7 +96,7 @@ TEST(TensorSource, IndexAndShardsMustHoldTheSame) {
   };
   const std::string good = R"("a": "one.safetensors", "b": "one.safetensors")";
   expect_error(with(good + R"(, "c": "two.safetensors", "a": "two.safetensors")"),
-               {"index.json", "lists tensor 'a' twice"});
+               {"index.json", "names 'a' twice"});
   expect_error(with(R"("a": "one.safetensors", "c": "two.safetensors")"),
                {"one.safetensors", "holds tensor 'b', which", "does not list"});
   const std::vector<float> c{4, 5, 6};

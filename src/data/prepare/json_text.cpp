@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/json_guard.h"
 #include "io/utf8.h"
 
 namespace quern {
@@ -45,14 +46,9 @@ class FieldReader : public nlohmann::json_sax<Json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
-    std::string what = error.what();  // "[json...] parse error at line 1, column 7: syntax error"
+    std::string what = json_reason(error.what());  // "line 1, column 7: syntax error"
     const size_t place = what.find(": ");
     if (place != std::string::npos) what.erase(0, place + 2);
-    const size_t read = what.find("; last read: "), expected = what.rfind("; expected ");
-    if (read != std::string::npos) {  // this part may be as long as the line
-      const bool more = expected != std::string::npos && expected > read;
-      what.erase(read, more ? expected - read : std::string::npos);
-    }
     refuse(BadInput::Kind::bad_json, position, "is no JSON: " + what);
     return false;
   }
@@ -110,6 +106,11 @@ std::optional<BadInput> read_json_text(std::string_view line, const std::string&
     return BadInput{BadInput::Kind::bad_utf8, 0, static_cast<int64_t>(good) + 1,
                     fmt::format("byte 0x{:02X} is no UTF-8",
                                 static_cast<unsigned>(static_cast<unsigned char>(line[good])))};
+  }
+  const size_t zero = line.find('\0');  // nlohmann takes it as the end
+  if (zero != std::string_view::npos) {
+    return BadInput{BadInput::Kind::bad_json, 0, static_cast<int64_t>(zero) + 1,
+                    "is no JSON: this byte is 0"};
   }
   FieldReader reader(field, text);
   Json::sax_parse(line.begin(), line.end(), &reader);

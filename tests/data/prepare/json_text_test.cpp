@@ -60,6 +60,7 @@ TEST(JsonText, BrokenJson) {
   expect_bad("plain text", Kind::bad_json, 1, "the line begins 'plain text'");
   expect_bad(R"(["text", "x"])", Kind::bad_json, 1, "an array, expected an object");
   expect_bad(R"("text")", Kind::bad_json, 1, "a string, expected an object");
+  expect_bad(std::string("{\"text\": \"a\"}\0 {", 16), Kind::bad_json, 14, "this byte is 0");
   expect_bad(std::string("{\"text\": \"a\tb\"}"), Kind::bad_json, 12, "is no JSON");
 }
 
