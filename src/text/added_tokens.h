@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,9 @@ struct AddedToken {
   bool normalized = false;  // matched after normalisation instead of in the original text
   bool lstrip = false, rstrip = false;  // includes the white space before it, or behind it
 };
+
+// Throws when an id lies so far beyond the vocabulary that a table by id would be mostly empty.
+void check_added_ids(std::span<const AddedToken> added, size_t vocabulary);
 
 // Finds added tokens in a text: the leftmost match; the longest one wins a tie.
 class AddedTokenFinder {

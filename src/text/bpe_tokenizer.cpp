@@ -60,6 +60,7 @@ class BpeEncoder : public TokenEncoder {
 
 BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(definition)) {
   read_vocabulary();
+  check_added_ids(definition_.added, bytes_.size());
   for (const std::string& pattern : definition_.patterns) patterns_.emplace_back(pattern);
   for (const AddedToken& token : definition_.added) {
     AddedToken sought = token;
@@ -115,6 +116,13 @@ void BpeTokenizer::read_vocabulary() {
 int32_t BpeTokenizer::find(std::string_view content) const {
   const auto found = ids_.find(content);
   return found == ids_.end() ? -1 : found->second;
+}
+
+std::string BpeTokenizer::content(int32_t id) const {
+  for (const AddedToken& token : definition_.added) {
+    if (token.id == id) return token.content;
+  }
+  return decode(std::vector{id}, false);
 }
 
 std::unique_ptr<TokenEncoder> BpeTokenizer::encoder() const {

@@ -65,6 +65,8 @@ class BpeTokenizer : public Tokenizer {
   std::optional<int32_t> begin_token() const override { return definition_.begin_token; }
   std::string hash() const override { return definition_.hash; }
   std::string kind() const override { return "bpe"; }
+  // A token's text as its file gives it; an added token's is not normalized.
+  std::string content(int32_t id) const;
   // The id of a token by its text, including added tokens; -1: none.
   int32_t find(std::string_view content) const;
 

@@ -1,6 +1,9 @@
 #include "text/hf_tokenizer.h"
 
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "io/checksum.h"
@@ -74,13 +77,18 @@ void read_metaspace(const Place& step, BpeDefinition& definition) {
   definition.split_marks = step.flag("split", true);
 }
 
-void read_pre_tokenizer(const Place& step, BpeDefinition& definition) {
+// `bytes`: a ByteLevel step was read, which must be the last one.
+void read_pre_tokenizer(const Place& step, BpeDefinition& definition, bool& bytes) {
   const std::string& type = step.at("type").text();
+  if (bytes) step.at("type").refuse("no step behind ByteLevel");
   if (type == "Sequence") {
-    for (const Place& one : step.at("pretokenizers").list()) read_pre_tokenizer(one, definition);
+    for (const Place& one : step.at("pretokenizers").list()) {
+      read_pre_tokenizer(one, definition, bytes);
+    }
   } else if (definition.byte_fallback) {
     read_metaspace(step, definition);
   } else if (type == "ByteLevel") {
+    bytes = true;
     const bool prefix = step.flag("add_prefix_space", true);
     definition.prefix = prefix ? BpeDefinition::Prefix::always : BpeDefinition::Prefix::never;
     if (step.flag("use_regex", true)) definition.patterns.push_back(kGpt2Pattern);
@@ -132,11 +140,11 @@ void read_vocabulary(const Place& model, BpeDefinition& definition,
     ids.emplace(token, static_cast<int32_t>(id));
     slot = token;
   }
+  if (definition.byte_fallback) return;
+  std::unordered_set<std::string_view> added;  // plain text, not in the alphabet
+  for (const AddedToken& token : definition.added) added.insert(token.content);
   for (std::string& token : definition.vocabulary) {
-    const bool added = std::any_of(
-        definition.added.begin(), definition.added.end(),
-        [&](const AddedToken& a) { return a.content == token; });  // plain text, not the alphabet
-    if (!added && !definition.byte_fallback) token = alphabet.bytes(token, vocab.path);
+    if (!added.contains(token)) token = alphabet.bytes(token, vocab.path);
   }
 }
 
@@ -237,7 +245,10 @@ BpeTokenizer read_definition(const Place& root, const fs::path& folder, std::str
   if (root.has("added_tokens")) read_added(root.at("added_tokens"), definition);
   if (root.has("normalizer")) read_normalizer(root.at("normalizer"), definition);
   if (root.has("pre_tokenizer") || !definition.byte_fallback) {
-    read_pre_tokenizer(root.at("pre_tokenizer"), definition);
+    bool bytes = false;
+    read_pre_tokenizer(root.at("pre_tokenizer"), definition, bytes);
+    QUERN_CHECK(bytes || definition.byte_fallback, root.at("pre_tokenizer").path,
+                " has no ByteLevel step, expected one at its end");
   }
   read_decoder(root.at("decoder"), definition);
   std::unordered_map<std::string, int32_t> ids;

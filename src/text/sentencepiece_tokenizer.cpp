@@ -11,7 +11,7 @@ namespace quern {
 namespace {
 
 void check(const sentencepiece::util::Status& status) {
-  QUERN_CHECK(status.ok(), "SentencePiece: ", status.message());
+  QUERN_CHECK(status.ok(), "SentencePiece: ", sentencepiece_reason(status.message()));
 }
 
 // normalizer_spec { add_dummy_prefix: false } in protobuf's encoding. Protobuf merges appended
@@ -40,10 +40,12 @@ struct SentencePieceTokenizer::Processors {
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definition)
     : definition_(std::move(definition)), processors_(std::make_unique<Processors>()) {
   const auto loaded = processors_->begin.LoadFromSerializedProto(definition_.model);
-  QUERN_CHECK(loaded.ok(), "is not a SentencePiece model, or is damaged: ", loaded.message());
+  QUERN_CHECK(loaded.ok(), "is not a SentencePiece model, or is damaged: ",
+              sentencepiece_reason(loaded.message()));
   check(processors_->continued.LoadFromSerializedProto(definition_.model.append(kNoPrefix)));
   definition_.model.clear();
   read_pieces();
+  check_added_ids(definition_.added, bytes_.size());
   for (const AddedToken& token : definition_.added) {
     if (!(token.special && definition_.split_special)) added_.add(token);
     const auto id = static_cast<size_t>(token.id);
@@ -179,6 +181,14 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens) cons
   }
   if (adds_prefix_space_ && text.starts_with(' ')) text.erase(0, 1);
   return text;
+}
+
+std::string sentencepiece_reason(const std::string& message) {
+  const size_t file = message.find(".cc(");
+  if (file == std::string::npos) return message;
+  const size_t condition = message.find("] ", file);
+  const std::string reason = condition == std::string::npos ? "" : message.substr(condition + 2);
+  return reason.empty() ? "it cannot be parsed" : reason;
 }
 
 SentencePieceTokenizer::SpecialPieces SentencePieceTokenizer::special_pieces() const {

@@ -89,4 +89,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<bool> special_;       // by id
 };
 
+// The reason in a message of the library, without "src/file.cc(123) [condition] ".
+std::string sentencepiece_reason(const std::string& message);
+
 }  // namespace quern

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "text/sentencepiece_tokenizer.h"
 
 namespace quern {
 
@@ -21,7 +22,8 @@ void forget_threads(std::string& model) {
   constexpr std::string_view kDefaultThreads("\x12\x03\x80\x01\x10", 5);
   sentencepiece::SentencePieceProcessor processor;
   const auto status = processor.LoadFromSerializedProto(model.append(kDefaultThreads));
-  QUERN_CHECK(status.ok(), "tokenizer train: SentencePiece: ", status.message());
+  QUERN_CHECK(status.ok(),
+              "tokenizer train: SentencePiece: ", sentencepiece_reason(status.message()));
   model = processor.serialized_model_proto();
 }
 
@@ -144,7 +146,7 @@ int64_t number_after(const std::string& message, const std::string& words) {
              "expected at least ",
              least, " or a smaller coverage than ", options.coverage));
   }
-  fail(cat("tokenizer train: SentencePiece: ", message));
+  fail(cat("tokenizer train: SentencePiece: ", sentencepiece_reason(message)));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "io/atomic_file.h"
 #include "io/json_file.h"
 #include "io/mapped_file.h"
+#include "io/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/byte_tokenizer.h"
 #include "text/tokenizer_files.h"
@@ -100,6 +101,8 @@ Json read_merges(const fs::path& path) {
   for (int number = 1; std::getline(lines, line); ++number) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+    QUERN_CHECK(valid_utf8_prefix(line) == line.size(), path.string(), ": line ", number,
+                " is no UTF-8");
     const size_t space = line.find(' ');
     QUERN_CHECK(space != std::string::npos && line.find(' ', space + 1) == std::string::npos,
                 path.string(), ": line ", number, " is '", line,
@@ -138,7 +141,7 @@ void write_tokenizer_config(const fs::path& folder, const SentencePieceTokenizer
 void write_tokenizer_config(const fs::path& folder, const BpeTokenizer& tokenizer) {
   Json names = Json::object();
   const auto add_name = [&](const char* key, std::optional<int32_t> id) {
-    if (id) names[key] = tokenizer.decode(std::vector{*id}, false);
+    if (id) names[key] = tokenizer.content(*id);
   };
   add_name("bos_token", tokenizer.begin_token());
   add_name("eos_token", tokenizer.end_token());

@@ -6,6 +6,7 @@
 #include "io/checksum.h"
 #include "io/json_place.h"
 #include "io/mapped_file.h"
+#include "io/python_line.h"
 #include "text/byte_tokenizer.h"
 #include "text/hf_tokenizer.h"
 #include "text/sentencepiece_json.h"
@@ -46,6 +47,19 @@ fs::path defining_file(const fs::path& folder) {
   return {};
 }
 
+// A link is copied as its target's content, so the target must be the model's: a file of the same
+// folder or, as in the Hub's cache, of ../../blobs.
+void check_companion(const fs::path& companion) {
+  if (!fs::is_symlink(companion)) return;
+  std::error_code error;
+  const fs::path target = fs::canonical(companion, error);
+  const fs::path folder = fs::weakly_canonical(companion.parent_path());
+  const fs::path home = target.parent_path();
+  QUERN_CHECK(!error && (home == folder || home == folder.parent_path().parent_path() / "blobs"),
+              companion.string(), ": is a link to ", fs::read_symlink(companion).string(),
+              ", expected a file of the same folder");
+}
+
 std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
@@ -84,7 +98,8 @@ std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path&
 fs::path tokenizer_file(const fs::path& path) {
   QUERN_CHECK(fs::exists(path), path.string(),
               ": no such tokenizer; expected \"bytes\", a tokenizer.model, a tokenizer.json or a "
-              "folder with one");
+              "folder with one",
+              hub_hint(path.string(), HubKind::model));
   if (!fs::is_directory(path)) return path;
   const fs::path file = defining_file(path);
   QUERN_CHECK(!file.empty(), path.string(),
@@ -131,6 +146,7 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
   for (const char* name : kCompanions) {
     const fs::path companion = file.parent_path() / name;
     if (fs::exists(companion) && !fs::exists(folder / name)) {
+      check_companion(companion);
       copy_file_atomically(companion, folder / name);
     }
   }

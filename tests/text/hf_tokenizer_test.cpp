@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"Suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
                   "model.end_of_word_suffix is \"</w>\""},
         Malformed{"TextAsId", [](Json& j) { j["model"]["vocab"]["a"] = "7"; },
-                  "model.vocab[\"a\"] is \"7\"", "token id"},
+                  "model.vocab[\"a\"] is \"7\"", "a token id"},
         Malformed{"HugeId", [](Json& j) { j["model"]["vocab"]["a"] = 2000000000; },
                   "model.vocab[\"a\"] is 2000000000", "below"},
         Malformed{"IdTwice", [](Json& j) { j["model"]["vocab"]["a"] = j["model"]["vocab"]["b"]; },
@@ -266,6 +266,26 @@ INSTANTIATE_TEST_SUITE_P(
                   "added_tokens[0].single_word is true"},
         Malformed{"EmptyAdded", [](Json& j) { j["added_tokens"][0]["content"] = ""; },
                   "added_tokens[0].content is \"\""},
+        Malformed{"HugeAddedId", [](Json& j) { j["added_tokens"][0]["id"] = 2147483647; },
+                  "has id 2147483647", "expected 0 to "},
+        Malformed{"NoByteLevel",
+                  [](Json& j) {
+                    j["pre_tokenizer"] = {{"type", "Digits"}, {"individual_digits", true}};
+                  },
+                  "pre_tokenizer has no ByteLevel step"},
+        Malformed{"TwoByteLevels",
+                  [](Json& j) {
+                    Json& steps = j["pre_tokenizer"]["pretokenizers"];
+                    steps.push_back(steps[1]);
+                  },
+                  "pre_tokenizer.pretokenizers[2].type is \"ByteLevel\"",
+                  "no step behind ByteLevel"},
+        Malformed{"ByteLevelFirst",
+                  [](Json& j) {
+                    Json& steps = j["pre_tokenizer"]["pretokenizers"];
+                    std::swap(steps[0], steps[1]);
+                  },
+                  "pre_tokenizer.pretokenizers[1].type is \"Split\"", "no step behind ByteLevel"},
         Malformed{"NegativeId", [](Json& j) { j["added_tokens"][0]["id"] = -1; },
                   "added_tokens[0].id is -1"}),
     [](const auto& info) { return info.param.name; });

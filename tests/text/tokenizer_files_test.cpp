@@ -277,6 +277,48 @@ TEST_F(TokenizerFiles, WhatIsMissingOrBrokenIsNamed) {
   expect_error([&] { open_tokenizer(folder_ / "empty"); }, {"empty/tokenizer.model: is not"});
 }
 
+TEST_F(TokenizerFiles, AMissingHubNameShowsItsDownload) {
+  expect_error([] { open_tokenizer("no-org/no-name"); },
+               {"no-org/no-name: no such tokenizer", "snapshot_download(\"no-org/no-name\""});
+}
+
+TEST_F(TokenizerFiles, LinksOutOfTheFolderAreNotCopied) {
+  put("llama3.json", "hub/snapshots/1/tokenizer.json");
+  const fs::path snapshot = folder_ / "hub/snapshots/1";
+  const fs::path secret = write_file(folder_ / "secret", "secret");
+  fs::create_symlink(secret, snapshot / "chat_template.jinja");
+  expect_error([&] { copy_tokenizer(snapshot, folder_ / "out"); },
+               {"chat_template.jinja: is a link to " + secret.string(), "the same folder"});
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
+  fs::remove(snapshot / "chat_template.jinja");
+  write_file(folder_ / "hub/blobs/12ab", "template");  // as in the Hub's cache
+  fs::create_symlink("../../blobs/12ab", snapshot / "chat_template.jinja");
+  copy_tokenizer(snapshot, folder_ / "out");
+  EXPECT_EQ(read_file(folder_ / "out/chat_template.jinja"), "template");
+}
+
+TEST_F(TokenizerFiles, NormalizedAddedTokensKeepTheirNames) {
+  Json json = Json::parse(read_file(kFixtures / "byte_fallback/llama2.json"));
+  for (Json& token : json["added_tokens"]) token["normalized"] = true;
+  std::erase_if(json["decoder"]["decoders"].get_ref<Json::array_t&>(),
+                [](const Json& step) { return step["type"] == "Strip"; });
+  put_json("a/tokenizer.json", json);
+  copy_tokenizer(folder_ / "a", folder_ / "b");
+  const Json names = Json::parse(read_file(folder_ / "b/special_tokens_map.json"));
+  EXPECT_EQ(names["eos_token"], "</s>") << names;
+}
+
+TEST_F(TokenizerFiles, AFileThatIsNoModelIsRefusedInPlainWords) {
+  try {
+    open_tokenizer(write_file(folder_ / "tokenizer.model", "no model"));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("is not a SentencePiece model"), std::string::npos) << message;
+    EXPECT_EQ(message.find(".cc("), std::string::npos) << message;
+  }
+}
+
 // One error in tokenizer_config.json or generation_config.json.
 TEST_F(TokenizerFiles, MalformedSettingsAreRefusedByPlace) {
   put("exact/tokenizer.model", "tokenizer.model");
@@ -298,7 +340,7 @@ TEST_F(TokenizerFiles, MalformedSettingsAreRefusedByPlace) {
   refused(config, {{"added_tokens_decoder", {{"700", {{"content", ""}}}}}},
           "added_tokens_decoder[\"700\"].content is \"\"", "some text");
   refused(config, Json::array(), "not a JSON object", "");
-  refused("generation_config.json", {{"eos_token_id", "x"}}, "eos_token_id is \"x\"", "token id");
+  refused("generation_config.json", {{"eos_token_id", "x"}}, "eos_token_id is \"x\"", "a token id");
   refused("generation_config.json", {{"eos_token_id", Json::array()}}, "eos_token_id is []", "");
 }
 
