@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
@@ -133,6 +134,8 @@ void TokenFile::check_vocabulary(int64_t vocab_size) const {
 }
 
 bool has_llmc_magic(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // a FIFO would wait
   std::array<std::byte, sizeof(int32_t)> begin{};
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(begin.data()), begin.size());

@@ -29,6 +29,19 @@ std::vector<fs::path> matches_of(const std::string& pattern) {
   return paths;
 }
 
+// A link below a folder must lead to a file: a missing one is lost input, a folder may be a loop.
+void check_link(const fs::path& link) {
+  std::error_code error;
+  const fs::file_status target = fs::status(link, error);
+  std::error_code ignored;
+  QUERN_CHECK(fs::exists(target), link.string(), ": is a link to ",
+              fs::read_symlink(link, ignored).string(),
+              ", which cannot be read: ", error ? error.message() : "No such file or directory");
+  QUERN_CHECK(!fs::is_directory(target), link.string(),
+              ": is a link to a folder, expected links to files; name the folder as an input");
+  QUERN_CHECK(fs::is_regular_file(target), link.string(), ": is not a regular file");
+}
+
 void append(const fs::path& path, std::vector<fs::path>& files) {
   if (!fs::is_directory(path)) {
     QUERN_CHECK(fs::is_regular_file(path), path.string(), ": is not a regular file");
@@ -48,6 +61,9 @@ std::vector<fs::path> files_below(const fs::path& folder) {
     for (auto it = fs::recursive_directory_iterator(folder); it != fs::end(it); ++it) {
       if (is_hidden(it->path())) {
         it.disable_recursion_pending();
+      } else if (it->is_symlink()) {
+        check_link(it->path());
+        files.push_back(it->path());
       } else if (it->is_regular_file()) {
         files.push_back(it->path());
       }

@@ -11,7 +11,8 @@ namespace quern {
 // Expands each input in turn: a file to itself; a folder to the regular files in it and its
 // subfolders, sorted by path; a pattern (* ? [...]) to the files and folders it matches, sorted.
 // Below a folder, names that begin with a dot are skipped; wildcards do not match such a dot.
-// Throws naming an input that yields no file, and naming a file that is found twice.
+// A link below a folder must lead to a file. Throws naming an input that yields no file, and naming
+// a file that is found twice.
 std::vector<std::filesystem::path> find_input_files(std::span<const std::string> inputs);
 
 // The regular files in the folder and its subfolders, as above; may be empty. Throws naming the

@@ -24,7 +24,7 @@ struct Descriptor {
 }  // namespace
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
   QUERN_CHECK(fd >= 0, path.string(), ": cannot be opened: ", std::strerror(errno));
   const Descriptor closer{fd};
 

@@ -57,5 +57,19 @@ TEST_F(InputFiles, RefuseWhatIsNotThere) {
   expect_error([&] { find_input_files(device); }, {"/dev/null", "not a regular file"});
 }
 
+TEST_F(InputFiles, LinksBelowAFolderLeadToFiles) {
+  namespace fs = std::filesystem;
+  fs::create_symlink(folder_ / "b.txt", folder_ / "a/link.txt");
+  EXPECT_EQ(find({"a"}), (Names{"a/b/c.txt", "a/link.txt", "a/z.txt"}));
+  fs::create_symlink("nowhere.txt", folder_ / "a/dangling.txt");
+  expect_error([&] { find({"a"}); }, {"a/dangling.txt: is a link to nowhere.txt", "No such file"});
+  fs::remove(folder_ / "a/dangling.txt");
+  fs::create_symlink("self", folder_ / "a/self");
+  expect_error([&] { find({"a"}); }, {"a/self: is a link to self, which cannot be read"});
+  fs::remove(folder_ / "a/self");
+  fs::create_directory_symlink(folder_.path(), folder_ / "a/up");
+  expect_error([&] { find({"a"}); }, {"a/up: is a link to a folder", "name the folder"});
+}
+
 }  // namespace
 }  // namespace quern

@@ -1,6 +1,7 @@
 #include "io/mapped_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <utility>
 
@@ -28,6 +29,12 @@ TEST(MappedFile, NamesWhatCannotBeOpened) {
                {(folder / "missing").string(), "No such file"});
   expect_error([&] { MappedFile::open(folder.path()); },
                {folder.path().string(), "is not a regular file"});
+}
+
+TEST(MappedFile, DoesNotWaitForAWriter) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  expect_error([&] { MappedFile::open(folder / "fifo"); }, {"fifo", "is not a regular file"});
 }
 
 }  // namespace
