@@ -1,5 +1,6 @@
 // quern data inspect: shows the contents of token files.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -151,7 +152,9 @@ void print_window(const Inspection& inspection) {
              inspection.parts[0].name);
   fmt::print("  {}\n", fmt::join(inspection.window, " "));
   if (inspection.tokenizer) {
-    fmt::print("{}\n", replace_invalid_utf8(inspection.tokenizer->decode(inspection.window)));
+    const std::string text = inspection.tokenizer->decode(inspection.window);
+    const bool terminal = isatty(STDOUT_FILENO) != 0;
+    fmt::print("{}\n", terminal ? printable_utf8(text) : replace_invalid_utf8(text));
   } else {
     fmt::print("  --tokenizer shows them as text\n");
   }

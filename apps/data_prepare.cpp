@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "config/config_parse.h"
 #include "data/prepare/prepare.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -147,7 +148,9 @@ void print_part(const char* name, const PreparedPart& part) {
 }
 
 void print_warnings(const PrepareResult& result) {
-  for (const std::string& bad : result.bad) fmt::print(stderr, "quern: skipped: {}\n", bad);
+  for (const std::string& bad : result.bad) {
+    fmt::print(stderr, "quern: skipped: {}\n", printable_utf8(bad));
+  }
   for (const auto& [kind, count] : result.skipped) {
     spdlog::warn("skipped {} ({})", count, kind);
   }

@@ -136,6 +136,7 @@ class Printer {
 
   // Adds a token. Returns false when the text has ended.
   bool add(size_t prompt, int32_t token) {
+    if (std::ferror(stdout)) return false;  // nothing more can be shown; main reports it
     if (streams_.empty()) {
       add_text(prompt, fmt::format("{} ", token));
       return true;
@@ -160,7 +161,8 @@ class Printer {
 
  private:
   void show(const std::string& text) const {
-    fmt::print("{}", terminal_ ? printable_utf8(text) : text);
+    const std::string shown = terminal_ ? printable_utf8(text) : text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
     std::fflush(stdout);
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -92,7 +93,10 @@ using Json = nlohmann::ordered_json;
 // A chart cannot show more than six digits; fewer digits halve the page.
 Json rounded(double x) {
   if (!std::isfinite(x)) return nullptr;
-  return std::stod(fmt::format("{:.6g}", x));
+  const std::string digits = fmt::format("{:.6g}", x);
+  double shorter = 0.0;  // also when the digits are of a subnormal number
+  std::from_chars(digits.data(), digits.data() + digits.size(), shorter);
+  return shorter;
 }
 
 Json rounded(const std::vector<double>& values) {

@@ -186,7 +186,7 @@ std::vector<std::string> RunWatch::new_lines() {
   told_time_ = m.last_time;
   if (ended() && !told_end_) {
     told_end_ = true;
-    texts.push_back(m.ended.empty() ? "done" : m.ended);
+    texts.push_back(m.ended.empty() ? "done" : printable_utf8(m.ended));
   }
   return texts;
 }
