@@ -13,8 +13,8 @@ import argparse, difflib, glob, json, os, re, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# The bounds that a run has to meet, and the result of benchmarks/peers/torch_train_shakespeare.py:
-# size -> (steps from which they apply, which value, bound, PyTorch's).
+# Bounds on validation loss, and the result of benchmarks/peers/torch_train_shakespeare.py:
+# size -> (fewest steps, final or best loss, bound, PyTorch's loss).
 REFERENCE = {"shakespeare-cpu": (2000, "final", 1.72, "1.688, 1.700"),
              "shakespeare-gpu": (500, "best", 1.53, "1.515 to 1.526")}
 QUANTITIES = ("logits", "loss", "gradients", "losses", "grad_norms", "weights")
@@ -317,7 +317,7 @@ def main():
                 file.write(new)
         elif new != old:
             name = os.path.relpath(page, ROOT)
-            sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "made anew"))
+            sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "regenerated"))
             print(f"{name} is out of date: run scripts/readme_tables.py")
             status = 1
     return status

@@ -113,7 +113,7 @@ def kind_of(command):
 
 
 def name_parts(kind, machine, result):
-    """The identity of a result: a new one with the same parts replaces the old."""
+    """The parts of a result's file name: a new result with the same parts replaces the old one."""
     if kind != "decode":
         return [kind, machine, result.get("peer", ""), result.get("size", ""),
                 result.get("precision", result.get("dtype", "")), result.get("attn", ""), result.get("kernels", "")]

@@ -93,7 +93,7 @@ class LM(nn.Module):
 
 
 def captured(step):
-    """One CUDA graph of the step. What compiles and tunes itself does so before, on a stream of its own."""
+    """One CUDA graph of the step. Compilation and tuning run before the capture, on a separate stream."""
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
@@ -126,14 +126,14 @@ def prepared_or_next(model, prompt, mode, cuda):
             return name, prepared(model, name, cuda)
         except torch.cuda.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever the compiler throws
+        except Exception as error:  # the compiler throws many types
             if name == MODES[-1]: raise
             print(f"mode {name} failed, trying the next:", str(error).split("\n")[0][:200], file=sys.stderr)
             torch.compiler.reset()
 
 
 def milliseconds(step, count, cuda):
-    """Of each of the steps; the host does not wait for any."""
+    """The time of each step; the host waits only after the last one."""
     if not cuda:
         marks = [time.perf_counter()]
         for _ in range(count): step(); marks.append(time.perf_counter())
@@ -147,12 +147,12 @@ def milliseconds(step, count, cuda):
 
 @torch.no_grad()
 def run(a):
-    """The row's figures."""
+    """Times one configuration: the figures of its row."""
     start, cuda = time.time(), a.device == "cuda"
     torch.manual_seed(0)
     for set_backend in (torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.enable_mem_efficient_sdp,
                         torch.backends.cuda.enable_cudnn_sdp):
-        set_backend(False)  # the composed form, of which the compiler makes faster kernels for a single query
+        set_backend(False)  # the compiler makes faster kernels from the composed form for a single query
     length = -(-(a.prompt_tokens + WARMUP + a.measured + 1) // 8) * 8
     torch.set_default_dtype(torch.bfloat16 if a.precision == "bf16" else torch.float32)
     with torch.device(a.device):
@@ -165,7 +165,7 @@ def run(a):
     setup = time.time() - start
     ms = milliseconds(step, a.measured, cuda)
     if model.position.item() != a.prompt_tokens + WARMUP + a.measured: raise RuntimeError("a step did not run")
-    weights = sum(p.nbytes for p in model.parameters()) - model.emb.weight.nbytes  # of the embedding a row is read
+    weights = sum(p.nbytes for p in model.parameters()) - model.emb.weight.nbytes  # only one row of the embedding is read
     return dict(way=way, ms=round(statistics.median(ms), 4), std_ms=round(statistics.pstdev(ms), 4),
                 tokens_per_second=round(a.batch / statistics.median(ms) * 1e3, 1), weight_gb=round(weights / 1e9, 3),
                 setup_s=round(setup, 1))
@@ -176,7 +176,7 @@ def main():
     ap.add_argument("--size", default="small", choices=SIZES)
     for name, default in (("vocab", 10000), ("batch", 1), ("ctx", 512), ("prompt_tokens", 128), ("measured", 256)):
         ap.add_argument("--" + name, type=int, default=default)
-    ap.add_argument("--temperature", type=float, default=0.8, help="0: the likeliest token")
+    ap.add_argument("--temperature", type=float, default=0.8, help="0: the most probable token")
     ap.add_argument("--precision", default="bf16", choices=["bf16", "fp32"])
     ap.add_argument("--mode", default=MODES[0], choices=MODES)
     ap.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
