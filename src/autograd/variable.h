@@ -24,7 +24,7 @@ struct Leaf {
   // Called when a backward pass has added all its gradients to this leaf.
   std::function<void(Leaf&)> on_ready;
 
-  void zero();  // the next gradient starts anew
+  void zero();  // the next gradient overwrites
 };
 
 class Variable {

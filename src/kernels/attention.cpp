@@ -1,4 +1,4 @@
-// What both backends' flash kernels require of a shape.
+// Shape requirements of both backends' flash kernels.
 #include "kernels/attention.h"
 
 #include "base/error.h"

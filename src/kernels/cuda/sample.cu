@@ -81,7 +81,7 @@ class RowSearch {
                        Exchange<kThreads>& exchange)
       : logits_(logits), options_(options), exchange_(exchange) {}
 
-  // The likeliest token; ties go to the lowest id.
+  // The most probable token; ties go to the lowest id.
   __device__ int greedy() {
     uint64_t best = 0;
     each([&](int id, float x) {

@@ -27,7 +27,7 @@ inline constexpr std::array kAllIdle{IdleKind::launch_call,  IdleKind::op,
 
 const char* name_of(IdleKind kind);  // "between kernels already launched"
 
-// Milliseconds a step, the mean of all steps. Of overlapping kernels the later start counts.
+// Milliseconds a step, the mean of all steps. Among overlapping kernels the last to start counts.
 struct StepSplit {
   double step_ms = 0.0;
   std::array<double, kWorkKinds> work_ms{};

@@ -1,5 +1,5 @@
 // The arithmetic that decoding's kernels share. It has few instructions, since each of them is
-// fetched anew for each token.
+// fetched again for each token.
 #pragma once
 
 #include "kernels/cuda/primitives/vec.cuh"

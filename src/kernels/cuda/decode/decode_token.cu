@@ -107,7 +107,7 @@ class TokenBlock {
 
   // Run by the threads that compute. One loop has all products, so that the code of each step
   // exists once. No code in the kernel runs often, and code that drops out of the instruction cache
-  // is fetched anew for each layer.
+  // is fetched again for each layer.
   __device__ __forceinline__ void compute() {
     const uint32_t calls = __ldcg(&head_->calls);
     const int layers = static_cast<int>(t_.layers);

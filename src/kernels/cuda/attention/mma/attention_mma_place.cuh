@@ -22,7 +22,7 @@ __device__ __forceinline__ int lane_column(int thread = static_cast<int>(threadI
   return thread % 4 * 2;
 }
 
-// threadIdx.x, read anew, so that values computed from it in a loop stay there. Otherwise the
+// threadIdx.x, read again, so that values computed from it in a loop stay there. Otherwise the
 // compiler keeps the address of every copy in registers, which are short, over the whole loop.
 __device__ __forceinline__ int reread_thread() {
   int thread;
