@@ -1,4 +1,4 @@
-// Properties that gradients cannot show: dtypes, memory, rejected arguments.
+// Properties that gradient checks do not cover: dtypes, memory, rejected arguments.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -234,7 +234,7 @@ TEST(Ops, LmHeadAddsAParametersGradientInTheForward) {
   const Head head;
   const Variable w = Variable::leaf(head.w.value()), x = Variable::leaf(head.x.value());
   backward(scale(lm_head_cross_entropy(x, w, head.targets, kIgnoreIndex, 4), 0.5));
-  for (int pass = 1; pass <= 2; ++pass) {  // gradients accumulate; after zero() they start anew
+  for (int pass = 1; pass <= 2; ++pass) {  // gradients accumulate; zero() clears them
     head.store->zero();
     const Variable loss = head.loss(0.25);
     const Floats half = head.store->grad.to_vector<float>();
@@ -319,7 +319,7 @@ TEST(Ops, LmHeadSeesGradientsZeroedTooLate) {
   const Head head;
   const Variable loss = head.loss();
   head.store->zero();
-  head.loss();  // writes the buffer anew
+  head.loss();  // overwrites the buffer
   expect_error([&] { backward(loss); }, {"lm_head_cross_entropy", "head", "zero them before"});
 }
 

@@ -31,7 +31,7 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 def missing():
-    """What is not installed, in words; empty when the tests can run."""
+    """The missing package and its install command; empty when the tests can run."""
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
@@ -42,12 +42,12 @@ def missing():
 
 
 class View:
-    """An open page, with everything it said and asked for."""
+    """An open page, with its console messages and its requests."""
 
     def __init__(self, page):
         self.page = page
         self.messages = []  # of the console, and uncaught errors
-        self.requests = []  # beyond the page's own file and what stands in it
+        self.requests = []  # except for the page's own file and data embedded in it
         page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: self.messages.append(f"error: {error}"))
         page.on("request", self._note)
@@ -65,7 +65,7 @@ class View:
         assert not self.requests, f"requests: {self.requests}"
 
     def painted(self, selector):
-        """How many pixels of a canvas are not transparent."""
+        """Counts the pixels of a canvas that are not transparent."""
         return self.page.eval_on_selector(selector, """canvas => {
             %s
             let count = 0;
@@ -74,7 +74,7 @@ class View:
         }""" % READ_BYTES)
 
     def has_color(self, selector, color):
-        """How many pixels of a canvas have the color "#rrggbb", opaque."""
+        """Counts the opaque pixels of a canvas with the color "#rrggbb"."""
         return self.page.eval_on_selector(selector, """(canvas, color) => {
             %s
             const wanted = [1, 3, 5].map(i => parseInt(color.slice(i, i + 2), 16));

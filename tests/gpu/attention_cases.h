@@ -55,8 +55,8 @@ inline std::vector<AttentionCase> hopper_grouped_heads_and_gaps() {
   });
 }
 
-// Cases for the mma.sync kernels. Each head dimension with a laptop's tiles and an H200's; more
-// rows than one tile of 128, and a partial last tile.
+// Cases for the mma.sync kernels: each head dimension with the tiles of a laptop and of an H200,
+// more rows than one tile of 128, and a partial last tile.
 inline std::vector<AttentionCase> mma_head_dims(std::initializer_list<int64_t> dims) {
   std::vector<AttentionCase> cases;
   for (const int64_t D : dims) {

@@ -243,8 +243,7 @@ TEST_F(AttentionTf32Gpu, MaximumThatRises) {
   }
 }
 
-// A NaN must reach the code that guards against it. Rounding by addition would turn the NaN with
-// all bits set into a number.
+// NaN must stay NaN: rounding by addition would turn the NaN with all bits set into a number.
 TEST_F(AttentionTf32Gpu, NaNStaysNaN) {
   for (const bool tf32 : {false, true}) {
     for (const uint32_t bits : {0x7fc00000u, 0x7fffffffu, 0xffffffffu}) {

@@ -134,11 +134,11 @@ void check_backward(const Case& c, bool add, int64_t shift) {
   for (const int32_t id : ids) ++tokens[static_cast<size_t>(id)];
   for (int64_t v = 0; v < c.V; ++v) {
     const int64_t count = tokens[static_cast<size_t>(v)];
-    // Terms and the sum before are at most 2, so no partial sum exceeds 2 (count + 1). An element
-    // takes the additions of its piece and one a piece. Each rounds by at most 2^-24 of the partial
-    // sum. For long sums that is far too wide: 50000 random terms reach about 1000, and 1600
-    // roundings of 2^-24 of that add up, as a random walk, to 2.4e-3, below 2^-8. A lost term
-    // shows.
+    // Terms and the previous sum are at most 2, so no partial sum exceeds 2 (count + 1). An element
+    // needs the additions of its piece and one addition a piece. Each rounds by at most 2^-24 of
+    // the partial sum. This bound is far too wide for long sums: 50000 random terms reach about
+    // 1000, and 1600 roundings of 2^-24 of that add up, as a random walk, to 2.4e-3, below 2^-8.
+    // A lost term exceeds that.
     const auto additions = static_cast<double>(kPiece + 1 + count / kPiece);
     const double bound = 0x1p-24 * 2.0 * static_cast<double>(count + 1) * additions;
     for (int64_t e = v * c.C; e < (v + 1) * c.C; ++e) {

@@ -16,8 +16,8 @@ constexpr int64_t kSizes[][2] = {{0, 8},      {1, 1},      {1, 8},     {1, 31}, 
                                  {300, 1280}, {3, 1032},   {9, 1600},  {600, 2560}, {6001, 8},
                                  {7, 4096},   {300, 4104}, {2, 8192},  {2, 8200},   {3, 9001},
                                  {140, 8192}, {20, 8200},  {3, 16392}, {2, 32768},  {2, 32776}};
-// A mean of up to 32776 terms in float: each thread's chain of up to 160 and a tree over the
-// threads, whose roundings of 6e-8 mostly cancel.
+// Tolerance of a mean of up to 32776 terms in float: a chain of up to 160 per thread and a tree
+// over the threads. Their roundings of 6e-8 mostly cancel.
 constexpr double kFloat = 4e-6;
 
 class LayerNormGpu : public GpuTest {};

@@ -256,8 +256,8 @@ TEST_F(SwigluProductHopper, OpsTakeIt) {
   EXPECT_TRUE(frozen.down.grad().to(DType::f32).to_vector<float>() == steps.d_down);
 }
 
-// SwiGLU's output is kept or recomputed: by the products, or by the separate steps if rows are too
-// few. The sums of the numbers depend on their order.
+// SwiGLU's output is kept or recomputed: by the fused products, or by separate steps if rows are
+// too few. Both must sum in the same order.
 TEST_F(SwigluProductHopper, AKeptOutputGivesTheSameBits) {
   Context context(Device{DeviceType::cuda, 0}, 1);
   const ContextScope scope(context);

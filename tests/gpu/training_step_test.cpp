@@ -101,7 +101,7 @@ TEST_F(GpuTrainingStep, ShapesTakeTurns) {
   EXPECT_EQ(train(false, 1, lengths), train(true, 1, lengths));
 }
 
-// Memory that a replay overwrites must not be held; between steps it may be used.
+// Memory that a replay overwrites may be used between steps; holding it during a step throws.
 TEST_F(GpuTrainingStep, IdleMemoryIsGivenBackBeforeTheNextStep) {
   const auto context = make_context(compute_, 1);
   const ContextScope scope(*context);

@@ -43,7 +43,7 @@ FAMILIES = {
 
 
 class Log:
-    """What is printed goes into the family's file too."""
+    """Copies printed lines to the family's file."""
 
     def __init__(self, places):
         self.lines, self.failed, self.places = [], [], places
@@ -93,7 +93,7 @@ def make_source(folder, settings):
 
 
 def make_tokens(path, count, seed):
-    """nanoGPT's form. What comes next is mostly a function of the token before, which is learnt in a few steps."""
+    """Tokens in nanoGPT's form. Each is mostly a function of the previous one, which a few training steps learn."""
     random = numpy.random.default_rng(seed); ids = [1]
     for _ in range(count - 1): ids.append(int((3 * ids[-1] + 1) % 31 if random.random() < 0.95 else random.integers(V)))
     numpy.array(ids, dtype="<u2").tofile(path)

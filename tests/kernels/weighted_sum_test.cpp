@@ -30,7 +30,7 @@ TEST(WeightedSum, ForwardAndBackward) {
       cpu::weighted_sum_forward(out.data(), x.data(), w.data(), rows, C, cpu::Stream{});
       cpu::weighted_sum_backward(grad.data(), grad_w.data(), dy.data(), x.data(), w.data(), rows, C,
                                  true, scratch.data(), cpu::Stream{});
-      // In double, the plain loop of up to 1025 terms has a larger error than the lanes.
+      // In double the reference, a plain loop of up to 1025 terms, has the larger error.
       expect_near(out.values(), y, 4 * tolerance<T>());
       expect_near(grad.values(), dx);
       expect_near(grad_w.values(), dw, 2 * tolerance<A>());  // 70 terms in two chunks

@@ -98,7 +98,7 @@ TEST_F(ReportTest, SummaryOfARun) {
   EXPECT_EQ(s.best_step, 20);
   EXPECT_EQ(s.tokens, 1280.0);
   EXPECT_NEAR(s.train_seconds, 0.2, 1e-12);
-  EXPECT_TRUE(std::isnan(s.wall_seconds)) << "nobody said when it began";
+  EXPECT_TRUE(std::isnan(s.wall_seconds)) << "no start time is known";
   // Two processes: 2 + 10 s, a pause, 1 + 5 s.
   r.metrics.steps.clear();
   for (const double time : {110.0, 205.0}) {

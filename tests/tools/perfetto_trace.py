@@ -76,7 +76,7 @@ def serve(folder, trace):
 
 
 def expected(path):
-    """What Perfetto must find, counted in the file."""
+    """The counts that Perfetto must find, from the file."""
     with open(path, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     of = lambda phase: [e for e in events if e["ph"] == phase]

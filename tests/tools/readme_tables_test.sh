@@ -51,10 +51,10 @@ expect 'a training run' 0 'train-tester-shakespeare-cpu-fp32' record "$scratch/t
 expect 'a verification' 0 'verify-tester' record "$scratch/verify.log"
 expect 'decoding' 0 'decode-tester-quern-small-bf16-automatic-vocab-10000-50304-batch-1-prompt-128.json' \
   record "$scratch/decode.log"
-holds 'a record a command, none of text' test "$(grep -c . "$scratch/output")" = 3
+holds 'one record per command, none from other text' test "$(grep -c . "$scratch/output")" = 3
 
 page results:train
-expect 'a page out of date is told' 1 'out of date' tables --check
+expect 'a page out of date is reported' 1 'out of date' tables --check
 expect 'the table is made' 0 '' tables
 holds 'it has the run' grep -q '1.6999 (step 2000) | 1.6999 | final <= 1.72 .* | 105 s | 40 MiB' "$scratch/page"
 holds 'the text around it stays' grep -qx after "$scratch/page"
