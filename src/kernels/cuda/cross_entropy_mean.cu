@@ -1,6 +1,6 @@
 // The mean of the row losses (n) over the rows whose target counts. One block, so that the order of
 // the sum is fixed. It moves a few hundred KB at most and is bound by latency, so every thread has
-// many loads under way.
+// many loads in flight.
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/reduce.cuh"
 

@@ -20,7 +20,7 @@ constexpr int kPiece = kEmbeddingPiece;
 constexpr int kPlaces = 16;          // a warp of the backward sums the pieces that begin in these
 constexpr int kSumWarps = 4;         // slices of columns a block of the backward sums
 constexpr int kAddWarps = 8;         // and a block that adds pieces
-constexpr int kPiecesInFlight = 16;  // loads under way while pieces are added
+constexpr int kPiecesInFlight = 16;  // loads in flight while pieces are added
 
 // One warp a row, W columns a lane; W divides C.
 template <int W, class TY, class TW>
@@ -91,7 +91,7 @@ template <int W, class T>
 __global__ void __launch_bounds__(kWarpSize* kSumWarps)
     sum_pieces_kernel(float* dw, float* pieces, const T* dy, const int32_t* keys,
                       const int32_t* order, int64_t n, int64_t V, int64_t C, bool add) {
-  constexpr int kRows = W == 8 ? 4 : 8;  // of dy, and of dw, under way at a time
+  constexpr int kRows = W == 8 ? 4 : 8;  // of dy, and of dw, in flight at a time
   const int64_t slice = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
   if (slice * kWarpSize * W >= C) return;
   int64_t c = (slice * kWarpSize + threadIdx.x) * W;

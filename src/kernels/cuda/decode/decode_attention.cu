@@ -1,6 +1,6 @@
 // Attention of one new token a row over its cache: y (B, H, D). Bound by reading the cache. A
 // cluster of blocks shares the keys of a row's kv head; every warp has several keys and values
-// under way. The blocks' partial softmaxes are merged through their shared memory, in block order.
+// in flight. The blocks' partial softmaxes are merged through their shared memory, in block order.
 #include "kernels/decode_attention.h"
 
 #include "base/error.h"

@@ -41,7 +41,7 @@ __host__ __device__ inline int64_t attention_memory_floats(int64_t heads, int64_
 
 // Merges kParts states of a head in their order: the maximum, the sum of all weights, and two of
 // the weighted sums. load(i, which) returns these of state i (which = 0, 1, 2, 3). All loads are
-// under way before the first is used.
+// in flight before the first is used.
 template <int kParts>
 struct MergedState {
   float max = -INFINITY, sum = 0.0f, values[2] = {};

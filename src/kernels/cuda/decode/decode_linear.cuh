@@ -18,7 +18,7 @@ inline constexpr int kMultiprocessors = 132;  // number that work is divided for
 inline constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * kWarpSize;
 inline constexpr int kPair = 2;  // rows of w of a warp: neighbours, or SwiGLU's gate and up
 inline constexpr int kStepChunks = kWarpSize, kStepBytes = kStepChunks * 16;
-inline constexpr int kStepsAhead = 4;  // steps of both rows that are under way
+inline constexpr int kStepsAhead = 4;  // steps of both rows that are in flight
 
 template <class T>
 inline constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));

@@ -1,6 +1,6 @@
 // The weights of decode_token.cu: the division of each product over blocks and warps, and a block's
 // stream of weights. A block's reads are known from the start for the whole token. So a few
-// separate warps always have as many of them under way as fit in shared memory, across the ends of
+// separate warps always have as many of them in flight as fit in shared memory, across the ends of
 // products and of the model's blocks. While the other warps wait for values from other blocks,
 // their weights arrive.
 #pragma once
