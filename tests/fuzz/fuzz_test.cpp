@@ -1,0 +1,63 @@
+#include "fuzz/fuzz_targets.h"
+
+#include <gtest/gtest.h>
+
+#include "fuzz/mutator.h"
+#include "support/files.h"
+
+namespace quern::fuzz {
+namespace {
+
+using namespace testing_support;
+
+// Inputs of each target here; quern_fuzz runs as many as one likes (docs/reliability.md).
+constexpr int kMutants = 400;
+
+TEST(Fuzz, SeedsAreAccepted) {
+  const TemporaryFolder scratch;
+  for (const FuzzTarget& target : fuzz_targets(scratch.path())) {
+    for (const std::string& seed : target.seeds) {
+      std::string refusal;
+      EXPECT_EQ(run_target(target, seed, &refusal), Outcome::accepted)
+          << target.name << ": " << refusal;
+    }
+  }
+}
+
+TEST(Fuzz, PastFindingsAreRefusedOrAccepted) {
+  const TemporaryFolder scratch;
+  for (const FuzzTarget& target : fuzz_targets(scratch.path())) {
+    const auto folder = source_folder() / "tests/fixtures/fuzz" / target.name;
+    if (!std::filesystem::exists(folder)) continue;
+    for (const auto& file : std::filesystem::directory_iterator(folder)) {
+      EXPECT_NO_THROW(run_target(target, read_file(file.path()))) << file.path();
+    }
+  }
+}
+
+TEST(Fuzz, MutantsBreakNoPromise) {
+  const TemporaryFolder scratch;
+  for (const FuzzTarget& target : fuzz_targets(scratch.path())) {
+    Mutator mutator(7);
+    for (int i = 0; i < kMutants; ++i) {
+      const auto seed = [&] { return target.seeds[mutator.below(target.seeds.size())]; };
+      const std::string input = mutator.mutate(seed(), seed(), target.words);
+      try {
+        run_target(target, input);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << target.name << ", mutant " << i << ": " << error.what();
+        break;
+      }
+    }
+  }
+}
+
+TEST(Fuzz, ABrokenPromiseIsSeen) {
+  const FuzzTarget raw{"raw", {}, {}, [](const std::string&) { fail("[json.exception.x] y"); }};
+  EXPECT_THROW(run_target(raw, ""), std::logic_error);
+  const FuzzTarget other{"other", {}, {}, [](const std::string&) { throw std::bad_alloc(); }};
+  EXPECT_THROW(run_target(other, ""), std::bad_alloc);
+}
+
+}  // namespace
+}  // namespace quern::fuzz
