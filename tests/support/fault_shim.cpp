@@ -1,0 +1,250 @@
+// A library for LD_PRELOAD that lets one call to the file system fail, or kills the process at it.
+// Calls are counted from 1 that change files below the folder QUERN_FAULT_ROOT: open (for writing, or a folder),
+// write, fsync, ftruncate, close, rename, mkdir, unlink, rmdir.
+//   QUERN_FAULT=N:WHAT     at call N; WHAT is an errno's number, short (half a write), kill-before
+//                          or kill-after
+//   QUERN_FAULT_LOG=FILE   appends a line "N CALL PATH" for each call
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace {
+
+constexpr int kDescriptors = 4096;
+
+struct Settings {
+  const char* root = getenv("QUERN_FAULT_ROOT");
+  const char* log = getenv("QUERN_FAULT_LOG");
+  long at = 0;         // the call that fails; 0: none
+  char what[32] = {};  // of it
+
+  Settings() {
+    const char* fault = getenv("QUERN_FAULT");
+    if (fault != nullptr) sscanf(fault, "%ld:%31s", &at, what);
+  }
+};
+
+const Settings& settings() {
+  static const Settings all;
+  return all;
+}
+
+std::atomic<long> calls;
+std::atomic<bool> ours[kDescriptors];  // descriptors of files below the root, open for writing
+
+template <class F>
+F real(const char* name) {
+  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
+}
+
+bool below_root(int folder, const char* path) {
+  const char* root = settings().root;
+  if (root == nullptr || path == nullptr) return false;
+  char whole[PATH_MAX];
+  if (path[0] != '/') {
+    if (folder == AT_FDCWD) {
+      if (getcwd(whole, sizeof(whole)) == nullptr) return false;
+    } else {
+      char link[64];
+      snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+      const ssize_t length = readlink(link, whole, sizeof(whole) - 1);
+      if (length < 0) return false;
+      whole[length] = '\0';
+    }
+    strncat(whole, "/", sizeof(whole) - strlen(whole) - 1);
+    strncat(whole, path, sizeof(whole) - strlen(whole) - 1);
+    path = whole;
+  }
+  const size_t length = strlen(root);
+  return strncmp(path, root, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+bool is_ours(int descriptor) {
+  return descriptor >= 0 && descriptor < kDescriptors && ours[descriptor];
+}
+
+// What happens at a call.
+struct Fault {
+  bool fails = false, is_short = false, kills_after = false;
+
+  Fault(const char* call, const char* path) {
+    const long number = ++calls;
+    const Settings& s = settings();
+    if (s.log != nullptr) {
+      char line[PATH_MAX + 64];
+      const int size = snprintf(line, sizeof(line), "%ld %s %s\n", number, call, path);
+      const auto file = static_cast<int>(
+          syscall(SYS_openat, AT_FDCWD, s.log, O_WRONLY | O_CREAT | O_APPEND, 0644));
+      if (syscall(SYS_write, file, line, size) < 0) abort();
+      syscall(SYS_close, file);
+    }
+    if (number != s.at) return;
+    if (strcmp(s.what, "kill-before") == 0) raise(SIGKILL);
+    kills_after = strcmp(s.what, "kill-after") == 0;
+    is_short = strcmp(s.what, "short") == 0;
+    fails = !kills_after && !is_short;
+    if (fails) errno = atoi(s.what);
+  }
+  ~Fault() {
+    if (kills_after) raise(SIGKILL);
+  }
+};
+
+int open_at(int folder, const char* path, int flags, mode_t mode) {
+  const bool writes = (flags & (O_WRONLY | O_RDWR | O_DIRECTORY)) != 0 && below_root(folder, path);
+  if (!writes) return static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+  const Fault fault("open", path);
+  if (fault.fails) return -1;
+  const auto file = static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+  if (file >= 0 && file < kDescriptors) ours[file] = true;
+  return file;
+}
+
+mode_t mode_of(int flags, va_list rest) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+}
+
+template <class Call>
+int path_call(const char* name, int folder, const char* path, Call call) {
+  if (!below_root(folder, path)) return call();
+  const Fault fault(name, path);
+  return fault.fails ? -1 : call();
+}
+
+template <class Call>
+int file_call(const char* name, int descriptor, Call call) {
+  if (!is_ours(descriptor)) return call();
+  const Fault fault(name, "");
+  return fault.fails ? -1 : call();
+}
+
+FILE* open_stream(const char* symbol, const char* path, const char* mode) {
+  const auto call = real<FILE* (*)(const char*, const char*)>(symbol);
+  if (strpbrk(mode, "wa+") == nullptr || !below_root(AT_FDCWD, path)) return call(path, mode);
+  const Fault fault("open", path);
+  if (fault.fails) return nullptr;
+  FILE* stream = call(path, mode);
+  if (stream != nullptr && fileno(stream) < kDescriptors) ours[fileno(stream)] = true;
+  return stream;
+}
+
+}  // namespace
+
+extern "C" {
+
+#define QUERN_OPEN(name)                         \
+  int name(const char* path, int flags, ...) {   \
+    va_list rest;                                \
+    va_start(rest, flags);                       \
+    const mode_t mode = mode_of(flags, rest);    \
+    va_end(rest);                                \
+    return open_at(AT_FDCWD, path, flags, mode); \
+  }
+#define QUERN_OPENAT(name)                                 \
+  int name(int folder, const char* path, int flags, ...) { \
+    va_list rest;                                          \
+    va_start(rest, flags);                                 \
+    const mode_t mode = mode_of(flags, rest);              \
+    va_end(rest);                                          \
+    return open_at(folder, path, flags, mode);             \
+  }
+QUERN_OPEN(open)
+QUERN_OPEN(open64)
+QUERN_OPENAT(openat)
+QUERN_OPENAT(openat64)
+
+FILE* fopen(const char* path, const char* mode) {
+  return open_stream("fopen", path, mode);
+}
+FILE* fopen64(const char* path, const char* mode) {
+  return open_stream("fopen64", path, mode);
+}
+
+ssize_t write(int file, const void* data, size_t size) {
+  if (!is_ours(file)) return syscall(SYS_write, file, data, size);
+  const Fault fault("write", "");
+  if (fault.fails) return -1;
+  return syscall(SYS_write, file, data, fault.is_short ? (size + 1) / 2 : size);
+}
+
+ssize_t writev(int file, const iovec* parts, int count) {
+  if (!is_ours(file)) return syscall(SYS_writev, file, parts, count);
+  const Fault fault("write", "");
+  if (fault.fails) return -1;
+  return fault.is_short && count > 0
+             ? syscall(SYS_write, file, parts[0].iov_base, (parts[0].iov_len + 1) / 2)
+             : syscall(SYS_writev, file, parts, count);
+}
+
+int close(int file) {
+  const bool counts = is_ours(file);
+  if (counts) ours[file] = false;
+  if (!counts) return static_cast<int>(syscall(SYS_close, file));
+  const Fault fault("close", "");
+  const int saved = errno;  // a close that fails has closed the file on Linux
+  const auto result = static_cast<int>(syscall(SYS_close, file));
+  errno = saved;
+  return fault.fails ? -1 : result;
+}
+
+int fclose(FILE* stream) {
+  static const auto call = real<int (*)(FILE*)>("fclose");
+  const int file = stream != nullptr ? fileno(stream) : -1;
+  if (!is_ours(file)) return call(stream);
+  ours[file] = false;
+  const Fault fault("close", "");
+  const int saved = errno;
+  const int result = call(stream);
+  errno = saved;
+  return fault.fails ? EOF : result;
+}
+
+int fsync(int file) {
+  return file_call("fsync", file, [&] { return static_cast<int>(syscall(SYS_fsync, file)); });
+}
+int fdatasync(int file) {
+  return file_call("fsync", file, [&] { return static_cast<int>(syscall(SYS_fdatasync, file)); });
+}
+int ftruncate(int file, off_t size) {
+  return file_call("ftruncate", file,
+                   [&] { return static_cast<int>(syscall(SYS_ftruncate, file, size)); });
+}
+int rename(const char* from, const char* to) {
+  return path_call("rename", AT_FDCWD, to, [&] {
+    return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+  });
+}
+int renameat2(int a, const char* from, int b, const char* to, unsigned flags) {
+  return path_call("rename", b, to,
+                   [&] { return static_cast<int>(syscall(SYS_renameat2, a, from, b, to, flags)); });
+}
+int mkdir(const char* path, mode_t mode) {
+  return path_call("mkdir", AT_FDCWD, path,
+                   [&] { return static_cast<int>(syscall(SYS_mkdirat, AT_FDCWD, path, mode)); });
+}
+int unlink(const char* path) {
+  return path_call("unlink", AT_FDCWD, path,
+                   [&] { return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0)); });
+}
+int unlinkat(int folder, const char* path, int flags) {
+  return path_call("unlink", folder, path,
+                   [&] { return static_cast<int>(syscall(SYS_unlinkat, folder, path, flags)); });
+}
+int rmdir(const char* path) {
+  return path_call("unlink", AT_FDCWD, path, [&] {
+    return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+  });
+}
+}
