@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/json_file.h"
+#include "io/json_guard.h"
 #include "io/small_file.h"
 
 namespace quern {
@@ -108,7 +109,7 @@ Json parse_state(const std::string& text) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    fail(cat("checkpoint: state is not valid JSON: ", error.what()));
+    fail(cat("checkpoint: state is not valid JSON: ", json_reason(error.what())));
   }
 }
 
@@ -116,8 +117,12 @@ Json read_manifest(const fs::path& path) {
   QUERN_CHECK(is_there(path), path.parent_path().string(), ": is not a checkpoint (it has no ",
               kManifest, ")");
   Json manifest = read_json_object(path);
-  const std::string expected = manifest.value("xxh3", "");
-  const int64_t version = manifest.value("format", int64_t{0});
+  const bool marked = manifest.contains("xxh3") && manifest["xxh3"].is_string() &&
+                      manifest.contains("format") && manifest["format"].is_number_integer();
+  QUERN_CHECK(marked, path.string(), ": is not a checkpoint's manifest: it has no ",
+              "\"format\" that is a number, or no \"xxh3\" that is text");
+  const auto expected = manifest["xxh3"].get<std::string>();
+  const auto version = manifest["format"].get<int64_t>();
   QUERN_CHECK(version == kFormatVersion, path.string(), ": format version is ", version,
               ", expected ", kFormatVersion);
   manifest.erase("xxh3");
@@ -228,7 +233,8 @@ Checkpoint open_checkpoint(const fs::path& path) {
             files.contains(kAlgorithms) ? read_verified(path / kAlgorithms, files.at(kAlgorithms))
                                         : std::string()};
   } catch (const Json::exception& error) {
-    fail(cat(manifest_path.string(), ": is not a checkpoint's manifest: ", error.what()));
+    fail(cat(manifest_path.string(),
+             ": is not a checkpoint's manifest: ", json_reason(error.what())));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/config_table.h"
+#include "io/json_guard.h"
 #include "run/checkpoint.h"
 #include "run/model_difference.h"
 #include "run/weights.h"
@@ -78,7 +79,8 @@ TrainState from_json(const std::string& text, const std::filesystem::path& path)
     }
     return s;
   } catch (const nlohmann::json::exception& error) {
-    fail(cat(path.string(), ": the training state in manifest.json is not usable: ", error.what()));
+    fail(cat(path.string(),
+             ": the training state in manifest.json is not usable: ", json_reason(error.what())));
   }
 }
 
