@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/retry.h"
 
 namespace quern {
 
@@ -33,14 +34,14 @@ TokenFileWriter::TokenFileWriter(fs::path path, TokenEncoding encoding, int64_t 
       end_(header_bytes(encoding) + kept * bytes_per_token(encoding)) {
   if (kept > 0 && !fs::exists(part_) && fs::exists(path_)) fs::rename(path_, part_);
   const int fresh = kept > 0 ? 0 : O_CREAT | O_TRUNC;
-  fd_ = ::open(part_.c_str(), O_WRONLY | O_CLOEXEC | fresh, 0666);
+  fd_ = retried([&] { return ::open(part_.c_str(), O_WRONLY | O_CLOEXEC | fresh, 0666); });
   if (fd_ < 0) fail_with_errno("cannot be opened");
   const off_t size = ::lseek(fd_, 0, SEEK_END);
   if (kept > 0 && size < end_) {
     ::close(std::exchange(fd_, -1));
     fail(cat(part_.string(), ": has ", size, " bytes, expected at least ", end_));
   }
-  if (::ftruncate(fd_, end_) != 0) fail_with_errno("cannot be written");
+  if (retried([&] { return ::ftruncate(fd_, end_); }) != 0) fail_with_errno("cannot be written");
   buffer_.reserve(kBuffer);
 }
 
@@ -97,9 +98,9 @@ void TokenFileWriter::commit() {
     const auto header = llmc_header(tokens_, encoding_);
     put(header, 0);
   }
-  if (::fsync(fd_) != 0) fail_with_errno("cannot be written to disk");
+  if (retried([&] { return ::fsync(fd_); }) != 0) fail_with_errno("cannot be written to disk");
   const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || ::rename(part_.c_str(), path_.c_str()) != 0) {
+  if (closed != 0 || retried([&] { return ::rename(part_.c_str(), path_.c_str()); }) != 0) {
     fail_with_errno("cannot be put in place");
   }
 }

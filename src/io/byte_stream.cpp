@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "io/retry.h"
 
 namespace quern {
 
@@ -29,7 +30,7 @@ class RawFile : public ByteStream {
   RawFile(fs::path path, RawObserver observer)
       : path_(std::move(path)),
         observer_(std::move(observer)),
-        fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+        fd_(retried([&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); })) {
     QUERN_CHECK(fd_ >= 0, path_.string(), ": cannot be opened: ", std::strerror(errno));
     ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: its failure means nothing
   }

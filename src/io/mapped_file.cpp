@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/retry.h"
 
 namespace quern {
 
@@ -24,7 +25,9 @@ struct Descriptor {
 }  // namespace
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
+  const int fd = retried([&] {
+    return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would wait
+  });
   QUERN_CHECK(fd >= 0, path.string(), ": cannot be opened: ", std::strerror(errno));
   const Descriptor closer{fd};
 

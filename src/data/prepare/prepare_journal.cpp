@@ -158,7 +158,7 @@ PrepareJournal PrepareJournal::resume(const fs::path& file, const Json& settings
   QUERN_CHECK(state.source == state.finished.size() && state.source <= sources.size(),
               file.string(), ": has ", state.finished.size(), " finished sources at source ",
               state.source);
-  QUERN_CHECK(::ftruncate(journal.fd_, kept) == 0, file.string(),
+  QUERN_CHECK(retried([&] { return ::ftruncate(journal.fd_, kept); }) == 0, file.string(),
               ": cannot be written: ", std::strerror(errno));
   journal.finished_ = state.finished.size();
   return journal;
