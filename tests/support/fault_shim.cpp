@@ -1,6 +1,6 @@
 // A library for LD_PRELOAD that lets one call to the file system fail, or kills the process at it.
-// Calls are counted from 1 that change files below the folder QUERN_FAULT_ROOT: open (for writing, or a folder),
-// write, fsync, ftruncate, close, rename, mkdir, unlink, rmdir.
+// Calls are counted from 1 that change files below the folder QUERN_FAULT_ROOT: open (for writing,
+// or a folder), write, fsync, ftruncate, close, rename, mkdir, unlink, rmdir.
 //   QUERN_FAULT=N:WHAT     at call N; WHAT is an errno's number, short (half a write), kill-before
 //                          or kill-after
 //   QUERN_FAULT_LOG=FILE   appends a line "N CALL PATH" for each call
