@@ -34,19 +34,19 @@ void expect_refused(const std::string& bytes, const std::string& message) {
 
 // Trail of Bits' audit of safetensors (2023): polyglot files.
 TEST(Attacks, APolyglotWithAZipBehindTheTensors) {
-  const std::string file = safetensors("{" + tensor("a", "[4]", "[0,4]") + "}", 4);
-  expect_refused(file + "PK\x03\x04", "4 bytes after the last tensor");
+  const std::string file = safetensors(cat("{", tensor("a", "[4]", "[0,4]"), "}"), 4);
+  expect_refused(cat(file, "PK\x03\x04"), "4 bytes after the last tensor");
 }
 
 TEST(Attacks, AHoleThatHidesData) {
   const std::string header =
-      "{" + tensor("a", "[4]", "[0,4]") + "," + tensor("b", "[4]", "[8,12]") + "}";
+      cat("{", tensor("a", "[4]", "[0,4]"), ",", tensor("b", "[4]", "[8,12]"), "}");
   expect_refused(safetensors(header, 12), "hole of 4 bytes before tensor 'b'");
 }
 
 TEST(Attacks, TensorsThatOverlap) {
   const std::string header =
-      "{" + tensor("a", "[4]", "[0,4]") + "," + tensor("b", "[4]", "[2,6]") + "}";
+      cat("{", tensor("a", "[4]", "[0,4]"), ",", tensor("b", "[4]", "[2,6]"), "}");
   expect_refused(safetensors(header, 6), "'b' overlaps the one before it by 2 bytes");
 }
 
@@ -54,14 +54,14 @@ TEST(Attacks, TensorsThatOverlap) {
 TEST(Attacks, AnEmptyTensorMayShareAnOffset) {
   const TemporaryFolder folder;
   const std::string header =
-      "{" + tensor("a", "[4]", "[0,4]") + "," + tensor("b", "[0,9]", "[0,0]") + "}";
+      cat("{", tensor("a", "[4]", "[0,4]"), ",", tensor("b", "[0,9]", "[0,0]"), "}");
   const auto file = SafetensorsFile::open(write_file(folder / "x", safetensors(header, 4)));
   EXPECT_EQ(file.tensor("b").data.size(), 0u);
   EXPECT_EQ(file.tensor("a").data.size(), 4u);
 }
 
 TEST(Attacks, AShapeWhoseProductOverflows) {
-  expect_refused(safetensors("{" + tensor("a", "[4294967296,4294967296]", "[0,0]") + "}", 0),
+  expect_refused(safetensors(cat("{", tensor("a", "[4294967296,4294967296]", "[0,0]"), "}"), 0),
                  "more elements than 64 bits can count");
 }
 
@@ -72,17 +72,18 @@ TEST(Attacks, AHeaderLengthThatExhaustsMemory) {
 TEST(Attacks, AHundredThousandTensors) {
   std::string header = "{";
   for (int i = 0; i < 100'000; ++i) {
-    header += (i > 0 ? "," : "") + tensor(cat("t", i), "[0]", "[0,0]");
+    header += cat(i > 0 ? "," : "", tensor(cat("t", i), "[0]", "[0,0]"));
   }
   const TemporaryFolder folder;
-  const auto file = SafetensorsFile::open(write_file(folder / "x", safetensors(header + "}", 0)));
+  const auto file =
+      SafetensorsFile::open(write_file(folder / "x", safetensors(cat(header, "}"), 0)));
   EXPECT_EQ(file.entries().size(), 100'000u);
 }
 
 // Parsers that differ on duplicate names (Seriot, "Parsing JSON is a Minefield", 2016).
 TEST(Attacks, ADuplicateNameThatParsersReadDifferently) {
   const std::string a = tensor("a", "[4]", "[0,4]");
-  expect_refused(safetensors("{" + a + "," + a + "}", 4), "names 'a' twice");
+  expect_refused(safetensors(cat("{", a, ",", a, "}"), 4), "names 'a' twice");
   const TemporaryFolder folder;
   const auto path = write_file(folder / "config.json", R"({"vocab_size": 1, "vocab_size": 2})");
   expect_error([&] { JsonFile{path}; }, {"config.json: names 'vocab_size' twice"});
@@ -91,16 +92,16 @@ TEST(Attacks, ADuplicateNameThatParsersReadDifferently) {
 // The same article: 100,000 brackets end recursive parsers.
 TEST(Attacks, BracketsThatExhaustTheStack) {
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
-  expect_refused(safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[" + deep + "]}}", 0),
+  expect_refused(safetensors(cat("{\"a\":{\"dtype\":\"U8\",\"shape\":[", deep, "]}}"), 0),
                  "opens level 201 of nested values");
   const TemporaryFolder folder;
-  const auto path = write_file(folder / "tokenizer.json", "{\"model\":" + deep + "}");
+  const auto path = write_file(folder / "tokenizer.json", cat("{\"model\":", deep, "}"));
   expect_error([&] { JsonFile{path}; }, {"tokenizer.json: byte 208 opens level 201"});
 }
 
 // Text behind a zero byte, which some parsers see and others do not.
 TEST(Attacks, AZeroByteThatEndsTheText) {
-  const std::string header = "{" + tensor("a", "[4]", "[0,4]") + "}" + std::string(1, '\0') + "x";
+  const std::string header = cat("{", tensor("a", "[4]", "[0,4]"), "}", std::string(1, '\0'), "x");
   expect_refused(safetensors(header, 4), "is 0, expected JSON text");
 }
 
