@@ -1,9 +1,11 @@
 // Sums and maxima over the middle extent of (outer, n, inner); bound by memory. inner = 1: some
 // lanes of a warp, a warp or a block read each row. inner > 1: a block has 32 neighbouring columns,
-// read by up to 32 rows of threads whose results are merged in shared memory. A sum with too few
-// rows or columns to fill the GPU is cut along n, and its partial sums are summed again. The order
-// of each result is fixed.
+// or for sums 32 16-byte vectors of columns, read by up to 32 rows of threads whose results are
+// merged in shared memory. A sum with too few rows or columns to fill the GPU is cut along n, and
+// its partial sums are summed again. The order of each result is fixed.
 #include "kernels/reduce.h"
+
+#include <type_traits>
 
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/strided.cuh"
@@ -169,6 +171,46 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
+// The same for sums, if the columns come in whole vectors: a thread takes those of one vector.
+template <class Result, class Y, class T>
+__global__ void __launch_bounds__(kMaxThreads)
+    sum_vector_columns(Y* y, const T* x, ReduceShape s, SumParts parts, float scale) {
+  constexpr int N = kVecSize<T>, kColumns = N * kWarpSize;
+  __shared__ float partial[kWarpSize][kColumns];
+  const int64_t columns = s.outer * s.inner;
+  const int64_t begin = blockIdx.y * parts.length, end = min(begin + parts.length, s.n);
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns; first < columns;
+       first += static_cast<int64_t>(gridDim.x) * kColumns) {
+    const int64_t column = first + threadIdx.x * N;
+    Result result[N];
+#pragma unroll
+    for (int e = 0; e < N; ++e) result[e] = Result::identity();
+    if (column < columns) {
+      const int64_t o = column / s.inner;
+      const T* const from = x + o * s.n * s.inner + column % s.inner;
+#pragma unroll 4
+      for (int64_t j = begin + threadIdx.y; j < end; j += blockDim.y) {
+        float values[N];
+        unpack<T>(values, load_raw<N>(from + j * s.inner));
+#pragma unroll
+        for (int e = 0; e < N; ++e) result[e].take(values[e], j);
+      }
+    }
+    __syncthreads();  // the previous columns' readers are done
+#pragma unroll
+    for (int e = 0; e < N; ++e) partial[threadIdx.y][threadIdx.x * N + e] = result[e].value;
+    __syncthreads();
+    for (unsigned c = threadIdx.y * kWarpSize + threadIdx.x; c < kColumns;
+         c += blockDim.y * kWarpSize) {
+      if (first + c >= columns) break;
+      float sum = partial[0][c];
+      for (unsigned row = 1; row < blockDim.y; ++row) sum += partial[row][c];
+      const int64_t o = (first + c) / s.inner, i = (first + c) % s.inner;
+      y[(o * parts.count + blockIdx.y) * s.inner + i] = from_float<Y>(sum * scale);
+    }
+  }
+}
+
 // Threads for each row of n elements: some of a warp for short ones, so that none idles.
 template <class T>
 dim3 row_block(int64_t n) {
@@ -191,10 +233,20 @@ void reduce(Y* y, int64_t* index, const T* x, const ReduceShape& s, const SumPar
   }
   unsigned lanes = 1;
   while (lanes < kWarpSize && lanes * 4 < parts.length) lanes *= 2;  // at least 4 elements each
-  dim3 grid = grid_stride_blocks(s.outer * s.inner, kWarpSize);
-  grid.y = static_cast<unsigned>(parts.count);
-  launch(reduce_columns<Result, Y, T>, grid, dim3(kWarpSize, lanes), 0, stream, y, index, x, s,
-         parts, scale);
+  const auto grid_of = [&](int columns) {
+    dim3 grid = grid_stride_blocks(s.outer * s.inner, columns);
+    grid.y = static_cast<unsigned>(parts.count);
+    return grid;
+  };
+  constexpr bool kSums = !std::is_same_v<Result, Max> && !std::is_same_v<T, float16>;
+  if constexpr (kSums) {
+    if (aligned16({x}) && s.inner % kVecSize<T> == 0) {
+      return launch(sum_vector_columns<Result, Y, T>, grid_of(kWarpSize * kVecSize<T>),
+                    dim3(kWarpSize, lanes), 0, stream, y, x, s, parts, scale);
+    }
+  }
+  launch(reduce_columns<Result, Y, T>, grid_of(kWarpSize), dim3(kWarpSize, lanes), 0, stream, y,
+         index, x, s, parts, scale);
 }
 
 // First: Sum or SumOfSquares. Partial sums, then the sum of those.

@@ -16,7 +16,7 @@ constexpr int64_t kFloat = sizeof(float);
 
 // A function of the shape alone: enough blocks for any GPU, in parts that are long enough to pay.
 SumParts cut_sum(const ReduceShape& s) {
-  constexpr int64_t kBlocks = 1024, kRowPart = 2048, kColumnPart = 64, kMultiple = 8;
+  constexpr int64_t kBlocks = 2048, kRowPart = 2048, kColumnPart = 64, kMultiple = 8;
   const SumParts whole{1, s.n};
   const bool rows = s.inner == 1;
   const int64_t blocks = rows ? s.outer : ceil_div(s.outer * s.inner, kWarpSize);
