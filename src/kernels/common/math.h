@@ -1,7 +1,7 @@
-// exp, log, tanh, erf, pow and sqrt for the op functors. In double, on the GPU, and for pow and
-// sqrt, they are the library's. The others, in float on the CPU, are short branch-free polynomials:
-// the compiler vectorises them, while a call would keep the loop scalar. Each states its error
-// bound, and the tests measure it over every float (exp, log) or a dense grid.
+// exp, log, tanh, erf, sigmoid, pow and sqrt for the op functors. In double, on the GPU, and for
+// pow and sqrt, they are the library's. The others, in float on the CPU, are short branch-free
+// polynomials: the compiler vectorises them, while a call would keep the loop scalar. Each states
+// its error bound, and the tests measure it over every float (exp, log) or a dense grid.
 #pragma once
 
 #include <bit>
@@ -23,6 +23,9 @@ QUERN_HD inline double tanh(double x) {
 }
 QUERN_HD inline double erf(double x) {
   return ::erf(x);
+}
+QUERN_HD inline double reciprocal(double x) {
+  return 1.0 / x;
 }
 QUERN_HD inline double pow(double x, double e) {
   return ::pow(x, e);
@@ -51,8 +54,18 @@ __device__ inline float tanh(float x) {
 __device__ inline float erf(float x) {
   return ::erff(x);
 }
+// Within 1 ulp; 0 for results below 2^-126.
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 #else
+
+inline float reciprocal(float x) {
+  return 1.0f / x;
+}
 
 namespace detail {
 // x = n ln 2 + r with integer n and |r| <= ln(2) / 2. Adding 1.5 2^23 rounds to an integer and
@@ -151,5 +164,10 @@ inline float erf(float x) {
 }
 
 #endif
+
+template <class A>
+QUERN_HD A sigmoid(A x) {
+  return reciprocal(A(1) + exp(-x));
+}
 
 }  // namespace quern::kernels::math
