@@ -270,8 +270,7 @@ void norm_backward(TX* dx, float* dw, float* db, const TY* dy, const TX* dsum, c
     launch(norm_backward_rows_kernel<TX, TY, kCentred, kShape>, dim3(static_cast<unsigned>(blocks)),
            dim3(static_cast<unsigned>(threads), static_cast<unsigned>(side_by_side)), 0, stream, dx,
            sums ? partial : nullptr, dy, dsum, x, w, mean, rstd, rows, C);
-    if (dw != nullptr) fold_rows(dw, partial, blocks, C, add_dw, stream);
-    if (db != nullptr) fold_rows(db, partial + blocks * C, blocks, C, add_db, stream);
+    if (sums) fold_rows({dw, add_dw}, {db, add_db}, partial, blocks, C, stream);
     return true;
   };
   if (vector_rows<TX>({dx, dy, dsum, x, w, scratch}, C)) {

@@ -35,14 +35,25 @@ __global__ void column_sum_kernel(float* out, Term term, int64_t rows, int64_t C
   out[blockIdx.y * C + c] = total;
 }
 
-// out[c] = sum over slices of partial[slice, c], += when `add`. A block of 32 x 32 threads takes 32
-// columns; each thread has kAtOnce loads under way, so that up to 256 slices cost one wait.
+// Where the sum of each column goes, += when `add`. Null: nowhere.
+struct FoldTarget {
+  float* out = nullptr;
+  bool add = false;
+};
+
+// first.out[c] = sum over slices of partial[slice, c]; `second` takes the next `slices` rows of
+// partial. A block of 32 x 32 threads takes 32 columns; each thread has kAtOnce loads under way, so
+// that up to 256 slices cost one wait.
 template <int kAtOnce>
 __global__ void __launch_bounds__(kWarpSize* kWarpSize)
-    fold_rows_kernel(float* out, const float* partial, int64_t slices, int64_t C, bool add) {
+    fold_rows_kernel(FoldTarget first, FoldTarget second, const float* partial, int64_t slices,
+                     int64_t C) {
   __shared__ float sums[kWarpSize][kWarpSize + 1];  // a column of it lies in 32 different banks
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarpSize;
-  const int64_t c = first + threadIdx.x;
+  const FoldTarget target = blockIdx.y == 0 ? first : second;
+  if (target.out == nullptr) return;
+  partial += blockIdx.y * slices * C;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kWarpSize;
+  const int64_t c = first_column + threadIdx.x;
   float sum = 0.0f;
   for (int64_t begin = threadIdx.y; begin < slices; begin += kAtOnce * kWarpSize) {
     float values[kAtOnce];
@@ -57,15 +68,18 @@ __global__ void __launch_bounds__(kWarpSize* kWarpSize)
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   const float total = warp_sum(sums[threadIdx.x][threadIdx.y]);
-  const int64_t column = first + threadIdx.y;
-  if (threadIdx.x == 0 && column < C) out[column] = add ? out[column] + total : total;
+  const int64_t column = first_column + threadIdx.y;
+  if (threadIdx.x != 0 || column >= C) return;
+  target.out[column] = target.add ? target.out[column] + total : total;
 }
 
-// The second stage alone: out[c] = sum of partial[slice, c] over the slices, += when `add`.
-inline void fold_rows(float* out, const float* partial, int64_t slices, int64_t C, bool add,
-                      Stream stream) {
-  launch(fold_rows_kernel<8>, one_block_each(ceil_div(C, kWarpSize)), dim3(kWarpSize, kWarpSize), 0,
-         stream, out, partial, slices, C, add);
+// The second stage alone, of one or two sums.
+inline void fold_rows(FoldTarget first, FoldTarget second, const float* partial, int64_t slices,
+                      int64_t C, Stream stream) {
+  dim3 grid = one_block_each(ceil_div(C, kWarpSize));
+  grid.y = second.out != nullptr ? 2 : 1;
+  launch(fold_rows_kernel<8>, grid, dim3(kWarpSize, kWarpSize), 0, stream, first, second, partial,
+         slices, C);
 }
 
 // out[c] = sum over rows of term(row, c), += when `add`. Term: float (int64_t row, int64_t c), on
@@ -79,7 +93,7 @@ void column_sum(float* out, Term term, int64_t rows, int64_t C, bool add, void* 
   float* const sums = static_cast<float*>(scratch);
   launch(column_sum_kernel<Term>, dim3(columns, static_cast<unsigned>(slices)), block, 0, stream,
          sums, term, rows, C, ceil_div(rows, slices));
-  fold_rows(out, sums, slices, C, add, stream);
+  fold_rows({out, add}, {}, sums, slices, C, stream);
 }
 
 }  // namespace quern::kernels::cuda
