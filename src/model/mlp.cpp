@@ -1,5 +1,6 @@
 #include "model/mlp.h"
 
+#include "autograd/ops/gelu_linear.h"
 #include "autograd/ops/naive.h"
 #include "autograd/ops/pointwise.h"
 #include "tensor/context.h"
@@ -46,9 +47,9 @@ GeluMlp::GeluMlp(const ModelConfig& config, const ModelOptions& options, const M
 Variable GeluMlp::forward(const Variable& x) const {
   const RangeScope range(RangeKind::module, "mlp");
   const Variable up = up_("c_fc", x);
-  const Variable h = gelu_tanh(up);
-  if (!rebuilds_) return down_("c_proj", h);
-  return down_("c_proj", h.with_recipe([x = up.value()] { return gelu_tanh(x).value(); }));
+  if (!rebuilds_) return down_("c_proj", gelu_tanh(up));
+  const RangeScope down(RangeKind::module, "c_proj");
+  return gelu_linear(up, down_.weight.weight(), down_.bias ? down_.bias->weight() : Variable());
 }
 
 void GeluMlp::declare(ParameterList& list) {

@@ -12,6 +12,7 @@
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/embedding.h"
 #include "autograd/ops/gather.h"
+#include "autograd/ops/gelu_linear.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/lm_head.h"
 #include "autograd/ops/mask.h"
@@ -213,6 +214,39 @@ TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsWhatItIsTold) {
   }
 }
 
+TEST(Ops, GeluLinearHasTheBitsOfItsPartsAndKeepsItsInputAlone) {
+  constexpr int64_t N = 64, F = 32;
+  const Tensor input = uniform({N, F}, -3, 3), weight = uniform({7, F}, -1, 1);
+  const Tensor bias = uniform({7}, -1, 1);
+  const Rebuilt parts =
+      through_linear([](const Variable& x) { return gelu_tanh(x); }, input, weight, false);
+  EXPECT_TRUE(gelu_linear(input, weight, bias).value().to_vector<float>() ==
+              linear(gelu_tanh(input), weight, bias).value().to_vector<float>());
+
+  const auto& allocator = Context::current().allocator(kCpu);
+  const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
+  const int64_t before = allocator->stats().allocated;
+  const Variable y = gelu_linear(x, w);
+  const int64_t held = allocator->stats().allocated;
+  EXPECT_EQ(held - before, N * 7 * 4);  // the result
+  allocator->reset_peak();
+  backward(y, y.value());
+  // dx, the gradient of gelu's output, whose place that output takes, and dw.
+  EXPECT_EQ(allocator->stats().peak_allocated - held, 2 * N * F * 4 + 7 * F * 4);
+  EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
+  EXPECT_TRUE(parts.dw == w.grad().to_vector<float>());
+
+  // Each input alone needs a gradient.
+  const Variable only_x = Variable::leaf(input), only_w = Variable::leaf(weight);
+  const Variable only_b = Variable::leaf(bias);
+  backward(gelu_linear(only_x, weight), y.value());
+  backward(gelu_linear(input, only_w), y.value());
+  backward(gelu_linear(input, weight, only_b), y.value());
+  EXPECT_TRUE(parts.dx == only_x.grad().to_vector<float>());
+  EXPECT_TRUE(parts.dw == only_w.grad().to_vector<float>());
+  EXPECT_TRUE(only_b.grad().to_vector<float>() == sum(y.value(), 0).value().to_vector<float>());
+}
+
 struct Head {
   Variable x = Variable::leaf(uniform({6, 4}, -1, 1));
   std::shared_ptr<Leaf> store = std::make_shared<Leaf>();
@@ -389,6 +423,16 @@ TEST(Ops, RefuseWhatDoesNotFit) {
                {"rms_norm: w has dtype bf16, expected f32"});
   expect_error([&] { swiglu(x); }, {"swiglu", "even"});
   expect_error([&] { swiglu_linear(x, x); }, {"swiglu_linear", "(C, F) and (..., 2 F)"});
+  expect_error(
+      [&] {
+        gelu_linear(zeros({3, 4}), zeros({5, 2}));
+      },
+      {"gelu_linear: w has shape (5, 2), expected (out, 4) for x (3, 4)"});
+  expect_error(
+      [&] {
+        gelu_linear(zeros({3, 4}), zeros({5, 4}), zeros({4}));
+      },
+      {"gelu_linear: b has shape (4), expected (5)"});
   expect_error(
       [&] {
         swiglu_linear(zeros({3, 4}), zeros({5, 2}), zeros({2, 2}));

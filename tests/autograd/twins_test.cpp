@@ -8,6 +8,7 @@
 #include "autograd/ops/cast.h"
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/dropout.h"
+#include "autograd/ops/gelu_linear.h"
 #include "autograd/ops/layer_norm.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/lm_head.h"
@@ -113,6 +114,11 @@ std::vector<Twin> twins() {
                  {x, normal({7, x.dim(-1) / 2}, 0.0, 1.0)},
                  [](const Inputs& in) { return swiglu_linear(in[0], in[1]); },
                  [](const Inputs& in) { return linear(naive_swiglu(in[0]), in[1]); },
+                 {}});
+  all.push_back({"gelu_linear",
+                 {x, normal({7, kC}, 0.0, 1.0), values({7}, 11)},
+                 [](const Inputs& in) { return gelu_linear(in[0], in[1], in[2]); },
+                 [](const Inputs& in) { return linear(gelu_tanh(in[0]), in[1], in[2]); },
                  {}});
   all.push_back({"weighted_sum",
                  {x, w},

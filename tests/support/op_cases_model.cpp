@@ -1,6 +1,7 @@
 #include "autograd/ops/attention.h"
 #include "autograd/ops/attention_qkv.h"
 #include "autograd/ops/dropout.h"
+#include "autograd/ops/gelu_linear.h"
 #include "autograd/ops/layer_norm.h"
 #include "autograd/ops/naive.h"
 #include "autograd/ops/pointwise.h"
@@ -153,6 +154,15 @@ void add_rope(std::vector<OpCase>& cases) {
   cases.push_back({"swiglu_linear", "kept", {values({2, 3, 10}, 1, -2.0, 2.0), w}, keep, {}});
   cases.push_back({"swiglu_linear", "kept, no rows", {values({0, 10}, 1), w}, keep, {}});
   cases.push_back({"swiglu_linear", "kept, strided", {strided_values({3, 10}, 1), w}, keep, {}});
+  const auto gelu = [](const Inputs& in) {
+    return gelu_linear(in[0], in[1], in.size() > 2 ? in[2] : Variable());
+  };
+  const Tensor wide = values({2, 3, 5}, 1, -2.0, 2.0), b = values({4}, 3);
+  cases.push_back({"gelu_linear", "a batch", {wide, w}, gelu, {}});
+  cases.push_back({"gelu_linear", "a bias", {wide, w, b}, gelu, {}});
+  cases.push_back({"gelu_linear", "one row", {values({5}, 1), w, b}, gelu, {}});
+  cases.push_back({"gelu_linear", "no rows", {values({0, 5}, 1), w, b}, gelu, {}});
+  cases.push_back({"gelu_linear", "strided", {strided_values({3, 5}, 1), w}, gelu, {}});
   const auto up = [](const Inputs& in) { return gate_up_linear(in[0], in[1]).gate_up; };
   cases.push_back({"gate_up_linear", "a batch", {values({2, 3, 5}, 1), values({8, 5}, 2)}, up, {}});
   cases.push_back({"gate_up_linear", "no rows", {values({0, 5}, 1), values({8, 5}, 2)}, up, {}});

@@ -33,6 +33,7 @@ constexpr std::array kOpRules{
     Rule{"matmul", WorkKind::gemm},
     Rule{"linear", WorkKind::gemm},
     Rule{"swiglu_linear", WorkKind::gemm},
+    Rule{"gelu_linear", WorkKind::gemm},
     Rule{"lm_head_cross_entropy", WorkKind::gemm},
     Rule{"attention", WorkKind::attention},
     Rule{"flash_attention", WorkKind::attention},
