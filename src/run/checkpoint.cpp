@@ -28,6 +28,7 @@ constexpr const char* kMoments = "optimizer.safetensors";
 constexpr const char* kAlgorithms = "gemm_algorithms.txt";
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kTemporary = ".tmp";
+constexpr std::string_view kLater = ".later";
 
 std::string folder_name(int64_t step) {
   QUERN_CHECK(step >= 0, "checkpoint: step is ", step, ", expected 0 or more");
@@ -298,21 +299,30 @@ void mark_kept(const fs::path& folder, int64_t step, const std::string& reason) 
   write_file_atomically(folder / "kept", cat(text, folder_name(step), ' ', reason, '\n'));
 }
 
-int64_t remove_checkpoints_after(const fs::path& folder, int64_t step) {
+int64_t set_aside_checkpoints_after(const fs::path& folder, int64_t step) {
   if (best_step(folder).value_or(step) > step) {
     std::error_code error;
     fs::remove(folder / "best", error);
     QUERN_CHECK(!error, (folder / "best").string(), ": cannot be removed: ", error.message());
   }
-  int64_t removed = 0;
-  for (const int64_t later : checkpoint_steps(folder)) {
-    if (later <= step) continue;
-    const fs::path path = checkpoint_path(folder, later);
-    const auto reason = remove_checkpoint(path);
-    QUERN_CHECK(!reason || !is_there(path), reason.value_or(""));  // it would be the newest
-    ++removed;
+  const std::vector<int64_t> steps = checkpoint_steps(folder);
+  int64_t count = 0;
+  for (auto later = steps.rbegin(); later != steps.rend() && *later > step; ++later, ++count) {
+    const fs::path path = checkpoint_path(folder, *later);  // a kill leaves older ones in place
+    replace_directory(path, fs::path(path) += kLater);
   }
-  return removed;
+  return count;
+}
+
+std::vector<std::string> remove_later_checkpoints(const fs::path& folder) {
+  std::vector<std::string> warnings;
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.extension() != kLater || !step_of(path.stem().string())) continue;
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) warnings.push_back(cat(path.string(), ": cannot be removed: ", error.message()));
+  }
+  return warnings;
 }
 
 std::vector<std::string> rotate_checkpoints(const fs::path& folder, int64_t keep_last) {

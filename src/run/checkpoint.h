@@ -70,9 +70,11 @@ std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path
 // Never rotated away: its name and the reason stand in folder/kept.
 void mark_kept(const std::filesystem::path& folder, int64_t step, const std::string& reason);
 
-// Removes the checkpoints after `step`, and the mark of the best if it is one of them. Returns
-// their number.
-int64_t remove_checkpoints_after(const std::filesystem::path& folder, int64_t step);
+// Sets the checkpoints after `step` aside, as step_N.later, and removes the mark of the best if it
+// is one of them. Returns their number. remove_later_checkpoints removes what was set aside, and
+// returns a sentence on each that cannot be removed.
+int64_t set_aside_checkpoints_after(const std::filesystem::path& folder, int64_t step);
+std::vector<std::string> remove_later_checkpoints(const std::filesystem::path& folder);
 
 // Removes all but the newest keep_last checkpoints, the best and the kept. keep_last >= 1. Returns
 // a sentence on each that cannot be removed.

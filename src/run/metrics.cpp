@@ -14,21 +14,41 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The lines up to and including `last_step`; a line cut short by a crash is dropped.
-std::string keep_until(const std::filesystem::path& path, int64_t last_step) {
+// Calls f(line, row, step) for each line of metrics; a line cut short by a crash is none.
+template <class F>
+void for_each_row(const std::filesystem::path& path, const F& f) {
   std::istringstream in(read_if_there(path).value_or(""));
-  std::string kept, line;
+  std::string line;
   while (std::getline(in, line)) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_object() || row.contains("ended")) continue;  // the run continues
+    if (!row.is_object()) continue;
     const auto step = row.find("step");
-    if (step == row.end() || !step->is_number()) continue;
-    if (step->get<int64_t>() <= last_step) kept += cat(line, "\n");
+    if (step != row.end() && step->is_number()) f(line, row, step->get<int64_t>());
   }
+}
+
+// The lines up to and including `last_step`, but not those on a process's end: the run continues.
+std::string keep_until(const std::filesystem::path& path, int64_t last_step) {
+  std::string kept;
+  for_each_row(path, [&](const std::string& line, const nlohmann::json& row, int64_t step) {
+    if (step <= last_step && !row.contains("ended")) kept += cat(line, "\n");
+  });
   return kept;
 }
 
 }  // namespace
+
+LoggedState read_logged_state(const std::filesystem::path& path, int64_t step) {
+  LoggedState state;
+  for_each_row(path, [&](const std::string&, const nlohmann::json& row, int64_t at) {
+    if (at != step) return;
+    const auto loss = row.find("val_loss");
+    if (loss != row.end() && loss->is_number()) state.validation = loss->get<double>();
+    const auto ended = row.find("ended");
+    state.done = state.done || (ended != row.end() && *ended == "done");
+  });
+  return state;
+}
 
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

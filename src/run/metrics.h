@@ -64,6 +64,13 @@ class MetricsLog {
   std::unique_ptr<TensorBoardLog> tensorboard_;  // null: not requested
 };
 
+// What a log says of a run at `step`, the last one it counts.
+struct LoggedState {
+  std::optional<double> validation;  // the loss of the validation of that step
+  bool done = false;                 // the run ended there, with all steps done
+};
+LoggedState read_logged_state(const std::filesystem::path& path, int64_t step);
+
 double unix_time();  // seconds since 1970, now
 
 }  // namespace quern

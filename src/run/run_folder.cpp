@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <ctime>
 #include <vector>
 
@@ -30,6 +31,16 @@ bool is_checkpoint(const fs::path& path) {
   return is_there(path / "manifest.json");
 }
 
+// Whether a folder holds no more than create() makes before config.toml.
+bool is_unused(const fs::path& path) {
+  std::error_code error;
+  for (fs::directory_iterator i(path, error), end; !error && i != end; i.increment(error)) {
+    const fs::path name = i->path().filename();
+    if (name != ".lock" && (name != "checkpoints" || !fs::is_empty(i->path(), error))) return false;
+  }
+  return !error;
+}
+
 std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
@@ -45,6 +56,25 @@ void RunFolder::lock() {
   restore_replaced_checkpoints(checkpoints());
 }
 
+bool RunFolder::keep_samples_until(int64_t step) const {
+  constexpr std::string_view kMark = "--- step ";
+  const std::string text = read_if_there(samples()).value_or("");
+  bool there = false;
+  for (size_t line = 0; line < text.size();) {
+    if (text.compare(line, kMark.size(), kMark) == 0) {
+      const int64_t of = std::strtoll(text.c_str() + line + kMark.size(), nullptr, 10);
+      there = there || of == step;
+      if (of > step) {
+        write_file_atomically(samples(), text.substr(0, line));
+        break;
+      }
+    }
+    const size_t end = text.find('\n', line);
+    line = end == std::string::npos ? text.size() : end + 1;
+  }
+  return there;
+}
+
 void RunFolder::check_there() const {
   QUERN_CHECK(identity_of(path_) == identity_, "run folder ", path_.string(),
               " is gone or another one; was it deleted or unmounted? Nothing more is saved");
@@ -55,14 +85,18 @@ RunFolder RunFolder::create(const Config& config) {
       config.run.out.empty() ? fs::path("runs") / timestamp() : fs::path(config.run.out);
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  const bool made = !error && fs::create_directory(path, error);  // by one of two processes
-  QUERN_CHECK(made || error, "run folder ", path.string(),
-              " exists already; choose another --out, or continue it with --resume ",
-              path.string());
+  if (!error) fs::create_directory(path, error);
+  const auto check_unused = [&] {
+    QUERN_CHECK(error || is_unused(path), "run folder ", path.string(),
+                " exists already; choose another --out, or continue it with --resume ",
+                path.string());
+  };
+  check_unused();
   if (!error) fs::create_directory(path / "checkpoints", error);
   QUERN_CHECK(!error, "run folder ", path.string(), ": cannot be made: ", error.message());
   RunFolder folder(path);
   folder.lock();
+  check_unused();  // another process may have come first
   sync_directory(path.parent_path());
   save_config(config, folder.config().string());
   return folder;
@@ -107,6 +141,13 @@ fs::path checkpoint_to_resume(const fs::path& path,
     return older;
   }
   fail(*damage);
+}
+
+bool has_checkpoint(const fs::path& path) {
+  if (is_checkpoint(path)) return true;
+  RunFolder run = RunFolder::open(path);
+  run.lock();
+  return latest_checkpoint(run.checkpoints()).has_value();
 }
 
 fs::path find_checkpoint(const fs::path& path, bool best) {

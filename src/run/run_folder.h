@@ -18,7 +18,7 @@ namespace quern {
 class RunFolder {
  public:
   // A new folder with the resolved configuration in it. An empty path becomes runs/<date>-<time>.
-  // Throws when it exists.
+  // Throws when it exists with more in it than a killed process leaves before the configuration.
   static RunFolder create(const Config& config);
   // An existing one. `path` may also be a checkpoint inside it. Throws when it is neither.
   static RunFolder open(const std::filesystem::path& path);
@@ -26,6 +26,8 @@ class RunFolder {
   // Locks the folder until destruction, and puts checkpoints back that a crash left half replaced.
   // Throws when another process trains in it. create() locks it, too.
   void lock();
+  // Drops the samples after `step` from samples.txt. Returns whether it has one of `step`.
+  bool keep_samples_until(int64_t step) const;
   // Throws when path() is gone or another folder than at the start: deleted, or unmounted.
   void check_there() const;
 
@@ -50,6 +52,9 @@ class RunFolder {
 // for a damaged checkpoint that was chosen, the message names the whole one before it.
 std::filesystem::path checkpoint_to_resume(const std::filesystem::path& path,
                                            const std::function<void(const std::string&)>& warn);
+
+// Whether there is one: `path` is a checkpoint or a run folder that has any, also half replaced.
+bool has_checkpoint(const std::filesystem::path& path);
 
 // The checkpoint at `path`: itself, or the best one of a run folder (under `best`, if there is one)
 // or its latest. Throws when there is none.

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <iterator>
 #include <limits>
+#include <vector>
 
 #include "base/error.h"
 #include "config/config_print.h"
 #include "data/text_stream.h"
 #include "generate/generate.h"
+#include "io/append_file.h"
 #include "io/atomic_file.h"
 #include "model/model_cost.h"
 #include "run/checkpoint.h"
@@ -66,6 +68,9 @@ Config resolve(Config config, const Dataset& data, const TokenFacts& facts,
   return config;
 }
 
+// Thrown out of a validation or a sample when the run is to stop.
+struct Stopped {};
+
 RunFolder open_folder(const Config& config) {
   if (config.run.resume.empty()) return RunFolder::create(config);
   RunFolder folder = RunFolder::open(config.run.resume);
@@ -106,7 +111,8 @@ void Trainer::start() {
   config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed);
-  const bool starts_from = config_.run.resume.empty() && !config_.model.from.empty();
+  const bool anew = config_.run.resume.empty() || !has_checkpoint(config_.run.resume);
+  const bool starts_from = anew && !config_.model.from.empty();
   if (starts_from) load_weights_from(instance_->arena, config_.model);
   optimizer_ = make_optimizer(instance_->arena, config_);
   step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute));
@@ -115,10 +121,13 @@ void Trainer::start() {
   state_.sampler.seed = seed;
   folder_ = open_folder(config_);
   if (starts_from) copy_source(config_.model.from, folder_->source());
-  if (!config_.run.resume.empty()) resume();
+  if (!anew) resume();
+  if (anew && !config_.run.resume.empty()) {
+    observer_.on_warning(cat(folder_->path().string(),
+                             " has no checkpoint yet: the run begins again at its first step"));
+  }
   keep_tokenizer();
-  metrics_ =
-      std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
+  start_log();
   state_.sampler.batch = static_cast<uint64_t>(state_.iteration * config_.train.accumulate);
   instance_->model.start_dropout(seed, state_.sampler.batch);
   feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
@@ -138,7 +147,9 @@ void Trainer::resume() {
   const auto checkpoint = checkpoint_to_resume(
       config_.run.resume, [this](const std::string& what) { observer_.on_warning(what); });
   state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
-  QUERN_CHECK(state_.iteration < config_.train.steps, "resume: ", checkpoint.string(),
+  logged_ = read_logged_state(folder_->metrics(), state_.iteration);
+  const bool finished = state_.iteration == config_.train.steps && logged_.done;
+  QUERN_CHECK(!finished && state_.iteration <= config_.train.steps, "resume: ", checkpoint.string(),
               " is at step ", state_.iteration, " of ", config_.train.steps,
               "; give more --steps to continue");
   const std::string hash =
@@ -158,6 +169,13 @@ void Trainer::resume() {
   save_config(resumed, folder_->config().string());
 }
 
+// The logs of a resumed run go on after the checkpoint's step.
+void Trainer::start_log() {
+  metrics_ =
+      std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
+  sampled_ = folder_->keep_samples_until(saved_step_);
+}
+
 // Copies the tokenizer to the run folder for samples, `quern generate` and `quern export`.
 void Trainer::keep_tokenizer() {
   const bool bytes = tokenizer_.tokenizer && tokenizer_.tokenizer->kind() == "bytes";
@@ -165,13 +183,15 @@ void Trainer::keep_tokenizer() {
   copy_tokenizer(tokenizer_.path, folder_->tokenizer());
 }
 
-// Resuming from an earlier checkpoint removes the later ones, possibly the best one too.
+// Resuming from an earlier checkpoint sets the later ones aside, possibly the best one too. They
+// are removed when the run has a new one.
 void Trainer::forget_later_checkpoints() {
   const auto checkpoints = folder_->checkpoints();
-  const int64_t removed = remove_checkpoints_after(checkpoints, state_.iteration);
-  if (removed > 0) {
-    observer_.on_warning(cat("going back to step ", state_.iteration, ": ", removed,
-                             " later checkpoint(s) are removed"));
+  const int64_t later = set_aside_checkpoints_after(checkpoints, state_.iteration);
+  if (later > 0) {
+    observer_.on_warning(cat("going back to step ", state_.iteration, ": ", later,
+                             " later checkpoint(s) are set aside as step_N.later, and removed at "
+                             "the next save"));
   }
   const std::vector<int64_t> steps = checkpoint_steps(checkpoints);
   if (std::find(steps.begin(), steps.end(), state_.best_iteration) != steps.end()) {
@@ -196,15 +216,17 @@ void Trainer::use_saved_algorithms() {
       "the run was on another GPU or library version: it continues, but not with the same bits");
 }
 
-// One step.
-void Trainer::train_step() {
+// One step. Its weights change with the last micro-batch alone.
+bool Trainer::train_step() {
   optimizer_->set_learning_rate(schedule_.at(state_.iteration));
   for (MicroBatch part{0, config_.train.accumulate}; part.index < part.count; ++part.index) {
+    if (part.index > 0 && stopping()) return false;
     const DeviceBatch batch = feeder_->next();
     step_->run(batch.tokens, batch.targets, part);
   }
   state_.iteration += 1;
   readback_.post(state_.iteration, step_->loss(), optimizer_->device_state());
+  return true;
 }
 
 // Measures in new memory, released after it, or in the step's memory if none is free. 0: unknown.
@@ -292,15 +314,23 @@ void Trainer::end_log_after_error(const std::string& how) {
 }
 
 TrainResult Trainer::train(const std::atomic<bool>* stop) {
+  stop_ = stop;
   bool interrupted = false;
   clock_ = Clock::now();
   readback_.start_clock();
-  while (state_.iteration < config_.train.steps && !interrupted) {
-    train_step();
-    if (started_.first_step == 0.0) finish_start();
-    settle(false);
-    at_intervals();
-    interrupted = stop && *stop && state_.iteration < config_.train.steps;
+  try {
+    if (saved_step_ > 0) catch_up();
+    while (state_.iteration < config_.train.steps && !interrupted) {
+      interrupted = !train_step();
+      if (interrupted) break;
+      if (started_.first_step == 0.0) finish_start();
+      settle(false);
+      at_intervals();
+      interrupted = stopping() && state_.iteration < config_.train.steps;
+    }
+  } catch (const Stopped&) {
+    interrupted = true;
+    clock_ = Clock::now();  // which had stopped
   }
   settle(true);
   train_seconds_ += seconds_since(clock_);
@@ -387,23 +417,36 @@ void Trainer::at_intervals() {
   clock_ = Clock::now();
 }
 
+// What was due after the checkpoint's step, if the process that saved it did not come to it.
+void Trainer::catch_up() {
+  if (logged_.validation) {
+    if (state_.best_iteration != state_.iteration) take_validation(*logged_.validation);
+  } else if (due(config_.train.eval_every) && data_.validation.size() > 0) {
+    validate_now();
+  }
+  if (!sampled_ && due(config_.train.sample_every) && tokenizer_.tokenizer) sample_now();
+}
+
 void Trainer::validate_now() {
   const Evaluation result = [this] {
     const PoolScope memory = step_->idle_memory();
-    return evaluate(
-        instance_->model, data_.validation, config_.train.batch, config_.model.context,
-        config_.train.eval_batches, batches_.document_end,
-        [this](int64_t done, int64_t windows) { observer_.on_validating(done, windows); });
+    return evaluate(instance_->model, data_.validation, config_.train.batch, config_.model.context,
+                    config_.train.eval_batches, batches_.document_end,
+                    [this](int64_t done, int64_t windows) {
+                      observer_.on_validating(done, windows);
+                      if (stopping()) throw Stopped();
+                    });
   }();
   metrics_->write_validation(state_.iteration, result.loss);
-  const bool best = result.loss < state_.best_loss;
-  if (best) {
-    state_.best_loss = result.loss;
-    state_.best_iteration = state_.iteration;
-  }
-  observer_.on_validation(state_.iteration, result, best);
-  if (!best) return;
-  // The best weights need a checkpoint whose state names them as the best.
+  observer_.on_validation(state_.iteration, result, result.loss < state_.best_loss);
+  take_validation(result.loss);
+}
+
+// The best weights need a checkpoint whose state names them as the best.
+void Trainer::take_validation(double loss) {
+  if (!(loss < state_.best_loss)) return;
+  state_.best_loss = loss;
+  state_.best_iteration = state_.iteration;
   if (saved_step_ == state_.iteration) {
     update_train_state(folder_->checkpoints(), current_state());
   } else {
@@ -418,17 +461,19 @@ void Trainer::sample_now() {
   Generation made;
   try {
     const PoolScope memory = step_->idle_memory();
-    made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer));
+    made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer),
+                    [this](int32_t) { return !stopping(); });
   } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
     observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", error.what()));
     return;
   }
+  if (stopping()) throw Stopped();
   tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
   const std::string text = tokenizer.decode(tokens);
   folder_->check_there();
-  std::ofstream out(folder_->samples(), std::ios::app);
-  out << "--- step " << state_.iteration << "\n" << text << "\n" << std::flush;
-  QUERN_CHECK(out, folder_->samples().string(), ": cannot be written; is the disk full?");
+  AppendFile out(folder_->samples());
+  out.write(cat("--- step ", state_.iteration, "\n", text, "\n"));
+  out.sync();
   observer_.on_sample(state_.iteration, text);
 }
 
@@ -468,9 +513,10 @@ void Trainer::save(const std::string& keep_reason) {
   const auto path = save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state);
   saved_step_ = state_.iteration;
   if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
-  for (const std::string& what : rotate_checkpoints(folder_->checkpoints(), config_.train.keep)) {
-    observer_.on_warning(what);
-  }
+  std::vector<std::string> warnings = remove_later_checkpoints(folder_->checkpoints());
+  std::ranges::move(rotate_checkpoints(folder_->checkpoints(), config_.train.keep),
+                    std::back_inserter(warnings));
+  for (const std::string& what : warnings) observer_.on_warning(what);
   if (!state.gemm_algorithms.empty()) {
     write_file_atomically(folder_->gemm_table(), state.gemm_algorithms);
   }

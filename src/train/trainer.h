@@ -85,11 +85,12 @@ class Trainer {
  private:
   void start();
   void resume();
+  void start_log();
   void keep_tokenizer();
   void forget_later_checkpoints();
   void use_saved_algorithms();
   TrainResult train(const std::atomic<bool>* stop);
-  void train_step();
+  bool train_step();  // false: stopped between its micro-batches, without a change
   static std::string device_name();
   void finish_start();
   double measure_peak() const;
@@ -102,12 +103,15 @@ class Trainer {
   void handle_nonfinite(const StepResult& result);
   std::string trace_nonfinite(int64_t bad_step);
   void at_intervals();
+  void catch_up();
   void validate_now();
+  void take_validation(double loss);
   void sample_now();
   void check_state() const;
   void save(const std::string& keep_reason = "");
   TrainState current_state() const;
   bool due(int64_t every) const;
+  bool stopping() const { return stop_ != nullptr && *stop_; }
 
   StartSummary started_;
   Config config_;
@@ -124,6 +128,9 @@ class Trainer {
   std::unique_ptr<BatchFeeder> feeder_;
   std::unique_ptr<MetricsLog> metrics_;
   Readback readback_;
+  const std::atomic<bool>* stop_ = nullptr;
+  LoggedState logged_;    // of the step that a resumed run starts from
+  bool sampled_ = false;  // that step
   Schedule schedule_;
 
   TrainState state_;            // counters as far as the host knows

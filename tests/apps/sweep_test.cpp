@@ -122,7 +122,7 @@ TEST_F(SweepProgram, ResumesWhatIsUnfinished) {
   // first checkpoint. The first has its last metric: only checkpoints show that a run is done.
   const fs::path cut = out_ / "seed=1", begun = out_ / "seed=2";
   const std::string weights = read_file(cut / "checkpoints/step_00000010/model.safetensors");
-  remove_checkpoints_after(cut / "checkpoints", 5);
+  set_aside_checkpoints_after(cut / "checkpoints", 5);
   fs::remove_all(begun / "checkpoints");
   const std::string metrics = read_file(begun / "metrics.jsonl");
   write_file(begun / "metrics.jsonl", metrics.substr(0, metrics.find("{\"step\":8")));

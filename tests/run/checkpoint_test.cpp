@@ -241,7 +241,7 @@ TEST(Checkpoint, AnUnreadableMarkIsNotAnAbsentOne) {
       expect_untouched(mark, "Permission denied");
       if (mark == "best") {
         EXPECT_THROW(best_checkpoint(run.path()), Error);
-        EXPECT_THROW(remove_checkpoints_after(run.path(), 1), Error);
+        EXPECT_THROW(set_aside_checkpoints_after(run.path(), 1), Error);
       } else {
         EXPECT_THROW(mark_kept(run.path(), 3, "new"), Error);
       }
@@ -275,17 +275,22 @@ TEST(Checkpoint, OneThatCannotBeRemovedIsAWarning) {
   EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 3) << "removed later";
 }
 
-TEST(Checkpoint, GoingBackRemovesTheLaterOnes) {
+TEST(Checkpoint, GoingBackSetsTheLaterOnesAside) {
   const TemporaryFolder run;
   for (int64_t step = 1; step <= 4; ++step) write_checkpoint(run.path(), Sample(10).at(step));
   mark_best(run.path(), 2);
-  EXPECT_EQ(remove_checkpoints_after(run.path(), 4), 0);
-  EXPECT_EQ(remove_checkpoints_after(run.path(), 2), 2);
+  EXPECT_EQ(set_aside_checkpoints_after(run.path(), 4), 0);
+  EXPECT_EQ(set_aside_checkpoints_after(run.path(), 2), 2);
   EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(best_checkpoint(run.path()), run / "step_00000002");
-  EXPECT_EQ(remove_checkpoints_after(run.path(), 1), 1);
+  EXPECT_EQ(set_aside_checkpoints_after(run.path(), 1), 1);
   EXPECT_FALSE(best_checkpoint(run.path()));
-  EXPECT_EQ(remove_checkpoints_after(run / "none", 1), 0);
+  EXPECT_EQ(set_aside_checkpoints_after(run / "none", 1), 0);
+  for (const char* later : {"step_00000002.later", "step_00000003.later", "step_00000004.later"}) {
+    EXPECT_NO_THROW(open_checkpoint(run / later)) << later;
+  }
+  EXPECT_TRUE(remove_later_checkpoints(run.path()).empty());
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 1);
 }
 
 }  // namespace

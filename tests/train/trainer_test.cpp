@@ -15,39 +15,13 @@
 #include "support/files.h"
 #include "support/training.h"
 #include "train/process_time.h"
+#include "trainer_fixture.h"
 
 namespace quern {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace testing_support;
-
-class TrainerTest : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("quern_trainer_" +
-               std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    write_corpus(text(), 20000);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path text() const { return folder_ / "text.txt"; }
-  Config config(const std::string& out = "run") const { return tiny_config(text(), folder_ / out); }
-  std::string error_of(const Config& config) const {
-    try {
-      Recorded recorded;
-      train(config, recorded);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  }
-
-  fs::path folder_;
-};
 
 TEST_F(TrainerTest, LearnsAndGeneralises) {
   Config c = config();
@@ -395,24 +369,10 @@ TEST_F(TrainerTest, BadInputIsRefusedWithItsOwnMessage) {
 }
 
 TEST_F(TrainerTest, AnExistingRunFolderIsNotTouched) {
-  fs::create_directories(folder_ / "run");
+  write_file(folder_ / "run" / "notes.txt", "mine");
   const std::string message = error_of(config());
   EXPECT_NE(message.find("exists already"), std::string::npos) << message;
-  EXPECT_TRUE(fs::is_empty(folder_ / "run"));
-}
-
-TEST_F(TrainerTest, ResumeRefusesAnotherModelAndAFinishedRun) {
-  Config c = config();
-  c.train.steps = 3;
-  Recorded recorded;
-  train(c, recorded);
-  c.run.resume = c.run.out;
-  EXPECT_NE(error_of(c).find("is at step 3 of 3"), std::string::npos) << error_of(c);
-  c.train.steps = 5;
-  c.model.d_ff = 64;
-  EXPECT_NE(error_of(c).find("found d_ff = 64"), std::string::npos) << error_of(c);
-  c.run.resume = (folder_ / "nowhere").string();
-  EXPECT_NE(error_of(c).find("not a run folder"), std::string::npos) << error_of(c);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "run"), {}), 1);
 }
 
 TEST_F(TrainerTest, IntervalsOfZeroSwitchThingsOff) {
@@ -451,38 +411,6 @@ TEST_F(TrainerTest, AFullDiskIsAnErrorAndOlderCheckpointsStay) {
   EXPECT_EQ(train(c, recorded).steps, 4);  // there is room again
   const std::string again = read_file(folder_ / "run" / "metrics.jsonl");
   EXPECT_EQ(again.find("too large"), std::string::npos) << "a resumed run has not ended";
-}
-
-TEST_F(TrainerTest, GoingBackForgetsWhatCameAfter) {
-  Config c = config();
-  c.train.steps = 30;
-  c.train.eval_every = 10;
-  Recorded recorded, again;
-  ASSERT_EQ(train(c, recorded).best_step, 30);
-  const fs::path checkpoints = folder_ / "run" / "checkpoints";
-  c.run.resume = checkpoint_path(checkpoints, 10).string();
-  c.train.steps = 12;
-  c.train.keep = 1;
-  c.train.eval_every = 0;
-  const TrainResult result = train(c, again);
-  EXPECT_EQ(again.warnings.size(), 1u);
-  EXPECT_EQ(result.best_step, 10);
-  EXPECT_EQ(again.steps.back().step, 12);
-  EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{10, 12}));
-  EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 10));
-}
-
-TEST_F(TrainerTest, AResumedRunTakesOverTheNewConfiguration) {
-  Config c = config();
-  c.train.steps = 2;
-  Recorded recorded;
-  train(c, recorded);
-  c.run.resume = c.run.out;
-  c.train.steps = 4;
-  train(c, recorded);
-  const Config saved = load_config((folder_ / "run" / "config.toml").string());
-  EXPECT_EQ(saved.train.steps, 4);
-  EXPECT_EQ(saved.run.resume, "");
 }
 
 // Resident memory in KiB, as Linux counts it.

@@ -1,0 +1,218 @@
+// Runs that were killed, stopped or taken back, and go on.
+#include <cmath>
+#include <iterator>
+
+#include "config/config_parse.h"
+#include "run/checkpoint.h"
+#include "run/make_context.h"
+#include "support/files.h"
+#include "trainer_fixture.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+// A process killed before it wrote config.toml leaves this.
+TEST_F(TrainerTest, AFolderWithoutAConfigurationIsNew) {
+  fs::create_directories(folder_ / "run" / "checkpoints");
+  write_file(folder_ / "run" / ".lock", "");
+  Config c = config();
+  c.train.steps = 2;
+  Recorded recorded;
+  EXPECT_EQ(train(c, recorded).steps, 2);
+}
+
+// Ends the process, as far as files can tell, right after the checkpoint of a step.
+struct KilledAfterSave : Recorded {
+  int64_t at;
+  explicit KilledAfterSave(int64_t step) : at(step) {}
+  void on_checkpoint(int64_t step, const fs::path&) override {
+    if (step == at) fail("killed");
+  }
+};
+
+TEST_F(TrainerTest, ARunWithoutACheckpointBeginsAgain) {
+  Config c = config("whole");
+  c.train.steps = 6;
+  c.train.sample_every = 2;
+  c.sample.tokens = 5;
+  Recorded whole;
+  train(c, whole);
+  c.run.out = (folder_ / "run").string();
+  {
+    const auto context = make_context(c.compute, static_cast<uint64_t>(c.train.seed));
+    const ContextScope scope(*context);
+    Recorded begun;
+    Trainer killed(c, begun);
+  }
+  write_file(folder_ / "run" / "metrics.jsonl", "{\"step\":1,\"loss\":9.0}\n");
+  write_file(folder_ / "run" / "samples.txt", "--- step 2\nlost\n");
+  c.run.resume = c.run.out;
+  Recorded again;
+  EXPECT_EQ(train(c, again).steps, 6);
+  EXPECT_EQ(again.losses(), whole.losses());
+  ASSERT_EQ(again.warnings.size(), 1u);
+  EXPECT_NE(again.warnings[0].find("begins again at its first step"), std::string::npos);
+  EXPECT_EQ(read_file(folder_ / "run" / "samples.txt"),
+            read_file(folder_ / "whole" / "samples.txt"));
+}
+
+TEST_F(TrainerTest, AResumedRunMakesUpForTheValidationAndSampleOfItsStep) {
+  Config c = config("whole");
+  c.train.steps = 12;
+  c.train.eval_every = c.train.checkpoint_every = c.train.sample_every = 4;
+  c.sample.tokens = 5;
+  c.optimizer.warmup = 0;
+  Recorded whole;
+  train(c, whole);
+  ASSERT_EQ(whole.validations.size(), 3u);
+  for (const int64_t at : {4, 8, 12}) {  // the last one, too
+    SCOPED_TRACE(at);
+    c.run.out = (folder_ / cat("killed", at)).string();
+    c.run.resume = "";
+    KilledAfterSave killed(at);
+    EXPECT_THROW(train(c, killed), Error);
+    c.run.resume = c.run.out;
+    Recorded resumed;
+    const TrainResult result = train(c, resumed);
+    EXPECT_EQ(result.steps, 12);
+    std::vector<double> validations = killed.validations;
+    validations.insert(validations.end(), resumed.validations.begin(), resumed.validations.end());
+    EXPECT_EQ(validations, whole.validations);
+    EXPECT_EQ(read_file(folder_ / c.run.out / "samples.txt"),
+              read_file(folder_ / "whole" / "samples.txt"));
+    const auto best = [&](const char* run) {
+      return best_checkpoint(folder_ / run / "checkpoints")->filename();
+    };
+    EXPECT_EQ(best(c.run.out.c_str()), best("whole"));
+    EXPECT_NE(error_of(c).find("is at step 12 of 12"), std::string::npos) << error_of(c);
+  }
+}
+
+// Killed between the line of the log and the mark: the log's loss counts.
+TEST_F(TrainerTest, AResumedRunMarksTheBestThatItsLogKnows) {
+  struct KilledBeforeMark : Recorded {
+    void on_validation(int64_t step, const Evaluation&, bool) override {
+      if (step == 4) fail("killed");
+    }
+  } killed;
+  Config c = config();
+  c.train.steps = 6;
+  c.train.eval_every = c.train.checkpoint_every = 4;
+  c.optimizer.warmup = 0;
+  EXPECT_THROW(train(c, killed), Error);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  EXPECT_FALSE(best_checkpoint(checkpoints));
+  c.run.resume = c.run.out;
+  c.train.eval_every = 0;
+  Recorded resumed;
+  EXPECT_EQ(train(c, resumed).best_step, 4);
+  EXPECT_TRUE(resumed.validations.empty()) << "it is not made twice";
+  EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 4));
+}
+
+TEST_F(TrainerTest, GoingBackKeepsTheLaterCheckpointsUntilTheNextSave) {
+  Config c = config();
+  c.train.steps = 6;
+  c.train.checkpoint_every = 2;
+  Recorded recorded;
+  train(c, recorded);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  c.run.resume = checkpoint_path(checkpoints, 2).string();
+  {
+    const auto context = make_context(c.compute, static_cast<uint64_t>(c.train.seed));
+    const ContextScope scope(*context);
+    Recorded begun;
+    Trainer killed(c, begun);
+  }
+  EXPECT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{2});
+  EXPECT_NO_THROW(open_checkpoint(checkpoints / "step_00000006.later"));
+  train(c, recorded);
+  EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{2, 4, 6}));
+  EXPECT_FALSE(fs::exists(checkpoints / "step_00000006.later"));
+}
+
+TEST_F(TrainerTest, AStopIsAnsweredBetweenMicroBatchesAndWithinAValidation) {
+  Config c = config("whole");
+  c.train.steps = 4;
+  c.train.accumulate = 3;
+  c.train.eval_every = 4;
+  Recorded whole;
+  train(c, whole);
+
+  c.run.out = (folder_ / "micro").string();
+  const std::atomic<bool> at_once{true};
+  Recorded stopped;
+  const TrainResult none = train(c, stopped, &at_once);
+  EXPECT_TRUE(none.interrupted);
+  EXPECT_EQ(none.steps, 0) << "a third of a step is no step";
+  c.run.resume = c.run.out;
+  Recorded resumed;
+  train(c, resumed);
+  EXPECT_EQ(resumed.losses(), whole.losses());
+  EXPECT_EQ(resumed.validations, whole.validations);
+
+  struct StopsValidation : Recorded {
+    std::atomic<bool> stop{false};
+    void on_validating(int64_t done, int64_t) override { stop = done > 0; }
+  } validating;
+  c.run = {(folder_ / "validation").string(), ""};
+  const TrainResult half = train(c, validating, &validating.stop);
+  EXPECT_TRUE(half.interrupted);
+  EXPECT_EQ(half.steps, 4);
+  EXPECT_TRUE(validating.validations.empty());
+  c.run.resume = c.run.out;
+  Recorded rest;
+  EXPECT_FALSE(train(c, rest).interrupted);
+  EXPECT_EQ(rest.validations, whole.validations);
+}
+
+TEST_F(TrainerTest, ResumeRefusesAnotherModelAndAFinishedRun) {
+  Config c = config();
+  c.train.steps = 3;
+  Recorded recorded;
+  train(c, recorded);
+  c.run.resume = c.run.out;
+  EXPECT_NE(error_of(c).find("is at step 3 of 3"), std::string::npos) << error_of(c);
+  c.train.steps = 5;
+  c.model.d_ff = 64;
+  EXPECT_NE(error_of(c).find("found d_ff = 64"), std::string::npos) << error_of(c);
+  c.run.resume = (folder_ / "nowhere").string();
+  EXPECT_NE(error_of(c).find("not a run folder"), std::string::npos) << error_of(c);
+}
+
+TEST_F(TrainerTest, GoingBackForgetsWhatCameAfter) {
+  Config c = config();
+  c.train.steps = 30;
+  c.train.eval_every = 10;
+  Recorded recorded, again;
+  ASSERT_EQ(train(c, recorded).best_step, 30);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  c.run.resume = checkpoint_path(checkpoints, 10).string();
+  c.train.steps = 12;
+  c.train.keep = 1;
+  c.train.eval_every = 0;
+  const TrainResult result = train(c, again);
+  EXPECT_EQ(again.warnings.size(), 1u);
+  EXPECT_EQ(result.best_step, 10);
+  EXPECT_EQ(again.steps.back().step, 12);
+  EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{10, 12}));
+  EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 10));
+}
+
+TEST_F(TrainerTest, AResumedRunTakesOverTheNewConfiguration) {
+  Config c = config();
+  c.train.steps = 2;
+  Recorded recorded;
+  train(c, recorded);
+  c.run.resume = c.run.out;
+  c.train.steps = 4;
+  train(c, recorded);
+  const Config saved = load_config((folder_ / "run" / "config.toml").string());
+  EXPECT_EQ(saved.train.steps, 4);
+  EXPECT_EQ(saved.run.resume, "");
+}
+
+}  // namespace
+}  // namespace quern
