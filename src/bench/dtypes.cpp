@@ -221,15 +221,15 @@ std::vector<DtypeRow> bench_dtypes(DtypeModel model, const std::vector<Precision
 }
 
 TableRow table_row(const DtypeRow& row, const std::vector<Precision>& precisions) {
-  Fields fields{{{"model", "model", 0, 5, Align::left}, name_of(row.model)},
+  Fields fields{{{"model", "model", 0, 5, Align::left, 1}, name_of(row.model)},
                 {{"tensor", "kind", 0, 10, Align::left}, row.kind},
-                {{"name", "name", 0, 52, Align::left}, row.name},
-                {{"shape", "shape", 0, 12, Align::left},
+                {{"name", "name", 0, 54, Align::left}, row.name},
+                {{"shape", "shape", 0, 18, Align::left},
                  std::vector<int64_t>(row.shape.begin(), row.shape.end())}};
   for (size_t i = 0; i < precisions.size(); ++i) {
     const char* name = name_of(precisions[i]);
     const std::string& dtype = row.dtypes[i];
-    fields.push_back({{name, name, 0, 5, Align::left}, dtype.empty() ? Cell() : Cell(dtype)});
+    fields.push_back({{name, name, 0, 4, Align::left}, dtype.empty() ? Cell() : Cell(dtype)});
   }
   return {fields, {}, {}};
 }

@@ -22,6 +22,7 @@ namespace {
 
 const std::vector<std::string> kGroups{"step", "phase", "module", "op", "shape", "kernel"};
 const std::vector<std::string> kSortKeys{"cpu", "cpu-self", "gpu", "gpu-self", "calls", "name"};
+constexpr size_t kSentenceWidth = 120;  // of the words above the tables
 constexpr size_t kMostName = 50, kMostShapes = 44, kMostKernel = 72;  // limits in tables for people
 
 bool has_gpu_times(const Profile& profile) {
@@ -195,28 +196,6 @@ std::vector<std::string> groups_to_show(const ProfileReportOptions& options, Tab
   return {"phase", "module", "op", "kernel"};
 }
 
-// Wraps sentences of more than kLine characters; continuation lines are indented.
-std::string wrapped(const std::string& text) {
-  constexpr size_t kLine = 120;
-  std::string out;
-  size_t column = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    size_t end = std::min(text.find_first_of(" \n", begin), text.size() - 1) + 1;
-    if (text.compare(end, 1, "%") == 0) {  // keep it with its number
-      end = std::min(text.find_first_of(" \n", end), text.size() - 1) + 1;
-    }
-    if (column + (end - begin) > kLine + 1 && column > 0) {
-      out.back() = '\n';  // was a space
-      out += "  ";
-      column = 2;
-    }
-    out.append(text, begin, end - begin);
-    column = text[end - 1] == '\n' ? 0 : column + end - begin;
-    begin = end;
-  }
-  return out;
-}
-
 std::string title(const Profile& profile) {
   const size_t steps = profile.steps.size();
   return fmt::format("{} on {}: {} step{}{}\n\n", profile.target, profile.device, steps,
@@ -250,7 +229,8 @@ std::string profile_report(const Profile& profile, const ProfileReportOptions& o
                            TableFormat format) {
   check_options(options);
   const bool words = !for_programs(format);
-  std::string text = words ? title(profile) + wrapped(summary_in_words(profile)) : "";
+  std::string text =
+      words ? title(profile) + wrapped(summary_in_words(profile), kSentenceWidth) : "";
   bool headed = false;
   for (const std::string& group : groups_to_show(options, format)) {
     std::string table = profile_table(profile, group, options, format);

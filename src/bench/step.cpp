@@ -239,11 +239,12 @@ void add_details(Json& entry, const PhaseResult& phase) {
 std::string step_table(const StepBenchResult& result) {
   const Config& config = result.config;
   const auto value = [&](const char* key) { return value_text(config, key); };
-  std::string text = fmt::format(
+  const std::string head = fmt::format(
       "{}: {:.1f} M parameters, vocab {}, batch {}, ctx {}; {}, attention {}, kernels {}, on "
       "{}\n\n",
       value("size"), static_cast<double>(result.parameters) / 1e6, value("vocab"), value("batch"),
       value("ctx"), value("precision"), value("attention"), value("kernels"), result.device);
+  std::string text = wrapped(head, kTextWidth);
   text += fmt::format("{:<12} {:>10} {:>10} {:>9} {:>9} {:>11} {:>9}\n", "phase", "median ms",
                       "mean ms", "std ms", "peak MiB", "tokens/s", "TFLOP/s");
   for (const PhaseResult& phase : result.phases) text += phase_rows(phase);

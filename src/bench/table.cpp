@@ -91,6 +91,15 @@ std::string json_row(const Fields& fields, const char* error) {
   return json.dump() + "\n";
 }
 
+// "model.layers.0...rms_norm": at most `width` characters, the middle left out.
+std::string shortened(const std::string& text, int width) {
+  constexpr std::string_view kGap = "...";
+  const size_t most = static_cast<size_t>(std::max(width, 8)), size = text.size();
+  if (size <= most) return text;
+  const size_t tail = (most - kGap.size()) / 2;
+  return cat(text.substr(0, most - kGap.size() - tail), kGap, text.substr(size - tail));
+}
+
 void append(Fields& fields, const Fields& more) {
   fields.insert(fields.end(), more.begin(), more.end());
 }
@@ -111,6 +120,26 @@ double rounded(double value, int digits) {
   return std::round(value * unit) / unit;
 }
 
+std::string wrapped(const std::string& text, size_t columns) {
+  std::string out;
+  size_t column = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find_first_of(" \n", begin), text.size() - 1) + 1;
+    if (text.compare(end, 1, "%") == 0) {  // keep it with its number
+      end = std::min(text.find_first_of(" \n", end), text.size() - 1) + 1;
+    }
+    if (column + (end - begin) > columns + 1 && column > 0) {
+      out.back() = '\n';  // was a space
+      out += "  ";
+      column = 2;
+    }
+    out.append(text, begin, end - begin);
+    column = text[end - 1] == '\n' ? 0 : column + end - begin;
+    begin = end;
+  }
+  return out;
+}
+
 std::string Table::add(const TableRow& row, const std::string& head) {
   const bool failed = !row.out_of_memory.empty();
   Fields fields;
@@ -122,7 +151,9 @@ std::string Table::add(const TableRow& row, const std::string& head) {
   std::string text;
   if (!begun_) {
     choose_columns(fields);
-    text = (for_people() ? head : "") + heading(fields);
+    const bool wraps = format_ == TableFormat::text && most_width_ != kAnyWidth;
+    if (for_people()) text = wraps ? wrapped(head, most_width_) : head;
+    text += heading(fields);
     begun_ = true;
   }
   for (size_t i = settings; failed && i < fields.size(); ++i) fields[i].value = {};
@@ -173,15 +204,23 @@ std::string Table::heading(const Fields& fields) const {
 
 std::string Table::text_row(const Fields& fields, const char* error) const {
   std::string line;
-  for (const Field& field : fields) {
-    if (!is_shown(field.column)) continue;
-    const std::string text = shown_text(field);
-    if (!line.empty()) line += ' ';
-    line += field.column.align == Align::left ? fmt::format("{:<{}}", text, field.column.width)
-                                              : fmt::format("{:>{}}", text, field.column.width);
+  for (const bool shorten : {false, true}) {
+    line.clear();
+    for (const Field& field : fields) {
+      if (!is_shown(field.column)) continue;
+      const int width = field.column.width;
+      std::string text = shown_text(field);
+      if (shorten && std::holds_alternative<std::string>(field.value)) {
+        text = shortened(text, width);
+      }
+      if (!line.empty()) line += ' ';
+      line += field.column.align == Align::left ? fmt::format("{:<{}}", text, width)
+                                                : fmt::format("{:>{}}", text, width);
+    }
+    if (*error) line += fmt::format("  {}", error);
+    line.erase(line.find_last_not_of(' ') + 1);
+    if (most_width_ == kAnyWidth || line.size() <= most_width_) break;
   }
-  if (*error) line += fmt::format("  {}", error);
-  line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
 }
 

@@ -49,8 +49,8 @@ inline constexpr size_t kTextWidth = 100, kAnyWidth = 0;
 // Every row describes its columns; all rows must have those of the first.
 class Table {
  public:
-  // `most_width`: of text; kAnyWidth: all columns fit. Programs get `peer` as the first field
-  // unless it is empty.
+  // `most_width`: of text; kAnyWidth: all columns fit. A longer line has its long names shortened
+  // in the middle. Programs get `peer` as the first field unless it is empty.
   Table(TableFormat format, size_t most_width, std::string peer)
       : format_(format), most_width_(most_width), peer_(std::move(peer)) {}
 
@@ -85,6 +85,9 @@ class Table {
   int most_rank_ = 0;         // the highest rank among columns shown in text
   size_t columns_shown_ = 0;  // in Markdown
 };
+
+// Wraps lines of more than `columns` characters; continuation lines are indented.
+std::string wrapped(const std::string& text, size_t columns);
 
 // Rounded to this many decimal places, as JSON prints numbers.
 double rounded(double value, int digits);

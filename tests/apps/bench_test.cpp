@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "support/program.h"
@@ -161,31 +162,46 @@ TEST(BenchProgram, WarmupAndGraphAreListsToo) {
   EXPECT_EQ(attention[1].at("warmup"), 2);
 }
 
-TEST(BenchProgram, TextFitsAHundredColumns) {
-  std::vector<std::string> step = kTinyStep,
-                           decode{"bench",      "decode", "--device",        "cpu",
-                                  "--size",     "toy",    "--vocab",         "64",
-                                  "--ctx",      "64",     "--prompt_tokens", "3",
-                                  "--measured", "4"};
-  step.insert(step.end(), {"--precision", "fp32,bf16", "--attention", "naive,flash"});
-  const std::vector<std::string> kernels{"bench",    "kernels", "--device", "cpu", "--rows",   "2",
-                                         "--kernel", "gelu",    "--steps",  "1",   "--warmup", "1"};
-  const std::vector<std::string> mlp{"bench",    "mlp", "--layers", "1",   "--width",    "8",
-                                     "--batch",  "4",   "--steps",  "1",   "--scales",   "2",
-                                     "--trials", "1",   "--device", "cpu", "--optimizer"};
-  for (std::vector<std::string> args : {step, decode, kernels, mlp, kTinyAttention}) {
-    const auto widest = [&] {
-      std::istringstream text(run(args).out);
-      size_t most = 0;
-      for (std::string line; std::getline(text, line);) most = std::max(most, line.size());
-      return most;
-    };
-    const size_t narrow = widest();
-    EXPECT_LE(narrow, 100u) << args[1];
-    EXPECT_GE(narrow, 80u) << args[1];
-    args.emplace_back("--wide");
-    EXPECT_GE(widest(), narrow) << args[1];
+// The subcommands of `quern bench`, from its help.
+std::set<std::string> benchmarks() {
+  std::set<std::string> names;
+  std::istringstream help(run({"help", "bench"}).out);
+  for (std::string line; std::getline(help, line);) {
+    if (line.starts_with("  ")) names.insert(line.substr(2, line.find(' ', 2) - 2));
   }
+  return names;
+}
+
+TEST(BenchProgram, TextFitsAHundredColumns) {
+  using Args = std::vector<std::string>;
+  const auto with = [](Args args, const Args& more) {
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::vector<Args> commands{
+      with(kTinyStep, {"--precision", "fp32,bf16", "--attention", "naive,flash"}),
+      with(kTinyStep, {"--batch", "1", "--ctx", "8", "--phases", "fwd,fwdbwd,step"}),
+      {"bench", "decode", "--size", "toy", "--vocab", "64", "--ctx", "64", "--prompt_tokens", "3",
+       "--measured", "4"},
+      {"bench", "kernels", "--rows", "2", "--kernel", "gelu", "--steps", "1", "--warmup", "1"},
+      {"bench", "mlp", "--layers", "1", "--width", "8", "--batch", "4", "--steps", "1", "--scales",
+       "2", "--trials", "1", "--optimizer"},
+      {"bench", "matmul", "--sizes", "8", "--steps", "1"},
+      {"bench", "accumulate"},
+      {"bench", "dtypes"},
+      {"bench", "dtypes", "--kernels", "naive"},
+      kTinyAttention};
+  std::set<std::string> names;
+  for (Args args : commands) {
+    names.insert(args[1]);
+    args.insert(args.end(), {"--device", "cpu"});
+    const size_t narrow = widest_line(args);
+    EXPECT_LE(narrow, 100u) << program(args);
+    EXPECT_GE(narrow, 50u) << program(args);
+    args.emplace_back("--wide");
+    EXPECT_GE(widest_line(args), narrow) << program(args);
+  }
+  EXPECT_EQ(names, benchmarks());
 }
 
 // Matrices of 2^44 bytes. Every such row reports it, and the next one still runs.

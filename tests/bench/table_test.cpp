@@ -116,6 +116,20 @@ TEST(Table, TooWideATextLeavesOutByRank) {
   EXPECT_EQ(head(TableFormat::markdown, 2), head(TableFormat::markdown, 1000));
 }
 
+TEST(Table, ShortensNamesOnlyInALineThatIsTooWide) {
+  const TableRow row{
+      {}, {{{"name", "name", 0, 10, Align::left}, "a.first.last"}, {{"b", "b", 0, 4}, {}}}, ""};
+  const auto line = [&](size_t most_width) {
+    const std::string text = Table(TableFormat::text, most_width, "").add(row, "a head line\n");
+    return text.substr(text.rfind('\n', text.size() - 2) + 1);
+  };
+  EXPECT_EQ(line(17), "a.first.last    -\n");
+  EXPECT_EQ(line(16), "a.fi...ast    -\n");
+  EXPECT_EQ(line(kAnyWidth), "a.first.last    -\n");
+  EXPECT_EQ(Table(TableFormat::text, 15, "").add(row, "seven words in a head of two lines\n"),
+            "seven words in\n  a head of two\n  lines\nname          b\na.fi...ast    -\n");
+}
+
 TEST(TableFormat, IsFoundByName) {
   EXPECT_EQ(parse_table_format("text"), TableFormat::text);
   EXPECT_EQ(parse_table_format("markdown"), TableFormat::markdown);

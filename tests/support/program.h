@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,16 @@ inline std::string program(const std::vector<std::string>& args) {
 
 inline Outcome run(const std::vector<std::string>& args) {
   return run_shell(program(args));
+}
+
+// The width of the longest line that `quern args` prints.
+inline size_t widest_line(const std::vector<std::string>& args) {
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream text(outcome.out);
+  size_t most = 0;
+  for (std::string line; std::getline(text, line);) most = std::max(most, line.size());
+  return most;
 }
 
 inline void expect_usage_error(const std::vector<std::string>& args, const std::string& message) {
