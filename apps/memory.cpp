@@ -56,10 +56,12 @@ BenchJob prepare_blocks(const BenchRun& run) {
   std::vector<Recompute> kinds{Recompute::none, Recompute::swiglu, Recompute::norms,
                                Recompute::blocks};
   if (run.parsed.given.contains("recompute")) kinds = {run.parsed.config.compute.recompute};
-  return [kinds, config = run.parsed.config](Table& table) mutable {
+  std::set<std::string> varying = run.varying;
+  if (kinds.size() > 1) varying.insert("recompute");
+  return [kinds, varying, config = run.parsed.config](Table& table) mutable {
     for (const Recompute recompute : kinds) {
       config.compute.recompute = recompute;
-      print_now(block_rows(table, study_block(config)));
+      print_now(block_rows(table, study_block(config), varying));
     }
   };
 }
@@ -91,7 +93,7 @@ given. With --block: the tensors that one block saves for its backward.
            {"size", "ctx", "batch", "precision", "attention", "kernels", "recompute", "residual"}},
           args);
     },
-    with_format_flags(
+    bench_flags(
         {{"passes", "some of forward (no tape), step (with backward, clipping and AdamW)",
           "forward,step"},
          {"predict", "do not measure", "", true},

@@ -133,7 +133,13 @@ const std::vector<Setting> kSettings{{"size", "size", 6},        {"ctx", "ctx", 
                                      {"batch", "batch", 5},      {"precision", "dtype"},
                                      {"attention", "attn"},      {"kernels", "kernels", 7},
                                      {"recompute", "recompute"}, {"residual", "residual", 8}};
-constexpr std::array kCategoryNames{"params", "grads", "optimizer", "activ.", "workspace", "other"};
+// Heading and rank of each category. The device has rank 7 and the deviation 1.
+struct CategoryColumn {
+  const char* name;
+  int rank;
+};
+constexpr std::array<CategoryColumn, kMemoryCategories> kCategoryColumns{
+    {{"params", 3}, {"grads", 5}, {"optimizer", 4}, {"activ.", 2}, {"workspace", 8}, {"other", 6}}};
 
 // One of a study's two rows: predicted or measured.
 TableRow memory_row(const MemoryStudy& study, const std::set<std::string>& varying,
@@ -141,15 +147,16 @@ TableRow memory_row(const MemoryStudy& study, const std::set<std::string>& varyi
   TableRow row{setting_fields(kSettings, study.config, varying), {}, {}};
   row.settings.insert(row.settings.end(),
                       {{{"", "params"}, parameter_count(study.config.model)},
-                       {{"on", "device", 0, 6, Align::left}, study.device},
+                       {{"on", "device", 0, 6, Align::left, 7}, study.device},
                        {{"pass", "pass", 0, 7, Align::left}, name_of(study.pass)},
                        {{"peak", "peak", 0, 9, Align::left}, peak}});
-  row.figures = {{{"MiB", "mib", 1, 9}, mebibytes(bytes)}, {{"", "bytes"}, bytes}};
+  row.figures = {{{"MiB", "mib", 1, 8}, mebibytes(bytes)}, {{"", "bytes"}, bytes}};
   for (size_t i = 0; i < kMemoryCategories; ++i) {
     const std::string key = cat(name_of(static_cast<MemoryCategory>(i)), "_mib");
-    row.figures.push_back({{kCategoryNames[i], key, 1, 9}, mebibytes(categories[i])});
+    const auto& [name, rank] = kCategoryColumns[i];
+    row.figures.push_back({{name, key, 1, 7, Align::right, rank}, mebibytes(categories[i])});
   }
-  row.figures.push_back({{"off by %", "deviation_percent", 2, 8}, Cell()});
+  row.figures.push_back({{"off by %", "deviation_percent", 2, 8, Align::right, 1}, Cell()});
   return row;
 }
 
@@ -168,8 +175,8 @@ std::string memory_rows(Table& table, const MemoryStudy& study,
   return text + table.add(row);
 }
 
-std::string block_rows(Table& table, const BlockStudy& study) {
-  const std::set<std::string> varying{"precision", "recompute"};
+std::string block_rows(Table& table, const BlockStudy& study,
+                       const std::set<std::string>& varying) {
   const std::string head = cat(
       "what one block saves for its backward: ", shared_settings(kSettings, study.config, varying),
       ", measured on ", study.device, "\n\n");
@@ -182,11 +189,11 @@ std::string block_rows(Table& table, const BlockStudy& study) {
     text += table.add(
         {setting_fields(kSettings, study.config, varying),
          {{{"module", "module", 0, 24, Align::left}, t.module},
-          {{"op", "op", 0, 16, Align::left}, t.op},
+          {{"op", "op", 0, 16, Align::left, 1}, t.op},
           {{"tensor", "tensor", 0, 24, Align::left}, t.name},
           {{"", "inputs"}, t.inputs},
           {{"bytes/token", "bytes_per_token", 1, 11}, static_cast<double>(t.bytes) / tokens},
-          {{"MiB", "mib", 2, 9}, mebibytes(t.bytes)},
+          {{"MiB", "mib", 2, 8}, mebibytes(t.bytes)},
           {{"", "bytes"}, t.bytes}},
          {}},
         head);

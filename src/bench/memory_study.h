@@ -65,6 +65,6 @@ std::string memory_rows(Table& table, const MemoryStudy& study,
                         const std::set<std::string>& varying);
 
 // The tensors that a block saves for its backward, a row each in forward order, and their sum.
-std::string block_rows(Table& table, const BlockStudy& study);
+std::string block_rows(Table& table, const BlockStudy& study, const std::set<std::string>& varying);
 
 }  // namespace quern

@@ -55,12 +55,28 @@ TEST(Memory, ListsGiveAPredictedAndAMeasuredRowEach) {
 TEST(Memory, EveryFormatHasTheRows) {
   const std::vector<std::string> lists{"--ctx", "16", "--recompute", "none,swiglu"};
   for (const auto& [format, lines] :
-       {std::pair{"text", 2 + 1 + 8}, std::pair{"csv", 1 + 8}, std::pair{"markdown", 2 + 2 + 8}}) {
+       {std::pair{"text", 3 + 1 + 8}, std::pair{"csv", 1 + 8}, std::pair{"markdown", 2 + 2 + 8}}) {
     std::vector<std::string> args = lists;
     args.insert(args.end(), {"--format", format});
     const Outcome outcome = run(tiny(args));
     EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), lines) << outcome.out;
   }
+}
+
+TEST(Memory, TextFitsAHundredColumns) {
+  using Args = std::vector<std::string>;
+  const Args lists{"--ctx", "16,32", "--precision", "fp32,bf16", "--attention", "naive,flash"};
+  for (const Args& more :
+       {Args{"--ctx", "16"}, lists, Args{"--ctx", "16", "--block"},
+        Args{"--ctx", "16", "--batch", "1,2", "--precision", "fp32,bf16", "--block"}}) {
+    Args args = tiny(more);
+    const size_t narrow = widest_line(args);
+    EXPECT_LE(narrow, 100u) << program(args);
+    args.emplace_back("--wide");
+    EXPECT_GT(widest_line(args), 100u) << program(args);
+  }
+  const Outcome large = run({"memory", "--size", "2.7B", "--predict"});
+  EXPECT_NE(large.out.find(" other off by %\na GPU "), std::string::npos) << large.out;
 }
 
 TEST(Memory, PredictsWithoutMeasuring) {
