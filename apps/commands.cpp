@@ -6,6 +6,7 @@
 
 #include "base/build_info.h"
 #include "config/config_table.h"
+#include "io/python_line.h"
 
 namespace quern {
 
@@ -73,16 +74,23 @@ std::vector<std::pair<std::string, std::string>> known_words(const Command& grou
   return words;
 }
 
-[[noreturn]] void unknown_command(const Command& group, const std::string& word) {
+// `next`: the argument after `word`; empty if there is none.
+[[noreturn]] void unknown_command(const Command& group, const std::string& word,
+                                  const std::string& next) {
   const auto known = known_words(group);
   std::vector<std::string> words, names;
   for (const auto& [name, unused] : known) words.push_back(name);
   for (const Command* command : group.subcommands) names.push_back(last_word(command->name));
   const std::string near = nearest(word, words);
-  const auto at = std::ranges::find(words, near) - words.begin();
-  const std::string hint =
-      near.empty() ? ""
-                   : cat(", did you mean `quern ", known[static_cast<size_t>(at)].second, "`?");
+  std::string hint, name;
+  if (!near.empty()) {
+    name = known[static_cast<size_t>(std::ranges::find(words, near) - words.begin())].second;
+    hint = cat(", did you mean `quern ", name, "`?");
+  }
+  // `chat org/model`, `download org/model`
+  const bool wants_model = name == kGenerateCommand.name || name == kImportCommand.name;
+  const std::string download = wants_model ? hub_hint(next, HubKind::model) : "";
+  if (!download.empty()) hint += cat("\n", next, ":", download.substr(1));
   if (group.name.empty()) {
     throw UsageError(
         cat("unknown command '", word, "'", hint, "\n`quern help` lists the commands"));
@@ -140,7 +148,8 @@ const Command& find_command(const Arguments& args, size_t& used) {
     if (word.starts_with("-")) break;
     const auto found = std::ranges::find_if(
         command->subcommands, [&](const Command* one) { return last_word(one->name) == word; });
-    if (found == command->subcommands.end()) unknown_command(*command, word);
+    if (found == command->subcommands.end())
+      unknown_command(*command, word, used + 1 < args.size() ? args[used + 1] : "");
     command = *found;
   }
   return *command;

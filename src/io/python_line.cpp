@@ -37,7 +37,7 @@ bool is_hub_word(std::string_view word) {
   return valid && !word.empty() && word[0] != '.';
 }
 
-// The Hub name ("org/name") in a path; empty when the path cannot be one.
+// The Hub name ("org/name", "name") in a path; empty when the path cannot be one.
 std::string hub_name(std::string path) {
   bool named = false;
   for (const char* prefix : {"hf://", "https://huggingface.co/", "datasets/"}) {
@@ -52,12 +52,12 @@ std::string hub_name(std::string path) {
   if (!is_hub_word(first) || (slash < path.size() && !is_hub_word(second))) return "";
   if (named) return second.empty() ? std::string(first) : cat(first, "/", second);
   // A name in an existing folder, or with a file extension ("books/a.txt"), is a wrong path.
-  const std::string extension = fs::path(second).extension().string();
+  const std::string extension = fs::path(path).extension().string();
   const bool is_file =
       !extension.empty() &&
       std::none_of(extension.begin(), extension.end(), [](char c) { return c >= '0' && c <= '9'; });
   std::error_code ignored;
-  return second.empty() || is_file || fs::exists(first, ignored) ? "" : path;
+  return is_file || fs::exists(first, ignored) ? "" : path;
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace quern {
 std::string why_not_columns(const std::filesystem::path& path, std::string_view head);
 
 // A download command, "; if it is a model of the Hugging Face Hub, `python3 -c '...'` downloads
-// it", for a missing path that may be a Hub name: "org/name", or a name after "hf://" or the Hub's
-// address. Otherwise empty.
+// it", for a missing path that may be a Hub name: "org/name", "name", or these after "hf://" or the
+// Hub's address. Otherwise empty.
 enum class HubKind { dataset, model };
 std::string hub_hint(const std::string& path, HubKind kind);
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "config/config_print.h"
 #include "io/atomic_file.h"
+#include "io/python_line.h"
 #include "io/small_file.h"
 #include "run/checkpoint.h"
 
@@ -102,11 +103,11 @@ RunFolder RunFolder::create(const Config& config) {
   return folder;
 }
 
-RunFolder RunFolder::open(const fs::path& path) {
+RunFolder RunFolder::open(const fs::path& path, const std::string& hint) {
   if (is_checkpoint(path))
     return open(fs::absolute(path).lexically_normal().parent_path().parent_path());
   QUERN_CHECK(fs::is_directory(path), path.string(),
-              " is not a run folder: there is no such folder");
+              " is not a run folder: there is no such folder", hint);
   QUERN_CHECK(fs::exists(path / "config.toml") || !fs::exists(path / "config.json"), path.string(),
               " is a Hugging Face folder, expected a run folder; make one with `quern import ",
               path.string(), " --out RUN`");
@@ -152,7 +153,7 @@ bool has_checkpoint(const fs::path& path) {
 
 fs::path find_checkpoint(const fs::path& path, bool best) {
   if (is_checkpoint(path)) return path;
-  const RunFolder run = RunFolder::open(path);
+  const RunFolder run = RunFolder::open(path, hub_hint(path.string(), HubKind::model));
   if (best) {
     if (const auto found = best_checkpoint(run.checkpoints())) return *found;
   }

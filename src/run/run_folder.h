@@ -20,8 +20,9 @@ class RunFolder {
   // A new folder with the resolved configuration in it. An empty path becomes runs/<date>-<time>.
   // Throws when it exists with more in it than a killed process leaves before the configuration.
   static RunFolder create(const Config& config);
-  // An existing one. `path` may also be a checkpoint inside it. Throws when it is neither.
-  static RunFolder open(const std::filesystem::path& path);
+  // An existing one. `path` may also be a checkpoint inside it. Throws when it is neither; `hint`
+  // ends the message about a missing folder.
+  static RunFolder open(const std::filesystem::path& path, const std::string& hint = "");
 
   // Locks the folder until destruction, and puts checkpoints back that a crash left half replaced.
   // Throws when another process trains in it. create() locks it, too.

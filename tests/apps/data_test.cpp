@@ -158,6 +158,9 @@ TEST_F(DataProgram, ErrorsPrintTheLineOfPython) {
            {{"data", "prepare", "org/stories", "--out", out_}, download},
            {{"train", "--train", "hf://datasets/org/stories", "--out", folder_ / "run"}, download},
            {{"import", "org/model-1.7B", "--out", folder_ / "run"}, model},
+           {{"import", "gpt2", "--out", folder_ / "run"}, "snapshot_download(\"gpt2\""},
+           {{"data", "prepare", "wikitext", "--out", out_}, "load_dataset(\"wikitext\""},
+           {{"generate", "org/model-1.7B"}, model},
            {{"train", "--from", "org/model-1.7B", "--train", file, "--out", folder_ / "run"},
             model}}) {
     const Outcome outcome = run(args);

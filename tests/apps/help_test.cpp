@@ -112,6 +112,8 @@ TEST(Help, SuggestsTheNearestCommand) {
   expect_usage_error({"--verison"}, "unknown flag --verison, did you mean --version?");
   expect_usage_error({"--hlep"}, "did you mean --help?");
   expect_usage_error({"help", "train", "eval"}, "found 'eval', expected one command");
+  expect_usage_error({"chat", "Qwen/Qwen3-0.6B"},
+                     "did you mean `quern generate`?\nQwen/Qwen3-0.6B: if it is a model of the");
   expect_usage_error({"train", "--eval"}, "unknown flag --eval, did you mean --eval_every?");
 }
 

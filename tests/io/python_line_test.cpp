@@ -67,6 +67,9 @@ TEST_F(PythonLine, DownloadsFromTheHub) {
 
 TEST(HubHint, OnlyForNamesOfTheHub) {
   const auto hint = [](const std::string& path) { return hub_hint(path, HubKind::dataset); };
+  for (const char* name : {"gpt2", "wikitext", "tiny-1.5", "opt_2.7b"}) {
+    EXPECT_NE(hint(name).find(cat("\"", name, "\"")), std::string::npos) << name;
+  }
   for (const char* name : {"org/name", "hf://org/name", "hf://datasets/org/name/data/a.parquet",
                            "https://huggingface.co/datasets/org/name/tree/main"}) {
     EXPECT_NE(hint(name).find("\"org/name\""), std::string::npos) << name;
@@ -75,9 +78,9 @@ TEST(HubHint, OnlyForNamesOfTheHub) {
   const TemporaryFolder folder;
   write_file(folder / "a", "text");
   for (const std::string& path :
-       {std::string("name"), std::string("org/name/more"), std::string("/org/name"),
-        std::string("./name"), std::string("org/name.txt"), std::string("org/a b"), std::string(),
-        (folder / "a").string()}) {
+       {std::string("name.txt"), std::string("name/"), std::string("org/name/more"),
+        std::string("/org/name"), std::string("./name"), std::string("org/name.txt"),
+        std::string("org/a b"), std::string(), (folder / "a").string()}) {
     EXPECT_EQ(hint(path), "") << path;
   }
 }
