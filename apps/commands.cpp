@@ -21,7 +21,7 @@ int run_version(const Arguments& args) {
 // Runs a command line without a command: only a flag.
 int run_flag(const Arguments& args) {
   if (args.empty()) return kHelpCommand.run({});
-  if (args[0] == "--version" || args[0] == "-V") return run_version({});
+  if (args[0] == "--version" || args[0] == "-V" || args[0] == "-v") return run_version({});
   throw UsageError(cat("unknown flag ", args[0], did_you_mean(args[0], {"--help", "--version"}),
                        "\n`quern help` lists the commands"));
 }

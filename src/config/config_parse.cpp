@@ -46,6 +46,68 @@ std::vector<std::string> key_names(const std::string& section = "") {
   return names;
 }
 
+// Words of other programs (nanoGPT, transformers, PyTorch, llama.cpp) for a key or flag.
+struct Synonyms {
+  const char *name, *words;
+};
+constexpr Synonyms kSynonyms[] = {
+    {"steps",
+     "max_iters max_steps num_steps train_steps iters iterations epochs num_epochs "
+     "num_train_epochs"},
+    {"batch", "batch_size micro_batch_size per_device_train_batch_size bs"},
+    {"accumulate", "gradient_accumulation_steps grad_accum_steps grad_accum accumulation_steps"},
+    {"ctx",
+     "block_size seq_len seq_length sequence_length max_seq_len max_seq_length n_ctx "
+     "context context_length ctx_size n_positions max_position_embeddings"},
+    {"layers", "n_layer n_layers num_layers num_hidden_layers depth"},
+    {"heads", "n_head n_heads num_heads num_attention_heads"},
+    {"kv_heads", "n_kv_head n_kv_heads num_kv_heads num_key_value_heads"},
+    {"d_model", "n_embd hidden_size hidden_dim embed_dim model_dim width"},
+    {"d_ff", "intermediate_size ffn_dim n_inner"},
+    {"vocab", "vocab_size n_vocab"},
+    {"tied", "tie_word_embeddings tie_weights weight_tying"},
+    {"norm_eps", "rms_norm_eps layer_norm_eps layer_norm_epsilon"},
+    {"rope_theta", "rope_base rope_freq_base"},
+    {"lr", "learning_rate"},
+    {"warmup", "warmup_iters warmup_steps num_warmup_steps"},
+    {"schedule", "decay_lr lr_scheduler lr_scheduler_type scheduler"},
+    {"clip", "grad_clip clip_grad max_grad_norm gradient_clip_val"},
+    {"weight_decay", "wd"},
+    {"beta1", "adam_beta1"},
+    {"beta2", "adam_beta2"},
+    {"eps", "epsilon adam_epsilon"},
+    {"optimizer", "optim"},
+    {"eval_every", "eval_interval eval_steps val_every"},
+    {"eval_batches", "eval_iters"},
+    {"log_every", "log_interval logging_steps"},
+    {"checkpoint_every", "save_steps save_every save_interval"},
+    {"keep", "save_total_limit"},
+    {"train", "dataset data data_dir train_data train_file"},
+    {"validation", "val valid val_data validation_file"},
+    {"from", "init_from model_name_or_path checkpoint pretrained"},
+    {"resume", "resume_from resume_from_checkpoint"},
+    {"out", "out_dir output_dir output o"},
+    {"precision", "dtype torch_dtype amp bf16 fp16 tf32 mixed_precision"},
+    {"graph", "compile torch_compile cuda_graph"},
+    {"recompute", "gradient_checkpointing activation_checkpointing"},
+    {"attention", "attn_implementation flash_attention flash_attn"},
+    {"device", "gpu cuda cpu"},
+    {"threads", "n_threads num_threads num_workers"},
+    {"tokens", "max_new_tokens max_tokens max_length num_tokens n_predict"},
+    {"prompt", "start"},
+    {"stop", "stop_strings stop_sequences"},
+    {"tensorboard", "wandb wandb_log report_to"},
+};
+
+// The candidate with `word` among its synonyms; empty if there is none.
+std::string synonym(const std::string& word, const std::vector<std::string>& candidates) {
+  for (const auto& [name, words] : kSynonyms) {
+    const bool listed = cat(" ", words, " ").find(cat(" ", word, " ")) != std::string::npos;
+    if (listed && std::ranges::count(candidates, name) > 0) return name;
+  }
+  return "";
+}
+
 // Levenshtein's distance, row by row.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
@@ -76,7 +138,12 @@ std::string misplaced(const std::string& name, const std::string& section) {
   if (const ConfigKey* key = find_key(name)) {
     return cat("key ", name, in, " belongs in [", key->section, "]");
   }
-  return cat("unknown key ", name, in, did_you_mean(name, key_names(section)));
+  std::string meant = nearest(name, key_names(section));
+  if (meant.empty()) meant = synonym(name, key_names());
+  if (meant.empty()) return cat("unknown key ", name, in);
+  const std::string& home = find_key(meant)->section;
+  return cat("unknown key ", name, in, ", did you mean ", meant,
+             home == section || section.empty() ? "" : cat(" in [", home, "]"), "?");
 }
 
 // In old run folders `recompute` is the number of blocks recomputed together, 0 for none.
@@ -158,7 +225,7 @@ class ArgReader {
       } else if (arg.starts_with("--")) {
         read_flag(arg);
       } else if (arg.size() > 1 && arg[0] == '-') {
-        usage_error(cat("unknown flag ", arg, ", expected --key value"));
+        unknown_flag(arg, arg.substr(1));
       } else {
         add_positional(arg);
       }
@@ -199,11 +266,18 @@ class ArgReader {
       if (!parsed_value) wrong_value(*key, "--" + name, found);
       assignments.push_back({key, *parsed_value, "--" + name, found});
     } else {
-      std::vector<std::string> known = key_names();
-      for (const ExtraFlag& flag : extra_) known.push_back(flag.name);
-      known.emplace_back("config");
-      usage_error(cat("unknown flag --", name, did_you_mean(name, known, "--")));
+      unknown_flag(cat("--", name), name);
     }
+  }
+
+  [[noreturn]] void unknown_flag(const std::string& arg, const std::string& name) const {
+    std::vector<std::string> known = key_names();
+    for (const ExtraFlag& flag : extra_) known.push_back(flag.name);
+    known.emplace_back("config");
+    const std::string hint = did_you_mean(name, known, "--");
+    const bool dashes = arg.starts_with("--");
+    usage_error(
+        cat("unknown flag ", arg, hint.empty() && !dashes ? ", expected --key value" : hint));
   }
 
   std::string value(const std::string& name, const std::string& expected) {
@@ -266,6 +340,8 @@ Config load_config(const std::string& path, const Config& base) {
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string found = synonym(word, candidates);
+  if (!found.empty()) return found;
   size_t best = word.size() <= 3 ? 2 : std::max<size_t>(2, word.size() / 2) + 1;
   std::string found;
   for (const std::string& candidate : candidates) {

@@ -46,8 +46,9 @@ ParsedArgs parse_args(const std::vector<std::string>& args,
 // Applies the file's keys to `base`, and validates.
 Config load_config(const std::string& path, const Config& base = {});
 
-// The candidate nearest to `word` by edit distance, empty when none is near. One that begins with
-// `word` is at distance 1, if `word` has three letters or more.
+// The candidate that other programs call `word` (--max_iters: steps), else the nearest by edit
+// distance; empty when none is near. One that begins with `word` is at distance 1, if `word` has
+// three letters or more.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 // The same as ", did you mean --batch?".
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,

@@ -88,7 +88,7 @@ TEST(Help, DocumentationIsWhatTheProgramPrints) {
 }
 
 TEST(Help, Version) {
-  for (const char* word : {"--version", "-V", "version"}) {
+  for (const char* word : {"--version", "-V", "-v", "version"}) {
     const Outcome outcome = run({word});
     EXPECT_EQ(outcome.code, 0);
     EXPECT_TRUE(outcome.out.starts_with("quern ")) << outcome.out;
@@ -115,6 +115,10 @@ TEST(Help, SuggestsTheNearestCommand) {
   expect_usage_error({"chat", "Qwen/Qwen3-0.6B"},
                      "did you mean `quern generate`?\nQwen/Qwen3-0.6B: if it is a model of the");
   expect_usage_error({"train", "--eval"}, "unknown flag --eval, did you mean --eval_every?");
+  expect_usage_error({"train", "--max-iters", "9"}, "flag --max_iters, did you mean --steps?");
+  expect_usage_error({"generate", "run", "--max_new_tokens", "9"}, "did you mean --tokens?");
+  expect_usage_error({"report", "run", "-o", "x"}, "unknown flag -o, did you mean --out?");
+  expect_usage_error({"train", "-x", "9"}, "unknown flag -x, expected --key value");
 }
 
 // The completions of the last word of a command line.

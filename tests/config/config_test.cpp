@@ -379,9 +379,41 @@ TEST(ConfigText, ShakespeareConfigurationIsTheReferencePreset) {
 
 TEST(DidYouMean, NearestWithinReach) {
   EXPECT_EQ(did_you_mean("layer", {"lr", "layers"}, "--"), ", did you mean --layers?");
+
   EXPECT_EQ(did_you_mean("ab", {"ac", "abcdefgh"}), ", did you mean ac?");
   EXPECT_EQ(did_you_mean("abc", {"xyz", "abcdefgh"}), ", did you mean abcdefgh?") << "a beginning";
   EXPECT_EQ(did_you_mean("ab", {"uvwxyz"}), "");
+}
+
+TEST(DidYouMean, KnowsTheWordsOfOtherPrograms) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"max_iters", "steps"},
+      {"epochs", "steps"},
+      {"learning_rate", "lr"},
+      {"batch_size", "batch"},
+      {"block_size", "ctx"},
+      {"n_layer", "layers"},
+      {"n_head", "heads"},
+      {"n_embd", "d_model"},
+      {"num_key_value_heads", "kv_heads"},
+      {"gradient_accumulation_steps", "accumulate"},
+      {"grad_clip", "clip"},
+      {"warmup_iters", "warmup"},
+      {"dtype", "precision"},
+      {"max_new_tokens", "tokens"},
+      {"eval_interval", "eval_every"},
+      {"out_dir", "out"},
+      {"init_from", "from"}};
+  for (const auto& [word, key] : cases) {
+    EXPECT_EQ(args_message({"--" + word, "1"}),
+              cat("unknown flag --", word, ", did you mean --", key, "?"));
+  }
+  EXPECT_EQ(args_message({"-lr", "1"}), "unknown flag -lr, did you mean --lr?");
+  EXPECT_EQ(did_you_mean("learning_rate", {"layers"}), "") << "lr is no candidate";
+  EXPECT_EQ(file_message("[train]\nlearning_rate = 1\n"),
+            "FILE:2: unknown key learning_rate in [train], did you mean lr in [optimizer]?");
+  EXPECT_EQ(file_message("max_iters = 1\n"),
+            "FILE:1: unknown key max_iters at the top of the file, did you mean steps?");
 }
 
 }  // namespace
