@@ -19,7 +19,6 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kCpuRows = 256;  // rows of the kernels' tensors
 const std::vector kPrecisions{Precision::fp32, Precision::tf32, Precision::bf16};
 
 bool on_gpu() {

@@ -74,7 +74,7 @@ void ConsoleObserver::line(const std::string& text) {
 }
 
 void ConsoleObserver::labelled_line(const std::string& label, const std::string& text) {
-  line(labelled(label, text, columns()));
+  line(labelled(label, 12, text, static_cast<size_t>(columns())));
 }
 
 void ConsoleObserver::clear_progress() {

@@ -1,7 +1,6 @@
 // quern data prepare: turns text into token files.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <charconv>
@@ -14,6 +13,7 @@
 #include "config/config_parse.h"
 #include "data/prepare/prepare.h"
 #include "io/utf8.h"
+#include "terminal.h"
 
 namespace quern {
 
@@ -106,37 +106,28 @@ double megabytes(int64_t bytes) {
   return static_cast<double>(bytes) / 1e6;
 }
 
-// Progress on stderr: in a terminal one line that is overwritten, else a line now and then.
-class ProgressLine {
+// Shows the progress now and then, and measures the time.
+class Progress {
  public:
-  explicit ProgressLine(bool terminal) : terminal_(terminal) {}
-
   void show(const PrepareProgress& progress) {
     const auto now = Clock::now();
     if (progress_.total_bytes == 0) first_ = progress.bytes;  // where a resumed run starts reading
     progress_ = progress;
     const std::chrono::duration<double> since = now - shown_;
-    if (since.count() < (terminal_ ? 0.2 : 10.0)) return;
+    if (since.count() < (progress_is_live() ? 0.2 : 10.0)) return;
     shown_ = now;
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double rate = static_cast<double>(progress.bytes - first_) / seconds;
     const auto left = static_cast<double>(progress.total_bytes - progress.bytes);
-    const std::string line =
-        fmt::format("{:.0f} of {:.0f} MB  {:.1f} M tokens  {}  {:.1f} MB/s  ETA {}",
-                    megabytes(progress.bytes), megabytes(progress.total_bytes),
-                    megabytes(progress.tokens), counted(progress.documents, "document"), rate / 1e6,
-                    rate > 0.0 ? duration_text(left / rate) : "?");
-    fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
-    std::fflush(stderr);
-  }
-  void clear() const {
-    if (terminal_) fmt::print(stderr, "\r\033[K");
+    show_progress(fmt::format("{:.0f} of {:.0f} MB  {:.1f} M tokens  {}  {:.1f} MB/s  ETA {}",
+                              megabytes(progress.bytes), megabytes(progress.total_bytes),
+                              megabytes(progress.tokens), counted(progress.documents, "document"),
+                              rate / 1e6, rate > 0.0 ? duration_text(left / rate) : "?"));
   }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   int64_t bytes() const { return progress_.bytes - first_; }
 
  private:
-  bool terminal_;
   PrepareProgress progress_;
   int64_t first_ = 0;
   Clock::time_point start_ = Clock::now(), shown_ = Clock::now();
@@ -173,12 +164,12 @@ int run_data_prepare(const Arguments& args) {
         fmt::format("data prepare: --{} is no flag of data prepare", *parsed.given.begin()));
   }
   PrepareOptions options = options_of(parsed);
-  ProgressLine line(isatty(STDERR_FILENO) != 0);
-  options.progress = [&](const PrepareProgress& progress) { line.show(progress); };
+  Progress progress;
+  options.progress = [&](const PrepareProgress& now) { progress.show(now); };
   options.stop = &stop_requested;
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, stop_preparing);
   const PrepareResult result = prepare_data(options);
-  line.clear();
+  clear_progress();
   const std::string out = options.out.string();
   if (result.was_complete) {
     fmt::print("{}: is complete already\n", out);
@@ -192,8 +183,8 @@ int run_data_prepare(const Arguments& args) {
   print_part("train", result.train);
   print_part("validation", result.validation);
   fmt::print("{}: {}, {:.1f} MB in {:.1f} s, {:.1f} MB/s of text\n", out,
-             counted(result.sources, "source"), megabytes(result.bytes), line.seconds(),
-             megabytes(result.text_bytes) / line.seconds());
+             counted(result.sources, "source"), megabytes(result.bytes), progress.seconds(),
+             megabytes(result.text_bytes) / progress.seconds());
   return 0;
 }
 

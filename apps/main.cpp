@@ -27,6 +27,8 @@
 namespace {
 
 constexpr int kFailure = 1, kUsage = 2;
+constexpr const char* kOutOfMemory =
+    "out of memory: the model, batch or data is too large for this machine";
 
 // Does not throw when the message cannot be written.
 int report(std::string_view message, int code) {
@@ -90,11 +92,9 @@ int main(int argc, char** argv) {
   } catch (const quern::UsageError& error) {
     return report(error.what(), kUsage);
   } catch (const std::bad_alloc&) {
-    return report("out of memory: the model, batch or data is too large for this machine",
-                  kFailure);
+    return report(kOutOfMemory, kFailure);
   } catch (const std::length_error&) {
-    return report("out of memory: the model, batch or data is too large for this machine",
-                  kFailure);
+    return report(kOutOfMemory, kFailure);
   } catch (const std::filesystem::filesystem_error& error) {
     return report(quern::cat(error.path1().string(), ": ", error.code().message()), kFailure);
   } catch (const nlohmann::json::exception& error) {

@@ -7,7 +7,6 @@
 
 #include <clocale>
 #include <cstdlib>
-#include <sstream>
 
 namespace quern {
 
@@ -40,23 +39,17 @@ ScreenSize Terminal::size() const {
   return size;
 }
 
-std::string labelled(const std::string& label, const std::string& text, int64_t columns) {
-  constexpr size_t kIndent = 12;
-  std::string out = fmt::format("{:<{}}", label, kIndent);
-  size_t at = out.size();  // position in the line
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (at > kIndent && static_cast<int64_t>(at + 1 + word.size()) > columns) {
-      out += fmt::format("\n{:{}}", "", kIndent);
-      at = kIndent;
-    } else if (at > kIndent) {
-      out += ' ';
-      ++at;
-    }
-    out += word;
-    at += word.size();
-  }
-  return out;
+bool progress_is_live() {
+  return isatty(STDERR_FILENO) != 0;
+}
+
+void show_progress(const std::string& line) {
+  clear_progress();
+  fmt::print(stderr, "{}{}", line, progress_is_live() ? "" : "\n");
+}
+
+void clear_progress() {
+  if (progress_is_live()) fmt::print(stderr, "\r\033[K");
 }
 
 std::string fitted(const std::vector<std::string>& fields, int64_t columns) {

@@ -19,8 +19,10 @@ struct Terminal {
   ScreenSize size() const;  // the current size; 80 x 24 when unknown
 };
 
-// `label` in a column of 12, then the words of `text`, wrapped at `columns`.
-std::string labelled(const std::string& label, const std::string& text, int64_t columns);
+// Progress on stderr: in a terminal one line that is overwritten, else a line for each call.
+bool progress_is_live();
+void show_progress(const std::string& line);
+void clear_progress();
 
 // The fields, two spaces apart, up to the first that does not fit into `columns`.
 std::string fitted(const std::vector<std::string>& fields, int64_t columns);

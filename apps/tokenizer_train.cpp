@@ -1,6 +1,5 @@
 // quern tokenizer train: makes a subword vocabulary from text.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,8 +14,8 @@
 #include "data/document_reader.h"
 #include "data/prepare/json_text.h"
 #include "io/atomic_folder.h"
-#include "io/byte_stream.h"
 #include "io/input_files.h"
+#include "terminal.h"
 #include "text/sentencepiece_trainer.h"
 #include "text/tokenizer_files.h"
 
@@ -64,13 +63,9 @@ double coverage_of(const ParsedArgs& parsed) {
 
 std::vector<std::string> special_of(const ParsedArgs& parsed) {
   const std::string& list = parsed.extra.at("special");
-  std::vector<std::string> tokens;
-  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    tokens.push_back(list.substr(begin, end - begin));
-    if (tokens.back().empty()) throw UsageError("--special: a token is empty");
-    begin = end + 1;
-  }
+  if (list.empty()) return {};
+  std::vector<std::string> tokens = split_commas(list);
+  if (std::ranges::count(tokens, "") > 0) throw UsageError("--special: a token is empty");
   return tokens;
 }
 
@@ -109,32 +104,6 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
   return options;
 }
 
-// Without this check, archives and Parquet files would be learned from as text.
-void check_is_text(const std::filesystem::path& path) {
-  std::string head(4096, '\0');
-  head.resize(open_byte_stream(path)->read(head.data(), head.size()));
-  const std::string why = why_not_text(path, head);
-  QUERN_CHECK(why.empty(), path.string(), ": expected text, but it ", why);
-}
-
-// Progress on stderr: in a terminal one line that is overwritten, else a line for each result.
-class ProgressLine {
- public:
-  void show(const std::string& what, double part) {
-    const std::string share = part < 0.0 ? "" : fmt::format(" {:.0f} %", 100.0 * part);
-    if (terminal_) fmt::print(stderr, "\r\033[K{}{}", what, share);
-    if (!terminal_ && what != shown_) fmt::print(stderr, "{}\n", what);
-    shown_ = what;
-  }
-  void clear() const {
-    if (terminal_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  bool terminal_ = isatty(STDERR_FILENO) != 0;
-  std::string shown_;
-};
-
 int run_tokenizer_train(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kFlags);
   if (!parsed.given.empty()) {
@@ -145,12 +114,18 @@ int run_tokenizer_train(const Arguments& args) {
   const std::string out = parsed.extra.at("out");
   const auto start = std::chrono::steady_clock::now();
   AtomicFolder staging(out, "tokenizer train");  // refuses an existing folder before the work
-  ProgressLine progress;
   const auto files = find_input_files(parsed.positional);
   for (const auto& file : files) check_is_text(file);
-  const SentencePieceResult result = train_sentencepiece(
-      files, options, [&](const std::string& what, double part) { progress.show(what, part); });
-  progress.clear();
+  const bool live = progress_is_live();
+  std::string shown;
+  const auto show = [&](const std::string& what, double part) {
+    if (live || what != shown) {
+      show_progress(part < 0.0 || !live ? what : fmt::format("{} {:.0f} %", what, 100.0 * part));
+    }
+    shown = what;
+  };
+  const SentencePieceResult result = train_sentencepiece(files, options, show);
+  clear_progress();
   const auto tokenizer = write_sentencepiece(staging.temporary(), result.model);
   staging.commit();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

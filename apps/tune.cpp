@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "bench/phase_runner.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -53,9 +54,7 @@ int run_tune(const Arguments& args) {
   if (!parsed.positional.empty()) {
     throw UsageError(fmt::format("tune: found '{}', expected only flags", parsed.positional[0]));
   }
-  if (parsed.config.model.vocab_size < 1) {
-    throw UsageError("--vocab is 0, expected at least 1: tune has no data to tell it");
-  }
+  check_vocabulary(parsed.config);
   validate(parsed.config);
   const auto context = make_context(parsed.config.compute, 1);
   const ContextScope scope(*context);

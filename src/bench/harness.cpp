@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "config/config_parse.h"
 
 namespace quern {
@@ -87,12 +88,11 @@ std::vector<double> sums_of(const std::vector<double>& values, size_t count) {
   return sums;
 }
 
-Summary summarize(std::vector<double> values) {
+Summary summarize(const std::vector<double>& values) {
   QUERN_CHECK(!values.empty(), "summarize: no measurements");
-  std::sort(values.begin(), values.end());
   const size_t n = values.size();
   Summary summary;
-  summary.median = (values[(n - 1) / 2] + values[n / 2]) / 2;
+  summary.median = median(values);
   summary.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(n);
   for (const double value : values) {
     summary.std += (value - summary.mean) * (value - summary.mean) / static_cast<double>(n);

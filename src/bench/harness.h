@@ -52,7 +52,7 @@ struct Summary {
   // measurement.
   double ci95 = std::numeric_limits<double>::quiet_NaN();
 };
-Summary summarize(std::vector<double> values);  // at least one
+Summary summarize(const std::vector<double>& values);  // at least one
 
 // The 97.5 % quantile of Student's t distribution with this many degrees of freedom, at least 1.
 double student_t_975(int64_t degrees);

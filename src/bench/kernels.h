@@ -16,6 +16,8 @@
 
 namespace quern {
 
+inline constexpr int64_t kCpuRows = 256;  // default rows of every tensor on the CPU
+
 struct KernelBenchOptions {
   std::vector<std::string> kernels;  // some of kernel_names(); empty: all
   std::vector<std::string> variants{"naive", "online", "fused"};  // online: softmax only

@@ -52,9 +52,7 @@ double MemoryStudy::deviation() const {
 }
 
 MemoryStudy study_memory(const Config& config, MemoryPass pass, bool predict, bool on_cpu) {
-  if (config.model.vocab_size < 1) {
-    throw UsageError("--vocab is 0, expected at least 1: there is no data to tell it");
-  }
+  check_vocabulary(config);
   const Device device = Context::current().device();
   MemoryStudy study;
   study.config = config;

@@ -23,6 +23,11 @@ size_t part_count(Phase phase) {
   return phase == Phase::fwd ? 1 : phase == Phase::fwdbwd ? 2 : 3;
 }
 
+void check_vocabulary(const Config& config) {
+  if (config.model.vocab_size > 0) return;
+  throw UsageError("--vocab is 0, expected at least 1: there is no data to tell it");
+}
+
 RandomBatch random_batch(const Config& config, int64_t rows) {
   const Shape shape{rows, config.model.context};
   const auto V = static_cast<int32_t>(config.model.vocab_size);

@@ -27,6 +27,9 @@ std::vector<Phase> parse_phases(const std::string& text);
 // The number of parts of a phase, each of which ends in a mark: forward, backward, optimizer.
 size_t part_count(Phase phase);
 
+// For commands without data. Throws UsageError when the vocabulary size is 0.
+void check_vocabulary(const Config& config);
+
 // Random tokens, for benchmarks.
 struct RandomBatch {
   Tensor tokens, targets;  // (B, T) i32
@@ -34,6 +37,8 @@ struct RandomBatch {
 
 // `rows` sequences of the configuration's context and vocabulary, from the Context's generator.
 RandomBatch random_batch(const Config& config, int64_t rows);
+
+inline constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
 
 class PhaseRunner {
  public:

@@ -21,9 +21,7 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kTracedSteps = 2;    // of the memory: later steps allocate like the second
-constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
-constexpr int64_t kCpuRows = 256;      // rows of a kernel's tensors
+constexpr int64_t kTracedSteps = 2;  // of the memory: later steps allocate like the second
 
 KernelWork attention_part(const Config& config) {
   const ModelSection& m = config.model;
@@ -187,9 +185,7 @@ void check_options(const Config& config, const ProfileOptions& options) {
     throw UsageError(cat("--phases is ", name_of(options.phase), ", which needs --target train, ",
                          "found ", options.target));
   }
-  if (training && config.model.vocab_size < 1) {
-    throw UsageError("--vocab is 0, expected at least 1: the profile has no data to tell it");
-  }
+  if (training) check_vocabulary(config);
   if (!options.graph) return;
   if (!training || options.phase != Phase::step) {
     throw UsageError("--graph is for whole steps of --target train: nothing else is captured");

@@ -17,8 +17,7 @@ namespace quern {
 
 namespace {
 
-constexpr size_t kFirst = 3;           // iterations that show the effect of warming up
-constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
+constexpr size_t kFirst = 3;  // iterations that show the effect of warming up
 
 // Stores the first iterations, warm-up included, and the mean of the remaining measured ones.
 void note_first(PhaseResult& result, const std::vector<double>& warmup,
@@ -106,9 +105,7 @@ PhaseResult bench_phase(Phase phase, const Config& config, const StepBenchOption
 void check_options(const Config& config, const StepBenchOptions& options) {
   check_count("steps", options.steps);
   check_count("warmup", options.warmup, 0);
-  if (config.model.vocab_size < 1) {
-    throw UsageError("--vocab is 0, expected at least 1: the benchmark has no data to tell it");
-  }
+  check_vocabulary(config);
 }
 
 }  // namespace

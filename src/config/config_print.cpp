@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <sstream>
 
 #include "config/config_rows.h"
 #include "config/config_table.h"
@@ -39,27 +40,8 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// `name`, then `text` in a column of its own, wrapped at 80 columns.
 std::string help_line(const std::string& name, const std::string& text) {
-  constexpr size_t kColumn = 24, kWidth = 80;
-  std::string out = "  --" + name;
-  size_t at = out.size();
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (at < kColumn - 1) {
-      out += std::string(kColumn - at, ' ');
-      at = kColumn;
-    } else if (at + 1 + word.size() > kWidth || at == 4 + name.size()) {
-      out += "\n" + std::string(kColumn, ' ');
-      at = kColumn;
-    } else {
-      out += ' ';
-      ++at;
-    }
-    out += word;
-    at += word.size();
-  }
-  return out + "\n";
+  return labelled(cat("  --", name), 24, text, 80) + "\n";
 }
 
 // True when `keys` has the key or its section.
@@ -147,6 +129,29 @@ std::vector<std::string> all_sections() {
   std::vector<std::string> sections = section_names();
   for (std::string& section : sections) section = "[" + section + "]";
   return sections;
+}
+
+std::string labelled(const std::string& label, size_t indent, const std::string& text,
+                     size_t columns) {
+  std::string out = label;
+  size_t at = out.size();  // position in the line
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const bool first = out.size() == label.size();
+    if (first && at + 1 < indent) {
+      out.append(indent - at, ' ');
+      at = indent;
+    } else if (first || (at > indent && at + 1 + word.size() > columns)) {
+      (out += '\n').append(indent, ' ');
+      at = indent;
+    } else {
+      out += ' ';
+      ++at;
+    }
+    out += word;
+    at += word.size();
+  }
+  return out;
 }
 
 std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys) {

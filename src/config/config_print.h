@@ -18,6 +18,9 @@ std::string help_of(const ConfigKey& key);
 std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& keys,
                                               const std::vector<ExtraFlag>& flags = {});
 std::vector<std::string> all_sections();  // "[model]", ...: every key
+// `label` before the column `indent`, then the words of `text` from there on, wrapped at `columns`.
+std::string labelled(const std::string& label, size_t indent, const std::string& text,
+                     size_t columns);
 // The flags as --help lists them, within 80 columns: a command's own, then --config and the
 // applicable keys, section by section.
 std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys);

@@ -9,6 +9,8 @@ namespace quern {
 
 namespace {
 
+constexpr size_t kHead = 4096;  // bytes examined to detect text
+
 // A sliding window over a stream.
 class TextWindow {
  public:
@@ -48,7 +50,6 @@ class TextWindow {
   // the reason in `block`.
   bool begin_file(const std::filesystem::path& path, TextBlock& block) {
     constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    constexpr size_t kHead = 4096;  // bytes examined to detect text
     while (text().size() < kHead && !at_end_) fill();
     const std::string what = why_not_text(path, text().substr(0, kHead));
     if (!what.empty()) {
@@ -284,6 +285,13 @@ std::string why_not_text(const std::filesystem::path& path, std::string_view hea
   const size_t zero = head.find('\0');
   if (zero != std::string_view::npos) return cat("is no text (byte ", zero, " is 0)");
   return "";
+}
+
+void check_is_text(const std::filesystem::path& path) {
+  std::string head(kHead, '\0');
+  head.resize(open_byte_stream(path)->read(head.data(), head.size()));
+  const std::string why = why_not_text(path, head);
+  QUERN_CHECK(why.empty(), path.string(), ": expected text, but it ", why);
 }
 
 int64_t line_at_fraction(const std::filesystem::path& path, double fraction) {

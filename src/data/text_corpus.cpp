@@ -26,22 +26,15 @@ void check_name(const fs::path& path) {
               ": is JSON lines, expected text; `quern data prepare` reads them");
 }
 
-// Without this check, archives and images would train silently as bytes.
-void check_is_text(const MappedFile& file) {
-  constexpr size_t kHead = 4096;
-  const std::string path = file.path().string();
-  const std::string_view head(reinterpret_cast<const char*>(file.bytes().data()),
-                              std::min(kHead, file.bytes().size()));
-  const std::string why = head.starts_with("\x1F\x8B") || head.starts_with("\x28\xB5\x2F\xFD")
-                              ? "is compressed (`quern data prepare` reads gzip and zstd)"
-                              : why_not_text(file.path(), head);
-  QUERN_CHECK(why.empty(), path, ": expected text, but it ", why);
-}
-
 void append_file(const fs::path& path, bool any_bytes, std::vector<uint16_t>& tokens) {
   const MappedFile file = MappedFile::open(path);
   if (file.bytes().empty()) return;
-  if (!any_bytes) check_is_text(file);
+  const std::string_view head(reinterpret_cast<const char*>(file.bytes().data()),
+                              std::min<size_t>(4, file.bytes().size()));
+  QUERN_CHECK(any_bytes || (!head.starts_with("\x1F\x8B") && head != "\x28\xB5\x2F\xFD"),
+              path.string(),
+              ": expected text, but it is compressed (`quern data prepare` reads gzip and zstd)");
+  if (!any_bytes) check_is_text(path);
   if (!tokens.empty()) tokens.push_back(kEndOfText);
   tokens.reserve(tokens.size() + file.bytes().size());
   for (const std::byte byte : file.bytes()) tokens.push_back(std::to_integer<uint16_t>(byte));

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 
+#include "base/median.h"
 #include "config/config_parse.h"
 #include "report/report_series.h"
 
@@ -24,16 +25,12 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-template <class F>
-double median(const std::vector<StepMetrics>& steps, F&& value) {
+double median_of(const std::vector<StepMetrics>& steps, double StepMetrics::*value) {
   std::vector<double> values;
   for (const StepMetrics& m : steps) {
-    if (std::isfinite(value(m))) values.push_back(value(m));
+    if (std::isfinite(m.*value)) values.push_back(m.*value);
   }
-  if (values.empty()) return kUnknown;
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return values.empty() ? kUnknown : median(std::move(values));
 }
 
 // The sum over all processes, from each start to its last line.
@@ -128,8 +125,8 @@ ReportSummary summarize(const ReportRun& run) {
   s.steps = run.config ? run.config->train.steps : 0;
   s.loss = s.best_val_loss = kUnknown;
   s.wall_seconds = wall_seconds(metrics);
-  s.tokens_per_s = median(metrics.steps, [](const StepMetrics& m) { return m.tokens_per_s; });
-  s.mfu = median(metrics.steps, [](const StepMetrics& m) { return m.mfu; });
+  s.tokens_per_s = median_of(metrics.steps, &StepMetrics::tokens_per_s);
+  s.mfu = median_of(metrics.steps, &StepMetrics::mfu);
   for (const Validation& v : metrics.validations) {
     s.step = std::max(s.step, v.step);
     if (v.loss < s.best_val_loss || !std::isfinite(s.best_val_loss)) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "profile/time/range_times.h"
 
 namespace quern {
@@ -311,9 +312,7 @@ double median_step_ms(const Profile& profile) {
   for (const TimeSpan& step : profile.steps) {
     ms.push_back(static_cast<double>(step.end - step.begin) / 1e6);
   }
-  std::sort(ms.begin(), ms.end());
-  const size_t half = ms.size() / 2;
-  return ms.size() % 2 == 1 ? ms[half] : (ms[half - 1] + ms[half]) / 2;
+  return median(std::move(ms));
 }
 
 std::string profiling_cost(const Profile& profile) {
