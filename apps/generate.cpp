@@ -108,6 +108,11 @@ Prompts read_prompts(const ParsedArgs& parsed, const SavedModel& saved) {
 }
 
 void check_arguments(const ParsedArgs& parsed) {
+  if (parsed.positional.size() == 2) {
+    throw UsageError(
+        fmt::format("generate: found '{0}' after the run folder; did you mean --prompt '{0}'?",
+                    parsed.positional[1]));
+  }
   if (parsed.positional.size() != 1)
     throw UsageError(fmt::format("generate: expected one run folder\n{}", kUsage));
   const bool file = parsed.extra_given.contains("prompts");

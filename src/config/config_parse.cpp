@@ -35,7 +35,9 @@ std::string in_single_precision(const ConfigValue& value) {
 
 [[noreturn]] void wrong_value(const ConfigKey& key, const std::string& subject,
                               const std::string& found) {
-  usage_error(cat(subject, " is ", found, ", expected ", key.expected));
+  const std::string word = found.starts_with('"') ? found.substr(1, found.size() - 2) : found;
+  usage_error(
+      cat(subject, " is ", found, ", expected ", key.expected, did_you_mean(word, key.choices)));
 }
 
 std::vector<std::string> key_names(const std::string& section = "") {
@@ -46,7 +48,7 @@ std::vector<std::string> key_names(const std::string& section = "") {
   return names;
 }
 
-// Words of other programs (nanoGPT, transformers, PyTorch, llama.cpp) for a key or flag.
+// Words of other programs (nanoGPT, transformers, PyTorch, llama.cpp) for a key, a flag or a value.
 struct Synonyms {
   const char *name, *words;
 };
@@ -96,6 +98,9 @@ constexpr Synonyms kSynonyms[] = {
     {"tokens", "max_new_tokens max_tokens max_length num_tokens n_predict"},
     {"prompt", "start"},
     {"stop", "stop_strings stop_sequences"},
+    {"cuda", "gpu"},
+    {"fp32", "float32 float"},
+    {"bf16", "bfloat16 fp16 float16 half"},
     {"tensorboard", "wandb wandb_log report_to"},
 };
 

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <vector>
@@ -40,6 +41,17 @@ bool is_unused(const fs::path& path) {
     if (name != ".lock" && (name != "checkpoints" || !fs::is_empty(i->path(), error))) return false;
   }
   return !error;
+}
+
+// ", did you mean runs/a?" with the newest run in the folder; empty if there is none.
+std::string newest_run_in(const fs::path& folder) {
+  std::pair newest{fs::file_time_type::min(), fs::path()};
+  std::error_code error;
+  for (const fs::path& run : fs::directory_iterator(folder, error)) {
+    const auto time = fs::last_write_time(run / "config.toml", error);
+    if (!error) newest = std::max(newest, {time, run});
+  }
+  return newest.second.empty() ? "" : cat(", did you mean ", newest.second.string(), "?");
 }
 
 std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
@@ -112,7 +124,7 @@ RunFolder RunFolder::open(const fs::path& path, const std::string& hint) {
               " is a Hugging Face folder, expected a run folder; make one with `quern import ",
               path.string(), " --out RUN`");
   QUERN_CHECK(fs::exists(path / "config.toml"), path.string(),
-              " is not a run folder: it has no config.toml");
+              " is not a run folder: it has no config.toml", newest_run_in(path));
   return RunFolder(path);
 }
 

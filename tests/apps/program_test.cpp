@@ -30,6 +30,8 @@ TEST(Program, UsageErrorsExitWithTwo) {
                      "--dtype is int8, expected one of float32, bfloat16, float16, source");
   expect_usage_error({"export", "run", "folder", "--shard-size", "0"}, "--shard-size is 0");
   expect_usage_error({"export", "run", "folder", "--shard-size", "5GB"}, "--shard-size is 5GB");
+  expect_usage_error({"generate", "run", "a b"},
+                     "generate: found 'a b' after the run folder; did you mean --prompt 'a b'?");
   expect_usage_error({"tune"}, "no --table FILE");
   expect_usage_error({"tune", "--table", "t", "--device", "cpu", "--vocab", "9"}, "expected a GPU");
   expect_usage_error({"tune", "--table", "t"}, "--vocab is 0");

@@ -225,7 +225,7 @@ TEST(ConfigErrors, File) {
   EXPECT_EQ(file_message("[data]\ntrain = 4\n"), "FILE:2: train is 4, expected a path in UTF-8");
   EXPECT_EQ(file_message("[model]\ntied = 1\n"), "FILE:2: tied is 1, expected true or false");
   EXPECT_EQ(file_message("[compute]\nattention = \"fast\"\n"),
-            "FILE:2: attention is \"fast\", expected one of naive, flash");
+            "FILE:2: attention is \"fast\", expected one of naive, flash, did you mean flash?");
   EXPECT_EQ(file_message("[optimizer]\nlr = nan\n").substr(0, 8), "FILE:2: ");
   EXPECT_EQ(file_message("[train]\nbatch = \n").substr(0, 7), "FILE:2:");
   EXPECT_EQ(file_message("[train]\nbatch = 1\nbatch = 2\n").substr(0, 7), "FILE:3:");
@@ -408,6 +408,11 @@ TEST(DidYouMean, KnowsTheWordsOfOtherPrograms) {
     EXPECT_EQ(args_message({"--" + word, "1"}),
               cat("unknown flag --", word, ", did you mean --", key, "?"));
   }
+  EXPECT_EQ(args_message({"--device", "gpu"}),
+            "--device is gpu, expected one of auto, cpu, cuda, did you mean cuda?");
+  EXPECT_EQ(
+      file_message("[compute]\nprecision = \"float16\"\n"),
+      "FILE:2: precision is \"float16\", expected one of fp32, tf32, bf16, did you mean bf16?");
   EXPECT_EQ(args_message({"-lr", "1"}), "unknown flag -lr, did you mean --lr?");
   EXPECT_EQ(did_you_mean("learning_rate", {"layers"}), "") << "lr is no candidate";
   EXPECT_EQ(file_message("[train]\nlearning_rate = 1\n"),

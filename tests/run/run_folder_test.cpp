@@ -50,6 +50,16 @@ TEST(RunFolder, ADeletedOrReplacedOneIsNoticed) {
   expect_error([&] { run.check_there(); }, {(folder / "a").string(), "gone or another"});
 }
 
+TEST(RunFolder, TheFolderOfRunsIsNone) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "runs/empty");
+  expect_error([&] { RunFolder::open(folder / "runs"); },
+               {"not a run folder: it has no config.toml"});
+  RunFolder::create(config_in(folder / "runs/a"));
+  expect_error([&] { RunFolder::open(folder / "runs"); },
+               {cat("did you mean ", (folder / "runs/a").string(), "?")});
+}
+
 TEST(RunFolder, ResumePassesOverDamagedCheckpoints) {
   const TemporaryFolder folder;
   const fs::path path = folder / "a", checkpoints = path / "checkpoints";
