@@ -218,13 +218,12 @@ void ConsoleObserver::finish(const TrainResult& r) {
   const std::string memory =  // unknown without a logged step
       memory_bytes_ > 0 ? fmt::format(", {:.0f} MiB of memory at most", mebibytes(memory_bytes_))
                         : "";
-  labelled_line("done:", fmt::format("{} steps, {} of training{}", r.steps,
+  labelled_line("done:", fmt::format("{}, {} of training{}", counted(r.steps, "step"),
                                      duration_text(r.train_seconds), memory));
   if (r.best_step > 0)
     line(fmt::format("best validation loss {:.4f} at step {}", r.best_loss, r.best_step));
-  line(fmt::format(
-      "run folder: {}\nA sample from the best checkpoint:\n  quern generate {} --prompt \"...\"",
-      folder, folder));
+  line(fmt::format("run folder: {}\nA sample from the best checkpoint:\n  quern generate {} {}",
+                   folder, folder, r.has_tokenizer ? "--prompt \"...\"" : "--prompt_ids 1,2,3"));
 }
 
 }  // namespace quern

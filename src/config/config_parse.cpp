@@ -72,7 +72,7 @@ constexpr Synonyms kSynonyms[] = {
     {"rope_theta", "rope_base rope_freq_base"},
     {"lr", "learning_rate"},
     {"warmup", "warmup_iters warmup_steps num_warmup_steps"},
-    {"schedule", "decay_lr lr_scheduler lr_scheduler_type scheduler"},
+    {"schedule", "decay_lr lr_decay_iters lr_scheduler lr_scheduler_type scheduler"},
     {"clip", "grad_clip clip_grad max_grad_norm gradient_clip_val"},
     {"weight_decay", "wd"},
     {"beta1", "adam_beta1"},
@@ -148,7 +148,7 @@ std::string misplaced(const std::string& name, const std::string& section) {
   if (meant.empty()) return cat("unknown key ", name, in);
   const std::string& home = find_key(meant)->section;
   return cat("unknown key ", name, in, ", did you mean ", meant,
-             home == section || section.empty() ? "" : cat(" in [", home, "]"), "?");
+             home == section ? "" : cat(" in [", home, "]"), "?");
 }
 
 // In old run folders `recompute` is the number of blocks recomputed together, 0 for none.
@@ -348,7 +348,6 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   std::string found = synonym(word, candidates);
   if (!found.empty()) return found;
   size_t best = word.size() <= 3 ? 2 : std::max<size_t>(2, word.size() / 2) + 1;
-  std::string found;
   for (const std::string& candidate : candidates) {
     const bool begins = word.size() >= 3 && candidate.starts_with(word) && candidate != word;
     const size_t distance = begins ? 1 : edit_distance(word, candidate);

@@ -283,7 +283,7 @@ std::string why_not_text(const std::filesystem::path& path, std::string_view hea
   if (begins("\x1F\x8B", 2) || begins("\x28\xB5\x2F\xFD", 4)) return "is compressed twice";
   if (begins("\xFF\xFE", 2) || begins("\xFE\xFF", 2)) return "is UTF-16 text";
   const size_t zero = head.find('\0');
-  if (zero != std::string_view::npos) return cat("is no text (byte ", zero, " is 0)");
+  if (zero != std::string_view::npos) return cat("is not text (byte ", zero, " is 0)");
   return "";
 }
 

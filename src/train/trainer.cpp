@@ -336,8 +336,9 @@ TrainResult Trainer::train(const std::atomic<bool>* stop) {
   train_seconds_ += seconds_since(clock_);
   if (saved_step_ != state_.iteration) save();
   end_log(interrupted ? "stopped" : "done");
-  return {folder_->path(), state_.iteration, interrupted,          train_seconds_,
-          last_loss_,      state_.best_loss, state_.best_iteration};
+  return {
+      folder_->path(), state_.iteration, interrupted,           train_seconds_,
+      last_loss_,      state_.best_loss, state_.best_iteration, tokenizer_.tokenizer != nullptr};
 }
 
 void Trainer::end_log(const std::string& how) {

@@ -67,6 +67,7 @@ struct TrainResult {
   double last_loss = 0.0;
   double best_loss = 0.0;  // validation; infinity when there was none
   int64_t best_step = 0;
+  bool has_tokenizer = false;
 };
 
 class Trainer {

@@ -412,7 +412,11 @@ TEST_F(TrainProgram, EvaluatesOtherTextWithTheRunsTokenizer) {
 TEST_F(TrainProgram, TextAndTokensDoNotMix) {
   ASSERT_EQ(run(train_args("text", {"--steps", "2"})).code, 0);
   write_token_file(folder_ / "a.bin", std::vector<int32_t>(2000, 65), TokenEncoding::llmc_u16);
-  ASSERT_EQ(run(train_args("tokens", {"--steps", "2", "--train", folder_ / "a.bin"})).code, 0);
+  const Outcome tokens = run(train_args("tokens", {"--steps", "1", "--train", folder_ / "a.bin"}));
+  ASSERT_EQ(tokens.code, 0) << tokens.err;
+  for (const char* part : {"/tokens --prompt_ids 1,2,3\n", "done:       1 step, "}) {
+    EXPECT_NE(tokens.out.find(part), std::string::npos) << tokens.out;
+  }
   expect_refusal(1, {"eval", folder_ / "text", folder_ / "a.bin"}, "a.bin is a token file, but ");
   expect_refusal(1, {"eval", folder_ / "tokens", folder_ / "text.txt"}, "text.txt is text, but ");
   expect_refusal(1, {"generate", folder_ / "tokens"}, "give --prompt_ids");

@@ -418,7 +418,7 @@ TEST(DidYouMean, KnowsTheWordsOfOtherPrograms) {
   EXPECT_EQ(file_message("[train]\nlearning_rate = 1\n"),
             "FILE:2: unknown key learning_rate in [train], did you mean lr in [optimizer]?");
   EXPECT_EQ(file_message("max_iters = 1\n"),
-            "FILE:1: unknown key max_iters at the top of the file, did you mean steps?");
+            "FILE:1: unknown key max_iters at the top of the file, did you mean steps in [train]?");
 }
 
 }  // namespace
