@@ -42,8 +42,9 @@ void set_dtype(ExportOptions& options, const std::string& name) {
   } else if (name == "float16") {
     options.dtype = DType::f16;
   } else {
-    throw UsageError(fmt::format(
-        "export: --dtype is {}, expected one of float32, bfloat16, float16, source", name));
+    throw UsageError(cat("export: --dtype is ", name,
+                         ", expected one of float32, bfloat16, float16, source",
+                         did_you_mean(name, {"float32", "bfloat16", "float16", "source"})));
   }
 }
 

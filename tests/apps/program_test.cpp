@@ -32,6 +32,8 @@ TEST(Program, UsageErrorsExitWithTwo) {
   expect_usage_error({"export", "run", "folder", "--shard-size", "5GB"}, "--shard-size is 5GB");
   expect_usage_error({"generate", "run", "a b"},
                      "generate: found 'a b' after the run folder; did you mean --prompt 'a b'?");
+  expect_usage_error({"generate", "run", "--seed=3"}, "did you mean --sample_seed?");
+  expect_usage_error({"export", "run", "folder", "--dtype", "bf16"}, "did you mean bfloat16?");
   expect_usage_error({"tune"}, "no --table FILE");
   expect_usage_error({"tune", "--table", "t", "--device", "cpu", "--vocab", "9"}, "expected a GPU");
   expect_usage_error({"tune", "--table", "t"}, "--vocab is 0");
