@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/text_corpus.h"
+#include "io/checksum.h"
 #include "io/input_files.h"
 #include "io/python_line.h"
 #include "text/byte_tokenizer.h"
@@ -155,6 +156,19 @@ void TokenSource::copy(int64_t begin, int64_t count, int32_t* out) const {
     }
   };
   std::visit(copy_from, corpus_);
+}
+
+std::string TokenSource::fingerprint() const {
+  constexpr int64_t kBlocks = 64, kBlock = 4096;
+  DigestStream digest;
+  std::vector<int32_t> tokens(static_cast<size_t>(std::min(kBlock, size_)));
+  const int64_t step = std::max(kBlock, size_ / kBlocks);
+  for (int64_t begin = 0; begin < size_; begin += step) {
+    const auto here = std::span(tokens).first(static_cast<size_t>(std::min(kBlock, size_ - begin)));
+    copy(begin, std::ssize(here), here.data());
+    digest.add(std::as_bytes(here));
+  }
+  return cat(size_, " tokens, checksum ", hex(digest.digest().xxh3));
 }
 
 TokenSource TokenSource::slice(int64_t begin, int64_t end) const {

@@ -118,6 +118,7 @@ int32_t TokenFile::operator[](int64_t i) const {
 void TokenFile::copy(int64_t begin, int64_t count, int32_t* out) const {
   QUERN_CHECK(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, path().string(),
               ": tokens [", begin, ", ", begin, " + ", count, ") asked for, the file has ", size_);
+  file_.check_unchanged();
   visit([&](const auto* tokens) {
     std::transform(tokens + begin, tokens + begin + count, out,
                    [](auto token) { return static_cast<int32_t>(token); });

@@ -31,7 +31,8 @@ class TokenFile {
   int64_t size() const { return size_; }  // tokens
 
   int32_t operator[](int64_t i) const;  // 0 <= i < size()
-  // Copies tokens [begin, begin + count) to out. Throws when the range exceeds the file.
+  // Copies tokens [begin, begin + count) to out. Throws when the range exceeds the file, and when
+  // the file was written to since it was opened.
   void copy(int64_t begin, int64_t count, int32_t* out) const;
 
   // Throws naming offset and value of the first token >= vocab_size. Reads the whole file.

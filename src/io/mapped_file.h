@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
+
+struct stat;
 
 namespace quern {
 
@@ -19,11 +22,21 @@ class MappedFile {
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Throws when the file was written to or cut since it was opened. To read what was cut off would
+  // end the process (SIGBUS). One that was replaced or removed is still whole here.
+  void check_unchanged() const;
+
  private:
+  struct Identity {
+    uint64_t device = 0, inode = 0;
+    int64_t bytes = 0, changed = 0;  // the last write, in nanoseconds
+  };
   MappedFile() = default;
+  static Identity identity_of(const struct stat& status);
 
   std::filesystem::path path_;
   std::span<const std::byte> bytes_;
+  Identity identity_;
 };
 
 }  // namespace quern

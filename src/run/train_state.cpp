@@ -55,7 +55,8 @@ std::string to_json(const TrainState& s) {
             {"model", model_json(s.model)},
             {"optimizer", s.optimizer},
             {"is_text", s.is_text},
-            {"tokenizer", s.tokenizer}};
+            {"tokenizer", s.tokenizer},
+            {"data", {{"train", s.train_data}, {"validation", s.validation_data}}}};
   if (s.best_iteration > 0) j["best"] = {{"loss", s.best_loss}, {"iteration", s.best_iteration}};
   return j.dump(2);
 }
@@ -73,6 +74,10 @@ TrainState from_json(const std::string& text, const std::filesystem::path& path)
     s.optimizer = j.value("optimizer", s.optimizer);
     s.is_text = j.at("is_text");
     s.tokenizer = j.value("tokenizer", s.is_text ? "bytes" : "");  // absent in older states
+    if (j.contains("data")) {
+      s.train_data = j["data"].at("train");
+      s.validation_data = j["data"].at("validation");
+    }
     if (j.contains("best")) {
       s.best_loss = j["best"].at("loss");
       s.best_iteration = j["best"].at("iteration");

@@ -26,7 +26,8 @@ struct TrainState {
   std::string optimizer = "adamw";  // Optimizer::name(); older checkpoints have AdamW's state
   bool is_text = false;             // tokens are bytes (byte_tokenizer.h)
   std::string tokenizer;            // Tokenizer::hash(); empty: unknown, the data were bare tokens
-  std::string gemm_algorithms;      // the table in use (tensor/gemm_table.h); empty on the CPU
+  std::string train_data, validation_data;  // TokenSource::fingerprint(); older states have none
+  std::string gemm_algorithms;  // the table in use (tensor/gemm_table.h); empty on the CPU
 };
 
 // Writes checkpoints/step_<iteration>: the weights under their Hugging Face names, the optimizer's

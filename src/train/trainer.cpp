@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -126,6 +127,7 @@ void Trainer::start() {
     observer_.on_warning(cat(folder_->path().string(),
                              " has no checkpoint yet: the run begins again at its first step"));
   }
+  note_data();
   keep_tokenizer();
   start_log();
   state_.sampler.batch = static_cast<uint64_t>(state_.iteration * config_.train.accumulate);
@@ -167,6 +169,19 @@ void Trainer::resume() {
   Config resumed = config_;
   resumed.run = {folder_->path().string(), ""};
   save_config(resumed, folder_->config().string());
+}
+
+// Takes the data's fingerprints. Other data than the checkpoint's are allowed: a run may go on with
+// more of them.
+void Trainer::note_data() {
+  const auto note = [this](const TokenSource& source, std::string& known) {
+    const std::string then = std::exchange(known, source.fingerprint());
+    if (then.empty() || known == then) return;
+    observer_.on_warning(cat(source.name(), " has changed since the checkpoint: it has ", known,
+                             "; the checkpoint's data had ", then));
+  };
+  note(data_.train, state_.train_data);
+  note(data_.validation, state_.validation_data);
 }
 
 // The logs of a resumed run go on after the checkpoint's step.

@@ -88,6 +88,7 @@ class Trainer {
   void resume();
   void start_log();
   void keep_tokenizer();
+  void note_data();
   void forget_later_checkpoints();
   void use_saved_algorithms();
   TrainResult train(const std::atomic<bool>* stop);

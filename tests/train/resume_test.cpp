@@ -112,6 +112,52 @@ TEST_F(TrainerTest, AResumedRunMarksTheBestThatItsLogKnows) {
   EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 4));
 }
 
+TEST_F(TrainerTest, ChangedDataAreAWarning) {
+  Config c = config();
+  c.train.steps = 2;
+  Recorded recorded, same, changed;
+  train(c, recorded);
+  c.run.resume = c.run.out;
+  c.train.steps = 3;
+  train(c, same);
+  EXPECT_TRUE(same.warnings.empty());
+  std::string corpus = read_file(text());
+  corpus[100] ^= 1;
+  write_file(text(), corpus);
+  c.train.steps = 4;
+  EXPECT_EQ(train(c, changed).steps, 4);
+  ASSERT_EQ(changed.warnings.size(), 1u) << "the validation data are the same";
+  EXPECT_NE(changed.warnings[0].find("text.txt has changed since the checkpoint: it has 18000"),
+            std::string::npos)
+      << changed.warnings[0];
+}
+
+// A file cut while it is mapped would end the process at the next read.
+TEST_F(TrainerTest, ATokenFileThatChangesMeanwhileEndsTheRunWithACheckpoint) {
+  const fs::path tokens = folder_ / "tokens.bin";
+  write_token_file(tokens, std::vector<int32_t>(20000, 7), TokenEncoding::raw_u16);
+  struct Cuts : Recorded {
+    fs::path path;
+    void on_progress(int64_t step, double) override {
+      if (step == 3) fs::resize_file(path, 1000);
+    }
+  } cuts;
+  cuts.path = tokens;
+  Config c = config();
+  c.data.train = tokens.string();
+  c.model.vocab_size = 300;
+  try {
+    train(c, cuts);
+    FAIL() << "the run went on";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("tokens.bin: has 1000 bytes now, expected the 40000"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find("are saved; continue with --resume"), std::string::npos) << message;
+  }
+  EXPECT_TRUE(latest_checkpoint(folder_ / "run" / "checkpoints"));
+}
+
 TEST_F(TrainerTest, GoingBackKeepsTheLaterCheckpointsUntilTheNextSave) {
   Config c = config();
   c.train.steps = 6;
