@@ -42,11 +42,10 @@ class LearnedPositions : public Positions {
 
   Variable embed(const Embedding& embedding, const Tensor& tokens, int64_t begin,
                  DType out) const override;
-  void declare(ParameterList& list) override;
+  void declare(ParameterList& list) override { rows_.declare(list); }
 
  private:
   Embedding rows_;  // (positions, C)
-  Tensor places_;   // (positions) i32: 0, 1, 2 ...; made with the arena
 };
 
 }  // namespace quern

@@ -10,6 +10,7 @@
 
 #include "autograd/tape.h"
 #include "model/model_cost.h"
+#include "model/positions.h"
 #include "model/transformer_lm.h"
 #include "nn/arena.h"
 #include "tensor/factory.h"
@@ -267,6 +268,40 @@ TEST(ModelVariants, EachChangesTheLoss) {
   for (const Variant& variant : kVariants) {
     EXPECT_GT(std::abs(VariantModel(config_of(variant), {}).loss() - loss), 1e-3) << variant.name;
   }
+}
+
+struct EmbeddedPositions : Module {
+  Embedding tokens{kVocab, 8, {}};
+  LearnedPositions positions{6, 8, {}};
+  void declare(ParameterList& list) override {
+    list.add("tokens", tokens);
+    list.add("positions", positions);
+  }
+};
+
+// Under a BF16 residual stream too: a sum rounded to BF16 would be off by up to 2^-9 of it.
+TEST(ModelVariants, PositionsSumTheirGradientInFp32) {
+  constexpr int64_t kRows = 300, kPlaces = 4;
+  EmbeddedPositions model;
+  ParameterArena arena(model, {Precision::bf16});
+  const Tensor dy = uniform({kRows, kPlaces, 8}, 0.0, 1.0).to(DType::bf16);
+  const Tensor ids = zeros({kRows, kPlaces}, DType::i32);
+  arena.zero_grad();
+  for (int pass = 0; pass < 2; ++pass) {
+    backward(model.positions.embed(model.tokens, ids, 1, DType::bf16), dy);
+  }
+  const Floats terms = dy.to(DType::f32).to_vector<float>();
+  std::vector<double> expected(6 * 8, 0.0);
+  for (size_t i = 0; i < terms.size(); ++i) expected[8 + i % (kPlaces * 8)] += 2.0 * terms[i];
+  for (const NamedSlice& slice : arena.named_slices()) {
+    if (slice.name != "positions.weight") continue;
+    const Floats found = ParameterArena::slice(arena.grads(), slice).to_vector<float>();
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;  // FP32 sums of 300 terms
+    }
+    return;
+  }
+  FAIL() << "no gradient of the positions";
 }
 
 }  // namespace

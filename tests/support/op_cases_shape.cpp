@@ -137,6 +137,13 @@ void add_lookups(std::vector<OpCase>& cases) {
                      return embedding(in[0], from_vector(std::vector<int32_t>{}, {0, 2}));
                    },
                    {}});
+  for (const Shape& shape : {Shape{4, 3}, Shape{3, 2, 3}, Shape{2, 2, 1, 3}, Shape{0, 2, 3}}) {
+    cases.push_back({"add_rows",
+                     shape.str(),
+                     {values(shape, 1), strided_values({5, 3}, 2)},
+                     [](const Inputs& in) { return add_rows(in[0], in[1], 1); },
+                     {}});
+  }
   cases.push_back({"gather",
                    "middle dimension, repeated",
                    {values({2, 3, 2}, 1)},

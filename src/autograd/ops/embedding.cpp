@@ -1,8 +1,11 @@
 #include "autograd/ops/embedding.h"
 
+#include "autograd/ops/binary.h"
 #include "autograd/ops/op_checks.h"
 #include "autograd/ops/sum_target.h"
+#include "kernels/copy.h"
 #include "kernels/embedding.h"
+#include "tensor/factory.h"
 #include "tensor/visit.h"
 
 namespace quern {
@@ -41,6 +44,36 @@ Variable embedding(const Variable& w_in, const Tensor& ids_in, std::optional<DTy
     visit("embedding", dy, [&]<class T>(std::type_identity<T>, auto stream) {
       embedding_backward(dw.sum.data<acc_t<T>>(), dy.data<T>(), ids.data<int32_t>(), n, V, C,
                          dw.add, work.raw_data(), stream);
+    });
+    dw.finish();
+  });
+}
+
+// saves: nothing
+Variable add_rows(const Variable& x, const Variable& w, int64_t begin) {
+  const RangeScope range("add_rows");
+  detail::check_floating("add_rows", "x", x.value());
+  detail::check_device("add_rows", "w", w.value(), x.device());
+  QUERN_CHECK(x.shape().ndim() >= 2, "add_rows: x has shape ", x.shape(), ", expected (..., T, C)");
+  const int64_t T = x.dim(-2), C = x.dim(-1);
+  QUERN_CHECK(w.shape().ndim() == 2 && w.dim(1) == C, "add_rows: w has shape ", w.shape(),
+              ", expected (P, ", C, ")");
+  QUERN_CHECK(begin >= 0 && begin + T <= w.dim(0), "add_rows: rows ", begin, " to ", begin + T - 1,
+              " of w, which has ", w.dim(0));
+  const auto sum_with_rows = [&] {
+    const NoGrad no_grad;
+    return add(x, w.value().slice(0, begin, begin + T).to(x.dtype())).value();
+  };
+  return record("add_rows", sum_with_rows(), {x, w}, [begin, T, C](Gradients& g) {
+    const Tensor& dy = g.output();
+    g.add(0, dy);
+    detail::SumTarget dw(g, 1, detail::accumulate_type(dy.dtype()));
+    if (!dw.sum.defined()) return;
+    const Tensor sums = detail::sum_to(dy, {T, C}, dw.sum.dtype());
+    if (!dw.add) fill(dw.sum, 0.0);
+    const Tensor rows = dw.sum.slice(0, begin, begin + T);
+    visit("add_rows", sums, [&]<class T>(std::type_identity<T>, auto stream) {
+      accumulate(rows.data<T>(), sums.data<T>(), rows.numel(), dw.add, stream);
     });
     dw.finish();
   });
