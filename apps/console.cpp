@@ -166,6 +166,7 @@ void ConsoleObserver::on_step(const StepMetrics& m) {
                                      fmt::format("norm {:.3f}", m.grad_norm),
                                      fmt::format("lr {:.2e}", m.lr), rate_text(m.tokens_per_s)};
   if (!terminal_.live) fields.push_back("ETA " + eta(m.step));
+  if (m.z_loss) fields.push_back(fmt::format("z-loss {:.3g}", *m.z_loss));
   if (m.mfu > 0.0) fields.push_back(fmt::format("mfu {:.1f} %", 100.0 * m.mfu));
   fields.push_back(fmt::format("{:.1f} ms", m.ms));
   fields.push_back(fmt::format("{:.0f} MiB", mebibytes(m.memory_bytes)));

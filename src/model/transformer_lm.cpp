@@ -137,16 +137,16 @@ TransformerLM::LossTerms TransformerLM::loss_terms(const Tensor& tokens, const T
     const RangeScope range(RangeKind::module, "lm_head");
     const int64_t rows =
         head_chunk_rows(N, config_.vocab_size, config_.d_model, size_of(h.dtype()));
-    const auto [loss, cross_entropy] = lm_head_loss(
-        h, head().weight(), flat_targets, {.chunk_rows = rows, .scale = scale, .z_loss = z_loss});
-    return {loss, cross_entropy};
+    const LmHeadResult of = lm_head_loss(h, head().weight(), flat_targets,
+                                         {.chunk_rows = rows, .scale = scale, .z_loss = z_loss});
+    return {of.loss, of.cross_entropy, of.z_loss};
   }
   const Variable logits = project(h);
   const Variable mean = naive_cross_entropy(logits, flat_targets);
   const Variable loss = scale == 1.0 ? mean : quern::scale(mean, scale);
-  if (z_loss == 0.0) return {loss, loss.value()};
+  if (z_loss == 0.0) return {loss, loss.value(), {}};
   const Variable z = quern::scale(naive_z_loss(logits, flat_targets), scale * z_loss);
-  return {add(loss, z), loss.value()};
+  return {add(loss, z), loss.value(), z.value()};
 }
 
 KvCache TransformerLM::make_cache(int64_t batch, int64_t capacity) const {

@@ -29,7 +29,7 @@ class TransformerLM : public Module {
   }
   struct LossTerms {
     Variable total;
-    Tensor cross_entropy;  // its first term, for reports
+    Tensor cross_entropy, z_loss;  // its terms, for reports; z_loss undefined when there is none
   };
   LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const;
 

@@ -36,6 +36,7 @@ StepMetrics step_metrics(const Json& row) {
   StepMetrics m;
   m.step = integer(row, "step");
   m.loss = number(row, "loss", kUnknown);
+  if (row.contains("z_loss")) m.z_loss = number(row, "z_loss", kUnknown);
   m.grad_norm = number(row, "grad_norm", kUnknown);
   m.lr = number(row, "lr", kUnknown);
   m.ms = number(row, "ms", kUnknown);

@@ -13,9 +13,11 @@ struct Column {
   double (*value)(const StepMetrics&);
 };
 
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
 // Turns 0, which stands for "unknown", into NaN.
 double known(double value) {
-  return value > 0.0 ? value : std::numeric_limits<double>::quiet_NaN();
+  return value > 0.0 ? value : kUnknown;
 }
 
 constexpr Column kColumns[] = {
@@ -26,6 +28,7 @@ constexpr Column kColumns[] = {
     {"mfu", [](const StepMetrics& m) { return known(m.mfu); }},
     {"memory_bytes",
      [](const StepMetrics& m) { return known(static_cast<double>(m.memory_bytes)); }},
+    {"z_loss", [](const StepMetrics& m) { return m.z_loss.value_or(kUnknown); }},
 };
 
 Series thinned(const std::vector<StepMetrics>& steps, const std::vector<size_t>& ends,
@@ -43,11 +46,10 @@ Series thinned(const std::vector<StepMetrics>& steps, const std::vector<size_t>&
       high = std::max(high, x);
       ++count;
     }
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    series.mean.push_back(count > 0 ? sum / static_cast<double>(count) : none);
+    series.mean.push_back(count > 0 ? sum / static_cast<double>(count) : kUnknown);
     if (ends.size() == steps.size()) continue;
-    series.low.push_back(count > 0 ? low : none);
-    series.high.push_back(count > 0 ? high : none);
+    series.low.push_back(count > 0 ? low : kUnknown);
+    series.high.push_back(count > 0 ? high : kUnknown);
   }
   return series;
 }

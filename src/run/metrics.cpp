@@ -64,16 +64,17 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t last_step, boo
 }
 
 void MetricsLog::write(const StepMetrics& m) {
-  numbers(m.step, m.time,
-          {{"loss", m.loss},
-           {"grad_norm", m.grad_norm},
-           {"lr", m.lr},
-           {"ms", m.ms},
-           {"tokens_per_s", m.tokens_per_s},
-           {"mfu", m.mfu},
-           {"memory_bytes", m.memory_bytes},
-           {"skipped", m.skipped},
-           {"tokens", m.tokens}});
+  std::vector<Number> row = {{"loss", m.loss},
+                             {"grad_norm", m.grad_norm},
+                             {"lr", m.lr},
+                             {"ms", m.ms},
+                             {"tokens_per_s", m.tokens_per_s},
+                             {"mfu", m.mfu},
+                             {"memory_bytes", m.memory_bytes},
+                             {"skipped", m.skipped},
+                             {"tokens", m.tokens}};
+  if (m.z_loss) row.push_back({"z_loss", *m.z_loss});
+  numbers(m.step, m.time, row);
 }
 
 void MetricsLog::write_validation(int64_t step, double loss) {

@@ -15,9 +15,10 @@
 namespace quern {
 
 struct StepMetrics {
-  int64_t step = 0;        // steps done, this one included
-  double loss = 0.0;       // nats per token, mean over the step's micro-batches
-  double grad_norm = 0.0;  // before clipping
+  int64_t step = 0;              // steps done, this one included
+  double loss = 0.0;             // nats per token, mean over the step's micro-batches
+  std::optional<double> z_loss;  // the training loss's second term, likewise; unset: none
+  double grad_norm = 0.0;        // before clipping
   double lr = 0.0;
   double ms = 0.0;  // mean per step since the last report
   double tokens_per_s = 0.0;

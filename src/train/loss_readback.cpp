@@ -33,18 +33,21 @@ void Readback::start_clock() {
   mark(posted_);
 }
 
-void Readback::post(int64_t step, const Tensor& loss, const Tensor& state) {
+void Readback::post(int64_t step, const Tensor& loss, const Tensor& z_loss, const Tensor& state) {
   QUERN_CHECK(posted_ - fetched_ < kSlots, "readback: ", kSlots, " results are already under way");
   const uint64_t turn = posted_ % kSlots;
   steps_[turn] = step;
+  has_z_loss_ = z_loss.defined();
   Slot& slot = slots_[turn];
   if (!device_.is_cuda()) {
     slot.loss = *loss.data<float>();
+    if (has_z_loss_) slot.z_loss = *z_loss.data<float>();
     std::memcpy(&slot.state, state.raw_data(), sizeof slot.state);
     return mark(++posted_);
   }
   const cuda::Stream stream = Context::current().cuda_stream();
   cuda::copy(&slot.loss, loss.raw_data(), sizeof slot.loss, stream);
+  if (has_z_loss_) cuda::copy(&slot.z_loss, z_loss.raw_data(), sizeof slot.z_loss, stream);
   cuda::copy(&slot.state, state.raw_data(), sizeof slot.state, stream);
   mark(++posted_);
 }
@@ -55,7 +58,9 @@ std::optional<StepResult> Readback::fetch() {
   const Mark& before = marks_[fetched_ % kMarks];
   const Mark& end = marks_[++fetched_ % kMarks];
   if (end.event) end.event.synchronize();
-  return StepResult{steps_[turn], slots_[turn].loss, ms_between(before, end), slots_[turn].state};
+  const Slot& slot = slots_[turn];
+  const std::optional<double> z_loss = has_z_loss_ ? std::optional(slot.z_loss) : std::nullopt;
+  return StepResult{steps_[turn], slot.loss, z_loss, ms_between(before, end), slot.state};
 }
 
 }  // namespace quern

@@ -16,6 +16,7 @@ namespace quern {
 struct StepResult {
   int64_t step = 0;  // the number given to post()
   double loss = 0.0;
+  std::optional<double> z_loss;
   double ms = 0.0;  // from the end of the previous step, or start_clock(), to this step's end
   kernels::StepState state;
 };
@@ -26,14 +27,15 @@ class Readback {
 
   // Time before this call belongs to no step. No copy may be pending.
   void start_clock();
-  // Starts a copy; at most two may be pending. loss: one FP32 element. state: u8, one StepState.
-  void post(int64_t step, const Tensor& loss, const Tensor& state);
+  // Starts a copy; at most two may be pending. loss: one FP32 element; z_loss: the same, or
+  // undefined. state: u8, one StepState.
+  void post(int64_t step, const Tensor& loss, const Tensor& z_loss, const Tensor& state);
   std::optional<StepResult> fetch();  // waits for the oldest pending one
   int pending() const { return static_cast<int>(posted_ - fetched_); }
 
  private:
   struct Slot {
-    float loss;
+    float loss, z_loss;
     kernels::StepState state;
   };
   static constexpr uint64_t kSlots = 2;
@@ -52,6 +54,7 @@ class Readback {
   cuda::HostArray<Slot> slots_;     // pinned on a GPU
   std::array<Mark, kMarks> marks_;  // step i is at (i + 1) % kMarks, its start before it
   std::array<int64_t, kSlots> steps_{};
+  bool has_z_loss_ = false;
   uint64_t posted_ = 0, fetched_ = 0;
 };
 

@@ -240,7 +240,7 @@ bool Trainer::train_step() {
     step_->run(batch.tokens, batch.targets, part);
   }
   state_.iteration += 1;
-  readback_.post(state_.iteration, step_->loss(), optimizer_->device_state());
+  readback_.post(state_.iteration, step_->loss(), step_->z_loss(), optimizer_->device_state());
   return true;
 }
 
@@ -395,6 +395,7 @@ void Trainer::report(const StepResult& result) {
   StepMetrics m;
   m.step = result.step;
   m.loss = result.loss;
+  m.z_loss = result.z_loss;
   m.grad_norm = result.state.norm;
   m.lr = result.state.lr;
   m.ms = 1e3 * per_step;

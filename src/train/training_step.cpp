@@ -14,6 +14,11 @@ namespace {
 
 constexpr size_t kMostRecordings = 8;  // more than these drop the least recently used
 
+// sum = part, or += part after the first micro-batch.
+void collect(const Tensor& sum, const Tensor& part, bool first) {
+  copy(sum, first ? part : add(sum, part).value());
+}
+
 }  // namespace
 
 // The key of a recording: a run replays the recording of an equal Kind.
@@ -36,8 +41,8 @@ bool captures_steps(const ComputeSection& compute) {
          Context::current().device().is_cuda();
 }
 
-Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
-                          const Tensor& targets, int64_t count) {
+TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
+                                          const Tensor& targets, int64_t count) {
   TransformerLM::LossTerms loss;
   {
     const RangeScope range(RangeKind::phase, "forward");
@@ -45,11 +50,12 @@ Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
   }
   const RangeScope range(RangeKind::phase, "backward");
   backward(loss.total);
-  return loss.cross_entropy;
+  return loss;
 }
 
 TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture)
     : instance_(instance), optimizer_(optimizer), capture_(capture), loss_(zeros({})) {
+  if (instance.model.options().z_loss > 0.0) z_loss_ = zeros({});
   if (!capture_) return;
   const Context& context = Context::current();
   pool_ = context.allocator(context.device())->make_pool();
@@ -64,8 +70,9 @@ PoolScope TrainingStep::idle_memory() const {
 
 void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
   if (kind.first) instance_.arena.zero_grad();
-  const Variable loss = forward_backward(instance_, tokens, targets, kind.count);
-  copy(loss_, kind.first ? loss.value() : add(loss_, loss).value());
+  const auto loss = forward_backward(instance_, tokens, targets, kind.count);
+  collect(loss_, loss.cross_entropy, kind.first);
+  if (z_loss_.defined()) collect(z_loss_, loss.z_loss, kind.first);
   if (kind.last) optimizer_.step(loss_);
 }
 

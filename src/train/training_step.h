@@ -26,9 +26,9 @@ struct MicroBatch {
 bool captures_steps(const ComputeSection& compute);
 
 // The computation of every training mode: adds the gradients of micro-batch loss / count to the
-// arena's. Returns that loss.
-Variable forward_backward(const ModelInstance& instance, const Tensor& tokens,
-                          const Tensor& targets, int64_t count);
+// arena's. Returns that loss, its total already run backwards.
+TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
+                                          const Tensor& targets, int64_t count);
 
 class TrainingStep {
  public:
@@ -45,9 +45,11 @@ class TrainingStep {
   // the memory of the steps. Release them before the next run().
   PoolScope idle_memory() const;
 
-  // The mean loss over the micro-batches of the step so far: one FP32 element on the device, the
-  // same tensor at every step.
+  // Means over the micro-batches of the step so far, the same tensors at every step: the
+  // cross-entropy and the z-loss (undefined when the model has none), one FP32 element each on the
+  // device.
   const Tensor& loss() const { return loss_; }
+  const Tensor& z_loss() const { return z_loss_; }
 
  private:
   struct Kind;
@@ -59,7 +61,7 @@ class TrainingStep {
   ModelInstance& instance_;
   Optimizer& optimizer_;
   bool capture_;
-  Tensor loss_;
+  Tensor loss_, z_loss_;
   std::shared_ptr<MemoryPool> pool_;  // of all recordings: they run one after another
   std::list<std::unique_ptr<Recording>> recordings_;  // latest used first
 };

@@ -47,6 +47,7 @@ class GpuTrainingStep : public testing::Test {
         step.run(tokens, targets, part);
       }
       result.losses.push_back(step.loss().to_vector<float>()[0]);
+      if (step.z_loss().defined()) result.losses.push_back(step.z_loss().to_vector<float>()[0]);
     }
     result.weights = instance.arena.values().to_vector<float>();
     return result;

@@ -28,6 +28,7 @@ TEST_F(MetricsReaderTest, ReadsWhatMetricsLogWrites) {
   StepMetrics m;
   m.step = 2;
   m.loss = 1.25;
+  m.z_loss = 0.125;
   m.grad_norm = 0.5;
   m.lr = 1e-3;
   m.ms = 7.5;
@@ -47,8 +48,8 @@ TEST_F(MetricsReaderTest, ReadsWhatMetricsLogWrites) {
   const StepMetrics& r = run.steps[0];
   EXPECT_EQ(std::tie(r.step, r.loss, r.grad_norm, r.lr, r.ms, r.tokens_per_s, r.mfu),
             std::tie(m.step, m.loss, m.grad_norm, m.lr, m.ms, m.tokens_per_s, m.mfu));
-  EXPECT_EQ(std::tie(r.memory_bytes, r.skipped, r.tokens, r.time),
-            std::tie(m.memory_bytes, m.skipped, m.tokens, m.time));
+  EXPECT_EQ(std::tie(r.z_loss, r.memory_bytes, r.skipped, r.tokens, r.time),
+            std::tie(m.z_loss, m.memory_bytes, m.skipped, m.tokens, m.time));
   ASSERT_EQ(run.validations.size(), 1u);
   EXPECT_EQ(run.validations[0].loss, 1.5);
   ASSERT_EQ(run.processes.size(), 1u);

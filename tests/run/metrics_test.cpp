@@ -54,5 +54,22 @@ TEST(MetricsLog, AFullDiskLeavesNoPartOfALine) {
   log.sync();
 }
 
+// Runs without a z-loss have the lines of earlier versions.
+TEST(MetricsLog, OnlyRunsWithAZLossHaveItsKey) {
+  const TemporaryFolder folder;
+  MetricsLog log(folder / "metrics.jsonl", -1);
+  StepMetrics m;
+  m.step = 1;
+  m.loss = 2.5;
+  log.write(m);
+  m.z_loss = 0.25;
+  log.write(m);
+  const std::string begin =
+      "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.0,\"lr\":0.0,\"ms\":0.0,\"tokens_per_s\":0.0,"
+      "\"mfu\":0.0,\"memory_bytes\":0,\"skipped\":0,\"tokens\":0,";
+  EXPECT_EQ(read_file(folder / "metrics.jsonl"),
+            cat(begin, "\"time\":0.0}\n", begin, "\"z_loss\":0.25,\"time\":0.0}\n"));
+}
+
 }  // namespace
 }  // namespace quern

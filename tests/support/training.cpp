@@ -92,6 +92,7 @@ void expect_resume_is_exact(Config config, const fs::path& folder) {
     const StepMetrics& expected = whole.steps[i];
     const StepMetrics& found = i < 50 ? first.steps[i] : second.steps[i - 50];
     EXPECT_EQ(found.loss, expected.loss) << "step " << i + 1;
+    EXPECT_EQ(found.z_loss, expected.z_loss) << "step " << i + 1;
     EXPECT_EQ(found.grad_norm, expected.grad_norm) << "step " << i + 1;
     EXPECT_EQ(found.lr, expected.lr) << "step " << i + 1;
   }

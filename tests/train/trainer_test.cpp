@@ -115,6 +115,7 @@ TEST_F(TrainerTest, AccumulationEqualsALargerBatch) {
   Config c = config("a");
   c.train.steps = 3;
   c.train.batch = 8;
+  c.compute.z_loss = 0.01;
   train(c, large);
   c.run.out = (folder_ / "b").string();
   c.train.batch = 4;
@@ -123,6 +124,8 @@ TEST_F(TrainerTest, AccumulationEqualsALargerBatch) {
   for (size_t i = 0; i < 3; ++i) {  // FP32 sums in another order
     EXPECT_NEAR(large.steps[i].loss, split.steps[i].loss, 1e-5);
     EXPECT_NEAR(large.steps[i].grad_norm, split.steps[i].grad_norm, 1e-4);
+    EXPECT_NEAR(large.steps[i].z_loss.value(), split.steps[i].z_loss.value(), 1e-6);
+    EXPECT_GT(large.steps[i].z_loss.value(), 0.1);
   }
 }
 

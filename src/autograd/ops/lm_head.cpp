@@ -130,13 +130,12 @@ Tensor mean_of(const Head& head, const Tensor& rows, double factor) {
   return factor == 1.0 ? loss : scale(loss, factor).value();
 }
 
-// {the loss, its cross-entropy part}
-std::pair<Tensor, Tensor> mean_losses(const Head& head) {
+LmHeadResult mean_losses(const Head& head) {
   const double scale = head.options.scale;
   const Tensor cross_entropy = mean_of(head, head.row_loss, scale);
-  if (!head.row_z.defined()) return {cross_entropy, cross_entropy};
+  if (!head.row_z.defined()) return {cross_entropy, cross_entropy, {}};
   const Tensor z = mean_of(head, head.row_z, scale * head.options.z_loss);
-  return {add(cross_entropy, z).value(), cross_entropy};
+  return {add(cross_entropy, z), cross_entropy, z};
 }
 
 // Scales a gradient for an incoming gradient of 1 by `dloss` (a device scalar).
@@ -158,8 +157,7 @@ LmHeadResult lm_head_loss(const Variable& x, const Variable& w, const Tensor& ta
     } else {
       losses(head);
     }
-    const auto [loss, cross_entropy] = mean_losses(head);
-    return {loss, cross_entropy};
+    return mean_losses(head);
   }
 
   const DType sums = head.row_loss.dtype();
@@ -172,10 +170,11 @@ LmHeadResult lm_head_loss(const Variable& x, const Variable& w, const Tensor& ta
     to.add = direct && !std::exchange(leaf->fresh, false);
   }
   losses_and_gradients(head, to);
-  const auto [loss, cross_entropy] = mean_losses(head);
+  LmHeadResult result = mean_losses(head);
+  const Tensor loss = result.loss.value();
   if (direct) {
     ++leaf->owed;
-    const Variable root =
+    result.loss =
         record_root("lm_head_cross_entropy", loss, {x, w},
                     [dx = to.dx, leaf, zeroed = leaf->zeroed, shape = x.shape()](Gradients& g) {
                       QUERN_CHECK(leaf->zeroed == zeroed,
@@ -185,15 +184,15 @@ LmHeadResult lm_head_loss(const Variable& x, const Variable& w, const Tensor& ta
                       --leaf->owed;
                       if (g.needs(0)) g.add(0, dx.reshape(shape));
                     });
-    return {root, cross_entropy};
+    return result;
   }
-  const Variable plain =
+  result.loss =
       record("lm_head_cross_entropy", loss, {x, w},
              [to, shape = x.shape(), x_type = x.dtype(), w_type = w.dtype()](Gradients& g) {
                if (g.needs(0)) g.add(0, times(to.dx, g.output(), x_type).reshape(shape));
                if (g.needs(1)) g.add(1, times(to.dw, g.output(), w_type));
              });
-  return {plain, cross_entropy};
+  return result;
 }
 
 Variable lm_head_cross_entropy(const Variable& x, const Variable& w, const Tensor& targets,

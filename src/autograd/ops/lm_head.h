@@ -15,7 +15,8 @@ struct LmHeadOptions {
 
 struct LmHeadResult {
   Variable loss;
-  Tensor cross_entropy;  // the loss without the z-loss, scaled alike
+  // The loss's terms, scaled alike. z_loss is undefined without a z-loss.
+  Tensor cross_entropy, z_loss;
 };
 
 // scale times (cross_entropy(linear(x, w), targets) plus the z-loss), without storing all logits.

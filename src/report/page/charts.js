@@ -15,6 +15,7 @@ const CHARTS = [
   { id: "tokens_per_s", title: "Speed", unit: "tokens a second", zero: true, tick: (y) => format.count(y, 4) },
   { id: "mfu", title: "MFU", unit: "of the measured peak", zero: true, tick: format.percent },
   { id: "memory_bytes", title: "Memory", unit: "most in use so far", zero: true, exact: true, steps: STEPS.bytes, tick: format.bytes },
+  { id: "z_loss", title: "z-loss", unit: "added to the training loss", tick: (y) => format.number(y, 4) },
 ];
 
 const runColor = (run) => css(`--run-${run.index % 8}`);
