@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "text/tokenizer.h"
+
 namespace quern {
 
 struct BpeMerge {
@@ -31,6 +33,20 @@ class BpeCache {
 
  private:
   std::unordered_map<std::string, std::vector<int32_t>, TextHash, std::equal_to<>> pieces_;
+};
+
+// The encoder of a tokenizer that encodes with a cache.
+template <class T>
+class CachedEncoder : public TokenEncoder {
+ public:
+  explicit CachedEncoder(const T& tokenizer) : tokenizer_(tokenizer) {}
+  void encode(std::string_view text, std::vector<int32_t>& tokens) override {
+    tokenizer_.encode(text, tokens, cache_);
+  }
+
+ private:
+  const T& tokenizer_;
+  BpeCache cache_;
 };
 
 class Bpe {

@@ -44,18 +44,6 @@ bool is_character(std::string_view token) {
   return std::count_if(token.begin(), token.end(), [](char c) { return (c & 0xC0) != 0x80; }) == 1;
 }
 
-class BpeEncoder : public TokenEncoder {
- public:
-  explicit BpeEncoder(const BpeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  void encode(std::string_view text, std::vector<int32_t>& tokens) override {
-    tokenizer_.encode(text, tokens, cache_);
-  }
-
- private:
-  const BpeTokenizer& tokenizer_;
-  BpeCache cache_;
-};
-
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(definition)) {
@@ -126,7 +114,7 @@ std::string BpeTokenizer::content(int32_t id) const {
 }
 
 std::unique_ptr<TokenEncoder> BpeTokenizer::encoder() const {
-  return std::make_unique<BpeEncoder>(*this);
+  return std::make_unique<CachedEncoder<BpeTokenizer>>(*this);
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<int32_t>& tokens,

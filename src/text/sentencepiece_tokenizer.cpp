@@ -18,18 +18,6 @@ void check(const sentencepiece::util::Status& status) {
 // messages, so appending this to a model changes only that setting.
 constexpr std::string_view kNoPrefix("\x1A\x02\x18\x00", 4);
 
-class SentencePieceEncoder : public TokenEncoder {
- public:
-  explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  void encode(std::string_view text, std::vector<int32_t>& tokens) override {
-    tokenizer_.encode(text, tokens, cache_);
-  }
-
- private:
-  const SentencePieceTokenizer& tokenizer_;
-  BpeCache cache_;
-};
-
 }  // namespace
 
 struct SentencePieceTokenizer::Processors {
@@ -116,7 +104,7 @@ bool SentencePieceTokenizer::keeps_text() const {
 }
 
 std::unique_ptr<TokenEncoder> SentencePieceTokenizer::encoder() const {
-  return std::make_unique<SentencePieceEncoder>(*this);
+  return std::make_unique<CachedEncoder<SentencePieceTokenizer>>(*this);
 }
 
 void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& tokens,
