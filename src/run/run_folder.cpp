@@ -38,7 +38,8 @@ bool is_unused(const fs::path& path) {
   std::error_code error;
   for (fs::directory_iterator i(path, error), end; !error && i != end; i.increment(error)) {
     const fs::path name = i->path().filename();
-    if (name != ".lock" && (name != "checkpoints" || !fs::is_empty(i->path(), error))) return false;
+    if (name == ".lock" || name == "config.toml.tmp") continue;
+    if (name != "checkpoints" || !fs::is_empty(i->path(), error)) return false;
   }
   return !error;
 }

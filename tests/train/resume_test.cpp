@@ -17,6 +17,7 @@ using namespace testing_support;
 TEST_F(TrainerTest, AFolderWithoutAConfigurationIsNew) {
   fs::create_directories(folder_ / "run" / "checkpoints");
   write_file(folder_ / "run" / ".lock", "");
+  write_file(folder_ / "run" / "config.toml.tmp", "[mod");
   Config c = config();
   c.train.steps = 2;
   Recorded recorded;

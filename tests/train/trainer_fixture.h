@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "support/files.h"
 #include "support/training.h"
 
 namespace quern::testing_support {
@@ -15,15 +16,7 @@ namespace fs = std::filesystem;
 
 class TrainerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("quern_trainer_" +
-               std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    write_corpus(text(), 20000);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  TrainerTest() { write_corpus(text(), 20000); }
 
   fs::path text() const { return folder_ / "text.txt"; }
   Config config(const std::string& out = "run") const { return tiny_config(text(), folder_ / out); }
@@ -37,7 +30,8 @@ class TrainerTest : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 }  // namespace quern::testing_support
