@@ -13,6 +13,14 @@ namespace {
 
 using namespace testing_support;
 
+// What a process leaves that was killed before its first step.
+void begin_only(const Config& config) {
+  const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
+  const ContextScope scope(*context);
+  Recorded recorded;
+  Trainer killed(config, recorded);
+}
+
 // A process killed before it wrote config.toml leaves this.
 TEST_F(TrainerTest, AFolderWithoutAConfigurationIsNew) {
   fs::create_directories(folder_ / "run" / "checkpoints");
@@ -41,12 +49,7 @@ TEST_F(TrainerTest, ARunWithoutACheckpointBeginsAgain) {
   Recorded whole;
   train(c, whole);
   c.run.out = (folder_ / "run").string();
-  {
-    const auto context = make_context(c.compute, static_cast<uint64_t>(c.train.seed));
-    const ContextScope scope(*context);
-    Recorded begun;
-    Trainer killed(c, begun);
-  }
+  begin_only(c);
   write_file(folder_ / "run" / "metrics.jsonl", "{\"step\":1,\"loss\":9.0}\n");
   write_file(folder_ / "run" / "samples.txt", "--- step 2\nlost\n");
   c.run.resume = c.run.out;
@@ -167,12 +170,7 @@ TEST_F(TrainerTest, GoingBackKeepsTheLaterCheckpointsUntilTheNextSave) {
   train(c, recorded);
   const fs::path checkpoints = folder_ / "run" / "checkpoints";
   c.run.resume = checkpoint_path(checkpoints, 2).string();
-  {
-    const auto context = make_context(c.compute, static_cast<uint64_t>(c.train.seed));
-    const ContextScope scope(*context);
-    Recorded begun;
-    Trainer killed(c, begun);
-  }
+  begin_only(c);
   EXPECT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{2});
   EXPECT_NO_THROW(open_checkpoint(checkpoints / "step_00000006.later"));
   train(c, recorded);
