@@ -36,11 +36,6 @@ void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, c
                         Stream stream) {
   pointwise_backward(dx, x, PointwiseRows{}, y, dy, n, f, stream);
 }
-
-// The backward of GeluTanh and in the same pass its output again: dy_to_y holds dy, then y. n
-// packed elements. T: float, bfloat16, and on the CPU double.
-template <class T>
-void gelu_backward_and_output(T* dx, T* dy_to_y, const T* x, int64_t n, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
@@ -60,9 +55,6 @@ void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, c
                         Stream stream) {
   pointwise_backward(dx, x, PointwiseRows{}, y, dy, n, f, stream);
 }
-
-template <class T>
-void gelu_backward_and_output(T* dx, T* dy_to_y, const T* x, int64_t n, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

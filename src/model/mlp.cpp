@@ -1,15 +1,17 @@
 #include "model/mlp.h"
 
 #include "autograd/ops/gelu_linear.h"
+#include "autograd/ops/linear.h"
 #include "autograd/ops/naive.h"
 #include "autograd/ops/pointwise.h"
+#include "autograd/ops/swiglu.h"
 #include "tensor/context.h"
 
 namespace quern {
 
 SwiGLU::SwiGLU(const ModelConfig& config, const ModelOptions& options, const ModelInit& init)
     : kernels_(options.kernels),
-      output_(options.rebuilds_swiglu() ? SwigluOutput::rebuilt : SwigluOutput::kept),
+      output_(options.rebuilds_swiglu() ? ActivationOutput::rebuilt : ActivationOutput::kept),
       gate_up_(
           config.d_model, 2 * config.d_ff, init.projection(config.d_model, config.d_ff),
           {{"gate_proj.weight", 0, config.d_ff}, {"up_proj.weight", config.d_ff, config.d_ff}}),
@@ -40,16 +42,23 @@ bool SwiGLU::add_to(BlockWeights& weights) const {
 }
 
 GeluMlp::GeluMlp(const ModelConfig& config, const ModelOptions& options, const ModelInit& init)
-    : rebuilds_(options.kernels == KernelKind::fused && options.rebuilds_swiglu()),
+    : kernels_(options.kernels),
+      output_(options.rebuilds_swiglu() ? ActivationOutput::rebuilt : ActivationOutput::kept),
       up_(config.d_model, config.d_ff, init.projection(config.d_model, config.d_ff), config.bias),
       down_(config.d_ff, config.d_model, init.residual(config.d_ff, config.d_model), config.bias) {}
 
 Variable GeluMlp::forward(const Variable& x) const {
   const RangeScope range(RangeKind::module, "mlp");
-  const Variable up = up_("c_fc", x);
-  if (!rebuilds_) return down_("c_proj", gelu_tanh(up));
+  if (kernels_ == KernelKind::naive) return down_("c_proj", gelu_tanh(up_("c_fc", x)));
+  const auto bias_of = [](const Linear& layer) {
+    return layer.bias ? layer.bias->weight() : Variable();
+  };
+  const Variable up = [&] {
+    const RangeScope range_of_up(RangeKind::module, "c_fc");
+    return linear(x, up_.weight.weight());
+  }();
   const RangeScope down(RangeKind::module, "c_proj");
-  return gelu_linear(up, down_.weight.weight(), down_.bias ? down_.bias->weight() : Variable());
+  return gelu_linear(up, bias_of(up_), down_.weight.weight(), bias_of(down_), output_);
 }
 
 void GeluMlp::declare(ParameterList& list) {

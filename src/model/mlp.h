@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "autograd/ops/swiglu.h"
+#include "autograd/ops/activation_output.h"
 #include "model/decode_weights.h"
 #include "model/model_config.h"
 #include "nn/linear.h"
@@ -27,7 +27,7 @@ class SwiGLU : public Mlp {
 
  private:
   KernelKind kernels_;
-  SwigluOutput output_;
+  ActivationOutput output_;
   Linear gate_up_;  // C -> 2 F
   Linear down_;     // F -> C
 };
@@ -41,9 +41,10 @@ class GeluMlp : public Mlp {
   void declare(ParameterList& list) override;
 
  private:
-  bool rebuilds_;  // the backward computes GELU's output again
-  Linear up_;      // C -> F
-  Linear down_;    // F -> C
+  KernelKind kernels_;
+  ActivationOutput output_;
+  Linear up_;    // C -> F
+  Linear down_;  // F -> C
 };
 
 // The kind that config.mlp names.

@@ -151,7 +151,7 @@ Rebuilt through_linear(const std::function<Variable(const Variable&)>& op, const
   return {saved, x.grad().to_vector<float>(), w.grad().to_vector<float>()};
 }
 
-TEST(Ops, NormAndSwigluOutputsAreComputedAgainWithTheSameBits) {
+TEST(Ops, NormAndActivationOutputsAreComputedAgainWithTheSameBits) {
   constexpr int64_t N = 64, C = 32;
   const Tensor gain = uniform({C}, 0.5, 1.5), other = uniform({N, C}, -1, 1);
   const std::vector<std::pair<int64_t, std::function<Variable(const Variable&)>>> ops{
@@ -178,8 +178,8 @@ TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsWhatItIsTold) {
                                        input, weight, false);
   const Tensor made = swiglu(input).value();  // as the output of another op
   const auto& allocator = Context::current().allocator(kCpu);
-  for (const SwigluOutput output : {SwigluOutput::rebuilt, SwigluOutput::kept}) {
-    const bool kept = output == SwigluOutput::kept;
+  for (const ActivationOutput output : {ActivationOutput::rebuilt, ActivationOutput::kept}) {
+    const bool kept = output == ActivationOutput::kept;
     SCOPED_TRACE(kept ? "kept" : "rebuilt");
     const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
     const int64_t before = allocator->stats().allocated;
@@ -214,37 +214,50 @@ TEST(Ops, SwigluLinearHasTheBitsOfItsPartsAndKeepsWhatItIsTold) {
   }
 }
 
-TEST(Ops, GeluLinearHasTheBitsOfItsPartsAndKeepsItsInputAlone) {
+TEST(Ops, GeluLinearHasTheBitsOfItsPartsAndKeepsWhatItIsTold) {
   constexpr int64_t N = 64, F = 32;
   const Tensor input = uniform({N, F}, -3, 3), weight = uniform({7, F}, -1, 1);
-  const Tensor bias = uniform({7}, -1, 1);
+  const Tensor inner = uniform({F}, -1, 1), outer = uniform({7}, -1, 1);
+  const Tensor sum = add(input, inner).value();
   const Rebuilt parts =
-      through_linear([](const Variable& x) { return gelu_tanh(x); }, input, weight, false);
-  EXPECT_TRUE(gelu_linear(input, weight, bias).value().to_vector<float>() ==
-              linear(gelu_tanh(input), weight, bias).value().to_vector<float>());
+      through_linear([](const Variable& x) { return gelu_tanh(x); }, sum, weight, false);
+  const Tensor dy = linear(gelu_tanh(sum), weight).value();
+  EXPECT_TRUE(gelu_linear(input, inner, weight, outer).value().to_vector<float>() ==
+              linear(gelu_tanh(sum), weight, outer).value().to_vector<float>());
 
   const auto& allocator = Context::current().allocator(kCpu);
-  const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
-  const int64_t before = allocator->stats().allocated;
-  const Variable y = gelu_linear(x, w);
-  const int64_t held = allocator->stats().allocated;
-  EXPECT_EQ(held - before, N * 7 * 4);  // the result
-  allocator->reset_peak();
-  backward(y, y.value());
-  // dx, the gradient of gelu's output, whose place that output takes, and dw.
-  EXPECT_EQ(allocator->stats().peak_allocated - held, 2 * N * F * 4 + 7 * F * 4);
-  EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
-  EXPECT_TRUE(parts.dw == w.grad().to_vector<float>());
+  for (const ActivationOutput output : {ActivationOutput::rebuilt, ActivationOutput::kept}) {
+    const bool kept = output == ActivationOutput::kept;
+    SCOPED_TRACE(kept ? "kept" : "rebuilt");
+    const Variable x = Variable::leaf(input), w = Variable::leaf(weight);
+    const int64_t before = allocator->stats().allocated;
+    const Variable y = gelu_linear(x, inner, w, {}, output);
+    const int64_t held = allocator->stats().allocated;
+    EXPECT_EQ(held - before, N * 7 * 4 + (kept ? N * F * 4 : 0));  // the result, and h
+    allocator->reset_peak();
+    backward(y, dy);
+    // dw, and dx with the gradient of h, whose place h takes; or dx in its place where h was kept.
+    EXPECT_EQ(allocator->stats().peak_allocated - held, (kept ? 0 : 2) * N * F * 4 + 7 * F * 4);
+    EXPECT_TRUE(parts.dx == x.grad().to_vector<float>());
+    EXPECT_TRUE(parts.dw == w.grad().to_vector<float>());
+  }
 
   // Each input alone needs a gradient.
   const Variable only_x = Variable::leaf(input), only_w = Variable::leaf(weight);
-  const Variable only_b = Variable::leaf(bias);
-  backward(gelu_linear(only_x, weight), y.value());
-  backward(gelu_linear(input, only_w), y.value());
-  backward(gelu_linear(input, weight, only_b), y.value());
+  const Variable only_inner = Variable::leaf(inner), only_outer = Variable::leaf(outer);
+  backward(gelu_linear(only_x, inner, weight, {}), dy);
+  backward(gelu_linear(input, inner, only_w, {}), dy);
+  backward(gelu_linear(input, only_inner, weight, {}), dy);
+  backward(gelu_linear(input, inner, weight, only_outer), dy);
   EXPECT_TRUE(parts.dx == only_x.grad().to_vector<float>());
   EXPECT_TRUE(parts.dw == only_w.grad().to_vector<float>());
-  EXPECT_TRUE(only_b.grad().to_vector<float>() == sum(y.value(), 0).value().to_vector<float>());
+  EXPECT_TRUE(only_outer.grad().to_vector<float>() == quern::sum(dy, 0).value().to_vector<float>());
+  const Floats d_inner = only_inner.grad().to_vector<float>();
+  for (size_t c = 0; c < F; ++c) {
+    double expected = 0;
+    for (size_t row = 0; row < N; ++row) expected += parts.dx[row * F + c];
+    EXPECT_NEAR(d_inner[c], expected, 1e-4) << "column " << c;
+  }
 }
 
 struct Head {
@@ -425,14 +438,19 @@ TEST(Ops, RefuseWhatDoesNotFit) {
   expect_error([&] { swiglu_linear(x, x); }, {"swiglu_linear", "(C, F) and (..., 2 F)"});
   expect_error(
       [&] {
-        gelu_linear(zeros({3, 4}), zeros({5, 2}));
+        gelu_linear(zeros({3, 4}), {}, zeros({5, 2}), {});
       },
       {"gelu_linear: w has shape (5, 2), expected (out, 4) for x (3, 4)"});
   expect_error(
       [&] {
-        gelu_linear(zeros({3, 4}), zeros({5, 4}), zeros({4}));
+        gelu_linear(zeros({3, 4}), {}, zeros({5, 4}), zeros({4}));
       },
       {"gelu_linear: b has shape (4), expected (5)"});
+  expect_error(
+      [&] {
+        gelu_linear(zeros({3, 4}), zeros({5}), zeros({5, 4}), {});
+      },
+      {"gelu_linear: x_bias has shape (5), expected (4)"});
   expect_error(
       [&] {
         swiglu_linear(zeros({3, 4}), zeros({5, 2}), zeros({2, 2}));

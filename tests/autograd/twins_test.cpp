@@ -115,11 +115,12 @@ std::vector<Twin> twins() {
                  [](const Inputs& in) { return swiglu_linear(in[0], in[1]); },
                  [](const Inputs& in) { return linear(naive_swiglu(in[0]), in[1]); },
                  {}});
-  all.push_back({"gelu_linear",
-                 {x, normal({7, kC}, 0.0, 1.0), values({7}, 11)},
-                 [](const Inputs& in) { return gelu_linear(in[0], in[1], in[2]); },
-                 [](const Inputs& in) { return linear(gelu_tanh(in[0]), in[1], in[2]); },
-                 {}});
+  all.push_back(
+      {"gelu_linear",
+       {x, values({kC}, 11), normal({7, kC}, 0.0, 1.0), values({7}, 12)},
+       [](const Inputs& in) { return gelu_linear(in[0], in[1], in[2], in[3]); },
+       [](const Inputs& in) { return linear(gelu_tanh(add(in[0], in[1])), in[2], in[3]); },
+       {}});
   all.push_back({"weighted_sum",
                  {x, w},
                  [](const Inputs& in) { return weighted_sum(in[0], in[1]); },

@@ -272,12 +272,12 @@ TEST_F(SwigluProductHopper, AKeptOutputGivesTheSameBits) {
     const Tensor x = numbers({N, C}, 1), up = numbers({2 * F, C}, 2), down = numbers({C, F}, 3);
     const Tensor dz = numbers({N, C}, 4);
     Layer again(x, up, down), kept(x, up, down);
-    const auto run = [&](Layer& layer, SwigluOutput output) {
+    const auto run = [&](Layer& layer, ActivationOutput output) {
       const GateUpResult made = gate_up_linear(layer.x, layer.up);
       layer.finish(swiglu_linear(made.gate_up, layer.down, made.output, output), dz);
     };
-    run(again, SwigluOutput::rebuilt);
-    run(kept, SwigluOutput::kept);
+    run(again, ActivationOutput::rebuilt);
+    run(kept, ActivationOutput::kept);
     EXPECT_TRUE(kept.z == again.z);
     EXPECT_TRUE(kept.dx == again.dx);
     EXPECT_TRUE(kept.d_up == again.d_up);

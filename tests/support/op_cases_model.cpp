@@ -149,20 +149,22 @@ void add_rope(std::vector<OpCase>& cases) {
   cases.push_back({"swiglu_linear", "no rows", {values({0, 10}, 1), w}, run, {}});
   cases.push_back({"swiglu_linear", "strided", {strided_values({3, 10}, 1), w}, run, {}});
   const auto keep = [](const Inputs& in) {
-    return swiglu_linear(in[0], in[1], {}, SwigluOutput::kept);
+    return swiglu_linear(in[0], in[1], {}, ActivationOutput::kept);
   };
   cases.push_back({"swiglu_linear", "kept", {values({2, 3, 10}, 1, -2.0, 2.0), w}, keep, {}});
   cases.push_back({"swiglu_linear", "kept, no rows", {values({0, 10}, 1), w}, keep, {}});
   cases.push_back({"swiglu_linear", "kept, strided", {strided_values({3, 10}, 1), w}, keep, {}});
   const auto gelu = [](const Inputs& in) {
-    return gelu_linear(in[0], in[1], in.size() > 2 ? in[2] : Variable());
+    return gelu_linear(in[0], in.size() > 2 ? in[2] : Variable(), in[1],
+                       in.size() > 3 ? in[3] : Variable());
   };
-  const Tensor wide = values({2, 3, 5}, 1, -2.0, 2.0), b = values({4}, 3);
+  const Tensor wide = values({2, 3, 5}, 1, -2.0, 2.0), inner = values({5}, 3), b = values({4}, 4);
   cases.push_back({"gelu_linear", "a batch", {wide, w}, gelu, {}});
-  cases.push_back({"gelu_linear", "a bias", {wide, w, b}, gelu, {}});
-  cases.push_back({"gelu_linear", "one row", {values({5}, 1), w, b}, gelu, {}});
-  cases.push_back({"gelu_linear", "no rows", {values({0, 5}, 1), w, b}, gelu, {}});
-  cases.push_back({"gelu_linear", "strided", {strided_values({3, 5}, 1), w}, gelu, {}});
+  cases.push_back({"gelu_linear", "inner bias", {wide, w, inner}, gelu, {}});
+  cases.push_back({"gelu_linear", "both biases", {wide, w, inner, b}, gelu, {}});
+  cases.push_back({"gelu_linear", "one row", {values({5}, 1), w, inner, b}, gelu, {}});
+  cases.push_back({"gelu_linear", "no rows", {values({0, 5}, 1), w, inner, b}, gelu, {}});
+  cases.push_back({"gelu_linear", "strided", {strided_values({3, 5}, 1), w, inner}, gelu, {}});
   const auto up = [](const Inputs& in) { return gate_up_linear(in[0], in[1]).gate_up; };
   cases.push_back({"gate_up_linear", "a batch", {values({2, 3, 5}, 1), values({8, 5}, 2)}, up, {}});
   cases.push_back({"gate_up_linear", "no rows", {values({0, 5}, 1), values({8, 5}, 2)}, up, {}});

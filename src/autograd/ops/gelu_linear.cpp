@@ -5,7 +5,7 @@
 #include "autograd/ops/matrix_product.h"
 #include "autograd/ops/op_checks.h"
 #include "autograd/ops/sum_target.h"
-#include "kernels/pointwise.h"
+#include "kernels/bias_gelu.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"
 
@@ -15,58 +15,82 @@ namespace {
 
 constexpr const char* kOp = "gelu_linear";
 
-Tensor gelu_of(const Tensor& x) {
+Tensor gelu_of(const Tensor& x, const Tensor& bias) {
   const Tensor y = empty_like(x, kOp);
   visit(kOp, x, [&]<class T>(std::type_identity<T>, auto stream) {
-    pointwise_forward(y.data<T>(), x.data<T>(), x.numel(), kernels::GeluTanh{}, stream);
+    bias_gelu_forward(y.data<T>(), x.data<T>(), detail::data_or_null<T>(bias),
+                      detail::count_leading(x.shape()), x.dim(-1), stream);
   });
   return y;
 }
 
+Tensor checked_bias(const char* name, const Variable& bias, int64_t n, const Tensor& x) {
+  if (!bias.defined()) return {};
+  detail::check_shape(kOp, name, bias.value(), {n});
+  detail::check_dtype(kOp, name, bias.value(), x.dtype());
+  detail::check_device(kOp, name, bias.value(), x.device());
+  return bias.value().contiguous();
+}
+
 }  // namespace
 
-// saves: x and w
-Variable gelu_linear(const Variable& x_in, const Variable& w_in, const Variable& b) {
+// saves: x, x_bias and w; gelu_tanh's output if it is kept and w needs a gradient
+Variable gelu_linear(const Variable& x_in, const Variable& x_bias, const Variable& w_in,
+                     const Variable& b_in, ActivationOutput output) {
   const RangeScope range(kOp);
   detail::check_floating(kOp, "x", x_in.value());
   detail::check_ndim(kOp, "x", x_in.value(), 1);
   detail::check_dtype(kOp, "w", w_in.value(), x_in.dtype());
   detail::check_device(kOp, "w", w_in.value(), x_in.device());
-  QUERN_CHECK(w_in.shape().ndim() == 2 && w_in.dim(1) == x_in.dim(-1), "gelu_linear: w has shape ",
-              w_in.shape(), ", expected (out, ", x_in.dim(-1), ") for x ", x_in.shape());
-  std::vector<Variable> inputs{x_in, w_in};
-  if (b.defined()) {
-    detail::check_shape(kOp, "b", b.value(), {w_in.dim(0)});
-    detail::check_dtype(kOp, "b", b.value(), x_in.dtype());
-    detail::check_device(kOp, "b", b.value(), x_in.device());
-    inputs.push_back(b);
-  }
+  const int64_t F = x_in.dim(-1);
+  QUERN_CHECK(w_in.shape().ndim() == 2 && w_in.dim(1) == F, "gelu_linear: w has shape ",
+              w_in.shape(), ", expected (out, ", F, ") for x ", x_in.shape());
+  const Tensor bias = checked_bias("x_bias", x_bias, F, x_in.value());
+  const Tensor b = checked_bias("b", b_in, w_in.dim(0), x_in.value());
   const Tensor x = x_in.value().contiguous();
   const Tensor& w = w_in.value();
   const Tensor y =
-      Tensor::empty(detail::replace_last(x.shape(), w.dim(0)), x.dtype(), x.device(), kOp);
-  detail::matrix_product(detail::as_rows(y), detail::as_rows(gelu_of(x)), false, w, true, false,
-                         b.value());
+      Tensor::empty(detail::replace_last(x_in.shape(), w.dim(0)), x.dtype(), x.device(), kOp);
+  const Tensor made = gelu_of(x, bias);
+  detail::matrix_product(detail::as_rows(y), detail::as_rows(made), false, w, true, false, b);
 
-  return record(kOp, y, inputs, [x, w, biased = b.defined()](Gradients& g) {
+  const bool keeps = output == ActivationOutput::kept && w_in.requires_grad();
+  const Variable none = x_in.detach();  // in an absent bias's place: needs no gradient
+  const std::vector<Variable> inputs{x_in, w_in, x_bias.defined() ? x_bias : none,
+                                     b_in.defined() ? b_in : none};
+  return record(kOp, y, inputs, [x, bias, w, h = keeps ? made : Tensor()](Gradients& g) mutable {
     const Tensor dy = detail::as_rows(g.output());
-    Tensor h;  // the gradient of gelu_tanh's output, then that output
-    if (g.needs(0)) {
-      h = empty_like(x, kOp);
-      detail::matrix_product(detail::as_rows(h), dy, false, w, false);
-      const Tensor dx = empty_like(x, kOp);
-      visit(kOp, x, [&]<class T>(std::type_identity<T>, auto stream) {
-        gelu_backward_and_output(dx.data<T>(), h.data<T>(), x.data<T>(), x.numel(), stream);
-      });
-      g.add(0, dx);
-    } else if (g.needs(1)) {
-      h = gelu_of(x);
-    }
-    if (g.needs(1)) {
+    const int64_t rows = dy.dim(0), F = x.dim(-1);
+    const auto make_dw = [&] {
       const auto [dw, add] = g.target(1);
       detail::matrix_product(dw, dy, true, detail::as_rows(h), false, add);
+      h = {};
+    };
+    const bool again = g.needs(1) && !h.defined();
+    if (h.defined()) make_dw();  // first, to free its memory
+    if (g.needs(0) || g.needs(2)) {
+      const Tensor dh = empty_like(x, kOp);  // takes h where that is made again, else dx
+      detail::matrix_product(detail::as_rows(dh), dy, false, w, false);
+      const Tensor dx = again ? empty_like(x, kOp) : dh;
+      detail::SumTarget d_bias(g, 2, detail::accumulate_type(x.dtype()));
+      Tensor work = detail::scratch(x.device(), [&](auto stream) {
+        return d_bias.sum.defined() ? bias_gelu_backward_scratch(rows, F, stream) : 0;
+      });
+      visit(kOp, x, [&]<class T>(std::type_identity<T>, auto stream) {
+        using detail::data_or_null;
+        bias_gelu_backward(dx.data<T>(), again ? dh.data<T>() : nullptr,
+                           data_or_null<acc_t<T>>(d_bias.sum), dh.data<T>(), x.data<T>(),
+                           data_or_null<T>(bias), rows, F, d_bias.add, work.raw_data(), stream);
+      });
+      work = {};
+      if (again) h = dh;
+      g.add(0, dx);
+      d_bias.finish();
+    } else if (again) {
+      h = gelu_of(x, bias);
     }
-    if (biased && g.needs(2)) g.add(2, detail::sum_to(dy, {dy.dim(1)}, g.dtype(2)));
+    if (again) make_dw();
+    if (g.needs(3)) g.add(3, detail::sum_to(dy, {dy.dim(1)}, g.dtype(3)));
   });
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 
+#include "autograd/ops/activation_output.h"
 #include "autograd/variable.h"
 
 namespace quern {
 
-// linear(gelu_tanh(x), w, b) as one op that keeps x alone: x (..., F), w (C, F), b (C) or
-// undefined, result (..., C). The backward makes gelu_tanh's output, which w's gradient needs,
-// again in the pass over memory that makes x's gradient. It has the bits of the two ops.
-Variable gelu_linear(const Variable& x, const Variable& w, const Variable& b = {});
+// linear(gelu_tanh(x + x_bias), w, b) as one op: x (..., F), x_bias (F), w (C, F), b (C), result
+// (..., C). Both biases may be undefined. The backward makes x's and x_bias's gradients, and
+// gelu_tanh's output unless kept, in one pass over memory.
+Variable gelu_linear(const Variable& x, const Variable& x_bias, const Variable& w,
+                     const Variable& b, ActivationOutput output = ActivationOutput::rebuilt);
 
 }  // namespace quern

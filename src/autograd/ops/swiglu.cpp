@@ -129,7 +129,7 @@ Variable swiglu(const Variable& input) {
 
 // saves: gate_up and w; h = swiglu(gate_up) if it is kept and w needs a gradient
 Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const Tensor& made,
-                       SwigluOutput output) {
+                       ActivationOutput output) {
   constexpr const char* kOp = "swiglu_linear";
   const RangeScope range(kOp);
   detail::check_floating(kOp, "gate_up", gate_up_in.value());
@@ -147,7 +147,7 @@ Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const T
   const Tensor h = detail::as_rows(made_or_swiglu_of(kOp, made, gate_up));
   detail::matrix_product(detail::as_rows(y), h, false, w, true);
 
-  const bool keeps = output == SwigluOutput::kept && w_in.requires_grad();
+  const bool keeps = output == ActivationOutput::kept && w_in.requires_grad();
   const Tensor kept = keeps ? h : Tensor();
   return record(kOp, y, {gate_up_in, w_in}, [gate_up, w, N, F, h = kept](Gradients& g) mutable {
     const Tensor dy = detail::as_rows(g.output());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "autograd/ops/activation_output.h"
 #include "autograd/variable.h"
 
 namespace quern {
@@ -8,15 +9,12 @@ namespace quern {
 // -> (..., F).
 Variable swiglu(const Variable& gate_up);
 
-// swiglu's output, which w's gradient needs: computed again in the backward, or kept.
-enum class SwigluOutput { rebuilt, kept };
-
 // linear(swiglu(gate_up), w) as one op: gate_up (..., 2 F), w (C, F), result (..., C). `made` is
 // swiglu's output if gate_up_linear returned it. The backward makes gate_up's gradient, and
 // swiglu's output unless kept, in one pass over memory. A fused kernel, where available
 // (kernels/swiglu_product.h), does that within the matrix product.
 Variable swiglu_linear(const Variable& gate_up, const Variable& w, const Tensor& made = {},
-                       SwigluOutput output = SwigluOutput::rebuilt);
+                       ActivationOutput output = ActivationOutput::rebuilt);
 
 // linear(x, w) for swiglu_linear: x (..., C), w (2 F, C), result (..., 2 F). A fused kernel, where
 // available, also returns SwiGLU's output (..., F); otherwise that is undefined.

@@ -50,21 +50,6 @@ void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y
       op);
 }
 
-template <class T>
-void gelu_backward_and_output(T* dx, T* dy_to_y, const T* x, int64_t n, Stream) {
-  using A = acc_t<T>;
-  parallel_elements(n, [=](int64_t i) {
-    const GeluTanh f;
-    const A from = static_cast<A>(x[i]);
-    dx[i] = static_cast<T>(f.backward(from, A(0), static_cast<A>(dy_to_y[i])));
-    dy_to_y[i] = static_cast<T>(f.forward(from));
-  });
-}
-
-template void gelu_backward_and_output(float*, float*, const float*, int64_t, Stream);
-template void gelu_backward_and_output(bfloat16*, bfloat16*, const bfloat16*, int64_t, Stream);
-template void gelu_backward_and_output(double*, double*, const double*, int64_t, Stream);
-
 #define QUERN_INSTANTIATE(T)                                                                       \
   template void pointwise_forward(T*, const T*, const PointwiseRows&, int64_t, const PointwiseOp&, \
                                   Stream);                                                         \

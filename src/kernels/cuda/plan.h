@@ -27,6 +27,14 @@ inline int64_t column_sum_scratch(int64_t rows, int64_t C) {  // bytes
   return column_sum_slices(rows) * C * static_cast<int64_t>(sizeof(float));
 }
 
+// Slices of the rows of bias_gelu.cu: enough blocks to fill any GPU, of 64 rows or more, and few
+// enough for fold_rows.
+inline int64_t bias_gelu_slices(int64_t rows, int64_t F) {
+  const int64_t most = std::min<int64_t>(ceil_div(rows, 64), 256);
+  return std::clamp<int64_t>(2048 / std::max<int64_t>(ceil_div(F, 256), 1), 1,
+                             std::max<int64_t>(most, 1));
+}
+
 // How the middle extent of a sum is cut: `count` parts of `length`, the last one shorter.
 struct SumParts {
   int64_t count, length;

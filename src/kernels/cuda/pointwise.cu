@@ -42,26 +42,6 @@ __global__ void backward_kernel(T* dx, const T* saved, PointwiseRows rows, const
   });
 }
 
-// A thread reads its elements of dy before it writes y there.
-template <class T>
-__global__ void gelu_backward_and_output_kernel(T* dx, T* dy_to_y, const T* x, int64_t n,
-                                                bool aligned) {
-  for_each_vec<kVecSize<T>>(n, aligned, [&](auto width, int64_t i) {
-    constexpr int W = decltype(width)::value;
-    constexpr GeluTanh f;
-    float from[W], g[W];
-    load_vec(from, x + i);
-    load_vec(g, dy_to_y + i);
-#pragma unroll
-    for (int j = 0; j < W; ++j) {
-      g[j] = f.backward(from[j], 0.0f, g[j]);
-      from[j] = f.forward(from[j]);
-    }
-    store_vec(dx + i, g);
-    store_vec(dy_to_y + i, from);
-  });
-}
-
 // Whether 16-byte groups of elements are contiguous and aligned to 16 bytes.
 template <class T>
 bool grouped(std::initializer_list<const void*> arrays, const PointwiseRows& rows) {
@@ -94,15 +74,6 @@ void pointwise_backward(T* dx, const T* x, const PointwiseRows& x_rows, const T*
       },
       op);
 }
-
-template <class T>
-void gelu_backward_and_output(T* dx, T* dy_to_y, const T* x, int64_t n, Stream stream) {
-  launch(gelu_backward_and_output_kernel<T>, grid_stride_blocks(n, kThreads * kVecSize<T>),
-         kThreads, 0, stream, dx, dy_to_y, x, n, aligned16({dx, dy_to_y, x}));
-}
-
-template void gelu_backward_and_output(float*, float*, const float*, int64_t, Stream);
-template void gelu_backward_and_output(bfloat16*, bfloat16*, const bfloat16*, int64_t, Stream);
 
 #define QUERN_INSTANTIATE(T)                                                                  \
   template void pointwise_forward<T>(T*, const T*, const PointwiseRows&, int64_t,             \

@@ -1,3 +1,4 @@
+#include "kernels/bias_gelu.h"
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/stable_sort.h"
 #include "kernels/embedding.h"
@@ -42,6 +43,10 @@ int64_t layer_norm_backward_scratch(int64_t rows, int64_t C, Stream) {
 int64_t rms_norm_backward_scratch(int64_t rows, int64_t C, Stream) {
   const int64_t partials = std::clamp<int64_t>(rows, 1, kNormBackwardBlocks);
   return std::max(column_sum_scratch(rows, C), partials * C * kFloat);
+}
+
+int64_t bias_gelu_backward_scratch(int64_t rows, int64_t F, Stream) {
+  return bias_gelu_slices(rows, F) * F * kFloat;
 }
 
 int64_t weighted_sum_backward_scratch(int64_t rows, int64_t C, Stream) {
