@@ -139,6 +139,17 @@ TEST_F(LayerNormGpu, MatchesDouble) {
   }
 }
 
+// Blocks of the backward take several times the rows that fit their shared memory.
+TEST_F(LayerNormGpu, ManyRowsABlock) {
+  constexpr int64_t kLong[][2] = {
+      {20000, 64}, {2000, 2568}, {1300, 4104}, {1100, 8200}, {600, 16384}};
+  for (const auto& [rows, C] : kLong) {
+    check<float, float>(rows, C, 0, true);
+    check<bfloat16, bfloat16>(rows, C, 0, true);
+    check<float, bfloat16>(rows, C, 0, false);
+  }
+}
+
 // E[x^2] - E[x]^2 would lose every digit here.
 TEST_F(LayerNormGpu, LargeMean) {
   const int64_t C = 384;

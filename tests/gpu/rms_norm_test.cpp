@@ -159,5 +159,15 @@ TEST_F(RmsNormGpu, Backward) {
   }
 }
 
+// Blocks take several times the rows that fit their shared memory.
+TEST_F(RmsNormGpu, BackwardOfManyRowsABlock) {
+  constexpr int64_t kLong[][2] = {{20000, 64}, {2000, 2568}, {1300, 4104}, {1100, 8200}};
+  for (const auto& [rows, C] : kLong) {
+    check_backward<float, float>(rows, C, 0, true);
+    check_backward<bfloat16, bfloat16>(rows, C, 0, true);
+    check_backward<float, bfloat16>(rows, C, 0, false);
+  }
+}
+
 }  // namespace
 }  // namespace quern::test
