@@ -27,6 +27,7 @@ struct MuonGroup {
 };
 
 inline constexpr int64_t kMuonParts = 64;  // partial sums of a matrix's squares
+inline constexpr int64_t kMuonMirrorMultiple = 128;
 
 namespace cpu {
 // g = grad clip; momentum += (1 - mu) (g - momentum); x = bf16(g + mu (momentum - g)) with
@@ -44,6 +45,10 @@ void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, f
 // nothing at all when state->finite is 0. copy may be null.
 void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
                  const StepState* state, Stream stream);
+
+// The upper right quarter of `count` symmetric (n, n) matrices, `stride` elements apart, from the
+// lower left one: x[i, j] = x[j, i] for i < n / 2 <= j. n is a multiple of kMuonMirrorMultiple.
+void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
@@ -54,6 +59,7 @@ void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, f
                     Stream stream);
 void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
                  const StepState* state, Stream stream);
+void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream stream);
 }  // namespace cuda
 
 }  // namespace quern::kernels

@@ -104,8 +104,12 @@ TEST_F(MuonGpu, NothingChangesWhenTheStepIsNotFinite) {
 TEST_F(MuonGpu, IterationsAgreeWithTheCpu) {
   Context gpu({DeviceType::cuda, 0});
   const ContextScope scope(gpu);
-  for (const auto& [rows, cols] :
-       {std::pair<int64_t, int64_t>{33, 7}, {64, 160}, {256, 64}, {128, 128}}) {
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{33, 7},
+                                   {64, 160},
+                                   {256, 64},
+                                   {128, 128},
+                                   {512, 768},
+                                   {700, 512}}) {
     const int64_t count = 3, numel = rows * cols, stride = (numel + 127) / 128 * 128;
     const double deviation = 0.5 / std::sqrt(static_cast<double>(numel));
     const Tensor x = normal({count * stride}, 0.0, deviation, DType::bf16);

@@ -29,7 +29,16 @@ std::vector<float> exact(const Tensor& x, const NewtonSchulz& options) {
 TEST(Muon, IterationsErrAtMostTwiceAsMuchAsSmallOps) {
   const int64_t count = 3;
   for (const auto& [rows, cols] :
-       {std::pair<int64_t, int64_t>{1, 9}, {8, 8}, {5, 12}, {33, 7}, {64, 160}, {130, 70}}) {
+       // From 512 on, in steps of 128, symmetric products are mirrored.
+       {std::pair<int64_t, int64_t>{1, 9},
+        {8, 8},
+        {5, 12},
+        {33, 7},
+        {64, 160},
+        {130, 70},
+        {512, 520},
+        {600, 512},
+        {576, 576}}) {
     const int64_t stride = (rows * cols + 127) / 128 * 128;
     const Tensor x = zeros({count * stride}, DType::bf16);
     const auto matrix = [&, rows = rows, cols = cols](const Tensor& of, int64_t i) {

@@ -1,6 +1,7 @@
 // Muon's elementwise passes over matrices of numel elements, bound by memory: momentum moves 14
 // bytes an element, normalization 4, the update 10 (12 with the BF16 copy). A grid row is a matrix;
-// each of its kMuonParts blocks has a part, so a sum's order depends on the matrix alone.
+// each of its kMuonParts blocks has a part, so a sum's order depends on the matrix alone. Mirroring
+// moves a byte for each element of a symmetric product.
 #include "kernels/muon.h"
 
 #include <algorithm>
@@ -109,6 +110,29 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+constexpr int kTile = 64;
+static_assert(kMuonMirrorMultiple % (2 * kTile) == 0);
+
+// Block (x, y, z) mirrors a tile of matrix z: rows from n / 2 + y kTile, columns from x kTile.
+__global__ void __launch_bounds__(kThreads) mirror_kernel(bfloat16* x, int64_t n, int64_t stride) {
+  __shared__ uint32_t tile[kTile][kTile / 2 + 1];  // pairs of a row; the last one shifts the banks
+  constexpr int kRows = kThreads / kWarpSize;      // at a time, a warp each
+  bfloat16* const matrix = x + blockIdx.z * stride;
+  const int64_t row = n / 2 + blockIdx.y * kTile, column = blockIdx.x * kTile;
+  const int lane = threadIdx.x % kWarpSize, first = threadIdx.x / kWarpSize;
+#pragma unroll
+  for (int r = first; r < kTile; r += kRows) {
+    tile[r][lane] = reinterpret_cast<const uint32_t*>(matrix + (row + r) * n + column)[lane];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int c = first; c < kTile; c += kRows) {
+    const uint32_t a = tile[2 * lane][c / 2], b = tile[2 * lane + 1][c / 2];
+    const uint32_t pair = __byte_perm(a, b, c % 2 == 0 ? 0x5410 : 0x7632);
+    reinterpret_cast<uint32_t*>(matrix + (column + c) * n + row)[lane] = pair;
+  }
+}
+
 dim3 grid_of(const MuonGroup& group) {
   constexpr int64_t kMostRows = 65535;
   QUERN_CHECK(group.count <= kMostRows, "muon: a group has ", group.count,
@@ -138,6 +162,12 @@ void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGrou
   const bool aligned = aligned16({param, copy, x}) && group.stride % 8 == 0;
   launch(update_kernel, grid_of(group), dim3(kThreads), 0, stream, param, copy, x, group, state,
          aligned);
+}
+
+void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream stream) {
+  const auto tiles = static_cast<unsigned>(n / 2 / kTile);
+  launch(mirror_kernel, dim3(tiles, tiles, static_cast<unsigned>(count)), dim3(kThreads), 0, stream,
+         x, n, stride);
 }
 
 }  // namespace quern::kernels::cuda
