@@ -46,8 +46,8 @@ def parse_train(lines):
     memory = re.search(r"^done: .* (\d+) MiB of memory", text, re.M)
     best = min(curve, key=curve.get)
     return {"size": setting("size"), "precision": setting("precision"), "attention": setting("attention"),
-            "kernels": setting("kernels"), "steps": int(done[1]), "validation": curve, "best": curve[best],
-            "best_step": best, "final": curve[max(curve)], "train_seconds": seconds_of(done[2]),
+            "kernels": setting("kernels"), "seed": int(setting("seed")), "steps": int(done[1]), "validation": curve,
+            "best": curve[best], "best_step": best, "final": curve[max(curve)], "train_seconds": seconds_of(done[2]),
             "peak_mib": memory and int(memory[1])}
 
 
@@ -116,7 +116,8 @@ def name_parts(kind, machine, result):
     """The parts of a result's file name: a new result with the same parts replaces the old one."""
     if kind != "decode":
         return [kind, machine, result.get("peer", ""), result.get("size", ""),
-                result.get("precision", result.get("dtype", "")), result.get("attn", ""), result.get("kernels", "")]
+                result.get("precision", result.get("dtype", "")), result.get("attn", ""), result.get("kernels", ""),
+                f"seed {result['seed']}" if result.get("seed", 1) != 1 else ""]
     values = lambda key: " ".join(dict.fromkeys(str(row[key]) for row in result["rows"]))
     return [kind, machine, result["rows"][0]["peer"].split("-")[0], values("size"), values("precision"), values("way"),
             "vocab", values("vocab_size"), "batch", values("batch"), "prompt", values("prompt")]
