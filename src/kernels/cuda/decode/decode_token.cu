@@ -303,7 +303,10 @@ TokenPlan<T> plan_token(const DecodeToken<T>& t) {
     if (t.B > variant.rows || t.C > variant.width || t.fp32_stream != variant.fp32_stream) continue;
     const TokenMemory memory = plan_memory(t, blocks, variant.ring_bytes);
     const void* const kernel = reinterpret_cast<const void*>(variant.kernel);
-    if (hopper_kernel_runs(kernel, memory.bytes)) return {variant.kernel, blocks, memory};
+    if (hopper_kernel_runs(kernel, memory.bytes) &&
+        grid_is_resident(kernel, blocks, kTokenThreads + kFetchThreads, memory.bytes)) {
+      return {variant.kernel, blocks, memory};
+    }
   }
   return plan;
 }
