@@ -1,14 +1,13 @@
 // RMSNorm and LayerNorm backward (kCentred: LayerNorm): dx, with the residual's gradient added, and
-// in the same pass the gradients of w and b. A block holds a row in shared memory, so each input is
-// read once. Bound by memory: 3 or 4 row lengths. Rows that cannot be moved 16 bytes at a time, and
-// very long ones, take the kernels that work for any row.
+// in the same pass the gradients of w and b. A warp or a block holds a row in its registers, so
+// each input is read once. Bound by memory: 3 or 4 row lengths. Rows that cannot be moved 16 bytes
+// at a time, and very long ones, take the kernels that work for any row.
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/cuda/norm_forward.cuh"
 #include "kernels/cuda/primitives/column_sum.cuh"
-#include "kernels/cuda/primitives/row_ring.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -88,44 +87,79 @@ struct NormBiasGradient {
 
 // --- rows of whole 16-byte vectors
 
-// What a thread takes of a row, and how many turns' rows lie in shared memory.
+// Sizes of the backward: what a thread holds, and the most threads of a block.
 struct BackwardShape {
   int vectors;        // of each array and row
+  int rows;           // at a time; as many are under way for the next turn
   int threads;        // a block, at most
   int multiplicity;   // blocks that a multiprocessor should hold
-  int stages;         // turns
   bool weights_stay;  // in registers; else they come from the first-level cache
-  bool reads_again;   // the row, for dx; else x and dy stay in registers, which is faster
 };
 inline constexpr BackwardShape kBackwardShapes[] = {
-    {1, 512, 2, 3, true, false}, {2, 512, 1, 3, true, false}, {4, 512, 1, 2, false, true}};
+    {1, 2, 320, 2, true}, {2, 1, 256, 2, true}, {4, 1, 384, 1, false}};
+inline constexpr BackwardShape kLongCentred{4, 1, 256, 1, false};  // the sums of dy take registers
+
+template <bool kCentred, int kShape>
+inline constexpr BackwardShape kBackwardShape =
+    kCentred&& kShape == 2 ? kLongCentred : kBackwardShapes[kShape];
+
+// The rows that a thread works on in one turn. Elements beyond the block's rows or C are zero.
+template <class TX, class TY, bool kCentred, int kShape>
+struct RowBatch {
+  static constexpr int kRows = kBackwardShape<kCentred, kShape>.rows;
+  static constexpr int kVectors = kBackwardShape<kCentred, kShape>.vectors;
+  static constexpr int kVec = kVecSize<TX>;
+  Held<TX, kVec> x[kRows][kVectors], dsum[kRows][kVectors];
+  Held<TY, kVec> dy[kRows][kVectors];
+  float mean[kCentred ? kRows : 1], rstd[kRows];
+
+  __device__ __forceinline__ void load(const TX* xs, const TY* dys, const TX* dsums,
+                                       const float* means, const float* rstds, int64_t first,
+                                       int64_t end, int64_t C) {
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) {
+      const int64_t row = first + j;
+      if constexpr (kCentred) mean[j] = row < end ? means[row] : 0.0f;
+      rstd[j] = row < end ? rstds[row] : 0.0f;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const int c = vector_column<TX>(v);
+        const bool inside = row < end && c < C;
+        x[j][v] = load_streaming<kVec>(xs + row * C + c, inside);
+        dy[j][v] = load_streaming<kVec>(dys + row * C + c, inside);
+        dsum[j][v] = load_streaming<kVec>(dsums + row * C + c, inside && dsums != nullptr);
+      }
+    }
+  }
+  // z / rstd: the distance from the mean.
+  __device__ __forceinline__ float distance(int j, int v, int e) const {
+    return kCentred ? x[j][v][e] - mean[kCentred ? j : 0] : x[j][v][e];
+  }
+};
 
 // dx of the block's even share of the rows. partial, unless null: of its first gridDim.x rows, row
 // `block` is the sum of dy z over the block's rows. If kCentred, as many sums of dy follow. A
 // thread keeps its columns' sums while the block walks down the rows.
 template <class TX, class TY, bool kCentred, int kShape>
-__global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
-                                  kBackwardShapes[kShape].multiplicity)
+__global__ void __launch_bounds__(kBackwardShape<kCentred, kShape>.threads,
+                                  kBackwardShape<kCentred, kShape>.multiplicity)
     norm_backward_rows_kernel(TX* dx, float* partial, const TY* dy, const TX* dsum, const TX* x,
                               const float* w, const float* mean, const float* rstd, int64_t rows,
                               int64_t C) {
-  constexpr BackwardShape kSizes = kBackwardShapes[kShape];
-  constexpr int kVectors = kSizes.vectors, kVec = kVecSize<TX>;
+  using Batch = RowBatch<TX, TY, kCentred, kShape>;
+  constexpr int kRows = Batch::kRows, kVectors = Batch::kVectors, kVec = Batch::kVec;
+  constexpr int kThreads = kBackwardShape<kCentred, kShape>.threads;
   constexpr int kSums = kCentred ? 2 : 1;  // of each row: g z / rstd and, where needed, g
-  extern __shared__ __align__(16) char ring_memory[];
   // Two buffers in turn, so that one barrier a turn suffices.
-  __shared__ float dots[2][kSizes.threads / kWarpSize][kSums];
+  __shared__ float dots[2][kThreads / kWarpSize][kRows][kSums];
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;  // of a row
   const int first_warp = static_cast<int>(threadIdx.y) * warps;
   const int warp = first_warp + static_cast<int>(threadIdx.x) / kWarpSize;
-  const auto begin = static_cast<int>(rows * blockIdx.x / gridDim.x);
-  const auto end = static_cast<int>(rows * (blockIdx.x + 1) / gridDim.x);
-  const auto step = static_cast<int>(blockDim.y);
-  using Ring = RowRing<TX, TY, kVectors, kSizes.stages>;
-  Ring ring(ring_memory, x, dy, dsum, end, step, C);
-  ring.fill(begin + static_cast<int>(threadIdx.y));
+  const int64_t begin = rows * blockIdx.x / gridDim.x;
+  const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
+  const int64_t step = static_cast<int64_t>(blockDim.y) * kRows;
 
-  const ColumnVector<TX, kVectors, kSizes.weights_stay> all_weights(w, C);
+  const ColumnVector<TX, kVectors, kBackwardShape<kCentred, kShape>.weights_stay> all_weights(w, C);
   const auto weights = [&](float(&to)[kVec], int v) {
     if (vector_column<TX>(v) < C) return all_weights.get(to, v);
 #pragma unroll
@@ -135,84 +169,79 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
   float dw[kVectors][kVec] = {}, db[kCentred ? kVectors : 1][kVec] = {};
   const float inverse_C = 1.0f / static_cast<float>(C);
   int turn = 0;
-  float next_m = 0.0f, next_r = 0.0f;
-  const auto load_factors = [&](int row) {
-    if constexpr (kCentred) next_m = row < end ? mean[row] : 0.0f;
-    next_r = row < end ? rstd[row] : 0.0f;
-  };
-  load_factors(begin + static_cast<int>(threadIdx.y));
-  for (int base = begin; base < end; base += step, turn ^= 1) {
-    const int row = base + static_cast<int>(threadIdx.y);
-    ring.advance(row);
-    const float m = next_m, r = next_r;
-    load_factors(row + step);
-    const auto distance = [&](float of_x) { return kCentred ? of_x - m : of_x; };  // z / rstd
-    typename Ring::X xs[kVectors];
-    typename Ring::Y dys[kVectors];
-    float dot = 0.0f, total = 0.0f;
+  Batch now;
+  now.load(x, dy, dsum, mean, rstd, begin + threadIdx.y * kRows, end, C);
+  for (int64_t base = begin; base < end; base += step, turn ^= 1) {
+    const int64_t first = base + threadIdx.y * kRows;
+    Batch next;
+    next.load(x, dy, dsum, mean, rstd, first + step, end, C);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      float weight[kVec], part = 0.0f, part_g = 0.0f;
-      weights(weight, v);
-      xs[v] = ring.x(v);
-      dys[v] = ring.dy(v);
+    for (int j = 0; j < kRows; ++j) {
+      float dot = 0.0f, total = 0.0f;
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const float product = dys[v][e] * distance(xs[v][e]);
-        dw[v][e] = fmaf(product, r, dw[v][e]);
-        part = fmaf(weight[e], product, part);
-        if constexpr (kCentred) {
-          db[v][e] += dys[v][e];
-          part_g = fmaf(weight[e], dys[v][e], part_g);
+      for (int v = 0; v < kVectors; ++v) {
+        float weight[kVec], part = 0.0f, part_g = 0.0f;
+        weights(weight, v);
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          const float product = now.dy[j][v][e] * now.distance(j, v, e);
+          dw[v][e] = fmaf(product, now.rstd[j], dw[v][e]);
+          part = fmaf(weight[e], product, part);
+          if constexpr (kCentred) {
+            db[v][e] += now.dy[j][v][e];
+            part_g = fmaf(weight[e], now.dy[j][v][e], part_g);
+          }
         }
+        dot += part;
+        if constexpr (kCentred) total += part_g;
       }
-      dot += part;
-      if constexpr (kCentred) total += part_g;
-    }
-    dot = warp_sum(dot);
-    if constexpr (kCentred) total = warp_sum(total);
-    if (threadIdx.x % kWarpSize == 0) {
-      dots[turn][warp][0] = dot;
-      if constexpr (kCentred) dots[turn][warp][kSums - 1] = total;
+      dot = warp_sum(dot);
+      if constexpr (kCentred) total = warp_sum(total);
+      if (threadIdx.x % kWarpSize == 0) {
+        dots[turn][warp][j][0] = dot;
+        if constexpr (kCentred) dots[turn][warp][j][kSums - 1] = total;
+      }
     }
     __syncthreads();
-    float sums[kSums] = {};
+    float sums[kRows][kSums] = {};
     for (int i = 0; i < warps; ++i) {
 #pragma unroll
-      for (int s = 0; s < kSums; ++s) sums[s] += dots[turn][first_warp + i][s];
-    }
-    // dx = dsum + rstd g - shift - slope (x - mean), as norm_gradient with the row's factors out.
-    const float slope = sums[0] * inverse_C * r * r * r;
-    const float shift = kCentred ? sums[kSums - 1] * inverse_C * r : 0.0f;
+      for (int j = 0; j < kRows; ++j) {
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const int c = vector_column<TX>(v);
-      if (row >= end || c >= C) continue;
-      float weight[kVec], out[kVec];
-      weights(weight, v);
-      const auto dsums = ring.dsum(v);
-      if constexpr (kSizes.reads_again) {
-        xs[v] = ring.x(v);
-        dys[v] = ring.dy(v);
-      } else {
-        xs[v].stay_packed();
-        dys[v].stay_packed();
+        for (int s = 0; s < kSums; ++s) sums[j][s] += dots[turn][first_warp + i][j][s];
       }
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const float straight = kCentred ? dsums[e] - shift : dsums[e];
-        const float along = fmaf(-slope, distance(xs[v][e]), straight);
-        out[e] = fmaf(weight[e] * dys[v][e], r, along);
-      }
-      store_vec(dx + row * C + c, out);
     }
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) {
+      // dx = dsum + rstd g - shift - slope (x - mean), as norm_gradient with the row's factors out.
+      const float r = now.rstd[j];
+      const float slope = sums[j][0] * inverse_C * r * r * r;
+      const float shift = kCentred ? sums[j][kSums - 1] * inverse_C * r : 0.0f;
+      const int64_t row = first + j;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const int c = vector_column<TX>(v);
+        if (row >= end || c >= C) continue;
+        now.x[j][v].stay_packed();
+        now.dy[j][v].stay_packed();
+        float weight[kVec], out[kVec];
+        weights(weight, v);
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          const float straight = kCentred ? now.dsum[j][v][e] - shift : now.dsum[j][v][e];
+          const float along = fmaf(-slope, now.distance(j, v, e), straight);
+          out[e] = fmaf(weight[e] * now.dy[j][v][e], r, along);
+        }
+        store_vec(dx + row * C + c, out);
+      }
+    }
+    now = next;
   }
 
   if (partial == nullptr) return;
   if constexpr (kVectors == 1) {  // only then does a block take several rows
-    __pipeline_wait_prior(0);     // the ring's memory is used again
-    sum_down(dw[0], ring_memory);
-    if constexpr (kCentred) sum_down(db[0], ring_memory);
+    sum_down<kThreads>(dw[0]);
+    if constexpr (kCentred) sum_down<kThreads>(db[0]);
     if (threadIdx.y != 0) return;
   }
 #pragma unroll
@@ -231,26 +260,20 @@ void norm_backward(TX* dx, float* dw, float* db, const TY* dy, const TX* dsum, c
                    bool add_dw, bool add_db, void* scratch, Stream stream) {
   float* const partial = static_cast<float*>(scratch);
   const auto of_vectors = [&]<int kShape>() {
-    constexpr BackwardShape shape = kBackwardShapes[kShape];
+    constexpr BackwardShape shape = kBackwardShape<kCentred, kShape>;
     const int64_t threads = row_threads<TX>(C, shape.vectors);
-    const int64_t side_by_side = shape.vectors == 1 ? shape.threads / threads : 1;
-    const int64_t shared =
-        threads * side_by_side * RowRing<TX, TY, shape.vectors, shape.stages>::kBytes;
-    constexpr int64_t kDots = 2 * 2 * sizeof(float) * shape.threads / kWarpSize;  // static memory
     if (threads > shape.threads) return false;
-    if (shared + kDots > device_traits().shared_bytes_per_block) return false;
+    const int64_t side_by_side = shape.vectors == 1 ? shape.threads / threads : 1;
     const int64_t blocks =
-        std::clamp<int64_t>(ceil_div(rows, side_by_side), 1, kNormBackwardBlocks);
+        std::clamp<int64_t>(ceil_div(rows, side_by_side * shape.rows), 1, kNormBackwardBlocks);
     const bool sums = dw != nullptr || db != nullptr;
     launch(norm_backward_rows_kernel<TX, TY, kCentred, kShape>, dim3(static_cast<unsigned>(blocks)),
-           dim3(static_cast<unsigned>(threads), static_cast<unsigned>(side_by_side)),
-           static_cast<size_t>(shared), stream, dx, sums ? partial : nullptr, dy, dsum, x, w, mean,
-           rstd, rows, C);
+           dim3(static_cast<unsigned>(threads), static_cast<unsigned>(side_by_side)), 0, stream, dx,
+           sums ? partial : nullptr, dy, dsum, x, w, mean, rstd, rows, C);
     if (sums) fold_rows({dw, add_dw}, {db, add_db}, partial, blocks, C, stream);
     return true;
   };
-  constexpr int64_t kMostRows = 1 << 30;  // the vectors' kernel counts rows in 32 bits
-  if (rows <= kMostRows && vector_rows<TX>({dx, dy, dsum, x, w, scratch}, C)) {
+  if (vector_rows<TX>({dx, dy, dsum, x, w, scratch}, C)) {
     if (of_vectors.template operator()<0>()) return;
     if (of_vectors.template operator()<1>()) return;
     if (of_vectors.template operator()<2>()) return;

@@ -46,13 +46,13 @@ inline DeviceTraits device_traits() {
 
 // Starts `kernel`; throws, naming it, when it cannot start. Ignores an empty grid. Arguments
 // convert to the kernel's parameter types as in a function call. shared_bytes is dynamic shared
-// memory; where it and static memory may exceed the portable 48 KiB, the kernel is opted in.
+// memory; above the portable 48 KiB the kernel is opted in.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const void* entry = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > kPortableSharedBytes / 2) {  // static shared memory counts too
+  if (shared_bytes > kPortableSharedBytes) {
     check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes)),
                "opting in to shared memory");

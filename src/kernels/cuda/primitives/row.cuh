@@ -163,6 +163,14 @@ __device__ __forceinline__ Held<T, N> load_held(const T* p, bool inside) {
   return std::bit_cast<Held<T, N>>(bits);
 }
 
+// load_held with the caches' evict-first hint, so that what every row needs (the weights) stays.
+template <int N, class T>
+__device__ __forceinline__ Held<T, N> load_streaming(const T* p, bool inside) {
+  HeldBits<T, N> bits{};
+  if (inside) bits = __ldcs(reinterpret_cast<const HeldBits<T, N>*>(p));
+  return std::bit_cast<Held<T, N>>(bits);
+}
+
 template <class T, int N>
 __device__ __forceinline__ void store_held(T* p, const Held<T, N>& x) {
   *reinterpret_cast<HeldBits<T, N>*>(p) = std::bit_cast<HeldBits<T, N>>(x);
@@ -177,20 +185,18 @@ __device__ __forceinline__ int vector_column(int v) {
 }
 
 // Threads with threadIdx.y 0 add the values of all threads with the same threadIdx.x to theirs.
-// shared: kVec floats a thread.
-template <int kVec>
-__device__ __forceinline__ void sum_down(float (&x)[kVec], void* shared) {
-  float* const others = static_cast<float*>(shared);
+template <int kThreads, int kVec>
+__device__ __forceinline__ void sum_down(float (&x)[kVec]) {
+  __shared__ float others[kThreads][kVec];
   const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   __syncthreads();  // the reads of an earlier call are done
-  store_vec(others + thread * kVec, x);
+#pragma unroll
+  for (int e = 0; e < kVec; ++e) others[thread][e] = x[e];
   __syncthreads();
   if (threadIdx.y != 0) return;
   for (int i = 1; i < static_cast<int>(blockDim.y); ++i) {
-    float more[kVec];
-    load_vec(more, others + (thread + i * static_cast<int>(blockDim.x)) * kVec);
 #pragma unroll
-    for (int e = 0; e < kVec; ++e) x[e] += more[e];
+    for (int e = 0; e < kVec; ++e) x[e] += others[thread + i * blockDim.x][e];
   }
 }
 
