@@ -42,6 +42,7 @@ def curve_table(entries):
 
 
 def train_table(entries):
+    entries = sorted(entries, key=lambda e: (e["result"]["size"], e["result"]["precision"], e["result"].get("seed", 1)))
     rows = []
     for e in entries:
         r = e["result"]
