@@ -192,7 +192,9 @@ void* Allocator::allocate(int64_t bytes, MemoryTag tag) {
   QUERN_CHECK(bytes >= 0, "allocate: ", tag.name, " has ", bytes, " bytes");
   const std::lock_guard lock(mutex_);
   const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlignment);
-  void* data = find_memory(*current_pool_, size);
+  const bool fails = until_failure_ == 0;
+  if (until_failure_ >= 0) until_failure_ -= 1;
+  void* data = fails ? nullptr : find_memory(*current_pool_, size);
   if (!data) {
     if (observer_) observer_->on_out_of_memory(bytes, tag.name);
     throw OutOfMemory(out_of_memory_message(bytes, tag.name));
@@ -343,6 +345,11 @@ AllocationObserver* Allocator::set_observer(AllocationObserver* observer) {
 void Allocator::set_limit(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   limit_ = bytes;
+}
+
+int64_t Allocator::fail_after(int64_t allocations) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(until_failure_, allocations);
 }
 
 // Sums the live allocations by name, so that a thousand activations read as one line.

@@ -142,6 +142,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   std::vector<std::pair<void*, int64_t>> held_segments() const;  // address and bytes, by address
   AllocationObserver* set_observer(AllocationObserver*);  // not owned; returns the previous one
   void set_limit(int64_t bytes);  // limit on memory from the source; 0: none
+  // For tests: after so many more allocations, one is out of memory. -1: none. Returns how many
+  // were left.
+  int64_t fail_after(int64_t allocations);
 
  private:
   friend class MemoryPool;
@@ -171,7 +174,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   std::unordered_map<void*, std::pair<Allocation, std::shared_ptr<MemoryPool>>> live_;
   std::map<void*, int64_t> segments_;  // of all pools
   MemoryStats stats_;
-  int64_t limit_ = 0;  // 0: none
+  int64_t limit_ = 0;           // 0: none
+  int64_t until_failure_ = -1;  // see fail_after
   AllocationObserver* observer_ = nullptr;
 };
 

@@ -1,0 +1,183 @@
+// Each allocation of a step, a generation, a load, an import and a training fails once: the error
+// says so, nothing leaks, and the process goes on to the bits of a run without failures.
+#include <functional>
+
+#include "generate/generate.h"
+#include "hf/huggingface.h"
+#include "run/hf_model.h"
+#include "run/make_context.h"
+#include "run/make_optimizer.h"
+#include "run/saved_model.h"
+#include "tensor/factory.h"
+#include "train/training_step.h"
+#include "trainer_fixture.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+// Calls work() with its first allocation failing, then with its second, until none fails. After
+// each failure the memory in use is that of before, and after_failure() is called. Returns the
+// number of failures.
+int64_t fail_each(const std::function<void()>& work, const std::function<void()>& after_failure) {
+  Allocator& allocator = *Context::current().allocator(kCpu);
+  for (int64_t k = 0;; ++k) {
+    const int64_t before = allocator.stats().allocated;
+    allocator.fail_after(k);
+    try {
+      work();
+      EXPECT_GE(allocator.fail_after(-1), 0) << "allocation " << k << " failed without an error";
+      return k;
+    } catch (const OutOfMemory& error) {
+      EXPECT_EQ(allocator.fail_after(-1), -1);
+      EXPECT_NE(std::string(error.what()).find("out of memory"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(allocator.stats().allocated, before) << "after the failure of allocation " << k;
+    after_failure();
+    if (testing::Test::HasFailure()) return k;
+  }
+}
+
+struct Training {
+  ModelInstance instance;
+  std::unique_ptr<Optimizer> optimizer;
+  TrainingStep step;
+  Tensor batch;
+
+  explicit Training(const Config& config)
+      : instance(config.model, config.compute, InitScheme::normal, true, 1),
+        optimizer(make_optimizer(instance.arena, config)),
+        step(instance, *optimizer, false),
+        batch(zeros({1, 8}, DType::i32)) {
+    optimizer->set_learning_rate(1e-2);
+    fill(batch, 7.0);
+  }
+  void run() { step.run(batch, batch, {}); }
+  std::vector<float> weights() const { return instance.arena.values().to_vector<float>(); }
+};
+
+// Out of memory before there is a run folder, a snapshot goes to the current one.
+class AllocationFailure : public TrainerTest {
+ protected:
+  AllocationFailure() { fs::current_path(folder_); }
+  ~AllocationFailure() override { fs::current_path(before_); }
+
+ private:
+  fs::path before_ = fs::current_path();
+};
+
+TEST_F(AllocationFailure, OfAStepLeavesTheWeightsAndTheNextStepHasTheSameBits) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+    for (const KernelKind kernels : {KernelKind::fused, KernelKind::naive}) {
+      for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+        SCOPED_TRACE(cat("optimizer ", static_cast<int>(kind), ", kernels ",
+                         static_cast<int>(kernels), ", precision ", static_cast<int>(precision)));
+        Config config;
+        static_cast<ModelConfig&>(config.model) = {
+            .vocab_size = 40, .context = 8, .d_model = 16, .d_ff = 24, .layers = 1, .heads = 2};
+        config.compute.kernels = kernels;
+        config.compute.precision = precision;
+        config.optimizer.kind = kind;
+        Context context(kCpu, 1);
+        const ContextScope scope(context);
+        Training whole(config);
+        whole.run();
+        const std::vector<float> first = whole.weights();
+        whole.run();
+
+        auto failing = std::make_unique<Training>(config);
+        failing->run();
+        int64_t torn = 0;
+        const int64_t failures = fail_each([&] { failing->run(); },
+                                           [&] {
+                                             if (!failing->optimizer->torn()) {
+                                               EXPECT_TRUE(failing->weights() == first);
+                                               return;
+                                             }
+                                             ++torn;  // in the middle of an update
+                                             failing = std::make_unique<Training>(config);
+                                             failing->run();
+                                           });
+        EXPECT_GT(failures, 20);
+        EXPECT_LT(torn, failures);
+        if (kernels == KernelKind::fused && kind == OptimizerKind::adamw) {
+          EXPECT_EQ(torn, 0);  // all its memory is there beforehand
+        }
+        EXPECT_EQ(failing->step.loss().item(), whole.step.loss().item());
+        EXPECT_TRUE(failing->weights() == whole.weights());
+      }
+    }
+  }
+}
+
+TEST_F(AllocationFailure, OfALoadAGenerationAndAnImport) {
+  Context context(kCpu, 1);
+  const ContextScope scope(context);
+  const fs::path golden = golden_folder() / "gqa_tied", run = folder_ / "imported";
+  std::vector<int32_t> tokens;
+  const auto load_and_generate = [&] {
+    const SavedModel saved = load_saved_model(run, true, {});
+    SampleSection options;
+    options.tokens = 5;
+    tokens = generate(saved.instance->model, {1, 2, 3}, options).tokens;
+  };
+  EXPECT_GE(fail_each([&] { import_model(golden, run); }, [&] { EXPECT_FALSE(fs::exists(run)); }),
+            0);
+  load_and_generate();
+  const std::vector<int32_t> expected = tokens;
+  EXPECT_EQ(expected.size(), 5u);
+  tokens.clear();
+  EXPECT_GT(fail_each(load_and_generate, [] {}), 20);
+  EXPECT_TRUE(tokens == expected);
+}
+
+// With validations, samples and checkpoints. What the failed run saved, a resume completes.
+TEST_F(AllocationFailure, OfATrainingEndsItAndItResumes) {
+  Config c = config("whole");
+  c.train.steps = 4;
+  c.train.batch = 2;
+  c.train.eval_every = c.train.checkpoint_every = c.train.sample_every = 2;
+  c.train.eval_batches = 1;
+  c.sample.tokens = 4;
+  Recorded whole;
+  train(c, whole);
+  const auto weights_of = [&](const std::string& run) {
+    return read_file(folder_ / run / "checkpoints" / "step_00000004" / "model.safetensors");
+  };
+  const std::string expected = weights_of("whole");
+  constexpr int64_t kStride = 47;  // so many allocations further each time
+  int64_t failures = 0;
+  for (int64_t k = 0;; k += kStride) {
+    SCOPED_TRACE(k);
+    const std::string name = cat("run", k);
+    c.run.out = (folder_ / name).string();
+    c.run.resume = "";
+    {
+      const auto context = make_context(c.compute, 1);
+      const ContextScope scope(*context);
+      Recorded recorded;
+      context->allocator(kCpu)->fail_after(k);
+      try {
+        Trainer(c, recorded).run();
+        EXPECT_GE(context->allocator(kCpu)->fail_after(-1), 0);
+        break;
+      } catch (const OutOfMemory& error) {
+        ++failures;
+        EXPECT_NE(std::string(error.what()).find("memory"), std::string::npos) << error.what();
+      }
+      EXPECT_EQ(context->allocator(kCpu)->stats().allocated, 0);
+    }
+    if (fs::exists(folder_ / name / "config.toml")) c.run.resume = c.run.out;
+    Recorded rest;
+    EXPECT_EQ(train(c, rest).steps, 4);
+    EXPECT_TRUE(weights_of(name) == expected);
+    EXPECT_EQ(read_file(folder_ / name / "samples.txt"), read_file(folder_ / "whole/samples.txt"));
+    fs::remove_all(folder_ / name);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(failures, 5);
+}
+
+}  // namespace
+}  // namespace quern
