@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "io/json_file.h"
-#include "io/mapped_file.h"
+#include "io/json_place.h"
 #include "model/model_cost.h"
 
 namespace quern {
@@ -27,18 +26,11 @@ constexpr const char* kGpt2Prefix = "transformer.";
 
 // Maps each tensor to its shard file.
 std::map<std::string, std::string> read_index(const fs::path& path) {
-  const MappedFile file = MappedFile::open(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
-                              file.bytes().size());
-  const auto index = parse_distinct_json(text, path.string() + ":");
-  const auto map = index.find("weight_map");
-  QUERN_CHECK(map != index.end() && map->is_object(), path.string(),
-              ": has no weight_map from tensors to files");
+  const JsonFile index(path);
+  const JsonPlace map = index.root().object("weight_map");
   std::map<std::string, std::string> shards;
-  for (const auto& [tensor, shard] : map->items()) {
-    QUERN_CHECK(shard.is_string(), path.string(), ": file of tensor '", tensor,
-                "' is not a string");
-    const auto name = shard.get<std::string>();
+  for (const auto& [tensor, shard] : map.json.items()) {
+    const std::string& name = JsonPlace{shard, cat(map.path, tensor)}.text();
     QUERN_CHECK(!name.empty() && fs::path(name).filename() == name && name != "..", path.string(),
                 ": tensor '", tensor, "' is in '", name, "', expected a file of the same folder");
     shards[tensor] = name;

@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kWhole = "a whole file: copy or download it again";
+
 // The bytes of a file on disk, still compressed.
 class RawFile : public ByteStream {
  public:
@@ -61,9 +63,10 @@ class RawFile : public ByteStream {
   }
 
   int64_t offset() const { return offset_; }  // bytes read so far
-  // Throws "PATH: WHAT at byte OFFSET".
-  [[noreturn]] void refuse(const std::string& what, int64_t offset) const {
-    fail(cat(path_.string(), ": ", what, " at byte ", offset));
+  // Throws "PATH: WHAT at byte OFFSET, EXPECTED".
+  [[noreturn]] void refuse(const std::string& what, int64_t offset,
+                           const std::string& expected = "") const {
+    fail(cat(path_.string(), ": ", what, " at byte ", offset, expected));
   }
 
  private:
@@ -90,8 +93,8 @@ class RawBuffer {
   size_t size() const { return end_ - begin_; }
   void consume(size_t bytes) { begin_ += bytes; }
   // Throws naming the file and the offset of the first unconsumed byte.
-  [[noreturn]] void refuse(const std::string& what) const {
-    file_->refuse(what, file_->offset() - static_cast<int64_t>(size()));
+  [[noreturn]] void refuse(const std::string& what, const std::string& expected) const {
+    file_->refuse(what, file_->offset() - static_cast<int64_t>(size()), ", expected " + expected);
   }
 
  private:
@@ -130,14 +133,14 @@ class GzipStream : public ByteStream {
     }
     if (!input_.more()) return false;
     if (padding || *input_.data() != '\x1F') {
-      input_.refuse("trailing data is not gzip");
+      input_.refuse("trailing data is not gzip", "another gzip member or the file's end");
     }
     inflateReset(&zlib_);
     return inside_ = true;
   }
 
   void inflate_some() {
-    if (!input_.more()) input_.refuse("gzip data is cut off");
+    if (!input_.more()) input_.refuse("gzip data is cut off", kWhole);
     zlib_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input_.data()));
     zlib_.avail_in = static_cast<uInt>(input_.size());
     const int code = inflate(&zlib_, Z_NO_FLUSH);
@@ -145,7 +148,8 @@ class GzipStream : public ByteStream {
     if (code == Z_STREAM_END) {
       inside_ = false;
     } else if (code != Z_OK && code != Z_BUF_ERROR) {  // Z_BUF_ERROR: no progress yet
-      input_.refuse(cat("gzip data is damaged (", zlib_.msg ? zlib_.msg : zError(code), ")"));
+      input_.refuse(cat("gzip data is damaged (", zlib_.msg ? zlib_.msg : zError(code), ")"),
+                    kWhole);
     }
   }
 
@@ -170,11 +174,11 @@ class ZstdStream : public ByteStream {
       const size_t code = ZSTD_decompressStream(zstd_.get(), &output, &bytes);
       input_.consume(bytes.pos);
       if (ZSTD_isError(code)) {
-        input_.refuse(cat("zstd data is damaged (", ZSTD_getErrorName(code), ")"));
+        input_.refuse(cat("zstd data is damaged (", ZSTD_getErrorName(code), ")"), kWhole);
       }
       inside_ = code != 0;
       // Without input, the decoder can only flush its buffer.
-      if (!more && inside_ && output.pos == 0) input_.refuse("zstd data is cut off");
+      if (!more && inside_ && output.pos == 0) input_.refuse("zstd data is cut off", kWhole);
     }
     return output.pos;
   }
@@ -184,6 +188,17 @@ class ZstdStream : public ByteStream {
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> zstd_;
   bool inside_ = true;  // within a frame
 };
+
+// " 1f 8b" for two bytes.
+std::string hex_of(std::string_view bytes) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += {' ', kHex[byte >> 4], kHex[byte & 15]};
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -200,10 +215,13 @@ Compression compression_of(const fs::path& path) {
   if (head == "\x28\xB5\x2F\xFD" || skippable_frame) compression = Compression::zstd;
 
   const std::string extension = path.extension().string();
-  QUERN_CHECK(extension != ".gz" || compression == Compression::gzip, path.string(),
-              ": is named .gz, but does not begin as a gzip file does");
-  QUERN_CHECK((extension != ".zst" && extension != ".zstd") || compression == Compression::zstd,
-              path.string(), ": is named ", extension, ", but does not begin as a zstd file does");
+  const auto check_named = [&](Compression named, const char* format) {
+    QUERN_CHECK(compression == named, path.string(), ": is named ", extension, ", but ",
+                head.empty() ? "is empty" : cat("begins with bytes", hex_of(head)), ", expected a ",
+                format, " file");
+  };
+  if (extension == ".gz") check_named(Compression::gzip, "gzip");
+  if (extension == ".zst" || extension == ".zstd") check_named(Compression::zstd, "zstd");
   return compression;
 }
 

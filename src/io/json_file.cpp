@@ -66,7 +66,8 @@ Json read_object(const std::filesystem::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
   Json json = parse_distinct<Json>(text, path.string() + ":");
-  QUERN_CHECK(json.is_object(), path.string(), ": is not a JSON object");
+  QUERN_CHECK(json.is_object(), path.string(), ": holds a JSON ", json.type_name(),
+              ", expected an object");
   return json;
 }
 

@@ -13,7 +13,7 @@ inline constexpr int kDeepestJson = 200;
 // than kDeepestJson. `place` begins the error: "tokenizer.json:".
 void check_json_text(std::string_view text, const std::string& place);
 
-// The reason of a parse error, "line 1, column 7: syntax error ...", from nlohmann's what().
+// The reason of a parse error, "line 1, column 7: found '}', expected ...", from nlohmann's what().
 std::string json_reason(std::string what);
 
 }  // namespace quern

@@ -15,7 +15,8 @@ std::string JsonPlace::where() const {
 }
 
 JsonPlace JsonPlace::at(const char* key) const {
-  QUERN_CHECK(json.is_object() && has(key), where(), ": has no ", key);
+  if (!json.is_object()) refuse(cat("an object with ", key));
+  QUERN_CHECK(has(key), where(), ": has no ", key);
   return {json[key], cat(path, path.ends_with(": ") ? "" : ".", key)};
 }
 
@@ -65,16 +66,24 @@ int64_t JsonPlace::count(int64_t least, int64_t most) const {
                            : cat("a whole number from ", least, " to ", most));
 }
 
+uint64_t JsonPlace::unsigned_number() const {
+  if (!json.is_number_unsigned()) refuse("a whole number from 0 to 2^64 - 1");
+  return json.get<uint64_t>();
+}
+
 int32_t JsonPlace::id() const {
   const bool fits = json.is_number_unsigned() && json.get<uint64_t>() <= uint64_t{INT32_MAX};
   if (!fits) refuse("a token id from 0 to 2147483647");
   return json.get<int32_t>();
 }
 
+bool JsonPlace::boolean() const {
+  if (!json.is_boolean()) refuse("true or false");
+  return json.get<bool>();
+}
+
 bool JsonPlace::flag(const char* key, bool absent) const {
-  if (!has(key)) return absent;
-  if (!json[key].is_boolean()) refuse(key, "true or false");
-  return json[key].get<bool>();
+  return has(key) ? at(key).boolean() : absent;
 }
 
 void JsonPlace::only_false(const char* key, const std::string& why) const {

@@ -28,7 +28,9 @@ struct JsonPlace {
   const std::string& text() const;
   double number() const;
   int64_t count(int64_t least = 0, int64_t most = INT64_MAX) const;  // a whole number
-  int32_t id() const;                                                // a token id
+  uint64_t unsigned_number() const;
+  int32_t id() const;  // a token id
+  bool boolean() const;
   bool flag(const char* key, bool absent = false) const;
   void only_false(const char* key, const std::string& why = "Quern does not compute this") const;
 };

@@ -98,4 +98,10 @@ std::string hub_hint(const std::string& path, HubKind kind) {
              " of the Hugging Face Hub, ", shell_line(python), " downloads it");
 }
 
+std::string lfs_hint(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const bool pointer = text.starts_with("version https://git-lfs.github.com/spec/");
+  return pointer ? "; it is a pointer of Git LFS: `git lfs pull` gets the file" : "";
+}
+
 }  // namespace quern

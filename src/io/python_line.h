@@ -1,8 +1,10 @@
-// Shell commands that run one line of Python, for error messages about input that Quern does not
-// read: Parquet and Arrow files, and names of the Hugging Face Hub.
+// Shell commands, for error messages about input that Quern does not read: Parquet and Arrow files,
+// names of the Hugging Face Hub, pointers of Git LFS.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,5 +19,9 @@ std::string why_not_columns(const std::filesystem::path& path, std::string_view 
 // Hub's address. Otherwise empty.
 enum class HubKind { dataset, model };
 std::string hub_hint(const std::string& path, HubKind kind);
+
+// "; it is a pointer of Git LFS: `git lfs pull` gets the file" when `bytes` are one. Otherwise
+// empty.
+std::string lfs_hint(std::span<const std::byte> bytes);
 
 }  // namespace quern

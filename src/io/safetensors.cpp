@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "io/json_file.h"
+#include "io/json_place.h"
+#include "io/python_line.h"
 
 namespace quern {
 
@@ -59,68 +61,56 @@ const NamedType* find_type(std::string_view name) {
 std::string_view header_text(const std::string& path, std::span<const std::byte> bytes) {
   constexpr uint64_t kPrefix = sizeof(uint64_t);
   QUERN_CHECK(bytes.size() >= kPrefix, path, ": has ", bytes.size(),
-              " bytes, too short for a safetensors file (8 bytes of header length)");
+              " bytes, expected at least the 8 of a safetensors header's length");
   uint64_t length;
   std::memcpy(&length, bytes.data(), kPrefix);
   QUERN_CHECK(length <= uint64_t{kMaxSafetensorsHeader}, path, ": header length is ", length,
-              " bytes, expected at most ", kMaxSafetensorsHeader);
+              " bytes, expected at most ", kMaxSafetensorsHeader, lfs_hint(bytes));
   QUERN_CHECK(length <= bytes.size() - kPrefix, path, ": header length is ", length,
               " bytes, but the file ends ", bytes.size() - kPrefix, " bytes after it");
-  QUERN_CHECK(length > 0 && bytes[kPrefix] == std::byte{'{'}, path,
-              ": header does not begin with '{'");
+  QUERN_CHECK(length > 0, path, ": header length is 0 bytes, expected at least 2: {}");
+  const char first = static_cast<char>(bytes[kPrefix]);
+  QUERN_CHECK(first == '{', path, ": header begins with '", first, "', expected '{'");
   return {reinterpret_cast<const char*>(bytes.data()) + kPrefix, static_cast<size_t>(length)};
 }
 
-Metadata read_metadata(const std::string& path, const Json& json) {
-  QUERN_CHECK(json.is_object(), path, ": __metadata__ is not an object");
+Metadata read_metadata(const JsonPlace& members) {
   Metadata metadata;
-  for (const auto& [key, value] : json.items()) {
-    QUERN_CHECK(value.is_string(), path, ": __metadata__ '", key, "' is not a string");
-    metadata[key] = value.get<std::string>();
+  for (const auto& [key, value] : members.json.items()) {
+    metadata[key] = JsonPlace{value, cat(members.path, key)}.text();
   }
   return metadata;
 }
 
-// Member `key` of a tensor's description, which must be a list of whole numbers from 0 to 2^63 - 1.
-std::vector<int64_t> read_numbers(const std::string& where, const Json& json, const char* key) {
-  const auto found = json.find(key);
-  QUERN_CHECK(found != json.end(), where, " has no ", key);
-  QUERN_CHECK(found->is_array(), where, ": ", key, " is not a list");
-  std::vector<int64_t> numbers;
-  for (const Json& item : *found) {
-    QUERN_CHECK(item.is_number_unsigned() && item.get<uint64_t>() <= uint64_t{INT64_MAX}, where,
-                ": ", key, " holds ", item.dump(), ", expected whole numbers from 0 to 2^63 - 1");
-    numbers.push_back(item.get<int64_t>());
+// At most `most` whole numbers from 0 to 2^63 - 1.
+std::vector<int64_t> read_numbers(const JsonPlace& place, size_t most) {
+  if (!place.json.is_array() || place.json.size() > most) {
+    place.refuse(cat("a list of at most ", most, " numbers"));
   }
+  std::vector<int64_t> numbers;
+  for (const JsonPlace& number : place.list()) numbers.push_back(number.count());
   return numbers;
 }
 
-Entry read_entry(const std::string& path, const std::string& name, const Json& json,
+Entry read_entry(const std::string& name, const JsonPlace& members,
                  std::span<const std::byte> data) {
-  const std::string where = cat(path, ": tensor '", name, "'");
-  QUERN_CHECK(json.is_object(), where, " is not described by an object");
-  const auto dtype = json.find("dtype");
-  QUERN_CHECK(dtype != json.end() && dtype->is_string(), where, " has no dtype");
-  const auto& dtype_name = dtype->get_ref<const std::string&>();
-  const NamedType* type = find_type(dtype_name);
-  QUERN_CHECK(type, where, " has dtype '", dtype_name, "', which the format does not know");
+  const std::string where = members.where();
+  const JsonPlace dtype = members.at("dtype");
+  const NamedType* type = find_type(dtype.text());
+  if (!type) dtype.refuse("a dtype of the format, such as \"F32\"");
 
   Shape shape;
-  const std::vector<int64_t> dims = read_numbers(where, json, "shape");
-  QUERN_CHECK(dims.size() <= size_t{kMaxDims}, where, " has ", dims.size(),
-              " dimensions, expected at most ", kMaxDims);
-  for (const int64_t dim : dims) shape.push_back(dim);
-
-  const std::vector<int64_t> offsets = read_numbers(where, json, "data_offsets");
-  QUERN_CHECK(offsets.size() == 2 && offsets[0] <= offsets[1], where,
-              ": data_offsets is not a pair [begin, end]");
+  for (const int64_t dim : read_numbers(members.at("shape"), kMaxDims)) shape.push_back(dim);
+  const JsonPlace range = members.at("data_offsets");
+  const std::vector<int64_t> offsets = read_numbers(range, 2);
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) range.refuse("a pair [begin, end]");
   const int64_t begin = offsets[0], end = offsets[1];
   QUERN_CHECK(end <= static_cast<int64_t>(data.size()), where, " ends at byte ", end,
-              " of the data, but the file holds only ", data.size());
+              " of the data, expected at most ", data.size(), ", which the file holds");
   const int64_t expected = safetensors_bytes(where, shape, type->bits);
   QUERN_CHECK(end - begin == expected, where, " has ", end - begin, " bytes, expected ", expected,
-              " for shape ", shape, " of ", dtype_name);
-  return {name, dtype_name, type->dtype, shape,
+              " for shape ", shape, " of ", type->name);
+  return {name, std::string(type->name), type->dtype, shape,
           data.subspan(static_cast<size_t>(begin), static_cast<size_t>(expected))};
 }
 
@@ -149,11 +139,13 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
 
   const Json json = parse_distinct_json(header, name + ": header");
   for (const auto& [key, value] : json.items()) {
-    if (key == "__metadata__") {
-      file.metadata_ = read_metadata(name, value);
-    } else {
-      file.entries_.push_back(read_entry(name, key, value, data));
-    }
+    const bool metadata = key == "__metadata__";
+    const JsonPlace place{value,
+                          metadata ? cat(name, ": ", key) : cat(name, ": tensor '", key, "'")};
+    if (!value.is_object()) place.refuse("an object");
+    const JsonPlace members{value, place.path + ": "};
+    if (metadata) file.metadata_ = read_metadata(members);
+    if (!metadata) file.entries_.push_back(read_entry(key, members, data));
   }
   std::sort(file.entries_.begin(), file.entries_.end(), [](const Entry& a, const Entry& b) {
     return a.data.data() != b.data.data() ? a.data.data() < b.data.data()

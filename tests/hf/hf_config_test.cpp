@@ -278,7 +278,7 @@ TEST(HfConfig, RefusesMissingAndWrongValues) {
   expect_error([] { read(changed("1e-05", "\"small\"")); }, {"rms_norm_eps is \"small\""});
   expect_error([] { read(changed("true", "1")); }, {"tie_word_embeddings is 1", "true or false"});
   expect_error([] { read(changed("\"llama\"", "1")); }, {"model_type is 1", "a string"});
-  expect_error([] { read("[1]"); }, {"config.json", "not a JSON object"});
+  expect_error([] { read("[1]"); }, {"config.json", "expected an object"});
   expect_error([] { read(with(R"("num_key_value_heads": 3)")); }, {"config.json", "kv_heads"});
   expect_error([] { read("{"); }, {"config.json", "not valid JSON"});
   expect_error([] { read_hf_config("/nowhere"); }, {"/nowhere/config.json", "No such file"});

@@ -74,8 +74,9 @@ TEST(TensorSource, NamesWhatIsWrongWithShards) {
   expect_error(with(R"({"weight_map": {"z": "../two.safetensors"}})"),
                {"index.json", "../two.safetensors", "same folder"});
   expect_error(with(R"({"weight_map": {"z": ".."}})"), {"index.json", "same folder"});
-  expect_error(with(R"({"weight_map": {"z": 1}})"), {"index.json", "'z'", "not a string"});
-  expect_error(with(R"({"weight_map": [1]})"), {"index.json", "no weight_map"});
+  expect_error(with(R"({"weight_map": {"z": 1}})"),
+               {"index.json", "weight_map: z is 1", "a string"});
+  expect_error(with(R"({"weight_map": [1]})"), {"index.json", "weight_map is [1]"});
   expect_error(with("{}"), {"index.json", "no weight_map"});
   expect_error(with("{"), {"index.json", "not valid JSON"});
   EXPECT_NO_THROW(with(good)());

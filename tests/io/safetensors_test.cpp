@@ -131,43 +131,44 @@ TEST(Safetensors, UnsupportedDtypesAreListedAndRefusedWhenRead) {
 }
 
 TEST(Safetensors, RefusesBadLengths) {
-  expect_refused("", {"0 bytes", "too short"});
-  expect_refused("1234567", {"7 bytes", "too short"});
+  expect_refused("", {"has 0 bytes", "at least the 8"});
+  expect_refused("1234567", {"has 7 bytes", "at least the 8"});
   expect_refused(file_of("{}", 0).substr(0, 9), {"header length is 2", "ends 1 bytes after"});
   expect_refused(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10),
                  {"18446744073709551615", "at most 100000000"});
   expect_refused(std::string("\x01\xe1\xf5\x05\0\0\0\0{}", 10), {"100000001", "at most 100000000"});
   expect_refused(std::string("\x00\xe1\xf5\x05\0\0\0\0{}", 10),
                  {"100000000", "ends 2 bytes after"});
-  expect_refused(std::string(8, '\0'), {"does not begin with '{'"});
+  expect_refused(std::string(8, '\0'), {"length is 0 bytes"});
 }
 
 TEST(Safetensors, RefusesBadHeaders) {
-  expect_refused(file_of("[]", 0), {"does not begin with '{'"});
+  expect_refused(file_of("[]", 0), {"begins with '['"});
   expect_refused(file_of("{\"x\":", 0), {"not valid JSON"});
   expect_refused(file_of("{} {}", 0), {"not valid JSON"});
   expect_refused(file_of("{\"x\xff\":1}", 0), {"not valid JSON"});
   expect_refused(file_of(std::string(1 << 20, '{'), 0), {"opens level 201"});
   expect_refused(file_of("{\"x\":" + std::string(1 << 20, '['), 0), {"opens level 201"});
-  expect_refused(file_of("{\"x\":1}", 0), {"'x'", "not described by an object"});
-  expect_refused(file_of("{\"__metadata__\":1}", 0), {"__metadata__ is not an object"});
-  expect_refused(file_of("{\"__metadata__\":{\"k\":1}}", 0), {"'k' is not a string"});
+  expect_refused(file_of("{\"x\":1}", 0), {"'x'", "is 1, expected an object"});
+  expect_refused(file_of("{\"__metadata__\":1}", 0), {"__metadata__ is 1, expected an object"});
+  expect_refused(file_of("{\"__metadata__\":{\"k\":1}}", 0), {"k is 1, expected a string"});
   const std::string x = tensor_json("x", "U8", "[4]", "[0,4]");
   expect_refused(file_of("{" + x + "," + x + "}", 4), {"names 'x' twice"});
 }
 
 TEST(Safetensors, RefusesBadTensors) {
-  expect_refused(file_of(one("Q7", "[1]", "[0,1]"), 1), {"'x'", "dtype 'Q7'", "does not know"});
+  expect_refused(file_of(one("Q7", "[1]", "[0,1]"), 1),
+                 {"'x'", "dtype is \"Q7\"", "of the format"});
   expect_refused(file_of("{\"x\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1), {"has no dtype"});
   expect_refused(file_of("{\"x\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1), {"has no shape"});
   expect_refused(file_of("{\"x\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1), {"has no data_offsets"});
-  expect_refused(file_of(one("U8", "3", "[0,3]"), 3), {"shape is not a list"});
-  expect_refused(file_of(one("U8", "[-3]", "[0,3]"), 3), {"shape holds -3"});
-  expect_refused(file_of(one("U8", "[3.0]", "[0,3]"), 3), {"shape holds 3.0"});
+  expect_refused(file_of(one("U8", "3", "[0,3]"), 3), {"shape is 3, expected a list"});
+  expect_refused(file_of(one("U8", "[-3]", "[0,3]"), 3), {"shape[0] is -3"});
+  expect_refused(file_of(one("U8", "[3.0]", "[0,3]"), 3), {"shape[0] is 3.0"});
   expect_refused(file_of(one("U8", "[9223372036854775808]", "[0,3]"), 3), {"9223372036854775808"});
-  expect_refused(file_of(one("U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1), {"9 dimensions"});
-  expect_refused(file_of(one("U8", "[3]", "[0,3,3]"), 3), {"not a pair"});
-  expect_refused(file_of(one("U8", "[3]", "[3,0]"), 3), {"not a pair"});
+  expect_refused(file_of(one("U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1), {"at most 8 numbers"});
+  expect_refused(file_of(one("U8", "[3]", "[0,3,3]"), 3), {"at most 2 numbers"});
+  expect_refused(file_of(one("U8", "[3]", "[3,0]"), 3), {"a pair [begin, end]"});
   // 2^32 x 2^32 would be 0 in 64 bits.
   expect_refused(file_of(one("U8", "[4294967296,4294967296]", "[0,0]"), 0), {"64 bits"});
   expect_refused(file_of(one("F32", "[4611686018427387904]", "[0,0]"), 0), {"64 bits"});
@@ -189,7 +190,7 @@ TEST(Safetensors, RefusesBadLayouts) {
   expect_refused(file_of(two("[2,6]", "[6,10]"), 10), {"hole of 2 bytes before tensor 'a'"});
   expect_refused(file_of(two("[0,4]", "[4,8]"), 9), {"1 bytes after the last tensor"});
   // Truncated.
-  expect_refused(file_of(two("[0,4]", "[4,8]"), 7), {"'b' ends at byte 8", "holds only 7"});
+  expect_refused(file_of(two("[0,4]", "[4,8]"), 7), {"'b' ends at byte 8", "at most 7"});
 }
 
 }  // namespace
