@@ -12,6 +12,7 @@
 #include "io/atomic_file.h"
 #include "io/json_file.h"
 #include "io/json_guard.h"
+#include "io/json_place.h"
 #include "io/small_file.h"
 
 namespace quern {
@@ -118,12 +119,10 @@ Json read_manifest(const fs::path& path) {
   QUERN_CHECK(is_there(path), path.parent_path().string(), ": is not a checkpoint (it has no ",
               kManifest, ")");
   Json manifest = read_json_object(path);
-  const bool marked = manifest.contains("xxh3") && manifest["xxh3"].is_string() &&
-                      manifest.contains("format") && manifest["format"].is_number_integer();
-  QUERN_CHECK(marked, path.string(), ": is not a checkpoint's manifest: it has no ",
-              "\"format\" that is a number, or no \"xxh3\" that is text");
-  const auto expected = manifest["xxh3"].get<std::string>();
-  const auto version = manifest["format"].get<int64_t>();
+  const nlohmann::json sorted = manifest;
+  const JsonPlace members{sorted, path.string() + ": "};
+  const int64_t version = members.at("format").count();
+  const std::string& expected = members.at("xxh3").text();
   QUERN_CHECK(version == kFormatVersion, path.string(), ": format version is ", version,
               ", expected ", kFormatVersion);
   manifest.erase("xxh3");
@@ -134,23 +133,23 @@ Json read_manifest(const fs::path& path) {
 }
 
 // Opens a file and checks it against its manifest entry.
-MappedFile verified(const fs::path& path, const Json& expected) {
+MappedFile verified(const fs::path& path, const JsonPlace& expected) {
   MappedFile raw = MappedFile::open(path);
-  const auto bytes = expected.at("bytes").get<int64_t>();
+  const int64_t bytes = expected.at("bytes").count();
   const auto size = static_cast<int64_t>(raw.bytes().size());
   QUERN_CHECK(size == bytes, path.string(), ": has ", size, " bytes, expected ", bytes);
   const std::string checksum = hex(digest_of(raw.bytes()).xxh3);
-  const auto xxh3 = expected.at("xxh3").get<std::string>();
+  const std::string& xxh3 = expected.at("xxh3").text();
   QUERN_CHECK(checksum == xxh3, path.string(), ": checksum is ", checksum, ", expected ", xxh3);
   return raw;
 }
 
-SafetensorsFile open_verified(const fs::path& path, const Json& expected) {
+SafetensorsFile open_verified(const fs::path& path, const JsonPlace& expected) {
   verified(path, expected);
   return SafetensorsFile::open(path);
 }
 
-std::string read_verified(const fs::path& path, const Json& expected) {
+std::string read_verified(const fs::path& path, const JsonPlace& expected) {
   const MappedFile raw = verified(path, expected);
   return {reinterpret_cast<const char*>(raw.bytes().data()), raw.bytes().size()};
 }
@@ -222,21 +221,18 @@ void rewrite_checkpoint_state(const fs::path& path, const std::string& state_jso
 }
 
 Checkpoint open_checkpoint(const fs::path& path) {
-  const fs::path manifest_path = path / kManifest;
-  try {
-    const Json manifest = read_manifest(manifest_path);
-    const Json& files = manifest.at("files");
-    return {path,
-            manifest.at("step").get<int64_t>(),
-            open_verified(path / kWeights, files.at(kWeights)),
-            open_verified(path / kMoments, files.at(kMoments)),
-            manifest.at("state").dump(),
-            files.contains(kAlgorithms) ? read_verified(path / kAlgorithms, files.at(kAlgorithms))
-                                        : std::string()};
-  } catch (const Json::exception& error) {
-    fail(cat(manifest_path.string(),
-             ": is not a checkpoint's manifest: ", json_reason(error.what())));
-  }
+  const Json manifest = read_manifest(path / kManifest);
+  const nlohmann::json sorted = manifest;
+  const JsonPlace members{sorted, (path / kManifest).string() + ": "};
+  const JsonPlace files = members.at("files");
+  members.at("state");  // throws when there is none
+  return {path,
+          members.at("step").count(),
+          open_verified(path / kWeights, files.at(kWeights)),
+          open_verified(path / kMoments, files.at(kMoments)),
+          manifest["state"].dump(),
+          files.has(kAlgorithms) ? read_verified(path / kAlgorithms, files.at(kAlgorithms))
+                                 : std::string()};
 }
 
 std::optional<std::string> checkpoint_damage(const fs::path& path) {

@@ -1,9 +1,7 @@
 #include "run/make_context.h"
 
-#include <fstream>
-#include <iterator>
-
 #include "base/error.h"
+#include "io/small_file.h"
 #include "kernels/cpu/threads.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/gemm_table.h"
@@ -18,10 +16,10 @@ Device choose_device(DeviceChoice choice) {
 }
 
 bool use_gemm_table_file(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw UsageError(cat("gemm_table: ", path, " cannot be read"));
+  const std::optional<std::string> text = read_if_there(path);
+  if (!text) throw UsageError(cat("gemm_table: ", path, " cannot be read: there is no such file"));
   try {
-    return use_gemm_table(std::string(std::istreambuf_iterator<char>(in), {}));
+    return use_gemm_table(*text);
   } catch (const Error& error) {
     fail(cat(path, ": ", error.what()));
   }

@@ -23,7 +23,7 @@ void for_each_row(const std::filesystem::path& path, const F& f) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
     if (!row.is_object()) continue;
     const auto step = row.find("step");
-    if (step != row.end() && step->is_number()) f(line, row, step->get<int64_t>());
+    if (step != row.end() && step->is_number_integer()) f(line, row, step->get<int64_t>());
   }
 }
 

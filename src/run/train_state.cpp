@@ -1,10 +1,11 @@
 #include "run/train_state.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "config/config_table.h"
-#include "io/json_guard.h"
+#include "io/json_place.h"
 #include "run/checkpoint.h"
 #include "run/model_difference.h"
 #include "run/weights.h"
@@ -28,21 +29,26 @@ Json model_json(const ModelConfig& model) {
   return json;
 }
 
-ConfigValue value_of(const Json& json) {
+// The value of a place that holds a number, a text, true or false; otherwise empty.
+std::optional<ConfigValue> value_of(const nlohmann::json& json) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
-  return json.get<std::string>();
+  if (json.is_string()) return json.get<std::string>();
+  return {};
 }
 
-ModelConfig parse_model(const Json& json) {
+ModelConfig parse_model(const JsonPlace& model) {
+  if (!model.json.is_object()) model.refuse("an object");
   Config config;
   for (const ConfigKey* key : model_keys()) {
-    const Pointer pointer(key->manifest);
-    if (!json.contains(pointer)) continue;
-    const ConfigValue value = value_of(json.at(pointer));
-    QUERN_CHECK(key->set(config, value), "training state: ", key->name, " is ", to_toml(value),
-                ", expected ", key->expected);
+    const nlohmann::json::json_pointer pointer(key->manifest);
+    if (!model.json.contains(pointer)) continue;
+    std::string path = model.path + key->manifest;
+    std::replace(path.begin() + std::ssize(model.path), path.end(), '/', '.');
+    const JsonPlace place{model.json.at(pointer), path};
+    const std::optional<ConfigValue> value = value_of(place.json);
+    if (!value || !key->set(config, *value)) place.refuse(key->expected);
   }
   return config.model;
 }
@@ -62,31 +68,28 @@ std::string to_json(const TrainState& s) {
 }
 
 TrainState from_json(const std::string& text, const std::filesystem::path& path) {
-  try {
-    const Json j = Json::parse(text);
-    TrainState s;
-    s.iteration = j.at("iteration");
-    s.step = j.at("step");
-    s.skipped = j.at("skipped");
-    s.sampler.seed = j.at("sampler").at("seed");
-    s.sampler.batch = j.at("sampler").at("batch");
-    s.model = parse_model(j.at("model"));
-    s.optimizer = j.value("optimizer", s.optimizer);
-    s.is_text = j.at("is_text");
-    s.tokenizer = j.value("tokenizer", s.is_text ? "bytes" : "");  // absent in older states
-    if (j.contains("data")) {
-      s.train_data = j["data"].at("train");
-      s.validation_data = j["data"].at("validation");
-    }
-    if (j.contains("best")) {
-      s.best_loss = j["best"].at("loss");
-      s.best_iteration = j["best"].at("iteration");
-    }
-    return s;
-  } catch (const nlohmann::json::exception& error) {
-    fail(cat(path.string(),
-             ": the training state in manifest.json is not usable: ", json_reason(error.what())));
+  const auto json = nlohmann::json::parse(text);
+  const JsonPlace state{json, cat((path / "manifest.json").string(), ": state")};
+  TrainState s;
+  s.iteration = state.at("iteration").count();
+  s.step = state.at("step").count();
+  s.skipped = state.at("skipped").count();
+  const JsonPlace sampler = state.at("sampler");
+  s.sampler = {sampler.at("seed").unsigned_number(), sampler.at("batch").unsigned_number()};
+  s.model = parse_model(state.at("model"));
+  if (state.has("optimizer")) s.optimizer = state.at("optimizer").text();
+  s.is_text = state.at("is_text").boolean();
+  s.tokenizer = s.is_text ? "bytes" : "";  // absent in older states
+  if (state.has("tokenizer")) s.tokenizer = state.at("tokenizer").text();
+  if (state.has("data")) {
+    s.train_data = state.at("data").at("train").text();
+    s.validation_data = state.at("data").at("validation").text();
   }
+  if (state.has("best")) {
+    s.best_loss = state.at("best").at("loss").number();
+    s.best_iteration = state.at("best").at("iteration").count();
+  }
+  return s;
 }
 
 }  // namespace

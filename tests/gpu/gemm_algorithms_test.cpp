@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "base/error.h"
+#include "support/malformed.h"
 
 namespace quern::kernels {
 namespace {
@@ -60,13 +62,28 @@ TEST(GemmAlgorithms, MalformedTextThrows) {
   std::stringstream saved;
   table.save(saved);
   const std::string text = saved.str();
-  for (const std::string& bad : {std::string("nonsense"), text.substr(0, text.size() - 30),
-                                 text + "1 2 3\n", text.substr(0, text.size() - 1) + " 5\n"}) {
-    std::stringstream in(bad);
+  const auto load = [](const std::filesystem::path& path) {
     GemmAlgorithms fresh("p");
-    EXPECT_THROW(fresh.load(in), Error) << bad;
-    EXPECT_EQ(fresh.size(), 0u);
-  }
+    try {
+      std::ifstream in(path);
+      fresh.load(in);
+    } catch (const Error& error) {
+      EXPECT_EQ(fresh.size(), 0u);
+      fail(cat(path.string(), ": ", error.what()));  // as use_gemm_table_file does
+    }
+  };
+  const testing_support::TemporaryFolder folder;
+  const std::string row = "19 whole and 8 hexadecimal numbers";
+  testing_support::expect_malformed(
+      folder / "gemm.txt",
+      {{"empty", "", "text", "\"\"", "quern gemm algorithms 1"},
+       {"nonsense", "nonsense", "text", "\"nonsense\"", "quern gemm algorithms 1"},
+       {"a table alone", text.substr(0, text.find('\n') + 1) + "1 2\n", "line 2", "\"1 2\"",
+        "m n k"},
+       {"cut", text.substr(0, text.size() - 30), "line 3", "\"2 3 4 1", row},
+       {"a short line", text + "1 2 3\n", "line 4", "\"1 2 3\"", row},
+       {"a long line", text.substr(0, text.size() - 1) + " 5\n", "line 3", "\"2 3 4 1", row}},
+      load);
 }
 
 }  // namespace

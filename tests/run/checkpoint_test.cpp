@@ -122,8 +122,8 @@ TEST(Checkpoint, AChangedManifestIsFound) {
   expect_error(with("\"step\": 7", "\"step\": 8"), {"manifest.json", "checksum of its content"});
   expect_error(with("\"format\": 1", "\"format\": 2"), {"format version is 2", "expected 1"});
   expect_error(with("{", ""), {"manifest.json", "not valid JSON"});
-  expect_error(with(manifest, "[1]"), {"manifest.json", "not a JSON object"});
-  expect_error(with(manifest, "{\"format\": \"x\"}"), {"manifest.json", "not a checkpoint's"});
+  expect_error(with(manifest, "[1]"), {"manifest.json", "expected an object"});
+  expect_error(with(manifest, "{\"format\": \"x\"}"), {"manifest.json", "format is \"x\""});
   expect_error(with(manifest, ""), {"manifest.json", "not valid JSON"});
 }
 

@@ -63,7 +63,7 @@ TEST_F(TrainStateTest, AnOlderOneHasNoneOfTheVariants) {
 TEST_F(TrainStateTest, AnUnknownScalingIsRefused) {
   expect_error(
       [&] { changed([](nlohmann::json& model) { model["rope_scaling"]["kind"] = "yarn"; }); },
-      {"rope_scaling is \"yarn\"", "llama3"});
+      {"rope_scaling.kind is \"yarn\"", "llama3"});
 }
 
 // A run of commit 8e3bcaa, stopped at step 3, goes on as that version did (fixtures, README.md).

@@ -63,7 +63,8 @@ bool GemmAlgorithms::load(std::istream& in) {
               line.substr(0, 40), "\", expected \"", kMagic, "\"");
   if (line.substr(std::char_traits<char>::length(kMagic)) != platform_) return false;
   std::getline(in, line);
-  QUERN_CHECK(line == kColumns, "gemm algorithms: line 2 does not name the expected columns");
+  QUERN_CHECK(line == kColumns, "gemm algorithms: line 2 is \"", line.substr(0, 40),
+              "\", expected the columns \"", kColumns, "\"");
   std::map<GemmProblem, GemmAlgorithm> loaded;
   for (int number = 3; std::getline(in, line); ++number) {
     GemmProblem problem;
@@ -73,7 +74,8 @@ bool GemmAlgorithms::load(std::istream& in) {
     words >> std::hex;
     for (uint64_t& word : algorithm) words >> word;
     QUERN_CHECK(!words.fail() && (words >> std::ws).eof(), "gemm algorithms: line ", number,
-                " is malformed: \"", line, "\"");
+                " is \"", line.substr(0, 200), "\", expected ", fields(problem).size(),
+                " whole and ", algorithm.size(), " hexadecimal numbers");
     loaded.emplace(problem, algorithm);
   }
   table_.swap(loaded);
