@@ -1,16 +1,23 @@
 #include "text/added_tokens.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/error.h"
 
 namespace quern {
 
-void check_added_ids(std::span<const AddedToken> added, size_t vocabulary) {
+void check_added_ids(std::span<const AddedToken> added, size_t vocabulary,
+                     const std::string& where) {
   const size_t most = vocabulary + added.size() + 65536;
+  std::unordered_map<int32_t, std::string_view> contents;
   for (const AddedToken& token : added) {
-    QUERN_CHECK(token.id >= 0 && static_cast<size_t>(token.id) < most, "the added token '",
-                token.content, "' has id ", token.id, ", expected 0 to ", most - 1);
+    QUERN_CHECK(token.id >= 0 && static_cast<size_t>(token.id) < most, where, " has '",
+                token.content, "' with id ", token.id, ", expected 0 to ", most - 1);
+    const auto [known, first] = contents.emplace(token.id, token.content);
+    QUERN_CHECK(first || known->second == token.content, where, " has '", token.content,
+                "' with id ", token.id, ", expected another id than that of '", known->second, "'");
   }
 }
 

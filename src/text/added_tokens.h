@@ -19,8 +19,10 @@ struct AddedToken {
   bool lstrip = false, rstrip = false;  // includes the white space before it, or behind it
 };
 
-// Throws when an id lies so far beyond the vocabulary that a table by id would be mostly empty.
-void check_added_ids(std::span<const AddedToken> added, size_t vocabulary);
+// Throws when two tokens have one id, or an id lies so far beyond the vocabulary that a table by id
+// would be mostly empty. `where` names the list: "tokenizer_config.json: added_tokens_decoder".
+void check_added_ids(std::span<const AddedToken> added, size_t vocabulary,
+                     const std::string& where);
 
 // Finds added tokens in a text: the leftmost match; the longest one wins a tie.
 class AddedTokenFinder {

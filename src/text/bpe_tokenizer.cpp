@@ -48,7 +48,7 @@ bool is_character(std::string_view token) {
 
 BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(definition)) {
   read_vocabulary();
-  check_added_ids(definition_.added, bytes_.size());
+  check_added_ids(definition_.added, bytes_.size(), "added_tokens");
   for (const std::string& pattern : definition_.patterns) patterns_.emplace_back(pattern);
   for (const AddedToken& token : definition_.added) {
     AddedToken sought = token;

@@ -1,5 +1,6 @@
 #include "text/hf_tokenizer.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -136,7 +137,7 @@ void read_vocabulary(const Place& model, BpeDefinition& definition,
     if (id >= most) entry.refuse(cat("a number below ", most));
     if (id >= definition.vocabulary.size()) definition.vocabulary.resize(id + 1);
     std::string& slot = definition.vocabulary[id];
-    QUERN_CHECK(slot.empty(), entry.path, " is ", id, ", which another token has too");
+    if (!slot.empty()) entry.refuse(cat("another number than that of '", slot, "'"));
     ids.emplace(token, static_cast<int32_t>(id));
     slot = token;
   }
@@ -167,8 +168,9 @@ void read_merges(const Place& model, const std::unordered_map<std::string, int32
     }
     const auto id = [&](const std::string& token) {
       const auto found = ids.find(token);
-      QUERN_CHECK(found != ids.end(), merge.path, " needs the token '", token,
-                  "', which the vocabulary does not have");
+      if (found == ids.end()) {
+        merge.refuse(cat("tokens of the vocabulary, which has no '", token, "'"));
+      }
       return found->second;
     };
     definition.merges.push_back({id(left), id(right), id(left + right)});
@@ -183,6 +185,7 @@ void read_added(const Place& added, BpeDefinition& definition) {
 }
 
 void check_model(const Place& model) {
+  if (!model.json.is_object()) model.refuse("an object");
   const std::string type = model.has("type") ? model.at("type").text() : "BPE";
   if (type != "BPE") {
     model.at("type").refuse("\"BPE\": Quern reads BPE, and SentencePiece's own files");
@@ -227,7 +230,14 @@ std::optional<int32_t> find_end_token(const TokenizerSettings& settings,
                 "', which the vocabulary does not have");
     return id;
   }
-  if (settings.generation_end) return settings.generation_end;
+  if (const auto id = settings.generation_end) {
+    const auto has_id = [&](const AddedToken& token) { return token.id == *id; };
+    QUERN_CHECK(
+        *id < std::ssize(definition.vocabulary) || std::ranges::any_of(definition.added, has_id),
+        fs::path(settings.file).replace_filename("generation_config.json").string(),
+        ": eos_token_id is ", *id, ", which the vocabulary does not have");
+    return id;
+  }
   const auto end = find("<|endoftext|>");
   return end || !definition.byte_fallback ? end : find("</s>");
 }

@@ -3,6 +3,7 @@
 #include <sentencepiece_processor.h>
 
 #include "base/error.h"
+#include "io/python_line.h"
 #include "io/utf8.h"
 #include "text/space_mark.h"
 
@@ -28,12 +29,15 @@ struct SentencePieceTokenizer::Processors {
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definition)
     : definition_(std::move(definition)), processors_(std::make_unique<Processors>()) {
   const auto loaded = processors_->begin.LoadFromSerializedProto(definition_.model);
-  QUERN_CHECK(loaded.ok(), "is not a SentencePiece model, or is damaged: ",
-              sentencepiece_reason(loaded.message()));
+  QUERN_CHECK(
+      loaded.ok(), "has ", definition_.model.size(),
+      " bytes, expected a whole SentencePiece model: ", sentencepiece_reason(loaded.message()),
+      lfs_hint(std::as_bytes(std::span(definition_.model))));
   check(processors_->continued.LoadFromSerializedProto(definition_.model.append(kNoPrefix)));
   definition_.model.clear();
   read_pieces();
-  check_added_ids(definition_.added, bytes_.size());
+  check_added_ids(definition_.added, bytes_.size(),
+                  definition_.settings + ": added_tokens_decoder");
   for (const AddedToken& token : definition_.added) {
     if (!(token.special && definition_.split_special)) added_.add(token);
     const auto id = static_cast<size_t>(token.id);
@@ -57,7 +61,7 @@ void SentencePieceTokenizer::find_ends() {
                          int own) -> std::optional<int32_t> {
     if (!content) return own < 0 ? std::optional<int32_t>() : own;
     const int32_t id = find(*content);
-    QUERN_CHECK(id >= 0, "tokenizer_config.json: ", name, " is '", *content,
+    QUERN_CHECK(id >= 0, definition_.settings, ": ", name, " is '", *content,
                 "', which the vocabulary does not have");
     return id;
   };

@@ -25,7 +25,8 @@ struct SentencePieceDefinition {
   // The space that many models put before a text is also added after each special token
   // (transformers' `legacy`).
   bool prefix_each_part = false;
-  std::string hash;  // see Tokenizer
+  std::string hash;                                // see Tokenizer
+  std::string settings = "tokenizer_config.json";  // the file of the tokens' names, for errors
 };
 
 // Recognises special tokens in a text ("</s>"), as transformers does. Invalid UTF-8 becomes byte

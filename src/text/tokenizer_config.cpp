@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/json_file.h"
+#include "io/json_place.h"
 #include "io/mapped_file.h"
 #include "io/utf8.h"
 #include "text/byte_alphabet.h"
@@ -91,8 +92,8 @@ void check_is_gpt2(const fs::path& folder, const TokenizerSettings& settings) {
   }
 }
 
-// merges.txt: two tokens a line, after an optional version line.
-Json read_merges(const fs::path& path) {
+// merges.txt: two tokens of the vocabulary a line, after an optional version line.
+Json read_merges(const fs::path& path, const nlohmann::json& vocabulary) {
   const MappedFile file = MappedFile::open(path);
   std::istringstream lines(
       std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()));
@@ -102,12 +103,17 @@ Json read_merges(const fs::path& path) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     QUERN_CHECK(valid_utf8_prefix(line) == line.size(), path.string(), ": line ", number,
-                " is no UTF-8");
+                " has a byte that is no UTF-8, expected two tokens");
     const size_t space = line.find(' ');
     QUERN_CHECK(space != std::string::npos && line.find(' ', space + 1) == std::string::npos,
                 path.string(), ": line ", number, " is '", line,
                 "', expected two tokens with a space between them");
-    merges.push_back({line.substr(0, space), line.substr(space + 1)});
+    const std::string left = line.substr(0, space), right = line.substr(space + 1);
+    for (const std::string& token : {left, right, left + right}) {
+      QUERN_CHECK(vocabulary.contains(token), path.string(), ": line ", number, " is '", line,
+                  "', expected tokens of ", kVocabularyFile, ", which has no '", token, "'");
+    }
+    merges.push_back({left, right});
   }
   return merges;
 }
@@ -161,7 +167,8 @@ std::string byte_tokenizer_json() {
 std::string gpt2_tokenizer_json(const fs::path& folder) {
   const TokenizerSettings settings = read_tokenizer_settings(folder);
   check_is_gpt2(folder, settings);
-  const Json vocabulary = read_sorted_json_object(folder / kVocabularyFile);
+  const JsonFile file(folder / kVocabularyFile);
+  const JsonPlace vocabulary = file.root();
   Json added = Json::array();
   bool has_end = false;
   for (const AddedToken& token : settings.added) {
@@ -173,12 +180,12 @@ std::string gpt2_tokenizer_json(const fs::path& folder) {
                  {"rstrip", token.rstrip}});
     has_end = has_end || token.content == kEndOfTextName;
   }
-  if (!has_end && vocabulary.contains(kEndOfTextName)) {
+  if (!has_end && vocabulary.has(kEndOfTextName)) {
     added.push_back(added_token(kEndOfTextName));
-    added.back()["id"] = vocabulary[kEndOfTextName];
+    added.back()["id"] = vocabulary.at(kEndOfTextName).id();
   }
-  return byte_level_json(added, vocabulary, read_merges(folder / kMergesFile), true,
-                         settings.add_prefix_space);
+  const Json merges = read_merges(folder / kMergesFile, vocabulary.json);
+  return byte_level_json(added, vocabulary.json, merges, true, settings.add_prefix_space);
 }
 
 void write_byte_tokenizer(const fs::path& folder) {

@@ -64,9 +64,11 @@ std::string_view text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-bool begins_as_json(std::string_view text) {
+// A SentencePiece model may have any name.
+bool is_json(const fs::path& path, std::string_view text) {
   const size_t first = text.find_first_not_of(" \n\r\t");
-  return first != std::string_view::npos && text[first] == '{';
+  if (first == std::string_view::npos) return path.extension() == ".json";
+  return text[first] == '{' || text[first] == '[';
 }
 
 std::string hash_of(std::string_view text) {
@@ -86,6 +88,7 @@ std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path&
   definition.begin = settings.begin;
   definition.end = settings.end;
   definition.prefix_each_part = settings.legacy;
+  definition.settings = settings.file;
   try {
     return std::make_shared<SentencePieceTokenizer>(std::move(definition));
   } catch (const Error& error) {
@@ -113,7 +116,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const fs::path& path) {
   const fs::path file = tokenizer_file(path);
   const MappedFile mapped = MappedFile::open(file);
   if (text_of(mapped) == byte_tokenizer_json()) return std::make_shared<ByteTokenizer>();
-  if (begins_as_json(text_of(mapped))) {
+  if (is_json(file, text_of(mapped))) {
     return std::make_shared<BpeTokenizer>(read_hf_tokenizer(file));
   }
   return open_sentencepiece(file);

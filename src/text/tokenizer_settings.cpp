@@ -28,7 +28,7 @@ std::vector<AddedToken> read_added(const JsonPlace& decoder) {
     AddedToken one = read_added_token(token, 0);
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), one.id);
     if (error != std::errc() || end != key.data() + key.size() || one.id < 0) {
-      decoder.refuse(cat("token numbers as names, found \"", key, "\""));
+      fail(cat(token.path, " is named \"", key, "\", expected a token id from 0 to ", INT32_MAX));
     }
     added.push_back(std::move(one));
   }

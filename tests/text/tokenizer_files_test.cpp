@@ -182,12 +182,12 @@ TEST_F(TokenizerFiles, VocabularyAndMergesAreReadAsGpt2s) {
   EXPECT_EQ(xxh3_of(folder_ / "new/tokenizer.json"), tokenizer->hash());
   EXPECT_EQ(open_tokenizer(folder_ / "new")->hash(), tokenizer->hash());
 
-  write_file(folder_ / "old/merges.txt", "#version: 0.2\na b\nc d e\n");
+  write_file(folder_ / "old/merges.txt", "#version: 0.2\nt h\nc d e\n");
   expect_error([&] { open_tokenizer(folder_ / "old"); },
                {"merges.txt: line 3 is 'c d e'", "expected two tokens"});
   write_file(folder_ / "old/merges.txt", "zq qz\n");
   expect_error([&] { open_tokenizer(folder_ / "old"); },
-               {"vocab.json and merges.txt: model.merges[0] needs the token 'zq'"});
+               {"merges.txt: line 1 is 'zq qz'", "vocab.json, which has no 'zq'"});
   put_json("old/tokenizer_config.json", {{"tokenizer_class", "Qwen2Tokenizer"}});
   expect_error([&] { open_tokenizer(folder_ / "old"); },
                {"tokenizer_class is Qwen2Tokenizer", "expected GPT2Tokenizer"});
@@ -272,9 +272,9 @@ TEST_F(TokenizerFiles, WhatIsMissingOrBrokenIsNamed) {
   write_file(folder_ / "cut/tokenizer.model",
              read_file(kFixtures / "exact/tokenizer.model").substr(0, 3000));
   expect_error([&] { open_tokenizer(folder_ / "cut"); },
-               {"cut/tokenizer.model: is not a SentencePiece model, or is damaged"});
+               {"cut/tokenizer.model: has 3000 bytes, expected a whole SentencePiece model"});
   write_file(folder_ / "empty/tokenizer.model", "");
-  expect_error([&] { open_tokenizer(folder_ / "empty"); }, {"empty/tokenizer.model: is not"});
+  expect_error([&] { open_tokenizer(folder_ / "empty"); }, {"empty/tokenizer.model: has 0 bytes"});
 }
 
 TEST_F(TokenizerFiles, AMissingHubNameShowsItsDownload) {
@@ -314,7 +314,7 @@ TEST_F(TokenizerFiles, AFileThatIsNoModelIsRefusedInPlainWords) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("is not a SentencePiece model"), std::string::npos) << message;
+    EXPECT_NE(message.find("expected a whole SentencePiece model"), std::string::npos) << message;
     EXPECT_EQ(message.find(".cc("), std::string::npos) << message;
   }
 }
@@ -335,11 +335,11 @@ TEST_F(TokenizerFiles, MalformedSettingsAreRefusedByPlace) {
   refused(config, {{"legacy", 1}}, "legacy is 1", "true or false");
   refused(config, {{"added_tokens_decoder", Json::array()}}, "added_tokens_decoder is []",
           "object");
-  refused(config, {{"added_tokens_decoder", {{"x", {{"content", "a"}}}}}}, "found \"x\"",
-          "numbers");
+  refused(config, {{"added_tokens_decoder", {{"x", {{"content", "a"}}}}}}, "named \"x\"",
+          "a token id");
   refused(config, {{"added_tokens_decoder", {{"700", {{"content", ""}}}}}},
           "added_tokens_decoder[\"700\"].content is \"\"", "some text");
-  refused(config, Json::array(), "not a JSON object", "");
+  refused(config, Json::array(), "a JSON array", "an object");
   refused("generation_config.json", {{"eos_token_id", "x"}}, "eos_token_id is \"x\"", "a token id");
   refused("generation_config.json", {{"eos_token_id", Json::array()}}, "eos_token_id is []", "");
 }
