@@ -184,6 +184,13 @@ std::vector<Assignment> read_section(const std::string& path, const std::string&
   return assignments;
 }
 
+// The description of a parse error without the library's words.
+std::string toml_reason(std::string what) {
+  constexpr std::string_view kBegin = "Error while parsing ", kMacro = " (TOML_";
+  if (what.starts_with(kBegin)) what.erase(0, kBegin.size());
+  return what.substr(0, what.find(kMacro));
+}
+
 std::vector<Assignment> read_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) usage_error(cat("config: cannot read ", path));
@@ -191,7 +198,8 @@ std::vector<Assignment> read_file(const std::string& path) {
   try {
     root = toml::parse(file, path);
   } catch (const toml::parse_error& error) {
-    usage_error(cat(path, ":", error.source().begin.line, ": ", error.description()));
+    usage_error(cat(path, ":", error.source().begin.line,
+                    ": is not valid TOML: ", toml_reason(std::string(error.description()))));
   }
   std::vector<Assignment> assignments;
   const std::vector<std::string> sections = section_names();
@@ -345,7 +353,11 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
 Config load_config(const std::string& path, const Config& base) {
   Config config = base;
   apply(read_file(path), config);
-  validate(config);
+  try {
+    validate(config);
+  } catch (const UsageError& error) {
+    usage_error(cat(path, ": ", error.what()));
+  }
   return config;
 }
 

@@ -80,7 +80,7 @@ std::string to_toml(const ConfigValue& value) {
   if (const int64_t* x = std::get_if<int64_t>(&value)) return std::to_string(*x);
   if (const std::string* x = std::get_if<std::string>(&value)) return quoted(*x);
   const std::string text = real_text(std::get<double>(value));
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;  // n: nan, inf
 }
 
 std::string describe(int64_t low, int64_t high) {

@@ -53,7 +53,7 @@ class TextWindow {
     while (text().size() < kHead && !at_end_) fill();
     const std::string what = why_not_text(path, text().substr(0, kHead));
     if (!what.empty()) {
-      block.bad.push_back({BadInput::Kind::not_text, 0, 0, what});
+      block.bad.push_back({BadInput::Kind::not_text, 0, 0, cat("expected text, but it ", what)});
       drop_rest();
     } else if (text().starts_with(kByteOrderMark)) {
       consume(kByteOrderMark.size());
@@ -219,7 +219,7 @@ class JsonLinesReader : public DocumentReader {
     if (end == 0 && window_.at_end()) end = window_.text().size();
     if (end == 0 || end > std::max(options_.longest_line, options_.block)) {
       block.bad.push_back({BadInput::Kind::too_long, line_, 0,
-                           cat("is longer than ", options_.longest_line, " bytes")});
+                           cat("is longer than ", options_.longest_line, " bytes, expected less")});
       drop_line();
       return;
     }

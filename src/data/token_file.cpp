@@ -56,9 +56,9 @@ Header read_llmc_header(const MappedFile& file) {
                       header_int(bytes, 2)};
   const int64_t size = bytes_per_token(header.encoding);
   const auto payload = static_cast<int64_t>(bytes.size() - kHeaderBytes);
-  QUERN_CHECK(header.count >= 0 && payload == header.count * size, path, ": llm.c header promises ",
-              header.count, " tokens of ", size, " bytes, but the file holds ", payload,
-              " bytes after it");
+  QUERN_CHECK(header.count >= 0 && payload == header.count * size, path, ": has ", payload,
+              " bytes behind the llm.c header, expected ", header.count, " tokens of ", size,
+              " bytes, as the header says");
   return header;
 }
 
@@ -82,7 +82,7 @@ TokenFile TokenFile::open(const std::filesystem::path& path, DataFormat format) 
   QUERN_CHECK(format != DataFormat::text, path.string(), ": text is not a token file");
   MappedFile file = MappedFile::open(path);
   const std::span<const std::byte> bytes = file.bytes();
-  QUERN_CHECK(!bytes.empty(), path.string(), ": token file is empty");
+  QUERN_CHECK(!bytes.empty(), path.string(), ": is empty, expected tokens");
 
   const bool llmc =
       format == DataFormat::llmc || (format == DataFormat::automatic && begins_with_magic(bytes));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -103,8 +104,10 @@ void MetricsReader::take(const std::string& line) {
   const Json row = whole ? Json::parse(line, nullptr, false) : Json();
   if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) {
     if (metrics_.warnings.size() < kMostWarnings) {
-      metrics_.warnings.push_back(cat(path_.string(), ":", lines_,
-                                      ": is no JSON object with a step; the line is left out"));
+      const std::string begin = printable_utf8(std::string_view(line).substr(0, 30));
+      metrics_.warnings.push_back(cat(path_.string(), ":", lines_, ": begins '", begin,
+                                      "', expected a JSON object with a step; the line is left "
+                                      "out"));
     }
     return;
   }

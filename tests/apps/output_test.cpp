@@ -95,7 +95,7 @@ TEST_F(ProgramOutput, MessagesCannotCommandTheTerminal) {
   ASSERT_EQ(run_shell(train(run_name)).code, 0);
   write_file(folder_ / run_name / "metrics.jsonl", "no JSON\n{\"step\": 1, \"loss\": 2}\n");
   const Outcome watched = run({"watch", folder_ / run_name, "--once"});
-  EXPECT_NE(watched.err.find("is no JSON object"), std::string::npos) << watched.err;
+  EXPECT_NE(watched.err.find("expected a JSON object"), std::string::npos) << watched.err;
   EXPECT_EQ(watched.err.find('\033'), std::string::npos) << watched.err;
 }
 

@@ -148,7 +148,7 @@ TEST_F(Prepare, BadInputNamesThePlace) {
   input("a.jsonl", "{\"text\": \"" + std::string(100, 'x') + "\"}\n");
   expect_refused({"a.jsonl:1: is longer than 20 bytes"});
   input("a.txt", std::string("ab\0", 3));
-  expect_refused({"a.txt: is not text (byte 2 is 0)"});
+  expect_refused({"a.txt: expected text, but it is not text (byte 2 is 0)"});
   input("a.gz", gzip("some text").substr(0, 20));
   expect_refused({"a.gz: gzip data is cut off at byte 20"});
 }
