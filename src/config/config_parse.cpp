@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "config/config_table.h"
+#include "io/sealed_text.h"
 
 namespace quern {
 
@@ -191,12 +194,19 @@ std::string toml_reason(std::string what) {
   return what.substr(0, what.find(kMacro));
 }
 
-std::vector<Assignment> read_file(const std::string& path) {
+std::string text_of(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    usage_error(cat("config: ", path, " is a folder, expected a TOML file"));
+  }
   std::ifstream file(path);
   if (!file) usage_error(cat("config: cannot read ", path));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<Assignment> read_text(const std::string& text, const std::string& path) {
   toml::table root;
   try {
-    root = toml::parse(file, path);
+    root = toml::parse(std::string_view(text), path);
   } catch (const toml::parse_error& error) {
     usage_error(cat(path, ":", error.source().begin.line,
                     ": is not valid TOML: ", toml_reason(std::string(error.description()))));
@@ -330,7 +340,8 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
   parsed.config = base;
 
   std::vector<Assignment> file;
-  if (!parsed.config_file.empty()) file = read_file(parsed.config_file);
+  if (!parsed.config_file.empty())
+    file = read_text(text_of(parsed.config_file), parsed.config_file);
   for (const Assignment& a : file) parsed.given.insert(a.key->name);
   for (const Assignment& a : reader.assignments) parsed.given.insert(a.key->name);
   // A flag replaces the file's key, so that a size given twice is applied once.
@@ -352,7 +363,7 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
 
 Config load_config(const std::string& path, const Config& base) {
   Config config = base;
-  apply(read_file(path), config);
+  apply(read_text(unsealed(text_of(path), path), path), config);
   try {
     validate(config);
   } catch (const UsageError& error) {

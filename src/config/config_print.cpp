@@ -8,6 +8,7 @@
 #include "config/config_rows.h"
 #include "config/config_table.h"
 #include "io/atomic_file.h"
+#include "io/sealed_text.h"
 
 namespace quern {
 
@@ -196,7 +197,7 @@ std::string config_toml(const Config& config) {
 }
 
 void save_config(const Config& config, const std::string& path) {
-  write_file_atomically(path, config_toml(config));
+  write_file_atomically(path, sealed(config_toml(config)));
 }
 
 }  // namespace quern

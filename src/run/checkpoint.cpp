@@ -13,6 +13,7 @@
 #include "io/json_file.h"
 #include "io/json_guard.h"
 #include "io/json_place.h"
+#include "io/sealed_text.h"
 #include "io/small_file.h"
 
 namespace quern {
@@ -159,9 +160,16 @@ void write_manifest(const fs::path& folder, Json manifest) {
   write_file_atomically(folder / kManifest, manifest.dump(1) + "\n");
 }
 
+// The text of folder/best or folder/kept; empty if there is no such file.
+std::optional<std::string> read_mark(const fs::path& path) {
+  std::optional<std::string> text = read_if_there(path);
+  if (text) text = unsealed(*text, path);
+  return text;
+}
+
 std::set<int64_t> kept_steps(const fs::path& folder) {
   std::set<int64_t> steps;
-  std::istringstream file(read_if_there(folder / "kept").value_or(""));
+  std::istringstream file(read_mark(folder / "kept").value_or(""));
   for (std::string line; std::getline(file, line);) {
     if (const auto step = step_of(line.substr(0, line.find(' ')))) steps.insert(*step);
   }
@@ -169,7 +177,7 @@ std::set<int64_t> kept_steps(const fs::path& folder) {
 }
 
 std::optional<int64_t> best_step(const fs::path& folder) {
-  const std::optional<std::string> text = read_if_there(folder / "best");
+  const std::optional<std::string> text = read_mark(folder / "best");
   if (!text) return {};
   const std::string name = text->substr(0, text->find('\n'));
   const std::optional<int64_t> step = step_of(name);
@@ -276,7 +284,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& folder) {
 }
 
 void mark_best(const fs::path& folder, int64_t step) {
-  write_file_atomically(folder / "best", folder_name(step) + "\n");
+  write_file_atomically(folder / "best", sealed(folder_name(step) + "\n"));
 }
 
 std::optional<fs::path> best_checkpoint(const fs::path& folder) {
@@ -290,9 +298,9 @@ std::optional<fs::path> best_checkpoint(const fs::path& folder) {
 
 void mark_kept(const fs::path& folder, int64_t step, const std::string& reason) {
   if (kept_steps(folder).contains(step)) return;
-  std::string text = read_if_there(folder / "kept").value_or("");
+  std::string text = read_mark(folder / "kept").value_or("");
   if (!text.empty() && text.back() != '\n') text += '\n';
-  write_file_atomically(folder / "kept", cat(text, folder_name(step), ' ', reason, '\n'));
+  write_file_atomically(folder / "kept", sealed(cat(text, folder_name(step), ' ', reason, '\n')));
 }
 
 int64_t set_aside_checkpoints_after(const fs::path& folder, int64_t step) {

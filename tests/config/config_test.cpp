@@ -12,6 +12,7 @@
 #include "config/config_parse.h"
 #include "config/config_print.h"
 #include "config/config_table.h"
+#include "io/sealed_text.h"
 #include "support/paths.h"
 
 namespace quern {
@@ -334,8 +335,34 @@ TEST(ConfigFile, AKeyThatAnOlderRunLacksHasItsDefault) {
 TEST(ConfigFile, SaveWritesTheResolvedConfiguration) {
   const TomlFile file("");
   save_config(Config(), file.path());
-  EXPECT_EQ(read_text(file.path()), config_toml(Config()));
+  EXPECT_EQ(unsealed(read_text(file.path()), ""), config_toml(Config()));
   EXPECT_THROW(save_config(Config(), "/no/such/folder/config.toml"), Error);
+}
+
+// Every 13th bit flipped: the same configuration, or an error with the file's name.
+TEST(ConfigFile, ADamagedSavedFileIsAnError) {
+  const TomlFile file("");
+  Config config;
+  config.train.steps = 123;
+  save_config(config, file.path());
+  const std::string whole = read_text(file.path());
+  int64_t refused = 0;
+  for (size_t bit = 0; bit < 8 * whole.size(); bit += 13) {
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    const TomlFile copy(damaged);
+    try {
+      EXPECT_EQ(load_config(copy.path()), config) << "bit " << bit;
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_NE(std::string(error.what()).find(copy.path()), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_GT(refused, 500);
+  // A hand removes the last line and edits.
+  std::string edited = config_toml(config);
+  edited.replace(edited.find("steps = 123"), 11, "steps = 124");
+  EXPECT_EQ(load_config(TomlFile(edited).path()).train.steps, 124);
 }
 
 TEST(ConfigText, HelpFitsTheLineAndNamesEveryKey) {

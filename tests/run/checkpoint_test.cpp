@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "io/sealed_text.h"
 #include "support/faults.h"
 #include "support/file_size_limit.h"
 #include "support/files.h"
@@ -199,7 +200,8 @@ TEST(Checkpoint, RotationSparesTheBestAndTheKept) {
   mark_best(run.path(), 2);
   mark_kept(run.path(), 1, "before the loss became non-finite");
   mark_kept(run.path(), 1, "again");
-  EXPECT_EQ(read_file(run / "kept"), "step_00000001 before the loss became non-finite\n");
+  EXPECT_EQ(unsealed(read_file(run / "kept"), ""),
+            "step_00000001 before the loss became non-finite\n");
   rotate_checkpoints(run.path(), 2);
   EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{1, 2, 5, 6}));
   mark_best(run.path(), 6);
@@ -256,7 +258,35 @@ TEST(Checkpoint, AnUnreadableMarkIsNotAnAbsentOne) {
     fs::rename(run / "aside", run / mark);
   }
   EXPECT_EQ(best_checkpoint(run.path()), run / "step_00000001");
-  EXPECT_EQ(read_file(run / "kept"), "step_00000002 mine\n");
+  EXPECT_EQ(unsealed(read_file(run / "kept"), ""), "step_00000002 mine\n");
+}
+
+// Each bit of a mark flipped: the same mark, or an error with its name. Nothing is rotated away.
+TEST(Checkpoint, ADamagedMarkIsAnError) {
+  const TemporaryFolder run;
+  for (int64_t step = 1; step <= 4; ++step) write_checkpoint(run.path(), Sample(10).at(step));
+  mark_best(run.path(), 1);
+  mark_kept(run.path(), 2, "mine");
+  for (const std::string mark : {"best", "kept"}) {
+    const std::string whole = read_file(run / mark);
+    int64_t refused = 0;
+    for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+      std::string damaged = whole;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+      write_file(run / mark, damaged);
+      try {
+        EXPECT_EQ(best_checkpoint(run.path()), run / "step_00000001") << "bit " << bit;
+        mark_kept(run.path(), 2, "mine");  // is kept already
+        EXPECT_EQ(read_file(run / mark), damaged) << "bit " << bit;
+      } catch (const Error& error) {
+        ++refused;
+        EXPECT_NE(std::string(error.what()).find((run / mark).string()), std::string::npos);
+      }
+      EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{1, 2, 3, 4}));
+    }
+    EXPECT_GT(refused, 100);
+    write_file(run / mark, whole);
+  }
 }
 
 TEST(Checkpoint, OneThatCannotBeRemovedIsAWarning) {
