@@ -19,12 +19,12 @@ namespace {
 
 constexpr size_t kBuffer = size_t{1} << 20;
 
-int64_t header_bytes(TokenEncoding encoding) {
+}  // namespace
+
+int64_t TokenFileWriter::header_bytes(TokenEncoding encoding) {
   return encoding == TokenEncoding::raw_u16 ? 0
                                             : static_cast<int64_t>(llmc_header(0, encoding).size());
 }
-
-}  // namespace
 
 TokenFileWriter::TokenFileWriter(fs::path path, TokenEncoding encoding, int64_t kept)
     : path_(std::move(path)),

@@ -27,6 +27,7 @@ class TokenFileWriter {
   void sync();                                // flushes all tokens to disk
   void commit();                              // completes the file and renames it to PATH
   const std::filesystem::path& path() const { return path_; }
+  static int64_t header_bytes(TokenEncoding encoding);  // before the first token
 
  private:
   [[noreturn]] void fail_with_errno(const char* what) const;

@@ -300,11 +300,12 @@ class Preparation {
   std::vector<std::string> bad_;
 };
 
-// `out` exists: throws unless it is the result of this run.
-void check_complete(const PrepareOptions& options, const PreparePlan& plan) {
-  const fs::path file = options.out / kSources;
-  QUERN_CHECK(fs::exists(file), options.out.string(),
-              ": is there already and was not prepared (no ", kSources, "), expected a new folder");
+// Throws unless `folder` is the result of this run.
+void check_complete(const fs::path& folder, const PrepareOptions& options,
+                    const PreparePlan& plan) {
+  const fs::path file = folder / kSources;
+  QUERN_CHECK(fs::exists(file), folder.string(), ": is there already and was not prepared (no ",
+              kSources, "), expected a new folder");
   const Json json = read_json_object(file);
   QUERN_CHECK(json.value("format", "") == kSourcesFormat && json.contains("settings") &&
                   json.contains("sources"),
@@ -316,11 +317,18 @@ void check_complete(const PrepareOptions& options, const PreparePlan& plan) {
   }
   for (Json& source : expected) source.erase("modified");
   check_same_run(file, json.at("settings"), found, settings_json(plan, options), expected);
-  fs::remove(options.out / kJournal);  // left by a run that was interrupted at its very end
+}
+
+// Whether `part` is absent, empty, or has a journal without a first line.
+bool holds_nothing_yet(const fs::path& part) {
+  if (!fs::exists(part)) return true;
+  return std::ranges::all_of(fs::directory_iterator(part), [](const fs::directory_entry& entry) {
+    return entry.path().filename() == kJournal;
+  });
 }
 
 PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const PreparePlan& plan) {
-  const bool goes_on = fs::exists(part / kJournal);
+  const bool goes_on = PrepareJournal::begun(part / kJournal);
   if (!goes_on) fs::create_directories(part);
   PrepareState state;
   const Json settings = settings_json(plan, options), sources = sources_json(plan);
@@ -336,8 +344,8 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
       preparation.check_not_empty();
       keep = true;
       preparation.finish();
+      fs::remove(part / kJournal);  // then the folder is complete but for its name
       replace_directory(part, options.out);
-      fs::remove(options.out / kJournal);
     }
     PrepareResult result = preparation.result();
     result.interrupted = !whole;
@@ -361,11 +369,17 @@ PrepareResult prepare_data(const PrepareOptions& given) {
   const fs::path part = fs::path(options.out) += ".part";
   QUERN_CHECK(options.resume || !fs::exists(options.out), options.out.string(),
               ": exists already, expected a new folder");
-  QUERN_CHECK(options.resume || !fs::exists(part), part.string(),
+  const bool renamed = fs::exists(options.out);
+  const bool unnamed = !renamed && !fs::exists(part / kJournal) && fs::exists(part / kSources);
+  const bool begun = PrepareJournal::begun(part / kJournal);
+  QUERN_CHECK(options.resume || (!unnamed && !begun), part.string(),
               ": holds the work of an interrupted run; --resume continues it, or remove it");
+  QUERN_CHECK(renamed || unnamed || begun || holds_nothing_yet(part), part.string(),
+              ": is there, but is not the work of an interrupted run; remove it");
   const PreparePlan plan = plan_prepare(options);
-  if (!fs::exists(options.out)) return run_in(part, options, plan);
-  check_complete(options, plan);
+  if (!renamed && !unnamed) return run_in(part, options, plan);
+  check_complete(renamed ? options.out : part, options, plan);
+  if (unnamed) replace_directory(part, options.out);
   PrepareResult result;
   result.was_complete = true;
   return result;

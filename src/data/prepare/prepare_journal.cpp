@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -20,19 +22,52 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr const char* kFormat = "quern prepare";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
+constexpr const char* kBeginAnew = "; remove the folder and begin anew";
+constexpr size_t kChecksum = 16;  // hexadecimal digits, before a space
 
 Json head_line(const Json& settings, const Json& sources) {
   return {{"format", kFormat}, {"version", kVersion}, {"settings", settings}, {"sources", sources}};
 }
 
+std::string checksum_of(std::string_view text) {
+  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
+}
+
+std::string line_of(const Json& json) {
+  const std::string text = json.dump();
+  return cat(checksum_of(text), ' ', text, '\n');
+}
+
+// Empty when the line is damaged.
+std::string_view text_of(std::string_view line) {
+  const std::string_view text = line.substr(std::min(line.size(), kChecksum + 1));
+  return line.starts_with(checksum_of(text) + " ") ? text : std::string_view();
+}
+
+Json to_json(const FileDigest& digest) {
+  return {digest.bytes, digest.xxh3};
+}
+
+FileDigest digest_from(const Json& json) {
+  return {json.at(0).get<int64_t>(), json.at(1).get<uint64_t>()};
+}
+
 Json to_json(const ShardState& s) {
-  return {s.shard, s.tokens, s.documents, s.all_tokens, s.all_documents};
+  Json finished = Json::array();
+  for (const FinishedShard& shard : s.finished) {
+    finished.push_back({to_json(shard.file), shard.documents});
+  }
+  return {s.shard, s.tokens, s.documents, s.all_tokens, s.all_documents, s.xxh3, finished};
 }
 
 ShardState shard_state(const Json& json) {
   const auto at = [&](size_t i) { return json.at(i).get<int64_t>(); };
-  return {at(0), at(1), at(2), at(3), at(4)};
+  ShardState state{at(0), at(1), at(2), at(3), at(4), json.at(5).get<uint64_t>(), {}};
+  for (const Json& shard : json.at(6)) {
+    state.finished.push_back({digest_from(shard.at(0)), shard.at(1).get<int64_t>()});
+  }
+  return state;
 }
 
 Json to_json(const PrepareState& state) {
@@ -67,13 +102,12 @@ void read_state(const Json& json, PrepareState& state) {
 }
 
 Json to_json(const FinishedSource& source) {
-  return {{"finished", {source.digest.bytes, hex(source.digest.xxh3), source.documents}}};
+  return {{"finished", {to_json(source.digest), source.documents}}};
 }
 
 FinishedSource finished_source(const Json& json) {
   const Json& values = json.at("finished");
-  const uint64_t checksum = std::stoull(values.at(1).get<std::string>(), nullptr, 16);
-  return {{values.at(0).get<int64_t>(), checksum}, values.at(2).get<int64_t>()};
+  return {digest_from(values.at(0)), values.at(1).get<int64_t>()};
 }
 
 void check_same_settings(const std::string& file, const Json& found, const Json& expected) {
@@ -117,49 +151,60 @@ PrepareJournal::~PrepareJournal() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+bool PrepareJournal::begun(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string line;
+  return std::getline(in, line) && !in.eof();
+}
+
 PrepareJournal PrepareJournal::create(const fs::path& file, const Json& settings,
                                       const Json& sources) {
   PrepareJournal journal(file);
-  journal.append(head_line(settings, sources).dump() + "\n");
+  journal.truncate(0);
+  journal.append(line_of(head_line(settings, sources)));
   return journal;
 }
 
 PrepareJournal PrepareJournal::resume(const fs::path& file, const Json& settings,
                                       const Json& sources, PrepareState& state) {
-  QUERN_CHECK(fs::exists(file), file.string(), ": is missing; there is nothing to go on with");
   PrepareJournal journal(file);
   std::ifstream in(file, std::ios::binary);
   std::string line;
   int64_t end = 0, kept = 0;  // bytes of the lines read, and of those up to the last checkpoint
+  int64_t number = 0;         // of lines
   std::vector<FinishedSource> finished;
-  try {
-    // A line without a line feed is incomplete: the run was interrupted there.
-    while (std::getline(in, line) && !in.eof()) {
-      end += static_cast<int64_t>(line.size()) + 1;
-      const Json json = Json::parse(line);
-      if (kept == 0) {
-        QUERN_CHECK(json.at("format") == kFormat && json.at("version") == kVersion, file.string(),
-                    ": is not a journal of this version");
-        check_same_run(file, json.at("settings"), json.at("sources"), settings, sources);
-        kept = end;
-      } else if (json.contains("finished")) {
-        finished.push_back(finished_source(json));
-      } else {
-        read_state(json, state);
-        state.finished = finished;
-        kept = end;
-        ++journal.checkpoints_;
-      }
+  const auto take = [&](const Json& json) {
+    if (number == 1) {
+      QUERN_CHECK(json.at("format") == kFormat && json.at("version") == kVersion, file.string(),
+                  ": is not a journal of this version", kBeginAnew);
+      check_same_run(file, json.at("settings"), json.at("sources"), settings, sources);
+    } else if (json.contains("finished")) {
+      finished.push_back(finished_source(json));
+      return;
+    } else {
+      read_state(json, state);
+      state.finished = finished;
+      ++journal.checkpoints_;
     }
-  } catch (const nlohmann::json::exception& error) {
-    fail(cat(file.string(), ": is damaged at byte ", kept, ": ", error.what()));
+    kept = end;
+  };
+  // A line without a line feed is incomplete: the run was interrupted there.
+  while (std::getline(in, line) && !in.eof()) {
+    end += static_cast<int64_t>(line.size()) + 1;
+    ++number;
+    const std::string_view text = text_of(line);
+    QUERN_CHECK(!text.empty(), file.string(), ": line ", number,
+                " is damaged, expected a line that begins with its checksum", kBeginAnew);
+    try {
+      take(Json::parse(text));
+    } catch (const nlohmann::json::exception&) {
+      fail(cat(file.string(), ": line ", number, " is not of this version's form", kBeginAnew));
+    }
   }
-  QUERN_CHECK(kept > 0, file.string(), ": has no first line; remove the folder and begin anew");
   QUERN_CHECK(state.source == state.finished.size() && state.source <= sources.size(),
               file.string(), ": has ", state.finished.size(), " finished sources at source ",
               state.source);
-  QUERN_CHECK(retried([&] { return ::ftruncate(journal.fd_, kept); }) == 0, file.string(),
-              ": cannot be written: ", std::strerror(errno));
+  journal.truncate(kept);
   journal.finished_ = state.finished.size();
   return journal;
 }
@@ -167,10 +212,15 @@ PrepareJournal PrepareJournal::resume(const fs::path& file, const Json& settings
 void PrepareJournal::checkpoint(const PrepareState& state) {
   std::string lines;
   for (; finished_ < state.finished.size(); ++finished_) {
-    lines += to_json(state.finished[finished_]).dump() + "\n";
+    lines += line_of(to_json(state.finished[finished_]));
   }
-  append(lines + to_json(state).dump() + "\n");
+  append(lines + line_of(to_json(state)));
   ++checkpoints_;
+}
+
+void PrepareJournal::truncate(int64_t bytes) {
+  QUERN_CHECK(retried([&] { return ::ftruncate(fd_, bytes); }) == 0, file_.string(),
+              ": cannot be written: ", std::strerror(errno));
 }
 
 void PrepareJournal::append(const std::string& lines) {

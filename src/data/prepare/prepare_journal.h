@@ -1,5 +1,5 @@
-// The journal of a run of prepare.h on disk: one JSON object a line. The first line has the
-// settings and sources; finished sources and checkpoints follow.
+// The journal of a run of prepare.h on disk: lines of a checksum and a JSON object. The first line
+// has the settings and sources; finished sources and checkpoints follow.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +36,15 @@ struct PrepareState {
 
 class PrepareJournal {
  public:
-  // Creates FILE with the settings and sources. Throws naming the file.
+  // Whether FILE has a whole first line: before, nothing has begun.
+  static bool begun(const std::filesystem::path& file);
+  // Begins FILE anew with the settings and sources. Throws naming the file.
   static PrepareJournal create(const std::filesystem::path& file,
                                const nlohmann::ordered_json& settings,
                                const nlohmann::ordered_json& sources);
   // Reads FILE up to its last checkpoint, sets `state` to it and truncates the rest. Throws naming
-  // the first setting or source that differs, and when another process has the journal open.
+  // the damaged line, or the first setting or source that differs, and when another process has the
+  // journal open.
   static PrepareJournal resume(const std::filesystem::path& file,
                                const nlohmann::ordered_json& settings,
                                const nlohmann::ordered_json& sources, PrepareState& state);
@@ -55,6 +58,7 @@ class PrepareJournal {
 
  private:
   explicit PrepareJournal(std::filesystem::path file);
+  void truncate(int64_t bytes);
   void append(const std::string& lines);
 
   std::filesystem::path file_;

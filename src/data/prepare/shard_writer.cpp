@@ -7,10 +7,17 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/mapped_file.h"
 
 namespace quern {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kBeginAnew = "; remove the folder and begin anew";
+
+}  // namespace
 
 ShardWriter::ShardWriter(fs::path folder, std::string name, TokenSidecar sidecar,
                          int64_t shard_tokens, ShardState state)
@@ -18,15 +25,55 @@ ShardWriter::ShardWriter(fs::path folder, std::string name, TokenSidecar sidecar
       name_(std::move(name)),
       sidecar_(std::move(sidecar)),
       shard_tokens_(shard_tokens),
-      state_(state) {
+      state_(std::move(state)) {
   remove_later_shards();
-  if (state_.tokens > 0) {
-    file_ = std::make_unique<TokenFileWriter>(path(), sidecar_.encoding, state_.tokens);
+  check_finished_shards();
+  if (state_.tokens > 0) take_up_shard();
+}
+
+ShardState ShardWriter::state() const {
+  ShardState state = state_;
+  state.xxh3 = digest_.digest().xxh3;
+  return state;
+}
+
+fs::path ShardWriter::path(int64_t shard) const {
+  return folder_ / fmt::format("{}_{:05}.bin", name_, shard);
+}
+
+void ShardWriter::check_finished_shards() {
+  QUERN_CHECK(static_cast<int64_t>(state_.finished.size()) == state_.shard, folder_.string(),
+              ": the journal has ", state_.finished.size(), " finished shards of ", name_,
+              ", expected ", state_.shard);
+  for (int64_t shard = 0; shard < state_.shard; ++shard) {
+    const FileDigest expected = state_.finished[static_cast<size_t>(shard)].file;
+    const FileDigest found = digest_of_file(path(shard));
+    QUERN_CHECK(found == expected, path(shard).string(), ": has ", found.bytes,
+                " bytes with checksum ", hex(found.xxh3), ", expected ", expected.bytes, " with ",
+                hex(expected.xxh3), ", as the journal says", kBeginAnew);
+    write_sidecar(shard, shard_tokens_);
   }
 }
 
-fs::path ShardWriter::path() const {
-  return folder_ / fmt::format("{}_{:05}.bin", name_, state_.shard);
+// Continues in the unfinished shard, whose name may be the final one already.
+void ShardWriter::take_up_shard() {
+  const fs::path part = fs::path(path(state_.shard)) += ".part";
+  const fs::path there = fs::exists(part) ? part : path(state_.shard);
+  const int64_t header = TokenFileWriter::header_bytes(sidecar_.encoding);
+  {
+    const MappedFile file = MappedFile::open(there);
+    const int64_t bytes = header + state_.tokens * bytes_per_token(sidecar_.encoding);
+    const auto size = static_cast<int64_t>(file.bytes().size());
+    QUERN_CHECK(size >= bytes, there.string(), ": has ", size, " bytes, expected at least ", bytes,
+                kBeginAnew);
+    digest_.add(
+        file.bytes().subspan(static_cast<size_t>(header), static_cast<size_t>(bytes - header)));
+  }
+  const uint64_t found = digest_.digest().xxh3;
+  QUERN_CHECK(found == state_.xxh3, there.string(), ": its first ", state_.tokens,
+              " tokens have the checksum ", hex(found), ", expected ", hex(state_.xxh3),
+              ", as the journal says", kBeginAnew);
+  file_ = std::make_unique<TokenFileWriter>(path(state_.shard), sidecar_.encoding, state_.tokens);
 }
 
 void ShardWriter::remove_later_shards() const {
@@ -45,10 +92,13 @@ void ShardWriter::remove_later_shards() const {
 void ShardWriter::write(std::span<const std::byte> elements, bool begins) {
   const int64_t size = bytes_per_token(sidecar_.encoding);
   while (!elements.empty()) {
-    if (!file_) file_ = std::make_unique<TokenFileWriter>(path(), sidecar_.encoding);
+    if (!file_) {
+      file_ = std::make_unique<TokenFileWriter>(path(state_.shard), sidecar_.encoding);
+    }
     const auto here = static_cast<size_t>((shard_tokens_ - state_.tokens) * size);
     const std::span<const std::byte> part = elements.first(std::min(elements.size(), here));
     file_->write(part);
+    digest_.add(part);
     const int64_t tokens = static_cast<int64_t>(part.size()) / size;
     state_.tokens += tokens;
     state_.all_tokens += tokens;
@@ -72,12 +122,19 @@ void ShardWriter::finish() {
 void ShardWriter::finish_shard() {
   file_->commit();
   file_.reset();
-  sidecar_.tokens = state_.tokens;
-  sidecar_.documents = state_.documents;
-  sidecar_.file = digest_of_file(path());
-  write_token_sidecar(path(), sidecar_);
+  state_.finished.push_back({digest_of_file(path(state_.shard)), state_.documents});
+  write_sidecar(state_.shard, state_.tokens);
   ++state_.shard;
   state_.tokens = state_.documents = 0;
+  digest_ = {};
+}
+
+void ShardWriter::write_sidecar(int64_t shard, int64_t tokens) {
+  const FinishedShard& finished = state_.finished[static_cast<size_t>(shard)];
+  sidecar_.tokens = tokens;
+  sidecar_.documents = finished.documents;
+  sidecar_.file = finished.file;
+  write_token_sidecar(path(shard), sidecar_);
 }
 
 }  // namespace quern

@@ -8,17 +8,27 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "data/token_file_writer.h"
 #include "data/token_sidecar.h"
 
 namespace quern {
 
+struct FinishedShard {
+  FileDigest file;
+  int64_t documents = 0;
+
+  friend bool operator==(const FinishedShard&, const FinishedShard&) = default;
+};
+
 // The progress of writing a part.
 struct ShardState {
   int64_t shard = 0;                          // the current shard
   int64_t tokens = 0, documents = 0;          // in the current shard
   int64_t all_tokens = 0, all_documents = 0;  // in all shards
+  uint64_t xxh3 = 0;                          // of the current shard's tokens
+  std::vector<FinishedShard> finished;        // the shards before the current one
 
   friend bool operator==(const ShardState&, const ShardState&) = default;
 };
@@ -26,7 +36,9 @@ struct ShardState {
 class ShardWriter {
  public:
   // Writes FOLDER/NAME_00000.bin and so on, all but the last with `shard_tokens` tokens. Continues
-  // at `state` and removes later output. `sidecar` has the fields common to all shards.
+  // at `state` and removes later output. `sidecar` has the fields common to all shards. Earlier
+  // output is read once: throws naming the file unless it is what `state` says. Sidecars are
+  // written again.
   ShardWriter(std::filesystem::path folder, std::string name, TokenSidecar sidecar,
               int64_t shard_tokens, ShardState state);
 
@@ -35,18 +47,22 @@ class ShardWriter {
   void write(std::span<const std::byte> elements, bool begins);
   void sync();    // flushes all tokens to disk
   void finish();  // completes the last shard
-  const ShardState& state() const { return state_; }
+  ShardState state() const;
 
  private:
-  std::filesystem::path path() const;  // of the current shard
+  std::filesystem::path path(int64_t shard) const;
   void remove_later_shards() const;
+  void check_finished_shards();
+  void take_up_shard();
   void finish_shard();
+  void write_sidecar(int64_t shard, int64_t tokens);
 
   std::filesystem::path folder_;
   std::string name_;
   TokenSidecar sidecar_;
   int64_t shard_tokens_;
   ShardState state_;
+  DigestStream digest_;                    // of the current shard's tokens
   std::unique_ptr<TokenFileWriter> file_;  // null before the shard's first token
 };
 

@@ -2,6 +2,7 @@
 // interrupted runs.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -200,9 +201,86 @@ TEST_F(PrepareCorpus, ADamagedJournal) {
   EXPECT_FALSE(prepare_data(options_).interrupted);
   fs::rename(out_, part_);
   write_file(journal, whole + "garbage\n");
-  expect_error([&] { prepare_data(options_); }, {"journal.jsonl: is damaged at byte"});
-  write_file(journal, "");
-  expect_error([&] { prepare_data(options_); }, {"journal.jsonl", "no first line"});
+  expect_error([&] { prepare_data(options_); },
+               {"journal.jsonl: line 3 is damaged", "remove the folder and begin anew"});
+}
+
+// Single flipped bits in all that an interrupted run left: the resumed run notices, naming the
+// file, or its result is that of the undisturbed run.
+TEST_F(PrepareCorpus, ResumeTrustsNoDamagedFile) {
+  prepare_data(options_);
+  const auto expected = contents();
+  fs::remove_all(out_);
+  int left = 60;
+  std::atomic<bool> stop = false;
+  options_.stop = &stop;
+  options_.progress = [&](const PrepareProgress&) { stop = --left <= 0; };
+  options_.checkpoint_seconds = 0.0;
+  ASSERT_TRUE(prepare_data(options_).interrupted);
+  stop = false;
+  options_.progress = nullptr;
+  options_.resume = true;
+  const fs::path saved = folder_ / "saved";
+  fs::copy(part_, saved);
+  std::map<std::string, int> refused;
+  uint32_t random = 7;
+  for (const fs::directory_entry& entry : fs::directory_iterator(saved)) {
+    const std::string name = entry.path().filename().string(), whole = read_file(entry.path());
+    for (int i = 0; i < 12; ++i) {
+      random = random * 1664525u + 1013904223u;
+      const size_t bit = (random >> 8) % (8 * whole.size());
+      SCOPED_TRACE(cat(name, ", bit ", bit));
+      std::string damaged = whole;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+      fs::remove_all(part_);
+      fs::remove_all(out_);
+      fs::copy(saved, part_);
+      write_file(part_ / name, damaged);
+      try {
+        prepare_data(options_);
+        EXPECT_TRUE(contents() == expected);
+      } catch (const Error& error) {
+        ++refused[name];
+        const std::string what = error.what();
+        EXPECT_NE(what.find(name), std::string::npos) << what;
+        EXPECT_NE(what.find("remove the folder and begin anew"), std::string::npos) << what;
+      }
+    }
+  }
+  EXPECT_GE(refused["journal.jsonl"], 11);  // the last line feed may be the one
+  EXPECT_EQ(refused["train_00000.bin"], 12);
+  EXPECT_EQ(refused["train_00000.json"], 0);  // is written again
+}
+
+TEST_F(PrepareCorpus, AKillBeforeTheFirstLineOrAtTheFinalRename) {
+  prepare_data(options_);
+  const auto expected = contents();
+  for (const bool resume : {false, true}) {
+    for (const std::string begun : {"", "0123456789abcdef {\"format\""}) {
+      fs::remove_all(out_);
+      fs::create_directory(part_);
+      write_file(part_ / "journal.jsonl", begun);
+      options_.resume = resume;
+      prepare_data(options_);
+      EXPECT_TRUE(contents() == expected) << "resume " << resume << ", journal " << begun;
+    }
+  }
+  fs::remove_all(out_);
+  write_file(part_ / "mine.txt", "kept");
+  expect_error([&] { prepare_data(options_); }, {"out.part", "is not the work"});
+  EXPECT_EQ(read_file(part_ / "mine.txt"), "kept");
+  fs::remove_all(part_);
+  prepare_data(options_);
+  fs::rename(out_, part_);  // the journal is gone already
+  options_.resume = false;
+  expect_error([&] { prepare_data(options_); }, {"out.part", "--resume"});
+  options_.resume = true;
+  options_.seed = 5;
+  expect_error([&] { prepare_data(options_); }, {"sources.json", "seed"});
+  options_.seed = 0;
+  EXPECT_TRUE(prepare_data(options_).was_complete);
+  EXPECT_TRUE(contents() == expected);
+  EXPECT_FALSE(fs::exists(part_));
 }
 
 // For any documents, files, blocks, pieces and threads, the tokens are those of each document
