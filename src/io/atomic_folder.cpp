@@ -9,17 +9,30 @@ namespace quern {
 
 namespace fs = std::filesystem;
 
-AtomicFolder::AtomicFolder(fs::path path, const char* what) : path_(std::move(path)) {
-  if (!path_.has_filename()) path_ = path_.parent_path();  // "folder/"
-  QUERN_CHECK(!fs::exists(path_), what, ": ", path_.string(),
+namespace {
+
+fs::path without_slash(fs::path path) {  // "folder/"
+  return path.has_filename() ? std::move(path) : path.parent_path();
+}
+
+fs::path temporary_of(const fs::path& path, const char* what) {
+  QUERN_CHECK(!fs::exists(path), what, ": ", path.string(),
               " exists already, expected a new folder");
-  temporary_ = path_;
-  temporary_ += ".tmp";
+  return fs::path(path) += ".tmp";
+}
+
+}  // namespace
+
+AtomicFolder::AtomicFolder(fs::path path, const char* what)
+    : path_(without_slash(std::move(path))),
+      temporary_(temporary_of(path_, what)),
+      lock_(FileLock::of_folder(
+          temporary_, cat(what, ": ", temporary_.string(), ": another process is filling it"))) {
   std::error_code error;
-  fs::remove_all(temporary_, error);
-  QUERN_CHECK(!error, temporary_.string(), ": cannot be removed: ", error.message());
-  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
-  QUERN_CHECK(!error, path_.string(), ": cannot be created: ", error.message());
+  for (const fs::directory_entry& entry : fs::directory_iterator(temporary_)) {
+    fs::remove_all(entry.path(), error);
+    QUERN_CHECK(!error, entry.path().string(), ": cannot be removed: ", error.message());
+  }
 }
 
 AtomicFolder::~AtomicFolder() {

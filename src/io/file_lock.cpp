@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,9 +17,30 @@ namespace quern {
 FileLock::FileLock(const std::filesystem::path& file, const std::string& busy) {
   fd_ = retried([&] { return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
   QUERN_CHECK(fd_ >= 0, file.string(), ": cannot be opened: ", std::strerror(errno));
+  lock(busy);
+}
+
+FileLock FileLock::of_folder(const std::filesystem::path& folder, const std::string& busy) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  QUERN_CHECK(!error, folder.string(), ": cannot be created: ", error.message());
+  FileLock result;
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  result.fd_ = retried([&] { return ::open(folder.c_str(), flags); });
+  QUERN_CHECK(result.fd_ >= 0, folder.string(), ": cannot be opened: ", std::strerror(errno));
+  result.lock(busy);
+  struct stat locked {
+  }, named{};
+  const bool same = ::fstat(result.fd_, &locked) == 0 && ::stat(folder.c_str(), &named) == 0 &&
+                    locked.st_ino == named.st_ino && locked.st_dev == named.st_dev;
+  if (!same) fail(busy);
+  return result;
+}
+
+void FileLock::lock(const std::string& busy) {
   if (retried([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) == 0) return;
   if (errno != EWOULDBLOCK) return;  // no locks here, as on some network file systems
-  ::close(fd_);
+  ::close(std::exchange(fd_, -1));
   fail(busy);
 }
 

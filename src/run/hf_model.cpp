@@ -100,7 +100,6 @@ ImportedModel import_model(const fs::path& folder, const fs::path& out, bool wit
 
   AtomicFolder staging(out, "import");
   const fs::path& run = staging.temporary();
-  fs::create_directories(run);
   TrainState state;
   state.model = imported.model;
   if (with_tokenizer) import_tokenizer(folder, run, imported, state);
@@ -125,9 +124,8 @@ fs::path export_model(const fs::path& run, const fs::path& folder, const ExportO
   const fs::path home = run_of(path);
   const HfExportOptions hf = hf_options(options, state, home);
   if (!home.empty() && fs::exists(home / "tokenizer")) {
-    copy_tokenizer(home / "tokenizer", staging.temporary());  // makes the folder
+    add_tokenizer(home / "tokenizer", staging.temporary());
   } else if (state.is_text) {
-    fs::create_directories(staging.temporary());
     write_byte_tokenizer(staging.temporary());
   }
   std::vector<TensorView> weights;

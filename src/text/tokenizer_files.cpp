@@ -133,14 +133,11 @@ std::string tokenizer_hash(const fs::path& path) {
   return hash_of(text_of(MappedFile::open(file)));
 }
 
-void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  const auto tokenizer = open_tokenizer(from);
-  if (tokenizer->kind() == "bytes") return;
+namespace {
+
+void add_files(const Tokenizer& tokenizer, const fs::path& from, const fs::path& folder) {
   const fs::path file = tokenizer_file(from);
-  AtomicFolder staging(to, "tokenizer");
-  const fs::path& folder = staging.temporary();
-  fs::create_directories(folder);
-  const bool bpe = tokenizer->kind() == "bpe";
+  const bool bpe = tokenizer.kind() == "bpe";
   if (file.filename() == kVocabularyFile) {
     write_file_atomically(folder / "tokenizer.json", gpt2_tokenizer_json(file.parent_path()));
   } else {
@@ -154,11 +151,25 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
     }
   }
   if (bpe) {
-    write_tokenizer_config(folder, dynamic_cast<const BpeTokenizer&>(*tokenizer));
+    write_tokenizer_config(folder, dynamic_cast<const BpeTokenizer&>(tokenizer));
   } else {
-    write_tokenizer_config(folder, dynamic_cast<const SentencePieceTokenizer&>(*tokenizer));
+    write_tokenizer_config(folder, dynamic_cast<const SentencePieceTokenizer&>(tokenizer));
   }
+}
+
+}  // namespace
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  const auto tokenizer = open_tokenizer(from);
+  if (tokenizer->kind() == "bytes") return;
+  AtomicFolder staging(to, "tokenizer");
+  add_files(*tokenizer, from, staging.temporary());
   staging.commit();
+}
+
+void add_tokenizer(const fs::path& from, const fs::path& folder) {
+  const auto tokenizer = open_tokenizer(from);
+  if (tokenizer->kind() != "bytes") add_files(*tokenizer, from, folder);
 }
 
 std::shared_ptr<const Tokenizer> write_sentencepiece(const fs::path& to, const std::string& model) {

@@ -31,6 +31,8 @@ std::string tokenizer_hash(const std::filesystem::path& path);
 // merges.txt), tokenizer_config.json and special_tokens_map.json (generated if missing). Does
 // nothing for "bytes".
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
+// The same into a folder that is there.
+void add_tokenizer(const std::filesystem::path& from, const std::filesystem::path& folder);
 
 // Writes a model of train_sentencepiece to the new folder `to`, with AutoTokenizer's files.
 std::shared_ptr<const Tokenizer> write_sentencepiece(const std::filesystem::path& to,

@@ -1,0 +1,44 @@
+#include "io/atomic_folder.h"
+
+#include <gtest/gtest.h>
+
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+TEST(AtomicFolder, IsThereOnlyAfterCommit) {
+  const TemporaryFolder folder;
+  write_file(folder / "new.tmp" / "half", "left by an interrupted program");
+  {
+    AtomicFolder staging(folder / "new/", "test");
+    EXPECT_TRUE(fs::is_empty(staging.temporary()));
+    write_file(staging.temporary() / "a", "text");
+    EXPECT_FALSE(fs::exists(folder / "new"));
+    staging.commit();
+    EXPECT_EQ(read_file(folder / "new" / "a"), "text");
+  }
+  EXPECT_FALSE(fs::exists(folder / "new.tmp"));
+  expect_error([&] { AtomicFolder(folder / "new", "test"); }, {"test: ", "new exists already"});
+  { AtomicFolder unfinished(folder / "other", "test"); }
+  EXPECT_FALSE(fs::exists(folder / "other"));
+  EXPECT_FALSE(fs::exists(folder / "other.tmp"));
+}
+
+// A second process would remove the files of the first one.
+TEST(AtomicFolder, OnlyOneFillsIt) {
+  const TemporaryFolder folder;
+  AtomicFolder first(folder / "new", "test");
+  write_file(first.temporary() / "a", "text");
+  expect_error([&] { AtomicFolder(folder / "new", "test"); },
+               {"new.tmp: another process is filling it"});
+  EXPECT_EQ(read_file(first.temporary() / "a"), "text");
+  first.commit();
+  EXPECT_EQ(read_file(folder / "new" / "a"), "text");
+}
+
+}  // namespace
+}  // namespace quern
