@@ -1,6 +1,7 @@
 #include "train/memory_report.h"
 
 #include <fmt/format.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <array>
@@ -202,6 +203,13 @@ std::string remedy_table(const Config& config, MemoryPass pass, const MemoryCapa
   return text;
 }
 
+std::string need_and_remedies(const Config& config, MemoryPass pass,
+                              const MemoryCapacity& capacity) {
+  std::string text = need_text(config, pass, capacity) + remedy_table(config, pass, capacity);
+  text.pop_back();  // the last line end
+  return text;
+}
+
 }  // namespace
 
 MemoryCapacity memory_capacity(const Config& config) {
@@ -213,6 +221,27 @@ MemoryCapacity memory_capacity(const Config& config) {
   const int64_t held = context.allocator(device)->stats().reserved;
   const int64_t there = held + cuda::device_info(device.index).free_bytes;
   return limit > 0 && limit < there ? limited : MemoryCapacity{there, cat(device)};
+}
+
+MemoryCapacity machine_memory() {
+  struct sysinfo info {};
+  if (sysinfo(&info) != 0) return {};
+  const uint64_t units = uint64_t{info.totalram} + info.totalswap;
+  return {static_cast<int64_t>(units * info.mem_unit), "this machine"};
+}
+
+void check_machine_memory(const Config& config, MemoryPass pass, const MemoryCapacity& machine) {
+  if (Context::current().device().is_cuda() || machine.bytes == 0) return;
+  if (need_of(config, pass) <= machine.bytes) return;
+  throw OutOfMemory(cat("out of memory on cpu, before any was asked for\n",
+                        need_and_remedies(config, pass, machine)));
+}
+
+std::string machine_memory_report(const Config& config, MemoryPass pass) {
+  std::string text = "out of memory on this machine: the model, batch or data is too large for it";
+  if (config.model.vocab_size == 0) return text;
+  text += "\n";
+  return text + need_and_remedies(config, pass, memory_capacity(config));
 }
 
 std::string memory_report(const MemoryTrace& trace, const Config& config, MemoryPass pass,
@@ -232,7 +261,7 @@ std::string memory_report(const MemoryTrace& trace, const Config& config, Memory
   const std::vector<size_t> live = live_at(trace, trace.end);
   text += category_table(trace, live) + "\n" + largest_table(trace, live) + "\n";
   if (config.model.vocab_size == 0) return text;
-  return text + need_text(config, pass, capacity) + remedy_table(config, pass, capacity);
+  return text + need_and_remedies(config, pass, capacity) + "\n";
 }
 
 void MemoryWatch::explain(const OutOfMemory& error, const Config& config, MemoryPass pass,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,18 @@ struct MemoryCapacity {
 // free memory, or memory_limit if that is less.
 MemoryCapacity memory_capacity(const Config& config);
 
+// Memory of this machine with its swap.
+MemoryCapacity machine_memory();
+
+// Throws OutOfMemory with the predicted need and the keys to lower, when the current Context is on
+// the CPU and the pass needs more than `machine` has. Linux would grant the memory and kill the
+// process later. Call it before the model is built.
+void check_machine_memory(const Config& config, MemoryPass pass,
+                          const MemoryCapacity& machine = machine_memory());
+
+// Report of a std::bad_alloc, which comes from memory outside the allocator: the predicted need.
+std::string machine_memory_report(const Config& config, MemoryPass pass);
+
 // Report of a trace that ends with a failure: the table of categories, the ten largest live
 // allocations with name, op, module and phase, the predicted need of `pass` against the capacity,
 // and changes of keys with the need predicted for each. Without a vocabulary (model.vocab_size 0)
@@ -39,6 +52,8 @@ class MemoryWatch {
       return std::forward<F>(f)();
     } catch (const OutOfMemory& error) {
       explain(error, config, pass, folder);
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory(machine_memory_report(config, pass));
     }
   }
 

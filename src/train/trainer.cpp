@@ -102,6 +102,8 @@ Trainer::Trainer(const Config& config, TrainObserver& observer)
     start();
   } catch (const OutOfMemory& error) {
     memory_.explain(error, config_, MemoryPass::step, folder_ ? folder_->path() : ".");
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory(machine_memory_report(config_, MemoryPass::step));
   }
 }
 
@@ -110,6 +112,7 @@ Trainer::~Trainer() = default;
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
+  check_machine_memory(config_, MemoryPass::step);
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed);
   const bool anew = config_.run.resume.empty() || !has_checkpoint(config_.run.resume);
@@ -295,6 +298,10 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
     } catch (const OutOfMemory& explained) {
       throw OutOfMemory(cat(explained.what(), saved.empty() ? "" : "\n", saved));
     }
+  } catch (const std::bad_alloc&) {
+    const std::string saved = save_after_error();
+    end_log_after_error("out of memory");
+    throw OutOfMemory(cat(machine_memory_report(config_, MemoryPass::step), "\n", saved));
   } catch (const std::exception& error) {
     const std::string what = error.what();
     const std::string saved = save_after_error();

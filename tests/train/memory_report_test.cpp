@@ -151,6 +151,37 @@ TEST_F(LimitedTraining, RunningOutIsReportedWithASnapshotInTheRunFolder) {
   EXPECT_GT(std::filesystem::file_size(folder / "run" / "memory.pickle"), 1000u);
 }
 
+// Linux grants more memory than the machine has, and kills the process that uses it.
+TEST_F(LimitedTraining, MoreThanTheMachineHasIsRefusedBeforeTheModelIsBuilt) {
+  Context context{kCpu};
+  const ContextScope scope(context);
+  Config c = config();
+  c.model.vocab_size = 300;
+  EXPECT_NO_THROW(check_machine_memory(c, MemoryPass::step));
+  try {
+    check_machine_memory(c, MemoryPass::step, {kMiB / 4, "this machine"});
+    FAIL() << "expected OutOfMemory";
+  } catch (const OutOfMemory& error) {
+    expect_parts(error.what(), {"out of memory on cpu", "training step (batch 4, ctx 32): ",
+                                "this machine has 256.0 KiB", "batch = 1, accumulate = 4"});
+  }
+}
+
+TEST_F(LimitedTraining, ABadAllocNamesThePredictedNeed) {
+  Context context{kCpu};
+  const ContextScope scope(context);
+  Config c = config();
+  c.model.vocab_size = 300;
+  MemoryWatch watch;
+  try {
+    watch.run(c, MemoryPass::forward, folder.path(), []() -> int { throw std::bad_alloc(); });
+    FAIL() << "expected OutOfMemory";
+  } catch (const OutOfMemory& error) {
+    expect_parts(error.what(),
+                 {"out of memory on this machine", "Predicted need of a forward", "Lower batch"});
+  }
+}
+
 // Work that tolerates out of memory leaves no report.
 TEST_F(LimitedTraining, AnotherDevicesFailureIsNotExplained) {
   Context context{kCpu};
