@@ -77,7 +77,8 @@ std::vector<std::string> read_lines(const std::string& path) {
                 " is empty, expected a prompt");
     const size_t valid = valid_utf8_prefix(line);
     QUERN_CHECK(valid == line.size(), "prompts: ", path, ": line ", lines.size() + 1, ": byte ",
-                valid + 1, " is no UTF-8");
+                valid + 1, fmt::format(" is 0x{:02x}", static_cast<unsigned char>(line[valid])),
+                ", expected UTF-8");
     lines.push_back(line);
   }
   QUERN_CHECK(!lines.empty(), "prompts: ", path, " is empty, expected a prompt on each line");

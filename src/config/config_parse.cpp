@@ -3,7 +3,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -195,11 +197,12 @@ std::string toml_reason(std::string what) {
 }
 
 std::string text_of(const std::string& path) {
-  if (std::filesystem::is_directory(path)) {
+  std::error_code ignored;  // a path that cannot be examined cannot be read either
+  if (std::filesystem::is_directory(path, ignored)) {
     usage_error(cat("config: ", path, " is a folder, expected a TOML file"));
   }
   std::ifstream file(path);
-  if (!file) usage_error(cat("config: cannot read ", path));
+  if (!file) usage_error(cat("config: cannot read ", path, ": ", std::strerror(errno)));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -85,7 +85,11 @@ std::string why_not_columns(const fs::path& path, std::string_view head) {
 
 std::string hub_hint(const std::string& path, HubKind kind) {
   std::error_code ignored;
-  const std::string name = fs::exists(path, ignored) ? "" : hub_name(path);
+  if (fs::exists(path, ignored)) return "";
+  if (fs::is_symlink(path, ignored)) {
+    return cat("; it is a link to ", fs::read_symlink(path, ignored).string());
+  }
+  const std::string name = hub_name(path);
   if (name.empty()) return "";
   const std::string folder = fs::path(name).filename().string();
   const std::string python =

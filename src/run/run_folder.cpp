@@ -97,7 +97,10 @@ void RunFolder::check_there() const {
 RunFolder RunFolder::create(const Config& config) {
   const fs::path path =
       config.run.out.empty() ? fs::path("runs") / timestamp() : fs::path(config.run.out);
-  std::error_code error;
+  std::error_code error, ignored;
+  QUERN_CHECK(!fs::exists(fs::symlink_status(path, ignored)) || fs::is_directory(path, ignored),
+              "run folder ", path.string(),
+              ": is a file or a link to nothing, expected a new name");
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (!error) fs::create_directory(path, error);
   const auto check_unused = [&] {
@@ -119,6 +122,7 @@ RunFolder RunFolder::create(const Config& config) {
 RunFolder RunFolder::open(const fs::path& path, const std::string& hint) {
   if (is_checkpoint(path))
     return open(fs::absolute(path).lexically_normal().parent_path().parent_path());
+  QUERN_CHECK(!fs::is_regular_file(path), path.string(), " is a file, expected a run folder");
   QUERN_CHECK(fs::is_directory(path), path.string(),
               " is not a run folder: there is no such folder", hint);
   QUERN_CHECK(fs::exists(path / "config.toml") || !fs::exists(path / "config.json"), path.string(),

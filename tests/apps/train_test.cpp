@@ -276,7 +276,7 @@ TEST_F(TrainProgram, PromptsMustBeUtf8) {
   for (const std::string wrong : {"caf\xe9", "caf\xed\xa0\x80"}) {
     write_file(folder_ / "prompts.txt", "café\r\n" + wrong + "\n");
     expect_refusal(1, {"generate", path, "--prompts", folder_ / "prompts.txt"},
-                   "prompts.txt: line 2: byte 4 is no UTF-8");
+                   "prompts.txt: line 2: byte 4 is 0x");
   }
   const Outcome escaped =
       run({"generate", path, "--prompt", R"(a\nb\\n)", "--tokens", "1", "--json"});

@@ -230,7 +230,8 @@ TEST(ConfigErrors, File) {
   EXPECT_EQ(file_message("[optimizer]\nlr = nan\n").substr(0, 8), "FILE:2: ");
   EXPECT_EQ(file_message("[train]\nbatch = \n").substr(0, 7), "FILE:2:");
   EXPECT_EQ(file_message("[train]\nbatch = 1\nbatch = 2\n").substr(0, 7), "FILE:3:");
-  EXPECT_EQ(args_message({"--config", "/no/such.toml"}), "config: cannot read /no/such.toml");
+  EXPECT_EQ(args_message({"--config", "/no/such.toml"}),
+            "config: cannot read /no/such.toml: No such file or directory");
 }
 
 TEST(ConfigErrors, AcrossKeys) {
