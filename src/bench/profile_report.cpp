@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "config/config_parse.h"
+#include "io/atomic_file.h"
 #include "profile/time/folded.h"
 #include "profile/time/summary.h"
 #include "profile/time/trace_json.h"
@@ -249,16 +246,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  if (file) write(file);
-  file.close();
-  if (!file) fail(cat("profile: cannot write ", path.string(), ": ", std::strerror(errno)));
-}
-
-void write_file(const fs::path& path, const std::string& text) {
-  write_file(path, [&](std::ostream& out) { out << text; });
+// What write(profile, stream) writes.
+std::string text_of(void (*write)(const Profile&, std::ostream&), const Profile& profile) {
+  std::ostringstream out;
+  write(profile, out);
+  return out.str();
 }
 
 const char* name_of(GpuTimes times) {
@@ -310,7 +302,7 @@ std::string profile_json(const Profile& profile, const ProfileReportOptions& opt
 
 void write_tables(const Profile& profile, const fs::path& folder, ProfileReportOptions options) {
   options.rows = 0;
-  write_file(folder / "table.txt", profile_report(profile, options, TableFormat::text));
+  write_file_atomically(folder / "table.txt", profile_report(profile, options, TableFormat::text));
   for (const auto& [group, name] : {std::pair{"phase", "phases.csv"},
                                     {"module", "modules.csv"},
                                     {"op", "ops.csv"},
@@ -320,7 +312,7 @@ void write_tables(const Profile& profile, const fs::path& folder, ProfileReportO
     if (table.empty()) {
       fs::remove(folder / name);  // left by an older profile
     } else {
-      write_file(folder / name, table);
+      write_file_atomically(folder / name, table);
     }
   }
 }
@@ -333,15 +325,15 @@ void write_profile(const Profile& profile, const fs::path& folder,
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(cat("profile: cannot make the folder ", folder.string(), ": ", error.message()));
-  write_file(folder / "trace.json", [&](std::ostream& out) { write_trace(profile, out); });
+  write_file_atomically(folder / "trace.json", text_of(write_trace, profile));
   write_tables(profile, folder, options);
-  write_file(folder / "profile.json", profile_json(profile, options));
-  write_file(folder / "cpu.folded", [&](std::ostream& out) { write_cpu_stacks(profile, out); });
+  write_file_atomically(folder / "profile.json", profile_json(profile, options));
+  write_file_atomically(folder / "cpu.folded", text_of(write_cpu_stacks, profile));
   if (profile.gpu_times == GpuTimes::none) {
     fs::remove(folder / "gpu.folded");
     return;
   }
-  write_file(folder / "gpu.folded", [&](std::ostream& out) { write_gpu_stacks(profile, out); });
+  write_file_atomically(folder / "gpu.folded", text_of(write_gpu_stacks, profile));
 }
 
 }  // namespace quern

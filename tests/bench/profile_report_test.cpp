@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "profile/time/made_profile.h"
+#include "support/file_size_limit.h"
 #include "support/files.h"
 
 namespace quern {
@@ -199,6 +200,17 @@ TEST(WriteProfile, ReplacesAnOlderProfile) {
   EXPECT_TRUE(contains(read_file(folder / "cpu.folded"), "forward;linear 40\n"));
 }
 
+TEST(WriteProfile, AFullDiskLeavesTheOlderFile) {
+  const TemporaryFolder folder;
+  write_profile(two_steps(), folder.path(), {});
+  const std::string older = read_file(folder / "trace.json");
+  const FileSizeLimit limit(100);
+  expect_error([&] { write_profile(cpu_step(), folder.path(), {}); },
+               {(folder / "trace.json").string(), "File too large"});
+  EXPECT_EQ(read_file(folder / "trace.json"), older);
+  EXPECT_FALSE(fs::exists(folder / "trace.json.tmp"));
+}
+
 TEST(WriteProfile, NamesWhatCannotBeWritten) {
   const TemporaryFolder folder;
   const fs::path file = write_file(folder / "file", "");
@@ -206,7 +218,7 @@ TEST(WriteProfile, NamesWhatCannotBeWritten) {
                {"profile: cannot make the folder", (file / "below").string()});
   fs::create_directory(folder / "trace.json");
   expect_error([&] { write_profile(cpu_step(), folder.path(), {}); },
-               {"profile: cannot write", (folder / "trace.json").string(), "directory"});
+               {(folder / "trace.json").string(), "Is a directory"});
   if (geteuid() == 0) return;  // root may write everywhere
   fs::permissions(folder.path(), fs::perms::owner_read | fs::perms::owner_exec);
   expect_error([&] { write_profile(cpu_step(), folder.path() / "new", {}); }, {"denied"});
