@@ -91,7 +91,12 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
     if (!parsed.extra.at(flag).empty()) continue;
     throw UsageError(fmt::format("tokenizer train: --{} is missing\n{}", flag, kUsage));
   }
-  options.vocabulary = std::min<int64_t>(count_of(parsed, "vocab", 1), 1 << 24);
+  constexpr int64_t kMost = 1 << 24;
+  options.vocabulary = count_of(parsed, "vocab", 1);
+  if (options.vocabulary > kMost) {
+    throw UsageError(
+        fmt::format("--vocab is '{}', expected a number from 1 to {}", options.vocabulary, kMost));
+  }
   options.line_text_of = line_text_of(parsed.extra.at("field"));
   options.special = special_of(parsed);
   options.split_digits = flag_of(parsed, "split_digits");

@@ -17,8 +17,14 @@ void Shape::push_back(int64_t dim) {
 }
 
 int64_t Shape::numel() const {
+  constexpr int64_t kMost = INT64_MAX / 8;  // elements of 8 bytes
   int64_t product = 1;
-  for (const int64_t dim : *this) product *= dim;
+  bool fits = true;
+  for (const int64_t dim : *this) {
+    if (dim == 0) return 0;
+    fits = fits && !__builtin_mul_overflow(product, dim, &product) && product <= kMost;
+  }
+  QUERN_CHECK(fits, "shape ", str(), " has more elements than 64 bits can address");
   return product;
 }
 

@@ -63,6 +63,11 @@ TEST_F(MalformedArguments, AnAbsurdBatchNamesTheMemoryItNeeds) {
           {"out of memory on cpu", "training step (batch 1048576, ctx 64): ", " GiB; this machine",
            "batch = "});
   EXPECT_FALSE(fs::exists(at("run")));
+  refused({"memory", "--d_model", "1048576", "--heads", "8192", "--ctx", "1048576", "--batch",
+           "1048576"},
+          {"shape (", "more elements than 64 bits"});
+  refused({"tokenizer", "train", at("text.txt"), "--out", at("new"), "--vocab", "1000000000"},
+          {"--vocab is '1000000000'", "expected a number from 1 to 16777216"});
 }
 
 TEST_F(MalformedArguments, Train) {

@@ -25,6 +25,16 @@ TEST(Tensor, UndefinedUntilMade) {
   expect_error([&] { none.raw_data(); }, {"undefined"});
 }
 
+TEST(Shape, MoreElementsThanMemoryHasAreRefused) {
+  constexpr int64_t kLarge = int64_t{1} << 32;
+  EXPECT_EQ((Shape{kLarge, kLarge, 0}).numel(), 0);
+  EXPECT_EQ((Shape{kLarge, kLarge >> 5}).numel(), int64_t{1} << 59);
+  for (const Shape& shape :
+       {Shape{kLarge, kLarge}, Shape{kLarge, kLarge >> 1}, Shape{kLarge, kLarge >> 4}}) {
+    expect_error([&] { shape.numel(); }, {"shape (4294967296, ", "more elements than 64 bits"});
+  }
+}
+
 TEST(Tensor, CopiesOfAHandleShareStorage) {
   const Tensor x = counted({3});
   const Tensor y = x;
