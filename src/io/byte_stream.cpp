@@ -94,7 +94,8 @@ class RawBuffer {
   void consume(size_t bytes) { begin_ += bytes; }
   // Throws naming the file and the offset of the first unconsumed byte.
   [[noreturn]] void refuse(const std::string& what, const std::string& expected) const {
-    file_->refuse(what, file_->offset() - static_cast<int64_t>(size()), ", expected " + expected);
+    file_->refuse(what, file_->offset() - static_cast<int64_t>(size()),
+                  cat(", expected ", expected));
   }
 
  private:

@@ -66,7 +66,7 @@ TEST(Malformed, TrainState) {
   fs::copy(fixture(), folder / "step_00000003", fs::copy_options::recursive);
   const std::string count = "a whole number of 0 or more", seed = "from 0 to 2^64 - 1";
   const auto state = [](const std::string& place, const Json& value) {
-    return manifest("/state" + place, value);
+    return manifest(cat("/state", place), value);
   };
   expect_malformed(
       folder / "step_00000003/manifest.json",

@@ -59,7 +59,7 @@ inline void expect_malformed(const std::filesystem::path& path,
 // `text` with its first `before`, which it must contain, replaced by `after`.
 inline std::string replaced(std::string text, const std::string& before, const std::string& after) {
   const size_t at = text.find(before);
-  if (at == std::string::npos) throw std::runtime_error("the text lacks " + before);
+  if (at == std::string::npos) throw std::runtime_error(cat("the text lacks ", before));
   return text.replace(at, before.size(), after);
 }
 

@@ -91,7 +91,7 @@ TEST(Malformed, TokenizerModel) {
        {"text", "no model", "", "has 8 bytes", model},
        {"zeros", std::string(100, '\0'), "", "has 100 bytes", model},
        {"cut", whole.substr(0, whole.size() / 2), "", "has 4932 bytes", model},
-       {"another first byte", "\xff" + whole.substr(1), "", "has 9864 bytes", model},
+       {"another first byte", cat("\xff", whole.substr(1)), "", "has 9864 bytes", model},
        {"two models", whole + whole, "<unk> is already defined", "has 19728 bytes", model},
        {"a pointer of Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "",
         "is a pointer of Git LFS", model}},
