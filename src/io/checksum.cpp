@@ -17,6 +17,10 @@ std::string hex(uint64_t checksum) {
   return text;
 }
 
+std::string checksum_of(std::string_view text) {
+  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
+}
+
 struct DigestStream::State {
   XXH3_state_t hash;
   int64_t bytes = 0;

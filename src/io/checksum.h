@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace quern {
 
@@ -18,7 +19,8 @@ struct FileDigest {
 };
 
 FileDigest digest_of(std::span<const std::byte> bytes);
-std::string hex(uint64_t checksum);  // 16 lower-case digits
+std::string hex(uint64_t checksum);              // 16 lower-case digits
+std::string checksum_of(std::string_view text);  // in hex
 
 // The digest of bytes that arrive in pieces.
 class DigestStream {

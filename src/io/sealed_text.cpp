@@ -1,6 +1,5 @@
 #include "io/sealed_text.h"
 
-#include <span>
 #include <string_view>
 
 #include "base/error.h"
@@ -11,10 +10,6 @@ namespace quern {
 namespace {
 
 constexpr std::string_view kSeal = "# xxh3 ";
-
-std::string checksum_of(std::string_view text) {
-  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
-}
 
 }  // namespace
 

@@ -104,8 +104,7 @@ Json to_json(const FileDigest& digest) {
 
 // The manifest's own checksum: that of the compact text of all other fields.
 std::string manifest_checksum(const Json& manifest) {
-  const std::string text = manifest.dump();
-  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
+  return checksum_of(manifest.dump());
 }
 
 Json parse_state(const std::string& text) {

@@ -285,7 +285,7 @@ BpeTokenizer read_hf_tokenizer(const fs::path& file) {
     const std::string text = gpt2_tokenizer_json(folder);
     const auto json = nlohmann::json::parse(text);
     return read_definition({json, cat(file.string(), " and ", kMergesFile, ": ")}, folder,
-                           hex(digest_of(std::as_bytes(std::span(text))).xxh3));
+                           checksum_of(text));
   }
   return read_definition(JsonFile(file).root(), folder,
                          hex(digest_of(MappedFile::open(file).bytes()).xxh3));

@@ -73,7 +73,7 @@ bool is_json(const fs::path& path, std::string_view text) {
 
 std::string hash_of(std::string_view text) {
   if (text == byte_tokenizer_json()) return ByteTokenizer().hash();
-  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
+  return checksum_of(text);
 }
 
 std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path& file) {

@@ -28,7 +28,7 @@ std::string manifest(const std::string& place, const Json& value) {
   if (value.is_null()) json[pointer.parent_pointer()].erase(pointer.back());
   if (!value.is_null()) json[pointer] = value;
   const std::string text = json.dump();
-  json["xxh3"] = hex(digest_of(std::as_bytes(std::span(text))).xxh3);
+  json["xxh3"] = checksum_of(text);
   return json.dump(1);
 }
 

@@ -213,7 +213,7 @@ class Preparation {
  private:
   static PreparedPart part(const ShardWriter& writer) {
     const ShardState& state = writer.state();
-    return {state.shard + (state.tokens > 0), state.all_tokens, state.all_documents};
+    return {state.shard() + (state.tokens > 0), state.all_tokens, state.all_documents};
   }
 
   void take(const EncodedBlock& block) {

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -22,16 +21,11 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr const char* kFormat = "quern prepare";
-constexpr int64_t kVersion = 2;
-constexpr const char* kBeginAnew = "; remove the folder and begin anew";
+constexpr int64_t kVersion = 3;
 constexpr size_t kChecksum = 16;  // hexadecimal digits, before a space
 
 Json head_line(const Json& settings, const Json& sources) {
   return {{"format", kFormat}, {"version", kVersion}, {"settings", settings}, {"sources", sources}};
-}
-
-std::string checksum_of(std::string_view text) {
-  return hex(digest_of(std::as_bytes(std::span(text))).xxh3);
 }
 
 std::string line_of(const Json& json) {
@@ -58,13 +52,13 @@ Json to_json(const ShardState& s) {
   for (const FinishedShard& shard : s.finished) {
     finished.push_back({to_json(shard.file), shard.documents});
   }
-  return {s.shard, s.tokens, s.documents, s.all_tokens, s.all_documents, s.xxh3, finished};
+  return {s.tokens, s.documents, s.all_tokens, s.all_documents, s.xxh3, finished};
 }
 
 ShardState shard_state(const Json& json) {
   const auto at = [&](size_t i) { return json.at(i).get<int64_t>(); };
-  ShardState state{at(0), at(1), at(2), at(3), at(4), json.at(5).get<uint64_t>(), {}};
-  for (const Json& shard : json.at(6)) {
+  ShardState state{at(0), at(1), at(2), at(3), json.at(4).get<uint64_t>(), {}};
+  for (const Json& shard : json.at(5)) {
     state.finished.push_back({digest_from(shard.at(0)), shard.at(1).get<int64_t>()});
   }
   return state;

@@ -13,12 +13,6 @@ namespace quern {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-constexpr const char* kBeginAnew = "; remove the folder and begin anew";
-
-}  // namespace
-
 ShardWriter::ShardWriter(fs::path folder, std::string name, TokenSidecar sidecar,
                          int64_t shard_tokens, ShardState state)
     : folder_(std::move(folder)),
@@ -31,21 +25,12 @@ ShardWriter::ShardWriter(fs::path folder, std::string name, TokenSidecar sidecar
   if (state_.tokens > 0) take_up_shard();
 }
 
-ShardState ShardWriter::state() const {
-  ShardState state = state_;
-  state.xxh3 = digest_.digest().xxh3;
-  return state;
-}
-
 fs::path ShardWriter::path(int64_t shard) const {
   return folder_ / fmt::format("{}_{:05}.bin", name_, shard);
 }
 
 void ShardWriter::check_finished_shards() {
-  QUERN_CHECK(static_cast<int64_t>(state_.finished.size()) == state_.shard, folder_.string(),
-              ": the journal has ", state_.finished.size(), " finished shards of ", name_,
-              ", expected ", state_.shard);
-  for (int64_t shard = 0; shard < state_.shard; ++shard) {
+  for (int64_t shard = 0; shard < state_.shard(); ++shard) {
     const FileDigest expected = state_.finished[static_cast<size_t>(shard)].file;
     const FileDigest found = digest_of_file(path(shard));
     QUERN_CHECK(found == expected, path(shard).string(), ": has ", found.bytes,
@@ -57,8 +42,8 @@ void ShardWriter::check_finished_shards() {
 
 // Continues in the unfinished shard, whose name may be the final one already.
 void ShardWriter::take_up_shard() {
-  const fs::path part = fs::path(path(state_.shard)) += ".part";
-  const fs::path there = fs::exists(part) ? part : path(state_.shard);
+  const fs::path part = fs::path(path(state_.shard())) += ".part";
+  const fs::path there = fs::exists(part) ? part : path(state_.shard());
   const int64_t header = TokenFileWriter::header_bytes(sidecar_.encoding);
   {
     const MappedFile file = MappedFile::open(there);
@@ -73,7 +58,7 @@ void ShardWriter::take_up_shard() {
   QUERN_CHECK(found == state_.xxh3, there.string(), ": its first ", state_.tokens,
               " tokens have the checksum ", hex(found), ", expected ", hex(state_.xxh3),
               ", as the journal says", kBeginAnew);
-  file_ = std::make_unique<TokenFileWriter>(path(state_.shard), sidecar_.encoding, state_.tokens);
+  file_ = std::make_unique<TokenFileWriter>(path(state_.shard()), sidecar_.encoding, state_.tokens);
 }
 
 void ShardWriter::remove_later_shards() const {
@@ -83,8 +68,8 @@ void ShardWriter::remove_later_shards() const {
     int64_t shard = -1;
     const char* digits = file.data() + name_.size() + 1;
     if (std::from_chars(digits, file.data() + file.size(), shard).ec != std::errc()) continue;
-    const bool kept = shard < state_.shard ||
-                      (shard == state_.shard && state_.tokens > 0 && !file.ends_with(".json"));
+    const bool kept = shard < state_.shard() ||
+                      (shard == state_.shard() && state_.tokens > 0 && !file.ends_with(".json"));
     if (!kept) fs::remove(entry.path());
   }
 }
@@ -93,7 +78,7 @@ void ShardWriter::write(std::span<const std::byte> elements, bool begins) {
   const int64_t size = bytes_per_token(sidecar_.encoding);
   while (!elements.empty()) {
     if (!file_) {
-      file_ = std::make_unique<TokenFileWriter>(path(state_.shard), sidecar_.encoding);
+      file_ = std::make_unique<TokenFileWriter>(path(state_.shard()), sidecar_.encoding);
     }
     const auto here = static_cast<size_t>((shard_tokens_ - state_.tokens) * size);
     const std::span<const std::byte> part = elements.first(std::min(elements.size(), here));
@@ -113,6 +98,7 @@ void ShardWriter::write(std::span<const std::byte> elements, bool begins) {
 
 void ShardWriter::sync() {
   if (file_) file_->sync();
+  state_.xxh3 = digest_.digest().xxh3;
 }
 
 void ShardWriter::finish() {
@@ -122,9 +108,9 @@ void ShardWriter::finish() {
 void ShardWriter::finish_shard() {
   file_->commit();
   file_.reset();
-  state_.finished.push_back({digest_of_file(path(state_.shard)), state_.documents});
-  write_sidecar(state_.shard, state_.tokens);
-  ++state_.shard;
+  const int64_t shard = state_.shard();
+  state_.finished.push_back({digest_of_file(path(shard)), state_.documents});
+  write_sidecar(shard, state_.tokens);
   state_.tokens = state_.documents = 0;
   digest_ = {};
 }

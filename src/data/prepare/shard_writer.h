@@ -15,6 +15,9 @@
 
 namespace quern {
 
+// Ends an error about output that cannot be continued.
+inline constexpr const char* kBeginAnew = "; remove the folder and begin anew";
+
 struct FinishedShard {
   FileDigest file;
   int64_t documents = 0;
@@ -24,11 +27,12 @@ struct FinishedShard {
 
 // The progress of writing a part.
 struct ShardState {
-  int64_t shard = 0;                          // the current shard
   int64_t tokens = 0, documents = 0;          // in the current shard
   int64_t all_tokens = 0, all_documents = 0;  // in all shards
-  uint64_t xxh3 = 0;                          // of the current shard's tokens
+  uint64_t xxh3 = 0;                          // of the current shard's tokens, since sync()
   std::vector<FinishedShard> finished;        // the shards before the current one
+
+  int64_t shard() const { return static_cast<int64_t>(finished.size()); }  // the current one
 
   friend bool operator==(const ShardState&, const ShardState&) = default;
 };
@@ -47,7 +51,7 @@ class ShardWriter {
   void write(std::span<const std::byte> elements, bool begins);
   void sync();    // flushes all tokens to disk
   void finish();  // completes the last shard
-  ShardState state() const;
+  const ShardState& state() const { return state_; }
 
  private:
   std::filesystem::path path(int64_t shard) const;
