@@ -87,169 +87,156 @@ struct NormBiasGradient {
 
 // --- rows of whole 16-byte vectors
 
-// Sizes of the backward: what a thread holds, and the most threads of a block.
+// Sizes of the backward. Its threads wait for bytes and for each other, so the registers of a
+// multiprocessor go to rows under way: to many threads, or where a row leaves these idle to fewer
+// of them, each two rows ahead.
 struct BackwardShape {
-  int vectors;        // of each array and row
-  int rows;           // at a time; as many are under way for the next turn
-  int threads;        // a block, at most
-  int multiplicity;   // blocks that a multiprocessor should hold
-  bool weights_stay;  // in registers; else they come from the first-level cache
+  int vectors;       // of each array that a thread takes of a row
+  int ahead;         // turns whose rows are being loaded
+  int threads;       // a block, at most
+  int multiplicity;  // blocks that a multiprocessor should hold
 };
 inline constexpr BackwardShape kBackwardShapes[] = {
-    {1, 2, 320, 2, true}, {2, 1, 256, 2, true}, {4, 1, 384, 1, false}};
-inline constexpr BackwardShape kLongCentred{4, 1, 256, 1, false};  // the sums of dy take registers
+    {1, 1, 512, 2}, {1, 2, 320, 2}, {2, 1, 512, 1}, {4, 1, 320, 1}};
 
-template <bool kCentred, int kShape>
-inline constexpr BackwardShape kBackwardShape =
-    kCentred&& kShape == 2 ? kLongCentred : kBackwardShapes[kShape];
-
-// The rows that a thread works on in one turn. Elements beyond the block's rows or C are zero.
-template <class TX, class TY, bool kCentred, int kShape>
-struct RowBatch {
-  static constexpr int kRows = kBackwardShape<kCentred, kShape>.rows;
-  static constexpr int kVectors = kBackwardShape<kCentred, kShape>.vectors;
+// What a thread holds of a row until it works on it. Zero outside the block's rows and beyond C.
+template <class TX, class TY, int kVectors>
+struct RowInputs {
   static constexpr int kVec = kVecSize<TX>;
-  Held<TX, kVec> x[kRows][kVectors], dsum[kRows][kVectors];
-  Held<TY, kVec> dy[kRows][kVectors];
-  float mean[kCentred ? kRows : 1], rstd[kRows];
-
-  __device__ __forceinline__ void load(const TX* xs, const TY* dys, const TX* dsums,
-                                       const float* means, const float* rstds, int64_t first,
-                                       int64_t end, int64_t C) {
-#pragma unroll
-    for (int j = 0; j < kRows; ++j) {
-      const int64_t row = first + j;
-      if constexpr (kCentred) mean[j] = row < end ? means[row] : 0.0f;
-      rstd[j] = row < end ? rstds[row] : 0.0f;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        const int c = vector_column<TX>(v);
-        const bool inside = row < end && c < C;
-        x[j][v] = load_streaming<kVec>(xs + row * C + c, inside);
-        dy[j][v] = load_streaming<kVec>(dys + row * C + c, inside);
-        dsum[j][v] = load_streaming<kVec>(dsums + row * C + c, inside && dsums != nullptr);
-      }
-    }
-  }
-  // z / rstd: the distance from the mean.
-  __device__ __forceinline__ float distance(int j, int v, int e) const {
-    return kCentred ? x[j][v][e] - mean[kCentred ? j : 0] : x[j][v][e];
-  }
+  Held<TX, kVec> x[kVectors], dsum[kVectors];
+  Held<TY, kVec> dy[kVectors];
+  float mean, rstd;
 };
 
 // dx of the block's even share of the rows. partial, unless null: of its first gridDim.x rows, row
 // `block` is the sum of dy z over the block's rows. If kCentred, as many sums of dy follow. A
 // thread keeps its columns' sums while the block walks down the rows.
 template <class TX, class TY, bool kCentred, int kShape>
-__global__ void __launch_bounds__(kBackwardShape<kCentred, kShape>.threads,
-                                  kBackwardShape<kCentred, kShape>.multiplicity)
+__global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
+                                  kBackwardShapes[kShape].multiplicity)
     norm_backward_rows_kernel(TX* dx, float* partial, const TY* dy, const TX* dsum, const TX* x,
                               const float* w, const float* mean, const float* rstd, int64_t rows,
-                              int64_t C) {
-  using Batch = RowBatch<TX, TY, kCentred, kShape>;
-  constexpr int kRows = Batch::kRows, kVectors = Batch::kVectors, kVec = Batch::kVec;
-  constexpr int kThreads = kBackwardShape<kCentred, kShape>.threads;
-  constexpr int kSums = kCentred ? 2 : 1;  // of each row: g z / rstd and, where needed, g
-  // Two buffers in turn, so that one barrier a turn suffices.
-  __shared__ float dots[2][kThreads / kWarpSize][kRows][kSums];
-  const int warps = static_cast<int>(blockDim.x) / kWarpSize;  // of a row
-  const int first_warp = static_cast<int>(threadIdx.y) * warps;
-  const int warp = first_warp + static_cast<int>(threadIdx.x) / kWarpSize;
+                              int C) {
+  constexpr BackwardShape kSizes = kBackwardShapes[kShape];
+  constexpr int kVectors = kSizes.vectors, kVec = kVecSize<TX>, kQuads = kVec / 4;
+  extern __shared__ float4 weights[];  // quad q of vector v: [v kQuads + q][threadIdx.x]
   const int64_t begin = rows * blockIdx.x / gridDim.x;
-  const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
-  const int64_t step = static_cast<int64_t>(blockDim.y) * kRows;
+  // Rows and elements are counted from the block's first, in 32 bits.
+  const auto count = static_cast<int>(rows * (blockIdx.x + 1) / gridDim.x - begin);
+  const auto step = static_cast<int>(blockDim.y);
+  x += begin * C, dy += begin * C, dx += begin * C;
+  if (dsum != nullptr) dsum += begin * C;
+  if constexpr (kCentred) mean += begin;
+  rstd += begin;
 
-  const ColumnVector<TX, kVectors, kBackwardShape<kCentred, kShape>.weights_stay> all_weights(w, C);
-  const auto weights = [&](float(&to)[kVec], int v) {
-    if (vector_column<TX>(v) < C) return all_weights.get(to, v);
 #pragma unroll
-    for (int e = 0; e < kVec; ++e) to[e] = 0.0f;
+  for (int v = 0; v < kVectors; ++v) {
+    const int c = vector_column<TX>(v);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      weights[(v * kQuads + q) * blockDim.x + threadIdx.x] =
+          c < C ? *reinterpret_cast<const float4*>(w + c + 4 * q) : float4{};
+    }
+  }
+  __syncthreads();
+
+  const auto load = [&](auto& to, int row) {
+    to.mean = kCentred && row < count ? mean[row] : 0.0f;
+    to.rstd = row < count ? rstd[row] : 0.0f;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int c = vector_column<TX>(v), at = row * C + c;
+      const bool inside = row < count && c < C;
+      to.x[v] = load_streaming<kVec>(x + at, inside);
+      to.dy[v] = load_streaming<kVec>(dy + at, inside);
+    }
+  };
+  const auto load_dsum = [&](auto& to, int row) {
+    if (dsum == nullptr) return;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int c = vector_column<TX>(v);
+      to.dsum[v] = load_streaming<kVec>(dsum + (row * C + c), row < count && c < C);
+    }
   };
 
   float dw[kVectors][kVec] = {}, db[kCentred ? kVectors : 1][kVec] = {};
   const float inverse_C = 1.0f / static_cast<float>(C);
   int turn = 0;
-  Batch now;
-  now.load(x, dy, dsum, mean, rstd, begin + threadIdx.y * kRows, end, C);
-  for (int64_t base = begin; base < end; base += step, turn ^= 1) {
-    const int64_t first = base + threadIdx.y * kRows;
-    Batch next;
-    next.load(x, dy, dsum, mean, rstd, first + step, end, C);
+  // Works on a row, and loads into its place the row of `ahead` turns later.
+  const auto take = [&](auto& in, int row) {
+    const float r = in.rstd;
+    float z[kVectors][kVec], g[kVectors][kVec], sum_gz = 0.0f, sum_g = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kRows; ++j) {
-      float dot = 0.0f, total = 0.0f;
+    for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        float weight[kVec], part = 0.0f, part_g = 0.0f;
-        weights(weight, v);
-#pragma unroll
-        for (int e = 0; e < kVec; ++e) {
-          const float product = now.dy[j][v][e] * now.distance(j, v, e);
-          dw[v][e] = fmaf(product, now.rstd[j], dw[v][e]);
-          part = fmaf(weight[e], product, part);
-          if constexpr (kCentred) {
-            db[v][e] += now.dy[j][v][e];
-            part_g = fmaf(weight[e], now.dy[j][v][e], part_g);
-          }
+      for (int e = 0; e < kVec; ++e) {
+        const float4 four = weights[(v * kQuads + e / 4) * blockDim.x + threadIdx.x];
+        const float weight = e % 4 == 0   ? four.x
+                             : e % 4 == 1 ? four.y
+                             : e % 4 == 2 ? four.z
+                                          : four.w;
+        z[v][e] = normed<kCentred>(in.x[v][e], in.mean, r);
+        g[v][e] = in.dy[v][e] * weight;
+        dw[v][e] = fmaf(in.dy[v][e], z[v][e], dw[v][e]);
+        sum_gz = fmaf(g[v][e], z[v][e], sum_gz);
+        // Without this the compiler adds behind the barrier, and spills what it needs for that.
+        asm volatile("" : "+f"(dw[v][e]));
+        if constexpr (kCentred) {
+          db[v][e] += in.dy[v][e];
+          sum_g += g[v][e];
+          asm volatile("" : "+f"(db[v][e]));
         }
-        dot += part;
-        if constexpr (kCentred) total += part_g;
-      }
-      dot = warp_sum(dot);
-      if constexpr (kCentred) total = warp_sum(total);
-      if (threadIdx.x % kWarpSize == 0) {
-        dots[turn][warp][j][0] = dot;
-        if constexpr (kCentred) dots[turn][warp][j][kSums - 1] = total;
       }
     }
-    __syncthreads();
-    float sums[kRows][kSums] = {};
-    for (int i = 0; i < warps; ++i) {
+    load(in, row + kSizes.ahead * step);
+    sum_of_row<kCentred, kSizes.threads>(sum_gz, sum_g, turn++);
+    // dx = dsum + norm_gradient() with the row's factors multiplied once.
+    const float slope = sum_gz * inverse_C * r, shift = sum_g * inverse_C * r;
 #pragma unroll
-      for (int j = 0; j < kRows; ++j) {
+    for (int v = 0; v < kVectors; ++v) {
+      const int c = vector_column<TX>(v);
+      float out[kVec];
 #pragma unroll
-        for (int s = 0; s < kSums; ++s) sums[j][s] += dots[turn][first_warp + i][j][s];
+      for (int e = 0; e < kVec; ++e) {
+        out[e] = fmaf(g[v][e], r, fmaf(-slope, z[v][e], -shift));
       }
-    }
+      if (dsum != nullptr) {
 #pragma unroll
-    for (int j = 0; j < kRows; ++j) {
-      // dx = dsum + rstd g - shift - slope (x - mean), as norm_gradient with the row's factors out.
-      const float r = now.rstd[j];
-      const float slope = sums[j][0] * inverse_C * r * r * r;
-      const float shift = kCentred ? sums[j][kSums - 1] * inverse_C * r : 0.0f;
-      const int64_t row = first + j;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        const int c = vector_column<TX>(v);
-        if (row >= end || c >= C) continue;
-        now.x[j][v].stay_packed();
-        now.dy[j][v].stay_packed();
-        float weight[kVec], out[kVec];
-        weights(weight, v);
-#pragma unroll
-        for (int e = 0; e < kVec; ++e) {
-          const float straight = kCentred ? now.dsum[j][v][e] - shift : now.dsum[j][v][e];
-          const float along = fmaf(-slope, now.distance(j, v, e), straight);
-          out[e] = fmaf(weight[e] * now.dy[j][v][e], r, along);
-        }
-        store_vec(dx + row * C + c, out);
+        for (int e = 0; e < kVec; ++e) out[e] += in.dsum[v][e];
       }
+      if (row < count && c < C) store_vec(dx + (row * C + c), out);
     }
-    now = next;
+    load_dsum(in, row + kSizes.ahead * step);
+  };
+
+  RowInputs<TX, TY, kVectors> inputs[kSizes.ahead];
+  const auto first = static_cast<int>(threadIdx.y);
+#pragma unroll
+  for (int i = 0; i < kSizes.ahead; ++i) {
+    load(inputs[i], first + i * step);
+    load_dsum(inputs[i], first + i * step);
+  }
+  for (int base = 0; base < count;) {
+#pragma unroll
+    for (int i = 0; i < kSizes.ahead; ++i, base += step) {
+      if (base < count) take(inputs[i], base + first);
+    }
   }
 
   if (partial == nullptr) return;
   if constexpr (kVectors == 1) {  // only then does a block take several rows
-    sum_down<kThreads>(dw[0]);
-    if constexpr (kCentred) sum_down<kThreads>(db[0]);
+    sum_down<kSizes.threads>(dw[0]);
+    if constexpr (kCentred) sum_down<kSizes.threads>(db[0]);
     if (threadIdx.y != 0) return;
   }
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int c = vector_column<TX>(v);
     if (c >= C) continue;
-    store_vec(partial + blockIdx.x * C + c, dw[v]);
-    if constexpr (kCentred) store_vec(partial + (gridDim.x + blockIdx.x) * C + c, db[v]);
+    float* const to = partial + static_cast<int64_t>(blockIdx.x) * C + c;
+    store_vec(to, dw[v]);
+    if constexpr (kCentred) store_vec(to + static_cast<int64_t>(gridDim.x) * C, db[v]);
   }
 }
 
@@ -259,24 +246,30 @@ void norm_backward(TX* dx, float* dw, float* db, const TY* dy, const TX* dsum, c
                    const float* w, const float* mean, const float* rstd, int64_t rows, int64_t C,
                    bool add_dw, bool add_db, void* scratch, Stream stream) {
   float* const partial = static_cast<float*>(scratch);
-  const auto of_vectors = [&]<int kShape>() {
-    constexpr BackwardShape shape = kBackwardShape<kCentred, kShape>;
+  const auto of_vectors = [&]<int kShape>(int64_t least_threads) {
+    constexpr BackwardShape shape = kBackwardShapes[kShape];
     const int64_t threads = row_threads<TX>(C, shape.vectors);
-    if (threads > shape.threads) return false;
-    const int64_t side_by_side = shape.vectors == 1 ? shape.threads / threads : 1;
-    const int64_t blocks =
-        std::clamp<int64_t>(ceil_div(rows, side_by_side * shape.rows), 1, kNormBackwardBlocks);
+    const int64_t side_by_side =
+        shape.vectors == 1 ? shape.threads / threads : int64_t{threads <= shape.threads};
+    if (side_by_side == 0 || side_by_side * threads < least_threads) return false;
+    const int64_t blocks =  // of two turns at least
+        std::clamp<int64_t>(ceil_div(rows, 2 * side_by_side), 1, kNormBackwardBlocks);
     const bool sums = dw != nullptr || db != nullptr;
     launch(norm_backward_rows_kernel<TX, TY, kCentred, kShape>, dim3(static_cast<unsigned>(blocks)),
-           dim3(static_cast<unsigned>(threads), static_cast<unsigned>(side_by_side)), 0, stream, dx,
-           sums ? partial : nullptr, dy, dsum, x, w, mean, rstd, rows, C);
+           dim3(static_cast<unsigned>(threads), static_cast<unsigned>(side_by_side)),
+           sizeof(float) * shape.vectors * kVecSize<TX> * static_cast<size_t>(threads), stream, dx,
+           sums ? partial : nullptr, dy, dsum, x, w, mean, rstd, rows, static_cast<int>(C));
     if (sums) fold_rows({dw, add_dw}, {db, add_db}, partial, blocks, C, stream);
     return true;
   };
   if (vector_rows<TX>({dx, dy, dsum, x, w, scratch}, C)) {
-    if (of_vectors.template operator()<0>()) return;
-    if (of_vectors.template operator()<1>()) return;
-    if (of_vectors.template operator()<2>()) return;
+    if (of_vectors.template operator()<0>(384)) return;  // three quarters of a block
+    if (of_vectors.template operator()<1>(0)) return;
+    if (of_vectors.template operator()<0>(0)) return;
+    if (of_vectors.template operator()<2>(0)) return;
+    if constexpr (!kCentred) {  // LayerNorm's sums do not fit
+      if (of_vectors.template operator()<3>(0)) return;
+    }
   }
   if (dw != nullptr) {
     const NormWeightGradient<TX, TY, kCentred> term{dy, x, mean, rstd, C};

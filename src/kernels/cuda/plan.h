@@ -44,7 +44,7 @@ SumParts cut_sum(const ReduceShape& s);
 // Blocks of the gradient norm's first stage.
 int64_t norm_blocks(int64_t n);
 
-inline constexpr int64_t kNormBackwardBlocks = 256;  // about two a multiprocessor, see fold_rows
+inline constexpr int64_t kNormBackwardBlocks = 264;  // two for each multiprocessor of an H100
 inline constexpr int kEmbeddingPiece = kWarpSize;    // tokens of an id that one warp sums
 inline constexpr int kProductRows = 128, kProductColumns = 192;  // a tile of D in product_tiles.cuh
 inline constexpr int kProductCluster = 2;                  // blocks with tiles below each other
