@@ -44,8 +44,9 @@ SumParts cut_sum(const ReduceShape& s);
 // Blocks of the gradient norm's first stage.
 int64_t norm_blocks(int64_t n);
 
-inline constexpr int64_t kNormBackwardBlocks = 264;  // two for each multiprocessor of an H100
-inline constexpr int kEmbeddingPiece = kWarpSize;    // tokens of an id that one warp sums
+inline constexpr int64_t kNormMultiprocessors = 132;  // of an H100, which norms' backward fills
+inline constexpr int64_t kNormBackwardBlocks = 3 * kNormMultiprocessors;
+inline constexpr int kEmbeddingPiece = kWarpSize;  // tokens of an id that one warp sums
 inline constexpr int kProductRows = 128, kProductColumns = 192;  // a tile of D in product_tiles.cuh
 inline constexpr int kProductCluster = 2;                  // blocks with tiles below each other
 inline constexpr int kSortDigits = 256, kSortTile = 4096;  // tokens a block ranks

@@ -201,12 +201,12 @@ __device__ __forceinline__ void sum_down(float (&x)[kVec]) {
 }
 
 // a and, if kBoth, b become their sums over the threads of a row. All threads of the block call it;
-// `turn` counts the calls, so that two buffers in turn need one barrier a call.
+// `turn` is 0 and 1 in turn: two buffers need one barrier a call.
 template <bool kBoth, int kThreads>
 __device__ __forceinline__ void sum_of_row(float& a, float& b, int turn) {
   constexpr int kSums = kBoth ? 2 : 1, kWarps = kThreads / kWarpSize;
   static_assert(kWarps * kSums <= kWarpSize);  // a lane takes one partial sum
-  __shared__ float partial[2][kWarps][kSums];
+  __shared__ float partial[2][kWarps * kSums];
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;  // of a row
   const int first = static_cast<int>(threadIdx.y) * warps;
@@ -216,13 +216,13 @@ __device__ __forceinline__ void sum_of_row(float& a, float& b, int turn) {
     float half = (upper ? b : a) + __shfl_xor_sync(~0u, upper ? a : b, kWarpSize / 2);
 #pragma unroll
     for (int k = kWarpSize / 4; k > 0; k /= 2) half += __shfl_xor_sync(~0u, half, k);
-    if (lane % (kWarpSize / 2) == 0) partial[turn % 2][warp][lane / (kWarpSize / 2)] = half;
+    if (lane % (kWarpSize / 2) == 0) partial[turn][warp * kSums + lane / (kWarpSize / 2)] = half;
   } else {
     a = warp_sum(a);
-    if (lane == 0) partial[turn % 2][warp][0] = a;
+    if (lane == 0) partial[turn][warp] = a;
   }
   __syncthreads();
-  float sum = lane < kSums * warps ? partial[turn % 2][first + lane / kSums][lane % kSums] : 0.0f;
+  float sum = lane < kSums * warps ? partial[turn][first * kSums + lane] : 0.0f;
 #pragma unroll
   for (int k = kWarpSize / 2; k >= kSums; k /= 2) sum += __shfl_xor_sync(~0u, sum, k);
   a = kBoth ? __shfl_sync(~0u, sum, 0) : sum;
