@@ -147,6 +147,10 @@ Tensor Tensor::view(const Shape& shape, const Strides& strides, int64_t offset) 
   out.shape_ = shape;
   out.strides_ = strides;
   out.offset_ = offset;
+  for (int i = shape.ndim() - 1; i >= 0; --i) {  // the step of an only element leads nowhere
+    const bool last = i + 1 == shape.ndim();
+    if (shape[i] == 1) out.strides_[i] = last ? 1 : out.strides_[i + 1] * shape[i + 1];
+  }
   return out;
 }
 

@@ -91,6 +91,20 @@ TEST(Tensor, ReshapeIsAViewWhereStridesAllowIt) {
   EXPECT_TRUE(part.reshape({6, 2}).shares_storage(x));
 }
 
+// Kernels ask for aligned strides, whatever the extents: a stride of 1 would send a batch of one to
+// slower kernels.
+TEST(Tensor, AnOnlyElementHasTheStrideOfItsRun) {
+  const Tensor x = counted({6, 4});
+  EXPECT_EQ(x.reshape({1, 6, 4}).strides(), (Strides{24, 4, 1}));
+  EXPECT_EQ(x.reshape({1, 1, 2, 3, 4}).strides(), (Strides{24, 24, 12, 4, 1}));
+  EXPECT_EQ(x.reshape({6, 1, 4}).strides(), (Strides{4, 4, 1}));
+  EXPECT_EQ(x.reshape({1, 6, 4}).transpose(0, 1).strides(), (Strides{4, 4, 1}));
+  EXPECT_EQ(x.reshape({6, 4, 1}).permute({2, 1, 0}).strides(), (Strides{4, 1, 4}));
+  EXPECT_EQ(x.reshape({1, 6, 2, 2}).slice(2, 1, 2).strides(), (Strides{24, 4, 2, 1}));
+  EXPECT_EQ(x.slice(0, 5, 6).expand({1, 1, 4}).strides(), (Strides{4, 4, 1}));
+  EXPECT_EQ(x.slice(0, 5, 6).slice(1, 3, 4).strides(), (Strides{1, 1}));
+}
+
 TEST(Tensor, ReshapeCopiesWhereItMust) {
   const Tensor t = counted({2, 3}).transpose(0, 1);
   const Tensor flat = t.reshape({6});
