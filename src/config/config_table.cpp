@@ -127,8 +127,8 @@ void add_compute(std::vector<ConfigKey>& table) {
               "values that the backward computes again to save memory; swiglu: outputs of SwiGLU; "
               "norms: also those of norms; blocks: everything in a segment of blocks; auto: norms, "
               "except on a GPU where the step with swiglu takes at most half of the memory: there "
-              "swiglu, or none where that takes at most a third of the memory and at most an "
-              "eighth more than swiglu; decided when a run starts");
+              "swiglu, or none where that takes at most a third of the memory; decided when a run "
+              "starts");
   rows.integer("segment", &C::segment, 1, 10000,
                "blocks recomputed together when recompute is blocks");
   rows.text(

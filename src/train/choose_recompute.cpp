@@ -11,9 +11,8 @@ Recompute decided_recompute(const Config& config, const MemoryTarget& target, in
     changed.compute.recompute = recompute;
     return predict_peak(changed, MemoryPass::step, target).total();
   };
-  const int64_t none = peak(Recompute::none), swiglu = peak(Recompute::swiglu);
-  if (2 * swiglu > memory) return Recompute::norms;
-  return 3 * none <= memory && 8 * none <= 9 * swiglu ? Recompute::none : Recompute::swiglu;
+  if (3 * peak(Recompute::none) <= memory) return Recompute::none;
+  return 2 * peak(Recompute::swiglu) <= memory ? Recompute::swiglu : Recompute::norms;
 }
 
 ModelOptions decided_options(const Config& config) {

@@ -6,8 +6,7 @@
 namespace quern {
 
 // `auto` on a GPU with `memory` bytes for the run. norms, unless the step with swiglu is predicted
-// to take at most half of them: then swiglu, or none if that takes at most a third of them and at
-// most an eighth more than swiglu.
+// to take at most half of them: then swiglu, or none if that takes at most a third of them.
 Recompute decided_recompute(const Config& config, const MemoryTarget& target, int64_t memory);
 
 // config.compute for a training step on the current Context's device, with `auto` replaced by the
