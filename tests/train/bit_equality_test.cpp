@@ -1,0 +1,151 @@
+// What must not change a bit of a training: running it again, the number of threads, what the
+// backward computes again, and a resume from any step.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "kernels/cpu/threads.h"
+#include "trainer_fixture.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+std::string checkpoint_name(int64_t step) {
+  std::array<char, 32> name;
+  std::snprintf(name.data(), name.size(), "step_%08d", static_cast<int>(step));
+  return name.data();
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::string weights, moments;
+  bool operator==(const Outcome&) const = default;
+};
+
+// The fused kernels and flash attention, or their naive twins.
+enum class Path { fused, naive };
+
+using Mode = std::tuple<Precision, Path, int64_t /*accumulate*/, double /*dropout*/, OptimizerKind>;
+
+class BitEquality : public TrainerTest, public testing::WithParamInterface<Mode> {
+ protected:
+  ~BitEquality() override { kernels::cpu::set_thread_count(threads_); }
+
+  Config config(const Mode& mode, int64_t steps) const {
+    Config c = TrainerTest::config("reference");
+    const auto& [precision, path, accumulate, dropout, optimizer] = mode;
+    c.compute.precision = precision;
+    if (path == Path::naive) {
+      c.compute.attention = AttentionKind::naive;
+      c.compute.kernels = KernelKind::naive;
+    }
+    c.compute.threads = 2;
+    c.compute.dropout = dropout;
+    c.train.accumulate = accumulate;
+    c.train.steps = steps;
+    c.train.keep = static_cast<int>(steps);
+    c.optimizer.kind = optimizer;
+    return c;
+  }
+
+  // Of the training's losses after step `from`, and its last checkpoint.
+  static Outcome outcome(const Config& c, int64_t from = 0) {
+    Recorded recorded;
+    train(c, recorded);
+    Outcome outcome{recorded.losses(), {}, {}};
+    EXPECT_EQ(static_cast<int64_t>(outcome.losses.size()), c.train.steps - from);
+    const fs::path last = fs::path(c.run.out) / "checkpoints" / checkpoint_name(c.train.steps);
+    outcome.weights = read_file(last / "model.safetensors");
+    outcome.moments = read_file(last / "optimizer.safetensors");
+    EXPECT_GT(std::min(outcome.weights.size(), outcome.moments.size()), 10000u);
+    return outcome;
+  }
+  Outcome outcome_in(const std::string& folder, Config c) const {
+    c.run.out = (folder_ / folder).string();
+    return outcome(c);
+  }
+
+  // Goes back to the reference's checkpoint of `step` and on to its end, where it saves again.
+  static Outcome resumed(Config c, int64_t step) {
+    c.train.checkpoint_every = 0;
+    c.run.resume = (fs::path(c.run.out) / "checkpoints" / checkpoint_name(step)).string();
+    return outcome(c, step);
+  }
+  static Outcome after(Outcome whole, int64_t step) {
+    whole.losses.erase(whole.losses.begin(), whole.losses.begin() + step);
+    return whole;
+  }
+
+ private:
+  const int threads_ = kernels::cpu::thread_count();
+};
+
+TEST_P(BitEquality, OfEveryMode) {
+  constexpr int64_t kSteps = 6;
+  Config c = config(GetParam(), kSteps);
+  c.train.checkpoint_every = 4;
+  const Outcome reference = outcome(c);
+
+  EXPECT_EQ(outcome_in("again", c), reference);
+  for (const int threads : {1, 3}) {
+    Config changed = c;
+    changed.compute.threads = threads;
+    EXPECT_EQ(outcome_in(cat("threads", threads), changed), reference) << threads << " threads";
+  }
+  for (const Recompute recompute :
+       {Recompute::none, Recompute::swiglu, Recompute::norms, Recompute::blocks}) {
+    Config changed = c;
+    changed.compute.recompute = recompute;
+    changed.compute.segment = 2;
+    EXPECT_EQ(outcome_in(cat("recompute", static_cast<int>(recompute)), changed), reference)
+        << "recompute " << static_cast<int>(recompute);
+  }
+  EXPECT_EQ(resumed(c, 4), after(reference, 4));
+
+  Config other = c;
+  other.train.seed = 2;
+  EXPECT_NE(outcome_in("seed", other), reference);
+}
+
+std::string name_of(const testing::TestParamInfo<Mode>& info) {
+  const auto& [precision, path, accumulate, dropout, optimizer] = info.param;
+  return cat(precision == Precision::bf16 ? "bf16" : "fp32",
+             path == Path::naive ? "_naive" : "_fused", "_accumulate", accumulate,
+             dropout > 0.0 ? "_dropout" : "",
+             optimizer == OptimizerKind::muon ? "_muon" : "_adamw");
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, BitEquality,
+                         testing::Combine(testing::Values(Precision::fp32, Precision::bf16),
+                                          testing::Values(Path::fused, Path::naive),
+                                          testing::Values(1, 2), testing::Values(0.0, 0.2),
+                                          testing::Values(OptimizerKind::adamw,
+                                                          OptimizerKind::muon)),
+                         name_of);
+
+class BitEqualityOfResumes : public BitEquality {};
+
+// From the last checkpoint to the first, each time to the end: a resume removes what it goes
+// behind.
+TEST_P(BitEqualityOfResumes, AtEveryStepOf40) {
+  constexpr int64_t kSteps = 40;
+  Config c = config(GetParam(), kSteps);
+  c.train.checkpoint_every = 1;
+  const Outcome reference = outcome(c);
+  for (int64_t step = kSteps - 1; step > 0; --step) {
+    ASSERT_EQ(resumed(c, step), after(reference, step)) << "from step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, BitEqualityOfResumes,
+    testing::Values(Mode{Precision::fp32, Path::fused, 1, 0.0, OptimizerKind::adamw},
+                    Mode{Precision::bf16, Path::fused, 2, 0.2, OptimizerKind::muon}),
+    name_of);
+
+}  // namespace
+}  // namespace quern
