@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <spdlog/version.h>
 #include <sys/utsname.h>
-#include <toml++/toml.h>
+#include <toml++/impl/version.h>
 #include <unistd.h>
 #include <xxhash.h>
 

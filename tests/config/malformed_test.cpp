@@ -20,6 +20,7 @@ TEST(Malformed, Toml) {
        {"an open text", "[data]\ntrain = \"x\n", ":2:", "control characters", "valid TOML"},
        {"an open section", "[train\nbatch = 4\n", ":1:", "saw '\\n'", "expected ']'"},
        {"cut", "[optim", ":1:", "end-of-file", "table header"},
+       {"three brackets", "[[[train]]]\n", ":1:", "saw '['", "bare key starting character"},
        {"a key twice", "[train]\nbatch = 4\nbatch = 5\n", ":3:", "'batch'", "cannot redefine"},
        {"a section twice", "[train]\n[train]\n", ":2:", "'train'", "cannot redefine"},
        {"Latin-1", "[data]\ntrain = \"\xff\"\n", ":2:", "invalid utf-8", "valid TOML"},

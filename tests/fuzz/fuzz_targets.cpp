@@ -297,7 +297,14 @@ class Targets {
   }
 
   void settings() {
-    // config.toml is not here yet: mutants reach an assertion of toml++ (docs/reliability.md).
+    const fs::path configs = testing_support::source_folder() / "configs";
+    file("config", "config.toml",
+         {read_file(configs / "shakespeare-cpu.toml"), read_file(configs / "2.7B.toml"),
+          "[model]\nsize = \"small\"\n\"layers\" = 0x2\nheads = 1_2\n"
+          "[optimizer]\nlr = 3e-4\n'beta1' = 0.9\n[run]\nout = \"\"\"\na\\u00e9\"\"\"\n"},
+         {"[", "]", "[[", "=",   ".",  "\"",   "\"\"\"", "'''", "#",    "{",
+          "}", ",", "\n", "nan", "0x", "-inf", "1e9",    "\\u", "\xff", "07:32"},
+         [](const fs::path& path) { load_config(path.string()); });
     text("command_line", {"--layers 2 --lr 1e-3 --train x --size=small --tied -- --x"},
          {"--", "=", " ", "--seed", "--betas", "-1", "\xff"}, [](const std::string& input) {
            std::vector<std::string> words(1);
