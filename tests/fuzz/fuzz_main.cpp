@@ -31,9 +31,10 @@ namespace fs = std::filesystem;
 constexpr const char* kUsage =
     "Usage: quern_fuzz [--target NAME] [--seconds N] [--inputs N] [--seed N] [--findings FOLDER]\n"
     "\n"
-    "Parses mutants of valid inputs, by every parser or one, each for N seconds (default 10) or N\n"
-    "inputs. The same seed gives the same inputs. `quern_fuzz FILE --target NAME` parses one "
-    "file.\n";
+    "Parses the inputs of past findings, then mutants of valid inputs, by every parser or one, "
+    "each\n"
+    "for N seconds (default 10) or N inputs. The same seed gives the same inputs.\n"
+    "`quern_fuzz FILE --target NAME` parses one file; `quern_fuzz --list` prints the parsers.\n";
 constexpr int kHangSeconds = 10;
 constexpr rlim_t kMemory = rlim_t{2} << 30;
 
@@ -86,6 +87,7 @@ struct Options {
   int64_t inputs = 0;
   uint64_t seed = 1;
   fs::path findings = "findings";
+  bool list = false;
 };
 
 // False after a finding.
@@ -113,6 +115,10 @@ bool fuzz(const FuzzTarget& target, const Options& options) {
   std::vector<std::string> pool = target.seeds;  // and mutants that were accepted
   int64_t inputs = 0, accepted = 0;
   bool fine = true;
+  for (const std::string& input : past_findings(target)) {
+    Outcome outcome{};
+    fine = fine && run(target, input, outcome);
+  }
   while (fine && (options.inputs > 0 ? inputs < options.inputs : seconds() < options.seconds)) {
     const std::string& base = pool[mutator.below(pool.size())];
     const std::string input = mutator.mutate(base, pool[mutator.below(pool.size())], target.words);
@@ -154,14 +160,20 @@ int main(int count, char** words) {
       options.seed = std::stoull(value());
     else if (word == "--findings")
       options.findings = value();
+    else if (word == "--list")
+      options.list = true;
     else if (word.starts_with("-"))
       fail(cat("unknown flag ", word, "\n", kUsage));
     else
       options.file = word;
   }
-  fs::create_directories(options.findings);
   const testing_support::TemporaryFolder scratch;
   const std::vector<FuzzTarget> targets = fuzz_targets(scratch.path());
+  if (options.list) {
+    for (const FuzzTarget& target : targets) fmt::print("{}\n", target.name);
+    return 0;
+  }
+  fs::create_directories(options.findings);
   catch_signals();
   bool fine = true, found = false;
   for (const FuzzTarget& target : targets) {

@@ -1,5 +1,6 @@
 #include "fuzz/fuzz_targets.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -340,6 +341,16 @@ class Targets {
 
 std::vector<FuzzTarget> fuzz_targets(const fs::path& scratch) {
   return Targets(scratch).all();
+}
+
+std::vector<std::string> past_findings(const FuzzTarget& target) {
+  std::vector<fs::path> paths;
+  const fs::path folder = fixtures() / "fuzz" / target.name;
+  if (fs::exists(folder)) paths.assign(fs::directory_iterator(folder), fs::directory_iterator());
+  std::ranges::sort(paths);
+  std::vector<std::string> inputs;
+  for (const fs::path& path : paths) inputs.push_back(read_file(path));
+  return inputs;
 }
 
 Outcome run_target(const FuzzTarget& target, const std::string& input, std::string* refusal) {

@@ -22,6 +22,9 @@ struct FuzzTarget {
 // Targets that read a file write the input below `scratch`, an existing folder.
 std::vector<FuzzTarget> fuzz_targets(const std::filesystem::path& scratch);
 
+// The inputs of past findings of a target: tests/fixtures/fuzz/NAME. Empty without the sources.
+std::vector<std::string> past_findings(const FuzzTarget& target);
+
 enum class Outcome { accepted, refused };
 
 // Parses `input`. Throws std::logic_error on a broken promise that shows as an exception: another

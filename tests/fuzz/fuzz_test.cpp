@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "fuzz/mutator.h"
 #include "support/files.h"
 
@@ -26,13 +28,20 @@ TEST(Fuzz, SeedsAreAccepted) {
 
 TEST(Fuzz, PastFindingsAreRefusedOrAccepted) {
   const TemporaryFolder scratch;
+  std::set<std::string> replayed;
   for (const FuzzTarget& target : fuzz_targets(scratch.path())) {
-    const auto folder = source_folder() / "tests/fixtures/fuzz" / target.name;
-    if (!std::filesystem::exists(folder)) continue;
-    for (const auto& file : std::filesystem::directory_iterator(folder)) {
-      EXPECT_NO_THROW(run_target(target, read_file(file.path()))) << file.path();
+    for (const std::string& input : past_findings(target)) {
+      EXPECT_NO_THROW(run_target(target, input)) << target.name << ": " << input;
+      replayed.insert(target.name);
     }
   }
+  std::set<std::string> folders;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(source_folder() / "tests/fixtures/fuzz")) {
+    folders.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(replayed, folders) << "a folder that names no target";
+  EXPECT_GE(replayed.size(), 6u);
 }
 
 TEST(Fuzz, MutantsBreakNoPromise) {
