@@ -133,11 +133,11 @@ const Command& program() {
           "       quern --version\n\n"
           "Trains Transformer language models on CPUs and GPUs.\n",
       .run = run_flag,
-      .subcommands = {&kTrainCommand, &kSweepCommand, &kGenerateCommand, &kEvalCommand,
-                      &kImportCommand, &kExportCommand, &kTokenizerCommand, &kDataCommand,
-                      &kBenchCommand, &kProfileCommand, &kMemoryCommand, &kReportCommand,
-                      &kWatchCommand, &kTuneCommand, &kVerifyCommand, &kInfoCommand,
-                      &kCompletionCommand, &kVersionCommand, &kHelpCommand}};
+      .subcommands = {&kTrainCommand,  &kSweepCommand,      &kGenerateCommand,  &kEvalCommand,
+                      &kImportCommand, &kExportCommand,     &kTokenizerCommand, &kDataCommand,
+                      &kBenchCommand,  &kProfileCommand,    &kMemoryCommand,    &kReportCommand,
+                      &kWatchCommand,  &kVerifyRunCommand,  &kTuneCommand,      &kVerifyCommand,
+                      &kInfoCommand,   &kCompletionCommand, &kVersionCommand,   &kHelpCommand}};
   return kProgram;
 }
 

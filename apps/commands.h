@@ -26,7 +26,7 @@ struct Command {
 
 extern const Command kTrainCommand, kSweepCommand, kGenerateCommand, kEvalCommand, kImportCommand,
     kExportCommand, kProfileCommand, kMemoryCommand, kReportCommand, kWatchCommand, kTuneCommand,
-    kVerifyCommand, kInfoCommand, kCompletionCommand, kHelpCommand;
+    kVerifyCommand, kVerifyRunCommand, kInfoCommand, kCompletionCommand, kHelpCommand;
 extern const Command kDataPrepareCommand, kDataInspectCommand;
 extern const Command kTokenizerTrainCommand, kTokenizerEncodeCommand, kTokenizerDecodeCommand,
     kTokenizerInfoCommand;

@@ -185,6 +185,14 @@ std::optional<int64_t> best_step(const fs::path& folder) {
   return step;
 }
 
+// The checkpoint that folder/`mark` names.
+fs::path marked(const fs::path& folder, int64_t step, const char* mark) {
+  fs::path path = folder / folder_name(step);
+  QUERN_CHECK(is_there(path / kManifest), path.string(), ": is recorded as the ", mark,
+              " checkpoint (", (folder / mark).string(), "), but is not there");
+  return path;
+}
+
 }  // namespace
 
 void restore_replaced_checkpoints(const fs::path& folder) {
@@ -289,10 +297,7 @@ void mark_best(const fs::path& folder, int64_t step) {
 std::optional<fs::path> best_checkpoint(const fs::path& folder) {
   const std::optional<int64_t> step = best_step(folder);
   if (!step) return {};
-  fs::path path = checkpoint_path(folder, *step);
-  QUERN_CHECK(is_there(path / kManifest), path.string(), ": is recorded as the best checkpoint (",
-              (folder / "best").string(), "), but is not there");
-  return path;
+  return marked(folder, *step, "best");
 }
 
 void mark_kept(const fs::path& folder, int64_t step, const std::string& reason) {
@@ -300,6 +305,21 @@ void mark_kept(const fs::path& folder, int64_t step, const std::string& reason) 
   std::string text = read_mark(folder / "kept").value_or("");
   if (!text.empty() && text.back() != '\n') text += '\n';
   write_file_atomically(folder / "kept", sealed(cat(text, folder_name(step), ' ', reason, '\n')));
+}
+
+std::vector<fs::path> kept_checkpoints(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  for (const int64_t step : kept_steps(folder)) paths.push_back(marked(folder, step, "kept"));
+  return paths;
+}
+
+std::vector<fs::path> unfinished_checkpoints(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.has_extension() && step_of(path.stem().string())) paths.push_back(path);
+  }
+  std::ranges::sort(paths);
+  return paths;
 }
 
 int64_t set_aside_checkpoints_after(const fs::path& folder, int64_t step) {

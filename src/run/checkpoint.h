@@ -69,6 +69,12 @@ std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path
 
 // Never rotated away: its name and the reason stand in folder/kept.
 void mark_kept(const std::filesystem::path& folder, int64_t step, const std::string& reason);
+// Throws when a kept one is not there.
+std::vector<std::filesystem::path> kept_checkpoints(const std::filesystem::path& folder);
+
+// What a process that did not finish has left: half written, half replaced, set aside or damaged
+// ones, by name.
+std::vector<std::filesystem::path> unfinished_checkpoints(const std::filesystem::path& folder);
 
 // Sets the checkpoints after `step` aside, as step_N.later, and removes the mark of the best if it
 // is one of them. Returns their number. remove_later_checkpoints removes what was set aside, and
