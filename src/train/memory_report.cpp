@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "io/cgroup.h"
 #include "profile/memory/memory_snapshot.h"
 #include "tensor/cuda_runtime.h"
 
@@ -226,8 +227,13 @@ MemoryCapacity memory_capacity(const Config& config) {
 MemoryCapacity machine_memory() {
   struct sysinfo info {};
   if (sysinfo(&info) != 0) return {};
-  const uint64_t units = uint64_t{info.totalram} + info.totalswap;
-  return {static_cast<int64_t>(units * info.mem_unit), "this machine"};
+  const auto bytes = [&](uint64_t units) { return static_cast<int64_t>(units * info.mem_unit); };
+  const MemoryCapacity machine{bytes(info.totalram) + bytes(info.totalswap), "this machine"};
+  const std::optional<CgroupMemory> group = cgroup_memory();
+  if (!group) return machine;
+  const int64_t swap = std::min(group->swap_bytes.value_or(INT64_MAX), bytes(info.totalswap));
+  if (group->bytes + swap >= machine.bytes) return machine;
+  return {group->bytes + swap, cat("this process's group (", group->file.string(), ")")};
 }
 
 void check_machine_memory(const Config& config, MemoryPass pass, const MemoryCapacity& machine) {

@@ -23,7 +23,8 @@ struct MemoryCapacity {
 // free memory, or memory_limit if that is less.
 MemoryCapacity memory_capacity(const Config& config);
 
-// Memory of this machine with its swap.
+// Memory of this machine with its swap, or the limit of this process's control group if that is
+// less.
 MemoryCapacity machine_memory();
 
 // Throws OutOfMemory with the predicted need and the keys to lower, when the current Context is on
