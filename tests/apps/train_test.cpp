@@ -346,6 +346,70 @@ TEST_F(TrainProgram, ASignalIsAnsweredWithinTheStepAndTheNextEndsIt) {
   EXPECT_EQ(WTERMSIG(status), SIGINT);
 }
 
+// During the start, steps, saves, validations and samples.
+TEST_F(TrainProgram, ASignalAtAnyMomentLeavesARunThatGoesOn) {
+  const Args every = {"--steps",        "40", "--checkpoint_every", "2", "--eval_every", "2",
+                      "--sample_every", "2",  "--tokens",           "4"};
+  ASSERT_EQ(run(train_args("whole", every)).code, 0);
+  const std::string expected = weights_after(folder_ / "whole", "00000040");
+  ASSERT_FALSE(expected.empty());
+  int answered = 0;
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = cat("run", i);
+    SCOPED_TRACE(name);
+    const pid_t child = start(train_args(name, every));
+    std::this_thread::sleep_for(std::chrono::milliseconds(7 * i));
+    kill(child, SIGTERM);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
+      EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM) << read_file(folder_ / "errors");
+      ++answered;
+    } else if (WIFSIGNALED(status)) {  // before the program answers signals
+      EXPECT_EQ(WTERMSIG(status), SIGTERM);
+    }
+    const bool begun = fs::exists(folder_ / name / "config.toml");
+    const Outcome rest =
+        run(begun ? Args{"train", "--resume", folder_ / name} : train_args(name, every));
+    EXPECT_TRUE(rest.code == 0 || rest.err.find("is at step 40 of 40") != std::string::npos)
+        << rest.err;
+    EXPECT_TRUE(weights_after(folder_ / name, "00000040") == expected);
+    EXPECT_EQ(read_file(folder_ / name / "samples.txt"), read_file(folder_ / "whole/samples.txt"));
+  }
+  EXPECT_GT(answered, 0);
+}
+
+// Times come from the steady clock; the wall clock only stamps lines of metrics.jsonl.
+TEST_F(TrainProgram, AClockThatJumpsChangesOnlyTimeStamps) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
+#endif
+  const Args steps = {"--steps", "20"};
+  ASSERT_EQ(run(train_args("whole", steps)).code, 0);
+  const std::string jumping = cat("QUERN_FAULT_CLOCK=1 LD_PRELOAD='", fault_shim_path(), "' ");
+  const Outcome outcome = run_shell(jumping + program(train_args("run", steps)));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(weights_after(folder_ / "run", "00000020") ==
+              weights_after(folder_ / "whole", "00000020"));
+  std::istringstream metrics(read_file(folder_ / "run/metrics.jsonl"));
+  double earlier = 0.0;
+  bool back = false;
+  for (std::string line; std::getline(metrics, line);) {
+    const auto row = nlohmann::json::parse(line);
+    back = back || row.at("time") < earlier;
+    earlier = row.at("time");
+    const double ms = row.value("ms", 1.0);
+    EXPECT_TRUE(ms > 0.0 && ms < 60000.0) << line;
+  }
+  EXPECT_TRUE(back) << "the clock did not jump";
+  for (const Args& reader :
+       {Args{"watch", folder_ / "run", "--once"}, Args{"verify-run", folder_ / "run"},
+        Args{"report", folder_ / "run", "--out", folder_ / "report.html"}}) {
+    const Outcome read = run_shell(jumping + program(reader));
+    EXPECT_EQ(read.code, 0) << reader[0] << ": " << read.err;
+  }
+}
+
 TEST_F(TrainProgram, AClosedPipeSavesToo) {
   // The pipe is closed before the first line is written, and after it.
   for (const std::string name : {"true", "head -n 1"}) {

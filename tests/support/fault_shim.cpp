@@ -4,6 +4,7 @@
 //   QUERN_FAULT=N:WHAT     at call N; WHAT is an errno's number, short (half a write), kill-before
 //                          or kill-after
 //   QUERN_FAULT_LOG=FILE   appends a line "N CALL PATH" for each call
+// Apart from that, QUERN_FAULT_CLOCK=1 lets the wall clock jump by days at each look at it.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -27,6 +29,7 @@ constexpr int kDescriptors = 4096;
 struct Settings {
   const char* root = getenv("QUERN_FAULT_ROOT");
   const char* log = getenv("QUERN_FAULT_LOG");
+  bool clock_jumps = getenv("QUERN_FAULT_CLOCK") != nullptr;
   long at = 0;         // the call that fails; 0: none
   char what[32] = {};  // of it
 
@@ -246,5 +249,12 @@ int rmdir(const char* path) {
   return path_call("unlink", AT_FDCWD, path, [&] {
     return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
   });
+}
+
+int clock_gettime(clockid_t clock, timespec* now) {
+  static std::atomic<long> looks;
+  const auto result = static_cast<int>(syscall(SYS_clock_gettime, clock, now));
+  if (clock == CLOCK_REALTIME && settings().clock_jumps) now->tv_sec += (++looks % 7 - 3) * 86400;
+  return result;
 }
 }

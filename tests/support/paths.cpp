@@ -10,4 +10,8 @@ std::string program_path() {
   return QUERN_PROGRAM;
 }
 
+std::string fault_shim_path() {
+  return QUERN_FAULT_SHIM;
+}
+
 }  // namespace quern::testing_support

@@ -104,4 +104,52 @@ void expect_resume_is_exact(Config config, const fs::path& folder) {
   }
 }
 
+void expect_survives_failed_allocations(Config c, Device device, const fs::path& folder,
+                                        int64_t stride) {
+  c.train.steps = 4;
+  c.train.batch = 2;
+  c.train.eval_every = c.train.checkpoint_every = c.train.sample_every = 2;
+  c.train.eval_batches = 1;
+  c.sample.tokens = 4;
+  c.run.out = (folder / "whole").string();
+  Recorded whole;
+  train(c, whole);
+  const auto weights_of = [&](const std::string& run) {
+    return read_file(folder / run / "checkpoints" / "step_00000004" / "model.safetensors");
+  };
+  const std::string expected = weights_of("whole");
+  int64_t failures = 0;
+  for (int64_t k = 0;; k += stride) {
+    SCOPED_TRACE(k);
+    const std::string name = cat("run", k);
+    c.run.out = (folder / name).string();
+    c.run.resume = "";
+    {
+      const auto context = make_context(c.compute, 1);
+      const ContextScope scope(*context);
+      Allocator& allocator = *context->allocator(device);
+      const int64_t before = allocator.stats().allocated;
+      Recorded recorded;
+      allocator.fail_after(k);
+      try {
+        Trainer(c, recorded).run();
+        EXPECT_GE(allocator.fail_after(-1), 0);
+        break;
+      } catch (const OutOfMemory& error) {
+        ++failures;
+        EXPECT_NE(std::string(error.what()).find("memory"), std::string::npos) << error.what();
+      }
+      EXPECT_EQ(allocator.stats().allocated, before);
+    }
+    if (fs::exists(folder / name / "config.toml")) c.run.resume = c.run.out;
+    Recorded rest;
+    EXPECT_EQ(train(c, rest).steps, 4);
+    EXPECT_TRUE(weights_of(name) == expected);
+    EXPECT_EQ(read_file(folder / name / "samples.txt"), read_file(folder / "whole/samples.txt"));
+    fs::remove_all(folder / name);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(failures, 5);
+}
+
 }  // namespace quern::testing_support

@@ -38,4 +38,10 @@ TrainResult train(const Config& config, Recorded& recorded,
 // moments, bit for bit.
 void expect_resume_is_exact(Config config, const std::filesystem::path& folder);
 
+// Trains 4 steps with validations, samples and checkpoints, with the first allocation of `device`
+// failing, then with the one `stride` later, until none fails. Expects an OutOfMemory each time, no
+// memory in use afterwards, and of a resume the weights and samples of an undisturbed run.
+void expect_survives_failed_allocations(Config config, Device device,
+                                        const std::filesystem::path& folder, int64_t stride);
+
 }  // namespace quern::testing_support

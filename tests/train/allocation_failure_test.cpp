@@ -132,51 +132,8 @@ TEST_F(AllocationFailure, OfALoadAGenerationAndAnImport) {
   EXPECT_TRUE(tokens == expected);
 }
 
-// With validations, samples and checkpoints. What the failed run saved, a resume completes.
 TEST_F(AllocationFailure, OfATrainingEndsItAndItResumes) {
-  Config c = config("whole");
-  c.train.steps = 4;
-  c.train.batch = 2;
-  c.train.eval_every = c.train.checkpoint_every = c.train.sample_every = 2;
-  c.train.eval_batches = 1;
-  c.sample.tokens = 4;
-  Recorded whole;
-  train(c, whole);
-  const auto weights_of = [&](const std::string& run) {
-    return read_file(folder_ / run / "checkpoints" / "step_00000004" / "model.safetensors");
-  };
-  const std::string expected = weights_of("whole");
-  constexpr int64_t kStride = 47;  // so many allocations further each time
-  int64_t failures = 0;
-  for (int64_t k = 0;; k += kStride) {
-    SCOPED_TRACE(k);
-    const std::string name = cat("run", k);
-    c.run.out = (folder_ / name).string();
-    c.run.resume = "";
-    {
-      const auto context = make_context(c.compute, 1);
-      const ContextScope scope(*context);
-      Recorded recorded;
-      context->allocator(kCpu)->fail_after(k);
-      try {
-        Trainer(c, recorded).run();
-        EXPECT_GE(context->allocator(kCpu)->fail_after(-1), 0);
-        break;
-      } catch (const OutOfMemory& error) {
-        ++failures;
-        EXPECT_NE(std::string(error.what()).find("memory"), std::string::npos) << error.what();
-      }
-      EXPECT_EQ(context->allocator(kCpu)->stats().allocated, 0);
-    }
-    if (fs::exists(folder_ / name / "config.toml")) c.run.resume = c.run.out;
-    Recorded rest;
-    EXPECT_EQ(train(c, rest).steps, 4);
-    EXPECT_TRUE(weights_of(name) == expected);
-    EXPECT_EQ(read_file(folder_ / name / "samples.txt"), read_file(folder_ / "whole/samples.txt"));
-    fs::remove_all(folder_ / name);
-    if (HasFailure()) return;
-  }
-  EXPECT_GT(failures, 5);
+  expect_survives_failed_allocations(config(), kCpu, folder_, 47);
 }
 
 }  // namespace
