@@ -1,39 +1,35 @@
 #include "base/dtype.h"
 
+#include <iterator>
 #include <ostream>
 
 #include "base/error.h"
 
 namespace quern {
 
+namespace {
+
+struct Facts {
+  size_t size;
+  std::string_view name;
+};
+constexpr Facts kFacts[] = {{4, "f32"}, {2, "bf16"}, {2, "f16"}, {8, "f64"}, {4, "i32"},
+                            {8, "i64"}, {2, "u16"},  {1, "u8"},  {1, "bool"}};  // as in DType
+
+const Facts& facts_of(DType dtype, const char* caller) {
+  const auto i = static_cast<size_t>(dtype);
+  QUERN_CHECK(i < std::size(kFacts), caller, ": unknown dtype");
+  return kFacts[i];
+}
+
+}  // namespace
+
 size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-    case DType::i64: return 8;
-    case DType::f32:
-    case DType::i32: return 4;
-    case DType::bf16:
-    case DType::f16:
-    case DType::u16: return 2;
-    case DType::u8:
-    case DType::boolean: return 1;
-  }
-  fail("size_of: unknown dtype");
+  return facts_of(dtype, "size_of").size;
 }
 
 std::string_view name_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::f16: return "f16";
-    case DType::f64: return "f64";
-    case DType::i32: return "i32";
-    case DType::i64: return "i64";
-    case DType::u16: return "u16";
-    case DType::u8: return "u8";
-    case DType::boolean: return "bool";
-  }
-  fail("name_of: unknown dtype");
+  return facts_of(dtype, "name_of").name;
 }
 
 bool is_floating(DType dtype) {

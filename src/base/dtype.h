@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <string_view>
+#include <type_traits>
 
 #include "base/half.h"
 
@@ -17,58 +18,23 @@ std::string_view name_of(DType dtype);  // "f32", "bf16", ..., "bool"
 bool is_floating(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
+// The dtype of a C++ type, given as a pointer.
+struct DTypes {
+  static constexpr DType of(const float*) { return DType::f32; }
+  static constexpr DType of(const bfloat16*) { return DType::bf16; }
+  static constexpr DType of(const float16*) { return DType::f16; }
+  static constexpr DType of(const double*) { return DType::f64; }
+  static constexpr DType of(const int32_t*) { return DType::i32; }
+  static constexpr DType of(const int64_t*) { return DType::i64; }
+  static constexpr DType of(const uint16_t*) { return DType::u16; }
+  static constexpr DType of(const uint8_t*) { return DType::u8; }
+  static constexpr DType of(const bool*) { return DType::boolean; }
+};
 template <class T>
-struct dtype_of_type;
-template <>
-struct dtype_of_type<float> {
-  static constexpr DType value = DType::f32;
-};
-template <>
-struct dtype_of_type<bfloat16> {
-  static constexpr DType value = DType::bf16;
-};
-template <>
-struct dtype_of_type<float16> {
-  static constexpr DType value = DType::f16;
-};
-template <>
-struct dtype_of_type<double> {
-  static constexpr DType value = DType::f64;
-};
-template <>
-struct dtype_of_type<int32_t> {
-  static constexpr DType value = DType::i32;
-};
-template <>
-struct dtype_of_type<int64_t> {
-  static constexpr DType value = DType::i64;
-};
-template <>
-struct dtype_of_type<uint16_t> {
-  static constexpr DType value = DType::u16;
-};
-template <>
-struct dtype_of_type<uint8_t> {
-  static constexpr DType value = DType::u8;
-};
-template <>
-struct dtype_of_type<bool> {
-  static constexpr DType value = DType::boolean;
-};
-
-template <class T>
-inline constexpr DType dtype_of = dtype_of_type<T>::value;
+inline constexpr DType dtype_of = DTypes::of(static_cast<const T*>(nullptr));
 
 // The type of sums: double for double, float for every narrower float.
 template <class T>
-struct accumulator {
-  using type = float;
-};
-template <>
-struct accumulator<double> {
-  using type = double;
-};
-template <class T>
-using acc_t = typename accumulator<T>::type;
+using acc_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 }  // namespace quern

@@ -40,10 +40,6 @@ std::string Shape::str() const {
   return text + ")";
 }
 
-bool operator==(const Shape& a, const Shape& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end());
-}
-
 Strides contiguous_strides(const Shape& shape) {
   Strides strides = shape;
   int64_t step = 1;

@@ -29,7 +29,7 @@ class Shape {
   int axis(int dim) const;  // -1 means the last; throws when out of range
   std::string str() const;  // "(2, 3)"
 
-  friend bool operator==(const Shape& a, const Shape& b);
+  friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
   std::array<int64_t, kMaxDims> dims_{};
