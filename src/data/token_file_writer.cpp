@@ -3,13 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
-#include "io/retry.h"
 
 namespace quern {
 
@@ -34,33 +31,19 @@ TokenFileWriter::TokenFileWriter(fs::path path, TokenEncoding encoding, int64_t 
       end_(header_bytes(encoding) + kept * bytes_per_token(encoding)) {
   if (kept > 0 && !fs::exists(part_) && fs::exists(path_)) fs::rename(path_, part_);
   const int fresh = kept > 0 ? 0 : O_CREAT | O_TRUNC;
-  fd_ = retried([&] { return ::open(part_.c_str(), O_WRONLY | O_CLOEXEC | fresh, 0666); });
-  if (fd_ < 0) fail_with_errno("cannot be opened");
-  const off_t size = ::lseek(fd_, 0, SEEK_END);
-  if (kept > 0 && size < end_) {
-    ::close(std::exchange(fd_, -1));
-    fail(cat(part_.string(), ": has ", size, " bytes, expected at least ", end_));
+  file_.emplace(part_, O_WRONLY | fresh);
+  if (!*file_) fail_with_errno(part_, "cannot be opened");
+  const off_t size = ::lseek(file_->get(), 0, SEEK_END);
+  QUERN_CHECK(kept == 0 || size >= end_, part_.string(), ": has ", size,
+              " bytes, expected at least ", end_);
+  if (retried([&] { return ::ftruncate(file_->get(), end_); }) != 0) {
+    fail_with_errno(part_, "cannot be written");
   }
-  if (retried([&] { return ::ftruncate(fd_, end_); }) != 0) fail_with_errno("cannot be written");
   buffer_.reserve(kBuffer);
 }
 
-TokenFileWriter::~TokenFileWriter() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void TokenFileWriter::fail_with_errno(const char* what) const {
-  fail(cat(part_.string(), ": ", what, ": ", std::strerror(errno)));
-}
-
 void TokenFileWriter::put(std::span<const std::byte> bytes, int64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_with_errno("cannot be written");
-    bytes = bytes.subspan(static_cast<size_t>(n));  // after a short write, the next call fails
-    offset += n;
-  }
+  if (!file_->write(bytes, offset)) fail_with_errno(part_, "cannot be written");
 }
 
 void TokenFileWriter::flush() {
@@ -89,20 +72,15 @@ void TokenFileWriter::write(std::span<const std::byte> elements) {
 
 void TokenFileWriter::sync() {
   flush();
-  if (::fdatasync(fd_) != 0) fail_with_errno("cannot be written to disk");
+  if (::fdatasync(file_->get()) != 0) fail_with_errno(part_, "cannot be written to disk");
 }
 
 void TokenFileWriter::commit() {
   flush();
-  if (encoding_ != TokenEncoding::raw_u16) {
-    const auto header = llmc_header(tokens_, encoding_);
-    put(header, 0);
-  }
-  if (retried([&] { return ::fsync(fd_); }) != 0) fail_with_errno("cannot be written to disk");
-  const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 || retried([&] { return ::rename(part_.c_str(), path_.c_str()); }) != 0) {
-    fail_with_errno("cannot be put in place");
-  }
+  if (encoding_ != TokenEncoding::raw_u16) put(llmc_header(tokens_, encoding_), 0);
+  if (!file_->sync()) fail_with_errno(part_, "cannot be written to disk");
+  const auto renamed = [&] { return ::rename(part_.c_str(), path_.c_str()); };
+  if (!file_->close() || retried(renamed) != 0) fail_with_errno(part_, "cannot be put in place");
 }
 
 }  // namespace quern

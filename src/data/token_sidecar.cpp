@@ -1,8 +1,6 @@
 #include "data/token_sidecar.h"
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -128,14 +126,14 @@ void verify_token_file(const TokenSidecar& sidecar, const fs::path& token_file) 
 
 FileDigest digest_of_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  QUERN_CHECK(file, path.string(), ": cannot be opened: ", std::strerror(errno));
+  if (!file) fail_with_errno(path, "cannot be opened");
   DigestStream digest;
   std::vector<char> buffer(size_t{1} << 20);
   while (file) {
     file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
     digest.add(std::as_bytes(std::span(buffer).first(static_cast<size_t>(file.gcount()))));
   }
-  QUERN_CHECK(!file.bad(), path.string(), ": cannot be read: ", std::strerror(errno));
+  if (file.bad()) fail_with_errno(path, "cannot be read");
   return digest.digest();
 }
 

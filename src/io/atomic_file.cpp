@@ -4,45 +4,31 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "io/mapped_file.h"
-#include "io/retry.h"
 #include "io/small_file.h"
 
 namespace quern {
 
 namespace fs = std::filesystem;
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(path_) {
-  temporary_ += ".tmp";
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-  fd_ = retried([&] { return ::open(temporary_.c_str(), flags, 0666); });
-  if (fd_ < 0) fail_with_errno("cannot be created");
+AtomicFile::AtomicFile(fs::path path)
+    : path_(std::move(path)),
+      temporary_(fs::path(path_) += ".tmp"),
+      file_(temporary_, O_WRONLY | O_CREAT | O_TRUNC) {
+  if (!file_) fail_with_errno(path_, "cannot be created");
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ < 0) return;
-  ::close(fd_);
+  if (!file_) return;
+  file_.close();
   ::unlink(temporary_.c_str());
 }
 
-void AtomicFile::fail_with_errno(const char* what) const {
-  fail(cat(path_.string(), ": ", what, ": ", std::strerror(errno)));
-}
-
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  constexpr size_t kMost = size_t{1} << 30;  // Linux writes at most 2 GiB at a time
-  for (size_t done = 0; done < bytes.size();) {
-    const size_t wanted = std::min(bytes.size() - done, kMost);
-    const ssize_t n = retried([&] { return ::write(fd_, bytes.data() + done, wanted); });
-    if (n < 0) fail_with_errno("cannot be written");
-    done += static_cast<size_t>(n);  // after a short write, the next call reports the reason
-  }
+  if (!file_.write(bytes)) fail_with_errno(path_, "cannot be written");
   digest_.add(bytes);
 }
 
@@ -51,14 +37,13 @@ void AtomicFile::write(std::string_view text) {
 }
 
 FileDigest AtomicFile::commit() {
-  if (retried([&] { return ::fsync(fd_); }) != 0) fail_with_errno("cannot be written to disk");
-  const int closed = ::close(std::exchange(fd_, -1));
+  if (!file_.sync()) fail_with_errno(path_, "cannot be written to disk");
   const auto renamed = [&] { return ::rename(temporary_.c_str(), path_.c_str()); };
-  if (closed != 0 || retried(renamed) != 0) {
+  if (!file_.close() || retried(renamed) != 0) {
     const int reason = errno;
     ::unlink(temporary_.c_str());
     errno = reason;
-    fail_with_errno("cannot be put in place");
+    fail_with_errno(path_, "cannot be put in place");
   }
   sync_directory(path_.parent_path());
   return digest_.digest();
@@ -79,30 +64,36 @@ FileDigest copy_file_atomically(const fs::path& from, const fs::path& to) {
 
 void sync_directory(const fs::path& folder) {
   const fs::path& path = folder.empty() ? fs::path(".") : folder;
-  const int fd = retried([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  QUERN_CHECK(fd >= 0, path.string(), ": folder cannot be opened: ", std::strerror(errno));
-  const int synced = retried([&] { return ::fsync(fd); });
-  const int reason = errno;
-  ::close(fd);
+  const Descriptor file(path, O_RDONLY | O_DIRECTORY);
+  if (!file) fail_with_errno(path, "folder cannot be opened");
   // Some network and FUSE file systems have no fsync for folders; they report EINVAL.
-  QUERN_CHECK(synced == 0 || reason == EINVAL, path.string(),
-              ": folder cannot be written to disk: ", std::strerror(reason));
+  if (!file.sync() && errno != EINVAL) fail_with_errno(path, "folder cannot be written to disk");
+}
+
+void create_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  QUERN_CHECK(!error, path.string(), ": cannot be created: ", error.message());
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  QUERN_CHECK(!error, path.string(), ": cannot be removed: ", error.message());
 }
 
 namespace {
 
 void rename_durably(const fs::path& from, const fs::path& to) {
-  const int done = retried([&] { return ::rename(from.c_str(), to.c_str()); });
-  QUERN_CHECK(done == 0, to.string(), ": cannot be put in place: ", std::strerror(errno));
+  const auto renamed = [&] { return ::rename(from.c_str(), to.c_str()); };
+  if (retried(renamed) != 0) fail_with_errno(to, "cannot be put in place");
   sync_directory(to.parent_path());
 }
 
 // Without an exchange of names: a crash leaves the old content at PATH or at PATH.old.
 void replace_in_two_steps(const fs::path& from, const fs::path& to) {
   const fs::path old = fs::path(to) += kReplaced;
-  std::error_code error;
-  fs::remove_all(old, error);
-  QUERN_CHECK(!error, old.string(), ": cannot be removed: ", error.message());
+  remove_tree(old);
   rename_durably(to, old);
   try {
     rename_durably(from, to);
@@ -110,7 +101,8 @@ void replace_in_two_steps(const fs::path& from, const fs::path& to) {
     restore_replaced(old);
     throw;
   }
-  fs::remove_all(old, error);  // otherwise the next restore_replaced removes it
+  std::error_code ignored;  // the next restore_replaced removes it
+  fs::remove_all(old, ignored);
 }
 
 }  // namespace
@@ -130,9 +122,7 @@ void replace_directory(const fs::path& from, const fs::path& to) {
 void restore_replaced(const fs::path& old) {
   const fs::path path = fs::path(old).replace_extension();
   if (!is_there(path)) return rename_durably(old, path);
-  std::error_code error;
-  fs::remove_all(old, error);
-  QUERN_CHECK(!error, old.string(), ": cannot be removed: ", error.message());
+  remove_tree(old);
 }
 
 }  // namespace quern

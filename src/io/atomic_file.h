@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "io/checksum.h"
+#include "io/descriptor.h"
 
 namespace quern {
 
@@ -24,17 +25,19 @@ class AtomicFile {
   FileDigest commit();
 
  private:
-  [[noreturn]] void fail_with_errno(const char* what) const;
-
   std::filesystem::path path_, temporary_;
+  Descriptor file_;
   DigestStream digest_;
-  int fd_ = -1;
 };
 
 FileDigest write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 // Copies durably: fs::copy_file does not fsync. Replaces an existing file.
 FileDigest copy_file_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Create a folder with its parents, and remove a file or folder, each if needed. Throw naming it.
+void create_folder(const std::filesystem::path& path);
+void remove_tree(const std::filesystem::path& path);
 
 // Makes renames in the folder durable.
 void sync_directory(const std::filesystem::path& folder);

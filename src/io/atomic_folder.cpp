@@ -28,11 +28,7 @@ AtomicFolder::AtomicFolder(fs::path path, const char* what)
       temporary_(temporary_of(path_, what)),
       lock_(FileLock::of_folder(
           temporary_, cat(what, ": ", temporary_.string(), ": another process is filling it"))) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(temporary_)) {
-    fs::remove_all(entry.path(), error);
-    QUERN_CHECK(!error, entry.path().string(), ": cannot be removed: ", error.message());
-  }
+  for (const auto& entry : fs::directory_iterator(temporary_)) remove_tree(entry.path());
 }
 
 AtomicFolder::~AtomicFolder() {

@@ -1,6 +1,7 @@
 #include "io/byte_stream.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -16,7 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "io/retry.h"
+#include "io/descriptor.h"
 
 namespace quern {
 
@@ -30,21 +31,14 @@ constexpr const char* kWhole = "a whole file: copy or download it again";
 class RawFile : public ByteStream {
  public:
   RawFile(fs::path path, RawObserver observer)
-      : path_(std::move(path)),
-        observer_(std::move(observer)),
-        fd_(retried([&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); })) {
-    QUERN_CHECK(fd_ >= 0, path_.string(), ": cannot be opened: ", std::strerror(errno));
-    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: its failure means nothing
+      : path_(std::move(path)), observer_(std::move(observer)), file_(path_, O_RDONLY) {
+    if (!file_) fail_with_errno(path_, "cannot be opened");
+    // A hint: its failure means nothing.
+    ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   }
-  ~RawFile() override { ::close(fd_); }
-  RawFile(const RawFile&) = delete;
-  RawFile& operator=(const RawFile&) = delete;
 
   size_t read(char* out, size_t size) override {
-    ssize_t n = -1;
-    do {
-      n = ::read(fd_, out, size);
-    } while (n < 0 && errno == EINTR);
+    const ssize_t n = retried([&] { return ::read(file_.get(), out, size); });
     if (n < 0) refuse(cat("cannot be read: ", std::strerror(errno)), offset_);
     offset_ += n;
     if (observer_) observer_(std::as_bytes(std::span(out, static_cast<size_t>(n))));
@@ -54,10 +48,11 @@ class RawFile : public ByteStream {
   // Without an observer, seeks in regular files instead of reading.
   int64_t skip(int64_t count) override {
     struct stat status {};
-    const bool seekable = !observer_ && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
+    const bool seekable =
+        !observer_ && ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
     if (!seekable) return ByteStream::skip(count);
     const int64_t there = std::clamp<int64_t>(status.st_size - offset_, 0, count);
-    if (::lseek(fd_, offset_ + there, SEEK_SET) < 0) refuse("cannot be read", offset_);
+    if (::lseek(file_.get(), offset_ + there, SEEK_SET) < 0) refuse("cannot be read", offset_);
     offset_ += there;
     return there;
   }
@@ -72,7 +67,7 @@ class RawFile : public ByteStream {
  private:
   fs::path path_;
   RawObserver observer_;
-  int fd_;
+  Descriptor file_;
   int64_t offset_ = 0;
 };
 
@@ -192,21 +187,18 @@ class ZstdStream : public ByteStream {
 
 // " 1f 8b" for two bytes.
 std::string hex_of(std::string_view bytes) {
-  static constexpr char kHex[] = "0123456789abcdef";
   std::string text;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += {' ', kHex[byte >> 4], kHex[byte & 15]};
-  }
+  for (const char c : bytes) text += fmt::format(" {:02x}", static_cast<unsigned char>(c));
   return text;
 }
 
-}  // namespace
+enum class Compression { none, gzip, zstd };
 
+// Detects the compression from the first bytes. Throws when they contradict .gz, .zst or .zstd.
 Compression compression_of(const fs::path& path) {
   std::array<char, 4> bytes{};
   std::ifstream file(path, std::ios::binary);
-  QUERN_CHECK(file, path.string(), ": cannot be opened: ", std::strerror(errno));
+  if (!file) fail_with_errno(path, "cannot be opened");
   file.read(bytes.data(), bytes.size());
   const std::string_view head(bytes.data(), static_cast<size_t>(file.gcount()));
   const bool skippable_frame = head.size() == 4 && (head[0] & 0xF0) == 0x50 &&
@@ -225,6 +217,8 @@ Compression compression_of(const fs::path& path) {
   if (extension == ".zst" || extension == ".zstd") check_named(Compression::zstd, "zstd");
   return compression;
 }
+
+}  // namespace
 
 std::unique_ptr<ByteStream> open_byte_stream(const fs::path& path, RawObserver observer) {
   const Compression compression = compression_of(path);

@@ -20,16 +20,12 @@ class ByteStream {
   virtual int64_t skip(int64_t count);
 };
 
-enum class Compression { none, gzip, zstd };
-
-// Detects the compression from the first bytes. Throws when they contradict .gz, .zst or .zstd.
-Compression compression_of(const std::filesystem::path& path);
-
 // Receives the bytes on disk in order, for checksums and progress.
 using RawObserver = std::function<void(std::span<const std::byte> bytes)>;
 
 // gzip (RFC 1952): all members of the file in order; zeros after the last are padding.
-// zstd (RFC 8878): all frames, windows of up to 128 MiB. CRCs and checksums are verified.
+// zstd (RFC 8878): all frames, windows of up to 128 MiB. CRCs and checksums are verified. The first
+// bytes decide; throws when they contradict .gz, .zst or .zstd.
 std::unique_ptr<ByteStream> open_byte_stream(const std::filesystem::path& path,
                                              RawObserver observer = {});
 

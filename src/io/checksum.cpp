@@ -1,5 +1,6 @@
 #include "io/checksum.h"
 
+#include <fmt/format.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -10,11 +11,7 @@ FileDigest digest_of(std::span<const std::byte> bytes) {
 }
 
 std::string hex(uint64_t checksum) {
-  std::string text(16, '0');
-  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, checksum >>= 4) {
-    *digit = "0123456789abcdef"[checksum & 15];
-  }
-  return text;
+  return fmt::format("{:016x}", checksum);
 }
 
 std::string checksum_of(std::string_view text) {

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "io/descriptor.h"
+
 namespace quern {
 
 class FileLock {
@@ -13,15 +15,11 @@ class FileLock {
   FileLock(const std::filesystem::path& file, const std::string& busy);
   // The same for a folder, which is created. Also throws `busy` when it was renamed meanwhile.
   static FileLock of_folder(const std::filesystem::path& folder, const std::string& busy);
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&& other) noexcept;
-  ~FileLock();
 
  private:
-  FileLock() = default;
-  void lock(const std::string& busy);
+  FileLock(Descriptor file, const std::filesystem::path& path, const std::string& busy);
 
-  int fd_ = -1;
+  Descriptor file_;
 };
 
 }  // namespace quern

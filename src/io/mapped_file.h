@@ -4,23 +4,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
+#include <string_view>
 
 struct stat;
 
 namespace quern {
 
+// Copies share the mapping.
 class MappedFile {
  public:
   // Throws naming the path when it is missing, not a regular file, or not readable.
   static MappedFile open(const std::filesystem::path& path);
 
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
 
   // Throws when the file was written to or cut since it was opened. To read what was cut off would
   // end the process (SIGBUS). One that was replaced or removed is still whole here.
@@ -35,7 +37,8 @@ class MappedFile {
   static Identity identity_of(const struct stat& status);
 
   std::filesystem::path path_;
-  std::span<const std::byte> bytes_;
+  std::shared_ptr<void> mapping_;
+  std::span<const std::byte> bytes_;  // of it
   Identity identity_;
 };
 

@@ -1,5 +1,7 @@
 #include "io/python_line.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -17,7 +19,7 @@ std::string python_string(std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '\'' || byte < 0x20) {
-      quoted += cat("\\x", "0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]);
+      quoted += fmt::format("\\x{:02x}", byte);
     } else {
       if (c == '"' || c == '\\') quoted += '\\';
       quoted += c;

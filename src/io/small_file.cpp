@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/error.h"
-#include "io/retry.h"
+#include "io/descriptor.h"
 
 namespace quern {
 
@@ -19,33 +18,21 @@ bool means_absent(int reason) {
   return reason == ENOENT || reason == ENOTDIR;
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& path, int reason) {
-  fail(cat(path.string(), ": cannot be read: ", std::strerror(reason)));
-}
-
-struct OpenFile {
-  int fd;
-  ~OpenFile() { ::close(fd); }
-};
-
 }  // namespace
 
 std::optional<std::string> read_if_there(const std::filesystem::path& path, size_t most) {
   // Without O_NONBLOCK, opening a FIFO waits for its writer.
-  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-  const int fd = retried([&] { return ::open(path.c_str(), flags); });
-  if (fd < 0 && means_absent(errno)) return {};
-  if (fd < 0) refuse(path, errno);
-  const OpenFile closer{fd};
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
+  if (!file && means_absent(errno)) return {};
   struct stat status {};
-  if (::fstat(fd, &status) != 0) refuse(path, errno);
+  if (!file || ::fstat(file.get(), &status) != 0) fail_with_errno(path, "cannot be read");
   QUERN_CHECK(S_ISREG(status.st_mode), path.string(), ": is not a regular file");
   std::string text;
   std::array<char, 65536> block;
   while (text.size() < most) {
     const size_t wanted = std::min(block.size(), most - text.size());
-    const ssize_t n = retried([&] { return ::read(fd, block.data(), wanted); });
-    if (n < 0) refuse(path, errno);
+    const ssize_t n = retried([&] { return ::read(file.get(), block.data(), wanted); });
+    if (n < 0) fail_with_errno(path, "cannot be read");
     if (n == 0) break;
     text.append(block.data(), static_cast<size_t>(n));
   }
@@ -55,7 +42,7 @@ std::optional<std::string> read_if_there(const std::filesystem::path& path, size
 bool is_there(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) return true;
-  if (!means_absent(errno)) refuse(path, errno);
+  if (!means_absent(errno)) fail_with_errno(path, "cannot be read");
   return false;
 }
 

@@ -4,14 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
-#include "io/retry.h"
 
 namespace quern {
 
@@ -129,20 +126,9 @@ void check_same_sources(const std::string& file, const Json& found, const Json& 
 
 PrepareJournal::PrepareJournal(fs::path file)
     : file_(std::move(file)),
-      lock_(file_, cat(file_.string(), ": another process is writing this folder")) {
-  fd_ = retried([&] { return ::open(file_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC); });
-  QUERN_CHECK(fd_ >= 0, file_.string(), ": cannot be opened: ", std::strerror(errno));
-}
-
-PrepareJournal::PrepareJournal(PrepareJournal&& other) noexcept
-    : file_(std::move(other.file_)),
-      lock_(std::move(other.lock_)),
-      fd_(std::exchange(other.fd_, -1)),
-      finished_(other.finished_),
-      checkpoints_(other.checkpoints_) {}
-
-PrepareJournal::~PrepareJournal() {
-  if (fd_ >= 0) ::close(fd_);
+      lock_(file_, cat(file_.string(), ": another process is writing this folder")),
+      descriptor_(file_, O_RDWR | O_APPEND) {
+  if (!descriptor_) fail_with_errno(file_, "cannot be opened");
 }
 
 bool PrepareJournal::begun(const fs::path& file) {
@@ -213,18 +199,16 @@ void PrepareJournal::checkpoint(const PrepareState& state) {
 }
 
 void PrepareJournal::truncate(int64_t bytes) {
-  QUERN_CHECK(retried([&] { return ::ftruncate(fd_, bytes); }) == 0, file_.string(),
-              ": cannot be written: ", std::strerror(errno));
+  const auto cut = [&] { return ::ftruncate(descriptor_.get(), bytes); };
+  if (retried(cut) != 0) fail_with_errno(file_, "cannot be written");
 }
 
 void PrepareJournal::append(const std::string& lines) {
-  for (std::string_view rest = lines; !rest.empty();) {
-    const ssize_t n = retried([&] { return ::write(fd_, rest.data(), rest.size()); });
-    QUERN_CHECK(n >= 0, file_.string(), ": cannot be written: ", std::strerror(errno));
-    rest.remove_prefix(static_cast<size_t>(n));
+  if (!descriptor_.write(std::as_bytes(std::span(lines)))) {
+    fail_with_errno(file_, "cannot be written");
   }
-  QUERN_CHECK(retried([&] { return ::fdatasync(fd_); }) == 0, file_.string(),
-              ": cannot be written to disk: ", std::strerror(errno));
+  const auto synced = [&] { return ::fdatasync(descriptor_.get()); };
+  if (retried(synced) != 0) fail_with_errno(file_, "cannot be written to disk");
 }
 
 void check_same_run(const fs::path& file, const Json& found_settings, const Json& found_sources,

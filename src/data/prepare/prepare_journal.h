@@ -48,9 +48,6 @@ class PrepareJournal {
   static PrepareJournal resume(const std::filesystem::path& file,
                                const nlohmann::ordered_json& settings,
                                const nlohmann::ordered_json& sources, PrepareState& state);
-  PrepareJournal(PrepareJournal&& other) noexcept;
-  PrepareJournal& operator=(PrepareJournal&&) = delete;
-  ~PrepareJournal();
 
   // Appends the sources finished since the last checkpoint, and the state. Both are then on disk.
   void checkpoint(const PrepareState& state);
@@ -63,7 +60,7 @@ class PrepareJournal {
 
   std::filesystem::path file_;
   FileLock lock_;  // on file_
-  int fd_ = -1;
+  Descriptor descriptor_;
   size_t finished_ = 0;  // sources in the file
   int64_t checkpoints_ = 0;
 };

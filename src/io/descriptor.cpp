@@ -1,0 +1,45 @@
+#include "io/descriptor.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace quern {
+
+void fail_with_errno(const std::filesystem::path& path, const char* what) {
+  fail(cat(path.string(), ": ", what, ": ", std::strerror(errno)));
+}
+
+Descriptor::Descriptor(const std::filesystem::path& path, int flags)
+    : fd_(retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); })) {}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+bool Descriptor::write(std::span<const std::byte> bytes, int64_t offset) const {
+  while (!bytes.empty()) {  // after a short write, the next call reports the reason
+    const ssize_t n = retried([&] {
+      return offset < 0 ? ::write(fd_, bytes.data(), bytes.size())
+                        : ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    });
+    if (n < 0) return false;
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    if (offset >= 0) offset += n;
+  }
+  return true;
+}
+
+bool Descriptor::sync() const {
+  return retried([&] { return ::fsync(fd_); }) == 0;
+}
+
+bool Descriptor::close() {
+  return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0;
+}
+
+}  // namespace quern
