@@ -21,7 +21,7 @@
 
 #include "base/error.h"
 #include "commands.h"
-#include "io/json_guard.h"
+#include "io/json_file.h"
 #include "io/utf8.h"
 
 namespace {

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/json_file.h"
-#include "io/json_guard.h"
 #include "io/json_place.h"
 #include "io/sealed_text.h"
 #include "io/small_file.h"

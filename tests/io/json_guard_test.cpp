@@ -1,4 +1,3 @@
-#include "io/json_guard.h"
 
 #include <gtest/gtest.h>
 

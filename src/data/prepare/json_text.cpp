@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/json_guard.h"
+#include "io/json_file.h"
 #include "io/utf8.h"
 
 namespace quern {
