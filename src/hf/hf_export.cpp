@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "hf/huggingface.h"
-#include "io/safetensors_writer.h"
 #include "model/model_cost.h"
 
 namespace quern {

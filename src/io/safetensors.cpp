@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "io/json_file.h"
@@ -57,6 +58,25 @@ const NamedType* find_type(std::string_view name) {
   return found == kTypes.end() ? nullptr : &*found;
 }
 
+std::string_view name_in_file(DType dtype) {
+  for (const NamedType& type : kTypes) {
+    if (type.dtype == dtype) return type.name;
+  }
+  fail(cat("safetensors: no name for dtype ", dtype));
+}
+
+// Bytes of a tensor. Errors (a fraction, or overflow of 64 bits) begin with `where`.
+int64_t bytes_of(const std::string& where, const Shape& shape, int64_t bits) {
+  int64_t total = bits;
+  for (const int64_t dim : shape) {
+    QUERN_CHECK(!__builtin_mul_overflow(total, dim, &total), where, ": shape ", shape,
+                " has more elements than 64 bits can count");
+  }
+  QUERN_CHECK(total % 8 == 0, where, ": shape ", shape, " of ", bits,
+              "-bit elements is not a whole number of bytes");
+  return total / 8;
+}
+
 // The header's text. Its length is validated first.
 std::string_view header_text(const std::string& path, std::span<const std::byte> bytes) {
   constexpr uint64_t kPrefix = sizeof(uint64_t);
@@ -107,7 +127,7 @@ Entry read_entry(const std::string& name, const JsonPlace& members,
   const int64_t begin = offsets[0], end = offsets[1];
   QUERN_CHECK(end <= static_cast<int64_t>(data.size()), where, " ends at byte ", end,
               " of the data, expected at most ", data.size(), ", which the file holds");
-  const int64_t expected = safetensors_bytes(where, shape, type->bits);
+  const int64_t expected = bytes_of(where, shape, type->bits);
   QUERN_CHECK(end - begin == expected, where, " has ", end - begin, " bytes, expected ", expected,
               " for shape ", shape, " of ", type->name);
   return {name, std::string(type->name), type->dtype, shape,
@@ -165,22 +185,60 @@ TensorView SafetensorsFile::tensor(const std::string& name) const {
   return {entry.name, *entry.dtype, entry.shape, entry.data};
 }
 
-int64_t safetensors_bytes(const std::string& where, const Shape& shape, int64_t bits) {
-  int64_t total = bits;
-  for (const int64_t dim : shape) {
-    QUERN_CHECK(!__builtin_mul_overflow(total, dim, &total), where, ": shape ", shape,
-                " has more elements than 64 bits can count");
-  }
-  QUERN_CHECK(total % 8 == 0, where, ": shape ", shape, " of ", bits,
-              "-bit elements is not a whole number of bytes");
-  return total / 8;
+int64_t byte_size(const TensorEntry& entry) {
+  return bytes_of(cat("tensor '", entry.name, "'"), entry.shape,
+                  8 * static_cast<int64_t>(size_of(entry.dtype)));
 }
 
-std::string_view safetensors_name(DType dtype) {
-  for (const NamedType& type : kTypes) {
-    if (type.dtype == dtype) return type.name;
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::span<const TensorEntry> tensors, const Metadata& metadata)
+    : path_(path), file_(path) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::unordered_set<std::string> names{"__metadata__"};  // reserved by the format
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  for (const TensorEntry& tensor : tensors) {
+    QUERN_CHECK(names.insert(tensor.name).second, path.string(), ": tensor '", tensor.name,
+                "' appears twice");
+    const int64_t end = expected_ + byte_size(tensor);
+    header[tensor.name] = {
+        {"dtype", name_in_file(tensor.dtype)},
+        {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
+        {"data_offsets", {expected_, end}}};
+    expected_ = end;
   }
-  fail(cat("safetensors: no name for dtype ", dtype));
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins 8-byte aligned
+  const uint64_t length = text.size();
+  QUERN_CHECK(length <= uint64_t{kMaxSafetensorsHeader}, path.string(), ": header would have ",
+              length, " bytes, expected at most ", kMaxSafetensorsHeader);
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(text);
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  file_.write(bytes);
+  written_ += static_cast<int64_t>(bytes.size());
+}
+
+FileDigest SafetensorsWriter::commit() {
+  QUERN_CHECK(written_ == expected_, path_.string(), ": ", written_, " bytes of data, expected ",
+              expected_);
+  return file_.commit();
+}
+
+FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
+                             const Metadata& metadata) {
+  std::vector<TensorEntry> entries;
+  for (const TensorView& tensor : tensors) {
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
+    const int64_t expected = byte_size(entries.back());
+    QUERN_CHECK(static_cast<int64_t>(tensor.data.size()) == expected, path.string(), ": tensor '",
+                tensor.name, "' has ", tensor.data.size(), " bytes, expected ", expected,
+                " for shape ", tensor.shape, " of ", tensor.dtype);
+  }
+  SafetensorsWriter writer(path, entries, metadata);
+  for (const TensorView& tensor : tensors) writer.write(tensor.data);
+  return writer.commit();
 }
 
 }  // namespace quern

@@ -14,7 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
-#include "io/checksum.h"
+#include "io/atomic_file.h"
 #include "io/mapped_file.h"
 
 namespace quern {
@@ -66,13 +66,34 @@ class SafetensorsFile {
 
 // Writes the tensors in the given order, atomically, without copying them. Throws on a duplicate
 // name, data whose size does not match the shape, and a file that cannot be written.
-// (safetensors_writer.h takes the data in pieces.)
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const Metadata& metadata = {});
 
-// Bytes of a tensor. Errors (a fraction, or overflow of 64 bits) begin with `where`.
-int64_t safetensors_bytes(const std::string& where, const Shape& shape, int64_t bits_per_element);
+// Name, dtype and shape of a tensor to write.
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+};
 
-std::string_view safetensors_name(DType dtype);  // "F32", "BF16", ...
+int64_t byte_size(const TensorEntry& entry);
+
+// Writes a file from pieces of data, so that no tensor must fit in memory.
+class SafetensorsWriter {
+ public:
+  // Writes the header. Throws on a duplicate name, and as AtomicFile does.
+  SafetensorsWriter(const std::filesystem::path& path, std::span<const TensorEntry> tensors,
+                    const Metadata& metadata = {});
+
+  // Appends the tensors' bytes, in the header's order, in pieces of any size.
+  void write(std::span<const std::byte> bytes);
+  // Completes the file. Throws when the number of bytes differs from the header's.
+  FileDigest commit();
+
+ private:
+  std::filesystem::path path_;
+  AtomicFile file_;
+  int64_t expected_ = 0, written_ = 0;  // bytes of data
+};
 
 }  // namespace quern
