@@ -180,17 +180,6 @@ TokenSource TokenSource::slice(int64_t begin, int64_t end) const {
   return part;
 }
 
-template <class F>
-void TokenSource::for_each_block(F&& f) const {
-  constexpr int64_t kBlock = 1 << 16;
-  std::vector<int32_t> tokens(static_cast<size_t>(std::min(size_, kBlock)));
-  for (int64_t begin = 0; begin < size_; begin += kBlock) {
-    const int64_t count = std::min(kBlock, size_ - begin);
-    copy(begin, count, tokens.data());
-    f(begin, std::span<const int32_t>(tokens).first(static_cast<size_t>(count)));
-  }
-}
-
 // Compares tokens as unsigned: as int32, a uint32 of 2^31 or more is negative.
 int64_t TokenSource::largest_token() const {
   int64_t largest = -1;

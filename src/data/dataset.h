@@ -1,6 +1,7 @@
 // The training and validation data: two ranges of tokens, in memory or in files.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -34,6 +35,18 @@ class TokenSource {
   // The token files of the corpus; empty when the tokens are in memory.
   std::span<const TokenFile> files() const;
 
+  // Calls f(position of the first token, tokens) for each block.
+  template <class F>
+  void for_each_block(F&& f) const {
+    constexpr int64_t kBlock = 1 << 16;
+    std::vector<int32_t> tokens(static_cast<size_t>(std::min(size_, kBlock)));
+    for (int64_t begin = 0; begin < size_; begin += kBlock) {
+      const int64_t count = std::min(kBlock, size_ - begin);
+      copy(begin, count, tokens.data());
+      f(begin, std::span<const int32_t>(tokens).first(static_cast<size_t>(count)));
+    }
+  }
+
   // These two read every token.
   int64_t largest_token() const;  // -1 without tokens
   // Throws naming file, offset in it and value of the first token >= vocab_size.
@@ -44,9 +57,6 @@ class TokenSource {
  private:
   // File and offset of a corpus position, for messages.
   std::string place(int64_t position) const;
-  // Calls f(position of the first token, tokens) for each block.
-  template <class F>
-  void for_each_block(F&& f) const;
 
   template <class T>
   using Memory = std::shared_ptr<const std::vector<T>>;

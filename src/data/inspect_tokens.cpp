@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/dataset.h"
 #include "io/input_files.h"
 #include "text/tokenizer_files.h"
 
@@ -51,25 +52,19 @@ void read_head(InspectedFile& file, bool verify) {
   if (verify) verify_token_file(*file.sidecar, file.path);
 }
 
+// The first sidecar; null: none. All shards must come from one tokenizer.
 const TokenSidecar* first_sidecar(const std::vector<InspectedPart>& parts) {
-  for (const InspectedPart& part : parts) {
-    for (const InspectedFile& file : part.files) {
-      if (file.sidecar) return &*file.sidecar;
-    }
-  }
-  return nullptr;
-}
-
-// All shards must come from one tokenizer.
-void check_same_tokenizer(const std::vector<InspectedPart>& parts, const TokenSidecar& first) {
+  const TokenSidecar* first = nullptr;
   for (const InspectedPart& part : parts) {
     for (const InspectedFile& file : part.files) {
       if (!file.sidecar) continue;
-      QUERN_CHECK(file.sidecar->tokenizer_hash == first.tokenizer_hash, file.path.string(),
+      if (!first) first = &*file.sidecar;
+      QUERN_CHECK(file.sidecar->tokenizer_hash == first->tokenizer_hash, file.path.string(),
                   ": was made with tokenizer ", file.sidecar->tokenizer_hash, ", other files with ",
-                  first.tokenizer_hash);
+                  first->tokenizer_hash);
     }
   }
+  return first;
 }
 
 std::shared_ptr<const Tokenizer> find_tokenizer(const InspectOptions& options,
@@ -119,21 +114,17 @@ LengthStats length_stats(const std::map<int64_t, int64_t>& counts) {
 
 // Reads every token of the part's files as one stream.
 void count(InspectedPart& part, std::optional<int32_t> end_token) {
-  constexpr int64_t kBlock = 1 << 16;
-  std::vector<int32_t> block(kBlock);
   std::map<int64_t, int64_t> counts;
   for (const InspectedFile& file : part.files) {
-    const TokenFile tokens = TokenFile::open(file.path);
-    for (int64_t begin = 0; begin < tokens.size(); begin += kBlock) {
-      const int64_t count = std::min(kBlock, tokens.size() - begin);
-      tokens.copy(begin, count, block.data());
-      for (const int32_t token : std::span(block).first(static_cast<size_t>(count))) {
+    const TokenSource tokens(TokenFile::open(file.path));
+    tokens.for_each_block([&](int64_t, std::span<const int32_t> block) {
+      for (const int32_t token : block) {
         // Compares as unsigned: a uint32 of 2^31 or more is a large token, not a negative one.
         part.largest = std::max<int64_t>(part.largest, static_cast<uint32_t>(token));
         ++part.unfinished;
         if (token == end_token) ++counts[std::exchange(part.unfinished, 0) - 1];
       }
-    }
+    });
     part.tokens += tokens.size();
     if (file.sidecar) {
       tokens.check_vocabulary(file.sidecar->vocabulary);
@@ -144,20 +135,14 @@ void count(InspectedPart& part, std::optional<int32_t> end_token) {
   part.lengths = length_stats(counts);
 }
 
-// Opens only the files that the window covers.
 std::vector<int32_t> read_window(const InspectedPart& part, int64_t begin, int64_t length) {
   QUERN_CHECK(begin >= 0 && begin < part.tokens, part.name, ": the window begins at token ", begin,
               ", expected 0 to ", part.tokens - 1);
   const int64_t end = begin + std::min(length, part.tokens - begin);
+  std::vector<TokenFile> files;
+  for (const InspectedFile& file : part.files) files.push_back(TokenFile::open(file.path));
   std::vector<int32_t> window(static_cast<size_t>(end - begin));
-  int64_t first = 0;  // of the file's tokens in the stream
-  for (const InspectedFile& file : part.files) {
-    const int64_t from = std::max(begin, first), to = std::min(end, first + file.tokens);
-    if (from < to) {
-      TokenFile::open(file.path).copy(from - first, to - from, window.data() + (from - begin));
-    }
-    first += file.tokens;
-  }
+  TokenSource(std::move(files), part.name).copy(begin, end - begin, window.data());
   return window;
 }
 
@@ -170,7 +155,6 @@ Inspection inspect_tokens(const InspectOptions& options) {
     for (InspectedFile& file : part.files) read_head(file, options.verify);
   }
   const TokenSidecar* sidecar = first_sidecar(inspection.parts);
-  if (sidecar) check_same_tokenizer(inspection.parts, *sidecar);
   inspection.tokenizer = find_tokenizer(options, inspection.parts, sidecar);
   if (sidecar) {
     inspection.end_token = sidecar->end_token;

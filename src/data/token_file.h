@@ -30,19 +30,12 @@ class TokenFile {
   TokenEncoding encoding() const { return encoding_; }
   int64_t size() const { return size_; }  // tokens
 
-  int32_t operator[](int64_t i) const;  // 0 <= i < size()
   // Copies tokens [begin, begin + count) to out. Throws when the range exceeds the file, and when
   // the file was written to since it was opened.
   void copy(int64_t begin, int64_t count, int32_t* out) const;
 
-  // Throws naming offset and value of the first token >= vocab_size. Reads the whole file.
-  void check_vocabulary(int64_t vocab_size) const;
-
  private:
   TokenFile(MappedFile file, TokenEncoding encoding, std::span<const std::byte> tokens);
-
-  template <class F>
-  auto visit(F&& f) const;  // f(const uint16_t*) or f(const uint32_t*)
 
   MappedFile file_;
   TokenEncoding encoding_;
@@ -51,15 +44,11 @@ class TokenFile {
 };
 
 int64_t bytes_per_token(TokenEncoding encoding);
+const char* name_of(TokenEncoding encoding);  // "raw_u16", "llmc_u16" or "llmc_u32"
 // The header of llm.c's two formats; `count` tokens follow it.
 std::array<std::byte, 1024> llmc_header(int64_t count, TokenEncoding encoding);
 
 // True when the file begins with one of llm.c's magic numbers.
 bool has_llmc_magic(const std::filesystem::path& path);
-
-// Writes atomically. Throws when a token does not fit the encoding or the file cannot be written;
-// an existing file then stays unchanged.
-void write_token_file(const std::filesystem::path& path, std::span<const int32_t> tokens,
-                      TokenEncoding encoding);
 
 }  // namespace quern

@@ -22,10 +22,9 @@ class TokenFileWriter {
 
   // `elements`: tokens in the file's encoding, little-endian uint16 or uint32.
   void write(std::span<const std::byte> elements);
-  int64_t tokens() const { return tokens_; }  // written and kept
-  void sync();                                // flushes all tokens to disk
-  void commit();                              // completes the file and renames it to PATH
-  const std::filesystem::path& path() const { return path_; }
+  int64_t tokens() const { return tokens_; }            // written and kept
+  void sync();                                          // flushes all tokens to disk
+  void commit();                                        // completes the file and renames it to PATH
   static int64_t header_bytes(TokenEncoding encoding);  // before the first token
 
  private:

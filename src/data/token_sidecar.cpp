@@ -52,15 +52,6 @@ std::optional<int32_t> read_end_token(const JsonPlace& members, int64_t vocabula
 
 }  // namespace
 
-const char* name_of(TokenEncoding encoding) {
-  switch (encoding) {
-    case TokenEncoding::raw_u16: return "raw_u16";
-    case TokenEncoding::llmc_u16: return "llmc_u16";
-    case TokenEncoding::llmc_u32: return "llmc_u32";
-  }
-  fail("unknown token encoding");
-}
-
 fs::path sidecar_path(const fs::path& token_file) {
   return fs::path(token_file).replace_extension(".json");
 }

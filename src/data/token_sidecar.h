@@ -26,9 +26,6 @@ struct TokenSidecar {
   friend bool operator==(const TokenSidecar&, const TokenSidecar&) = default;
 };
 
-// "raw_u16", "llmc_u16" or "llmc_u32".
-const char* name_of(TokenEncoding encoding);
-
 // Maps "a/train_00000.bin" to "a/train_00000.json".
 std::filesystem::path sidecar_path(const std::filesystem::path& token_file);
 

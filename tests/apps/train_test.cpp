@@ -20,6 +20,7 @@
 #include "run/weights.h"
 #include "support/program.h"
 #include "support/terminal.h"
+#include "support/token_files.h"
 #include "support/training.h"
 
 namespace quern {

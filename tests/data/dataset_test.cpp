@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "support/files.h"
+#include "support/token_files.h"
 
 namespace quern {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "data/prepare/prepare.h"
 #include "support/files.h"
+#include "support/token_files.h"
 
 namespace quern {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "data/dataset.h"
 #include "data/prepare/prepare.h"
 #include "data/token_file.h"
 #include "data/token_sidecar.h"
@@ -44,7 +45,7 @@ TEST(Malformed, TokenFile) {
        {"a model", llmc(20240326, 3, 2, kTokens), "", "is a GPT-2 model of llm.c", "tokens"},
        {"a token beyond the vocabulary", llmc(20240520, 1, 4, large), "token 3", "is 65535",
         "less than the vocabulary size 100"}},
-      [](const fs::path& path) { TokenFile::open(path).check_vocabulary(100); });
+      [](const fs::path& path) { TokenSource(TokenFile::open(path)).check_vocabulary(100); });
 }
 
 TEST(Malformed, TokenSidecar) {

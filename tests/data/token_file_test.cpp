@@ -6,7 +6,9 @@
 #include <cstring>
 #include <vector>
 
+#include "data/dataset.h"
 #include "support/files.h"
+#include "support/token_files.h"
 
 namespace quern {
 namespace {
@@ -33,7 +35,7 @@ TEST(TokenFile, ReadsNanoGpt) {
   const TokenFile file = TokenFile::open(path);
   EXPECT_EQ(file.encoding(), TokenEncoding::raw_u16);
   EXPECT_EQ(all_tokens(file), (std::vector<int32_t>{1, 50256, 65535}));
-  EXPECT_EQ(file[1], 50256);
+  EXPECT_EQ(all_tokens(file)[1], 50256);
 }
 
 TEST(TokenFile, ReadsLlmc) {
@@ -91,13 +93,13 @@ TEST(TokenFile, CopyStaysInside) {
 TEST(TokenFile, VocabularyNamesOffsetAndValue) {
   const TemporaryFolder folder;
   write_token_file(folder / "a.bin", std::vector<int32_t>{3, 9, 10, 11}, TokenEncoding::raw_u16);
-  const TokenFile file = TokenFile::open(folder / "a.bin");
+  const TokenSource file(TokenFile::open(folder / "a.bin"));
   EXPECT_NO_THROW(file.check_vocabulary(12));
   expect_error([&] { file.check_vocabulary(10); }, {"a.bin", "token 2 is 10", "size 10"});
 
   // A uint32 above 2^31 does not count as a negative number, which would pass.
-  const auto wide = TokenFile::open(
-      write_file(folder / "b.bin", llmc_bytes(20240801, 7, 1, std::string("\xff\xff\xff\xff", 4))));
+  const TokenSource wide(TokenFile::open(write_file(
+      folder / "b.bin", llmc_bytes(20240801, 7, 1, std::string("\xff\xff\xff\xff", 4)))));
   expect_error([&] { wide.check_vocabulary(100); }, {"token 0 is 4294967295"});
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/files.h"
+#include "support/token_files.h"
 
 namespace quern {
 namespace {

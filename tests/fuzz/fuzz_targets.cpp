@@ -6,6 +6,7 @@
 
 #include "bench/golden_case.h"
 #include "config/config_parse.h"
+#include "data/dataset.h"
 #include "data/document_reader.h"
 #include "data/prepare/json_text.h"
 #include "data/text_stream.h"
@@ -241,7 +242,7 @@ class Targets {
       const TokenFile file = TokenFile::open(path);
       std::vector<int32_t> all(static_cast<size_t>(file.size()));
       file.copy(0, file.size(), all.data());
-      file.check_vocabulary(1 << 20);
+      TokenSource(file).check_vocabulary(1 << 20);
       if (const auto sidecar = read_token_sidecar(path)) check_token_sidecar(*sidecar, file);
     };
     file("token_file", "tokens.bin", {llmc, std::string("\1\0\2\0\3\0\4\0", 8)}, {}, read);

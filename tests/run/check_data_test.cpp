@@ -6,6 +6,7 @@
 #include "data/token_sidecar.h"
 #include "run/train_state.h"
 #include "support/files.h"
+#include "support/token_files.h"
 #include "support/training.h"
 #include "text/byte_tokenizer.h"
 

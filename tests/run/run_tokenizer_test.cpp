@@ -6,6 +6,7 @@
 #include "data/token_file.h"
 #include "run/saved_model.h"
 #include "support/files.h"
+#include "support/token_files.h"
 #include "support/training.h"
 #include "text/tokenizer_files.h"
 

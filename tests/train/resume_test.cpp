@@ -6,6 +6,7 @@
 #include "run/checkpoint.h"
 #include "run/make_context.h"
 #include "support/files.h"
+#include "support/token_files.h"
 #include "trainer_fixture.h"
 
 namespace quern {

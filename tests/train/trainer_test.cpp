@@ -13,6 +13,7 @@
 #include "run/train_state.h"
 #include "support/file_size_limit.h"
 #include "support/files.h"
+#include "support/token_files.h"
 #include "support/training.h"
 #include "train/process_time.h"
 #include "trainer_fixture.h"
