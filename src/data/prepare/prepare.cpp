@@ -30,18 +30,8 @@ constexpr size_t kMostMessages = 10;
 constexpr const char* kJournal = "journal.jsonl";
 constexpr const char* kSources = "sources.json";
 constexpr const char* kSourcesFormat = "quern sources";
-
-const char* name_of(BadInput::Kind kind) {
-  switch (kind) {
-    case BadInput::Kind::not_text: return "not_text";
-    case BadInput::Kind::bad_json: return "bad_json";
-    case BadInput::Kind::no_field: return "no_field";
-    case BadInput::Kind::not_a_string: return "not_a_string";
-    case BadInput::Kind::bad_utf8: return "bad_utf8";
-    case BadInput::Kind::too_long: return "too_long";
-  }
-  fail("unknown kind of bad input");
-}
+constexpr const char* kBadInput[] = {"not_text",     "bad_json", "no_field",
+                                     "not_a_string", "bad_utf8", "too_long"};  // by Kind
 
 std::string message_of(const BadInput& bad, const fs::path& path) {
   std::string text = path.string();
@@ -221,7 +211,7 @@ class Preparation {
     for (const BadInput& bad : block.bad) {
       const std::string message = message_of(bad, path);
       QUERN_CHECK(options_.skip_bad, message, " (--skip_bad skips bad input)");
-      ++state_.skipped[name_of(bad.kind)];
+      ++state_.skipped[kBadInput[static_cast<size_t>(bad.kind)]];
       if (bad_.size() < kMostMessages) bad_.push_back(message);
     }
     write(block);

@@ -15,7 +15,55 @@ namespace quern {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+template <class... T>
+static void read_list(const Json& json, T&... values) {
+  size_t i = 0;
+  (json.at(i++).get_to(values), ...);
+}
+
+// The parts of the state are lists of their values in JSON.
+static void to_json(Json& json, const Finished& x) {
+  json = {{x.digest.bytes, x.digest.xxh3}, x.documents};
+}
+
+static void from_json(const Json& json, Finished& x) {
+  read_list(json.at(0), x.digest.bytes, x.digest.xxh3);
+  json.at(1).get_to(x.documents);
+}
+
+static void to_json(Json& json, const ReadPosition& x) {
+  json = {x.offset, x.line, x.in_document, x.in_line};
+}
+
+static void from_json(const Json& json, ReadPosition& x) {
+  read_list(json, x.offset, x.line, x.in_document, x.in_line);
+}
+
+static void to_json(Json& json, const ShardState& x) {
+  json = {x.tokens, x.documents, x.all_tokens, x.all_documents, x.xxh3, x.finished};
+}
+
+static void from_json(const Json& json, ShardState& x) {
+  read_list(json, x.tokens, x.documents, x.all_tokens, x.all_documents, x.xxh3, x.finished);
+}
+
 namespace {
+
+// Calls f(name, field) for the members of a checkpoint's line.
+template <class State, class F>
+void for_each_field(State& state, F f) {
+  f("source", state.source);
+  f("position", state.position);
+  f("source_documents", state.source_documents);
+  f("documents", state.documents);
+  f("in_validation", state.in_validation);
+  f("train", state.train);
+  f("validation", state.validation);
+  f("text_bytes", state.text_bytes);
+  f("empty", state.empty);
+  f("end_tokens_in_text", state.end_tokens_in_text);
+  f("skipped", state.skipped);
+}
 
 constexpr const char* kFormat = "quern prepare";
 constexpr int64_t kVersion = 3;
@@ -36,69 +84,10 @@ std::string_view text_of(std::string_view line) {
   return line.starts_with(checksum_of(text) + " ") ? text : std::string_view();
 }
 
-Json to_json(const FileDigest& digest) {
-  return {digest.bytes, digest.xxh3};
-}
-
-FileDigest digest_from(const Json& json) {
-  return {json.at(0).get<int64_t>(), json.at(1).get<uint64_t>()};
-}
-
-Json to_json(const ShardState& s) {
-  Json finished = Json::array();
-  for (const FinishedShard& shard : s.finished) {
-    finished.push_back({to_json(shard.file), shard.documents});
-  }
-  return {s.tokens, s.documents, s.all_tokens, s.all_documents, s.xxh3, finished};
-}
-
-ShardState shard_state(const Json& json) {
-  const auto at = [&](size_t i) { return json.at(i).get<int64_t>(); };
-  ShardState state{at(0), at(1), at(2), at(3), json.at(4).get<uint64_t>(), {}};
-  for (const Json& shard : json.at(5)) {
-    state.finished.push_back({digest_from(shard.at(0)), shard.at(1).get<int64_t>()});
-  }
-  return state;
-}
-
 Json to_json(const PrepareState& state) {
-  const ReadPosition& at = state.position;
-  return {{"source", state.source},
-          {"position", {at.offset, at.line, at.in_document, at.in_line}},
-          {"source_documents", state.source_documents},
-          {"documents", state.documents},
-          {"in_validation", state.in_validation},
-          {"train", to_json(state.train)},
-          {"validation", to_json(state.validation)},
-          {"text_bytes", state.text_bytes},
-          {"empty", state.empty},
-          {"end_tokens_in_text", state.end_tokens_in_text},
-          {"skipped", state.skipped}};
-}
-
-void read_state(const Json& json, PrepareState& state) {
-  json.at("source").get_to(state.source);
-  const Json& at = json.at("position");
-  state.position = {at.at(0).get<int64_t>(), at.at(1).get<int64_t>(), at.at(2).get<bool>(),
-                    at.at(3).get<bool>()};
-  json.at("source_documents").get_to(state.source_documents);
-  json.at("documents").get_to(state.documents);
-  json.at("in_validation").get_to(state.in_validation);
-  state.train = shard_state(json.at("train"));
-  state.validation = shard_state(json.at("validation"));
-  json.at("text_bytes").get_to(state.text_bytes);
-  json.at("empty").get_to(state.empty);
-  json.at("end_tokens_in_text").get_to(state.end_tokens_in_text);
-  state.skipped = json.at("skipped").get<std::map<std::string, int64_t>>();
-}
-
-Json to_json(const FinishedSource& source) {
-  return {{"finished", {to_json(source.digest), source.documents}}};
-}
-
-FinishedSource finished_source(const Json& json) {
-  const Json& values = json.at("finished");
-  return {digest_from(values.at(0)), values.at(1).get<int64_t>()};
+  Json json;
+  for_each_field(state, [&](const char* name, const auto& field) { json[name] = field; });
+  return json;
 }
 
 void check_same_settings(const std::string& file, const Json& found, const Json& expected) {
@@ -152,17 +141,17 @@ PrepareJournal PrepareJournal::resume(const fs::path& file, const Json& settings
   std::string line;
   int64_t end = 0, kept = 0;  // bytes of the lines read, and of those up to the last checkpoint
   int64_t number = 0;         // of lines
-  std::vector<FinishedSource> finished;
+  std::vector<Finished> finished;
   const auto take = [&](const Json& json) {
     if (number == 1) {
       QUERN_CHECK(json.at("format") == kFormat && json.at("version") == kVersion, file.string(),
                   ": is not a journal of this version", kBeginAnew);
       check_same_run(file, json.at("settings"), json.at("sources"), settings, sources);
     } else if (json.contains("finished")) {
-      finished.push_back(finished_source(json));
+      finished.push_back(json.at("finished").get<Finished>());
       return;
     } else {
-      read_state(json, state);
+      for_each_field(state, [&](const char* name, auto& x) { json.at(name).get_to(x); });
       state.finished = finished;
       ++journal.checkpoints_;
     }
@@ -192,7 +181,7 @@ PrepareJournal PrepareJournal::resume(const fs::path& file, const Json& settings
 void PrepareJournal::checkpoint(const PrepareState& state) {
   std::string lines;
   for (; finished_ < state.finished.size(); ++finished_) {
-    lines += line_of(to_json(state.finished[finished_]));
+    lines += line_of({{"finished", state.finished[finished_]}});
   }
   append(lines + line_of(to_json(state)));
   ++checkpoints_;

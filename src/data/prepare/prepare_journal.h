@@ -16,14 +16,9 @@
 
 namespace quern {
 
-struct FinishedSource {
-  FileDigest digest;
-  int64_t documents = 0;
-};
-
 // The state of a run after a block. All earlier output is on disk.
 struct PrepareState {
-  std::vector<FinishedSource> finished;  // the sources before `source`
+  std::vector<Finished> finished;  // the sources before `source`
   size_t source = 0;
   ReadPosition position;         // in `source`
   int64_t source_documents = 0;  // begun in `source`

@@ -31,7 +31,7 @@ fs::path ShardWriter::path(int64_t shard) const {
 
 void ShardWriter::check_finished_shards() {
   for (int64_t shard = 0; shard < state_.shard(); ++shard) {
-    const FileDigest expected = state_.finished[static_cast<size_t>(shard)].file;
+    const FileDigest expected = state_.finished[static_cast<size_t>(shard)].digest;
     const FileDigest found = digest_of_file(path(shard));
     QUERN_CHECK(found == expected, path(shard).string(), ": has ", found.bytes,
                 " bytes with checksum ", hex(found.xxh3), ", expected ", expected.bytes, " with ",
@@ -116,10 +116,10 @@ void ShardWriter::finish_shard() {
 }
 
 void ShardWriter::write_sidecar(int64_t shard, int64_t tokens) {
-  const FinishedShard& finished = state_.finished[static_cast<size_t>(shard)];
+  const Finished& finished = state_.finished[static_cast<size_t>(shard)];
   sidecar_.tokens = tokens;
   sidecar_.documents = finished.documents;
-  sidecar_.file = finished.file;
+  sidecar_.file = finished.digest;
   write_token_sidecar(path(shard), sidecar_);
 }
 

@@ -18,11 +18,12 @@ namespace quern {
 // Ends an error about output that cannot be continued.
 inline constexpr const char* kBeginAnew = "; remove the folder and begin anew";
 
-struct FinishedShard {
-  FileDigest file;
+// A whole source or shard.
+struct Finished {
+  FileDigest digest;
   int64_t documents = 0;
 
-  friend bool operator==(const FinishedShard&, const FinishedShard&) = default;
+  friend bool operator==(const Finished&, const Finished&) = default;
 };
 
 // The progress of writing a part.
@@ -30,7 +31,7 @@ struct ShardState {
   int64_t tokens = 0, documents = 0;          // in the current shard
   int64_t all_tokens = 0, all_documents = 0;  // in all shards
   uint64_t xxh3 = 0;                          // of the current shard's tokens, since sync()
-  std::vector<FinishedShard> finished;        // the shards before the current one
+  std::vector<Finished> finished;             // the shards before the current one
 
   int64_t shard() const { return static_cast<int64_t>(finished.size()); }  // the current one
 
