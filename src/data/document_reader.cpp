@@ -228,15 +228,10 @@ class JsonLinesReader : public DocumentReader {
     line_ += std::count(block.text.begin(), block.text.end(), '\n');
   }
 
-  // The position behind the last line feed of a block; 0: none.
-  size_t last_line_end() const {
-    const size_t feed = window_.text().substr(0, options_.block).rfind('\n');
-    return feed == std::string_view::npos ? 0 : feed + 1;
-  }
-  size_t first_line_end() const {
-    const size_t feed = window_.text().find('\n');
-    return feed == std::string_view::npos ? 0 : feed + 1;
-  }
+  // The position behind the last line feed of a block, or behind the first of the window; 0: none.
+  // (npos + 1 is 0.)
+  size_t last_line_end() const { return window_.text().substr(0, options_.block).rfind('\n') + 1; }
+  size_t first_line_end() const { return window_.text().find('\n') + 1; }
 
   void drop_line() {
     ++line_;
@@ -271,17 +266,15 @@ std::unique_ptr<DocumentReader> read_json_lines(std::unique_ptr<ByteStream> stre
 std::string why_not_text(const std::filesystem::path& path, std::string_view head) {
   const std::string columns = why_not_columns(path, head);
   if (!columns.empty()) return columns;
-  const auto begins = [&](const char* bytes, size_t size) {
-    return head.starts_with(std::string_view(bytes, size));
-  };
-  if (begins("PK\x03\x04", 4)) return "is a zip file";
-  if (begins("\xFD"
-             "7zXZ",
-             5))
-    return "is an xz file";
-  if (begins("BZh", 3) && head.size() >= 6 && head.substr(4, 2) == "1A") return "is a bzip2 file";
-  if (begins("\x1F\x8B", 2) || begins("\x28\xB5\x2F\xFD", 4)) return "is compressed twice";
-  if (begins("\xFF\xFE", 2) || begins("\xFE\xFF", 2)) return "is UTF-16 text";
+  constexpr std::pair<std::string_view, const char*> kKinds[] = {
+      {"PK\x03\x04", "is a zip file"},     {"\xFD\x37zXZ", "is an xz file"},
+      {"\x1F\x8B", "is compressed twice"}, {"\x28\xB5\x2F\xFD", "is compressed twice"},
+      {"\xFF\xFE", "is UTF-16 text"},      {"\xFE\xFF", "is UTF-16 text"}};
+  for (const auto& [begin, kind] : kKinds) {
+    if (head.starts_with(begin)) return kind;
+  }
+  const bool bzip2 = head.starts_with("BZh") && head.size() >= 6 && head.substr(4, 2) == "1A";
+  if (bzip2) return "is a bzip2 file";
   const size_t zero = head.find('\0');
   if (zero != std::string_view::npos) return cat("is not text (byte ", zero, " is 0)");
   return "";

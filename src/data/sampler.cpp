@@ -93,14 +93,12 @@ void PermutationSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
 }
 
 DrawWindows make_sampler(Sampling sampling, int64_t size, int64_t context, uint64_t seed) {
+  const auto draws_of = [](const auto& sampler) -> DrawWindows {
+    return [=](uint64_t batch, std::span<int64_t> starts) { sampler.draw(batch, starts); };
+  };
   switch (sampling) {
-    case Sampling::random:
-      return [s = RandomSampler(size, context, seed)](uint64_t batch, std::span<int64_t> starts) {
-        s.draw(batch, starts);
-      };
-    case Sampling::permutation:
-      return [s = PermutationSampler(size, context, seed)](
-                 uint64_t batch, std::span<int64_t> starts) { s.draw(batch, starts); };
+    case Sampling::random: return draws_of(RandomSampler(size, context, seed));
+    case Sampling::permutation: return draws_of(PermutationSampler(size, context, seed));
   }
   fail("sampler: unknown kind of sampling");
 }
