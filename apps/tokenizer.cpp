@@ -58,8 +58,7 @@ std::string read_standard_input() {
 
 std::string read_input(const std::string& path) {
   if (path == "-") return read_standard_input();
-  const MappedFile file = MappedFile::open(path);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  return std::string(MappedFile::open(path).text());
 }
 
 void append_tokens(std::string_view words, std::vector<int32_t>& tokens) {

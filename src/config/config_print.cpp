@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "config/config_rows.h"
-#include "config/config_table.h"
 #include "io/atomic_file.h"
 #include "io/sealed_text.h"
 

@@ -1,9 +1,7 @@
 #include "data/dataset.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <span>
 
 #include "base/error.h"
 #include "data/text_corpus.h"

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "io/python_line.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -298,7 +299,7 @@ int64_t line_at_fraction(const std::filesystem::path& path, double fraction) {
     ++at;
   } else {
     at = 0;
-    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+    while (at < text.size() && continues_utf8(text[at])) ++at;
   }
   return target + static_cast<int64_t>(at);
 }

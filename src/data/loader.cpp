@@ -1,6 +1,5 @@
 #include "data/loader.h"
 
-#include <memory>
 #include <utility>
 
 #include "base/error.h"

@@ -1,6 +1,5 @@
 #include "data/sampler.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 

@@ -1,8 +1,6 @@
 #include "data/text_corpus.h"
 
-#include <algorithm>
 #include <string>
-#include <string_view>
 
 #include "base/error.h"
 #include "data/document_reader.h"
@@ -29,10 +27,9 @@ void check_name(const fs::path& path) {
 void append_file(const fs::path& path, bool any_bytes, std::vector<uint16_t>& tokens) {
   const MappedFile file = MappedFile::open(path);
   if (file.bytes().empty()) return;
-  const std::string_view head(reinterpret_cast<const char*>(file.bytes().data()),
-                              std::min<size_t>(4, file.bytes().size()));
-  QUERN_CHECK(any_bytes || (!head.starts_with("\x1F\x8B") && head != "\x28\xB5\x2F\xFD"),
-              path.string(),
+  const bool compressed =
+      file.text().starts_with("\x1F\x8B") || file.text().starts_with("\x28\xB5\x2F\xFD");
+  QUERN_CHECK(any_bytes || !compressed, path.string(),
               ": expected text, but it is compressed (`quern data prepare` reads gzip and zstd)");
   if (!any_bytes) check_is_text(path);
   if (!tokens.empty()) tokens.push_back(kEndOfText);

@@ -1,7 +1,5 @@
 #include "generate/decoder.h"
 
-#include <algorithm>
-
 #include "autograd/tape.h"
 #include "base/error.h"
 #include "generate/decode_step.h"

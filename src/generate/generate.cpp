@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 
-#include "base/error.h"
 #include "generate/decoder.h"
 
 namespace quern {

@@ -1,7 +1,6 @@
 #include "hf/hf_config.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "hf/hf_family.h"
 

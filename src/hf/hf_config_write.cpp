@@ -101,11 +101,6 @@ std::string new_generation_config(const HfConfigOptions& options) {
   return json.dump(2) + "\n";
 }
 
-std::string text_of(const fs::path& path) {
-  const MappedFile file = MappedFile::open(path);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // The source's text, changed only where it differs from the weights. A run's context may be shorter
 // than its source's: with RoPE the model still supports the source's positions; with learned
 // positions it has kept only the first ones.
@@ -118,7 +113,9 @@ std::string config_from_source(const ModelConfig& config, DType dtype, const fs:
   found.context = config.context;
   QUERN_CHECK(found == config, (source / kConfig).string(), ": is of another model than ",
               "the exported weights");
-  if (read_hf_dtype(source) == dtype && !shorter) return text_of(source / kConfig);
+  if (read_hf_dtype(source) == dtype && !shorter) {
+    return std::string(MappedFile::open(source / kConfig).text());
+  }
   Json json = read_json_object(source / kConfig);
   if (shorter) json["n_positions"] = config.context;
   if (shorter && json.contains("n_ctx"))
@@ -139,7 +136,7 @@ void write_hf_config(const fs::path& folder, const ModelConfig& config, DType dt
   }
   write_file_atomically(folder / kConfig, config_from_source(config, dtype, options.source));
   if (const fs::path generation = options.source / kGeneration; fs::exists(generation)) {
-    write_file_atomically(folder / kGeneration, text_of(generation));
+    copy_file_atomically(generation, folder / kGeneration);
   }
 }
 

@@ -2,12 +2,10 @@
 // with model.safetensors.index.json. hf_export.h writes them.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "base/shape.h"

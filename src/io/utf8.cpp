@@ -14,10 +14,6 @@ uint8_t byte_at(std::string_view text, size_t i) {
   return static_cast<uint8_t>(text[i]);
 }
 
-bool continues(std::string_view text, size_t i) {
-  return (byte_at(text, i) & 0xC0) == 0x80;
-}
-
 // Length of a character that begins with this byte; 0: the byte cannot begin one.
 size_t length_of(uint8_t first) {
   if (first < 0x80) return 1;
@@ -43,7 +39,7 @@ size_t character_at(std::string_view text, size_t i) {
   const size_t length = length_of(byte_at(text, i));
   if (length == 0 || i + length > text.size()) return 0;
   for (size_t k = 1; k < length; ++k) {
-    if (!continues(text, i + k)) return 0;
+    if (!continues_utf8(text[i + k])) return 0;
   }
   return length == 1 || second_fits(byte_at(text, i), byte_at(text, i + 1)) ? length : 0;
 }
@@ -99,7 +95,7 @@ size_t unfinished_utf8_suffix(std::string_view text) {
   const size_t most = std::min<size_t>(text.size(), 3);
   for (size_t back = 1; back <= most; ++back) {
     const size_t i = text.size() - back;
-    if (continues(text, i)) continue;
+    if (continues_utf8(text[i])) continue;
     const uint8_t first = byte_at(text, i);
     const bool begun =
         length_of(first) > back && (back == 1 || second_fits(first, byte_at(text, i + 1)));

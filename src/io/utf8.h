@@ -7,6 +7,11 @@
 
 namespace quern {
 
+// True for a byte inside a character, behind its first.
+inline bool continues_utf8(char byte) {
+  return (byte & 0xC0) == 0x80;
+}
+
 // Bytes of the longest prefix of `text` that is valid UTF-8 (RFC 3629: no surrogates, no overlong
 // forms, at most U+10FFFF).
 size_t valid_utf8_prefix(std::string_view text);

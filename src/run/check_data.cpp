@@ -1,7 +1,5 @@
 #include "run/check_data.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "data/token_sidecar.h"
 #include "text/byte_tokenizer.h"

@@ -1,7 +1,6 @@
 #include "run/checkpoint.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -149,8 +148,7 @@ SafetensorsFile open_verified(const fs::path& path, const JsonPlace& expected) {
 }
 
 std::string read_verified(const fs::path& path, const JsonPlace& expected) {
-  const MappedFile raw = verified(path, expected);
-  return {reinterpret_cast<const char*>(raw.bytes().data()), raw.bytes().size()};
+  return std::string(verified(path, expected).text());
 }
 
 void write_manifest(const fs::path& folder, Json manifest) {

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "config/config_table.h"
 #include "io/json_place.h"
-#include "run/checkpoint.h"
 #include "run/model_difference.h"
 #include "run/weights.h"
 

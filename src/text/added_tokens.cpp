@@ -1,7 +1,6 @@
 #include "text/added_tokens.h"
 
 #include <algorithm>
-#include <string_view>
 #include <unordered_map>
 
 #include "base/error.h"

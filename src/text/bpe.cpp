@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "base/error.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -24,7 +25,7 @@ uint64_t pair_of(int32_t left, int32_t right) {
 // Bytes of the first character of `text`; at least 1 in invalid UTF-8.
 size_t character_size(std::string_view text) {
   size_t size = 1;
-  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
+  while (size < text.size() && continues_utf8(text[size])) ++size;
   return size;
 }
 

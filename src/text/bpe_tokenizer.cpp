@@ -15,8 +15,7 @@ namespace quern {
 namespace {
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<signed char>(c) >= 0; });
+  return std::ranges::all_of(text, [](char c) { return static_cast<signed char>(c) >= 0; });
 }
 
 // Unicode's normal form C of valid UTF-8.
@@ -41,7 +40,7 @@ int spelled_byte(std::string_view token) {
 
 // True when a token (UTF-8) has one character.
 bool is_character(std::string_view token) {
-  return std::count_if(token.begin(), token.end(), [](char c) { return (c & 0xC0) != 0x80; }) == 1;
+  return std::ranges::count(token, false, continues_utf8) == 1;
 }
 
 }  // namespace
@@ -95,10 +94,9 @@ void BpeTokenizer::read_vocabulary() {
   special_.resize(bytes_.size());
   bpe_ = std::make_unique<Bpe>(byte_tokens, definition_.merges, std::move(characters));
   const auto& tokens = definition_.vocabulary;
-  cuts_words_ = std::none_of(definition_.merges.begin(), definition_.merges.end(),
-                             [&](const BpeMerge& merge) {
-                               return spans_words(tokens[static_cast<size_t>(merge.result)]);
-                             });
+  cuts_words_ = std::ranges::none_of(definition_.merges, [&](const BpeMerge& merge) {
+    return spans_words(tokens[static_cast<size_t>(merge.result)]);
+  });
 }
 
 int32_t BpeTokenizer::find(std::string_view content) const {

@@ -287,8 +287,7 @@ BpeTokenizer read_hf_tokenizer(const fs::path& file) {
     return read_definition({json, cat(file.string(), " and ", kMergesFile, ": ")}, folder,
                            checksum_of(text));
   }
-  return read_definition(JsonFile(file).root(), folder,
-                         hex(digest_of(MappedFile::open(file).bytes()).xxh3));
+  return read_definition(JsonFile(file).root(), folder, checksum_of(MappedFile::open(file).text()));
 }
 
 }  // namespace quern

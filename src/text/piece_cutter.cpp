@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kMostBorders = 64;
 
-bool continues(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
-
 bool begins_with_space(std::string_view text) {
   return text.empty() || space_prefix(text) > 0;
 }
@@ -26,7 +22,7 @@ bool ends_with_space(std::string_view text) {
 // The last start of a character at or before `at`; `at` itself in invalid UTF-8.
 size_t character_before(std::string_view text, size_t at) {
   for (size_t back = 0; back < 4 && back <= at; ++back) {
-    if (at - back == text.size() || !continues(text[at - back])) return at - back;
+    if (at - back == text.size() || !continues_utf8(text[at - back])) return at - back;
   }
   return at;
 }

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 #include "text/tokenizer.h"
 

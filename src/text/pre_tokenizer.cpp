@@ -3,6 +3,7 @@
 #include <pcre2.h>
 
 #include "base/error.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -47,7 +48,7 @@ struct SplitPattern::Compiled {
   ~Compiled() { pcre2_code_free(code); }
 };
 
-SplitPattern::SplitPattern(const std::string& pattern) : compiled_(std::make_unique<Compiled>()) {
+SplitPattern::SplitPattern(const std::string& pattern) : compiled_(std::make_shared<Compiled>()) {
   compiled_->pattern = pattern;
   const std::string translated = with_unicode_spaces(pattern);
   int error = 0;
@@ -59,10 +60,6 @@ SplitPattern::SplitPattern(const std::string& pattern) : compiled_(std::make_uni
               "'");
   pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);  // without a JIT, PCRE2 interprets
 }
-
-SplitPattern::~SplitPattern() = default;
-SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
-SplitPattern& SplitPattern::operator=(SplitPattern&&) noexcept = default;
 
 void SplitPattern::split(std::string_view text, std::vector<std::string_view>& pieces) const {
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
@@ -79,7 +76,7 @@ void SplitPattern::split(std::string_view text, std::vector<std::string_view>& p
     const size_t begin = range[0], end = range[1];
     if (begin == end) {  // an empty match cuts nothing
       do ++from;
-      while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80);
+      while (from < text.size() && continues_utf8(text[from]));
       continue;
     }
     if (begin > done) pieces.push_back(text.substr(done, begin - done));

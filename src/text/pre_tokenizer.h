@@ -15,9 +15,6 @@ class SplitPattern {
  public:
   // Throws with PCRE2's message and the position in the pattern.
   explicit SplitPattern(const std::string& pattern);
-  ~SplitPattern();
-  SplitPattern(SplitPattern&&) noexcept;
-  SplitPattern& operator=(SplitPattern&&) noexcept;
 
   // Appends the pieces of `text`, which must be valid UTF-8. Throws when a match exceeds PCRE2's
   // limits.
@@ -25,7 +22,7 @@ class SplitPattern {
 
  private:
   struct Compiled;
-  std::unique_ptr<Compiled> compiled_;
+  std::shared_ptr<Compiled> compiled_;
 };
 
 // GPT-2's pattern: the ByteLevel pre-tokenizer with use_regex applies it.

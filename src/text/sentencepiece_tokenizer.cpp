@@ -27,7 +27,7 @@ struct SentencePieceTokenizer::Processors {
 };
 
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definition)
-    : definition_(std::move(definition)), processors_(std::make_unique<Processors>()) {
+    : definition_(std::move(definition)), processors_(std::make_shared<Processors>()) {
   const auto loaded = processors_->begin.LoadFromSerializedProto(definition_.model);
   QUERN_CHECK(
       loaded.ok(), "has ", definition_.model.size(),
@@ -70,8 +70,6 @@ void SentencePieceTokenizer::find_ends() {
     begin_ = id_of("bos_token", definition_.begin, processors_->begin.bos_id());
   }
 }
-
-SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 void SentencePieceTokenizer::read_pieces() {
   const auto& model = processors_->begin;

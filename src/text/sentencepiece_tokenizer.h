@@ -35,7 +35,6 @@ class SentencePieceTokenizer : public Tokenizer {
  public:
   // Throws when the model cannot be read.
   explicit SentencePieceTokenizer(SentencePieceDefinition definition);
-  ~SentencePieceTokenizer() override;
 
   std::unique_ptr<TokenEncoder> encoder() const override;
   using Tokenizer::encode;
@@ -80,7 +79,7 @@ class SentencePieceTokenizer : public Tokenizer {
                     BpeCache& cache) const;
 
   SentencePieceDefinition definition_;
-  std::unique_ptr<Processors> processors_;
+  std::shared_ptr<Processors> processors_;
   AddedTokenFinder added_;
   bool byte_fallback_ = false, adds_prefix_space_ = false;
   bool cuts_words_ = false;  // no token spans two words or lines

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
@@ -11,6 +12,7 @@
 #include "io/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/byte_tokenizer.h"
+#include "text/space_mark.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizer_settings.h"
 
@@ -47,32 +49,39 @@ void write_both(const fs::path& folder, Json config, const Json& names) {
   write(config_file, config);
 }
 
+// A tokenizer.json. `unknown`: the token of what byte fallback cannot spell; null: byte-level BPE.
+std::string tokenizer_json(const Json& added, const Json& pre_tokenizer, const Json& decoder,
+                           const Json& unknown, const Json& vocabulary, const Json& merges) {
+  const bool fallback = !unknown.is_null();
+  const Json json = {{"version", "1.0"},
+                     {"truncation", nullptr},
+                     {"padding", nullptr},
+                     {"added_tokens", added},
+                     {"normalizer", nullptr},
+                     {"pre_tokenizer", pre_tokenizer},
+                     {"post_processor", nullptr},
+                     {"decoder", decoder},
+                     {"model",
+                      {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", unknown},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", fallback},
+                       {"byte_fallback", fallback},
+                       {"ignore_merges", false},
+                       {"vocab", vocabulary},
+                       {"merges", merges}}}};
+  return json.dump(1) + "\n";
+}
+
 std::string byte_level_json(const Json& added, const Json& vocabulary, const Json& merges,
                             bool gpt2_pattern, bool prefix_space) {
   const Json bytes = {{"type", "ByteLevel"},
                       {"add_prefix_space", prefix_space},
                       {"trim_offsets", false},
                       {"use_regex", gpt2_pattern}};
-  const Json json = {{"version", "1.0"},
-                     {"truncation", nullptr},
-                     {"padding", nullptr},
-                     {"added_tokens", added},
-                     {"normalizer", nullptr},
-                     {"pre_tokenizer", bytes},
-                     {"post_processor", nullptr},
-                     {"decoder", bytes},
-                     {"model",
-                      {{"type", "BPE"},
-                       {"dropout", nullptr},
-                       {"unk_token", nullptr},
-                       {"continuing_subword_prefix", nullptr},
-                       {"end_of_word_suffix", nullptr},
-                       {"fuse_unk", false},
-                       {"byte_fallback", false},
-                       {"ignore_merges", false},
-                       {"vocab", vocabulary},
-                       {"merges", merges}}}};
-  return json.dump(1) + "\n";
+  return tokenizer_json(added, bytes, bytes, nullptr, vocabulary, merges);
 }
 
 void check_is_gpt2(const fs::path& folder, const TokenizerSettings& settings) {
@@ -95,8 +104,7 @@ void check_is_gpt2(const fs::path& folder, const TokenizerSettings& settings) {
 // merges.txt: two tokens of the vocabulary a line, after an optional version line.
 Json read_merges(const fs::path& path, const nlohmann::json& vocabulary) {
   const MappedFile file = MappedFile::open(path);
-  std::istringstream lines(
-      std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()));
+  std::istringstream lines(std::string(file.text()));
   Json merges = Json::array();
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -114,6 +122,21 @@ Json read_merges(const fs::path& path, const nlohmann::json& vocabulary) {
                   "', expected tokens of ", kVocabularyFile, ", which has no '", token, "'");
     }
     merges.push_back({left, right});
+  }
+  return merges;
+}
+
+// SentencePiece merges the neighbours whose concatenation was learnt first. Here every split of a
+// piece into two known pieces is a merge; the merges follow the order of the pieces.
+Json merges_of(const std::vector<std::string>& pieces) {
+  const std::unordered_set<std::string_view> known(pieces.begin(), pieces.end());
+  Json merges = Json::array();
+  for (const std::string_view piece : pieces) {
+    for (size_t cut = piece.size(); cut-- > 1;) {  // the longest left part first
+      if (continues_utf8(piece[cut])) continue;
+      const std::string_view left = piece.substr(0, cut), right = piece.substr(cut);
+      if (known.contains(left) && known.contains(right)) merges.push_back({left, right});
+    }
   }
   return merges;
 }
@@ -162,6 +185,36 @@ std::string byte_tokenizer_json() {
   for (int byte = 0; byte < kEndOfText; ++byte) vocabulary[alphabet.character(byte)] = byte;
   end["id"] = kEndOfText;
   return byte_level_json(Json::array({end}), vocabulary, Json::array(), false, false);
+}
+
+std::string sentencepiece_tokenizer_json(const SentencePieceTokenizer& tokenizer) {
+  Json vocabulary = Json::object(), added = Json::array();
+  std::vector<std::string> pieces;
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
+    const std::string piece = tokenizer.piece(id);
+    vocabulary[piece] = id;
+    if (tokenizer.is_special(id)) {
+      added.push_back({{"id", id},
+                       {"content", piece},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
+    } else if (!tokenizer.is_byte(id)) {
+      pieces.push_back(piece);
+    }
+  }
+  const Json spaces = {
+      {"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}};
+  const Json decoders = {spaces, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+  const Json metaspace = {{"type", "Metaspace"},
+                          {"replacement", kSpaceMark},
+                          {"prepend_scheme", "never"},
+                          {"split", false}};
+  return tokenizer_json(added, metaspace, {{"type", "Sequence"}, {"decoders", decoders}},
+                        tokenizer.piece(tokenizer.special_pieces().unknown), vocabulary,
+                        merges_of(pieces));
 }
 
 std::string gpt2_tokenizer_json(const fs::path& folder) {

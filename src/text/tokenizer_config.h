@@ -20,6 +20,11 @@ void write_tokenizer_config(const std::filesystem::path& folder, const BpeTokeni
 // ids equal to the byte values, and <|endoftext|>. open_tokenizer recognises this text.
 std::string byte_tokenizer_json();
 
+// The text of a tokenizer.json with the ids of `tokenizer`, which `quern tokenizer train` made: BPE
+// with byte fallback, pieces in the order in which they were learnt, no space before a text. With
+// this file transformers needs neither sentencepiece nor protobuf.
+std::string sentencepiece_tokenizer_json(const SentencePieceTokenizer& tokenizer);
+
 // Converts GPT-2's older form to a tokenizer.json: byte-level BPE with GPT-2's pattern, from the
 // vocab.json and merges.txt of `folder` and the added tokens of its tokenizer_config.json. Throws
 // when a file names a tokenizer other than GPT-2's: vocabulary and merges do not define the

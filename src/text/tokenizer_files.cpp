@@ -9,7 +9,6 @@
 #include "io/python_line.h"
 #include "text/byte_tokenizer.h"
 #include "text/hf_tokenizer.h"
-#include "text/sentencepiece_json.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_settings.h"
@@ -60,10 +59,6 @@ void check_companion(const fs::path& companion) {
               ", expected a file of the same folder");
 }
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // A SentencePiece model may have any name.
 bool is_json(const fs::path& path, std::string_view text) {
   const size_t first = text.find_first_not_of(" \n\r\t");
@@ -79,7 +74,7 @@ std::string hash_of(std::string_view text) {
 std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path& file) {
   const MappedFile mapped = MappedFile::open(file);
   SentencePieceDefinition definition;
-  definition.model = text_of(mapped);
+  definition.model = mapped.text();
   definition.hash = hash_of(definition.model);
   const TokenizerSettings settings = read_tokenizer_settings(file.parent_path());
   definition.added = settings.added;
@@ -115,10 +110,8 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const fs::path& path) {
   if (path == "bytes") return std::make_shared<ByteTokenizer>();
   const fs::path file = tokenizer_file(path);
   const MappedFile mapped = MappedFile::open(file);
-  if (text_of(mapped) == byte_tokenizer_json()) return std::make_shared<ByteTokenizer>();
-  if (is_json(file, text_of(mapped))) {
-    return std::make_shared<BpeTokenizer>(read_hf_tokenizer(file));
-  }
+  if (mapped.text() == byte_tokenizer_json()) return std::make_shared<ByteTokenizer>();
+  if (is_json(file, mapped.text())) return std::make_shared<BpeTokenizer>(read_hf_tokenizer(file));
   return open_sentencepiece(file);
 }
 
@@ -130,7 +123,7 @@ std::string tokenizer_hash(const fs::path& path) {
   if (path == "bytes") return path;
   const fs::path file = tokenizer_file(path);
   if (file.filename() == kVocabularyFile) return hash_of(gpt2_tokenizer_json(file.parent_path()));
-  return hash_of(text_of(MappedFile::open(file)));
+  return hash_of(MappedFile::open(file).text());
 }
 
 namespace {

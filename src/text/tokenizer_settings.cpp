@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "io/json_place.h"
 
 namespace quern {
 

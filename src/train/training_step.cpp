@@ -1,7 +1,6 @@
 #include "train/training_step.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "autograd/ops/binary.h"
 #include "autograd/tape.h"

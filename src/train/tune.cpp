@@ -8,7 +8,6 @@
 #include "run/make_context.h"
 #include "run/model_instance.h"
 #include "tensor/factory.h"
-#include "tensor/gemm_table.h"
 #include "train/training_step.h"
 
 namespace quern {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/checksum.h"
 
 namespace quern {
 

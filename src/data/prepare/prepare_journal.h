@@ -11,7 +11,6 @@
 
 #include "data/document_reader.h"
 #include "data/prepare/shard_writer.h"
-#include "io/checksum.h"
 #include "io/file_lock.h"
 
 namespace quern {
