@@ -57,6 +57,14 @@ DecodeBlock<T> block_of(const BlockWeights& block, const KvCache::Layer& cache) 
 
 }  // namespace
 
+void draw_tokens(const DecodeBuffers& b) {
+  visit_activations(b.logits.dtype(), [&]<class T>(std::type_identity<T>, auto stream) {
+    sample(b.tokens.data<int32_t>(), b.results, b.rows,
+           reinterpret_cast<uint32_t*>(b.seen.data<int32_t>()), b.logits.data<T>(), b.logits.dim(0),
+           b.logits.dim(1), stream);
+  });
+}
+
 std::string DecodeStep::objection(const TransformerLM& model) {
   const ModelConfig& config = model.config();
   if (model.options().kernels != KernelKind::fused) return "kernels = naive have no fused step";
@@ -209,17 +217,10 @@ void DecodeStep::launch_model(Stream stream) {
   decode_linear(normed<T>(*weights_.norm, *weights_.head, buffers_.logits), stream, true);
 }
 
-template <class T, class Stream>
-void DecodeStep::launch_all(Stream stream) {
-  launch_model<T>(stream);
-  sample(buffers_.tokens.data<int32_t>(), buffers_.results, buffers_.rows,
-         reinterpret_cast<uint32_t*>(buffers_.seen.data<int32_t>()), buffers_.logits.data<T>(),
-         batch_, config_.vocab_size, stream);
-}
-
 void DecodeStep::launch() {
   visit_activations(qkv_.dtype(),
-                    [&]<class T>(std::type_identity<T>, auto stream) { launch_all<T>(stream); });
+                    [&]<class T>(std::type_identity<T>, auto stream) { launch_model<T>(stream); });
+  draw_tokens(buffers_);
 }
 
 void DecodeStep::run() {

@@ -27,6 +27,9 @@ struct DecodeBuffers {
   Tensor logits;                       // (B, V)
 };
 
+// Draws the next token of every active row from its logits.
+void draw_tokens(const DecodeBuffers& buffers);
+
 class DecodeStep {
  public:
   // The reason why the kernels do not support this model on the current Context's device, or empty.
@@ -41,8 +44,6 @@ class DecodeStep {
 
  private:
   void launch();
-  template <class T, class Stream>
-  void launch_all(Stream stream);
   template <class T>
   kernels::DecodeToken<T> token_sizes() const;
   template <class T>

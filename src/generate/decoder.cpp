@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "generate/decode_step.h"
 #include "tensor/factory.h"
-#include "tensor/visit.h"
 
 namespace quern {
 
@@ -42,15 +41,17 @@ Decoder::Decoder(const TransformerLM& model, int64_t batch, int64_t capacity, Wa
   results_ = cuda::host_array<int32_t>(kMostPending * batch, on_gpu_);
   for (int64_t i = 0; on_gpu_ && i < kMostPending; ++i) done_.emplace_back(cuda::EventKind::order);
   if (!fused_) return;
-  step_ = std::make_unique<DecodeStep>(
-      model,
-      DecodeBuffers{&cache_, reinterpret_cast<DecodeRow*>(row_state_.raw_data()), tokens_,
-                    results_.get(), seen_, logits_},
-      way == Way::automatic);
+  step_ = std::make_unique<DecodeStep>(model, buffers(), way == Way::automatic);
 }
 
 Decoder::~Decoder() {
   for (const cuda::Event& done : done_) done.finish();  // no step writes to results_ any more
+}
+
+DecodeBuffers Decoder::buffers() const {
+  return {&cache_, reinterpret_cast<DecodeRow*>(row_state_.raw_data()),
+          tokens_, results_.get(),
+          seen_,   logits_};
 }
 
 bool Decoder::one_kernel() const {
@@ -130,23 +131,7 @@ void Decoder::composed_step() {
     copy(logits_.slice(0, b, b + 1),
          model_.decode(tokens_.slice(0, b, b + 1).reshape({1, 1}), cache));
   }
-  draw();
-}
-
-void Decoder::draw() {
-  auto* const rows = reinterpret_cast<DecodeRow*>(row_state_.raw_data());
-  auto* const seen = reinterpret_cast<uint32_t*>(seen_.data<int32_t>());
-  const auto draw_from = [&](const auto* logits, auto stream) {
-    sample(tokens_.data<int32_t>(), results_.get(), rows, seen, logits, batch_, logits_.dim(1),
-           stream);
-  };
-  on_device(logits_.device(), [&](auto stream) {
-    switch (logits_.dtype()) {
-      case DType::f32: return draw_from(logits_.data<float>(), stream);
-      case DType::bf16: return draw_from(logits_.data<bfloat16>(), stream);
-      default: fail(cat("decoder: logits are ", logits_.dtype(), ", expected f32 or bf16"));
-    }
-  });
+  draw_tokens(buffers());
 }
 
 void Decoder::step() {

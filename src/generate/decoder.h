@@ -23,6 +23,7 @@
 namespace quern {
 
 class DecodeStep;
+struct DecodeBuffers;
 
 class Decoder {
  public:
@@ -77,7 +78,7 @@ class Decoder {
   void upload(int64_t b);
   void mark_seen(int64_t b, std::vector<int32_t> seen, const std::vector<int32_t>& tokens);
   void composed_step();
-  void draw();
+  DecodeBuffers buffers() const;
 
   const TransformerLM& model_;
   int64_t batch_;
