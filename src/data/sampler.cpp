@@ -138,12 +138,4 @@ void copy_windows(const TokenSource& source, std::span<const int64_t> starts, in
   }
 }
 
-void copy_sequential_windows(const TokenSource& source, int64_t first, int64_t rows,
-                             int64_t context, int32_t* tokens, int32_t* targets) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t start = (first + row) * context;
-    copy_windows(source, {&start, 1}, context, tokens + row * context, targets + row * context);
-  }
-}
-
 }  // namespace quern

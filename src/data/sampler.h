@@ -78,8 +78,4 @@ inline constexpr int32_t kNoTarget = -100;
 int64_t mask_document_starts(std::span<const int32_t> tokens, std::span<int32_t> targets,
                              int32_t end_token);
 
-// Copies windows [first, first + rows); the caller keeps the range within the count.
-void copy_sequential_windows(const TokenSource& source, int64_t first, int64_t rows,
-                             int64_t context, int32_t* tokens, int32_t* targets);
-
 }  // namespace quern

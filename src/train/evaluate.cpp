@@ -28,16 +28,20 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
   const NoGrad no_grad;
   Variable total = zeros({});  // stays on the device: one wait at the end
   int64_t counted = 0;
-  std::vector<int32_t> tokens(static_cast<size_t>(batch * context)), targets(tokens.size());
+  std::vector<int64_t> starts;
+  std::vector<int32_t> tokens, targets;
   for (int64_t first = 0; first < windows; first += batch) {
     if (progress) progress(first, windows);
     const int64_t rows = std::min(batch, windows - first);
-    copy_sequential_windows(source, first, rows, context, tokens.data(), targets.data());
+    starts.resize(static_cast<size_t>(rows));
+    for (int64_t row = 0; row < rows; ++row) {
+      starts[static_cast<size_t>(row)] = (first + row) * context;
+    }
     tokens.resize(static_cast<size_t>(rows * context));
-    const int64_t begin = first * context, vocabulary = model.config().vocab_size;
-    source.check_tokens(begin, tokens, vocabulary);
-    source.check_tokens(begin + rows * context, {&targets[tokens.size() - 1], 1}, vocabulary);
     targets.resize(tokens.size());
+    copy_windows(source, starts, context, tokens.data(), targets.data());
+    check_windows(source, starts, context, tokens.data(), targets.data(),
+                  model.config().vocab_size);
     const auto all = static_cast<int64_t>(targets.size());
     const int64_t here = document_end ? mask_document_starts(tokens, targets, *document_end) : all;
     const Variable loss =

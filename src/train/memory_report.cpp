@@ -86,35 +86,36 @@ struct Remedy {
 class Remedies {
  public:
   Remedies(const Config& config, MemoryPass pass, const MemoryCapacity& capacity)
-      : config_(config), pass_(pass), capacity_(capacity), need_(need_of(config, pass)) {}
+      : config_(config),
+        pass_(pass),
+        step_(pass == MemoryPass::step),
+        capacity_(capacity),
+        need_(need_of(config, pass)) {}
 
   std::vector<Remedy> find() {
     less_batch();
-    const ComputeSection& now = config_.compute;
-    const bool step = pass_ == MemoryPass::step;
-    if (step && (now.recompute == Recompute::none || now.recompute == Recompute::swiglu)) {
-      add("recompute = norms", [](Config& c) { c.compute.recompute = Recompute::norms; });
+    using C = ComputeSection;
+    const Recompute now = config_.compute.recompute;
+    if (step_ && (now == Recompute::none || now == Recompute::swiglu)) {
+      set("recompute = norms", &C::recompute, Recompute::norms);
     }
-    if (step && now.recompute != Recompute::blocks) {
-      add("recompute = blocks", [](Config& c) { c.compute.recompute = Recompute::blocks; });
-    }
-    if (now.precision != Precision::bf16) {
-      add("precision = bf16", [](Config& c) { c.compute.precision = Precision::bf16; });
-    }
-    if (now.attention != AttentionKind::flash) {
-      add("attention = flash", [](Config& c) { c.compute.attention = AttentionKind::flash; });
-    }
-    if (now.kernels != KernelKind::fused) {
-      add("kernels = fused", [](Config& c) { c.compute.kernels = KernelKind::fused; });
-    }
-    if (step) less_context();  // otherwise the trained model fixes it
-    const bool enough = std::any_of(found_.begin(), found_.end(),
-                                    [&](const Remedy& r) { return fits(r.need, capacity_); });
-    if (!enough) everything();
+    if (step_) set("recompute = blocks", &C::recompute, Recompute::blocks);
+    set("precision = bf16", &C::precision, Precision::bf16);
+    set("attention = flash", &C::attention, AttentionKind::flash);
+    set("kernels = fused", &C::kernels, KernelKind::fused);
+    if (step_) less_context();  // otherwise the trained model fixes it
+    const auto enough = [&](const Remedy& r) { return fits(r.need, capacity_); };
+    if (std::ranges::none_of(found_, enough)) everything();
     return std::move(found_);
   }
 
  private:
+  template <class Owner, class T>
+  void set(const char* change, T Owner::*member, T value) {
+    if (config_.compute.*member == value) return;
+    add(change, [=](Config& c) { c.compute.*member = value; });
+  }
+
   template <class F>
   void add(const std::string& change, F apply) {
     Config config = config_;
@@ -139,8 +140,7 @@ class Remedies {
     }
     if (batch >= config_.train.batch) return;
     const int64_t accumulate = config_.train.accumulate * config_.train.batch / batch;
-    const bool step = pass_ == MemoryPass::step;
-    add(step ? cat("batch = ", batch, ", accumulate = ", accumulate) : cat("batch = ", batch),
+    add(step_ ? cat("batch = ", batch, ", accumulate = ", accumulate) : cat("batch = ", batch),
         [&](Config& c) { c.train.batch = batch, c.train.accumulate = accumulate; });
   }
 
@@ -157,11 +157,10 @@ class Remedies {
 
   void everything() {
     const int64_t parts = config_.train.accumulate * config_.train.batch;
-    const bool step = pass_ == MemoryPass::step;
     const std::string change =
-        step ? cat("batch = 1, accumulate = ", parts,
-                   ", recompute = blocks, precision = bf16, attention = flash, kernels = fused")
-             : "batch = 1, precision = bf16, attention = flash, kernels = fused";
+        step_ ? cat("batch = 1, accumulate = ", parts,
+                    ", recompute = blocks, precision = bf16, attention = flash, kernels = fused")
+              : "batch = 1, precision = bf16, attention = flash, kernels = fused";
     add(change, [&](Config& c) {
       c.train.batch = 1, c.train.accumulate = parts;
       c.compute.recompute = Recompute::blocks, c.compute.precision = Precision::bf16;
@@ -171,6 +170,7 @@ class Remedies {
 
   const Config& config_;
   const MemoryPass pass_;
+  const bool step_;
   const MemoryCapacity& capacity_;
   const int64_t need_;
   std::vector<Remedy> found_;

@@ -46,7 +46,7 @@ std::string memory_report(const MemoryTrace& trace, const Config& config, Memory
 // Records the memory of the current Context's device during its lifetime, to explain out of memory.
 class MemoryWatch {
  public:
-  // f(), or, when that runs out of memory, explain().
+  // f(), or, when that runs out of memory, explain(). f may change the arguments.
   template <class F>
   auto run(const Config& config, MemoryPass pass, const std::filesystem::path& folder, F&& f) {
     try {

@@ -98,13 +98,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer)
   batches_ = batch_options(config_.data, data_, facts_, tokenizer_);
   batches_.vocabulary = config_.model.vocab_size;
   validate(config_);
-  try {
-    start();
-  } catch (const OutOfMemory& error) {
-    memory_.explain(error, config_, MemoryPass::step, folder_ ? folder_->path() : ".");
-  } catch (const std::bad_alloc&) {
-    throw OutOfMemory(machine_memory_report(config_, MemoryPass::step));
-  }
+  memory_.run(config_, MemoryPass::step, snapshots_, [this] { start(); });
 }
 
 Trainer::~Trainer() = default;
@@ -122,8 +116,8 @@ void Trainer::start() {
   step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute));
   const OptimizerSection& o = config_.optimizer;
   schedule_ = {o.schedule, o.lr, o.min_lr, o.warmup, config_.train.steps, o.decay_fraction};
-  state_.sampler.seed = seed;
   folder_ = open_folder(config_);
+  snapshots_ = folder_->path();
   if (starts_from) copy_source(config_.model.from, folder_->source());
   if (!anew) resume();
   if (anew && !config_.run.resume.empty()) {
@@ -133,10 +127,7 @@ void Trainer::start() {
   note_data();
   keep_tokenizer();
   start_log();
-  state_.sampler.batch = static_cast<uint64_t>(state_.iteration * config_.train.accumulate);
-  instance_->model.start_dropout(seed, state_.sampler.batch);
-  feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
-                                          state_.sampler, batches_);
+  feed_from(state_.iteration);
   const auto allocator = Context::current().allocator(Context::current().device());
   allocator->release_cached();
   allocator->reset_peak();  // the peak of training excludes the start
@@ -144,6 +135,20 @@ void Trainer::start() {
   observer_.on_start({config_, folder_->path(), device_name(), parameter_count(config_.model),
                       predict_peak(config_, MemoryPass::step, current_target()), data_.train.size(),
                       data_.validation.size(), state_.iteration});
+}
+
+SamplerState Trainer::sampler_after(int64_t steps) const {
+  return {static_cast<uint64_t>(config_.train.seed),
+          static_cast<uint64_t>(steps * config_.train.accumulate)};
+}
+
+// The batches and the dropout of the steps after `steps`.
+void Trainer::feed_from(int64_t steps) {
+  const SamplerState first = sampler_after(steps);
+  feeder_.reset();
+  feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
+                                          first, batches_);
+  instance_->model.start_dropout(first.seed, first.batch);
 }
 
 // Loads the newest checkpoint, or the one in run.resume. Saves the configuration in force to the
@@ -503,8 +508,7 @@ void Trainer::sample_now() {
 
 TrainState Trainer::current_state() const {
   TrainState state = state_;
-  state.sampler = {static_cast<uint64_t>(config_.train.seed),
-                   static_cast<uint64_t>(state_.iteration * config_.train.accumulate)};
+  state.sampler = sampler_after(state_.iteration);
   state.model = config_.model;
   state.is_text = data_.is_text || facts_.of_bytes();
   state.tokenizer = tokenizer_.tokenizer ? tokenizer_.tokenizer->hash() : facts_.tokenizer_hash;
@@ -575,12 +579,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
 }
 
 std::string Trainer::trace_nonfinite(int64_t bad_step) {
-  const SamplerState first{static_cast<uint64_t>(config_.train.seed),
-                           static_cast<uint64_t>((bad_step - 1) * config_.train.accumulate)};
-  feeder_.reset();
-  feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
-                                          first, batches_);
-  instance_->model.start_dropout(first.seed, first.batch);
+  feed_from(bad_step - 1);
   instance_->arena.zero_grad();
   const PoolScope memory = step_->idle_memory();
   return find_nonfinite(instance_->arena, [this] {

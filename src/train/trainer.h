@@ -85,6 +85,8 @@ class Trainer {
 
  private:
   void start();
+  SamplerState sampler_after(int64_t steps) const;
+  void feed_from(int64_t steps);
   void resume();
   void start_log();
   void keep_tokenizer();
@@ -123,7 +125,8 @@ class Trainer {
   TokenFacts facts_;
   RunTokenizer tokenizer_;
   BatchOptions batches_;
-  std::optional<RunFolder> folder_;  // created after the model
+  std::optional<RunFolder> folder_;        // created after the model
+  std::filesystem::path snapshots_ = ".";  // of memory: the run folder, once there is one
   std::unique_ptr<ModelInstance> instance_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<TrainingStep> step_;

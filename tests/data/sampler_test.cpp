@@ -211,8 +211,7 @@ TEST(Windows, SequentialOnesTileTheCorpus) {
 
   const TokenSource source = counting(13);
   std::vector<int32_t> tokens(12), targets(12), expected(12);
-  copy_sequential_windows(source, 0, 1, 4, tokens.data(), targets.data());
-  copy_sequential_windows(source, 1, 2, 4, tokens.data() + 4, targets.data() + 4);
+  copy_windows(source, std::vector<int64_t>{0, 4, 8}, 4, tokens.data(), targets.data());
   std::iota(expected.begin(), expected.end(), 0);
   EXPECT_EQ(tokens, expected);
   std::iota(expected.begin(), expected.end(), 1);
