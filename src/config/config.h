@@ -129,8 +129,4 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-// Checks keys against each other: the dimensions, and the dimensions against the attention. Throws
-// UsageError.
-void validate(const Config& config);
-
 }  // namespace quern

@@ -339,6 +339,17 @@ class ArgReader {
 
 }  // namespace
 
+void validate(const Config& config) {
+  ModelConfig model = config.model;
+  if (model.vocab_size == 0) model.vocab_size = 1;  // unknown until the data is open
+  try {
+    model.validate();
+    validate_options(model, config.compute);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
 ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<ExtraFlag>& extra,
                       const Config& base, const ResolveFrom& resolve) {
   ArgReader reader(args, extra);

@@ -34,6 +34,10 @@ struct ParsedArgs {
   std::string config_file;  // --config; empty when not given
 };
 
+// Checks keys against each other: the dimensions, and the dimensions against the attention. Throws
+// UsageError.
+void validate(const Config& config);
+
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
 // Flags: --key value, --key=value, --switch; a flag's name may use - or _; `--` ends the flags.
 // Other arguments may not be empty. Within each layer `size` comes first, so that dimensions

@@ -1,5 +1,7 @@
 #include "config/config_print.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -21,7 +23,6 @@ std::string real_text(double x) {
 }
 
 std::string quoted(const std::string& text) {
-  static constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -32,7 +33,7 @@ std::string quoted(const std::string& text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7f) {
-      out += {'\\', 'u', '0', '0', kHex[byte >> 4], kHex[byte & 15]};
+      out += fmt::format("\\u{:04x}", byte);
     } else {
       out += c;
     }

@@ -28,17 +28,17 @@ void refuse_sliding_windows(const HfMembers& config, const HfFamily& family) {
                 ": has no sliding_window, which means 4096 for a Mistral; expected ", full);
     if (config.find("sliding_window")) config.refuse("sliding_window", full);
   } else if (type == "llama") {
-    const bool used = config.flag_or("use_sliding_window", true);
+    const bool used = config.flag("use_sliding_window", true);
     if (config.find("sliding_window") && used) config.refuse("sliding_window", full);
   } else {
     config.only_false("use_sliding_window", "attention is over the whole context");
   }
   const Json* layers = config.find("layer_types");
   if (!layers) return;
-  const bool all = layers->is_array() &&
-                   std::all_of(layers->begin(), layers->end(),
-                               [](const Json& layer) { return layer == "full_attention"; });
-  if (!all) config.refuse("layer_types", "\"full_attention\" for every layer");
+  const auto is_full = [](const Json& layer) { return layer == "full_attention"; };
+  if (!layers->is_array() || !std::ranges::all_of(*layers, is_full)) {
+    config.refuse("layer_types", "\"full_attention\" for every layer");
+  }
 }
 
 void refuse_unsupported(const HfMembers& config, const HfFamily& family) {
@@ -150,7 +150,7 @@ ModelConfig read_llama_config(const HfMembers& file, const HfFamily& family) {
   const bool null_heads = file.json.contains("num_key_value_heads");  // null: as many as heads
   config.kv_heads = file.count_or("num_key_value_heads", null_heads ? 0 : family.kv_heads);
   config.head_dim = file.count_or("head_dim", family.head_dim);
-  config.tied = file.flag_or("tie_word_embeddings", false);
+  config.tied = file.flag("tie_word_embeddings");
   config.norm_eps = file.number_or("rms_norm_eps", 1e-6);
   apply_family(config, family);
   read_rope(file, config);

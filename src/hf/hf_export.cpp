@@ -1,5 +1,7 @@
 #include "hf/hf_export.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -124,18 +126,12 @@ void write_shard(const fs::path& path, const Shard& shard) {
   writer.commit();
 }
 
-std::string five_digits(size_t n) {
-  const std::string digits = std::to_string(n);
-  return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-}
-
 void write_shards(const fs::path& folder, const std::vector<Shard>& shards) {
   if (shards.size() == 1) return write_shard(folder / "model.safetensors", shards[0]);
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name =
-        cat("model-", five_digits(i + 1), "-of-", five_digits(shards.size()), ".safetensors");
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     write_shard(folder / name, shards[i]);
     for (const TensorEntry& entry : shards[i].entries) map[entry.name] = name;
     total += shards[i].bytes;
@@ -150,9 +146,7 @@ void export_hf(const fs::path& folder, const ModelConfig& config,
                std::span<const TensorView> weights, const HfExportOptions& options) {
   const std::vector<TensorView> ordered = ordered_weights(config, weights);
   const std::vector<Shard> shards = split(ordered, options);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  QUERN_CHECK(!error, folder.string(), ": cannot be created: ", error.message());
+  create_folder(folder);
   write_hf_config(folder, config, options.dtype.value_or(ordered[0].dtype), options.config);
   write_shards(folder, shards);
 }

@@ -18,7 +18,6 @@ struct HfMembers : JsonPlace {
   int64_t count_or(const char* key, int64_t absent) const { return has(key) ? count(key) : absent; }
   double number(const char* key) const { return at(key).number(); }
   double number_or(const char* key, double absent) const { return has(key) ? number(key) : absent; }
-  bool flag_or(const char* key, bool absent) const { return flag(key, absent); }
   std::string text(const char* key) const { return at(key).text(); }
   void only_one(const char* key) const {
     if (number_or(key, 1.0) != 1.0) refuse(key, "1");

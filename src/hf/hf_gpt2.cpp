@@ -9,7 +9,7 @@ ModelConfig read_gpt2_config(const HfMembers& file) {
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
     file.refuse("activation_function", R"("gelu_new", GELU's tanh form)");
   }
-  if (!file.flag_or("scale_attn_weights", true)) file.refuse("scale_attn_weights", "true");
+  if (!file.flag("scale_attn_weights", true)) file.refuse("scale_attn_weights", "true");
   file.only_false("scale_attn_by_inverse_layer_idx", "all layers scale their scores alike");
   file.only_false("add_cross_attention", "there is no encoder");
 
@@ -21,7 +21,7 @@ ModelConfig read_gpt2_config(const HfMembers& file) {
   config.layers = file.count_or("n_layer", 12);
   config.heads = file.count_or("n_head", 12);
   config.norm_eps = file.number_or("layer_norm_epsilon", 1e-5);
-  config.tied = file.flag_or("tie_word_embeddings", true);
+  config.tied = file.flag("tie_word_embeddings", true);
   config.norm = NormKind::layer;
   config.mlp = MlpKind::gelu;
   config.positions = PositionKind::learned;

@@ -1,5 +1,7 @@
 #include "run/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -32,9 +34,7 @@ constexpr std::string_view kLater = ".later";
 
 std::string folder_name(int64_t step) {
   QUERN_CHECK(step >= 0, "checkpoint: step is ", step, ", expected 0 or more");
-  std::string digits = std::to_string(step);
-  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
-  return std::string(kPrefix) + digits;
+  return fmt::format("{}{:08}", kPrefix, step);
 }
 
 // The step in a folder's name; empty unless folder_name gives that name.
@@ -59,20 +59,14 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return paths;
 }
 
-void remove_folder(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  QUERN_CHECK(!error, path.string(), ": cannot be removed: ", error.message());
-}
-
 // Renames it first: a partly removed folder must not look like a checkpoint. Returns a sentence
 // when its files stay.
 std::optional<std::string> remove_checkpoint(const fs::path& path) {
   try {
     const fs::path doomed = fs::path(path) += kTemporary;
-    remove_folder(doomed);
+    remove_tree(doomed);
     replace_directory(path, doomed);
-    remove_folder(doomed);
+    remove_tree(doomed);
   } catch (const Error& error) {
     return error.what();
   }
@@ -203,15 +197,12 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
   Json manifest{{"format", kFormatVersion}, {"step", contents.step}};
   manifest["state"] = parse_state(contents.state_json);
 
-  std::error_code error;
-  fs::create_directories(folder, error);
-  QUERN_CHECK(!error, folder.string(), ": cannot be created: ", error.message());
+  create_folder(folder);
   remove_half_written(folder);
   restore_replaced_checkpoints(folder);
   const TemporaryFolder temporary{fs::path(path) += kTemporary};
-  remove_folder(temporary.path);
-  fs::create_directory(temporary.path, error);
-  QUERN_CHECK(!error, temporary.path.string(), ": cannot be created: ", error.message());
+  remove_tree(temporary.path);
+  create_folder(temporary.path);
 
   const Metadata format{{"format", "pt"}};
   manifest["files"] = {
