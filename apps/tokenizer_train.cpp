@@ -13,7 +13,7 @@
 #include "commands.h"
 #include "data/document_reader.h"
 #include "data/prepare/json_text.h"
-#include "io/atomic_folder.h"
+#include "io/atomic_file.h"
 #include "io/input_files.h"
 #include "terminal.h"
 #include "text/sentencepiece_trainer.h"

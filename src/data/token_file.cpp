@@ -1,14 +1,21 @@
 #include "data/token_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 
 namespace quern {
+
+namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
@@ -32,6 +39,7 @@ const Format& format_of(TokenEncoding encoding) {
   fail("unknown token encoding");
 }
 
+constexpr size_t kBuffer = size_t{1} << 20;  // of a writer
 constexpr size_t kHeaderInts = 256;
 constexpr size_t kHeaderBytes = kHeaderInts * sizeof(int32_t);
 
@@ -87,7 +95,7 @@ std::array<std::byte, 1024> llmc_header(int64_t count, TokenEncoding encoding) {
   return std::bit_cast<std::array<std::byte, 1024>>(header);
 }
 
-TokenFile TokenFile::open(const std::filesystem::path& path, DataFormat format) {
+TokenFile TokenFile::open(const fs::path& path, DataFormat format) {
   QUERN_CHECK(format != DataFormat::text, path.string(), ": text is not a token file");
   MappedFile file = MappedFile::open(path);
   const std::span<const std::byte> bytes = file.bytes();
@@ -123,13 +131,77 @@ void TokenFile::copy(int64_t begin, int64_t count, int32_t* out) const {
   }
 }
 
-bool has_llmc_magic(const std::filesystem::path& path) {
+bool has_llmc_magic(const fs::path& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // a FIFO would wait
+  if (!fs::is_regular_file(path, ignored)) return false;  // a FIFO would wait
   std::array<std::byte, sizeof(int32_t)> begin{};
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(begin.data()), begin.size());
   return file.gcount() == static_cast<std::streamsize>(begin.size()) && llmc_format(begin);
+}
+
+int64_t TokenFileWriter::header_bytes(TokenEncoding encoding) {
+  return encoding == TokenEncoding::raw_u16 ? 0 : static_cast<int64_t>(kHeaderBytes);
+}
+
+TokenFileWriter::TokenFileWriter(fs::path path, TokenEncoding encoding, int64_t kept)
+    : path_(std::move(path)),
+      part_(fs::path(path_) += ".part"),
+      encoding_(encoding),
+      tokens_(kept),
+      end_(header_bytes(encoding) + kept * bytes_per_token(encoding)) {
+  if (kept > 0 && !fs::exists(part_) && fs::exists(path_)) fs::rename(path_, part_);
+  const int fresh = kept > 0 ? 0 : O_CREAT | O_TRUNC;
+  file_.emplace(part_, O_WRONLY | fresh);
+  if (!*file_) fail_with_errno(part_, "cannot be opened");
+  const off_t size = ::lseek(file_->get(), 0, SEEK_END);
+  QUERN_CHECK(kept == 0 || size >= end_, part_.string(), ": has ", size,
+              " bytes, expected at least ", end_);
+  if (retried([&] { return ::ftruncate(file_->get(), end_); }) != 0) {
+    fail_with_errno(part_, "cannot be written");
+  }
+  buffer_.reserve(kBuffer);
+}
+
+void TokenFileWriter::put(std::span<const std::byte> bytes, int64_t offset) {
+  if (!file_->write(bytes, offset)) fail_with_errno(part_, "cannot be written");
+}
+
+void TokenFileWriter::flush() {
+  put(buffer_, end_);
+  end_ += static_cast<int64_t>(buffer_.size());
+  buffer_.clear();
+}
+
+void TokenFileWriter::write(std::span<const std::byte> elements) {
+  const int64_t size = bytes_per_token(encoding_);
+  const auto count = static_cast<int64_t>(elements.size()) / size;
+  QUERN_CHECK(count * size == static_cast<int64_t>(elements.size()), path_.string(), ": ",
+              elements.size(), " bytes are not a whole number of tokens of ", size, " bytes");
+  QUERN_CHECK(
+      encoding_ == TokenEncoding::raw_u16 || count <= std::numeric_limits<int32_t>::max() - tokens_,
+      path_.string(), ": more tokens than llm.c's header can count");
+  tokens_ += count;
+  if (buffer_.size() + elements.size() > kBuffer) flush();
+  if (elements.size() >= kBuffer) {
+    put(elements, end_);
+    end_ += static_cast<int64_t>(elements.size());
+  } else {
+    buffer_.insert(buffer_.end(), elements.begin(), elements.end());
+  }
+}
+
+void TokenFileWriter::sync() {
+  flush();
+  if (::fdatasync(file_->get()) != 0) fail_with_errno(part_, "cannot be written to disk");
+}
+
+void TokenFileWriter::commit() {
+  flush();
+  if (encoding_ != TokenEncoding::raw_u16) put(llmc_header(tokens_, encoding_), 0);
+  if (!file_->sync()) fail_with_errno(part_, "cannot be written to disk");
+  const auto renamed = [&] { return ::rename(part_.c_str(), path_.c_str()); };
+  if (!file_->close() || retried(renamed) != 0) fail_with_errno(part_, "cannot be put in place");
 }
 
 }  // namespace quern

@@ -1,4 +1,4 @@
-// Atomic file writes: write PATH.tmp, fsync it, rename it to PATH, fsync the folder.
+// Atomic writes. Of a file: write PATH.tmp, fsync it, rename it to PATH, fsync the folder.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 
 #include "io/checksum.h"
 #include "io/descriptor.h"
+#include "io/file_lock.h"
 
 namespace quern {
 
@@ -50,5 +51,24 @@ void replace_directory(const std::filesystem::path& from, const std::filesystem:
 inline constexpr std::string_view kReplaced = ".old";
 // Renames PATH.old to PATH if PATH is absent, removes it otherwise.
 void restore_replaced(const std::filesystem::path& old);
+
+// The folder is filled under a temporary name, then renamed.
+class AtomicFolder {
+ public:
+  // Uses PATH.tmp and removes what an interrupted program left there. Throws when PATH exists, the
+  // message begins with `what`, and when another process is filling PATH.tmp.
+  AtomicFolder(std::filesystem::path path, const char* what);
+  ~AtomicFolder();  // without commit(): removes what was written
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  // The folder to fill, empty at first.
+  const std::filesystem::path& temporary() const { return temporary_; }
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  FileLock lock_;  // on temporary_
+};
 
 }  // namespace quern

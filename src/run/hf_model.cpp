@@ -7,7 +7,7 @@
 #include "config/config_print.h"
 #include "hf/hf_export.h"
 #include "hf/huggingface.h"
-#include "io/atomic_folder.h"
+#include "io/atomic_file.h"
 #include "io/json_file.h"
 #include "io/mapped_file.h"
 #include "io/python_line.h"

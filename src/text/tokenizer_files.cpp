@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
-#include "io/atomic_folder.h"
 #include "io/checksum.h"
 #include "io/json_place.h"
 #include "io/mapped_file.h"

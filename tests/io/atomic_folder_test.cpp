@@ -1,4 +1,4 @@
-#include "io/atomic_folder.h"
+#include "io/atomic_file.h"
 
 #include <gtest/gtest.h>
 

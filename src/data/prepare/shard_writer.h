@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/token_file_writer.h"
+#include "data/token_file.h"
 #include "data/token_sidecar.h"
 
 namespace quern {
