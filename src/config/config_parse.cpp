@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "config/config_table.h"
-#include "io/sealed_text.h"
+#include "io/checksum.h"
 
 namespace quern {
 

@@ -48,7 +48,7 @@ ParsedArgs parse_args(const std::vector<std::string>& args,
                       const ResolveFrom& resolve = {});
 
 // Applies the file's keys to `base`, and validates. Throws when the file has a seal
-// (io/sealed_text.h) that does not fit.
+// (io/checksum.h) that does not fit.
 Config load_config(const std::string& path, const Config& base = {});
 
 // The candidate that other programs call `word` (--max_iters: steps), else the nearest by edit

@@ -9,7 +9,7 @@
 
 #include "config/config_rows.h"
 #include "io/atomic_file.h"
-#include "io/sealed_text.h"
+#include "io/checksum.h"
 
 namespace quern {
 

@@ -28,7 +28,7 @@ std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<s
 std::string config_markdown();
 // Every key of the resolved configuration in TOML; parsing it gives an equal Config.
 std::string config_toml(const Config& config);
-// Writes config_toml to `path`, sealed (io/sealed_text.h); throws when it cannot be written.
+// Writes config_toml to `path`, sealed (io/checksum.h); throws when it cannot be written.
 void save_config(const Config& config, const std::string& path);
 
 }  // namespace quern

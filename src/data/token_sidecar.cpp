@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
-#include "io/json_place.h"
+#include "io/json_file.h"
 
 namespace quern {
 

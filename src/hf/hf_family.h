@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "io/json_place.h"
+#include "io/json_file.h"
 #include "model/model_config.h"
 
 namespace quern {

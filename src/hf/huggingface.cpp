@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "io/json_place.h"
+#include "io/json_file.h"
 #include "model/model_cost.h"
 
 namespace quern {

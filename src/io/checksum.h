@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,5 +38,13 @@ class DigestStream {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Sealed text: its last line is a comment with the checksum of those before it, such as
+// "# xxh3 0123456789abcdef". A text without one is taken as it is: a hand or an earlier version
+// wrote it.
+std::string sealed(std::string text);  // text ends with a newline
+
+// The text without that line. Throws naming `path` and both checksums when they differ.
+std::string unsealed(std::string text, const std::filesystem::path& path);
 
 }  // namespace quern

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "io/json_file.h"
-#include "io/json_place.h"
 #include "io/python_line.h"
 
 namespace quern {

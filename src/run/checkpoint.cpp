@@ -11,9 +11,8 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/checksum.h"
 #include "io/json_file.h"
-#include "io/json_place.h"
-#include "io/sealed_text.h"
 #include "io/small_file.h"
 
 namespace quern {

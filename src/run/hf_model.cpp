@@ -1,7 +1,6 @@
 #include "run/hf_model.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "config/config_print.h"

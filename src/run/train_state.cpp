@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "config/config_table.h"
-#include "io/json_place.h"
+#include "io/json_file.h"
 #include "run/model_difference.h"
 #include "run/weights.h"
 

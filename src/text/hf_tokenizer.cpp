@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "io/checksum.h"
-#include "io/json_place.h"
+#include "io/json_file.h"
 #include "io/mapped_file.h"
 #include "text/byte_alphabet.h"
 #include "text/space_mark.h"

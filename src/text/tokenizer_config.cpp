@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/json_file.h"
-#include "io/json_place.h"
 #include "io/mapped_file.h"
 #include "io/utf8.h"
 #include "text/byte_alphabet.h"

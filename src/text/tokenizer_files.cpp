@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
-#include "io/json_place.h"
+#include "io/json_file.h"
 #include "io/mapped_file.h"
 #include "io/python_line.h"
 #include "text/byte_tokenizer.h"

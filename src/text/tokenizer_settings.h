@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "io/json_place.h"
+#include "io/json_file.h"
 #include "text/added_tokens.h"
 
 namespace quern {

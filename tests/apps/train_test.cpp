@@ -14,7 +14,7 @@
 #include "config/config_print.h"
 #include "data/token_file.h"
 #include "hf/huggingface.h"
-#include "io/sealed_text.h"
+#include "io/checksum.h"
 #include "run/make_context.h"
 #include "run/saved_model.h"
 #include "run/weights.h"

@@ -12,7 +12,7 @@
 #include "config/config_parse.h"
 #include "config/config_print.h"
 #include "config/config_table.h"
-#include "io/sealed_text.h"
+#include "io/checksum.h"
 #include "support/paths.h"
 
 namespace quern {

@@ -5,7 +5,7 @@
 
 #include "hf/huggingface.h"
 #include "io/input_files.h"
-#include "io/json_place.h"
+#include "io/json_file.h"
 #include "io/safetensors.h"
 #include "support/files.h"
 

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "io/sealed_text.h"
+#include "io/checksum.h"
 #include "support/faults.h"
 #include "support/file_size_limit.h"
 #include "support/files.h"
