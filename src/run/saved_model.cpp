@@ -4,6 +4,7 @@
 #include "run/load_model.h"
 #include "run/run_folder.h"
 #include "run/run_tokenizer.h"
+#include "run/weights.h"
 
 namespace quern {
 
@@ -25,10 +26,11 @@ SavedModel load_saved_model(const std::filesystem::path& path, bool latest,
                             const ModelOptions& options) {
   SavedModel saved;
   saved.checkpoint = find_checkpoint(path, !latest);
-  saved.state = read_train_state(saved.checkpoint);
+  const Checkpoint checkpoint = open_checkpoint(saved.checkpoint);
+  saved.state = state_of(checkpoint);
   saved.instance =
       std::make_unique<ModelInstance>(saved.state.model, options, InitScheme::normal, false, 0);
-  load_train_state(saved.checkpoint, saved.instance->arena, saved.state.model);
+  load_weights(saved.instance->arena, checkpoint.weights);
   saved.tokenizer = saved_tokenizer(saved.checkpoint, saved.state);
   return saved;
 }

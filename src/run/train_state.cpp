@@ -133,30 +133,15 @@ TrainState peek_train_state(const std::filesystem::path& checkpoint) {
   return from_json(read_checkpoint_state(checkpoint), checkpoint);
 }
 
-namespace {
-
-TrainState load_weights_of(const Checkpoint& checkpoint, ParameterArena& arena,
-                           const ModelConfig& model) {
+TrainState load_train_state(const std::filesystem::path& path, ParameterArena& arena,
+                            const ModelConfig& model, Optimizer& optimizer) {
+  const Checkpoint checkpoint = open_checkpoint(path);
   TrainState state = state_of(checkpoint);
   const auto difference = model_difference(state.model, model);
   QUERN_CHECK(!difference, checkpoint.path.string(), ": its model has ", difference->key, " = ",
               difference->found, ", found ", difference->key, " = ", difference->expected,
               " in the configuration");
   load_weights(arena, checkpoint.weights);
-  return state;
-}
-
-}  // namespace
-
-TrainState load_train_state(const std::filesystem::path& path, ParameterArena& arena,
-                            const ModelConfig& model) {
-  return load_weights_of(open_checkpoint(path), arena, model);
-}
-
-TrainState load_train_state(const std::filesystem::path& path, ParameterArena& arena,
-                            const ModelConfig& model, Optimizer& optimizer) {
-  const Checkpoint checkpoint = open_checkpoint(path);
-  TrainState state = load_weights_of(checkpoint, arena, model);
   const std::vector<OptimizerBuffer> buffers = optimizer.buffers();
   QUERN_CHECK(buffers.empty() || !checkpoint.moments.entries().empty(), path.string(),
               " holds only weights, as `quern import` writes them, expected a training run; "

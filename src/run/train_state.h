@@ -51,13 +51,9 @@ TrainState state_of(const Checkpoint& checkpoint);
 // The same from the manifest alone, without the GEMM table.
 TrainState peek_train_state(const std::filesystem::path& checkpoint);
 
-// Fills the arena with the weights of a checkpoint of `model`. Throws with the key when the
-// checkpoint holds another model, and with the tensor when one is missing, has another shape or is
-// not finite.
-TrainState load_train_state(const std::filesystem::path& checkpoint, ParameterArena& arena,
-                            const ModelConfig& model);
-// Also loads the optimizer's state. Throws with both names when another optimizer wrote the
-// checkpoint.
+// Fills the arena and the optimizer from a checkpoint of `model`. Throws with the key when the
+// checkpoint holds another model, with the tensor when one is missing, has another shape or is not
+// finite, and with both names when another optimizer wrote the checkpoint.
 TrainState load_train_state(const std::filesystem::path& checkpoint, ParameterArena& arena,
                             const ModelConfig& model, Optimizer& optimizer);
 
