@@ -12,6 +12,25 @@ namespace {
 
 constexpr size_t kHead = 4096;  // bytes examined to detect text
 
+// The reason why a file that begins with `head` is not UTF-8 text: "is a zip file". Empty: it may
+// be text.
+std::string why_not_text(const std::filesystem::path& path, std::string_view head) {
+  const std::string columns = why_not_columns(path, head);
+  if (!columns.empty()) return columns;
+  constexpr std::pair<std::string_view, const char*> kKinds[] = {
+      {"PK\x03\x04", "is a zip file"},     {"\xFD\x37zXZ", "is an xz file"},
+      {"\x1F\x8B", "is compressed twice"}, {"\x28\xB5\x2F\xFD", "is compressed twice"},
+      {"\xFF\xFE", "is UTF-16 text"},      {"\xFE\xFF", "is UTF-16 text"}};
+  for (const auto& [begin, kind] : kKinds) {
+    if (head.starts_with(begin)) return kind;
+  }
+  const bool bzip2 = head.starts_with("BZh") && head.size() >= 6 && head.substr(4, 2) == "1A";
+  if (bzip2) return "is a bzip2 file";
+  const size_t zero = head.find('\0');
+  if (zero != std::string_view::npos) return cat("is not text (byte ", zero, " is 0)");
+  return "";
+}
+
 // A sliding window over a stream.
 class TextWindow {
  public:
@@ -262,23 +281,6 @@ std::unique_ptr<DocumentReader> read_json_lines(std::unique_ptr<ByteStream> stre
                                                 ReadPosition from,
                                                 const DocumentReaderOptions& options) {
   return std::make_unique<JsonLinesReader>(std::move(stream), from, options);
-}
-
-std::string why_not_text(const std::filesystem::path& path, std::string_view head) {
-  const std::string columns = why_not_columns(path, head);
-  if (!columns.empty()) return columns;
-  constexpr std::pair<std::string_view, const char*> kKinds[] = {
-      {"PK\x03\x04", "is a zip file"},     {"\xFD\x37zXZ", "is an xz file"},
-      {"\x1F\x8B", "is compressed twice"}, {"\x28\xB5\x2F\xFD", "is compressed twice"},
-      {"\xFF\xFE", "is UTF-16 text"},      {"\xFE\xFF", "is UTF-16 text"}};
-  for (const auto& [begin, kind] : kKinds) {
-    if (head.starts_with(begin)) return kind;
-  }
-  const bool bzip2 = head.starts_with("BZh") && head.size() >= 6 && head.substr(4, 2) == "1A";
-  if (bzip2) return "is a bzip2 file";
-  const size_t zero = head.find('\0');
-  if (zero != std::string_view::npos) return cat("is not text (byte ", zero, " is 0)");
-  return "";
 }
 
 void check_is_text(const std::filesystem::path& path) {

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "io/byte_stream.h"
@@ -71,10 +70,8 @@ std::unique_ptr<DocumentReader> read_json_lines(std::unique_ptr<ByteStream> stre
                                                 ReadPosition from,
                                                 const DocumentReaderOptions& options);
 
-// The reason why a file that begins with `head` is not UTF-8 text: "is a zip file". Empty: it may
-// be text.
-std::string why_not_text(const std::filesystem::path& path, std::string_view head);
-// Throws that reason, so that nothing is trained on archives and images as text.
+// Throws when a file does not begin as UTF-8 text does, with the reason ("it is a zip file"), so
+// that nothing is trained on archives and images as text.
 void check_is_text(const std::filesystem::path& path);
 
 // Offset of the first line that begins after `fraction` of the file's decompressed bytes. Without

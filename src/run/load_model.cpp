@@ -26,7 +26,8 @@ bool is_hf_folder(const fs::path& path) {
   return fs::exists(path / "config.json") && !fs::exists(path / "config.toml");
 }
 
-// The model of model.from, and whether it was trained here.
+// The model of model.from, which is a Hugging Face folder, a run (its best checkpoint) or a
+// checkpoint, and whether it was trained here.
 struct Origin {
   ModelConfig model;
   bool trained = false;
@@ -50,10 +51,6 @@ const std::set<std::string> kSized = {"d_model", "d_ff", "layers",    "heads", "
                                       "norm",    "mlp",  "positions", "bias"};
 
 }  // namespace
-
-ModelConfig model_of(const fs::path& path) {
-  return origin_of(path).model;
-}
 
 int64_t usual_context(const ModelConfig& model, bool trained) {
   if (trained || model.positions == PositionKind::learned) return model.context;
@@ -99,7 +96,7 @@ void apply_model_from(Config& config, const std::set<std::string>& given) {
 
 void load_weights_from(ParameterArena& arena, const ModelSection& model) {
   const fs::path from = model.from;
-  ModelConfig found = model_of(from);
+  ModelConfig found = origin_of(from).model;
   found.context = model.context;
   const auto difference = model_difference(found, model);
   QUERN_CHECK(!difference, "model.from: ", from.string(), ": its model has ", difference->key,

@@ -11,10 +11,6 @@
 
 namespace quern {
 
-// The model of a Hugging Face folder, of a run (its best checkpoint) or of a checkpoint. Reads no
-// weights. Throws when the path is none of them.
-ModelConfig model_of(const std::filesystem::path& path);
-
 // The default context for a model: its own, but at most 2048 for a model that was not trained here,
 // which may support a hundred thousand tokens.
 int64_t usual_context(const ModelConfig& model, bool trained);

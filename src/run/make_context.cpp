@@ -8,7 +8,7 @@
 
 namespace quern {
 
-Device choose_device(DeviceChoice choice) {
+static Device choose_device(DeviceChoice choice) {
   const Device gpu{DeviceType::cuda, 0};
   if (choice == DeviceChoice::cpu) return kCpu;
   if (choice == DeviceChoice::cuda) return gpu;  // Context throws if it is missing

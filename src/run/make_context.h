@@ -9,15 +9,12 @@
 
 namespace quern {
 
-// The configured device; automatic: the first GPU when the build and the machine have one, else the
-// CPU.
-Device choose_device(DeviceChoice choice);
-
 // use_gemm_table() of a file. Throws UsageError when it cannot be read, and an Error with its path
 // when it is not such a table.
 bool use_gemm_table_file(const std::string& path);
 
-// A Context of that device and of the OpOptions in [compute], with the configured or shipped GEMM
+// A Context of the configured device (automatic: the first GPU when the build and the machine have
+// one, else the CPU) and of the OpOptions in [compute], with the configured or shipped GEMM
 // table, and the CPU's threads set. Throws UsageError for another GPU's table.
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed);
 

@@ -101,8 +101,6 @@ Trainer::Trainer(const Config& config, TrainObserver& observer)
   memory_.run(config_, MemoryPass::step, snapshots_, [this] { start(); });
 }
 
-Trainer::~Trainer() = default;
-
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder

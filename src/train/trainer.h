@@ -75,7 +75,6 @@ class Trainer {
   // Opens the data, builds the model on the current Context (make_context), and creates the run
   // folder, or continues the one in config.run.resume. Throws when any of them do not fit.
   Trainer(const Config& config, TrainObserver& observer);
-  ~Trainer();
 
   // Runs to the last step, or until *stop becomes true, and saves a checkpoint. Throws for a loss
   // or norm that is not finite under on_nonfinite = stop, after saving the last finite state. Any
