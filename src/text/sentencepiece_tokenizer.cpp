@@ -3,6 +3,7 @@
 #include <sentencepiece_processor.h>
 
 #include "base/error.h"
+#include "io/checksum.h"
 #include "io/python_line.h"
 #include "io/utf8.h"
 #include "text/space_mark.h"
@@ -26,20 +27,18 @@ struct SentencePieceTokenizer::Processors {
   sentencepiece::SentencePieceProcessor continued;  // for the rest: adds no space before it
 };
 
-SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceDefinition definition)
-    : definition_(std::move(definition)), processors_(std::make_shared<Processors>()) {
-  const auto loaded = processors_->begin.LoadFromSerializedProto(definition_.model);
-  QUERN_CHECK(
-      loaded.ok(), "has ", definition_.model.size(),
-      " bytes, expected a whole SentencePiece model: ", sentencepiece_reason(loaded.message()),
-      lfs_hint(std::as_bytes(std::span(definition_.model))));
-  check(processors_->continued.LoadFromSerializedProto(definition_.model.append(kNoPrefix)));
-  definition_.model.clear();
+SentencePieceTokenizer::SentencePieceTokenizer(std::string model, TokenizerSettings settings)
+    : settings_(std::move(settings)),
+      hash_(checksum_of(model)),
+      processors_(std::make_shared<Processors>()) {
+  const auto loaded = processors_->begin.LoadFromSerializedProto(model);
+  QUERN_CHECK(loaded.ok(), "has ", model.size(), " bytes, expected a whole SentencePiece model: ",
+              sentencepiece_reason(loaded.message()), lfs_hint(std::as_bytes(std::span(model))));
+  check(processors_->continued.LoadFromSerializedProto(model.append(kNoPrefix)));
   read_pieces();
-  check_added_ids(definition_.added, bytes_.size(),
-                  definition_.settings + ": added_tokens_decoder");
-  for (const AddedToken& token : definition_.added) {
-    if (!(token.special && definition_.split_special)) added_.add(token);
+  check_added_ids(settings_.added, bytes_.size(), settings_.file + ": added_tokens_decoder");
+  for (const AddedToken& token : settings_.added) {
+    if (!(token.special && settings_.split_special)) added_.add(token);
     const auto id = static_cast<size_t>(token.id);
     if (id >= bytes_.size()) {
       bytes_.resize(id + 1);
@@ -61,13 +60,13 @@ void SentencePieceTokenizer::find_ends() {
                          int own) -> std::optional<int32_t> {
     if (!content) return own < 0 ? std::optional<int32_t>() : own;
     const int32_t id = find(*content);
-    QUERN_CHECK(id >= 0, definition_.settings, ": ", name, " is '", *content,
+    QUERN_CHECK(id >= 0, settings_.file, ": ", name, " is '", *content,
                 "', which the vocabulary does not have");
     return id;
   };
-  end_ = id_of("eos_token", definition_.end, processors_->begin.eos_id());
-  if (definition_.add_begin) {
-    begin_ = id_of("bos_token", definition_.begin, processors_->begin.bos_id());
+  end_ = id_of("eos_token", settings_.end, processors_->begin.eos_id());
+  if (settings_.add_begin.value_or(settings_.found)) {
+    begin_ = id_of("bos_token", settings_.begin, processors_->begin.bos_id());
   }
 }
 
@@ -84,7 +83,7 @@ void SentencePieceTokenizer::read_pieces() {
       ++bytes;
       bytes_.emplace_back(1, static_cast<char>(byte));
     } else if (special_.back()) {
-      if (!definition_.split_special) added_.add({id, piece, true, false});
+      if (!settings_.split_special) added_.add({id, piece, true, false});
       bytes_.emplace_back();
     } else {
       spanning = spanning || spans_words(piece);
@@ -115,7 +114,7 @@ void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>&
   added_.split(
       text,
       [&](std::string_view part) {
-        encode_part(part, first || definition_.prefix_each_part, tokens, cache);
+        encode_part(part, first || settings_.legacy, tokens, cache);
         first = false;
       },
       [&](int32_t id) {
@@ -187,7 +186,7 @@ SentencePieceTokenizer::SpecialPieces SentencePieceTokenizer::special_pieces() c
 }
 
 std::string SentencePieceTokenizer::piece(int32_t id) const {
-  for (const AddedToken& token : definition_.added) {
+  for (const AddedToken& token : settings_.added) {
     if (token.id == id) return token.content;
   }
   QUERN_CHECK(id >= 0 && id < processors_->begin.GetPieceSize(), "token ", id, " has no text");
@@ -199,7 +198,7 @@ bool SentencePieceTokenizer::is_byte(int32_t id) const {
 }
 
 int32_t SentencePieceTokenizer::find(std::string_view content) const {
-  for (const AddedToken& token : definition_.added) {
+  for (const AddedToken& token : settings_.added) {
     if (token.content == content) return token.id;
   }
   const int id = processors_->begin.PieceToId(content);

@@ -10,31 +10,18 @@
 #include <string_view>
 #include <vector>
 
-#include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_settings.h"
 
 namespace quern {
-
-struct SentencePieceDefinition {
-  std::string model;                      // content of the file tokenizer.model
-  std::vector<AddedToken> added;          // beyond the model's own <s>, </s> and <unk>
-  bool split_special = false;             // special tokens are not matched in text
-  bool add_begin = false;                 // begin_token() is <s>; otherwise there is none
-  std::optional<std::string> begin, end;  // names of <s> and </s>; empty: the model's own
-  // The space that many models put before a text is also added after each special token
-  // (transformers' `legacy`).
-  bool prefix_each_part = false;
-  std::string hash;                                // see Tokenizer
-  std::string settings = "tokenizer_config.json";  // the file of the tokens' names, for errors
-};
 
 // Recognises special tokens in a text ("</s>"), as transformers does. Invalid UTF-8 becomes byte
 // tokens if the model has them (byte fallback), otherwise U+FFFD.
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  // Throws when the model cannot be read.
-  explicit SentencePieceTokenizer(SentencePieceDefinition definition);
+  // `model`: the content of a tokenizer.model. Throws when it cannot be read.
+  explicit SentencePieceTokenizer(std::string model, TokenizerSettings settings = {});
 
   std::unique_ptr<TokenEncoder> encoder() const override;
   using Tokenizer::encode;
@@ -48,7 +35,7 @@ class SentencePieceTokenizer : public Tokenizer {
   int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
   std::optional<int32_t> end_token() const override { return end_; }
   std::optional<int32_t> begin_token() const override { return begin_; }
-  std::string hash() const override { return definition_.hash; }
+  std::string hash() const override { return hash_; }
   std::string kind() const override { return "sentencepiece"; }
 
   bool has_byte_fallback() const { return byte_fallback_; }
@@ -78,7 +65,8 @@ class SentencePieceTokenizer : public Tokenizer {
   void encode_valid(std::string_view text, bool first, std::vector<int32_t>& tokens,
                     BpeCache& cache) const;
 
-  SentencePieceDefinition definition_;
+  TokenizerSettings settings_;
+  std::string hash_;
   std::shared_ptr<Processors> processors_;
   AddedTokenFinder added_;
   bool byte_fallback_ = false, adds_prefix_space_ = false;

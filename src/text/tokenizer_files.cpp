@@ -72,19 +72,9 @@ std::string hash_of(std::string_view text) {
 
 std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path& file) {
   const MappedFile mapped = MappedFile::open(file);
-  SentencePieceDefinition definition;
-  definition.model = mapped.text();
-  definition.hash = hash_of(definition.model);
   const TokenizerSettings settings = read_tokenizer_settings(file.parent_path());
-  definition.added = settings.added;
-  definition.split_special = settings.split_special;
-  definition.add_begin = settings.add_begin.value_or(settings.found);
-  definition.begin = settings.begin;
-  definition.end = settings.end;
-  definition.prefix_each_part = settings.legacy;
-  definition.settings = settings.file;
   try {
-    return std::make_shared<SentencePieceTokenizer>(std::move(definition));
+    return std::make_shared<SentencePieceTokenizer>(std::string(mapped.text()), settings);
   } catch (const Error& error) {
     fail(cat(file.string(), ": ", error.what()));
   }

@@ -14,15 +14,16 @@
 namespace quern {
 
 struct TokenizerSettings {
-  std::string file;                  // tokenizer_config.json, for messages
-  bool found = false;                // the file exists
-  std::string tokenizer_class;       // "LlamaTokenizerFast"; empty: not given
-  std::optional<std::string> begin;  // bos_token
-  std::optional<std::string> end;    // eos_token
-  std::optional<bool> add_begin;     // add_bos_token
+  std::string file = "tokenizer_config.json";  // for messages
+  bool found = false;                          // the file exists
+  std::string tokenizer_class;                 // "LlamaTokenizerFast"; empty: not given
+  std::optional<std::string> begin;            // bos_token
+  std::optional<std::string> end;              // eos_token
+  std::optional<bool> add_begin;  // add_bos_token; a SentencePiece's default is `found`
   bool add_prefix_space = false;
-  bool split_special = false;             // split_special_tokens: see BpeDefinition
-  bool legacy = false;                    // see SentencePieceDefinition::prefix_each_part
+  bool split_special = false;  // split_special_tokens: see BpeDefinition
+  // The space that many SentencePiece models put before a text also follows each special token.
+  bool legacy = false;
   std::vector<AddedToken> added;          // added_tokens_decoder
   std::optional<int32_t> generation_end;  // the first eos_token_id of generation_config.json
 };

@@ -19,14 +19,8 @@ namespace fs = std::filesystem;
 
 const fs::path kFolder = testing_support::source_folder() / "tests/fixtures/tokenizers";
 
-SentencePieceDefinition define(const std::string& model) {
-  SentencePieceDefinition definition;
-  definition.model = model;
-  return definition;
-}
-
 SentencePieceTokenizer open(const std::string& name) {
-  return SentencePieceTokenizer(define(read_file(kFolder / name / "tokenizer.model")));
+  return SentencePieceTokenizer(read_file(kFolder / name / "tokenizer.model"));
 }
 
 class SentencePiece : public ::testing::TestWithParam<const char*> {
@@ -113,9 +107,9 @@ TEST(SentencePieceTokenizer, ThePrefixSpaceComesOncePerText) {
   const SentencePieceTokenizer once = open("prefix");
   EXPECT_TRUE(once.adds_prefix_space());
   EXPECT_FALSE(open("exact").adds_prefix_space());
-  SentencePieceDefinition definition = define(read_file(kFolder / "prefix/tokenizer.model"));
-  definition.prefix_each_part = true;
-  const SentencePieceTokenizer each(definition);
+  TokenizerSettings settings;
+  settings.legacy = true;
+  const SentencePieceTokenizer each(read_file(kFolder / "prefix/tokenizer.model"), settings);
   const auto pieces = [](const SentencePieceTokenizer& tokenizer) {
     std::string all;
     for (const int32_t id : tokenizer.encode("a</s>b")) all += tokenizer.piece(id) + "|";
@@ -127,24 +121,24 @@ TEST(SentencePieceTokenizer, ThePrefixSpaceComesOncePerText) {
 
 TEST(SentencePieceTokenizer, EndsAndAddedTokens) {
   const std::string model = read_file(kFolder / "exact/tokenizer.model");
-  SentencePieceDefinition definition = define(model);
-  definition.add_begin = true;
-  const SentencePieceTokenizer own(definition);
+  TokenizerSettings settings;
+  settings.add_begin = true;
+  const SentencePieceTokenizer own(model, settings);
   EXPECT_EQ(own.begin_token(), 1);
   EXPECT_EQ(own.end_token(), 2);
   EXPECT_EQ(own.vocabulary(), 700);
   EXPECT_EQ(own.decode(std::vector<int32_t>{1, own.find("a"), 0, 2}), "a");
-  definition = define(model);
-  definition.added = {{700, "<|im_end|>", true}, {701, "<tool>", false}};
-  definition.end = "<|im_end|>";
-  const SentencePieceTokenizer more(definition);
+  settings = {};
+  settings.added = {{700, "<|im_end|>", true}, {701, "<tool>", false}};
+  settings.end = "<|im_end|>";
+  const SentencePieceTokenizer more(model, settings);
   EXPECT_EQ(more.vocabulary(), 702);
   EXPECT_EQ(more.end_token(), 700);
   EXPECT_EQ(more.begin_token(), std::nullopt);
   EXPECT_EQ(more.encode("<|im_end|><tool>"), (std::vector<int32_t>{700, 701}));
   EXPECT_EQ(more.decode(std::vector<int32_t>{700, 701}), "<tool>");
-  definition.end = "<|none|>";
-  expect_error([&] { SentencePieceTokenizer{definition}; },
+  settings.end = "<|none|>";
+  expect_error([&] { SentencePieceTokenizer(model, settings); },
                {"eos_token is '<|none|>'", "vocabulary"});
 }
 
@@ -158,7 +152,7 @@ TEST(SentencePieceTokenizer, Refusals) {
   const std::string model = read_file(kFolder / "exact/tokenizer.model");
   for (const std::string& bad :
        {std::string(), std::string("no model at all"), model.substr(0, 5000)}) {
-    expect_error([&] { SentencePieceTokenizer{define(bad)}; }, {"SentencePiece"});
+    expect_error([&] { SentencePieceTokenizer{bad}; }, {"SentencePiece"});
   }
 }
 

@@ -34,9 +34,7 @@ class SentencePieceTrainer : public ::testing::Test {
     return train_sentencepiece(std::span(&file, 1), options_);
   }
   static SentencePieceTokenizer open(const SentencePieceResult& result) {
-    SentencePieceDefinition definition;
-    definition.model = result.model;
-    return SentencePieceTokenizer(definition);
+    return SentencePieceTokenizer(result.model);
   }
 
   TemporaryFolder folder_;
