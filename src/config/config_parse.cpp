@@ -167,7 +167,7 @@ std::string misplaced(const std::string& name, const std::string& section) {
 
 // In old run folders `recompute` is the number of blocks recomputed together, 0 for none.
 void translate_recompute(std::vector<Assignment>& assignments) {
-  const auto old = std::find_if(assignments.begin(), assignments.end(), [](const Assignment& a) {
+  const auto old = std::ranges::find_if(assignments, [](const Assignment& a) {
     return a.key->name == "recompute" && std::holds_alternative<int64_t>(a.value);
   });
   if (old == assignments.end()) return;
@@ -223,7 +223,7 @@ std::vector<Assignment> read_text(const std::string& text, const std::string& pa
   for (const auto& [toml_key, node] : root) {
     const std::string name(toml_key.str());
     const std::string where = cat(path, ":", toml_key.source().begin.line, ": ");
-    const bool known = std::find(sections.begin(), sections.end(), name) != sections.end();
+    const bool known = std::ranges::count(sections, name) > 0;
     const toml::table* entries = node.as_table();
     if (!entries && !known) usage_error(where + misplaced(name, ""));
     if (!entries) usage_error(cat(where, name, " is a value, expected a section [", name, "]"));
@@ -236,8 +236,7 @@ std::vector<Assignment> read_text(const std::string& text, const std::string& pa
 
 // Applies in the table's order, so that `size` precedes the dimensions. A key's last value wins.
 void apply(std::vector<Assignment> assignments, Config& config) {
-  std::stable_sort(assignments.begin(), assignments.end(),
-                   [](const Assignment& a, const Assignment& b) { return a.key < b.key; });
+  std::ranges::stable_sort(assignments, {}, &Assignment::key);
   for (const Assignment& a : assignments) {
     if (a.key->set(config, a.value)) continue;
     wrong_value(*a.key, a.subject, a.found + in_single_precision(a.value));
@@ -285,8 +284,7 @@ class ArgReader {
     inline_value_.reset();
     if (equals != std::string::npos) inline_value_ = arg.substr(equals + 1);
 
-    const auto own = std::find_if(extra_.begin(), extra_.end(),
-                                  [&](const ExtraFlag& flag) { return flag.name == name; });
+    const auto own = std::ranges::find(extra_, name, &ExtraFlag::name);
     if (own != extra_.end()) {
       parsed.extra_given.insert(name);
       parsed.extra[name] = own->is_switch ? switch_value(name) : value(name, "a value");
@@ -364,8 +362,7 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
   for (const Assignment& a : reader.assignments) parsed.given.insert(a.key->name);
   // A flag replaces the file's key, so that a size given twice is applied once.
   std::erase_if(file, [&](const Assignment& in_file) {
-    return std::any_of(reader.assignments.begin(), reader.assignments.end(),
-                       [&](const Assignment& a) { return a.key == in_file.key; });
+    return std::ranges::count(reader.assignments, in_file.key, &Assignment::key) > 0;
   });
   apply(std::move(file), parsed.config);
   apply(std::move(reader.assignments), parsed.config);

@@ -65,24 +65,21 @@ std::string hub_name(std::string path) {
 }  // namespace
 
 std::string why_not_columns(const fs::path& path, std::string_view head) {
-  const std::string file = python_string(path.string());
-  std::string what, table;
-  if (head.starts_with("PAR1")) {
-    what = "a Parquet file";
-    table = cat("import pandas; pandas.read_parquet(", file, ")");
-  } else if (head.starts_with("ARROW1")) {
-    what = "an Arrow file";
-    table = cat("import pandas; pandas.read_feather(", file, ")");
-  } else if (head.starts_with("\xFF\xFF\xFF\xFF")) {
-    what = "an Arrow stream";
-    table =
-        cat("import pyarrow.ipc; pyarrow.ipc.open_stream(open(", file, ", \"rb\")).read_pandas()");
-  } else {
-    return "";
-  }
+  struct Columns {
+    std::string_view head, what, before, after;  // `before` and `after` the file's name in Python
+  };
+  constexpr Columns kColumns[] = {
+      {"PAR1", "a Parquet file", "import pandas; pandas.read_parquet(", ")"},
+      {"ARROW1", "an Arrow file", "import pandas; pandas.read_feather(", ")"},
+      {"\xFF\xFF\xFF\xFF", "an Arrow stream", "import pyarrow.ipc; pyarrow.ipc.open_stream(open(",
+       ", \"rb\")).read_pandas()"}};
+  const auto* found = std::ranges::find_if(
+      kColumns, [&](const Columns& columns) { return head.starts_with(columns.head); });
+  if (found == std::end(kColumns)) return "";
   const std::string out = python_string(fs::path(path).replace_extension(".jsonl").string());
-  const std::string write = cat(".to_json(", out, ", orient=\"records\", lines=True)");
-  return cat("is ", what, "; ", shell_line(table + write), " writes it as JSON lines");
+  const std::string python = cat(found->before, python_string(path.string()), found->after,
+                                 ".to_json(", out, ", orient=\"records\", lines=True)");
+  return cat("is ", found->what, "; ", shell_line(python), " writes it as JSON lines");
 }
 
 std::string hub_hint(const std::string& path, HubKind kind) {

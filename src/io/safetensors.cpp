@@ -52,8 +52,7 @@ constexpr std::array<NamedType, 20> kTypes{{
 }};
 
 const NamedType* find_type(std::string_view name) {
-  const auto found = std::find_if(kTypes.begin(), kTypes.end(),
-                                  [&](const NamedType& type) { return type.name == name; });
+  const auto* found = std::ranges::find(kTypes, name, &NamedType::name);
   return found == kTypes.end() ? nullptr : &*found;
 }
 

@@ -39,16 +39,16 @@ void Readback::post(int64_t step, const Tensor& loss, const Tensor& z_loss, cons
   steps_[turn] = step;
   has_z_loss_ = z_loss.defined();
   Slot& slot = slots_[turn];
-  if (!device_.is_cuda()) {
-    slot.loss = *loss.data<float>();
-    if (has_z_loss_) slot.z_loss = *z_loss.data<float>();
-    std::memcpy(&slot.state, state.raw_data(), sizeof slot.state);
-    return mark(++posted_);
-  }
-  const cuda::Stream stream = Context::current().cuda_stream();
-  cuda::copy(&slot.loss, loss.raw_data(), sizeof slot.loss, stream);
-  if (has_z_loss_) cuda::copy(&slot.z_loss, z_loss.raw_data(), sizeof slot.z_loss, stream);
-  cuda::copy(&slot.state, state.raw_data(), sizeof slot.state, stream);
+  const auto read = [&](auto& to, const Tensor& from) {
+    if (!device_.is_cuda()) {
+      std::memcpy(&to, from.raw_data(), sizeof to);
+    } else {
+      cuda::copy(&to, from.raw_data(), sizeof to, Context::current().cuda_stream());
+    }
+  };
+  read(slot.loss, loss);
+  if (has_z_loss_) read(slot.z_loss, z_loss);
+  read(slot.state, state);
   mark(++posted_);
 }
 

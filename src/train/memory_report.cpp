@@ -28,8 +28,7 @@ std::string size_text(int64_t bytes) {
 
 std::string category_table(const MemoryTrace& trace, const std::vector<size_t>& live) {
   const MemoryByCategory bytes = by_category(trace, live);
-  int64_t total = 0;
-  for (const int64_t b : bytes) total += b;
+  const int64_t total = PeakEstimate{bytes}.total();
   std::string text = "In use by category:\n";
   for (size_t i = 0; i < kMemoryCategories; ++i) {
     const double share =
