@@ -98,8 +98,7 @@ TokenSidecar common_sidecar(const Tokenizer& tokenizer, std::optional<int32_t> e
 void cut_few_documents(PreparePlan& plan, const PrepareOptions& options) {
   constexpr size_t kFew = 1000;
   const bool known = options.split_on.empty() && plan.sources.size() <= kFew &&
-                     std::none_of(plan.sources.begin(), plan.sources.end(),
-                                  [](const PrepareSource& source) { return source.json_lines; });
+                     std::ranges::none_of(plan.sources, &PrepareSource::json_lines);
   if (!known || options.validation_fraction == 0.0) return;
   const auto total = static_cast<double>(plan.total_bytes);
   int64_t index = 0, validated = 0;
