@@ -51,10 +51,6 @@ bool applies(const ConfigKey& key, const std::vector<std::string>& keys) {
          std::ranges::count(keys, cat("[", key.section, "]")) > 0;
 }
 
-bool hidden(const ConfigKey& key, const std::vector<ExtraFlag>& flags) {
-  return std::ranges::any_of(flags, [&](const ExtraFlag& flag) { return flag.name == key.name; });
-}
-
 constexpr const char* kConfigHelp = "TOML file with configuration keys, under their sections";
 
 constexpr const char* kMarkdownHead =
@@ -121,7 +117,8 @@ std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& ke
                                               const std::vector<ExtraFlag>& flags) {
   std::vector<const ConfigKey*> found;
   for (const ConfigKey& key : config_table()) {
-    if (applies(key, keys) && !hidden(key, flags)) found.push_back(&key);
+    const bool hidden = std::ranges::count(flags, key.name, &ExtraFlag::name) > 0;
+    if (applies(key, keys) && !hidden) found.push_back(&key);
   }
   return found;
 }

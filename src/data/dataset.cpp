@@ -28,10 +28,6 @@ std::vector<fs::path> part_files(const fs::path& folder, const std::string& part
   return files;
 }
 
-bool is_prepared(const fs::path& path) {
-  return !part_files(path, "train").empty();
-}
-
 bool is_pattern(const std::string& path) {
   std::error_code ignored;
   return path.find_first_of("*?[") != std::string::npos && !fs::exists(path, ignored);
@@ -41,7 +37,7 @@ bool is_text(const std::string& path, DataFormat format) {
   if (format != DataFormat::automatic) return format == DataFormat::text;
   if (is_pattern(path)) return false;
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return !is_prepared(path);
+  if (fs::is_directory(path, ignored)) return part_files(path, "train").empty();
   return fs::path(path).extension() != ".bin" && !has_llmc_magic(path);
 }
 

@@ -11,19 +11,15 @@ namespace quern {
 
 namespace {
 
-// The seed of each position in a list of prompts; the first position keeps the seed itself (Knuth's
-// multiplier for 64 bits).
-uint64_t seed_of(const SampleSection& options, size_t prompt) {
-  return static_cast<uint64_t>(options.sample_seed) ^ (prompt * 0x9E3779B97F4A7C15u);
-}
-
+// Each position in a list of prompts has a seed of its own; the first keeps the seed itself
+// (Knuth's multiplier for 64 bits).
 kernels::SampleOptions sample_options(const SampleSection& options, size_t prompt) {
   return {.temperature = static_cast<float>(options.temperature),
           .top_k = static_cast<int32_t>(options.top_k),
           .top_p = options.top_p,
           .min_p = options.min_p,
           .repetition_penalty = static_cast<float>(options.repetition_penalty),
-          .seed = seed_of(options, prompt)};
+          .seed = static_cast<uint64_t>(options.sample_seed) ^ (prompt * 0x9E3779B97F4A7C15u)};
 }
 
 std::vector<int32_t> last_of(const std::vector<int32_t>& tokens, int64_t count) {

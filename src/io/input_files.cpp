@@ -14,10 +14,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool is_hidden(const fs::path& path) {
-  return path.filename().string().starts_with('.');
-}
-
 // Sorted matches of a pattern; may be empty.
 std::vector<fs::path> matches_of(const std::string& pattern) {
   glob_t found{};
@@ -59,7 +55,7 @@ std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
   try {
     for (auto it = fs::recursive_directory_iterator(folder); it != fs::end(it); ++it) {
-      if (is_hidden(it->path())) {
+      if (it->path().filename().string().starts_with('.')) {
         it.disable_recursion_pending();
       } else if (it->is_symlink()) {
         check_link(it->path());

@@ -38,11 +38,6 @@ int spelled_byte(std::string_view token) {
   return error == std::errc() && end == token.data() + 5 ? byte : -1;
 }
 
-// True when a token (UTF-8) has one character.
-bool is_character(std::string_view token) {
-  return std::ranges::count(token, false, continues_utf8) == 1;
-}
-
 }  // namespace
 
 BpeTokenizer::BpeTokenizer(BpeDefinition definition) : definition_(std::move(definition)) {
@@ -83,7 +78,7 @@ void BpeTokenizer::read_vocabulary() {
     }
     if (fallback ? spelled >= 0 : token.size() == 1) {
       byte_tokens[static_cast<unsigned char>(bytes_.back()[0])] = id;
-    } else if (fallback && is_character(token)) {
+    } else if (fallback && std::ranges::count(token, false, continues_utf8) == 1) {  // a character
       characters.emplace(token, id);
     }
   }

@@ -6,20 +6,14 @@
 
 namespace quern {
 
-namespace {
-
-HostMemory host_memory_for(Device device) {
-  return [pinned = device.is_cuda()](int64_t bytes) -> std::shared_ptr<void> {
-    return cuda::host_array<std::byte>(bytes, pinned);
-  };
-}
-
-}  // namespace
-
 BatchFeeder::BatchFeeder(const TokenSource& source, int64_t batch, int64_t context,
                          SamplerState first, const BatchOptions& options)
-    : loader_(source, batch, context, first, host_memory_for(Context::current().device()),
-              options) {
+    : loader_(
+          source, batch, context, first,
+          [pinned = Context::current().device().is_cuda()](int64_t bytes) -> std::shared_ptr<void> {
+            return cuda::host_array<std::byte>(bytes, pinned);
+          },
+          options) {
   for (DeviceBatch& buffer : buffers_) {
     buffer.tokens = Tensor::empty({batch, context}, DType::i32, "batch tokens");
     buffer.targets = Tensor::empty({batch, context}, DType::i32, "batch targets");

@@ -122,7 +122,10 @@ void Trainer::start() {
   }
   note_data();
   keep_tokenizer();
-  start_log();
+  // The logs of a resumed run go on after the checkpoint's step.
+  metrics_ =
+      std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
+  sampled_ = folder_->keep_samples_until(saved_step_);
   feed_from(state_.iteration);
   const auto allocator = Context::current().allocator(Context::current().device());
   allocator->release_cached();
@@ -186,13 +189,6 @@ void Trainer::note_data() {
   };
   note(data_.train, state_.train_data);
   note(data_.validation, state_.validation_data);
-}
-
-// The logs of a resumed run go on after the checkpoint's step.
-void Trainer::start_log() {
-  metrics_ =
-      std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
-  sampled_ = folder_->keep_samples_until(saved_step_);
 }
 
 // Copies the tokenizer to the run folder for samples, `quern generate` and `quern export`.

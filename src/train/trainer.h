@@ -87,7 +87,6 @@ class Trainer {
   SamplerState sampler_after(int64_t steps) const;
   void feed_from(int64_t steps);
   void resume();
-  void start_log();
   void keep_tokenizer();
   void note_data();
   void forget_later_checkpoints();
