@@ -62,16 +62,12 @@ BatchLoader::~BatchLoader() {
   thread_.join();
 }
 
-// Batch `produced_` overwrites batch `produced_ - kSlots`, which must no longer be in use.
-bool BatchLoader::has_room() const {
-  return produced_ < consumed_ + kAhead;
-}
-
 void BatchLoader::run() {
   std::unique_lock lock(mutex_);
   try {
     for (;;) {
-      consumed_one_.wait(lock, [this] { return stop_ || has_room(); });
+      // Batch `produced_` overwrites batch `produced_ - kSlots`, which must no longer be in use.
+      consumed_one_.wait(lock, [this] { return stop_ || produced_ < consumed_ + kAhead; });
       if (stop_) return;
       const Slot slot = slots_[produced_ % kSlots];
       const uint64_t k = first_.batch + produced_;

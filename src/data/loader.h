@@ -65,7 +65,6 @@ class BatchLoader {
   };
 
   void run();  // the thread
-  bool has_room() const;
 
   Fill fill_;
   int64_t rows_, context_;

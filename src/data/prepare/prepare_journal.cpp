@@ -70,10 +70,6 @@ constexpr const char* kFormat = "quern prepare";
 constexpr int64_t kVersion = 3;
 constexpr size_t kChecksum = 16;  // hexadecimal digits, before a space
 
-Json head_line(const Json& settings, const Json& sources) {
-  return {{"format", kFormat}, {"version", kVersion}, {"settings", settings}, {"sources", sources}};
-}
-
 std::string line_of(const Json& json) {
   const std::string text = json.dump();
   return cat(checksum_of(text), ' ', text, '\n');
@@ -131,7 +127,8 @@ PrepareJournal PrepareJournal::create(const fs::path& file, const Json& settings
                                       const Json& sources) {
   PrepareJournal journal(file);
   journal.truncate(0);
-  journal.append(line_of(head_line(settings, sources)));
+  journal.append(line_of(
+      {{"format", kFormat}, {"version", kVersion}, {"settings", settings}, {"sources", sources}}));
   return journal;
 }
 
