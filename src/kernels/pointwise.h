@@ -26,16 +26,6 @@ void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, c
 template <class T>
 void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y, const T* dy,
                         int64_t n, const PointwiseOp& f, Stream stream);
-
-template <class T>
-void pointwise_forward(T* y, const T* x, int64_t n, const PointwiseOp& f, Stream stream) {
-  pointwise_forward(y, x, PointwiseRows{}, n, f, stream);
-}
-template <class T>
-void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, const PointwiseOp& f,
-                        Stream stream) {
-  pointwise_backward(dx, x, PointwiseRows{}, y, dy, n, f, stream);
-}
 }  // namespace cpu
 
 namespace cuda {
@@ -45,16 +35,6 @@ void pointwise_forward(T* y, const T* x, const PointwiseRows& rows, int64_t n, c
 template <class T>
 void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y, const T* dy,
                         int64_t n, const PointwiseOp& f, Stream stream);
-
-template <class T>
-void pointwise_forward(T* y, const T* x, int64_t n, const PointwiseOp& f, Stream stream) {
-  pointwise_forward(y, x, PointwiseRows{}, n, f, stream);
-}
-template <class T>
-void pointwise_backward(T* dx, const T* x, const T* y, const T* dy, int64_t n, const PointwiseOp& f,
-                        Stream stream) {
-  pointwise_backward(dx, x, PointwiseRows{}, y, dy, n, f, stream);
-}
 }  // namespace cuda
 
 }  // namespace quern::kernels

@@ -2,7 +2,7 @@
 // types. An op writes
 //
 //   visit("silu", x, [&]<class T>(std::type_identity<T>, auto stream) {
-//     pointwise_forward(y.data<T>(), x.data<T>(), x.numel(), kernels::Silu{}, stream);
+//     pointwise_forward(y.data<T>(), x.data<T>(), {}, x.numel(), kernels::Silu{}, stream);
 //   });
 //
 // and the stream's namespace picks kernels::cpu or kernels::cuda (see base/stream.h).

@@ -17,20 +17,20 @@ void check_op(F f, double low, double high, int64_t shift) {
     const auto x = random_values<T>(n, 1, low, high);
     const auto dy = random_values<T>(n, 2);
     std::vector<T> y(x.size()), dx(x.size());
-    kernels::cpu::pointwise_forward(y.data(), x.data(), n, f, {});
-    kernels::cpu::pointwise_backward(dx.data(), x.data(), y.data(), dy.data(), n, f, {});
+    kernels::cpu::pointwise_forward(y.data(), x.data(), {}, n, f, {});
+    kernels::cpu::pointwise_backward(dx.data(), x.data(), {}, y.data(), dy.data(), n, f, {});
 
     DeviceBuffer<T> device_x(x, shift), device_saved_y(y, shift), device_dy(dy, shift);
     DeviceBuffer<T> device_y(n, shift), device_dx(n, shift);
     const auto actual_y = run_twice(device_y, [&] {
-      kernels::cuda::pointwise_forward(device_y.get(), device_x.get(), n, f, {});
+      kernels::cuda::pointwise_forward(device_y.get(), device_x.get(), {}, n, f, {});
     });
     expect_close(actual_y, y, relative, 1e-6);
     const T* saved_x = F::kSaved == kernels::Saved::input ? device_x.get() : nullptr;
     const T* saved_y = F::kSaved == kernels::Saved::output ? device_saved_y.get() : nullptr;
     const auto actual_dx = run_twice(device_dx, [&] {
-      kernels::cuda::pointwise_backward(device_dx.get(), saved_x, saved_y, device_dy.get(), n, f,
-                                        {});
+      kernels::cuda::pointwise_backward(device_dx.get(), saved_x, {}, saved_y, device_dy.get(), n,
+                                        f, {});
     });
     expect_close(actual_dx, dx, relative, 1e-6);
     device_x.expect_guards_intact();
@@ -109,9 +109,9 @@ void check_rows(int64_t rows, int64_t cols, int64_t pitch, int64_t shift) {
   DeviceBuffer<T> x(wide, shift), x_packed(packed), device_dy(dy, shift);
   DeviceBuffer<T> y(n, shift), dx(n, shift), y_packed(n), dx_packed(n);
   const T* const none = nullptr;
-  kernels::cuda::pointwise_forward(y_packed.get(), x_packed.get(), n, f, {});
-  kernels::cuda::pointwise_backward(dx_packed.get(), x_packed.get(), none, device_dy.get(), n, f,
-                                    {});
+  kernels::cuda::pointwise_forward(y_packed.get(), x_packed.get(), {}, n, f, {});
+  kernels::cuda::pointwise_backward(dx_packed.get(), x_packed.get(), {}, none, device_dy.get(), n,
+                                    f, {});
   const auto forward = [&] {
     kernels::cuda::pointwise_forward(y.get(), x.get(), {cols, pitch}, n, f, {});
   };
@@ -139,18 +139,18 @@ TEST_F(PointwiseGpu, RowsAtADistance) {
 TEST_F(PointwiseGpu, NanAndInfinityPass) {
   const std::vector<float> x = {NAN, INFINITY, -INFINITY, 0.0f};
   std::vector<float> y(4);
-  kernels::cpu::pointwise_forward(y.data(), x.data(), 4, kernels::Relu{}, {});
+  kernels::cpu::pointwise_forward(y.data(), x.data(), {}, 4, kernels::Relu{}, {});
   DeviceBuffer<float> device_x(x), device_y(4);
-  kernels::cuda::pointwise_forward(device_y.get(), device_x.get(), 4, kernels::Relu{}, {});
+  kernels::cuda::pointwise_forward(device_y.get(), device_x.get(), {}, 4, kernels::Relu{}, {});
   expect_close(device_y.download(), y, 0.0, 0.0);
 }
 
 TEST_F(PointwiseGpu, InPlace) {
   const auto x = random_values<bfloat16>(1025, 5);
   std::vector<bfloat16> y(x.size());
-  kernels::cpu::pointwise_forward(y.data(), x.data(), 1025, kernels::Relu{}, {});
+  kernels::cpu::pointwise_forward(y.data(), x.data(), {}, 1025, kernels::Relu{}, {});
   DeviceBuffer<bfloat16> device(x);
-  kernels::cuda::pointwise_forward(device.get(), device.get(), 1025, kernels::Relu{}, {});
+  kernels::cuda::pointwise_forward(device.get(), device.get(), {}, 1025, kernels::Relu{}, {});
   expect_same_bits(device.download(), y);
 }
 

@@ -22,7 +22,7 @@ void check(F f, const Function& reference, double low, double high) {
   for (const int64_t n : kSizes) {
     const std::vector<T> x = random_vector<T>(n, 1, low, high), dy = random_vector<T>(n, 2);
     Guarded<T> y(n), dx(n);
-    cpu::pointwise_forward(y.data(), x.data(), n, f, cpu::Stream{});
+    cpu::pointwise_forward(y.data(), x.data(), {}, n, f, cpu::Stream{});
     std::vector<double> expected, gradient;
     for (int64_t i = 0; i < n; ++i) {
       const double at = to_double(x[i]);
@@ -32,14 +32,14 @@ void check(F f, const Function& reference, double low, double high) {
     expect_near(y.values(), expected);
 
     const bool reads_x = F::kSaved == Saved::input, reads_y = F::kSaved == Saved::output;
-    cpu::pointwise_backward(dx.data(), reads_x ? x.data() : nullptr, reads_y ? y.data() : nullptr,
-                            dy.data(), n, f, cpu::Stream{});
+    cpu::pointwise_backward(dx.data(), reads_x ? x.data() : nullptr, {},
+                            reads_y ? y.data() : nullptr, dy.data(), n, f, cpu::Stream{});
     // A saved output is rounded to T before its slope is computed. The differences are accurate
     // only to 1e-9.
     expect_near(dx.values(), gradient, 3 * tolerance<T>() + 1e-9);
 
     Guarded<T> in_place(x);
-    cpu::pointwise_forward(in_place.data(), in_place.data(), n, f, cpu::Stream{});
+    cpu::pointwise_forward(in_place.data(), in_place.data(), {}, n, f, cpu::Stream{});
     EXPECT_TRUE(same_bits(in_place.values(), y.values()));
   }
 }
@@ -115,7 +115,7 @@ TEST(Pointwise, EveryBackwardIsTheSlopeOfItsForward) {
 TEST(Pointwise, ReluKeepsNaN) {
   const float x[] = {NAN, -1.0f, 2.0f};
   Guarded<float> y(3);
-  cpu::pointwise_forward(y.data(), x, 3, Relu{}, cpu::Stream{});
+  cpu::pointwise_forward(y.data(), x, {}, 3, Relu{}, cpu::Stream{});
   EXPECT_TRUE(std::isnan(y.values()[0]));
   EXPECT_EQ(y.values()[1], 0.0f);
 }
@@ -130,13 +130,13 @@ TEST(Pointwise, RowsAtADistance) {
     Guarded<float> y(rows * cols), dx(rows * cols), packed_y(rows * cols), packed_dx(rows * cols);
     cpu::pointwise_forward(y.data(), wide.data(), {cols, pitch}, rows * cols, Silu{},
                            cpu::Stream{});
-    cpu::pointwise_forward(packed_y.data(), packed.data(), rows * cols, Silu{}, cpu::Stream{});
+    cpu::pointwise_forward(packed_y.data(), packed.data(), {}, rows * cols, Silu{}, cpu::Stream{});
     expect_near(y.values(), doubles(packed_y.values()));
     const float* none = nullptr;
     cpu::pointwise_backward(dx.data(), wide.data(), {cols, pitch}, none, dy.data(), rows * cols,
                             Silu{}, cpu::Stream{});
-    cpu::pointwise_backward(packed_dx.data(), packed.data(), none, dy.data(), rows * cols, Silu{},
-                            cpu::Stream{});
+    cpu::pointwise_backward(packed_dx.data(), packed.data(), {}, none, dy.data(), rows * cols,
+                            Silu{}, cpu::Stream{});
     expect_near(dx.values(), doubles(packed_dx.values()));
   }
 }
@@ -145,7 +145,7 @@ TEST(Pointwise, ThreadCount) {
   const auto x = random_vector<float>(100003, 3);
   expect_thread_count_does_not_matter([&] {
     Guarded<float> y(100003);
-    cpu::pointwise_forward(y.data(), x.data(), 100003, Tanh{}, cpu::Stream{});
+    cpu::pointwise_forward(y.data(), x.data(), {}, 100003, Tanh{}, cpu::Stream{});
     return y.values();
   });
 }
