@@ -268,15 +268,11 @@ void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc
   rotate_gradients_back(dq, dk, s, rotary, stream);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                  \
-  template void attention_forward(T*, acc_t<T>*, const T*, const T*, const T*,                \
-                                  const AttentionShape&, Stream);                             \
-  template void attention_backward(T*, T*, T*, const T*, const T*, const acc_t<T>*, const T*, \
-                                   const T*, const T*, const AttentionShape&,                 \
-                                   const RotaryTable<acc_t<T>>&, void*, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(double)
-#undef QUERN_INSTANTIATE
+template decltype(attention_forward<float>) attention_forward<float>;
+template decltype(attention_forward<bfloat16>) attention_forward<bfloat16>;
+template decltype(attention_forward<double>) attention_forward<double>;
+template decltype(attention_backward<float>) attention_backward<float>;
+template decltype(attention_backward<bfloat16>) attention_backward<bfloat16>;
+template decltype(attention_backward<double>) attention_backward<double>;
 
 }  // namespace quern::kernels::cpu

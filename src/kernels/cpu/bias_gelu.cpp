@@ -43,13 +43,11 @@ void bias_gelu_backward(T* dx, T* y, acc_t<T>* db, const T* dy, const T* x, cons
   if (db != nullptr) fold_chunks(db, partial, rows, F, F, add_db);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                 \
-  template void bias_gelu_forward(T*, const T*, const T*, int64_t, int64_t, Stream);         \
-  template void bias_gelu_backward(T*, T*, acc_t<T>*, const T*, const T*, const T*, int64_t, \
-                                   int64_t, bool, void*, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(double)
-#undef QUERN_INSTANTIATE
+template decltype(bias_gelu_forward<float>) bias_gelu_forward<float>;
+template decltype(bias_gelu_forward<bfloat16>) bias_gelu_forward<bfloat16>;
+template decltype(bias_gelu_forward<double>) bias_gelu_forward<double>;
+template decltype(bias_gelu_backward<float>) bias_gelu_backward<float>;
+template decltype(bias_gelu_backward<bfloat16>) bias_gelu_backward<bfloat16>;
+template decltype(bias_gelu_backward<double>) bias_gelu_backward<double>;
 
 }  // namespace quern::kernels::cpu

@@ -90,11 +90,9 @@ void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const Bi
   std::visit([&](auto f) { backward_of(f, da, db, a, b, dc, layout); }, op);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                 \
-  template void binary_forward(T*, const T*, const T*, const BinaryLayout&, const BinaryOp&, \
-                               Stream);                                                      \
-  template void binary_backward(T*, T*, const T*, const T*, const T*, const BinaryLayout&,   \
-                                const BinaryOp&, Stream);
+#define QUERN_INSTANTIATE(T)                              \
+  template decltype(binary_forward<T>) binary_forward<T>; \
+  template decltype(binary_backward<T>) binary_backward<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(float16)

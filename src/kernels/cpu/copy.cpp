@@ -103,13 +103,11 @@ void accumulate(D* dst, const S* src, int64_t n, bool add, Stream) {
   }
 }
 
-#define QUERN_INSTANTIATE(D, S) template void accumulate(D*, const S*, int64_t, bool, Stream);
-QUERN_INSTANTIATE(float, float)
-QUERN_INSTANTIATE(float, bfloat16)
-QUERN_INSTANTIATE(bfloat16, bfloat16)
-QUERN_INSTANTIATE(bfloat16, float)
-QUERN_INSTANTIATE(float16, float16)
-QUERN_INSTANTIATE(double, double)
-#undef QUERN_INSTANTIATE
+template decltype(accumulate<float, float>) accumulate<float, float>;
+template decltype(accumulate<float, bfloat16>) accumulate<float, bfloat16>;
+template decltype(accumulate<bfloat16, bfloat16>) accumulate<bfloat16, bfloat16>;
+template decltype(accumulate<bfloat16, float>) accumulate<bfloat16, float>;
+template decltype(accumulate<float16, float16>) accumulate<float16, float16>;
+template decltype(accumulate<double, double>) accumulate<double, double>;
 
 }  // namespace quern::kernels::cpu

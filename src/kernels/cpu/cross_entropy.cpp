@@ -125,25 +125,18 @@ void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                                                   \
-  template void cross_entropy_forward(acc_t<T>*, acc_t<T>*, const T*, const int32_t*, int64_t, \
-                                      int64_t, int32_t, Stream);                               \
-  template void cross_entropy_backward(T*, const T*, const acc_t<T>*, const int32_t*,          \
-                                       const acc_t<T>*, const acc_t<T>*, int64_t, int64_t,     \
-                                       int32_t, Stream);                                       \
-  template void cross_entropy_forward_backward(acc_t<T>*, T*, const int32_t*, const acc_t<T>*, \
-                                               int64_t, int64_t, int32_t, ZLoss<acc_t<T>>,     \
-                                               Stream);
+#define QUERN_INSTANTIATE(T)                                              \
+  template decltype(cross_entropy_forward<T>) cross_entropy_forward<T>;   \
+  template decltype(cross_entropy_backward<T>) cross_entropy_backward<T>; \
+  template decltype(cross_entropy_forward_backward<T>) cross_entropy_forward_backward<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)
 #undef QUERN_INSTANTIATE
 
-template void cross_entropy_mean(float*, float*, const float*, const int32_t*, int64_t, int32_t,
-                                 Stream);
-template void cross_entropy_mean(double*, double*, const double*, const int32_t*, int64_t, int32_t,
-                                 Stream);
-template void cross_entropy_scale(float*, const int32_t*, int64_t, double, int32_t, Stream);
-template void cross_entropy_scale(double*, const int32_t*, int64_t, double, int32_t, Stream);
+template decltype(cross_entropy_mean<float>) cross_entropy_mean<float>;
+template decltype(cross_entropy_mean<double>) cross_entropy_mean<double>;
+template decltype(cross_entropy_scale<float>) cross_entropy_scale<float>;
+template decltype(cross_entropy_scale<double>) cross_entropy_scale<double>;
 
 }  // namespace quern::kernels::cpu

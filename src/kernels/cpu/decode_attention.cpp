@@ -82,7 +82,7 @@ void decode_attention(const DecodeAttention<T>& a, Stream, bool) {
   }
 }
 
-template void decode_attention(const DecodeAttention<float>&, Stream, bool);
-template void decode_attention(const DecodeAttention<bfloat16>&, Stream, bool);
+template decltype(decode_attention<float>) decode_attention<float>;
+template decltype(decode_attention<bfloat16>) decode_attention<bfloat16>;
 
 }  // namespace quern::kernels::cpu

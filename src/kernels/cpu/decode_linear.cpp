@@ -60,9 +60,9 @@ bool decode_linear_fits(int64_t, bool, Stream) {
   return true;
 }
 
-template void decode_linear(const DecodeLinear<float>&, Stream, bool);
-template void decode_linear(const DecodeLinear<bfloat16>&, Stream, bool);
-template bool decode_linear_fits<float>(int64_t, bool, Stream);
-template bool decode_linear_fits<bfloat16>(int64_t, bool, Stream);
+template decltype(decode_linear<float>) decode_linear<float>;
+template decltype(decode_linear<bfloat16>) decode_linear<bfloat16>;
+template decltype(decode_linear_fits<float>) decode_linear_fits<float>;
+template decltype(decode_linear_fits<bfloat16>) decode_linear_fits<bfloat16>;
 
 }  // namespace quern::kernels::cpu

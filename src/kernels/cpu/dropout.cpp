@@ -33,11 +33,8 @@ void dropout(T* y, const T* x, int64_t n, double p, uint32_t site, const Dropout
   });
 }
 
-#define QUERN_INSTANTIATE(T) \
-  template void dropout(T*, const T*, int64_t, double, uint32_t, const DropoutDraw*, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(double)
-#undef QUERN_INSTANTIATE
+template decltype(dropout<float>) dropout<float>;
+template decltype(dropout<bfloat16>) dropout<bfloat16>;
+template decltype(dropout<double>) dropout<double>;
 
 }  // namespace quern::kernels::cpu

@@ -53,9 +53,9 @@ void gather_backward(T* dx, const T* dy, const int64_t* index, const GatherShape
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                                              \
-  template void gather_forward(T*, const T*, const int64_t*, const GatherShape&, Stream); \
-  template void gather_backward(T*, const T*, const int64_t*, const GatherShape&, Stream);
+#define QUERN_INSTANTIATE(T)                              \
+  template decltype(gather_forward<T>) gather_forward<T>; \
+  template decltype(gather_backward<T>) gather_backward<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(float16)

@@ -147,12 +147,9 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& packed, const GemmResources
   });
 }
 
-#define QUERN_INSTANTIATE(TD, T) \
-  template void gemm(TD*, const T*, const T*, const Gemm&, const GemmResources&, Stream);
-QUERN_INSTANTIATE(float, float)
-QUERN_INSTANTIATE(bfloat16, bfloat16)
-QUERN_INSTANTIATE(float, bfloat16)
-QUERN_INSTANTIATE(double, double)
-#undef QUERN_INSTANTIATE
+template decltype(gemm<float, float>) gemm<float, float>;
+template decltype(gemm<bfloat16, bfloat16>) gemm<bfloat16, bfloat16>;
+template decltype(gemm<float, bfloat16>) gemm<float, bfloat16>;
+template decltype(gemm<double, double>) gemm<double, double>;
 
 }  // namespace quern::kernels::cpu

@@ -25,13 +25,9 @@ void layer_norm_backward(TX* dx, acc_t<TY>* dw, acc_t<TY>* db, const TY* dy, con
                               scratch);
 }
 
-#define QUERN_INSTANTIATE(TX, TY)                                                                  \
-  template void add_layer_norm_forward(TX*, TY*, acc_t<TY>*, acc_t<TY>*, const TX*, const TY*,     \
-                                       const acc_t<TY>*, const acc_t<TY>*, int64_t, int64_t,       \
-                                       double, Stream);                                            \
-  template void layer_norm_backward(TX*, acc_t<TY>*, acc_t<TY>*, const TY*, const TX*, const TX*,  \
-                                    const acc_t<TY>*, const acc_t<TY>*, const acc_t<TY>*, int64_t, \
-                                    int64_t, bool, bool, void*, Stream);
+#define QUERN_INSTANTIATE(TX, TY)                                                   \
+  template decltype(add_layer_norm_forward<TX, TY>) add_layer_norm_forward<TX, TY>; \
+  template decltype(layer_norm_backward<TX, TY>) layer_norm_backward<TX, TY>;
 QUERN_INSTANTIATE(float, float)
 QUERN_INSTANTIATE(bfloat16, bfloat16)
 QUERN_INSTANTIATE(float, bfloat16)

@@ -40,9 +40,9 @@ void causal_mask(T* y, const T* x, int64_t batch, int64_t Tq, int64_t Tk, double
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                                                    \
-  template void masked_fill(T*, const T*, const uint8_t*, double, const BinaryLayout&, Stream); \
-  template void causal_mask(T*, const T*, int64_t, int64_t, int64_t, double, Stream);
+#define QUERN_INSTANTIATE(T)                        \
+  template decltype(masked_fill<T>) masked_fill<T>; \
+  template decltype(causal_mask<T>) causal_mask<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(float16)

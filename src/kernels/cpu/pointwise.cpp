@@ -50,11 +50,9 @@ void pointwise_backward(T* dx, const T* x, const PointwiseRows& rows, const T* y
       op);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                       \
-  template void pointwise_forward(T*, const T*, const PointwiseRows&, int64_t, const PointwiseOp&, \
-                                  Stream);                                                         \
-  template void pointwise_backward(T*, const T*, const PointwiseRows&, const T*, const T*,         \
-                                   int64_t, const PointwiseOp&, Stream);
+#define QUERN_INSTANTIATE(T)                                    \
+  template decltype(pointwise_forward<T>) pointwise_forward<T>; \
+  template decltype(pointwise_backward<T>) pointwise_backward<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(float16)

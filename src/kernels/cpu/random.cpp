@@ -37,12 +37,11 @@ void random_integers(int32_t* x, int64_t n, int32_t bound, PhiloxKey key, Stream
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                             \
-  template void uniform(T*, int64_t, double, double, PhiloxKey, Stream); \
-  template void normal(T*, int64_t, double, double, double, PhiloxKey, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(double)
-#undef QUERN_INSTANTIATE
+template decltype(uniform<float>) uniform<float>;
+template decltype(uniform<bfloat16>) uniform<bfloat16>;
+template decltype(uniform<double>) uniform<double>;
+template decltype(normal<float>) normal<float>;
+template decltype(normal<bfloat16>) normal<bfloat16>;
+template decltype(normal<double>) normal<double>;
 
 }  // namespace quern::kernels::cpu

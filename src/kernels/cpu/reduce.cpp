@@ -129,18 +129,18 @@ void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                                                  \
-  template void sum_forward(T*, const T*, const ReduceShape&, double, void*, Stream);         \
-  template void sum_squares_forward(T*, const T*, const ReduceShape&, double, void*, Stream); \
-  template void sum_backward(T*, const T*, const ReduceShape&, double, Stream);               \
-  template void max_forward(T*, int64_t*, const T*, const ReduceShape&, Stream);              \
-  template void max_backward(T*, const T*, const int64_t*, const ReduceShape&, Stream);
+#define QUERN_INSTANTIATE(T)                                        \
+  template decltype(sum_forward<T, T>) sum_forward<T, T>;           \
+  template decltype(sum_squares_forward<T>) sum_squares_forward<T>; \
+  template decltype(sum_backward<T>) sum_backward<T>;               \
+  template decltype(max_forward<T>) max_forward<T>;                 \
+  template decltype(max_backward<T>) max_backward<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(float16)
 QUERN_INSTANTIATE(double)
 #undef QUERN_INSTANTIATE
 
-template void sum_forward(float*, const bfloat16*, const ReduceShape&, double, void*, Stream);
+template decltype(sum_forward<float, bfloat16>) sum_forward<float, bfloat16>;
 
 }  // namespace quern::kernels::cpu

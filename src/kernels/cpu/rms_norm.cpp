@@ -29,14 +29,10 @@ void rms_norm_backward(TX* dx, acc_t<TY>* dw, const TY* dy, const TX* dsum, cons
                                false, scratch);
 }
 
-#define QUERN_INSTANTIATE(TX, TY)                                                                  \
-  template void rms_norm_forward(TY*, acc_t<TY>*, const TX*, const acc_t<TY>*, int64_t, int64_t,   \
-                                 double, Stream);                                                  \
-  template void add_rms_norm_forward(TX*, TY*, acc_t<TY>*, const TX*, const TY*, const acc_t<TY>*, \
-                                     int64_t, int64_t, double, Stream);                            \
-  template void rms_norm_backward(TX*, acc_t<TY>*, const TY*, const TX*, const TX*,                \
-                                  const acc_t<TY>*, const acc_t<TY>*, int64_t, int64_t, bool,      \
-                                  void*, Stream);
+#define QUERN_INSTANTIATE(TX, TY)                                               \
+  template decltype(rms_norm_forward<TX, TY>) rms_norm_forward<TX, TY>;         \
+  template decltype(add_rms_norm_forward<TX, TY>) add_rms_norm_forward<TX, TY>; \
+  template decltype(rms_norm_backward<TX, TY>) rms_norm_backward<TX, TY>;
 QUERN_INSTANTIATE(float, float)
 QUERN_INSTANTIATE(bfloat16, bfloat16)
 QUERN_INSTANTIATE(float, bfloat16)

@@ -53,15 +53,11 @@ void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta,
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                                         \
-  template void rope(T*, const T*, const acc_t<T>*, const acc_t<T>*, const int32_t*, \
-                     const RopeLayout&, bool, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(double)
-#undef QUERN_INSTANTIATE
+template decltype(rope<float>) rope<float>;
+template decltype(rope<bfloat16>) rope<bfloat16>;
+template decltype(rope<double>) rope<double>;
 
-template void rope_table(float*, float*, int64_t, int64_t, double, const RopeScaling&, Stream);
-template void rope_table(double*, double*, int64_t, int64_t, double, const RopeScaling&, Stream);
+template decltype(rope_table<float>) rope_table<float>;
+template decltype(rope_table<double>) rope_table<double>;
 
 }  // namespace quern::kernels::cpu

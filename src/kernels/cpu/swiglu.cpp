@@ -56,10 +56,10 @@ void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int6
   backward<true>(d_gate_up, dy_to_y, gate_up, dy_to_y, rows, F);
 }
 
-#define QUERN_INSTANTIATE(T)                                                       \
-  template void swiglu_forward(T*, const T*, int64_t, int64_t, Stream);            \
-  template void swiglu_backward(T*, const T*, const T*, int64_t, int64_t, Stream); \
-  template void swiglu_backward_and_output(T*, T*, const T*, int64_t, int64_t, Stream);
+#define QUERN_INSTANTIATE(T)                                \
+  template decltype(swiglu_forward<T>) swiglu_forward<T>;   \
+  template decltype(swiglu_backward<T>) swiglu_backward<T>; \
+  template decltype(swiglu_backward_and_output<T>) swiglu_backward_and_output<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)

@@ -43,13 +43,11 @@ void weighted_sum_backward(T* dx, acc_t<T>* dw, const T* dy, const T* x, const T
   if (dw != nullptr) fold_chunks(dw, partial, rows, C, C, add_dw);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                \
-  template void weighted_sum_forward(T*, const T*, const T*, int64_t, int64_t, Stream);     \
-  template void weighted_sum_backward(T*, acc_t<T>*, const T*, const T*, const T*, int64_t, \
-                                      int64_t, bool, void*, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(double)
-#undef QUERN_INSTANTIATE
+template decltype(weighted_sum_forward<float>) weighted_sum_forward<float>;
+template decltype(weighted_sum_forward<bfloat16>) weighted_sum_forward<bfloat16>;
+template decltype(weighted_sum_forward<double>) weighted_sum_forward<double>;
+template decltype(weighted_sum_backward<float>) weighted_sum_backward<float>;
+template decltype(weighted_sum_backward<bfloat16>) weighted_sum_backward<bfloat16>;
+template decltype(weighted_sum_backward<double>) weighted_sum_backward<double>;
 
 }  // namespace quern::kernels::cpu

@@ -104,12 +104,9 @@ void bias_gelu_backward(T* dx, T* y, acc_t<T>* db, const T* dy, const T* x, cons
   }
 }
 
-#define QUERN_INSTANTIATE(T)                                                                    \
-  template void bias_gelu_forward<T>(T*, const T*, const T*, int64_t, int64_t, Stream);         \
-  template void bias_gelu_backward<T>(T*, T*, acc_t<T>*, const T*, const T*, const T*, int64_t, \
-                                      int64_t, bool, void*, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-#undef QUERN_INSTANTIATE
+template decltype(bias_gelu_forward<float>) bias_gelu_forward<float>;
+template decltype(bias_gelu_forward<bfloat16>) bias_gelu_forward<bfloat16>;
+template decltype(bias_gelu_backward<float>) bias_gelu_backward<float>;
+template decltype(bias_gelu_backward<bfloat16>) bias_gelu_backward<bfloat16>;
 
 }  // namespace quern::kernels::cuda

@@ -116,14 +116,11 @@ void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const Bi
   });
 }
 
-#define QUERN_INSTANTIATE(T)                                                                    \
-  template void binary_forward<T>(T*, const T*, const T*, const BinaryLayout&, const BinaryOp&, \
-                                  Stream);                                                      \
-  template void binary_backward<T>(T*, T*, const T*, const T*, const T*, const BinaryLayout&,   \
-                                   const BinaryOp&, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(float16)
-#undef QUERN_INSTANTIATE
+template decltype(binary_forward<float>) binary_forward<float>;
+template decltype(binary_forward<bfloat16>) binary_forward<bfloat16>;
+template decltype(binary_forward<float16>) binary_forward<float16>;
+template decltype(binary_backward<float>) binary_backward<float>;
+template decltype(binary_backward<bfloat16>) binary_backward<bfloat16>;
+template decltype(binary_backward<float16>) binary_backward<float16>;
 
 }  // namespace quern::kernels::cuda

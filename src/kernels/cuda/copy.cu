@@ -253,10 +253,10 @@ void accumulate(D* dst, const S* src, int64_t n, bool add, Stream stream) {
   launch_accumulate<D, S>(dst, src, n, add, stream);
 }
 
-template void accumulate<float, float>(float*, const float*, int64_t, bool, Stream);
-template void accumulate<float, bfloat16>(float*, const bfloat16*, int64_t, bool, Stream);
-template void accumulate<bfloat16, bfloat16>(bfloat16*, const bfloat16*, int64_t, bool, Stream);
-template void accumulate<bfloat16, float>(bfloat16*, const float*, int64_t, bool, Stream);
-template void accumulate<float16, float16>(float16*, const float16*, int64_t, bool, Stream);
+template decltype(accumulate<float, float>) accumulate<float, float>;
+template decltype(accumulate<float, bfloat16>) accumulate<float, bfloat16>;
+template decltype(accumulate<bfloat16, bfloat16>) accumulate<bfloat16, bfloat16>;
+template decltype(accumulate<bfloat16, float>) accumulate<bfloat16, float>;
+template decltype(accumulate<float16, float16>) accumulate<float16, float16>;
 
 }  // namespace quern::kernels::cuda

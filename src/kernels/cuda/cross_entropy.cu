@@ -81,14 +81,9 @@ void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
               targets, scale, dloss, N, V, ignore_index, vectors);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                      \
-  template void cross_entropy_forward<T>(acc_t<T>*, acc_t<T>*, const T*, const int32_t*, int64_t, \
-                                         int64_t, int32_t, Stream);                               \
-  template void cross_entropy_backward<T>(T*, const T*, const acc_t<T>*, const int32_t*,          \
-                                          const acc_t<T>*, const acc_t<T>*, int64_t, int64_t,     \
-                                          int32_t, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-#undef QUERN_INSTANTIATE
+template decltype(cross_entropy_forward<float>) cross_entropy_forward<float>;
+template decltype(cross_entropy_forward<bfloat16>) cross_entropy_forward<bfloat16>;
+template decltype(cross_entropy_backward<float>) cross_entropy_backward<float>;
+template decltype(cross_entropy_backward<bfloat16>) cross_entropy_backward<bfloat16>;
 
 }  // namespace quern::kernels::cuda

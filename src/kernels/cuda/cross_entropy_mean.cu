@@ -72,8 +72,7 @@ void cross_entropy_scale(A* scale, const int32_t* targets, int64_t n, double los
          static_cast<float>(loss_scale), ignore_index);
 }
 
-template void cross_entropy_mean<float>(float*, float*, const float*, const int32_t*, int64_t,
-                                        int32_t, Stream);
-template void cross_entropy_scale<float>(float*, const int32_t*, int64_t, double, int32_t, Stream);
+template decltype(cross_entropy_mean<float>) cross_entropy_mean<float>;
+template decltype(cross_entropy_scale<float>) cross_entropy_scale<float>;
 
 }  // namespace quern::kernels::cuda

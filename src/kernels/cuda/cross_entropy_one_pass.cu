@@ -251,12 +251,8 @@ void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t
   with(z);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                      \
-  template void cross_entropy_forward_backward<T>(acc_t<T>*, T*, const int32_t*, const acc_t<T>*, \
-                                                  int64_t, int64_t, int32_t, ZLoss<acc_t<T>>,     \
-                                                  Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-#undef QUERN_INSTANTIATE
+template decltype(cross_entropy_forward_backward<float>) cross_entropy_forward_backward<float>;
+template decltype(cross_entropy_forward_backward<bfloat16>)
+    cross_entropy_forward_backward<bfloat16>;
 
 }  // namespace quern::kernels::cuda

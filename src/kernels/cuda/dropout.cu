@@ -104,12 +104,7 @@ void dropout(T* y, const T* x, int64_t n, double p, uint32_t site, const Dropout
          whole);
 }
 
-#define QUERN_INSTANTIATE(T) \
-  template void dropout<T>(T*, const T*, int64_t, double, uint32_t, const DropoutDraw*, Stream);
-
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-
-#undef QUERN_INSTANTIATE
+template decltype(dropout<float>) dropout<float>;
+template decltype(dropout<bfloat16>) dropout<bfloat16>;
 
 }  // namespace quern::kernels::cuda

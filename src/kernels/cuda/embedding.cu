@@ -248,19 +248,11 @@ void embedding_backward(acc_t<T>* dw, const T* dy, const int32_t* ids, int64_t n
   sum(dw, pieces, dy, sorted, n, V, C, add, stream);
 }
 
-#define QUERN_INSTANTIATE_FORWARD(TY, TW)                                                   \
-  template void embedding_forward<TY, TW>(TY*, const TW*, const int32_t*, int64_t, int64_t, \
-                                          int64_t, Stream);
-QUERN_INSTANTIATE_FORWARD(float, float)
-QUERN_INSTANTIATE_FORWARD(bfloat16, bfloat16)
-QUERN_INSTANTIATE_FORWARD(float, bfloat16)
-#undef QUERN_INSTANTIATE_FORWARD
+template decltype(embedding_forward<float, float>) embedding_forward<float, float>;
+template decltype(embedding_forward<bfloat16, bfloat16>) embedding_forward<bfloat16, bfloat16>;
+template decltype(embedding_forward<float, bfloat16>) embedding_forward<float, bfloat16>;
 
-#define QUERN_INSTANTIATE_BACKWARD(T)                                                              \
-  template void embedding_backward<T>(float*, const T*, const int32_t*, int64_t, int64_t, int64_t, \
-                                      bool, void*, Stream);
-QUERN_INSTANTIATE_BACKWARD(float)
-QUERN_INSTANTIATE_BACKWARD(bfloat16)
-#undef QUERN_INSTANTIATE_BACKWARD
+template decltype(embedding_backward<float>) embedding_backward<float>;
+template decltype(embedding_backward<bfloat16>) embedding_backward<bfloat16>;
 
 }  // namespace quern::kernels::cuda

@@ -62,14 +62,11 @@ void gather_backward(T* dx, const T* dy, const int64_t* index, const GatherShape
          stream, dx, dy, index, s);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                 \
-  template void gather_forward<T>(T*, const T*, const int64_t*, const GatherShape&, Stream); \
-  template void gather_backward<T>(T*, const T*, const int64_t*, const GatherShape&, Stream);
-
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(float16)
-
-#undef QUERN_INSTANTIATE
+template decltype(gather_forward<float>) gather_forward<float>;
+template decltype(gather_forward<bfloat16>) gather_forward<bfloat16>;
+template decltype(gather_forward<float16>) gather_forward<float16>;
+template decltype(gather_backward<float>) gather_backward<float>;
+template decltype(gather_backward<bfloat16>) gather_backward<bfloat16>;
+template decltype(gather_backward<float16>) gather_backward<float16>;
 
 }  // namespace quern::kernels::cuda

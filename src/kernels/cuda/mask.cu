@@ -99,14 +99,11 @@ void causal_mask(T* y, const T* x, int64_t batch, int64_t Tq, int64_t Tk, double
          batch * Tq, Tq, Tk, static_cast<float>(value));
 }
 
-#define QUERN_INSTANTIATE(T)                                                                       \
-  template void masked_fill<T>(T*, const T*, const uint8_t*, double, const BinaryLayout&, Stream); \
-  template void causal_mask<T>(T*, const T*, int64_t, int64_t, int64_t, double, Stream);
-
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(float16)
-
-#undef QUERN_INSTANTIATE
+template decltype(masked_fill<float>) masked_fill<float>;
+template decltype(masked_fill<bfloat16>) masked_fill<bfloat16>;
+template decltype(masked_fill<float16>) masked_fill<float16>;
+template decltype(causal_mask<float>) causal_mask<float>;
+template decltype(causal_mask<bfloat16>) causal_mask<bfloat16>;
+template decltype(causal_mask<float16>) causal_mask<float16>;
 
 }  // namespace quern::kernels::cuda

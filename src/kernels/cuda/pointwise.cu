@@ -75,14 +75,11 @@ void pointwise_backward(T* dx, const T* x, const PointwiseRows& x_rows, const T*
       op);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                  \
-  template void pointwise_forward<T>(T*, const T*, const PointwiseRows&, int64_t,             \
-                                     const PointwiseOp&, Stream);                             \
-  template void pointwise_backward<T>(T*, const T*, const PointwiseRows&, const T*, const T*, \
-                                      int64_t, const PointwiseOp&, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(float16)
-#undef QUERN_INSTANTIATE
+template decltype(pointwise_forward<float>) pointwise_forward<float>;
+template decltype(pointwise_forward<bfloat16>) pointwise_forward<bfloat16>;
+template decltype(pointwise_forward<float16>) pointwise_forward<float16>;
+template decltype(pointwise_backward<float>) pointwise_backward<float>;
+template decltype(pointwise_backward<bfloat16>) pointwise_backward<bfloat16>;
+template decltype(pointwise_backward<float16>) pointwise_backward<float16>;
 
 }  // namespace quern::kernels::cuda

@@ -65,13 +65,9 @@ void random_integers(int32_t* x, int64_t n, int32_t bound, PhiloxKey key, Stream
          static_cast<uint32_t>(bound), key);
 }
 
-#define QUERN_INSTANTIATE(T)                                                \
-  template void uniform<T>(T*, int64_t, double, double, PhiloxKey, Stream); \
-  template void normal<T>(T*, int64_t, double, double, double, PhiloxKey, Stream);
-
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-
-#undef QUERN_INSTANTIATE
+template decltype(uniform<float>) uniform<float>;
+template decltype(uniform<bfloat16>) uniform<bfloat16>;
+template decltype(normal<float>) normal<float>;
+template decltype(normal<bfloat16>) normal<bfloat16>;
 
 }  // namespace quern::kernels::cuda

@@ -136,11 +136,8 @@ void rope_table(A* cos, A* sin, int64_t positions, int64_t D, double theta,
          sin, total, D / 2, theta, scaling);
 }
 
-template void rope<float>(float*, const float*, const float*, const float*, const int32_t*,
-                          const RopeLayout&, bool, Stream);
-template void rope<bfloat16>(bfloat16*, const bfloat16*, const float*, const float*, const int32_t*,
-                             const RopeLayout&, bool, Stream);
-template void rope_table<float>(float*, float*, int64_t, int64_t, double, const RopeScaling&,
-                                Stream);
+template decltype(rope<float>) rope<float>;
+template decltype(rope<bfloat16>) rope<bfloat16>;
+template decltype(rope_table<float>) rope_table<float>;
 
 }  // namespace quern::kernels::cuda

@@ -333,9 +333,7 @@ void sample(int32_t* tokens, int32_t* results, DecodeRow* rows, uint32_t* seen, 
          static_cast<int>(B), static_cast<int>(V));
 }
 
-template void sample(int32_t*, int32_t*, DecodeRow*, uint32_t*, const float*, int64_t, int64_t,
-                     Stream);
-template void sample(int32_t*, int32_t*, DecodeRow*, uint32_t*, const bfloat16*, int64_t, int64_t,
-                     Stream);
+template decltype(sample<float>) sample<float>;
+template decltype(sample<bfloat16>) sample<bfloat16>;
 
 }  // namespace quern::kernels::cuda

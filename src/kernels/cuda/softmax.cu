@@ -253,12 +253,12 @@ void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t 
   backward<true>(dx, y, dy, rows, cols, stream);
 }
 
-#define QUERN_INSTANTIATE(T)                                                           \
-  template void softmax_forward<T>(T*, const T*, int64_t, int64_t, Stream);            \
-  template void softmax_online_forward<T>(T*, const T*, int64_t, int64_t, Stream);     \
-  template void softmax_backward<T>(T*, const T*, const T*, int64_t, int64_t, Stream); \
-  template void log_softmax_forward<T>(T*, const T*, int64_t, int64_t, Stream);        \
-  template void log_softmax_backward<T>(T*, const T*, const T*, int64_t, int64_t, Stream);
+#define QUERN_INSTANTIATE(T)                                              \
+  template decltype(softmax_forward<T>) softmax_forward<T>;               \
+  template decltype(softmax_online_forward<T>) softmax_online_forward<T>; \
+  template decltype(softmax_backward<T>) softmax_backward<T>;             \
+  template decltype(log_softmax_forward<T>) log_softmax_forward<T>;       \
+  template decltype(log_softmax_backward<T>) log_softmax_backward<T>;
 
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)

@@ -82,14 +82,11 @@ void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int6
   backward<true, T>(d_gate_up, dy_to_y, gate_up, dy_to_y, rows, F, stream);
 }
 
-template void swiglu_forward<float>(float*, const float*, int64_t, int64_t, Stream);
-template void swiglu_forward<bfloat16>(bfloat16*, const bfloat16*, int64_t, int64_t, Stream);
-template void swiglu_backward<float>(float*, const float*, const float*, int64_t, int64_t, Stream);
-template void swiglu_backward<bfloat16>(bfloat16*, const bfloat16*, const bfloat16*, int64_t,
-                                        int64_t, Stream);
-template void swiglu_backward_and_output<float>(float*, float*, const float*, int64_t, int64_t,
-                                                Stream);
-template void swiglu_backward_and_output<bfloat16>(bfloat16*, bfloat16*, const bfloat16*, int64_t,
-                                                   int64_t, Stream);
+template decltype(swiglu_forward<float>) swiglu_forward<float>;
+template decltype(swiglu_forward<bfloat16>) swiglu_forward<bfloat16>;
+template decltype(swiglu_backward<float>) swiglu_backward<float>;
+template decltype(swiglu_backward<bfloat16>) swiglu_backward<bfloat16>;
+template decltype(swiglu_backward_and_output<float>) swiglu_backward_and_output<float>;
+template decltype(swiglu_backward_and_output<bfloat16>) swiglu_backward_and_output<bfloat16>;
 
 }  // namespace quern::kernels::cuda

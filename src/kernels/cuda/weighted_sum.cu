@@ -74,12 +74,9 @@ void weighted_sum_backward(T* dx, acc_t<T>* dw, const T* dy, const T* x, const T
          dim3(kRowThreads), 0, stream, dx, dy, w, rows, C, vectors);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                   \
-  template void weighted_sum_forward<T>(T*, const T*, const T*, int64_t, int64_t, Stream);     \
-  template void weighted_sum_backward<T>(T*, acc_t<T>*, const T*, const T*, const T*, int64_t, \
-                                         int64_t, bool, void*, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-#undef QUERN_INSTANTIATE
+template decltype(weighted_sum_forward<float>) weighted_sum_forward<float>;
+template decltype(weighted_sum_forward<bfloat16>) weighted_sum_forward<bfloat16>;
+template decltype(weighted_sum_backward<float>) weighted_sum_backward<float>;
+template decltype(weighted_sum_backward<bfloat16>) weighted_sum_backward<bfloat16>;
 
 }  // namespace quern::kernels::cuda

@@ -110,7 +110,7 @@ void decode_attention(const DecodeAttention<T>& a, Stream stream, bool early) {
       a, [&]<int kHeads, int kLanes>() { launch_attention<T, kHeads, kLanes>(a, early, stream); });
 }
 
-template void decode_attention<float>(const DecodeAttention<float>&, Stream, bool);
-template void decode_attention<bfloat16>(const DecodeAttention<bfloat16>&, Stream, bool);
+template decltype(decode_attention<float>) decode_attention<float>;
+template decltype(decode_attention<bfloat16>) decode_attention<bfloat16>;
 
 }  // namespace quern::kernels::cuda

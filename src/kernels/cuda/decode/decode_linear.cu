@@ -390,11 +390,9 @@ void decode_linear(const DecodeLinear<T>& l, Stream stream, bool early) {
   }
 }
 
-#define QUERN_INSTANTIATE(T)                                  \
-  template bool decode_linear_fits<T>(int64_t, bool, Stream); \
-  template void decode_linear<T>(const DecodeLinear<T>&, Stream, bool);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-#undef QUERN_INSTANTIATE
+template decltype(decode_linear_fits<float>) decode_linear_fits<float>;
+template decltype(decode_linear_fits<bfloat16>) decode_linear_fits<bfloat16>;
+template decltype(decode_linear<float>) decode_linear<float>;
+template decltype(decode_linear<bfloat16>) decode_linear<bfloat16>;
 
 }  // namespace quern::kernels::cuda

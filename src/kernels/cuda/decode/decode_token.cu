@@ -352,9 +352,9 @@ void decode_token(const DecodeToken<T>& token, Stream stream) {
          static_cast<size_t>(plan.memory.bytes), stream, token_work(token, plan));
 }
 
-template bool decode_token_fits<bfloat16>(const DecodeToken<bfloat16>&, Stream);
-template bool decode_block_fits<bfloat16>(const DecodeBlock<bfloat16>&, Stream);
-template int64_t decode_token_exchange<bfloat16>(const DecodeToken<bfloat16>&, Stream);
-template void decode_token<bfloat16>(const DecodeToken<bfloat16>&, Stream);
+template decltype(decode_token_fits<bfloat16>) decode_token_fits<bfloat16>;
+template decltype(decode_block_fits<bfloat16>) decode_block_fits<bfloat16>;
+template decltype(decode_token_exchange<bfloat16>) decode_token_exchange<bfloat16>;
+template decltype(decode_token<bfloat16>) decode_token<bfloat16>;
 
 }  // namespace quern::kernels::cuda

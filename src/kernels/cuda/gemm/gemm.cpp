@@ -117,11 +117,8 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   check_cublas(multiply(*algorithm), "cublasLtMatmul", p);
 }
 
-template void gemm<float, float>(float*, const float*, const float*, const Gemm&,
-                                 const GemmResources&, Stream);
-template void gemm<bfloat16, bfloat16>(bfloat16*, const bfloat16*, const bfloat16*, const Gemm&,
-                                       const GemmResources&, Stream);
-template void gemm<float, bfloat16>(float*, const bfloat16*, const bfloat16*, const Gemm&,
-                                    const GemmResources&, Stream);
+template decltype(gemm<float, float>) gemm<float, float>;
+template decltype(gemm<bfloat16, bfloat16>) gemm<bfloat16, bfloat16>;
+template decltype(gemm<float, bfloat16>) gemm<float, bfloat16>;
 
 }  // namespace quern::kernels::cuda

@@ -30,9 +30,7 @@ void scale_matrices(TD* d, int64_t m, int64_t n, int64_t ld, int64_t batch, int6
          stream, d, m, n, ld, batch, stride, beta);
 }
 
-template void scale_matrices<float>(float*, int64_t, int64_t, int64_t, int64_t, int64_t, float,
-                                    Stream);
-template void scale_matrices<bfloat16>(bfloat16*, int64_t, int64_t, int64_t, int64_t, int64_t,
-                                       float, Stream);
+template decltype(scale_matrices<float>) scale_matrices<float>;
+template decltype(scale_matrices<bfloat16>) scale_matrices<bfloat16>;
 
 }  // namespace quern::kernels::cuda
