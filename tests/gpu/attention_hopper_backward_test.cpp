@@ -18,8 +18,9 @@ void forward(const Case&, bfloat16* o, float* lse, const bfloat16* q, const bflo
 void backward(const Case&, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
               const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
               const bfloat16* v, const AttentionShape& s, float* scratch) {
-  ASSERT_TRUE(kernels::cuda::hopper_attention_backward_takes(s, dq, dk, dv, d_o, q, k, v));
-  kernels::cuda::hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, {}, scratch,
+  ASSERT_TRUE(
+      kernels::cuda::hopper_attention_backward_takes({dq, dk, dv, d_o, o, lse, q, k, v}, s));
+  kernels::cuda::hopper_attention_backward({dq, dk, dv, d_o, o, lse, q, k, v}, s, {}, scratch,
                                            Stream{});
 }
 
@@ -35,9 +36,11 @@ class AttentionHopperBackwardGpu : public GpuTest {
   }
   static bool takes(Fixture& f) {
     return kernels::cuda::hopper_attention_backward_takes(
-        f.s, f.dq.get(), f.key_gradients().get() + f.layout.k.offset,
-        f.key_gradients().get() + f.layout.v.offset, f.d_o.get(), f.q.get(),
-        f.key_buffer().get() + f.layout.k.offset, f.key_buffer().get() + f.layout.v.offset);
+        {f.dq.get(), f.key_gradients().get() + f.layout.k.offset,
+         f.key_gradients().get() + f.layout.v.offset, f.d_o.get(), f.o.get(), f.lse.get(),
+         f.q.get(), f.key_buffer().get() + f.layout.k.offset,
+         f.key_buffer().get() + f.layout.v.offset},
+        f.s);
   }
 };
 
@@ -155,7 +158,7 @@ TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
                  [&](const Case&, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
                      const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
                      const bfloat16* v, const AttentionShape& s, float* scratch) {
-                   kernels::cuda::hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s,
+                   kernels::cuda::hopper_attention_backward({dq, dk, dv, d_o, o, lse, q, k, v}, s,
                                                             {device_cos.get(), device_sin.get()},
                                                             scratch, Stream{});
                  }},

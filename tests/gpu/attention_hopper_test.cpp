@@ -11,8 +11,8 @@ using Fixture = AttentionFixture<bfloat16>;
 
 void forward(const Case&, bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
              const bfloat16* v, const AttentionShape& s) {
-  ASSERT_TRUE(kernels::cuda::hopper_attention_takes(s, q, k, v, o));
-  kernels::cuda::hopper_attention_forward(o, lse, q, k, v, s, Stream{});
+  ASSERT_TRUE(kernels::cuda::hopper_attention_takes({o, lse, q, k, v}, s));
+  kernels::cuda::hopper_attention_forward({o, lse, q, k, v}, s, Stream{});
 }
 
 const AttentionKernels<bfloat16> kKernels{forward, nullptr};
@@ -27,8 +27,9 @@ class AttentionHopperGpu : public GpuTest {
   }
   static bool takes(Fixture& f) {
     return kernels::cuda::hopper_attention_takes(
-        f.s, f.q.get(), f.key_buffer().get() + f.layout.k.offset,
-        f.key_buffer().get() + f.layout.v.offset, f.o.get());
+        {f.o.get(), f.lse.get(), f.q.get(), f.key_buffer().get() + f.layout.k.offset,
+         f.key_buffer().get() + f.layout.v.offset},
+        f.s);
   }
 };
 

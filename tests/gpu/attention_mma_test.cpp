@@ -16,21 +16,20 @@ using Case = AttentionCase;
 
 // With the tiles that fit the case's shared memory.
 AttentionKernels<bfloat16> kernels_within() {
-  return {[](const Case& c, bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
-             const bfloat16* v, const AttentionShape& s) {
-            kernels::cuda::mma_attention_forward_within(c.shared_kib << 10, o, lse, q, k, v, s,
-                                                        Stream{});
-          },
-          [](const Case& c, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
-             const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
-             const bfloat16* v, const AttentionShape& s, float*) {
-            const int64_t limit = c.shared_kib << 10;
-            DeviceBuffer<float> scratch(
-                kernels::cuda::mma_attention_backward_scratch_within(limit, s) / 4);
-            kernels::cuda::mma_attention_backward_within(limit, dq, dk, dv, d_o, o, lse, q, k, v, s,
-                                                         scratch.get(), Stream{});
-            scratch.expect_guards_intact();
-          }};
+  return {
+      [](const Case& c, bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
+         const bfloat16* v, const AttentionShape& s) {
+        kernels::cuda::mma_attention_forward(c.shared_kib << 10, {o, lse, q, k, v}, s, Stream{});
+      },
+      [](const Case& c, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
+         const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
+         const bfloat16* v, const AttentionShape& s, float*) {
+        const int64_t limit = c.shared_kib << 10;
+        DeviceBuffer<float> scratch(kernels::cuda::mma_attention_backward_scratch(limit, s) / 4);
+        kernels::cuda::mma_attention_backward(limit, {dq, dk, dv, d_o, o, lse, q, k, v}, s,
+                                              scratch.get(), Stream{});
+        scratch.expect_guards_intact();
+      }};
 }
 
 struct Fixture : AttentionFixture<bfloat16> {
@@ -153,19 +152,16 @@ TEST_F(AttentionMmaGpu, BlocksThatWaitGiveTheSameBits) {
 TEST_F(AttentionMmaGpu, DevicesOwnTiles) {
   const AttentionKernels<bfloat16> own = {
       [](const Case&, bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
-         const bfloat16* v, const AttentionShape& s) {
-        kernels::cuda::mma_attention_forward(o, lse, q, k, v, s, Stream{});
+         const bfloat16* v, AttentionShape s) {
+        s.portable = true;
+        kernels::cuda::attention_forward(o, lse, q, k, v, s, Stream{});
       },
       [](const Case&, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
          const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
-         const bfloat16* v, const AttentionShape& s, float*) {
-        DeviceBuffer<float> scratch(
-            kernels::cuda::mma_attention_backward_scratch_within(
-                kernels::cuda::query_device_traits().shared_bytes_per_block, s) /
-            4);
-        kernels::cuda::mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch.get(),
-                                              Stream{});
-        scratch.expect_guards_intact();
+         const bfloat16* v, AttentionShape s, float* scratch) {
+        s.portable = true;
+        kernels::cuda::attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, {}, scratch,
+                                          Stream{});
       }};
   check_attention_case<bfloat16>(own, {1, 70, 70, 2, 1, 256, true});
   check_attention_case<bfloat16>(own, {2, 200, 200, 4, 2, 64, true});

@@ -3,41 +3,34 @@
 #include "kernels/attention.h"
 
 #include "attention_cases.h"
-#include "kernels/cuda/attention/attention_tiles.h"
+#include "kernels/cuda/attention/attention_variants.h"
 
 namespace quern::test {
 namespace {
 
 using Case = AttentionCase;
 
-// The CUDA-core kernels with the tiles that fit the case's shared memory.
-template <class T>
-struct Fixture : AttentionFixture<T> {
-  static AttentionKernels<T> kernels_within() {
-    return {[](const Case& c, T* o, float* lse, const T* q, const T* k, const T* v,
-               const AttentionShape& s) {
-              kernels::cuda::attention_forward_within(c.shared_kib << 10, o, lse, q, k, v, s,
-                                                      Stream{});
-            },
-            [](const Case& c, T* dq, T* dk, T* dv, const T* d_o, const T* o, const float* lse,
-               const T* q, const T* k, const T* v, const AttentionShape& s, float* scratch) {
-              kernels::cuda::attention_backward_within(c.shared_kib << 10, dq, dk, dv, d_o, o, lse,
-                                                       q, k, v, s, scratch, Stream{});
-            }};
-  }
-  explicit Fixture(const Case& c) : AttentionFixture<T>(kernels_within(), c) {}
-};
-
-template <class T>
-void check(const Case& c) {
-  check_attention_case<T>(Fixture<T>::kernels_within(), c);
+// The CUDA-core kernels, of FP32 tensors, with the tiles that fit the case's shared memory.
+AttentionKernels<float> kernels_within() {
+  return {
+      [](const Case& c, float* o, float* lse, const float* q, const float* k, const float* v,
+         const AttentionShape& s) {
+        kernels::cuda::scalar_attention_forward(c.shared_kib << 10, {o, lse, q, k, v}, s, Stream{});
+      },
+      [](const Case& c, float* dq, float* dk, float* dv, const float* d_o, const float* o,
+         const float* lse, const float* q, const float* k, const float* v, const AttentionShape& s,
+         float* scratch) {
+        kernels::cuda::scalar_attention_backward(
+            c.shared_kib << 10, {dq, dk, dv, d_o, o, lse, q, k, v}, s, scratch, Stream{});
+      }};
 }
 
+struct Fixture : AttentionFixture<float> {
+  explicit Fixture(const Case& c) : AttentionFixture<float>(kernels_within(), c) {}
+};
+
 void check_all(const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
-    check<float>(c);
-    check<bfloat16>(c);
-  }
+  for (const Case& c : cases) check_attention_case<float>(kernels_within(), c);
 }
 
 class AttentionGpu : public GpuTest {};
@@ -84,7 +77,7 @@ TEST_F(AttentionGpu, UnalignedRowsTakeTheScalarPath) {
 TEST_F(AttentionGpu, QueriesWithoutKeys) {
   for (const Case& c : {Case{1, 100, 37, 2, 1, 32, true}, Case{1, 5, 0, 2, 1, 32, false}}) {
     SCOPED_TRACE(::testing::Message() << c);
-    Fixture<float> f(c);
+    Fixture f(c);
     f.forward();
     f.backward();
     expect_blind_outputs(f);
@@ -93,8 +86,8 @@ TEST_F(AttentionGpu, QueriesWithoutKeys) {
 }
 
 TEST_F(AttentionGpu, EmptyAndKeysWithoutQueries) {
-  check<float>({0, 5, 5, 2, 1, 32, true});
-  Fixture<float> f({1, 0, 7, 2, 1, 32, true});
+  check_all({{0, 5, 5, 2, 1, 32, true}});
+  Fixture f({1, 0, 7, 2, 1, 32, true});
   f.forward();
   f.backward();
   for (const double g : f.layout.k.take(f.dkv.download())) ASSERT_EQ(g, 0.0);
@@ -103,7 +96,7 @@ TEST_F(AttentionGpu, EmptyAndKeysWithoutQueries) {
 
 // The path of an op: the device's own limit picks the tile.
 TEST_F(AttentionGpu, DevicesOwnTiles) {
-  Fixture<float> f({1, 70, 70, 2, 1, 256, true});
+  Fixture f({1, 70, 70, 2, 1, 256, true});
   kernels::cuda::attention_forward(f.o.get(), f.lse.get(), f.q.get(), f.q.get() + f.layout.k.offset,
                                    f.q.get() + f.layout.v.offset, f.s, Stream{});
   const auto o = f.layout.o.take(f.o.download());
@@ -111,7 +104,7 @@ TEST_F(AttentionGpu, DevicesOwnTiles) {
 }
 
 TEST_F(AttentionGpu, RefusesOtherShapes) {
-  Fixture<float> f({1, 4, 4, 2, 1, 32, true});
+  Fixture f({1, 4, 4, 2, 1, 32, true});
   f.s.D = 12;
   EXPECT_THROW(f.forward(), Error);
   f.s.D = 264;

@@ -8,7 +8,6 @@
 
 #include "attention_cases.h"
 #include "attention_large.h"
-#include "kernels/cuda/attention/attention_tiles.h"
 #include "kernels/cuda/attention/attention_variants.h"
 #include "tensor/cuda_runtime.h"
 
@@ -24,32 +23,32 @@ constexpr int64_t kLargeTiles = 0, kSmallTiles = int64_t{1} << 40;
 
 // With the tiles that fit the case's shared memory.
 Kernels tensor_cores(int64_t blocks) {
-  return {[blocks](const Case& c, float* o, float* lse, const float* q, const float* k,
-                   const float* v, const AttentionShape& s) {
-            gpu::tf32_attention_forward_within({c.shared_kib << 10, blocks}, o, lse, q, k, v, s,
-                                               Stream{});
-          },
-          [blocks](const Case& c, float* dq, float* dk, float* dv, const float* d_o, const float* o,
-                   const float* lse, const float* q, const float* k, const float* v,
-                   const AttentionShape& s, float*) {
-            const gpu::Tf32Limits limits{c.shared_kib << 10, blocks};
-            DeviceBuffer<float> scratch(gpu::tf32_attention_backward_scratch_within(limits, s) / 4);
-            gpu::tf32_attention_backward_within(limits, dq, dk, dv, d_o, o, lse, q, k, v, s,
-                                                scratch.get(), Stream{});
-            scratch.expect_guards_intact();
-          }};
+  return {
+      [blocks](const Case& c, float* o, float* lse, const float* q, const float* k, const float* v,
+               const AttentionShape& s) {
+        gpu::tf32_attention_forward({c.shared_kib << 10, blocks}, {o, lse, q, k, v}, s, Stream{});
+      },
+      [blocks](const Case& c, float* dq, float* dk, float* dv, const float* d_o, const float* o,
+               const float* lse, const float* q, const float* k, const float* v,
+               const AttentionShape& s, float*) {
+        const gpu::Tf32Limits limits{c.shared_kib << 10, blocks};
+        DeviceBuffer<float> scratch(gpu::tf32_attention_backward_scratch(limits, s) / 4);
+        gpu::tf32_attention_backward(limits, {dq, dk, dv, d_o, o, lse, q, k, v}, s, scratch.get(),
+                                     Stream{});
+        scratch.expect_guards_intact();
+      }};
 }
 
 Kernels cuda_cores() {
   return {[](const Case& c, float* o, float* lse, const float* q, const float* k, const float* v,
              const AttentionShape& s) {
-            gpu::attention_forward_within(c.shared_kib << 10, o, lse, q, k, v, s, Stream{});
+            gpu::scalar_attention_forward(c.shared_kib << 10, {o, lse, q, k, v}, s, Stream{});
           },
           [](const Case& c, float* dq, float* dk, float* dv, const float* d_o, const float* o,
              const float* lse, const float* q, const float* k, const float* v,
              const AttentionShape& s, float* delta) {
-            gpu::attention_backward_within(c.shared_kib << 10, dq, dk, dv, d_o, o, lse, q, k, v, s,
-                                           delta, Stream{});
+            gpu::scalar_attention_backward(c.shared_kib << 10, {dq, dk, dv, d_o, o, lse, q, k, v},
+                                           s, delta, Stream{});
           }};
 }
 

@@ -4,7 +4,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/cuda/attention/attention_tiles.cuh"
-#include "kernels/cuda/attention/attention_variants.h"
+#include "kernels/cuda/attention/tf32/attention_tf32.h"
 #include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
@@ -61,9 +61,9 @@ struct OnlineSoftmax {
 };
 
 // Grid: B H ceil(Tq / rows) blocks, a head's tiles side by side, the longest first.
-template <class T, int kTile>
+template <int kTile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_forward_kernel(T* o, float* lse, const T* q, const T* k, const T* v,
+    attention_forward_kernel(const __grid_constant__ AttentionForward<float> x,
                              const __grid_constant__ AttentionShape s, bool vectors) {
   constexpr AttentionTile tile = kForwardTiles[kTile];
   constexpr int kD = tile.head_dim;
@@ -82,16 +82,16 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t q0 = (tiles - 1 - blockIdx.x % tiles) * tile.rows;
   const TilePlace<tile.rows> place;
 
-  load_tile<tile.rows, kD>(q_tile, at(q, s.q_strides, b, q0, h), s.q_strides[1], s.Tq - q0, s.D,
+  load_tile<tile.rows, kD>(q_tile, at(x.q, s.q_strides, b, q0, h), s.q_strides[1], s.Tq - q0, s.D,
                            static_cast<float>(s.scale) * kLog2E, vectors);
   OnlineSoftmax<kRows> softmax;
   float out[kRows][kD / 8] = {};
   const int64_t end = keys_end(s, q0, tile.rows);
   for (int64_t k0 = 0; k0 < end; k0 += tile.columns) {
     __syncthreads();  // the previous tiles have been read
-    load_tile<tile.columns, kD>(k_tile, at(k, s.k_strides, b, k0, kv_head), s.k_strides[1],
+    load_tile<tile.columns, kD>(k_tile, at(x.k, s.k_strides, b, k0, kv_head), s.k_strides[1],
                                 s.Tk - k0, s.D, 1.0f, vectors);
-    load_tile<tile.columns, kD>(v_tile, at(v, s.v_strides, b, k0, kv_head), s.v_strides[1],
+    load_tile<tile.columns, kD>(v_tile, at(x.v, s.v_strides, b, k0, kv_head), s.v_strides[1],
                                 s.Tk - k0, s.D, 1.0f, vectors);
     __syncthreads();
 
@@ -119,54 +119,45 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
   float inverse[kRows];
   softmax.finish(inverse);
-  store_rows<kD>(at(o, s.o_strides, b, q0, h), s.o_strides[1], s.Tq - q0, s.D, out, inverse, place,
-                 vectors);
+  store_rows<kD>(at(x.o, s.o_strides, b, q0, h), s.o_strides[1], s.Tq - q0, s.D, out, inverse,
+                 place, vectors);
   if (place.first_column != 0) return;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int64_t i = q0 + place.row(r);
-    if (i < s.Tq) lse[(b * s.H + h) * s.Tq + i] = softmax.logsumexp(r);
+    if (i < s.Tq) x.lse[(b * s.H + h) * s.Tq + i] = softmax.logsumexp(r);
   }
 }
 
 }  // namespace
 
-template <class T>
-void attention_forward_within(int64_t shared_bytes, T* o, acc_t<T>* lse, const T* q, const T* k,
-                              const T* v, const AttentionShape& s, Stream stream) {
+void scalar_attention_forward(int64_t shared_bytes, const AttentionForward<float>& x,
+                              const AttentionShape& s, Stream stream) {
   check_attention(s);
-  const bool vectors = rows_aligned(o, s.o_strides) && rows_aligned(q, s.q_strides) &&
-                       rows_aligned(k, s.k_strides) && rows_aligned(v, s.v_strides);
   const int index = choose_tile(kForwardTiles, forward_shared_bytes, s.D, shared_bytes);
-  with_tile<kForwardTileCount>(index, [&](auto tile) {
+  with_tile(kForwardTiles, index, [&](auto tile) {
     const AttentionTile& t = kForwardTiles[index];
-    launch(attention_forward_kernel<T, tile>, one_block_each(s.B * s.H * ceil_div(s.Tq, t.rows)),
-           dim3(kAttentionThreads), static_cast<size_t>(forward_shared_bytes(t)), stream, o, lse, q,
-           k, v, s, vectors);
+    launch(attention_forward_kernel<tile>, one_block_each(s.B * s.H * ceil_div(s.Tq, t.rows)),
+           dim3(kAttentionThreads), static_cast<size_t>(forward_shared_bytes(t)), stream, x, s,
+           rows_aligned(x, s));
   });
 }
 
 template <class T>
 void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
                        const AttentionShape& s, Stream stream) {
+  const AttentionForward<T> x{o, lse, q, k, v};
   if constexpr (std::is_same_v<T, bfloat16>) {
-    if (!s.portable && hopper_attention_takes(s, q, k, v, o)) {
-      return hopper_attention_forward(o, lse, q, k, v, s, stream);
-    }
-    return mma_attention_forward(o, lse, q, k, v, s, stream);
+    if (!s.portable && hopper_attention_takes(x, s)) return hopper_attention_forward(x, s, stream);
+    mma_attention_forward(device_traits().shared_bytes_per_block, x, s, stream);
+  } else if (tf32_attention_takes(s)) {
+    tf32_attention_forward(limits_of(traits_of(stream)), x, s, stream);
   } else {
-    if (tf32_attention_takes(s)) return tf32_attention_forward(o, lse, q, k, v, s, stream);
-    attention_forward_within(device_traits().shared_bytes_per_block, o, lse, q, k, v, s, stream);
+    scalar_attention_forward(device_traits().shared_bytes_per_block, x, s, stream);
   }
 }
 
-#define QUERN_INSTANTIATE(T)                                                                   \
-  template void attention_forward_within<T>(int64_t, T*, float*, const T*, const T*, const T*, \
-                                            const AttentionShape&, Stream);                    \
-  template void attention_forward<T>(T*, float*, const T*, const T*, const T*,                 \
-                                     const AttentionShape&, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-#undef QUERN_INSTANTIATE
+template decltype(attention_forward<float>) attention_forward<float>;
+template decltype(attention_forward<bfloat16>) attention_forward<bfloat16>;
 
 }  // namespace quern::kernels::cuda

@@ -9,7 +9,7 @@
 #include "kernels/attention.h"
 #include "kernels/common/rotate_gradients.h"
 #include "kernels/cuda/attention/attention_tiles.cuh"
-#include "kernels/cuda/attention/attention_variants.h"
+#include "kernels/cuda/attention/tf32/attention_tf32.h"
 #include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
@@ -17,8 +17,7 @@ namespace quern::kernels::cuda {
 namespace {
 
 // delta (B, H, Tq) = sum over D of d_o o. One warp a row, heads side by side as in memory.
-template <class T>
-__global__ void attention_delta_kernel(float* delta, const T* d_o, const T* o,
+__global__ void attention_delta_kernel(float* delta, const float* d_o, const float* o,
                                        const __grid_constant__ AttentionShape s) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / kWarpSize);
@@ -27,11 +26,11 @@ __global__ void attention_delta_kernel(float* delta, const T* d_o, const T* o,
     const int64_t b = row / s.H / s.Tq;
     const int64_t i = row / s.H % s.Tq;
     const int64_t h = row % s.H;
-    const T* d_o_row = at(d_o, s.do_strides, b, i, h);
-    const T* o_row = at(o, s.o_strides, b, i, h);
+    const float* d_o_row = at(d_o, s.do_strides, b, i, h);
+    const float* o_row = at(o, s.o_strides, b, i, h);
     float sum = 0.0f;
     for (int64_t d = lane; d < s.D; d += kWarpSize) {
-      sum = fmaf(to_float(d_o_row[d]), to_float(o_row[d]), sum);
+      sum = fmaf(d_o_row[d], o_row[d], sum);
     }
     sum = warp_sum(sum);
     if (lane == 0) delta[(b * s.H + h) * s.Tq + i] = sum;
@@ -39,11 +38,10 @@ __global__ void attention_delta_kernel(float* delta, const T* d_o, const T* o,
 }
 
 // Grid: B H ceil(Tq / rows) blocks, a head's tiles side by side, the longest first.
-template <class T, int kTile>
+template <int kTile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_dq_kernel(T* dq, const T* d_o, const float* lse, const float* delta, const T* q,
-                        const T* k, const T* v, const __grid_constant__ AttentionShape s,
-                        bool vectors) {
+    attention_dq_kernel(const __grid_constant__ AttentionBackward<float> x, const float* delta,
+                        const __grid_constant__ AttentionShape s, bool vectors) {
   constexpr AttentionTile tile = kBackwardTiles[kTile];
   constexpr int kD = tile.head_dim;
   constexpr int kRows = TilePlace<tile.rows>::kRows;
@@ -62,15 +60,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t q0 = (tiles - 1 - blockIdx.x % tiles) * tile.rows;
   const TilePlace<tile.rows> place;
 
-  load_tile<tile.rows, kD>(q_tile, at(q, s.q_strides, b, q0, h), s.q_strides[1], s.Tq - q0, s.D,
+  load_tile<tile.rows, kD>(q_tile, at(x.q, s.q_strides, b, q0, h), s.q_strides[1], s.Tq - q0, s.D,
                            static_cast<float>(s.scale) * kLog2E, vectors);
-  load_tile<tile.rows, kD>(do_tile, at(d_o, s.do_strides, b, q0, h), s.do_strides[1], s.Tq - q0,
+  load_tile<tile.rows, kD>(do_tile, at(x.d_o, s.do_strides, b, q0, h), s.do_strides[1], s.Tq - q0,
                            s.D, 1.0f, vectors);
   float lse_row[kRows], delta_row[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int64_t i = q0 + place.row(r);
-    lse_row[r] = i < s.Tq ? lse[(b * s.H + h) * s.Tq + i] * kLog2E : 0.0f;
+    lse_row[r] = i < s.Tq ? x.lse[(b * s.H + h) * s.Tq + i] * kLog2E : 0.0f;
     delta_row[r] = i < s.Tq ? delta[(b * s.H + h) * s.Tq + i] : 0.0f;
   }
 
@@ -78,9 +76,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t end = keys_end(s, q0, tile.rows);
   for (int64_t k0 = 0; k0 < end; k0 += tile.columns) {
     __syncthreads();  // the previous tiles have been read
-    load_tile<tile.columns, kD>(k_tile, at(k, s.k_strides, b, k0, kv_head), s.k_strides[1],
+    load_tile<tile.columns, kD>(k_tile, at(x.k, s.k_strides, b, k0, kv_head), s.k_strides[1],
                                 s.Tk - k0, s.D, 1.0f, vectors);
-    load_tile<tile.columns, kD>(v_tile, at(v, s.v_strides, b, k0, kv_head), s.v_strides[1],
+    load_tile<tile.columns, kD>(v_tile, at(x.v, s.v_strides, b, k0, kv_head), s.v_strides[1],
                                 s.Tk - k0, s.D, 1.0f, vectors);
     __syncthreads();
 
@@ -104,16 +102,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float factor[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) factor[r] = static_cast<float>(s.scale);
-  store_rows<kD>(at(dq, s.dq_strides, b, q0, h), s.dq_strides[1], s.Tq - q0, s.D, out, factor,
+  store_rows<kD>(at(x.dq, s.dq_strides, b, q0, h), s.dq_strides[1], s.Tq - q0, s.D, out, factor,
                  place, vectors);
 }
 
 // Grid: B Hk ceil(Tk / rows) blocks. Rows are keys here, columns queries: scores are S^T. The query
 // heads that share the key head are summed in order.
-template <class T, int kTile>
+template <int kTile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    attention_dkdv_kernel(T* dk, T* dv, const T* d_o, const float* lse, const float* delta,
-                          const T* q, const T* k, const T* v,
+    attention_dkdv_kernel(const __grid_constant__ AttentionBackward<float> x, const float* delta,
                           const __grid_constant__ AttentionShape s, bool vectors) {
   constexpr AttentionTile tile = kBackwardTiles[kTile];
   constexpr int kD = tile.head_dim;
@@ -133,9 +130,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t group = s.H / s.Hk;
   const TilePlace<tile.rows> place;
 
-  load_tile<tile.rows, kD>(k_tile, at(k, s.k_strides, b, k0, kv_head), s.k_strides[1], s.Tk - k0,
+  load_tile<tile.rows, kD>(k_tile, at(x.k, s.k_strides, b, k0, kv_head), s.k_strides[1], s.Tk - k0,
                            s.D, 1.0f, vectors);
-  load_tile<tile.rows, kD>(v_tile, at(v, s.v_strides, b, k0, kv_head), s.v_strides[1], s.Tk - k0,
+  load_tile<tile.rows, kD>(v_tile, at(x.v, s.v_strides, b, k0, kv_head), s.v_strides[1], s.Tk - k0,
                            s.D, 1.0f, vectors);
   const int64_t first_query = s.causal ? k0 + s.Tq - s.Tk : 0;  // the first that sees key k0
   const int64_t q_begin = first_query > 0 ? first_query / tile.columns * tile.columns : 0;
@@ -145,9 +142,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     for (int64_t q0 = q_begin; q0 < s.Tq; q0 += tile.columns) {
       __syncthreads();  // the previous tiles have been read
-      load_tile<tile.columns, kD>(q_tile, at(q, s.q_strides, b, q0, h), s.q_strides[1], s.Tq - q0,
+      load_tile<tile.columns, kD>(q_tile, at(x.q, s.q_strides, b, q0, h), s.q_strides[1], s.Tq - q0,
                                   s.D, static_cast<float>(s.scale) * kLog2E, vectors);
-      load_tile<tile.columns, kD>(do_tile, at(d_o, s.do_strides, b, q0, h), s.do_strides[1],
+      load_tile<tile.columns, kD>(do_tile, at(x.d_o, s.do_strides, b, q0, h), s.do_strides[1],
                                   s.Tq - q0, s.D, 1.0f, vectors);
       __syncthreads();
 
@@ -158,7 +155,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         const int64_t i = q0 + place.column(c);
-        const float lse_column = i < s.Tq ? lse[(b * s.H + h) * s.Tq + i] * kLog2E : 0.0f;
+        const float lse_column = i < s.Tq ? x.lse[(b * s.H + h) * s.Tq + i] * kLog2E : 0.0f;
         const float delta_column = i < s.Tq ? delta[(b * s.H + h) * s.Tq + i] : 0.0f;
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -180,36 +177,31 @@ __global__ void __launch_bounds__(kAttentionThreads)
     one[r] = 1.0f;
     ln2[r] = kLn2;
   }
-  store_rows<kD>(at(dv, s.dv_strides, b, k0, kv_head), s.dv_strides[1], s.Tk - k0, s.D, dv_out, one,
-                 place, vectors);
-  store_rows<kD>(at(dk, s.dk_strides, b, k0, kv_head), s.dk_strides[1], s.Tk - k0, s.D, dk_out, ln2,
-                 place, vectors);
+  store_rows<kD>(at(x.dv, s.dv_strides, b, k0, kv_head), s.dv_strides[1], s.Tk - k0, s.D, dv_out,
+                 one, place, vectors);
+  store_rows<kD>(at(x.dk, s.dk_strides, b, k0, kv_head), s.dk_strides[1], s.Tk - k0, s.D, dk_out,
+                 ln2, place, vectors);
 }
 
 }  // namespace
 
-template <class T>
-void attention_backward_within(int64_t shared_bytes, T* dq, T* dk, T* dv, const T* d_o, const T* o,
-                               const acc_t<T>* lse, const T* q, const T* k, const T* v,
+void scalar_attention_backward(int64_t shared_bytes, const AttentionBackward<float>& x,
                                const AttentionShape& s, void* scratch, Stream stream) {
   check_attention(s);
   constexpr int kDeltaThreads = 256;
   float* const delta = static_cast<float*>(scratch);
-  launch(attention_delta_kernel<T>, grid_stride_blocks(s.B * s.Tq * s.H, kDeltaThreads / kWarpSize),
-         dim3(kDeltaThreads), 0, stream, delta, d_o, o, s);
+  launch(attention_delta_kernel, grid_stride_blocks(s.B * s.Tq * s.H, kDeltaThreads / kWarpSize),
+         dim3(kDeltaThreads), 0, stream, delta, x.d_o, x.o, s);
 
-  const bool vectors = rows_aligned(dq, s.dq_strides) && rows_aligned(dk, s.dk_strides) &&
-                       rows_aligned(dv, s.dv_strides) && rows_aligned(d_o, s.do_strides) &&
-                       rows_aligned(q, s.q_strides) && rows_aligned(k, s.k_strides) &&
-                       rows_aligned(v, s.v_strides);
+  const bool vectors = rows_aligned(x, s);
   const int index = choose_tile(kBackwardTiles, backward_shared_bytes, s.D, shared_bytes);
-  with_tile<kBackwardTileCount>(index, [&](auto tile) {
+  with_tile(kBackwardTiles, index, [&](auto tile) {
     const AttentionTile& t = kBackwardTiles[index];
     const auto bytes = static_cast<size_t>(backward_shared_bytes(t));
-    launch(attention_dkdv_kernel<T, tile>, one_block_each(s.B * s.Hk * ceil_div(s.Tk, t.rows)),
-           dim3(kAttentionThreads), bytes, stream, dk, dv, d_o, lse, delta, q, k, v, s, vectors);
-    launch(attention_dq_kernel<T, tile>, one_block_each(s.B * s.H * ceil_div(s.Tq, t.rows)),
-           dim3(kAttentionThreads), bytes, stream, dq, d_o, lse, delta, q, k, v, s, vectors);
+    launch(attention_dkdv_kernel<tile>, one_block_each(s.B * s.Hk * ceil_div(s.Tk, t.rows)),
+           dim3(kAttentionThreads), bytes, stream, x, delta, s, vectors);
+    launch(attention_dq_kernel<tile>, one_block_each(s.B * s.H * ceil_div(s.Tq, t.rows)),
+           dim3(kAttentionThreads), bytes, stream, x, delta, s, vectors);
   });
 }
 
@@ -217,30 +209,21 @@ template <class T>
 void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc_t<T>* lse,
                         const T* q, const T* k, const T* v, const AttentionShape& s,
                         const RotaryTable<acc_t<T>>& rotary, void* scratch, Stream stream) {
+  const AttentionBackward<T> x{dq, dk, dv, d_o, o, lse, q, k, v};
   if constexpr (std::is_same_v<T, bfloat16>) {
-    if (!s.portable && hopper_attention_backward_takes(s, dq, dk, dv, d_o, q, k, v)) {
-      return hopper_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, rotary, scratch,
-                                       stream);
+    if (!s.portable && hopper_attention_backward_takes(x, s)) {
+      return hopper_attention_backward(x, s, rotary, scratch, stream);
     }
-    mma_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch, stream);
+    mma_attention_backward(device_traits().shared_bytes_per_block, x, s, scratch, stream);
   } else if (tf32_attention_takes(s)) {
-    tf32_attention_backward(dq, dk, dv, d_o, o, lse, q, k, v, s, scratch, stream);
+    tf32_attention_backward(limits_of(traits_of(stream)), x, s, scratch, stream);
   } else {
-    attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q, k,
-                              v, s, scratch, stream);
+    scalar_attention_backward(device_traits().shared_bytes_per_block, x, s, scratch, stream);
   }
   rotate_gradients_back(dq, dk, s, rotary, stream);
 }
 
-#define QUERN_INSTANTIATE(T)                                                                  \
-  template void attention_backward_within<T>(int64_t, T*, T*, T*, const T*, const T*,         \
-                                             const float*, const T*, const T*, const T*,      \
-                                             const AttentionShape&, void*, Stream);           \
-  template void attention_backward<T>(T*, T*, T*, const T*, const T*, const float*, const T*, \
-                                      const T*, const T*, const AttentionShape&,              \
-                                      const RotaryTable<acc_t<T>>&, void*, Stream);
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-#undef QUERN_INSTANTIATE
+template decltype(attention_backward<float>) attention_backward<float>;
+template decltype(attention_backward<bfloat16>) attention_backward<bfloat16>;
 
 }  // namespace quern::kernels::cuda

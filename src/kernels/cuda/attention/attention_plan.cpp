@@ -11,11 +11,11 @@ bool tf32_attention_takes(const AttentionShape& s) {
   return s.D <= kTf32WidestHead && s.scale > 0 && s.Tq <= kLongest && s.Tk <= kLongest;
 }
 
-int64_t tf32_attention_backward_scratch_within(const Tf32Limits& limits, const AttentionShape& s) {
+int64_t tf32_attention_backward_scratch(const Tf32Limits& limits, const AttentionShape& s) {
   return Tf32ScratchEnds(s, limits).all;
 }
 
-int64_t mma_attention_backward_scratch_within(int64_t shared_bytes, const AttentionShape& s) {
+int64_t mma_attention_backward_scratch(int64_t shared_bytes, const AttentionShape& s) {
   return MmaScratchEnds(s, kMmaBackwardTiles[mma_backward_tile(shared_bytes, s)]).all;
 }
 
@@ -27,10 +27,10 @@ int64_t hopper_attention_backward_scratch(const AttentionShape& s) {
 int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream stream) {
   const DeviceTraits gpu = traits_of(stream);
   if (dtype == DType::bf16) {
-    return std::max(mma_attention_backward_scratch_within(gpu.shared_bytes_per_block, s),
+    return std::max(mma_attention_backward_scratch(gpu.shared_bytes_per_block, s),
                     hopper_attention_backward_scratch(s));
   }
-  if (tf32_attention_takes(s)) return tf32_attention_backward_scratch_within(limits_of(gpu), s);
+  if (tf32_attention_takes(s)) return tf32_attention_backward_scratch(limits_of(gpu), s);
   return static_cast<int64_t>(sizeof(float)) * s.B * s.H * s.Tq;  // delta
 }
 

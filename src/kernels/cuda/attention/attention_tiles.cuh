@@ -6,8 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/attention.h"
-#include "kernels/cuda/attention/attention_tiles.h"
+#include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
 
@@ -38,22 +37,22 @@ struct TilePlace {
 
 // tile (kRows, kD) = factor x[row, :], zero beyond `rows` rows and D features. x points at the
 // tile's first row. A 16-byte chunk is inside or outside as a whole: D is a multiple of 8.
-template <int kRows, int kD, class T>
-__device__ __forceinline__ void load_tile(float* tile, const T* x, int64_t stride, int64_t rows,
+template <int kRows, int kD>
+__device__ __forceinline__ void load_tile(float* tile, const float* x, int64_t stride, int64_t rows,
                                           int64_t D, float factor, bool vectors) {
-  constexpr int kVec = kVecSize<T>;
+  constexpr int kVec = kVecSize<float>;
   constexpr int kChunks = kD / kVec;
   for (int e = static_cast<int>(threadIdx.x); e < kRows * kChunks; e += kAttentionThreads) {
     const int row = e / kChunks;
     const int d = e % kChunks * kVec;
     float values[kVec] = {};
     if (row < rows && d < D) {
-      const T* source = x + row * stride + d;
+      const float* source = x + row * stride + d;
       if (vectors) {
         load_vec(values, source);
       } else {
 #pragma unroll
-        for (int i = 0; i < kVec; ++i) values[i] = to_float(source[i]);
+        for (int i = 0; i < kVec; ++i) values[i] = source[i];
       }
     }
 #pragma unroll
@@ -142,9 +141,9 @@ __device__ __forceinline__ void multiply_add(float (&out)[TilePlace<kTileRows>::
 }
 
 // x[row(r), :] = factor[r] values[r] for rows below `rows`; x points at the tile's first row.
-template <int kD, class T, int kTileRows>
+template <int kD, int kTileRows>
 __device__ __forceinline__ void store_rows(
-    T* x, int64_t stride, int64_t rows, int64_t D,
+    float* x, int64_t stride, int64_t rows, int64_t D,
     const float (&values)[TilePlace<kTileRows>::kRows][kD / 8],
     const float (&factor)[TilePlace<kTileRows>::kRows], const TilePlace<kTileRows>& place,
     bool vectors) {
@@ -201,9 +200,22 @@ bool rows_aligned(const T* x, const int64_t (&strides)[3]) {
   return aligned16({x}) && all % kVecSize<T> == 0;
 }
 
-// Calls body(integral_constant<int, index>) for index < kCount; else throws.
-template <int kCount, class Body>
-void with_tile(int index, Body body) {
+template <class T>
+bool rows_aligned(const AttentionForward<T>& x, const AttentionShape& s) {
+  return rows_aligned(x.o, s.o_strides) && rows_aligned(x.q, s.q_strides) &&
+         rows_aligned(x.k, s.k_strides) && rows_aligned(x.v, s.v_strides);
+}
+template <class T>
+bool rows_aligned(const AttentionBackward<T>& x, const AttentionShape& s) {
+  return rows_aligned(x.dq, s.dq_strides) && rows_aligned(x.dk, s.dk_strides) &&
+         rows_aligned(x.dv, s.dv_strides) && rows_aligned(x.d_o, s.do_strides) &&
+         rows_aligned(AttentionForward<const T>{x.o, nullptr, x.q, x.k, x.v}, s);
+}
+
+// Calls body(integral_constant<int, index>) for a table with that index; else throws.
+template <class Tile, size_t N, class Body>
+void with_tile(const Tile (&)[N], int index, Body body) {
+  constexpr int kCount = N;
   const auto try_each = [&]<int... I>(std::integer_sequence<int, I...>) {
     return ((index == I && (body(std::integral_constant<int, I>{}), true)) || ...);
   };

@@ -19,6 +19,9 @@ struct AttentionTile {
 
 inline constexpr int kAttentionThreads = 128;
 inline constexpr int64_t kPortableAttentionBytes = 99 << 10;  // smallest opt-in from sm_80 on
+inline constexpr int kMmaWarps = kAttentionThreads / 32;
+inline constexpr int kMmaRowsPerFragment = 16;  // of mma.m16n8k16 and m16n8k8
+inline constexpr int kMmaPadBytes = 16;         // after a row of BF16 or FP32 in shared memory
 inline constexpr int kTilePad = 4;   // floats after a row of Q, K, V or dO: 8 rows hit 32 banks
 inline constexpr int kScorePad = 8;  // floats after a row of P or dS: 4 rows of 8 hit 32 banks
 
@@ -30,8 +33,6 @@ inline constexpr AttentionTile kForwardTiles[] = {
 inline constexpr AttentionTile kBackwardTiles[] = {
     {32, 64, 32}, {64, 64, 32}, {96, 32, 32}, {128, 32, 32}, {256, 32, 32}, {256, 16, 16},
 };
-inline constexpr int kForwardTileCount = static_cast<int>(std::size(kForwardTiles));
-inline constexpr int kBackwardTileCount = static_cast<int>(std::size(kBackwardTiles));
 
 // Q; K and V; P. All are floats.
 constexpr int64_t forward_shared_bytes(const AttentionTile& t) {
@@ -74,14 +75,11 @@ constexpr bool portable(const AttentionTile (&tiles)[N],
 static_assert(detail::portable(kForwardTiles, forward_shared_bytes));
 static_assert(detail::portable(kBackwardTiles, backward_shared_bytes));
 
-// attention_forward and attention_backward with a given limit of shared memory a block. They pass
-// the device's limit; a test passes a smaller one, to run the tiles of a laptop GPU.
-template <class T>
-void attention_forward_within(int64_t shared_bytes, T* o, acc_t<T>* lse, const T* q, const T* k,
-                              const T* v, const AttentionShape& s, Stream stream);
-template <class T>
-void attention_backward_within(int64_t shared_bytes, T* dq, T* dk, T* dv, const T* d_o, const T* o,
-                               const acc_t<T>* lse, const T* q, const T* k, const T* v,
-                               const AttentionShape& s, void* scratch, Stream stream);
+// Criteria for choosing a tile of the tensor-core attention of FP32 tensors: the shared memory that
+// a block may have, and the number of blocks that fill the GPU about once.
+struct Tf32Limits {
+  int64_t shared_bytes = kPortableAttentionBytes;
+  int64_t blocks = 0;
+};
 
 }  // namespace quern::kernels::cuda

@@ -1,6 +1,6 @@
 // The tensor cores and copies of compute capability 8.0 as functions: mma.sync, ldmatrix, cp.async
-// (PTX ISA, "Warp Level Matrix Instructions" and "Asynchronous copy"), and a BF16 tile in shared
-// memory that they read without bank conflicts.
+// (PTX ISA, "Warp Level Matrix Instructions" and "Asynchronous copy"), and a tile in shared memory
+// that they read without bank conflicts.
 //
 // Registers of mma.m16n8k16, with g = lane / 4 and t = lane % 4. A register of A holds two
 // neighbours of a row, one of B two of a column, and one of C a single float:
@@ -141,13 +141,15 @@ __device__ __forceinline__ void add_global_16(float* p, const float (&x)[4]) {
 // number of 16-byte chunks long, so the 8 rows of a matrix that ldmatrix reads lie in 8 different
 // groups of 4 banks. Every offset within a tile is a constant. An XOR of the row into the chunk
 // would not give that for widths such as 80 and 96.
-template <int kD>
-struct SharedRows {
+template <class T, int kD>
+struct PaddedRows {
   static_assert(kD % 16 == 0);
-  static constexpr int kBytes = (kD + 8) * 2;  // of a row
+  static constexpr int kPadding = kD * static_cast<int>(sizeof(T));  // its offset in a row
+  static constexpr int kBytes = kPadding + 16;                       // of a row
 
-  // This lane's address for ldmatrix of 16 x 16 elements: as A, or transposed as two B tiles (rows
-  // are k, r[0] and r[1] are the first 8 columns, r[2] and r[3] the others).
+  // This lane's address for ldmatrix of 16 rows of 32 bytes: as A, or for BF16 transposed as two B
+  // tiles (rows are k, r[0] and r[1] are the first 8 columns, r[2] and r[3] the others). A pair of
+  // its elements of 16 bits may be a float.
   static __device__ __forceinline__ uint32_t square_lane() {
     const uint32_t lane = threadIdx.x % kWarpSize;
     return lane % 16 * kBytes + lane / 16 * 16;

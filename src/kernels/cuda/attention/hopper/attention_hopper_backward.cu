@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(kGradientHeads* kWarpgroupSize, 2)
 
 bool kernel_runs(int64_t D) {
   bool runs = false;
-  with_tile<kHopperBackwardTileCount>(hopper_backward_tile(D), [&](auto index) {
+  with_tile(kHopperBackwardTiles, hopper_backward_tile(D), [&](auto index) {
     static const bool this_runs =
         hopper_kernel_runs(reinterpret_cast<const void*>(hopper_attention_backward_kernel<index>),
                            BackwardTile<index>::kSharedBytes);
@@ -343,24 +343,21 @@ bool kernel_runs(int64_t D) {
 
 }  // namespace
 
-bool hopper_attention_backward_takes(const AttentionShape& s, const bfloat16* dq,
-                                     const bfloat16* dk, const bfloat16* dv, const bfloat16* d_o,
-                                     const bfloat16* q, const bfloat16* k, const bfloat16* v) {
+bool hopper_attention_backward_takes(const AttentionBackward<bfloat16>& x,
+                                     const AttentionShape& s) {
   return hopper_backward_tile(s.D) >= 0 && hopper_extents_fit(s) &&
          s.H <= int64_t{kGradientHeads} * kMaxGridYZ &&
-         tma_takes(q, s.q_strides, s.B, s.Tq, s.H, s.D) &&
-         tma_takes(k, s.k_strides, s.B, s.Tk, s.Hk, s.D) &&
-         tma_takes(v, s.v_strides, s.B, s.Tk, s.Hk, s.D) &&
-         tma_takes(d_o, s.do_strides, s.B, s.Tq, s.H, s.D) && rows_aligned(dq, s.dq_strides) &&
-         rows_aligned(dk, s.dk_strides) && rows_aligned(dv, s.dv_strides) && kernel_runs(s.D);
+         tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) &&
+         tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) &&
+         tma_takes(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D) &&
+         tma_takes(x.d_o, s.do_strides, s.B, s.Tq, s.H, s.D) && rows_aligned(x.dq, s.dq_strides) &&
+         rows_aligned(x.dk, s.dk_strides) && rows_aligned(x.dv, s.dv_strides) && kernel_runs(s.D);
 }
 
-void hopper_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
-                               const bfloat16* o, const float* lse, const bfloat16* q,
-                               const bfloat16* k, const bfloat16* v, const AttentionShape& s,
+void hopper_attention_backward(const AttentionBackward<bfloat16>& tensors, const AttentionShape& s,
                                const RotaryTable<float>& rotary, void* scratch, Stream stream) {
   check_attention(s);
-  with_tile<kHopperBackwardTileCount>(hopper_backward_tile(s.D), [&](auto index) {
+  with_tile(kHopperBackwardTiles, hopper_backward_tile(s.D), [&](auto index) {
     using Tile = BackwardTile<index>;
     constexpr int kDeltaThreads = 256;
     const BackwardPlan plan(s);
@@ -369,18 +366,18 @@ void hopper_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const b
     const int64_t threads = std::max(4 * s.B * s.Tq * s.H, extents.counters());
     launch(hopper_attention_delta_kernel<Tile::kD>,
            one_block_each(ceil_div(threads, kDeltaThreads)), dim3(kDeltaThreads), 0, stream, memory,
-           extents.counters(), d_o, o, s, rows_aligned(o, s.o_strides));
+           extents.counters(), tensors.d_o, tensors.o, s, rows_aligned(tensors.o, s.o_strides));
     const BackwardArguments x{
-        .q = make_tile_map(q, s.q_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
-        .k = make_tile_map(k, s.k_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
-        .v = make_tile_map(v, s.v_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
-        .d_o = make_tile_map(d_o, s.do_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
+        .q = make_tile_map(tensors.q, s.q_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
+        .k = make_tile_map(tensors.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
+        .v = make_tile_map(tensors.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
+        .d_o = make_tile_map(tensors.d_o, s.do_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
         .s = s,
         .plan = plan,
-        .dq = dq,
-        .dk = dk,
-        .dv = dv,
-        .lse = lse,
+        .dq = tensors.dq,
+        .dk = tensors.dk,
+        .dv = tensors.dv,
+        .lse = tensors.lse,
         .scratch = memory,
         .rotary = rotary};
     launch_persistent(hopper_attention_backward_kernel<index>, plan.items, kBackwardConsumers,

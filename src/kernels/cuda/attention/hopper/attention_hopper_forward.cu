@@ -276,33 +276,32 @@ bool forward_tile_runs() {
 
 }  // namespace
 
-bool hopper_attention_takes(const AttentionShape& s, const bfloat16* q, const bfloat16* k,
-                            const bfloat16* v, const bfloat16* o) {
+bool hopper_attention_takes(const AttentionForward<bfloat16>& x, const AttentionShape& s) {
   const int index = forward_tile_index(s);
   if (index < 0 || !(s.scale > 0.0) || !hopper_extents_fit(s) ||
-      !tma_takes(q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
-      !tma_takes(o, s.o_strides, s.B, s.Tq, s.H, s.D) ||
-      !tma_takes(k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
-      !tma_takes(v, s.v_strides, s.B, s.Tk, s.Hk, s.D)) {
+      !tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
+      !tma_takes(x.o, s.o_strides, s.B, s.Tq, s.H, s.D) ||
+      !tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
+      !tma_takes(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D)) {
     return false;
   }
   bool runs = false;
-  with_tile<kHopperForwardTileCount>(index, [&](auto tile) { runs = forward_tile_runs<tile>(); });
+  with_tile(kHopperForwardTiles, index, [&](auto tile) { runs = forward_tile_runs<tile>(); });
   return runs;
 }
 
-void hopper_attention_forward(bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
-                              const bfloat16* v, const AttentionShape& s, Stream stream) {
+void hopper_attention_forward(const AttentionForward<bfloat16>& x, const AttentionShape& s,
+                              Stream stream) {
   check_attention(s);
-  with_tile<kHopperForwardTileCount>(forward_tile_index(s), [&](auto tile) {
+  with_tile(kHopperForwardTiles, forward_tile_index(s), [&](auto tile) {
     using F = ForwardTiles<tile>;
-    const ForwardMaps maps = {make_tile_map(q, s.q_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows),
-                              make_tile_map(k, s.k_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
-                              make_tile_map(v, s.v_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
-                              make_tile_map(o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows)};
+    const ForwardMaps maps = {make_tile_map(x.q, s.q_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows),
+                              make_tile_map(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
+                              make_tile_map(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
+                              make_tile_map(x.o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows)};
     const int64_t units = s.B * s.H * F::units_a_head(ceil_div(s.Tq, F::kQueries));
     launch_persistent(hopper_attention_forward_kernel<tile>, units, F::tile.warpgroups,
-                      F::kSharedBytes, stream, maps, lse, HopperShape(s),
+                      F::kSharedBytes, stream, maps, x.lse, HopperShape(s),
                       ForwardSchedule{static_cast<int>(units), heads_together(s)});
   });
 }

@@ -1,65 +1,19 @@
 // Building blocks of the portable tensor-core attention. Nouns: tiles of BF16 in shared memory
-// (SharedRows), and scores in the accumulators of mma. Verbs: load_rows, multiply_transposed,
-// multiply_add, store_rows.
+// (SharedRows), and scores in the accumulators of mma. Verbs: multiply_transposed, multiply_add,
+// store_rows.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/attention/attention_rows.cuh"
 #include "kernels/cuda/attention/mma/attention_mma_place.cuh"
 #include "kernels/cuda/primitives/mma.cuh"
 
 namespace quern::kernels::cuda {
 
+template <int kD>
+using SharedRows = PaddedRows<bfloat16, kD>;
 static_assert(SharedRows<64>::kBytes == mma_row_bytes({64, 0, 0}));
-
-// Starts to copy x[row, :] to kRows rows at `tile`, with zeros beyond `rows` rows and D features. x
-// points at the tile's first row. A 16-byte chunk is inside or outside as a whole: D is a multiple
-// of 8. Without `vectors` rows have any alignment, and elements are moved one by one.
-template <int kRows, int kD, int kThreads = kAttentionThreads>
-__device__ __forceinline__ void load_rows(uint32_t tile, const bfloat16* x, int64_t stride,
-                                          int rows, int D, bool vectors) {
-  constexpr int kChunks = kD / 8;
-  constexpr int kTotal = kRows * kChunks;
-  const int thread = reread_thread();
-  if (vectors) {
-    if constexpr (kThreads % kChunks == 0) {  // the same chunk of every kStep-th row
-      constexpr int kStep = kThreads / kChunks;
-      const int row = thread / kChunks, chunk = thread % kChunks;
-      const int present = chunk * 8 < D ? rows - row : 0;
-      tile += row * SharedRows<kD>::kBytes + chunk * 16;
-      x += row * stride + chunk * 8;
-#pragma unroll
-      for (int step = 0; step < kRows; step += kStep, x += kStep * stride) {
-        if (kRows % kStep != 0 && row + step >= kRows) break;
-        copy_async<16>(tile + step * SharedRows<kD>::kBytes, x, step < present);
-      }
-    } else {
-#pragma unroll
-      for (int first = 0; first < kTotal; first += kThreads) {
-        const int row = (first + thread) / kChunks, chunk = (first + thread) % kChunks;
-        if (kTotal % kThreads != 0 && first + thread >= kTotal) break;
-        copy_async<16>(tile + row * SharedRows<kD>::kBytes + chunk * 16,
-                       x + row * stride + chunk * 8, row < rows && chunk * 8 < D);
-      }
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int e = thread; e < kTotal; e += kThreads) {
-    const int row = e / kChunks;
-    const int d = e % kChunks * 8;
-    uint32_t pairs[4] = {};
-    if (row < rows && d < D) {
-      const bfloat16* source = x + row * stride + d;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        pairs[i] = source[2 * i].bits | static_cast<uint32_t>(source[2 * i + 1].bits) << 16;
-      }
-    }
-    store_shared(tile + row * SharedRows<kD>::kBytes + d * 2,
-                 make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
-  }
-}
 
 // A's fragments of a warp's rows, read when needed. `address`: of the rows, plus square_lane().
 template <int kD>
@@ -86,18 +40,6 @@ struct RowsInRegisters {
     for (int i = 0; i < 4; ++i) a[i] = fragments[m][k][i];
   }
 };
-
-template <int kM, int kN>
-__device__ __forceinline__ void clear(float (&sums)[kM][kN][4]) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[m][n][i] = 0.0f;
-    }
-  }
-}
 
 // scores = rows columns^T; `columns`: address of a tile of 8 kN rows, plus column_lane().
 template <int kD, int kM, int kN, class Rows>

@@ -11,9 +11,6 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kMmaRowsPerFragment = 16;  // of mma.m16n8k16
-inline constexpr int kMmaWarps = kAttentionThreads / 32;
-inline constexpr int kMmaPadBytes = 16;     // after a row in shared memory
 inline constexpr int kMmaFeatures = 128;    // of dK and dV that one block can hold in registers
 inline constexpr int kMmaQueryWidth = 64;   // up to it the forward keeps Q in registers
 inline constexpr int kMmaWaveBlocks = 256;  // blocks that run together, about
@@ -35,8 +32,6 @@ inline constexpr AttentionTile kMmaBackwardTiles[] = {
     {80, 64, 64},  {96, 128, 64},  {96, 64, 32},  {128, 128, 64}, {128, 128, 32},
     {128, 64, 32}, {192, 128, 32}, {192, 64, 16}, {256, 64, 32},  {256, 32, 16},
 };
-inline constexpr int kMmaForwardTileCount = static_cast<int>(std::size(kMmaForwardTiles));
-inline constexpr int kMmaBackwardTileCount = static_cast<int>(std::size(kMmaBackwardTiles));
 
 constexpr int64_t mma_row_bytes(const AttentionTile& t) {
   return 2 * int64_t{t.head_dim} + kMmaPadBytes;
@@ -126,17 +121,5 @@ struct MmaScratchEnds {
     all = dq_sum + chunks(4 * (1 + s.B * s.Hk * parts * ceil_div(s.Tk, t.rows)));
   }
 };
-
-// mma_attention_forward and mma_attention_backward with a given limit of shared memory a block, and
-// the latter's bytes of scratch. They pass the device's limit; a test passes a smaller one, to run
-// the tiles of a laptop GPU.
-void mma_attention_forward_within(int64_t shared_bytes, bfloat16* o, float* lse, const bfloat16* q,
-                                  const bfloat16* k, const bfloat16* v, const AttentionShape& s,
-                                  Stream stream);
-int64_t mma_attention_backward_scratch_within(int64_t shared_bytes, const AttentionShape& s);
-void mma_attention_backward_within(int64_t shared_bytes, bfloat16* dq, bfloat16* dk, bfloat16* dv,
-                                   const bfloat16* d_o, const bfloat16* o, const float* lse,
-                                   const bfloat16* q, const bfloat16* k, const bfloat16* v,
-                                   const AttentionShape& s, void* scratch, Stream stream);
 
 }  // namespace quern::kernels::cuda

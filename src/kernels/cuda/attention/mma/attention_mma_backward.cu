@@ -10,59 +10,11 @@
 // by mma and by ldmatrix: 10 Tq Tk D operations a head, half of that when causal.
 #include "kernels/cuda/attention/mma/attention_mma_backward.cuh"
 
-#include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/cuda/attention/mma/attention_mma_key_gradients.cuh"
-#include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
 
 namespace {
-
-constexpr int kDeltaThreads = 256;
-constexpr int kDeltaLanes = 8;  // a row; 16 bytes each cover a head of 64
-
-// statistics (B, H, Tq) = logsumexp in units of log2, delta = sum over D of d_o o. Rows lie heads
-// side by side, as in memory. A query that sees no key has logsumexp -inf; all its scores are
-// hidden, so any finite number works. Also zeros words [zero, zero_end).
-__global__ void __launch_bounds__(kDeltaThreads)
-    mma_attention_statistics_kernel(const __grid_constant__ MmaBackward x, uint32_t* zero,
-                                    const uint32_t* zero_end) {
-  const AttentionShape& s = x.s;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x;
-  for (uint32_t* word = zero + thread; word < zero_end;
-       word += static_cast<int64_t>(gridDim.x) * kDeltaThreads) {
-    *word = 0;
-  }
-  const int64_t row = thread / kDeltaLanes;
-  const bool exists = row < s.B * s.Tq * s.H;
-  const int64_t h = exists ? row % s.H : 0;
-  const int64_t i = exists ? row / s.H % s.Tq : 0;
-  const int64_t b = exists ? row / s.H / s.Tq : 0;
-  float delta = 0.0f;
-  for (int d = static_cast<int>(threadIdx.x) % kDeltaLanes * 8; exists && d < s.D;
-       d += kDeltaLanes * 8) {
-    const bfloat16* y = at(x.d_o, s.do_strides, b, i, h) + d;
-    const bfloat16* z = at(x.o, s.o_strides, b, i, h) + d;
-    float a[8], c[8];
-    if (x.vectors) {
-      load_vec(a, y);
-      load_vec(c, z);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        a[e] = to_float(y[e]);
-        c[e] = to_float(z[e]);
-      }
-    }
-#pragma unroll
-    for (int e = 0; e < 8; ++e) delta = fmaf(a[e], c[e], delta);
-  }
-  delta = warp_reduce<SumOp, kDeltaLanes>(delta, SumOp{});
-  if (!exists || threadIdx.x % kDeltaLanes != 0) return;
-  const int64_t query = (b * s.H + h) * s.Tq + i;
-  const float lse = x.lse[query];
-  x.scratch.statistics[query] = make_float2(lse == -INFINITY ? 0.0f : lse * kLog2E, delta);
-}
 
 // Adds the block's share of a tile of dQ (dS K of its keys), in its turn.
 template <int kTile>
@@ -76,7 +28,7 @@ __device__ __forceinline__ void add_dq(const MmaBackward& x, const BackwardPlace
   const int64_t head = static_cast<int64_t>(place.b) * x.s.H + place.first_head + walk.head;
   const int64_t tile = (head * place.query_tiles + walk.tile) * Part::kParts + place.part;
   turn.wait(walk.step(place.query_tiles));
-  write_dq(x.scratch.dq_sum + tile * Part::kTileFloats + Part::offset(), sum,
+  write_dq(x.dq_sum + tile * Part::kTileFloats + Part::offset(), sum,
            x.s.deterministic && place.tile == 0);
 }
 
@@ -95,17 +47,16 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
   __shared__ uint64_t step_barriers[4];
   const StepBarriers<kTile> barriers(step_barriers);
   const AttentionShape& s = x.s;
-  const BackwardPlace place(s, take_ticket(x.scratch.ticket), tile.rows, tile.columns,
-                            Part::kParts);
+  const BackwardPlace place(s, take_ticket(x.ticket), tile.rows, tile.columns, Part::kParts);
   const Warp warp;
   QueryWalk next(place.query_tiles);
   if (place.steps > 0) {
-    load_keys<kTile>(x, shared, place);
-    load_queries<kTile>(x, shared.queries(0), place, next);
+    load_keys(x, shared, place);
+    load_queries<BackwardShared<kTile>>(x, shared.queries(0), place, next);
   }
 
   const float scale2 = static_cast<float>(s.scale) * kLog2E;
-  Turn turn = place.turn(s.deterministic ? x.scratch.progress : nullptr);
+  Turn turn = place.turn(s.deterministic ? x.progress : nullptr);
   KeyGradients<kTile> sums;
   QueryWalk now = next, before = next;
   for (int j = 0;; ++j) {
@@ -115,7 +66,8 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
     before = now;
     now = next;
     next.advance(place.first_tile, place.query_tiles);
-    if (j + 1 < place.steps) load_queries<kTile>(x, shared.queries(j + 1), place, next);
+    if (j + 1 < place.steps)
+      load_queries<BackwardShared<kTile>>(x, shared.queries(j + 1), place, next);
     if (j > 0) add_dq<kTile>(x, place, before, shared.ds(j - 1), shared.keys, turn);
     if (j >= place.steps) break;
 
@@ -159,7 +111,7 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
 
   const bool written = s.Tk > 0 && tile >= first_query_tile(s, 0, Part::tile.columns);
   const float* source =
-      x.scratch.dq_sum + static_cast<int64_t>(blockIdx.x) * Part::kTileFloats + Part::offset();
+      x.dq_sum + static_cast<int64_t>(blockIdx.x) * Part::kTileFloats + Part::offset();
   float sum[Part::kM][Part::kN][4] = {};
   float factor[Part::kM][2];
 #pragma unroll
@@ -180,49 +132,24 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
 
 }  // namespace
 
-void mma_attention_backward_within(int64_t shared_bytes, bfloat16* dq, bfloat16* dk, bfloat16* dv,
-                                   const bfloat16* d_o, const bfloat16* o, const float* lse,
-                                   const bfloat16* q, const bfloat16* k, const bfloat16* v,
-                                   const AttentionShape& s, void* scratch, Stream stream) {
+void mma_attention_backward(int64_t shared_bytes, const AttentionBackward<bfloat16>& tensors,
+                            const AttentionShape& s, void* scratch, Stream stream) {
   check_mma_attention(s);
   const int index = mma_backward_tile(shared_bytes, s);
   const AttentionTile& t = kMmaBackwardTiles[index];
   const MmaScratchEnds ends(s, t);
-  auto* const bytes = static_cast<uint8_t*>(scratch);
-  auto* const counters = reinterpret_cast<uint32_t*>(bytes + ends.dq_sum);
-  MmaBackward x{dq, dk, dv, d_o, o, lse, q, k, v, s, {}, false};
-  x.scratch.statistics = static_cast<float2*>(scratch);
-  x.scratch.dq_sum = reinterpret_cast<float*>(bytes + ends.statistics);
-  x.scratch.ticket = counters;
-  x.scratch.progress = counters + 1;
-  x.vectors = rows_aligned(dq, s.dq_strides) && rows_aligned(dk, s.dk_strides) &&
-              rows_aligned(dv, s.dv_strides) && rows_aligned(d_o, s.do_strides) &&
-              rows_aligned(o, s.o_strides) && rows_aligned(q, s.q_strides) &&
-              rows_aligned(k, s.k_strides) && rows_aligned(v, s.v_strides);
-
-  const int64_t zero = s.deterministic ? ends.dq_sum : ends.statistics;
-  const int64_t rows = s.B * s.Tq * s.H;
-  launch(mma_attention_statistics_kernel,
-         one_block_each(ceil_div(rows + 1, kDeltaThreads / kDeltaLanes)), dim3(kDeltaThreads), 0,
-         stream, x, reinterpret_cast<uint32_t*>(bytes + zero),
-         reinterpret_cast<const uint32_t*>(bytes + ends.all));
+  const MmaBackward x{tensor_backward(tensors, s, scratch, ends.dq_sum),
+                      reinterpret_cast<float*>(static_cast<uint8_t*>(scratch) + ends.statistics)};
+  launch_statistics(x, scratch, s.deterministic ? ends.dq_sum : ends.statistics, ends.all, stream);
   const int64_t parts = t.head_dim / mma_backward_features(t);
   const auto threads = dim3(static_cast<unsigned>(mma_backward_threads(t)));
-  with_tile<kMmaBackwardTileCount>(index, [&](auto tile) {
+  with_tile(kMmaBackwardTiles, index, [&](auto tile) {
     launch(mma_attention_backward_kernel<tile>,
            one_block_each(s.B * s.Hk * parts * ceil_div(s.Tk, t.rows)), threads,
            static_cast<size_t>(mma_backward_shared_bytes(t)), stream, x);
     launch(mma_attention_dq_kernel<tile>,
            one_block_each(s.B * s.H * ceil_div(s.Tq, t.columns) * parts), threads, 0, stream, x);
   });
-}
-
-void mma_attention_backward(bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
-                            const bfloat16* o, const float* lse, const bfloat16* q,
-                            const bfloat16* k, const bfloat16* v, const AttentionShape& s,
-                            void* scratch, Stream stream) {
-  mma_attention_backward_within(device_traits().shared_bytes_per_block, dq, dk, dv, d_o, o, lse, q,
-                                k, v, s, scratch, stream);
 }
 
 }  // namespace quern::kernels::cuda

@@ -1,22 +1,19 @@
-// The backward of the portable tensor-core attention: a block's arguments, its tiles in shared
-// memory, and how they are filled.
+// The backward of the portable tensor-core attention: a block's tiles in shared memory, its warps
+// and their barriers.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/attention/attention_backward.cuh"
 #include "kernels/cuda/attention/mma/attention_mma_dq.cuh"
 #include "kernels/cuda/primitives/named_barrier.cuh"
 
 namespace quern::kernels::cuda {
 
-struct MmaBackward {
-  bfloat16 *dq, *dk, *dv;
-  const bfloat16 *d_o, *o;
-  const float* lse;
-  const bfloat16 *q, *k, *v;
-  AttentionShape s;
-  MmaBackwardScratch scratch;
-  bool vectors;  // every row allows 16-byte accesses
+struct MmaBackward : TensorBackward<bfloat16> {
+  // dQ before the scale: (B, H, query tiles, parts) tiles of columns x features, in the order of
+  // the accumulators: (warp, fragment, lane, 4).
+  float* dq_sum;
 };
 
 // The addresses in shared memory of one tile: K; V; the stages of Q, dO and the statistics; two of
@@ -24,6 +21,7 @@ struct MmaBackward {
 template <int kTile>
 struct BackwardShared {
   static constexpr AttentionTile tile = kMmaBackwardTiles[kTile];
+  static constexpr int kThreads = mma_backward_threads(tile);
   static constexpr int kFeatures = mma_backward_features(tile);
   using Rows = SharedRows<tile.head_dim>;
   using ScoreRows = SharedRows<tile.columns>;
@@ -45,6 +43,10 @@ struct BackwardShared {
         scores(stages + kStages * kStageBytes) {}
   __device__ __forceinline__ uint32_t queries(int j) const {
     return stages + j % kStages * kStageBytes;
+  }
+  // Offset in a stage of the statistics of query `row`.
+  static __device__ __forceinline__ uint32_t statistics_of(int row) {
+    return 2 * kQueryBytes + row * 8;
   }
   __device__ __forceinline__ uint32_t ds(int j) const { return scores + j % 2 * kScoreBytes; }
   __device__ __forceinline__ uint32_t p() const { return scores + 2 * kScoreBytes; }
@@ -70,43 +72,77 @@ struct BackwardWarp {
   __device__ __forceinline__ void synchronize() const { SameKeys::sync(warp_index() / kSplit); }
 };
 
-// Starts to copy the block's tiles of K and V.
+// The barriers at which the warps of a block wait. With two stages they begin every step together.
+// With three, a warp continues once the others have written their dS of the previous step, half a
+// step before its end. So while some warps multiply, others compute exponentials.
 template <int kTile>
-__device__ __forceinline__ void load_keys(const MmaBackward& x, const BackwardShared<kTile>& shared,
-                                          const BackwardPlace& place) {
-  constexpr AttentionTile tile = kMmaBackwardTiles[kTile];
-  constexpr int kThreads = mma_backward_threads(tile);
-  const AttentionShape& s = x.s;
-  const int rows = static_cast<int>(s.Tk) - place.k0, D = static_cast<int>(s.D);
-  load_rows<tile.rows, tile.head_dim, kThreads>(
-      shared.keys, at(x.k, s.k_strides, place.b, place.k0, place.kv_head), s.k_strides[1], rows, D,
-      x.vectors);
-  load_rows<tile.rows, tile.head_dim, kThreads>(
-      shared.values, at(x.v, s.v_strides, place.b, place.k0, place.kv_head), s.v_strides[1], rows,
-      D, x.vectors);
-}
+class StepBarriers {
+ public:
+  static constexpr AttentionTile tile = kMmaBackwardTiles[kTile];
+  static constexpr int kStages = mma_backward_stages(tile);
+  static constexpr bool kLoose = kStages > 2;
+  static constexpr int kWarps = mma_backward_threads(tile) / kWarpSize;
 
-// Starts to copy a tile of Q, dO, logsumexp and delta to `stage`.
-template <int kTile>
-__device__ __forceinline__ void load_queries(const MmaBackward& x, uint32_t stage,
-                                             const BackwardPlace& place, const QueryWalk& walk) {
-  using Shared = BackwardShared<kTile>;
-  constexpr AttentionTile tile = Shared::tile;
-  constexpr int kThreads = mma_backward_threads(tile);
-  const AttentionShape& s = x.s;
-  const int h = place.first_head + walk.head, q0 = walk.tile * tile.columns;
-  const int rows = static_cast<int>(s.Tq) - q0, D = static_cast<int>(s.D);
-  load_rows<tile.columns, tile.head_dim, kThreads>(stage, at(x.q, s.q_strides, place.b, q0, h),
-                                                   s.q_strides[1], rows, D, x.vectors);
-  load_rows<tile.columns, tile.head_dim, kThreads>(stage + Shared::kQueryBytes,
-                                                   at(x.d_o, s.do_strides, place.b, q0, h),
-                                                   s.do_strides[1], rows, D, x.vectors);
-  static_assert(tile.columns <= kThreads);
-  const int row = reread_thread();
-  if (row >= tile.columns) return;
-  const int64_t first = (static_cast<int64_t>(place.b) * s.H + h) * s.Tq + q0;
-  copy_async<8>(stage + 2 * Shared::kQueryBytes + row * 8,
-                x.scratch.statistics + first + (row < rows ? row : 0), row < rows);
-}
+  // A barrier of the block must follow.
+  __device__ explicit StepBarriers(uint64_t* barriers) : barriers_(shared_address(barriers)) {
+    if constexpr (kLoose) {
+      if (threadIdx.x > 0) return;
+      for (int i = 0; i <= kStages; ++i) {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers_ + 8 * i), "r"(kWarps)
+                     : "memory");
+      }
+    }
+  }
+
+  // Before step j: waits until its tile and dS of the previous step are there, and no warp reads
+  // the stage of tile j + 1.
+  __device__ __forceinline__ void begin(int j) const {
+    if (!kLoose || j == 0) {
+      wait_for_copies();
+      __syncthreads();
+      return;
+    }
+    wait(0, j - 1);
+    if (j > 1) wait(1 + (j - 2) % kStages, (j - 2) / kStages);
+  }
+  // Signals that the warp has written its dS, and that its copies of the next tile are there.
+  __device__ __forceinline__ void written() const {
+    if (!kLoose) return;
+    wait_for_copies();
+    arrive(0);
+  }
+  // Signals that the warp no longer reads tile j.
+  __device__ __forceinline__ void end(int j) const {
+    if (kLoose) arrive(1 + j % kStages);
+  }
+
+ private:
+  __device__ __forceinline__ void arrive(int barrier) const {
+    __syncwarp();
+    if (threadIdx.x % kWarpSize != 0) return;
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barriers_ +
+                                                                                      8 * barrier)
+                 : "memory");
+  }
+  // Waits for the barrier's completion number `phase`.
+  __device__ __forceinline__ void wait(int barrier, int phase) const {
+    uint32_t done = 0;
+    while (done == 0) {
+      asm volatile(
+#if __CUDA_ARCH__ >= 900
+          "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2;"
+#else
+          "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2;"
+#endif
+          " selp.u32 %0, 1, 0, p; }"
+          : "=r"(done)
+          : "r"(barriers_ + 8 * barrier), "r"(phase & 1)
+          : "memory");
+    }
+    __syncwarp();
+  }
+
+  uint32_t barriers_;  // dS written; then one for each stage
+};
 
 }  // namespace quern::kernels::cuda

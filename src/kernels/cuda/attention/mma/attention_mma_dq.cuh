@@ -9,16 +9,6 @@
 
 namespace quern::kernels::cuda {
 
-// Buffers that the kernels of a backward pass to each other.
-struct MmaBackwardScratch {
-  float2* statistics = nullptr;  // (B, H, Tq): logsumexp in units of log2, delta
-  // dQ before the scale: (B, H, query tiles, parts) tiles of columns x features, in the order of
-  // the accumulators: (warp, fragment, lane, 4).
-  float* dq_sum = nullptr;
-  uint32_t* ticket = nullptr;    // blocks started; after it:
-  uint32_t* progress = nullptr;  // (B Hk parts, key tiles): steps done
-};
-
 // A warp's part of a tile of dQ.
 template <int kTile>
 struct DqPart {

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/mma/attention_mma_backward.cuh"
-#include "kernels/cuda/attention/mma/attention_mma_barriers.cuh"
 
 namespace quern::kernels::cuda {
 

@@ -22,6 +22,24 @@ __device__ __forceinline__ int lane_column(int thread = static_cast<int>(threadI
   return thread % 4 * 2;
 }
 
+// Calls body(m, n, i) for this lane's elements of a warp's kM x kN tiles of 16 x 8.
+template <int kM, int kN, class Body>
+__device__ __forceinline__ void for_each_element(Body body) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) body(m, n, i);
+    }
+  }
+}
+
+template <int kM, int kN>
+__device__ __forceinline__ void clear(float (&x)[kM][kN][4]) {
+  for_each_element<kM, kN>([&](int m, int n, int i) { x[m][n][i] = 0.0f; });
+}
+
 // threadIdx.x, read again, so that values computed from it in a loop stay there. Otherwise the
 // compiler keeps the address of every copy in registers, which are short, over the whole loop.
 __device__ __forceinline__ int reread_thread() {

@@ -1,14 +1,27 @@
 // Building blocks of the tensor-core attention of FP32 tensors: tiles of FP32 in shared memory
-// (FloatRows), which become operands of mma as they are read. Verbs: load_rows,
-// multiply_transposed, multiply_add, store_rows.
+// (FloatRows), which become operands of mma as they are read. Verbs: multiply_transposed,
+// multiply_add, store_rows.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/attention/attention_rows.cuh"
+#include "kernels/cuda/attention/tf32/attention_tf32.h"
 #include "kernels/cuda/attention/tf32/attention_tf32_operand.cuh"
-#include "kernels/cuda/attention/tf32/attention_tf32_rows.cuh"
 
 namespace quern::kernels::cuda {
+
+template <int kD>
+struct FloatRows : PaddedRows<float, kD> {
+  using PaddedRows<float, kD>::kBytes;
+  // This lane's address for rows 2t and 2t + 1 as k of B tiles: kWide features from kWide g on.
+  template <int kWide>
+  static __device__ __forceinline__ uint32_t feature_lane() {
+    const uint32_t lane = threadIdx.x % kWarpSize;
+    return lane % 4 * 2 * kBytes + lane / 4 * (4 * kWide);
+  }
+};
+static_assert(FloatRows<64>::kBytes == tf32_row_bytes({64, 0, 0}));
 
 __device__ __forceinline__ float load_shared_float(uint32_t address) {
   float x;
@@ -16,7 +29,8 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
   return x;
 }
 
-// The warp's rows as A, read from shared memory when needed. `address`: the rows' plus row_lane().
+// The warp's rows as A, read from shared memory when needed. `address`: the rows' plus
+// square_lane().
 template <bool kSplit, int kD>
 struct RowsInShared {
   uint32_t address;
@@ -138,6 +152,14 @@ struct ScoresAsRows {
   }
 };
 
+// The features that a lane holds of a product with kD of them. From each 8 kWide of them it loads
+// kWide neighbours, one for each of kWide tiles of B. So feature 8 kWide f + 2 kWide t + kWide i +
+// j is in tile kWide f + j, element i of the pair. The high part of a cut operand is the loaded
+// register, and mma needs the two of a tile in adjacent registers. Neighbours loaded together are
+// not: so these are loaded one at a time.
+template <bool kSplit, int kD>
+inline constexpr int kFeatureWidth = kSplit&& kCutOperand<kD> ? 1 : (kD % 32 == 0 ? 4 : 2);
+
 // out += rows columns. The rows of `columns`, the address of a tile of 8 kN rows, are taken in the
 // order of the scores' columns.
 template <bool kSplit, int kD, int kM, int kN>
@@ -166,15 +188,39 @@ __device__ __forceinline__ void multiply_add(float (&out)[kM][kD / 8][4],
   }
 }
 
+// x[row, :] = values, for the warp's rows, of which `rows` exist, x pointing at the first; values
+// from multiply_add.
+template <bool kSplit, int kD, int kM>
+__device__ __forceinline__ void store_rows(float* x, int64_t stride, int rows, int D,
+                                           const float (&values)[kM][kD / 8][4], bool vectors) {
+  constexpr int kWide = kFeatureWidth<kSplit, kD>;
+#pragma unroll
+  for (int r = 0; r < 2 * kM; ++r) {
+    const int row = 8 * r + lane_row();
+    if (row >= rows) continue;
+#pragma unroll
+    for (int f = 0; f < kD / 8; f += kWide) {
+      const int d = 8 * f + lane_column() * kWide;
+      if (d >= D) continue;  // D is a multiple of 8, and d of 2 kWide
+      float part[2 * kWide];
+#pragma unroll
+      for (int e = 0; e < 2 * kWide; ++e) {
+        part[e] = values[r / 2][f + e % kWide][r % 2 * 2 + e / kWide];
+      }
+      float* const target = x + row * stride + d;
+      if (vectors) {
+        store_vec(target, part);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 2 * kWide; ++e) target[e] = part[e];
+      }
+    }
+  }
+}
+
 // P from a score.
 __device__ __forceinline__ float recompute(float s, float scale2, float lse2) {
   return fast_exp2(fmaf(s, scale2, -lse2));
-}
-
-// logsumexp in units of log2. A query that sees no key has -inf; all its scores are hidden, so any
-// finite number works.
-__device__ __forceinline__ float log2_sum(float lse) {
-  return lse == -INFINITY ? 0.0f : lse * kLog2E;
 }
 
 }  // namespace quern::kernels::cuda

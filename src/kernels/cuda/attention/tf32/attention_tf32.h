@@ -10,9 +10,6 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kTf32Warps = kAttentionThreads / 32;
-inline constexpr int kTf32RowsPerFragment = 16;   // of mma.m16n8k8
-inline constexpr int kTf32PadBytes = 16;          // after a row in shared memory
 inline constexpr int kTf32WidestHead = 128;       // beyond it the CUDA-core kernels run
 inline constexpr int kTf32RegisterQueries = 128;  // twice the most Q floats in a lane's registers
 
@@ -53,7 +50,7 @@ inline constexpr AttentionTile kSplitQueryTiles[] = {
 };
 
 constexpr int64_t tf32_row_bytes(const AttentionTile& t) {
-  return 4 * int64_t{t.head_dim} + kTf32PadBytes;
+  return 4 * int64_t{t.head_dim} + kMmaPadBytes;
 }
 // Q; two stages of K and V.
 constexpr int64_t tf32_forward_shared_bytes(const AttentionTile& t) {
@@ -66,8 +63,8 @@ constexpr bool tf32_adds_dq(bool split, int64_t head_dim) {
   return split && head_dim > 32;
 }
 constexpr int tf32_backward_threads(const AttentionTile& t) {
-  return t.rows / kTf32RowsPerFragment < kTf32Warps ? t.rows / kTf32RowsPerFragment * 32
-                                                    : kAttentionThreads;
+  return t.rows / kMmaRowsPerFragment < kMmaWarps ? t.rows / kMmaRowsPerFragment * 32
+                                                  : kAttentionThreads;
 }
 // Two tiles of rows; two stages of two tiles of columns (Q and dO; K and V, or vice versa).
 constexpr int64_t tf32_backward_shared_bytes(const AttentionTile& t) {
@@ -86,13 +83,6 @@ static_assert(detail::portable(kSplitForwardTiles, tf32_forward_shared_bytes));
 static_assert(detail::portable(kSplitKeyTiles, split_backward_shared_bytes));
 static_assert(detail::portable(kSplitQueryTiles, tf32_backward_shared_bytes));
 
-// Criteria for choosing a tile: the shared memory that a block may have, and the number of blocks
-// that fill the GPU about once.
-struct Tf32Limits {
-  int64_t shared_bytes = kPortableAttentionBytes;
-  int64_t blocks = 0;
-};
-
 // Index of the tile for head_dim D and `length` rows a head: the first that fits or, where that
 // makes too few blocks, one of fewer rows for as many warps.
 template <size_t N>
@@ -104,7 +94,7 @@ int choose_tf32_tile(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(co
   for (int i = chosen + 1; i < static_cast<int>(N); ++i) {
     const AttentionTile& t = tiles[i];
     const bool fits = shared_bytes(t) <= limits.shared_bytes;
-    const bool fewer = t.rows < first.rows && t.rows >= kTf32Warps * kTf32RowsPerFragment;
+    const bool fewer = t.rows < first.rows && t.rows >= kMmaWarps * kMmaRowsPerFragment;
     if (t.head_dim == first.head_dim && fewer && fits) return i;
   }
   return chosen;
@@ -134,16 +124,5 @@ struct Tf32ScratchEnds {
     all = statistics + 4 * (1 + s.B * s.Hk * ceil_div(s.Tk, tf32_key_tile(limits, s).rows));
   }
 };
-
-// tf32_attention_forward and tf32_attention_backward with given limits, and the latter's bytes of
-// scratch. They pass the device's limits; a test passes others, to run every tile.
-void tf32_attention_forward_within(const Tf32Limits& limits, float* o, float* lse, const float* q,
-                                   const float* k, const float* v, const AttentionShape& s,
-                                   Stream stream);
-int64_t tf32_attention_backward_scratch_within(const Tf32Limits& limits, const AttentionShape& s);
-void tf32_attention_backward_within(const Tf32Limits& limits, float* dq, float* dk, float* dv,
-                                    const float* d_o, const float* o, const float* lse,
-                                    const float* q, const float* k, const float* v,
-                                    const AttentionShape& s, void* scratch, Stream stream);
 
 }  // namespace quern::kernels::cuda

@@ -9,62 +9,11 @@
 // operations a head, half of that when causal, and three times as many in split mode.
 #include "kernels/cuda/attention/tf32/attention_tf32_backward.cuh"
 
-#include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/cuda/attention/tf32/attention_tf32_share.cuh"
-#include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
 
 namespace {
-
-constexpr int kDeltaThreads = 256;
-constexpr int kDeltaLanes = 8;  // a row; 16 bytes each
-
-// statistics (B, H, Tq) = logsumexp in units of log2, delta = sum over D of d_o o. Rows lie heads
-// side by side, as in memory. Also clears words [zero, zero_end), and dq of blind queries.
-__global__ void __launch_bounds__(kDeltaThreads)
-    tf32_attention_statistics_kernel(const __grid_constant__ Tf32Backward x, uint32_t* zero,
-                                     const uint32_t* zero_end) {
-  const AttentionShape& s = x.s;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x;
-  for (uint32_t* word = zero + thread; word < zero_end;
-       word += static_cast<int64_t>(gridDim.x) * kDeltaThreads) {
-    *word = 0;
-  }
-  const int64_t row = thread / kDeltaLanes;
-  const bool exists = row < s.B * s.Tq * s.H;
-  const int64_t h = exists ? row % s.H : 0;
-  const int64_t i = exists ? row / s.H % s.Tq : 0;
-  const int64_t b = exists ? row / s.H / s.Tq : 0;
-  const bool blind = s.Tk == 0 || (s.causal && i < s.Tq - s.Tk);
-  float sum = 0.0f;
-  for (int d = static_cast<int>(threadIdx.x) % kDeltaLanes * 4; exists && d < s.D;
-       d += kDeltaLanes * 4) {
-    const float* y = at(x.d_o, s.do_strides, b, i, h) + d;
-    const float* z = at(x.o, s.o_strides, b, i, h) + d;
-    float* const dq = at(x.dq, s.dq_strides, b, i, h) + d;
-    float a[4], c[4];
-    if (x.vectors) {
-      load_vec(a, y);
-      load_vec(c, z);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        a[e] = y[e];
-        c[e] = z[e];
-      }
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      sum = fmaf(a[e], c[e], sum);
-      if (blind) dq[e] = 0.0f;
-    }
-  }
-  sum = warp_reduce<SumOp, kDeltaLanes>(sum, SumOp{});
-  if (!exists || threadIdx.x % kDeltaLanes != 0) return;
-  const int64_t query = (b * s.H + h) * s.Tq + i;
-  x.statistics[query] = make_float2(log2_sum(x.lse[query]), sum);
-}
 
 // A warp's sums of dK and dV.
 template <bool kSplit, int kTile>
@@ -74,7 +23,7 @@ struct KeyGradients {
   static constexpr AttentionTile tile = Shared::tile;
   static constexpr int kD = tile.head_dim;
   static constexpr int kWarpKeys = tile.rows / (Shared::kThreads / kWarpSize);
-  static constexpr int kM = kWarpKeys / kTf32RowsPerFragment;
+  static constexpr int kM = kWarpKeys / kMmaRowsPerFragment;
   static constexpr int kN = tile.columns / 8;
   using Scores = ScoresAsRows<kSplit, kM, kN>;
 
@@ -108,7 +57,7 @@ struct KeyGradients {
     // All steps where registers suffice, otherwise fewer.
     constexpr int kSteps = !kSplit || kD <= 80 ? kD / 8 : (kD == 128 ? 4 : 2);
     const RowsInShared<kSplit, kD> keys{shared.keys + first_key() * Rows::kBytes +
-                                        Rows::row_lane()};
+                                        Rows::square_lane()};
     const RowsInShared<kSplit, kD> values{keys.address + Shared::kKeyBytes};
     const float scale2 = scale * kLog2E;
     multiply_transposed<kSplit, kD, kSteps>(p, keys, q_tile + Rows::column_lane());
@@ -158,7 +107,7 @@ __global__ void __launch_bounds__(tf32_backward_threads(tf32_key_tile<kSplit>(kT
   QueryWalk next(place.query_tiles);
   if (place.steps > 0) {
     load_keys(x, shared, place);
-    load_queries<kSplit, kTile>(x, shared.queries(0), place, next);
+    load_queries<Shared>(x, shared.queries(0), place, next);
   }
 
   const int k0 = place.k0 + Sums::first_key();
@@ -171,7 +120,7 @@ __global__ void __launch_bounds__(tf32_backward_threads(tf32_key_tile<kSplit>(kT
     before = now;
     now = next;
     next.advance(place.first_tile, place.query_tiles);
-    if (j + 1 < place.steps) load_queries<kSplit, kTile>(x, shared.queries(j + 1), place, next);
+    if (j + 1 < place.steps) load_queries<Shared>(x, shared.queries(j + 1), place, next);
 
     const Visible seen = visible_queries(s, k0, now.tile * tile.columns);
     sums.add(shared, shared.queries(j), seen, static_cast<float>(s.scale), [&] {
@@ -202,7 +151,7 @@ void launch_backward(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(co
                      const Tf32Limits& limits, const Tf32Backward& x, Stream stream) {
   const AttentionShape& s = x.s;
   const int index = choose_tf32_tile(tiles, shared_bytes, s.D, s.Tk, s.B * s.Hk, limits);
-  with_tile<static_cast<int>(N)>(index, [&](auto tile) {
+  with_tile(tiles, index, [&](auto tile) {
     const AttentionTile& t = tiles[index];
     launch(tf32_attention_backward_kernel<kSplit, tile>,
            one_block_each(s.B * s.Hk * ceil_div(s.Tk, t.rows)),
@@ -213,39 +162,18 @@ void launch_backward(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(co
 
 }  // namespace
 
-void tf32_attention_backward_within(const Tf32Limits& limits, float* dq, float* dk, float* dv,
-                                    const float* d_o, const float* o, const float* lse,
-                                    const float* q, const float* k, const float* v,
-                                    const AttentionShape& s, void* scratch, Stream stream) {
+void tf32_attention_backward(const Tf32Limits& limits, const AttentionBackward<float>& tensors,
+                             const AttentionShape& s, void* scratch, Stream stream) {
   check_mma_attention(s);
   const Tf32ScratchEnds ends(s, limits);
-  auto* const bytes = static_cast<uint8_t*>(scratch);
-  auto* const counters = reinterpret_cast<uint32_t*>(bytes + ends.statistics);
-  Tf32Backward x{dq, dk, dv, d_o, o, lse, q, k, v, s};
-  x.statistics = static_cast<float2*>(scratch);
-  x.ticket = counters;
-  x.progress = counters + 1;
-  x.vectors = rows_aligned(dq, s.dq_strides) && rows_aligned(dk, s.dk_strides) &&
-              rows_aligned(dv, s.dv_strides) && rows_aligned(d_o, s.do_strides) &&
-              rows_aligned(o, s.o_strides) && rows_aligned(q, s.q_strides) &&
-              rows_aligned(k, s.k_strides) && rows_aligned(v, s.v_strides);
-  launch(tf32_attention_statistics_kernel,
-         one_block_each(ceil_div(s.B * s.Tq * s.H + 1, kDeltaThreads / kDeltaLanes)),
-         dim3(kDeltaThreads), 0, stream, x, counters,
-         reinterpret_cast<const uint32_t*>(bytes + ends.all));
+  const Tf32Backward x = tensor_backward(tensors, s, scratch, ends.statistics);
+  launch_statistics(x, scratch, ends.statistics, ends.all, stream);
   if (s.tf32) {
     launch_backward<false>(kTf32KeyTiles, tf32_backward_shared_bytes, limits, x, stream);
   } else {
     launch_backward<true>(kSplitKeyTiles, split_backward_shared_bytes, limits, x, stream);
   }
   if (!tf32_adds_dq(!s.tf32, s.D)) tf32_attention_dq(limits, x, stream);
-}
-
-void tf32_attention_backward(float* dq, float* dk, float* dv, const float* d_o, const float* o,
-                             const float* lse, const float* q, const float* k, const float* v,
-                             const AttentionShape& s, void* scratch, Stream stream) {
-  tf32_attention_backward_within(limits_of(traits_of(stream)), dq, dk, dv, d_o, o, lse, q, k, v, s,
-                                 scratch, stream);
 }
 
 }  // namespace quern::kernels::cuda

@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/attention/mma/attention_mma_place.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -28,19 +28,6 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], 
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Calls body(m, n, i) for this lane's elements of a warp's kM x kN tiles of 16 x 8.
-template <int kM, int kN, class Body>
-__device__ __forceinline__ void for_each_element(Body body) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) body(m, n, i);
-    }
-  }
 }
 
 // kCount registers of an operand.
@@ -84,11 +71,6 @@ struct ProductSum {
     }
   }
 };
-
-template <int kM, int kN>
-__device__ __forceinline__ void clear(float (&x)[kM][kN][4]) {
-  for_each_element<kM, kN>([&](int m, int n, int i) { x[m][n][i] = 0.0f; });
-}
 
 // Moves the high sums to `totals`, by rounding adds, so that they stay short.
 template <int kLows, int kM, int kN>

@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_dq(float (&sum)[kM][kN][4],
   constexpr int kWide = Part::kWide;
   static_assert(tile.rows % (8 * kFlushSteps) == 0);
   clear(sum);
-  uint32_t ds = shared.ds + Part::first_query() * ScoreRows::kBytes + ScoreRows::row_lane();
+  uint32_t ds = shared.ds + Part::first_query() * ScoreRows::kBytes + ScoreRows::square_lane();
   uint32_t keys =
       shared.keys + Part::first_feature() * 4 + Shared::Rows::template feature_lane<kWide>();
 #pragma unroll 1
