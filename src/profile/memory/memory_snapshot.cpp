@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <map>
+#include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
@@ -57,7 +60,8 @@ class SnapshotWriter {
     out_.key("device_traces");
     device_traces();
     out_.key("allocator_settings");
-    settings();
+    dict("allocator", "quern", "device", trace_.device, "peak_allocated",
+         trace_.stats.peak_allocated, "events_dropped", trace_.dropped);
     out_.key("external_annotations");
     annotations();
     out_.end();
@@ -65,22 +69,55 @@ class SnapshotWriter {
   }
 
  private:
-  void integer(const char* key, int64_t value) {
-    out_.key(key);
-    out_.integer(value);
+  // The frames of an allocation, and those of an entry without a place.
+  struct Frames {
+    int32_t name;
+    const Place& place;
+  };
+  struct NoFrames {};
+
+  template <std::integral T>
+  void put(T value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      out_.boolean(value);
+    } else {
+      out_.integer(static_cast<int64_t>(value));
+    }
   }
-  void text(const char* key, std::string_view value) {
-    out_.key(key);
-    out_.text(value);
+  void put(std::string_view value) { out_.text(value); }
+  void put(NoFrames) {
+    out_.begin_list();
+    out_.end();
   }
+  // Many allocations share a place: its frames are written once.
+  void put(const Frames& frames) {
+    const auto& [name, place] = frames;
+    const std::array<int32_t, 6> key{name,     place.phase,  place.module,
+                                     place.op, place.shapes, place.backward};
+    const auto found = frames_.find(key);
+    if (found != frames_.end()) return out_.again(found->second);
+    new_frames(name, place);
+    frames_.emplace(key, out_.remember());
+  }
+
+  // Items of the open dict: "key", value, "key", value, ...
+  template <class Value, class... More>
+  void items(const char* key, const Value& value, const More&... more) {
+    out_.key(key);
+    put(value);
+    if constexpr (sizeof...(more) > 0) items(more...);
+  }
+  template <class... Items>
+  void dict(const Items&... all) {
+    out_.begin_dict();
+    items(all...);
+    out_.end();
+  }
+
   int64_t microseconds(int64_t ns) const { return trace_.start_us + ns / 1000; }
 
   void frame(std::string_view filename, std::string_view name) {
-    out_.begin_dict();
-    text("filename", filename);
-    integer("line", 0);
-    text("name", name);
-    out_.end();
+    dict("filename", filename, "line", 0, "name", name);
   }
 
   // "model.layers.3.self_attn": self_attn, layers.3, model. A number stays with the name before it.
@@ -112,35 +149,16 @@ class SnapshotWriter {
     out_.end();
   }
 
-  // Many allocations share a place: its frames are written once.
-  void frames(int32_t name, const Place& place) {
-    out_.key("frames");
-    const std::array<int32_t, 6> key{name,     place.phase,  place.module,
-                                     place.op, place.shapes, place.backward};
-    const auto found = frames_.find(key);
-    if (found != frames_.end()) return out_.again(found->second);
-    new_frames(name, place);
-    frames_.emplace(key, out_.remember());
+  void used_block(const TracedAllocation& a) {
+    dict("address", a.address, "size", block_bytes(a), "requested_size", a.bytes, "state",
+         "active_allocated", "frames", Frames{a.name, a.place});
   }
 
-  void no_frames() {
-    out_.key("frames");
-    out_.begin_list();
-    out_.end();
-  }
-
-  void block(int64_t address, int64_t size, const TracedAllocation* used) {
-    out_.begin_dict();
-    integer("address", address);
-    integer("size", size);
-    integer("requested_size", used ? used->bytes : 0);
-    text("state", used ? "active_allocated" : "inactive");
-    if (used) {
-      frames(used->name, used->place);
-    } else {
-      no_frames();
-    }
-    out_.end();
+  void free_block(uint64_t begin, uint64_t end) {
+    QUERN_CHECK(begin <= end, "memory snapshot: the block at ", end, " lies in another");
+    if (begin == end) return;
+    dict("address", begin, "size", end - begin, "requested_size", 0, "state", "inactive", "frames",
+         NoFrames{});
   }
 
   void segments() {
@@ -152,20 +170,22 @@ class SnapshotWriter {
     for (const TracedAllocation& a : trace_.allocations) {
       if (a.released < 0) live.push_back(&a);
     }
-    const auto by_address = [](const auto* x, const auto* y) { return x->address < y->address; };
-    std::sort(held.begin(), held.end(), by_address);
-    std::sort(live.begin(), live.end(), by_address);
+    std::ranges::sort(held, {}, &TracedSegment::address);
+    std::ranges::sort(live, {}, &TracedAllocation::address);
 
     out_.begin_list();
     auto next = live.begin();
     for (const TracedSegment* s : held) {
-      const uint64_t end = s->address + static_cast<uint64_t>(s->bytes);
       const auto first = next;
-      while (next != live.end() && (*next)->address < end) ++next;
+      while (next != live.end() && (*next)->address < end_of(*s)) ++next;
       segment(*s, {first, next});
     }
     QUERN_CHECK(next == live.end(), "memory snapshot: an allocation lies in no segment");
     out_.end();
+  }
+
+  static uint64_t end_of(const TracedSegment& s) {
+    return s.address + static_cast<uint64_t>(s.bytes);
   }
 
   void segment(const TracedSegment& s, const std::vector<const TracedAllocation*>& live) {
@@ -175,33 +195,21 @@ class SnapshotWriter {
       requested += a->bytes;
     }
     out_.begin_dict();
-    integer("device", 0);
-    integer("address", static_cast<int64_t>(s.address));
-    integer("total_size", s.bytes);
-    integer("allocated_size", allocated);
-    integer("active_size", allocated);
-    integer("requested_size", requested);
-    integer("stream", 0);
-    text("segment_type", s.bytes <= kSmallSegment ? "small" : "large");
+    items("device", 0, "address", s.address, "total_size", s.bytes, "allocated_size", allocated,
+          "active_size", allocated, "requested_size", requested, "stream", 0, "segment_type",
+          s.bytes <= kSmallSegment ? "small" : "large");
     out_.key("segment_pool_id");
     out_.tuple(0, 0);
-    out_.key("is_expandable");
-    out_.boolean(false);
-    no_frames();
+    items("is_expandable", false, "frames", NoFrames{});
     out_.key("blocks");
     out_.begin_list();
-    auto address = static_cast<int64_t>(s.address);
-    const auto free_until = [&](int64_t end) {
-      QUERN_CHECK(address <= end, "memory snapshot: the block at ", end, " lies in another");
-      if (address < end) block(address, end - address, nullptr);
-    };
+    uint64_t address = s.address;
     for (const TracedAllocation* a : live) {
-      const auto begin = static_cast<int64_t>(a->address);
-      free_until(begin);
-      block(begin, block_bytes(*a), a);
-      address = begin + block_bytes(*a);
+      free_block(address, a->address);
+      used_block(*a);
+      address = a->address + static_cast<uint64_t>(block_bytes(*a));
     }
-    free_until(static_cast<int64_t>(s.address) + s.bytes);
+    free_block(address, end_of(s));
     out_.end();
     out_.end();
   }
@@ -210,8 +218,13 @@ class SnapshotWriter {
     out_.begin_list();
     out_.begin_list();
     for (const Event& event : events_of(trace_)) write_event(event);
-    if (trace_.failure) out_of_memory(*trace_.failure);
-    snapshot_taken();
+    if (trace_.failure) {
+      const TracedFailure& f = *trace_.failure;
+      entry("oom", f.bytes, f.time, "device_free", f.device_free, "frames",
+            Frames{f.name, f.place});
+    }
+    entry("snapshot", trace_.stats.allocated, trace_.end, "addr", 0, "category", kUnknownCategory,
+          "frames", NoFrames{});
     out_.end();
     out_.end();
   }
@@ -228,70 +241,31 @@ class SnapshotWriter {
     fail("memory snapshot: unknown action");
   }
 
-  void begin_event(const char* action, int64_t size, int64_t time) {
-    out_.begin_dict();
-    text("action", action);
-    integer("size", size);
-    integer("stream", 0);
-    integer("time_us", microseconds(time));
+  // `more`: the items of one kind of event.
+  template <class... More>
+  void entry(const char* action, int64_t size, int64_t time, const More&... more) {
+    dict("action", action, "size", size, "stream", 0, "time_us", microseconds(time), more...);
   }
 
   void allocation_event(const char* action, const Event& event) {
     const TracedAllocation& a = trace_.allocations[event.index];
-    begin_event(action, a.bytes, event.time);
-    integer("addr", static_cast<int64_t>(a.address));
-    text("category", name_of(a.category));
-    frames(a.name, a.place);
-    out_.end();
+    entry(action, a.bytes, event.time, "addr", a.address, "category", name_of(a.category), "frames",
+          Frames{a.name, a.place});
   }
 
   void segment_event(const char* action, const Event& event) {
     const TracedSegment& s = trace_.segments[event.index];
-    begin_event(action, s.bytes, event.time);
-    integer("addr", static_cast<int64_t>(s.address));
-    no_frames();
-    out_.end();
-  }
-
-  void out_of_memory(const TracedFailure& failure) {
-    begin_event("oom", failure.bytes, failure.time);
-    integer("device_free", failure.device_free);
-    frames(failure.name, failure.place);
-    out_.end();
-  }
-
-  void snapshot_taken() {
-    begin_event("snapshot", trace_.stats.allocated, trace_.end);
-    integer("addr", 0);
-    text("category", kUnknownCategory);
-    no_frames();
-    out_.end();
-  }
-
-  void settings() {
-    out_.begin_dict();
-    text("allocator", "quern");
-    text("device", trace_.device);
-    integer("peak_allocated", trace_.stats.peak_allocated);
-    integer("events_dropped", trace_.dropped);
-    out_.end();
+    entry(action, s.bytes, event.time, "addr", s.address, "frames", NoFrames{});
   }
 
   void annotations() {
     out_.begin_list();
     for (const TracedPhase& phase : trace_.phases) {
-      annotation(phase.name, "START", phase.begin);
-      annotation(phase.name, "END", phase.end);
+      for (const auto& [stage, time] : {std::pair{"START", phase.begin}, {"END", phase.end}}) {
+        dict("device", 0, "name", trace_.names[phase.name], "stage", stage, "time_us",
+             microseconds(time));
+      }
     }
-    out_.end();
-  }
-
-  void annotation(int32_t name, const char* stage, int64_t time) {
-    out_.begin_dict();
-    integer("device", 0);
-    text("name", trace_.names[name]);
-    text("stage", stage);
-    integer("time_us", microseconds(time));
     out_.end();
   }
 

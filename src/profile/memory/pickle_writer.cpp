@@ -26,7 +26,9 @@ PickleWriter::PickleWriter() {
   byte(kProtocol);
 }
 
-void PickleWriter::little_endian(uint64_t value, int bytes) {
+// The opcode, and the number in little endian.
+void PickleWriter::number(int opcode, uint64_t value, int bytes) {
+  byte(opcode);
   for (int i = 0; i < bytes; ++i) byte(static_cast<int>(value >> (8 * i) & 0xff));
 }
 
@@ -56,21 +58,11 @@ void PickleWriter::integer(int64_t value) {
   before_value();
   using Int = std::numeric_limits<int32_t>;
   const auto bits = static_cast<uint64_t>(value);
-  if (value >= 0 && value <= 0xff) {
-    byte(kBinInt1);
-    return little_endian(bits, 1);
-  }
-  if (value >= 0 && value <= 0xffff) {
-    byte(kBinInt2);
-    return little_endian(bits, 2);
-  }
-  if (value >= Int::min() && value <= Int::max()) {
-    byte(kBinInt);
-    return little_endian(bits, 4);
-  }
+  if (bits <= 0xff) return number(kBinInt1, bits, 1);
+  if (bits <= 0xffff) return number(kBinInt2, bits, 2);
+  if (value >= Int::min() && value <= Int::max()) return number(kBinInt, bits, 4);
   byte(kLong1);
-  byte(8);
-  little_endian(bits, 8);
+  number(8, bits, 8);
 }
 
 void PickleWriter::text(std::string_view value) {
@@ -78,24 +70,16 @@ void PickleWriter::text(std::string_view value) {
   if (!added) return again(found->second);
   before_value();
   const bool is_short = value.size() <= 0xff;
-  byte(is_short ? kShortBinUnicode : kBinUnicode);
-  little_endian(value.size(), is_short ? 1 : 4);
+  number(is_short ? kShortBinUnicode : kBinUnicode, value.size(), is_short ? 1 : 4);
   out_ += value;
   remember();
 }
 
-void PickleWriter::begin_list() {
+void PickleWriter::begin(bool list) {
   before_value();
-  byte(kEmptyList);
+  byte(list ? kEmptyList : kEmptyDict);
   byte(kMark);
-  open_.push_back({true, 0});
-}
-
-void PickleWriter::begin_dict() {
-  before_value();
-  byte(kEmptyDict);
-  byte(kMark);
-  open_.push_back({false, 0});
+  open_.push_back({list, 0});
 }
 
 void PickleWriter::end() {
@@ -118,11 +102,10 @@ uint32_t PickleWriter::remember() {
   return remembered_++;
 }
 
-void PickleWriter::again(uint32_t number) {
+void PickleWriter::again(uint32_t value) {
   before_value();
-  const bool is_short = number <= 0xff;
-  byte(is_short ? kBinGet : kLongBinGet);
-  little_endian(number, is_short ? 1 : 4);
+  const bool is_short = value <= 0xff;
+  number(is_short ? kBinGet : kLongBinGet, value, is_short ? 1 : 4);
 }
 
 std::string PickleWriter::take() {

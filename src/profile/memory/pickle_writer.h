@@ -21,15 +21,15 @@ class PickleWriter {
   void text(std::string_view value);  // UTF-8; equal texts are stored once
 
   // Between begin and end: a list's items, or a dict's alternating keys and values.
-  void begin_list();
-  void begin_dict();
+  void begin_list() { begin(true); }
+  void begin_dict() { begin(false); }
   void end();
   void key(std::string_view name) { text(name); }
   void tuple(int64_t first, int64_t second);
 
-  // again() writes a remembered value again: Python gets one object.
+  // The number of the value written last; again() writes that value again: Python gets one object.
   uint32_t remember();
-  void again(uint32_t number);
+  void again(uint32_t value);
 
   std::string take();  // the finished pickle, after one value
 
@@ -39,9 +39,10 @@ class PickleWriter {
     int64_t items = 0;  // since the last batch
   };
 
+  void begin(bool list);
   void before_value();
   void byte(int value) { out_.push_back(static_cast<char>(value)); }
-  void little_endian(uint64_t value, int bytes);
+  void number(int opcode, uint64_t value, int bytes);
 
   std::string out_;
   std::vector<Open> open_;
