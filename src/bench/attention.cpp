@@ -221,24 +221,6 @@ std::vector<AttentionRow> bench_attention(const AttentionBenchOptions& options,
   return rows;
 }
 
-const char* name_of(AttentionGrid grid) {
-  switch (grid) {
-    case AttentionGrid::model: return "model";
-    case AttentionGrid::course: return "course";
-  }
-  fail("bench attention: unknown grid");
-}
-
-const char* name_of(AttentionVariant variant) {
-  switch (variant) {
-    case AttentionVariant::naive: return "naive";
-    case AttentionVariant::naive_graph: return "naive_graph";
-    case AttentionVariant::flash: return "flash";
-    case AttentionVariant::portable: return "portable";
-  }
-  fail("bench attention: unknown variant");
-}
-
 TableRow table_row(const AttentionRow& row) {
   const AttentionCase& s = row.shape;
   return {{{{"variant", "backend", 0, 11, Align::left}, name_of(row.variant)},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "bench/harness.h"
 #include "bench/table.h"
 #include "nn/options.h"
@@ -22,8 +23,10 @@ enum class AttentionGrid { model, course };
 // compute capability 8.0 on.
 enum class AttentionVariant { naive, naive_graph, flash, portable };
 
-const char* name_of(AttentionGrid grid);
-const char* name_of(AttentionVariant variant);
+template <>
+inline constexpr std::array kNamesOf<AttentionGrid>{"model", "course"};
+template <>
+inline constexpr std::array kNamesOf<AttentionVariant>{"naive", "naive_graph", "flash", "portable"};
 
 struct AttentionCase {
   int64_t B = 0, H = 0, T = 0, D = 0;

@@ -194,14 +194,6 @@ void merge(std::vector<DtypeRow>& rows, DtypeModel model, const std::vector<Dtyp
 
 }  // namespace
 
-const char* name_of(DtypeModel model) {
-  switch (model) {
-    case DtypeModel::toy: return "toy";
-    case DtypeModel::lm: return "lm";
-  }
-  fail("bench dtypes: unknown model");
-}
-
 std::vector<DtypeEntry> observe_dtypes(DtypeModel model, Precision precision, KernelKind kernels) {
   const MatmulMathScope math(precision);
   switch (model) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/enum_names.h"
 #include "base/shape.h"
 #include "bench/table.h"
 #include "nn/options.h"
@@ -15,7 +16,8 @@ namespace quern {
 // toy: Linear, ReLU, LayerNorm, Linear, cross-entropy. lm: a TransformerLM of two blocks.
 enum class DtypeModel { toy, lm };
 
-const char* name_of(DtypeModel model);
+template <>
+inline constexpr std::array kNamesOf<DtypeModel>{"toy", "lm"};
 
 // input: of the step. parameter: FP32 masters. copy: the tensor that matrix products read instead
 // of a parameter, if it is another one. activation: an op's output, named by its module path and

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "tensor/context.h"
 #include "tensor/cuda_runtime.h"
 
@@ -72,14 +72,13 @@ void check_count(const char* flag, int64_t value, int64_t least = 1);
 std::vector<size_t> find_choices(const char* flag, const std::string& text,
                                  const std::vector<std::string>& names);
 
-// The same for an enumeration with a name_of().
+// The same for an enumeration with kNamesOf.
 template <class E>
-std::vector<E> parse_choices(const char* flag, const std::string& text,
-                             std::initializer_list<E> all) {
-  std::vector<std::string> names;
-  for (const E value : all) names.emplace_back(name_of(value));
+std::vector<E> parse_choices(const char* flag, const std::string& text) {
   std::vector<E> chosen;
-  for (const size_t at : find_choices(flag, text, names)) chosen.push_back(all.begin()[at]);
+  for (const size_t at : find_choices(flag, text, {kNamesOf<E>.begin(), kNamesOf<E>.end()})) {
+    chosen.push_back(static_cast<E>(at));
+  }
   return chosen;
 }
 

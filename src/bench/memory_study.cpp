@@ -33,16 +33,8 @@ bool lies_in(const std::string& module, const std::string& block) {
 
 }  // namespace
 
-const char* name_of(MemoryPass pass) {
-  switch (pass) {
-    case MemoryPass::forward: return "forward";
-    case MemoryPass::step: return "step";
-  }
-  fail("memory: unknown pass");
-}
-
 std::vector<MemoryPass> parse_passes(const std::string& text) {
-  return parse_choices("passes", text, {MemoryPass::forward, MemoryPass::step});
+  return parse_choices<MemoryPass>("passes", text);
 }
 
 double MemoryStudy::deviation() const {

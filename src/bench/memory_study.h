@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "bench/table.h"
 #include "train/memory_prediction.h"
 
 namespace quern {
 
-const char* name_of(MemoryPass pass);
+template <>
+inline constexpr std::array kNamesOf<MemoryPass>{"forward", "step"};
 // "forward,step". Throws UsageError on an unknown, missing or repeated pass.
 std::vector<MemoryPass> parse_passes(const std::string& text);
 

@@ -21,7 +21,6 @@ constexpr std::array kDimensions{MlpDimension::layers, MlpDimension::width, MlpD
 constexpr size_t kParts = 3;  // forward, backward, optimizer
 
 // Indexed by MlpDimension.
-constexpr std::array kNames{"base", "layers", "width", "batch", "steps"};
 constexpr std::array<int64_t MlpShape::*, 5> kExtents{nullptr, &MlpShape::layers, &MlpShape::width,
                                                       &MlpShape::batch, &MlpShape::steps};
 
@@ -64,10 +63,6 @@ void measure(MlpRow& row, const MlpBenchOptions& options) {
 }
 
 }  // namespace
-
-const char* name_of(MlpDimension dimension) {
-  return kNames.at(static_cast<size_t>(dimension));
-}
 
 MlpRunner::MlpRunner(const MlpShape& shape, Precision precision, bool optimizer)
     : steps_(shape.steps),

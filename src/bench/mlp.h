@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "bench/harness.h"
 #include "bench/table.h"
 #include "nn/options.h"
@@ -42,7 +43,8 @@ class MlpRunner {
 };
 
 enum class MlpDimension { none, layers, width, batch, steps };  // none: the base itself
-const char* name_of(MlpDimension dimension);                    // "base", "layers", ...
+template <>
+inline constexpr std::array kNamesOf<MlpDimension>{"base", "layers", "width", "batch", "steps"};
 
 struct MlpCase {
   MlpDimension scaled = MlpDimension::none;

@@ -6,17 +6,8 @@
 
 namespace quern {
 
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::fwd: return "fwd";
-    case Phase::fwdbwd: return "fwdbwd";
-    case Phase::step: return "step";
-  }
-  fail("bench: unknown phase");
-}
-
 std::vector<Phase> parse_phases(const std::string& text) {
-  return parse_choices("phases", text, {Phase::fwd, Phase::fwdbwd, Phase::step});
+  return parse_choices<Phase>("phases", text);
 }
 
 size_t part_count(Phase phase) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "bench/harness.h"
 #include "config/config.h"
 #include "run/make_optimizer.h"
@@ -20,7 +21,8 @@ namespace quern {
 // the optimizer.
 enum class Phase { fwd, fwdbwd, step };
 
-const char* name_of(Phase phase);
+template <>
+inline constexpr std::array kNamesOf<Phase>{"fwd", "fwdbwd", "step"};
 // "fwd,step" -> {fwd, step}. Throws UsageError on an unknown or missing phase.
 std::vector<Phase> parse_phases(const std::string& text);
 

@@ -5,20 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "base/enum_names.h"
 #include "nn/options.h"
 #include "tensor/context.h"
 
 namespace quern {
 
-inline const char* name_of(Precision precision) {
-  switch (precision) {
-    case Precision::fp32: return "fp32";
-    case Precision::tf32: return "tf32";
-    case Precision::bf16: return "bf16";
-  }
-  fail("bench: unknown precision");
-}
+template <>
+inline constexpr std::array kNamesOf<Precision>{"fp32", "tf32", "bf16"};
 
 inline DType operand_type(Precision precision) {
   return precision == Precision::bf16 ? DType::bf16 : DType::f32;

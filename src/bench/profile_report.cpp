@@ -253,15 +253,6 @@ std::string text_of(void (*write)(const Profile&, std::ostream&), const Profile&
   return out.str();
 }
 
-const char* name_of(GpuTimes times) {
-  switch (times) {
-    case GpuTimes::none: return "none";
-    case GpuTimes::cupti: return "cupti";
-    case GpuTimes::events: return "events";
-  }
-  fail("profile: unknown kind of GPU times");
-}
-
 Json split_json(const StepSplit& split) {
   Json json{{"step_ms", split.step_ms}};
   for (const WorkKind kind : kAllWork) json["work_ms"][name_of(kind)] = split.of(kind);

@@ -3,21 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
-
 namespace quern {
-
-const char* name_of(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::parameters: return "parameters";
-    case MemoryCategory::gradients: return "gradients";
-    case MemoryCategory::optimizer: return "optimizer";
-    case MemoryCategory::activations: return "activations";
-    case MemoryCategory::workspace: return "workspace";
-    case MemoryCategory::other: return "other";
-  }
-  fail("memory: unknown category");
-}
 
 std::vector<size_t> live_at(const MemoryTrace& trace, int64_t time) {
   std::vector<size_t> live;

@@ -9,13 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "profile/range_tracker.h"
 #include "tensor/allocator.h"
 
 namespace quern {
 
 inline constexpr size_t kMemoryCategories = 6;
-const char* name_of(MemoryCategory category);
+template <>
+inline constexpr std::array kNamesOf<MemoryCategory>{"parameters",  "gradients", "optimizer",
+                                                     "activations", "workspace", "other"};
 
 struct TracedAllocation {
   uint64_t address = 0;

@@ -69,17 +69,6 @@ WorkKind timed_kind(const Profile& profile, const DeviceEvent& event) {
 
 }  // namespace
 
-const char* name_of(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::gemm: return "GEMM";
-    case WorkKind::attention: return "attention";
-    case WorkKind::memory_bound: return "memory-bound";
-    case WorkKind::copy: return "copies";
-    case WorkKind::other: return "other";
-  }
-  fail("profile: unknown kind of work");
-}
-
 std::string short_kernel_name(std::string_view name) {
   std::string text(name);
   for (const std::string_view part :

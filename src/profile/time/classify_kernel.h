@@ -22,7 +22,9 @@ inline constexpr size_t kWorkKinds = 5;
 inline constexpr std::array kAllWork{WorkKind::gemm, WorkKind::attention, WorkKind::memory_bound,
                                      WorkKind::copy, WorkKind::other};
 
-const char* name_of(WorkKind kind);  // "GEMM", "attention", "memory-bound", "copies", "other"
+template <>
+inline constexpr std::array kNamesOf<WorkKind>{"GEMM", "attention", "memory-bound", "copies",
+                                               "other"};
 
 // By a kernel's demangled name. A kernel that is neither a matrix product nor attention counts as
 // memory-bound. Naive attention consists of products and memory-bound kernels.

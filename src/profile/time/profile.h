@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -85,6 +86,8 @@ enum class GpuTimes : uint8_t {
   cupti,   // every kernel and copy
   events,  // CUDA events around ops
 };
+template <>
+inline constexpr std::array kNamesOf<GpuTimes>{"none", "cupti", "events"};
 
 struct Profile {
   Names names;

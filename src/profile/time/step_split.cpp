@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/error.h"
 #include "profile/time/range_times.h"
 
 namespace quern {
@@ -197,18 +196,6 @@ class Splitter {
 };
 
 }  // namespace
-
-const char* name_of(IdleKind kind) {
-  switch (kind) {
-    case IdleKind::launch_call: return "launch overhead";
-    case IdleKind::op: return "waiting for the host inside ops";
-    case IdleKind::between_ops: return "waiting for the host between ops";
-    case IdleKind::synchronisation: return "synchronisation";
-    case IdleKind::kernel_start: return "between kernels already launched";
-    case IdleKind::outside_phases: return "outside the phases";
-  }
-  fail("profile: unknown kind of idle time");
-}
 
 double StepSplit::work() const {
   return std::accumulate(work_ms.begin(), work_ms.end(), 0.0);

@@ -25,7 +25,10 @@ inline constexpr std::array kAllIdle{IdleKind::launch_call,  IdleKind::op,
                                      IdleKind::between_ops,  IdleKind::synchronisation,
                                      IdleKind::kernel_start, IdleKind::outside_phases};
 
-const char* name_of(IdleKind kind);  // "between kernels already launched"
+template <>
+inline constexpr std::array kNamesOf<IdleKind>{
+    "launch overhead", "waiting for the host inside ops",  "waiting for the host between ops",
+    "synchronisation", "between kernels already launched", "outside the phases"};
 
 // Milliseconds a step, the mean of all steps. Among overlapping kernels the last to start counts.
 struct StepSplit {

@@ -1,0 +1,24 @@
+// The names of an enumeration's values, as a table beside it:
+//   template <>
+//   inline constexpr std::array kNamesOf<Colour>{"red", "green"};
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "base/error.h"
+
+namespace quern {
+
+// In the order of the values, which count from 0. Empty: the enumeration has no such table.
+template <class E>
+inline constexpr std::array<const char*, 0> kNamesOf{};
+
+template <class E>
+requires(!kNamesOf<E>.empty()) const char* name_of(E value) {
+  const auto at = static_cast<size_t>(value);
+  QUERN_CHECK(at < kNamesOf<E>.size(), "the enumeration has no value ", at);
+  return kNamesOf<E>[at];
+}
+
+}  // namespace quern
