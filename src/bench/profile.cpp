@@ -12,7 +12,6 @@
 #include "bench/mlp.h"
 #include "bench/precision_scope.h"
 #include "config/config_parse.h"
-#include "profile/clock.h"
 #include "profile/memory/memory_recorder.h"
 #include "profile/time/recorder.h"
 #include "tensor/factory.h"

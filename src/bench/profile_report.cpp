@@ -22,10 +22,6 @@ const std::vector<std::string> kSortKeys{"cpu", "cpu-self", "gpu", "gpu-self", "
 constexpr size_t kSentenceWidth = 120;  // of the words above the tables
 constexpr size_t kMostName = 50, kMostShapes = 44, kMostKernel = 72;  // limits in tables for people
 
-bool has_gpu_times(const Profile& profile) {
-  return profile.on_gpu && profile.gpu_times != GpuTimes::none;
-}
-
 void check_word(const char* flag, const std::string& word, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), word) != known.end()) return;
   throw UsageError(fmt::format("--{} has '{}', expected {}{}", flag, word, fmt::join(known, ", "),
@@ -48,8 +44,8 @@ std::vector<ProfileRow> rows_of_step(const Profile& profile) {
   const auto add = [&](const std::string& name, double ms) {
     ProfileRow row;
     row.name = name;
-    (has_gpu_times(profile) ? row.gpu_total : row.cpu_total) = ms;
-    (has_gpu_times(profile) ? row.gpu_self : row.cpu_self) = ms;
+    (profile.has_gpu_times() ? row.gpu_total : row.cpu_total) = ms;
+    (profile.has_gpu_times() ? row.gpu_self : row.cpu_self) = ms;
     rows.push_back(row);
   };
   for (const WorkKind kind : kAllWork) add(name_of(kind), split.of(kind));
@@ -77,7 +73,7 @@ std::vector<ProfileRow> sorted_rows(const Profile& profile, const std::string& g
                                     const std::string& asked) {
   if (group == "step") return rows_of_step(profile);
   std::vector<ProfileRow> rows = rows_by(profile, group_of(group));
-  const std::string key = sort_key(group, asked, has_gpu_times(profile));
+  const std::string key = sort_key(group, asked, profile.has_gpu_times());
   std::stable_sort(rows.begin(), rows.end(), [&](const ProfileRow& a, const ProfileRow& b) {
     return key == "name" ? a.name < b.name : value_of(a, key) > value_of(b, key);
   });
@@ -97,7 +93,7 @@ class ProfileTable {
   ProfileTable(const Profile& profile, std::string group, std::vector<ProfileRow> rows)
       : group_(std::move(group)),
         rows_(std::move(rows)),
-        gpu_(has_gpu_times(profile)),
+        gpu_(profile.has_gpu_times()),
         kernels_(group_ == "kernel"),
         shapes_(group_ == "shape"),
         step_(group_ == "step"),

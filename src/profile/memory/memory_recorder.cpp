@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "profile/clock.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern {
@@ -126,23 +125,21 @@ bool MemoryRecorder::is_activation(const TracedAllocation& live, const TracedPha
 }
 
 void MemoryRecorder::on_allocate(const Allocation& allocation) {
-  {
-    const std::lock_guard lock(mutex_);
-    TracedAllocation traced;
-    traced.address = address_of(allocation.data);
-    traced.bytes = allocation.bytes;
-    traced.allocated = now();
-    traced.category = allocation.category;
-    traced.name = allocation_names_.id(allocation.name);
-    if (on_own_thread()) {
-      traced.place = place();
-      if (traced.place.op != 0 && traced.place.shapes == 0) {
-        without_shapes_.push_back(allocation.data);
-      }
-    }
-    live_.insert_or_assign(allocation.data, traced);
-  }
   if (previous_) previous_->on_allocate(allocation);
+  const std::lock_guard lock(mutex_);
+  TracedAllocation traced;
+  traced.address = address_of(allocation.data);
+  traced.bytes = allocation.bytes;
+  traced.allocated = now();
+  traced.category = allocation.category;
+  traced.name = allocation_names_.id(allocation.name);
+  if (on_own_thread()) {
+    traced.place = place();
+    if (traced.place.op != 0 && traced.place.shapes == 0) {
+      without_shapes_.push_back(allocation.data);
+    }
+  }
+  live_.insert_or_assign(allocation.data, traced);
 }
 
 template <class T>
@@ -156,33 +153,27 @@ void MemoryRecorder::end_entry(ByAddress<T>& live, std::deque<T>& ended, const v
 }
 
 void MemoryRecorder::on_release(const Allocation& allocation) {
-  {
-    const std::lock_guard lock(mutex_);
-    end_entry(live_, ended_, allocation.data, &TracedAllocation::released);
-    while (ended_.size() > history_) {
-      complete_from_ = ended_.front().released;
-      ended_.pop_front();
-      dropped_ += 1;
-    }
-  }
   if (previous_) previous_->on_release(allocation);
+  const std::lock_guard lock(mutex_);
+  end_entry(live_, ended_, allocation.data, &TracedAllocation::released);
+  while (ended_.size() > history_) {
+    complete_from_ = ended_.front().released;
+    ended_.pop_front();
+    dropped_ += 1;
+  }
 }
 
 void MemoryRecorder::on_reserve(void* data, int64_t bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    segments_.insert_or_assign(data, TracedSegment{address_of(data), bytes, now(), -1});
-  }
   if (previous_) previous_->on_reserve(data, bytes);
+  const std::lock_guard lock(mutex_);
+  segments_.insert_or_assign(data, TracedSegment{address_of(data), bytes, now(), -1});
 }
 
 void MemoryRecorder::on_unreserve(void* data, int64_t bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    end_entry(segments_, ended_segments_, data, &TracedSegment::unreserved);
-    keep_newest(ended_segments_, history_);
-  }
   if (previous_) previous_->on_unreserve(data, bytes);
+  const std::lock_guard lock(mutex_);
+  end_entry(segments_, ended_segments_, data, &TracedSegment::unreserved);
+  keep_newest(ended_segments_, history_);
 }
 
 void MemoryRecorder::on_out_of_memory(int64_t bytes, const char* name) {

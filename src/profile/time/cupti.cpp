@@ -19,7 +19,6 @@
 #include <string_view>
 #include <vector>
 
-#include "profile/clock.h"
 #include "profile/time/kernel_ranges.h"
 
 namespace quern {

@@ -57,28 +57,26 @@ void write(const Stacks& stacks, std::ostream& out) {
   }
 }
 
-}  // namespace
-
-void write_cpu_stacks(const Profile& profile, std::ostream& out) {
-  const RangeTimes times(profile);
+// `self`: the time of each range.
+void write_ranges(const Profile& profile, const std::vector<int64_t>& self, std::ostream& out) {
   Stacks stacks;
-  for (size_t i = 0; i < profile.ranges.size(); ++i) {
-    if (times.cpu_self[i] == 0) continue;
-    stacks[stack_of(profile, static_cast<int32_t>(i))] += times.cpu_self[i];
+  for (size_t i = 0; i < self.size(); ++i) {
+    if (self[i] != 0) stacks[stack_of(profile, static_cast<int32_t>(i))] += self[i];
   }
   write(stacks, out);
 }
 
+}  // namespace
+
+void write_cpu_stacks(const Profile& profile, std::ostream& out) {
+  write_ranges(profile, RangeTimes(profile).cpu_self, out);
+}
+
 void write_gpu_stacks(const Profile& profile, std::ostream& out) {
-  Stacks stacks;
   if (profile.gpu_times == GpuTimes::events) {  // whole ops, which include their children
-    const RangeTimes times(profile);
-    for (size_t i = 0; i < profile.ranges.size(); ++i) {
-      if (times.gpu_self[i] == 0) continue;
-      stacks[stack_of(profile, static_cast<int32_t>(i))] += times.gpu_self[i];
-    }
-    return write(stacks, out);
+    return write_ranges(profile, RangeTimes(profile).gpu_self, out);
   }
+  Stacks stacks;
   const InSteps in_steps(profile);
   for (const DeviceEvent& event : profile.device_events) {
     if (!in_steps(event)) continue;

@@ -2,6 +2,7 @@
 // Recorded by Recorder (recorder.h); read by the tables, the trace and the folded stacks.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -31,6 +32,13 @@ class Names {
   std::vector<std::string> names_;
   std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;
 };
+
+// Nanoseconds of the steady clock, which all times of a profile use.
+inline int64_t profile_clock() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 // All times are nanoseconds of one clock, CPU and GPU alike. Names, phases, modules and shapes are
 // numbers in Profile::names.
@@ -105,6 +113,8 @@ struct Profile {
   std::vector<DeviceEvent> device_events;  // by begin
   std::vector<MemoryPoint> memory;         // by time
   double unprofiled_step_ms = 0.0;         // median without the recorder; 0: not measured
+
+  bool has_gpu_times() const { return on_gpu && gpu_times != GpuTimes::none; }
 };
 
 }  // namespace quern

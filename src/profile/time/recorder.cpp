@@ -1,7 +1,6 @@
 #include "profile/time/recorder.h"
 
 #include "base/error.h"
-#include "profile/clock.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern {

@@ -89,7 +89,7 @@ class Splitter {
     for (const TimeSpan& step : steps_) {
       result_.step_ms += static_cast<double>(step.end - step.begin);
       host_now_ = seen(host_, step.begin, step.end);
-      if (profile_.on_gpu && profile_.gpu_times != GpuTimes::none) {
+      if (profile_.has_gpu_times()) {
         add_device(step);
       } else {
         add_host();

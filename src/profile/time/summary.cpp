@@ -264,7 +264,7 @@ std::string cpu_words(const StepSplit& split) {
 
 // The share of naive ops, including their child ops; forward only.
 double naive_share(const Profile& profile, const char* prefix) {
-  const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
+  const bool gpu = profile.has_gpu_times();
   double naive = 0.0, all = 0.0;
   for (const ProfileRow& row : rows_by(profile, GroupBy::op)) {
     all += gpu ? row.gpu_self : row.cpu_self;
@@ -279,7 +279,7 @@ std::string advice(const Profile& profile, const StepSplit& split) {
   const double step = split.step_ms;
   std::string text;
   if (step <= 0.0) return text;
-  const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
+  const bool gpu = profile.has_gpu_times();
   const double host =
       split.of(IdleKind::launch_call) + split.of(IdleKind::op) + split.of(IdleKind::between_ops);
   if (gpu && host > kMuchIdle * step && !profile.captured) {
@@ -347,7 +347,7 @@ std::string summary_in_words(const Profile& profile) {
     text += "CUDA events timed whole ops: there are no times of single kernels.\n";
   }
   if (split.step_ms <= 0.0) return text + "Nothing was recorded.\n";
-  const bool gpu = profile.on_gpu && profile.gpu_times != GpuTimes::none;
+  const bool gpu = profile.has_gpu_times();
   text += gpu ? gpu_words(profile, split) : cpu_words(split);
   text += profiling_cost(profile) + memory_words(profile);
   return text + advice(profile, split);

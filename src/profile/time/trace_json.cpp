@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "profile/time/classify_kernel.h"
-#include "profile/time/trace_slices.h"
 
 namespace quern {
 
@@ -44,6 +43,13 @@ int64_t first_time(const Profile& profile) {
   return first;
 }
 
+void sort_for_writing(std::vector<Slice>& slices) {
+  for (Slice& slice : slices) slice.end = std::max(slice.begin, slice.end);
+  std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+  });
+}
+
 // An event's details: "\"args\":{...}".
 class Args {
  public:
@@ -72,7 +78,7 @@ class TraceWriter {
     data.add("note", profile_.note);
     out_ << "{\"displayTimeUnit\":\"ns\",\"otherData\":" << data.text().substr(7)
          << ",\"traceEvents\":[\n";
-    name_process(kHost, "quern " + profile_.target + ", host", 0);
+    name("process", kHost, 0, "quern " + profile_.target + ", host", 0);
     write_steps();
     write_ranges();
     write_calls();
@@ -89,25 +95,21 @@ class TraceWriter {
 
   std::string time(int64_t ns) const { return microseconds(ns - first_); }
 
-  void metadata(const char* what, int pid, int tid, const Args& args) {
+  void metadata(const std::string& what, int pid, int tid, const Args& args) {
     event(fmt::format("\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},\"tid\":{},{}", what, pid, tid,
                       args.text()));
   }
 
-  void name_process(int pid, const std::string& name, int64_t place) {
+  // `what`: process or thread. `place`: among the others.
+  void name(const std::string& what, int pid, int tid, const std::string& text, int64_t place) {
     Args args, order;
-    args.add("name", name);
+    args.add("name", text);
     order.add("sort_index", place);
-    metadata("process_name", pid, 0, args);
-    metadata("process_sort_index", pid, 0, order);
+    metadata(what + "_name", pid, tid, args);
+    metadata(what + "_sort_index", pid, tid, order);
   }
-
-  void name_thread(int pid, int tid, const std::string& name) {
-    Args args, order;
-    args.add("name", name);
-    order.add("sort_index", int64_t{tid});
-    metadata("thread_name", pid, tid, args);
-    metadata("thread_sort_index", pid, tid, order);
+  void name_thread(int pid, int tid, const std::string& text) {
+    name("thread", pid, tid, text, tid);
   }
 
   void slice(const Slice& slice, int pid, int tid, const char* category, const std::string& name,
@@ -147,29 +149,29 @@ class TraceWriter {
     return profile_.names[range.name] + (range.backward ? " backward" : "");
   }
 
+  void add_place(Args& args, const RangeEvent& range) const {
+    args.add("phase", profile_.names[range.phase]);
+    args.add("module", profile_.names[range.module]);
+    args.add("shapes", profile_.names[range.shapes]);
+  }
+
   void write_ranges() {
     if (profile_.ranges.empty()) return;
     name_thread(kHost, kRanges, "phases, modules, ops");
     for (const Slice& one : slices_of(profile_.ranges)) {
       const RangeEvent& range = profile_.ranges[one.event];
       Args args;
-      args.add("phase", profile_.names[range.phase]);
-      args.add("module", profile_.names[range.module]);
-      args.add("shapes", profile_.names[range.shapes]);
+      add_place(args, range);
       slice(one, kHost, kRanges, category_of(range.kind), range_name(range), args);
-    }
-  }
-
-  void find_causes() {
-    for (size_t i = 0; i < profile_.device_events.size(); ++i) {
-      const uint64_t correlation = profile_.device_events[i].correlation;
-      if (correlation != 0) caused_[correlation].push_back(i);
     }
   }
 
   void write_calls() {
     if (profile_.calls.empty()) return;
-    find_causes();
+    for (size_t i = 0; i < profile_.device_events.size(); ++i) {
+      const uint64_t correlation = profile_.device_events[i].correlation;
+      if (correlation != 0) caused_[correlation].push_back(i);
+    }
     name_thread(kHost, kCalls, "CUDA calls");
     for (const Slice& one : slices_of(profile_.calls)) {
       const CudaCall& call = profile_.calls[one.event];
@@ -216,7 +218,7 @@ class TraceWriter {
 
   void write_streams() {
     if (profile_.device_events.empty()) return;
-    name_process(kGpu, profile_.device.empty() ? "GPU" : profile_.device, 1);
+    name("process", kGpu, 0, profile_.device.empty() ? "GPU" : profile_.device, 1);
     std::map<int32_t, std::vector<Slice>> streams;
     for (size_t i = 0; i < profile_.device_events.size(); ++i) {
       const DeviceEvent& one = profile_.device_events[i];
@@ -262,9 +264,7 @@ class TraceWriter {
     if (event.range >= 0) {
       const RangeEvent& range = profile_.ranges[static_cast<size_t>(event.range)];
       if (range.kind == RangeKind::op) args.add("op", range_name(range));
-      args.add("phase", profile_.names[range.phase]);
-      args.add("module", profile_.names[range.module]);
-      args.add("shapes", profile_.names[range.shapes]);
+      add_place(args, range);
     }
     if (event.bytes > 0) args.add("bytes", event.bytes);
     if (event.correlation != 0) args.add("correlation", static_cast<int64_t>(event.correlation));
@@ -283,6 +283,33 @@ class TraceWriter {
 };
 
 }  // namespace
+
+void nest(std::vector<Slice>& slices) {
+  sort_for_writing(slices);
+  std::vector<int64_t> open;  // ends of the open slices
+  for (Slice& slice : slices) {
+    while (!open.empty() && open.back() <= slice.begin) open.pop_back();
+    if (!open.empty()) slice.end = std::min(slice.end, open.back());
+    open.push_back(slice.end);
+  }
+}
+
+std::vector<std::vector<Slice>> lanes_of(std::vector<Slice> slices) {
+  sort_for_writing(slices);
+  std::vector<std::vector<Slice>> lanes;
+  for (const Slice& slice : slices) {
+    const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const auto& taken) {
+      return taken.back().end <= slice.begin + kClockError && taken.back().begin < slice.begin;
+    });
+    if (lane == lanes.end()) {
+      lanes.push_back({slice});
+      continue;
+    }
+    lane->back().end = std::min(lane->back().end, slice.begin);
+    lane->push_back(slice);
+  }
+  return lanes;
+}
 
 void write_trace(const Profile& profile, std::ostream& out) {
   TraceWriter(profile, out).write();

@@ -7,7 +7,6 @@
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
-#include "profile/clock.h"
 #include "tensor/factory.h"
 
 namespace quern {

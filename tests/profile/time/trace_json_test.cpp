@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "profile/time/made_profile.h"
-#include "profile/time/trace_slices.h"
 #include "support/files.h"
 #include "support/program.h"
 
