@@ -10,20 +10,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"text(Usage: quern completion bash|zsh|fish
-       quern completion words -- [WORD ...]
-
-Prints a script that completes commands, flags and their values:
-
-    bash  eval "$(quern completion bash)" in ~/.bashrc
-    zsh   quern completion zsh > DIRECTORY_OF_FPATH/_quern
-    fish  quern completion fish > ~/.config/fish/completions/quern.fish
-
-The scripts call `quern completion words` with the words of a command line, of
-which the last is being typed. It prints each word that may stand there, a tab
-and its meaning; nothing where a file name is expected.
-)text";
-
 constexpr const char* kBash = R"text(# Completes quern in bash.
 _quern() {
   local IFS=$'\n' program=${1/#\~/$HOME}
@@ -158,7 +144,20 @@ int run_completion(const Arguments& args) {
 
 }  // namespace
 
-const Command kCompletionCommand{"completion", "print a completion script for a shell", kUsage,
+const Command kCompletionCommand{"completion", "print a completion script for a shell",
+                                 R"text(Usage: quern completion bash|zsh|fish
+       quern completion words -- [WORD ...]
+
+Prints a script that completes commands, flags and their values:
+
+    bash  eval "$(quern completion bash)" in ~/.bashrc
+    zsh   quern completion zsh > DIRECTORY_OF_FPATH/_quern
+    fish  quern completion fish > ~/.config/fish/completions/quern.fish
+
+The scripts call `quern completion words` with the words of a command line, of
+which the last is being typed. It prints each word that may stand there, a tab
+and its meaning; nothing where a file name is expected.
+)text",
                                  run_completion};
 
 }  // namespace quern

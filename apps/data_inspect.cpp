@@ -18,23 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kUsage = R"(Usage: quern data inspect PATH [--FLAG VALUE ...]
-
-PATH is a token file (llm.c's or nanoGPT's), a folder of `quern data prepare`,
-or a quoted pattern. Shows format, counts, the largest token, the lengths of
-the documents, and a window of the tokens (of the training split) as text.
-Reads every token.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"window", "shows window number N of --length tokens", ""},
-    {"offset", "shows the window that begins at token N", ""},
-    {"length", "tokens of the window", "64"},
-    {"tokenizer", "bytes, a file or a folder; by default what the folder holds", ""},
-    {"verify", "compare the files' checksums with those in the sidecars", "", true},
-    {"json", "print one JSON object", "", true},
-};
-
 int64_t count_of_flag(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
   const std::string& text = parsed.extra.at(flag);
   int64_t value = 0;
@@ -161,7 +144,7 @@ void print_window(const Inspection& inspection) {
 }
 
 int run_data_inspect(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kDataInspectCommand.flags);
   if (!parsed.given.empty()) {
     throw UsageError(
         fmt::format("data inspect: --{} is no flag of data inspect", *parsed.given.begin()));
@@ -181,7 +164,22 @@ int run_data_inspect(const Arguments& args) {
 
 }  // namespace
 
-const Command kDataInspectCommand{"data inspect", "show the contents of token files", kUsage,
-                                  run_data_inspect, kFlags};
+const Command kDataInspectCommand{
+    "data inspect",
+    "show the contents of token files",
+    R"(Usage: quern data inspect PATH [--FLAG VALUE ...]
+
+PATH is a token file (llm.c's or nanoGPT's), a folder of `quern data prepare`,
+or a quoted pattern. Shows format, counts, the largest token, the lengths of
+the documents, and a window of the tokens (of the training split) as text.
+Reads every token.
+)",
+    run_data_inspect,
+    {{"window", "shows window number N of --length tokens", ""},
+     {"offset", "shows the window that begins at token N", ""},
+     {"length", "tokens of the window", "64"},
+     {"tokenizer", "bytes, a file or a folder; by default what the folder holds", ""},
+     {"verify", "compare the files' checksums with those in the sidecars", "", true},
+     {"json", "print one JSON object", "", true}}};
 
 }  // namespace quern

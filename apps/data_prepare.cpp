@@ -21,35 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kUsage = R"(Usage: quern data prepare INPUT... --out FOLDER [--FLAG VALUE ...]
-
-Writes FOLDER/train_00000.bin, ... and FOLDER/validation_00000.bin, ..., a JSON
-description beside each, FOLDER/sources.json and FOLDER/tokenizer. An INPUT is
-a file, a folder (with its subfolders) or a quoted pattern
-('data/*.jsonl.zst'). gzip and zstd are detected from the content. docs/data.md
-describes each kind of input.
-
-Ctrl-C and SIGTERM stop it so that --resume can continue; the exit code is then
-128 plus the signal's number.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"out", "the folder to write; it must not exist", ""},
-    {"tokenizer", "bytes, a tokenizer.json or tokenizer.model, or a folder with one", "bytes"},
-    {"format", "auto (by name), text, or jsonl", "auto"},
-    {"field", "of JSONL: the member that holds the text", "text"},
-    {"split_on", "of text: a line that separates documents, or blank; else a file is a document",
-     ""},
-    {"end_token", "after each document: auto (the tokenizer's), none, or a token", "auto"},
-    {"validation_fraction", "of the documents, or of few texts; 0: no validation files", "0.01"},
-    {"shard_tokens", "of every token file but the last", "100000000"},
-    {"seed", "of the choice of validation documents", "0"},
-    {"threads", "that encode; 0: one a core", "0"},
-    {"skip_bad", "count broken lines and files, and continue", "", true},
-    {"checkpoint_seconds", "between checkpoints for --resume", "5"},
-    {"resume", "continue an interrupted run", "", true},
-};
-
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
@@ -158,7 +129,7 @@ void print_warnings(const PrepareResult& result) {
 }
 
 int run_data_prepare(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kDataPrepareCommand.flags);
   if (!parsed.given.empty()) {
     throw UsageError(
         fmt::format("data prepare: --{} is no flag of data prepare", *parsed.given.begin()));
@@ -190,7 +161,34 @@ int run_data_prepare(const Arguments& args) {
 
 }  // namespace
 
-const Command kDataPrepareCommand{"data prepare", "turn text into token files", kUsage,
-                                  run_data_prepare, kFlags};
+const Command kDataPrepareCommand{
+    "data prepare",
+    "turn text into token files",
+    R"(Usage: quern data prepare INPUT... --out FOLDER [--FLAG VALUE ...]
+
+Writes FOLDER/train_00000.bin, ... and FOLDER/validation_00000.bin, ..., a JSON
+description beside each, FOLDER/sources.json and FOLDER/tokenizer. An INPUT is
+a file, a folder (with its subfolders) or a quoted pattern
+('data/*.jsonl.zst'). gzip and zstd are detected from the content. docs/data.md
+describes each kind of input.
+
+Ctrl-C and SIGTERM stop it so that --resume can continue; the exit code is then
+128 plus the signal's number.
+)",
+    run_data_prepare,
+    {{"out", "the folder to write; it must not exist", ""},
+     {"tokenizer", "bytes, a tokenizer.json or tokenizer.model, or a folder with one", "bytes"},
+     {"format", "auto (by name), text, or jsonl", "auto"},
+     {"field", "of JSONL: the member that holds the text", "text"},
+     {"split_on", "of text: a line that separates documents, or blank; else a file is a document",
+      ""},
+     {"end_token", "after each document: auto (the tokenizer's), none, or a token", "auto"},
+     {"validation_fraction", "of the documents, or of few texts; 0: no validation files", "0.01"},
+     {"shard_tokens", "of every token file but the last", "100000000"},
+     {"seed", "of the choice of validation documents", "0"},
+     {"threads", "that encode; 0: one a core", "0"},
+     {"skip_bad", "count broken lines and files, and continue", "", true},
+     {"checkpoint_seconds", "between checkpoints for --resume", "5"},
+     {"resume", "continue an interrupted run", "", true}}};
 
 }  // namespace quern

@@ -20,23 +20,10 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern eval RUN FILE [--KEY VALUE ...]
-
-Mean loss of RUN's best checkpoint (or of the checkpoint that RUN names) over
-the non-overlapping windows of FILE. FILE is text, which RUN's tokenizer
-encodes, or a token file. A folder of `quern data prepare` stands for its
-validation split. --ctx takes shorter windows than the model's context.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"latest", "use the newest checkpoint of the run, not the best", "false", true},
-    {"json", "print one line of JSON", "false", true},
-};
-
 int run_eval(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kEvalCommand.flags);
   if (parsed.positional.size() != 2)
-    throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kUsage));
+    throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kEvalCommand.usage));
   Config config = parsed.config;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
@@ -87,13 +74,21 @@ int run_eval(const Arguments& args) {
 
 }  // namespace
 
-const Command kEvalCommand{"eval",
-                           "loss and perplexity of a checkpoint on a file",
-                           kUsage,
-                           run_eval,
-                           kFlags,
-                           {"ctx", "batch", "eval_batches", "format", "document_mask", "device",
-                            "precision", "attention", "kernels", "threads", "memory_limit"},
-                           {"evaluate", "validate", "perplexity", "loss", "score"}};
+const Command kEvalCommand{
+    "eval",
+    "loss and perplexity of a checkpoint on a file",
+    R"(Usage: quern eval RUN FILE [--KEY VALUE ...]
+
+Mean loss of RUN's best checkpoint (or of the checkpoint that RUN names) over
+the non-overlapping windows of FILE. FILE is text, which RUN's tokenizer
+encodes, or a token file. A folder of `quern data prepare` stands for its
+validation split. --ctx takes shorter windows than the model's context.
+)",
+    run_eval,
+    {{"latest", "use the newest checkpoint of the run, not the best", "false", true},
+     {"json", "print one line of JSON", "false", true}},
+    {"ctx", "batch", "eval_batches", "format", "document_mask", "device", "precision", "attention",
+     "kernels", "threads", "memory_limit"},
+    {"evaluate", "validate", "perplexity", "loss", "score"}};
 
 }  // namespace quern

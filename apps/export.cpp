@@ -12,25 +12,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    R"(Usage: quern export RUN FOLDER [--latest] [--dtype TYPE] [--shard-size MB]
-
-Writes the best checkpoint of RUN (or the checkpoint that RUN names) as a
-Hugging Face folder that transformers opens: config.json,
-generation_config.json, model.safetensors (or several shards and their index)
-and the run's tokenizer. The tokens of a byte-level model are the byte values,
-and 256, which ends a text. FOLDER must not exist.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"latest", "use the newest checkpoint of the run, not the best", "false", true},
-    {"dtype",
-     "float32, bfloat16, float16, or source: that of the imported folder; by default as in the "
-     "checkpoint: float32 after training, the imported dtype after `quern import`",
-     ""},
-    {"shard_size", "largest file, in megabytes of 10^6 bytes", "5000"},
-};
-
 void set_dtype(ExportOptions& options, const std::string& name) {
   if (name.empty()) return;
   if (name == "source") {
@@ -61,9 +42,10 @@ int64_t shard_bytes(const std::string& text) {
 }
 
 int run_export(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kExportCommand.flags);
   if (parsed.positional.size() != 2)
-    throw UsageError(fmt::format("export: expected a run folder and a new folder\n{}", kUsage));
+    throw UsageError(
+        fmt::format("export: expected a run folder and a new folder\n{}", kExportCommand.usage));
   if (!parsed.given.empty())
     throw UsageError(
         fmt::format("export: found --{}, expected no flag but --latest, --dtype and --shard-size",
@@ -79,12 +61,25 @@ int run_export(const Arguments& args) {
 
 }  // namespace
 
-const Command kExportCommand{"export",
-                             "write a trained model as a Hugging Face folder",
-                             kUsage,
-                             run_export,
-                             kFlags,
-                             {},
-                             {"save", "convert_to_hf", "gguf"}};
+const Command kExportCommand{
+    "export",
+    "write a trained model as a Hugging Face folder",
+    R"(Usage: quern export RUN FOLDER [--latest] [--dtype TYPE] [--shard-size MB]
+
+Writes the best checkpoint of RUN (or the checkpoint that RUN names) as a
+Hugging Face folder that transformers opens: config.json,
+generation_config.json, model.safetensors (or several shards and their index)
+and the run's tokenizer. The tokens of a byte-level model are the byte values,
+and 256, which ends a text. FOLDER must not exist.
+)",
+    run_export,
+    {{"latest", "use the newest checkpoint of the run, not the best", "false", true},
+     {"dtype",
+      "float32, bfloat16, float16, or source: that of the imported folder; by default as in the "
+      "checkpoint: float32 after training, the imported dtype after `quern import`",
+      ""},
+     {"shard_size", "largest file, in megabytes of 10^6 bytes", "5000"}},
+    {},
+    {"save", "convert_to_hf", "gguf"}};
 
 }  // namespace quern

@@ -25,25 +25,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    R"(Usage: quern generate RUN [--prompt TEXT] [--tokens N] [--KEY VALUE ...]
-       quern generate RUN --prompts FILE [--batch N] [--json]
-
-Continues a prompt, or each line of a file. RUN is a run folder (its best
-checkpoint is used) or one of its checkpoints. The text goes to standard output
-as it is generated, the speed to standard error. With several prompts, --batch
-of them are generated together, and each text is printed when it is complete.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"latest", "use the newest checkpoint of the run, not the best", "false", true},
-    {"prompts", "a file with a prompt on each line", "", false},
-    {"prompt_ids",
-     "the prompt as token ids, separated by commas: for models that were not trained on text", "",
-     false},
-    {"json", "a line of JSON for each prompt: prompt, text, tokens, finish", "false", true},
-};
-
 std::vector<int32_t> parse_ids(const std::string& text) {
   std::vector<int32_t> ids;
   for (size_t begin = 0; begin <= text.size();) {
@@ -115,7 +96,7 @@ void check_arguments(const ParsedArgs& parsed) {
                     parsed.positional[1]));
   }
   if (parsed.positional.size() != 1)
-    throw UsageError(fmt::format("generate: expected one run folder\n{}", kUsage));
+    throw UsageError(fmt::format("generate: expected one run folder\n{}", kGenerateCommand.usage));
   const bool file = parsed.extra_given.contains("prompts");
   const bool ids = parsed.extra_given.contains("prompt_ids");
   if (file + ids + parsed.given.contains("prompt") > 1)
@@ -196,7 +177,7 @@ class Printer {
 };
 
 int run_generate(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kGenerateCommand.flags);
   check_arguments(parsed);
   const auto is_seed = [](const std::string& arg) {
     return arg == "--seed" || arg.starts_with("--seed=");
@@ -240,9 +221,21 @@ int run_generate(const Arguments& args) {
 const Command kGenerateCommand{
     "generate",
     "continue a prompt with a trained model",
-    kUsage,
+    R"(Usage: quern generate RUN [--prompt TEXT] [--tokens N] [--KEY VALUE ...]
+       quern generate RUN --prompts FILE [--batch N] [--json]
+
+Continues a prompt, or each line of a file. RUN is a run folder (its best
+checkpoint is used) or one of its checkpoints. The text goes to standard output
+as it is generated, the speed to standard error. With several prompts, --batch
+of them are generated together, and each text is printed when it is complete.
+)",
     run_generate,
-    kFlags,
+    {{"latest", "use the newest checkpoint of the run, not the best", "false", true},
+     {"prompts", "a file with a prompt on each line", "", false},
+     {"prompt_ids",
+      "the prompt as token ids, separated by commas: for models that were not trained on text", "",
+      false},
+     {"json", "a line of JSON for each prompt: prompt, text, tokens, finish", "false", true}},
     {"[sample]", "batch", "device", "precision", "attention", "kernels", "threads", "memory_limit"},
     {"sample", "complete", "chat", "infer", "inference", "predict"}};
 

@@ -9,19 +9,8 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern help [COMMAND] [--all | --markdown | --man]
-
-Lists the commands, or the flags and the configuration keys that apply to one.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"all", "list every configuration key that the command reads", "", true},
-    {"markdown", "print docs/configuration.md, the table of all configuration keys", "", true},
-    {"man", "print the man page, in roff", "", true},
-};
-
 int run_help(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kHelpCommand.flags);
   if (!parsed.given.empty()) {
     throw UsageError(
         cat("help: found --", *parsed.given.begin(), ", expected --all, --markdown or --man"));
@@ -65,6 +54,16 @@ std::string help_text(const Command& command, bool all) {
   return text;
 }
 
-const Command kHelpCommand{"help", "this text, or a command's", kUsage, run_help, kFlags};
+const Command kHelpCommand{
+    "help",
+    "this text, or a command's",
+    R"(Usage: quern help [COMMAND] [--all | --markdown | --man]
+
+Lists the commands, or the flags and the configuration keys that apply to one.
+)",
+    run_help,
+    {{"all", "list every configuration key that the command reads", "", true},
+     {"markdown", "print docs/configuration.md, the table of all configuration keys", "", true},
+     {"man", "print the man page, in roff", "", true}}};
 
 }  // namespace quern

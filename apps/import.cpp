@@ -11,27 +11,16 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern import FOLDER --out RUN [--tokenizer none]
-
-Reads a Hugging Face model (config.json and safetensors of Llama, Mistral
-without sliding window, Qwen2.5, Qwen3 or GPT-2) and writes it as a new run
-folder for generate, eval, export and `train --from`. The weights keep their
-dtype. A model or a tokenizer that Quern cannot compute exactly is refused with
-the reason; docs/models.md lists what is supported.
-)";
-
-const std::vector<ExtraFlag> kFlags = {{"out", "the new run folder", "", false},
-                                       {"tokenizer", "none: leave it out", "", false}};
-
 int run_import(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kImportCommand.flags);
   if (parsed.positional.size() != 1)
-    throw UsageError(fmt::format("import: expected one Hugging Face folder\n{}", kUsage));
+    throw UsageError(
+        fmt::format("import: expected one Hugging Face folder\n{}", kImportCommand.usage));
   if (!parsed.given.empty())
     throw UsageError(fmt::format("import: found --{}, expected no flag but --out and --tokenizer",
                                  *parsed.given.begin()));
   const std::string out = parsed.extra.at("out");
-  if (out.empty()) throw UsageError(fmt::format("import: no --out RUN\n{}", kUsage));
+  if (out.empty()) throw UsageError(fmt::format("import: no --out RUN\n{}", kImportCommand.usage));
   const bool without = parsed.extra_given.contains("tokenizer");
   if (without && parsed.extra.at("tokenizer") != "none") {
     throw UsageError(
@@ -48,7 +37,19 @@ int run_import(const Arguments& args) {
 }  // namespace
 
 const Command kImportCommand{
-    "import", "read a Hugging Face folder into a run folder", kUsage, run_import, kFlags,
-    {},       {"convert", "load", "download", "pull", "hf"}};
+    "import",
+    "read a Hugging Face folder into a run folder",
+    R"(Usage: quern import FOLDER --out RUN [--tokenizer none]
+
+Reads a Hugging Face model (config.json and safetensors of Llama, Mistral
+without sliding window, Qwen2.5, Qwen3 or GPT-2) and writes it as a new run
+folder for generate, eval, export and `train --from`. The weights keep their
+dtype. A model or a tokenizer that Quern cannot compute exactly is refused with
+the reason; docs/models.md lists what is supported.
+)",
+    run_import,
+    {{"out", "the new run folder", "", false}, {"tokenizer", "none: leave it out", "", false}},
+    {},
+    {"convert", "load", "download", "pull", "hf"}};
 
 }  // namespace quern

@@ -20,12 +20,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern info
-
-Prints version, compiler and libraries of this build, and the processors and
-GPUs of this machine.
-)";
-
 void line(const char* name, const std::string& value) {
   fmt::print("  {:<14} {}\n", name, value);
 }
@@ -133,7 +127,14 @@ int run_info(const Arguments& args) {
 
 }  // namespace
 
-const Command kInfoCommand{"info", "build, processors and libraries",    kUsage, run_info, {},
-                           {},     {"devices", "gpu", "about", "doctor"}};
+const Command kInfoCommand{.name = "info",
+                           .summary = "build, processors and libraries",
+                           .usage = R"(Usage: quern info
+
+Prints version, compiler and libraries of this build, and the processors and
+GPUs of this machine.
+)",
+                           .run = run_info,
+                           .near_words = {"devices", "gpu", "about", "doctor"}};
 
 }  // namespace quern

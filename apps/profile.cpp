@@ -20,33 +20,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    R"(Usage: quern profile [--size NAME] [--batch N] [--ctx N] [--target NAME]
-                     [--KEY VALUE ...]
-
-Runs training steps with random weights on random tokens, or a single part,
-and shows where their time goes, by op, kernel, phase and module. Writes to the
-folder --out: tables, trace.json for ui.perfetto.dev, stacks for speedscope.app
-and the memory in use.
-)";
-
-const std::vector<ExtraFlag> kFlags = with_format_flags({
-    {"target", "train, or a single part", "train", false, profile_targets},
-    {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step", false},
-    {"forward_only", "the same as --phases fwd", "", true},
-    {"warmup", "steps before those measured", "3", false},
-    {"steps", "steps recorded, and as many before them without the recorder", "5", false},
-    {"out", "the folder to write to", "profile", false},
-    {"group_by", "some of step, phase, module, op, shape (ops by their inputs' shapes) and kernel",
-     "", false},
-    {"sort", "cpu, cpu-self, gpu, gpu-self, calls or name", "", false},
-    {"rows", "rows of a table, at most; 0: all", "20", false},
-    {"graph", "replay the training step as a CUDA graph instead of launching every kernel", "false",
-     true},
-    {"memory", "a run more, whose allocations become memory.html and memory.pickle", "true", true},
-    {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead", "auto", false},
-});
-
 bool truth_of(const ParsedArgs& parsed, const std::string& flag) {
   const std::string& text = parsed.extra.at(flag);
   if (text == "true" || text == "false") return text == "true";
@@ -86,7 +59,8 @@ ProfileReportOptions report_options_of(const ParsedArgs& parsed) {
 }
 
 int run_profile(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags, bench_config(), apply_model_from);
+  const ParsedArgs parsed =
+      parse_args(args, kProfileCommand.flags, bench_config(), apply_model_from);
   const ProfileOptions options = options_of(parsed);
   const ProfileReportOptions report = report_options_of(parsed);
   const TableFormat format = format_of(parsed);
@@ -118,12 +92,38 @@ int run_profile(const Arguments& args) {
 
 }  // namespace
 
-const Command kProfileCommand{"profile",
-                              "time of a training step by op and kernel",
-                              kUsage,
-                              run_profile,
-                              kFlags,
-                              kStepKeys,
-                              {"trace", "nsys", "roofline"}};
+const Command kProfileCommand{
+    "profile",
+    "time of a training step by op and kernel",
+    R"(Usage: quern profile [--size NAME] [--batch N] [--ctx N] [--target NAME]
+                     [--KEY VALUE ...]
+
+Runs training steps with random weights on random tokens, or a single part,
+and shows where their time goes, by op, kernel, phase and module. Writes to the
+folder --out: tables, trace.json for ui.perfetto.dev, stacks for speedscope.app
+and the memory in use.
+)",
+    run_profile,
+    with_format_flags(
+        {{"target", "train, or a single part", "train", false, profile_targets},
+         {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step",
+          false},
+         {"forward_only", "the same as --phases fwd", "", true},
+         {"warmup", "steps before those measured", "3", false},
+         {"steps", "steps recorded, and as many before them without the recorder", "5", false},
+         {"out", "the folder to write to", "profile", false},
+         {"group_by",
+          "some of step, phase, module, op, shape (ops by their inputs' shapes) and kernel", "",
+          false},
+         {"sort", "cpu, cpu-self, gpu, gpu-self, calls or name", "", false},
+         {"rows", "rows of a table, at most; 0: all", "20", false},
+         {"graph", "replay the training step as a CUDA graph instead of launching every kernel",
+          "false", true},
+         {"memory", "a run more, whose allocations become memory.html and memory.pickle", "true",
+          true},
+         {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead", "auto",
+          false}}),
+    kStepKeys,
+    {"trace", "nsys", "roofline"}};
 
 }  // namespace quern

@@ -13,20 +13,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    R"(Usage: quern report RUN... [--out FILE] [--title TEXT]
-
-Writes one HTML page about the run folders, or all those in a folder of runs:
-losses, learning rate, gradient norm, tokens/s, MFU and memory over the steps,
-the configurations' differences, and samples through training. The page is one
-file and loads nothing.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"out", "the page to write", "report.html"},
-    {"title", "heads the page; by default the runs' names", ""},
-};
-
 std::string title_of(const std::vector<ReportRun>& runs) {
   std::string title = runs[0].name;
   if (runs.size() == 2) title += " and " + runs[1].name;
@@ -35,7 +21,7 @@ std::string title_of(const std::vector<ReportRun>& runs) {
 }
 
 int run_report(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kReportCommand.flags);
   if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");
   if (!parsed.given.empty()) {
     throw UsageError(fmt::format("report: --{} is no flag of report", *parsed.given.begin()));
@@ -58,8 +44,19 @@ int run_report(const Arguments& args) {
 
 }  // namespace
 
-const Command kReportCommand{
-    "report", "one HTML page about one or several runs",        kUsage, run_report, kFlags,
-    {},       {"plot", "chart", "dashboard", "compare", "html"}};
+const Command kReportCommand{"report",
+                             "one HTML page about one or several runs",
+                             R"(Usage: quern report RUN... [--out FILE] [--title TEXT]
+
+Writes one HTML page about the run folders, or all those in a folder of runs:
+losses, learning rate, gradient norm, tokens/s, MFU and memory over the steps,
+the configurations' differences, and samples through training. The page is one
+file and loads nothing.
+)",
+                             run_report,
+                             {{"out", "the page to write", "report.html"},
+                              {"title", "heads the page; by default the runs' names", ""}},
+                             {},
+                             {"plot", "chart", "dashboard", "compare", "html"}};
 
 }  // namespace quern

@@ -24,24 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage =
-    R"(Usage: quern sweep --set KEY=VALUE,VALUE... [--set ...] --out FOLDER
-                   [--config FILE] [--train TEXT] [--KEY VALUE ...]
-
-Trains every combination of the values one after another, each in a folder of
-its own in --out, such as lr=1e-3,seed=1, with its output beside it in
-lr=1e-3,seed=1.log. A combination that fails is listed with its reason, and the
-others continue. At the end it prints a table, lowest validation loss first, and
-writes FOLDER/report.html. The same command again skips finished runs and
-resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"out", "the sweep's folder; it may exist", "", false},
-    {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", "", false},
-    {"json", "the table as JSON, an object a line", "", true},
-};
-
 struct Axis {
   std::string key;
   std::vector<std::string> values;
@@ -302,9 +284,20 @@ int run_sweep(const Arguments& all_args) {
 const Command kSweepCommand{
     "sweep",
     "train every combination of some keys' values, and rank them",
-    kUsage,
+    R"(Usage: quern sweep --set KEY=VALUE,VALUE... [--set ...] --out FOLDER
+                   [--config FILE] [--train TEXT] [--KEY VALUE ...]
+
+Trains every combination of the values one after another, each in a folder of
+its own in --out, such as lr=1e-3,seed=1, with its output beside it in
+lr=1e-3,seed=1.log. A combination that fails is listed with its reason, and the
+others continue. At the end it prints a table, lowest validation loss first, and
+writes FOLDER/report.html. The same command again skips finished runs and
+resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
+)",
     run_sweep,
-    kFlags,
+    {{"out", "the sweep's folder; it may exist", "", false},
+     {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", "", false},
+     {"json", "the table as JSON, an object a line", "", true}},
     {"size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
     {"grid", "search"}};
 

@@ -23,27 +23,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    R"(Usage: quern tokenizer train INPUT... --vocab N --out FOLDER [--FLAG VALUE ...]
-
-Trains a SentencePiece BPE with byte fallback and writes FOLDER/tokenizer.model
-and the two files that transformers' AutoTokenizer needs beside it. Encoded
-text decodes to the same bytes. An INPUT is a file of UTF-8 text, a folder
-(with its subfolders) or a quoted pattern ('data/*.txt.zst'). gzip and zstd are
-detected from the content, JSONL from the extensions .jsonl and .ndjson.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"vocab", "tokens, with <unk>, <s>, </s> and the 256 bytes", ""},
-    {"out", "the folder to write; it must not exist", ""},
-    {"field", "of JSONL: the member that holds the text", "text"},
-    {"split_digits", "each digit is a token: true or false", "true"},
-    {"special", "further tokens that stand for no text, separated by commas", ""},
-    {"coverage", "part of the text whose characters get tokens; rarer ones are bytes", "0.9995"},
-    {"sample_bytes", "of text to learn from, drawn by lines; 0: all", "100000000"},
-    {"threads", "that learn; 0: one a core", "0"},
-};
-
 bool flag_of(const ParsedArgs& parsed, const std::string& flag) {
   const std::string& word = parsed.extra.at(flag);
   if (word == "true" || word == "false") return word == "true";
@@ -86,10 +65,11 @@ LineTextOf line_text_of(const std::string& field) {
 SentencePieceTraining options_of(const ParsedArgs& parsed) {
   SentencePieceTraining options;
   if (parsed.positional.empty())
-    throw UsageError("tokenizer train: no INPUT\n" + std::string(kUsage));
+    throw UsageError("tokenizer train: no INPUT\n" + std::string(kTokenizerTrainCommand.usage));
   for (const char* flag : {"vocab", "out"}) {
     if (!parsed.extra.at(flag).empty()) continue;
-    throw UsageError(fmt::format("tokenizer train: --{} is missing\n{}", flag, kUsage));
+    throw UsageError(
+        fmt::format("tokenizer train: --{} is missing\n{}", flag, kTokenizerTrainCommand.usage));
   }
   constexpr int64_t kMost = 1 << 24;
   options.vocabulary = count_of(parsed, "vocab", 1);
@@ -110,10 +90,10 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
 }
 
 int run_tokenizer_train(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kTokenizerTrainCommand.flags);
   if (!parsed.given.empty()) {
-    throw UsageError(
-        fmt::format("tokenizer train: --{} is no flag of it\n{}", *parsed.given.begin(), kUsage));
+    throw UsageError(fmt::format("tokenizer train: --{} is no flag of it\n{}",
+                                 *parsed.given.begin(), kTokenizerTrainCommand.usage));
   }
   const SentencePieceTraining options = options_of(parsed);
   const std::string out = parsed.extra.at("out");
@@ -143,7 +123,25 @@ int run_tokenizer_train(const Arguments& args) {
 
 }  // namespace
 
-const Command kTokenizerTrainCommand{"tokenizer train", "train a subword tokenizer", kUsage,
-                                     run_tokenizer_train, kFlags};
+const Command kTokenizerTrainCommand{
+    "tokenizer train",
+    "train a subword tokenizer",
+    R"(Usage: quern tokenizer train INPUT... --vocab N --out FOLDER [--FLAG VALUE ...]
+
+Trains a SentencePiece BPE with byte fallback and writes FOLDER/tokenizer.model
+and the two files that transformers' AutoTokenizer needs beside it. Encoded
+text decodes to the same bytes. An INPUT is a file of UTF-8 text, a folder
+(with its subfolders) or a quoted pattern ('data/*.txt.zst'). gzip and zstd are
+detected from the content, JSONL from the extensions .jsonl and .ndjson.
+)",
+    run_tokenizer_train,
+    {{"vocab", "tokens, with <unk>, <s>, </s> and the 256 bytes", ""},
+     {"out", "the folder to write; it must not exist", ""},
+     {"field", "of JSONL: the member that holds the text", "text"},
+     {"split_digits", "each digit is a token: true or false", "true"},
+     {"special", "further tokens that stand for no text, separated by commas", ""},
+     {"coverage", "part of the text whose characters get tokens; rarer ones are bytes", "0.9995"},
+     {"sample_bytes", "of text to learn from, drawn by lines; 0: all", "100000000"},
+     {"threads", "that learn; 0: one a core", "0"}}};
 
 }  // namespace quern

@@ -21,30 +21,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage =
-    R"(Usage: quern train [--config FILE] [--train TEXT] [--KEY VALUE ...]
-       quern train --resume RUN [--KEY VALUE ...]
-
-Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM, a
-closed terminal or a closed pipe on stdout save a checkpoint after the step and
-stop; the exit code is then 128 plus the signal's number. A second Ctrl-C or
-SIGTERM stops at once.
-)";
-
-// The keys of a first run; --help-all lists the others.
-const std::vector<std::string> kKeys = {
-    "size",         "ctx",        "from",         "device",
-    "precision",    "train",      "tokenizer",    "validation",
-    "steps",        "batch",      "accumulate",   "seed",
-    "dropout",      "eval_every", "sample_every", "checkpoint_every",
-    "optimizer",    "lr",         "warmup",       "schedule",
-    "weight_decay", "[run]",      "prompt"};
-
-const std::vector<ExtraFlag> kFlags = {
-    {"print_config", "print every key first, not only those that differ from the defaults", "",
-     true},
-};
-
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
 std::atomic<bool> progress_line{false};                 // on the terminal, where the handler writes
@@ -69,7 +45,8 @@ extern "C" void request_stop(int signal) {
 // A resumed run starts from its own configuration; flags override it. Its matrix products keep the
 // algorithms saved in its folder, even if the original table has changed.
 Config base_config(const Arguments& args) {
-  const std::string resume = parse_args(args, kFlags, {}, apply_model_from).config.run.resume;
+  const std::string resume =
+      parse_args(args, kTrainCommand.flags, {}, apply_model_from).config.run.resume;
   // A run that was not resumed has an empty value in its configuration; a flag must not be empty.
   if (resume.empty() &&
       (std::ranges::count(args, "--resume") > 0 || std::ranges::count(args, "--resume=") > 0)) {
@@ -84,7 +61,8 @@ Config base_config(const Arguments& args) {
 }
 
 int run_train(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags, base_config(args), apply_model_from);
+  const ParsedArgs parsed =
+      parse_args(args, kTrainCommand.flags, base_config(args), apply_model_from);
   if (!parsed.positional.empty()) {
     const std::string& found = parsed.positional[0];
     throw UsageError(fmt::format("train: found '{}', expected only flags; did you mean {} {}?",
@@ -110,12 +88,26 @@ int run_train(const Arguments& args) {
 
 }  // namespace
 
-const Command kTrainCommand{"train",
-                            "train a model, or continue a run",
-                            kUsage,
-                            run_train,
-                            kFlags,
-                            kKeys,
-                            {"run", "learn", "pretrain", "finetune", "resume", "continue"}};
+const Command kTrainCommand{
+    "train",
+    "train a model, or continue a run",
+    R"(Usage: quern train [--config FILE] [--train TEXT] [--KEY VALUE ...]
+       quern train --resume RUN [--KEY VALUE ...]
+
+Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM, a
+closed terminal or a closed pipe on stdout save a checkpoint after the step and
+stop; the exit code is then 128 plus the signal's number. A second Ctrl-C or
+SIGTERM stops at once.
+)",
+    run_train,
+    {{"print_config", "print every key first, not only those that differ from the defaults", "",
+      true}},
+    {"size",         "ctx",        "from",         "device",
+     "precision",    "train",      "tokenizer",    "validation",
+     "steps",        "batch",      "accumulate",   "seed",
+     "dropout",      "eval_every", "sample_every", "checkpoint_every",
+     "optimizer",    "lr",         "warmup",       "schedule",
+     "weight_decay", "[run]",      "prompt"},
+    {"run", "learn", "pretrain", "finetune", "resume", "continue"}};
 
 }  // namespace quern

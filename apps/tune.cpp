@@ -15,21 +15,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern tune --table FILE [--KEY VALUE ...]
-
-Times every cuBLASLt algorithm for each matrix product of a training step (size,
-batch, ctx, vocab, precision, attention and kernels as given) and writes the
-fastest to FILE. Entries that FILE already has are kept. For products of 100 us
-or more the best few are compared under sustained load, which takes three to
-five seconds each, and up to a minute for whole models. `gemm_table = FILE` then
-trains with the table. Another algorithm adds in another order, so a run in
-progress keeps the table that it started with.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"table", "the file to write, or to add to", ""},
-};
-
 std::string microseconds(double us) {
   return us > 0.0 ? fmt::format("{:.1f}", us) : "-";
 }
@@ -48,7 +33,7 @@ void print_measured(const std::vector<MeasuredProduct>& products) {
 }
 
 int run_tune(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags, {}, apply_model_from);
+  const ParsedArgs parsed = parse_args(args, kTuneCommand.flags, {}, apply_model_from);
   const std::string path = parsed.extra.at("table");
   if (path.empty()) throw UsageError("tune: no --table FILE to write");
   if (!parsed.positional.empty()) {
@@ -69,9 +54,18 @@ int run_tune(const Arguments& args) {
 
 const Command kTuneCommand{"tune",
                            "find the fastest matrix products of this GPU",
-                           kUsage,
+                           R"(Usage: quern tune --table FILE [--KEY VALUE ...]
+
+Times every cuBLASLt algorithm for each matrix product of a training step (size,
+batch, ctx, vocab, precision, attention and kernels as given) and writes the
+fastest to FILE. Entries that FILE already has are kept. For products of 100 us
+or more the best few are compared under sustained load, which takes three to
+five seconds each, and up to a minute for whole models. `gemm_table = FILE` then
+trains with the table. Another algorithm adds in another order, so a run in
+progress keeps the table that it started with.
+)",
                            run_tune,
-                           kFlags,
+                           {{"table", "the file to write, or to add to", ""}},
                            {"[model]", "[compute]", "batch"},
                            {"autotune", "gemm"}};
 

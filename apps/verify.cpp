@@ -13,19 +13,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern verify CASE... [--all] [--verbose] [--KEY VALUE ...]
-
-Runs golden cases (folders that make_golden.py wrote: a Hugging Face Llama and
-its results in transformers) and prints the errors of logits, loss, gradients,
-ten AdamW steps and final weights. Exits with 1 when one is beyond its
-tolerance.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"all", "every precision, attention and kernels that no flag fixes", "", true},
-    {"verbose", "list every gradient and weight, not only the worst", "", true},
-};
-
 // The combinations to run: one, or with --all those that match the given flags.
 std::vector<ModelOptions> chosen(const ParsedArgs& parsed) {
   const ModelOptions& given = parsed.config.compute;
@@ -58,9 +45,10 @@ std::string refusal(const ModelConfig& config, const ModelOptions& options) {
 }
 
 int run_verify(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kVerifyCommand.flags);
   if (parsed.positional.empty()) {
-    throw UsageError(cat("verify: found no case, expected at least one folder\n", kUsage));
+    throw UsageError(
+        cat("verify: found no case, expected at least one folder\n", kVerifyCommand.usage));
   }
   const bool all = parsed.extra.at("all") == "true";
   const bool verbose = parsed.extra.at("verbose") == "true";
@@ -88,7 +76,19 @@ int run_verify(const Arguments& args) {
 }  // namespace
 
 const Command kVerifyCommand{
-    "verify",      "compare this build with reference cases", kUsage, run_verify, kFlags,
-    {"[compute]"}, {"test", "check", "selftest", "golden"}};
+    "verify",
+    "compare this build with reference cases",
+    R"(Usage: quern verify CASE... [--all] [--verbose] [--KEY VALUE ...]
+
+Runs golden cases (folders that make_golden.py wrote: a Hugging Face Llama and
+its results in transformers) and prints the errors of logits, loss, gradients,
+ten AdamW steps and final weights. Exits with 1 when one is beyond its
+tolerance.
+)",
+    run_verify,
+    {{"all", "every precision, attention and kernels that no flag fixes", "", true},
+     {"verbose", "list every gradient and weight, not only the worst", "", true}},
+    {"[compute]"},
+    {"test", "check", "selftest", "golden"}};
 
 }  // namespace quern

@@ -18,18 +18,6 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern watch RUN [--once] [--interval SECONDS]
-
-Follows a run that another `quern train` writes: progress, losses with their
-curve, speed, memory and the newest sample. In a pipe it prints a line for each
-record. It ends when the run does, or on Ctrl-C, which does not stop the run.
-)";
-
-const std::vector<ExtraFlag> kFlags = {
-    {"once", "show the current state, and end", "", true},
-    {"interval", "seconds between looks at the files", "0.5"},
-};
-
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set it
 
@@ -101,7 +89,7 @@ void print_warnings(const RunWatch& watch) {
 }
 
 int run_watch(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kFlags);
+  const ParsedArgs parsed = parse_args(args, kWatchCommand.flags);
   if (parsed.positional.size() != 1) throw UsageError("watch: expected one run folder");
   if (!parsed.given.empty()) {
     throw UsageError(fmt::format("watch: --{} is no flag of watch", *parsed.given.begin()));
@@ -133,9 +121,15 @@ int run_watch(const Arguments& args) {
 
 const Command kWatchCommand{"watch",
                             "follow a run in the terminal",
-                            kUsage,
+                            R"(Usage: quern watch RUN [--once] [--interval SECONDS]
+
+Follows a run that another `quern train` writes: progress, losses with their
+curve, speed, memory and the newest sample. In a pipe it prints a line for each
+record. It ends when the run does, or on Ctrl-C, which does not stop the run.
+)",
                             run_watch,
-                            kFlags,
+                            {{"once", "show the current state, and end", "", true},
+                             {"interval", "seconds between looks at the files", "0.5"}},
                             {},
                             {"follow", "monitor", "tail", "status", "log"}};
 
