@@ -1,9 +1,6 @@
 #include "bench_flags.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <map>
 
@@ -19,13 +16,9 @@ constexpr int64_t kMost = int64_t{1} << 40, kMostIterations = 1'000'000;
 
 int64_t parse_count(const std::string& flag, const std::string& text, int64_t least,
                     int64_t most = kMost) {
-  int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < least || count > most) {
-    throw UsageError(
-        cat("--", flag, " is ", text, ", expected an integer from ", least, " to ", most));
-  }
-  return count;
+  if (const auto count = number_in(text, least, most)) return *count;
+  throw UsageError(
+      cat("--", flag, " is ", text, ", expected an integer from ", least, " to ", most));
 }
 
 std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag) {
@@ -54,6 +47,12 @@ std::vector<std::string> split_commas(const std::string& text) {
     begin = end + 1;
   }
   return parts;
+}
+
+bool truth_of(const ParsedArgs& parsed, const std::string& flag) {
+  const std::string& text = parsed.extra.at(flag);
+  if (text == "true" || text == "false") return text == "true";
+  throw UsageError(cat("--", flag, " is '", text, "', expected true or false"));
 }
 
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
@@ -174,6 +173,11 @@ std::string model_words(const Config& config) {
 void print_now(const std::string& text) {
   fmt::print("{}", text);
   std::fflush(stdout);
+}
+
+void refuse_keys(const ParsedArgs& parsed, const std::string& command) {
+  if (parsed.given.empty()) return;
+  throw UsageError(cat(command, ": --", *parsed.given.begin(), " is no flag of ", command));
 }
 
 void check_positional(const ParsedArgs& parsed, const std::string& command) {

@@ -1,11 +1,17 @@
-// Shared by the benchmarks' command lines: counts, lists, and the configuration keys that apply.
+// Shared by the commands: numbers, counts and lists as flags, and the configuration keys that
+// apply.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/table.h"
@@ -17,6 +23,27 @@ namespace quern {
 inline const std::vector<std::string> kContextKeys = {"device", "threads", "seed", "deterministic"};
 inline const std::vector<std::string> kStepKeys = {"[model]", "[compute]", "batch",      "seed",
                                                    "dropout", "z_loss",    "[optimizer]"};
+
+// The whole text as a number from `least` to `most`; none when it is not one.
+template <class T>
+std::optional<T> number_in(std::string_view text, T least, T most) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && value >= least && value <= most ? std::optional(value) : std::nullopt;
+}
+
+// One extra flag as a number. Throws UsageError.
+template <class T>
+T number_of(const ParsedArgs& parsed, const std::string& flag, T least, T most) {
+  const std::string& text = parsed.extra.at(flag);
+  if (const std::optional<T> value = number_in(text, least, most)) return *value;
+  throw UsageError(
+      fmt::format("--{} is '{}', expected a number from {} to {}", flag, text, least, most));
+}
+
+// The same for "true" and "false".
+bool truth_of(const ParsedArgs& parsed, const std::string& flag);
 
 // One extra flag as an integer from `least` to 2^40. Throws UsageError.
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
@@ -68,6 +95,8 @@ std::string model_words(const Config& config);
 // Flushes, so that a row appears as soon as it is done.
 void print_now(const std::string& text);
 
+// Throws UsageError on a configuration key, for a command that reads none.
+void refuse_keys(const ParsedArgs& parsed, const std::string& command);
 // Throws UsageError on an argument that is no flag. `command`: "bench kernels".
 void check_positional(const ParsedArgs& parsed, const std::string& command);
 // For benchmarks without a model: throws UsageError on configuration keys outside kContextKeys.

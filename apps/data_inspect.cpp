@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "bench_flags.h"
 #include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
@@ -20,14 +20,8 @@ using Json = nlohmann::ordered_json;
 
 int64_t count_of_flag(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
   const std::string& text = parsed.extra.at(flag);
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least ||
-      value > int64_t{1} << 40) {
-    throw UsageError(
-        fmt::format("--{} is '{}', expected a number of {} or more", flag, text, least));
-  }
-  return value;
+  if (const auto value = number_in(text, least, int64_t{1} << 40)) return *value;
+  throw UsageError(fmt::format("--{} is '{}', expected a number of {} or more", flag, text, least));
 }
 
 InspectOptions options_of(const ParsedArgs& parsed) {
@@ -145,10 +139,7 @@ void print_window(const Inspection& inspection) {
 
 int run_data_inspect(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kDataInspectCommand.flags);
-  if (!parsed.given.empty()) {
-    throw UsageError(
-        fmt::format("data inspect: --{} is no flag of data inspect", *parsed.given.begin()));
-  }
+  refuse_keys(parsed, "data inspect");
   const InspectOptions options = options_of(parsed);
   const Inspection inspection = inspect_tokens(options);
   if (parsed.extra.at("json") == "true") {

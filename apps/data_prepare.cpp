@@ -3,11 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 
+#include "bench_flags.h"
 #include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
@@ -30,18 +30,6 @@ extern "C" void stop_preparing(int signal) {
   stop_signal = signal;
   stop_requested = true;
   std::signal(signal, SIG_DFL);  // a second signal ends the program
-}
-
-template <class T>
-T number_of(const ParsedArgs& parsed, const std::string& flag, T least, T most) {
-  const std::string& text = parsed.extra.at(flag);
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    throw UsageError(
-        fmt::format("--{} is '{}', expected a number from {} to {}", flag, text, least, most));
-  }
-  return value;
 }
 
 TextFormat format_of_inputs(const ParsedArgs& parsed) {
@@ -130,10 +118,7 @@ void print_warnings(const PrepareResult& result) {
 
 int run_data_prepare(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kDataPrepareCommand.flags);
-  if (!parsed.given.empty()) {
-    throw UsageError(
-        fmt::format("data prepare: --{} is no flag of data prepare", *parsed.given.begin()));
-  }
+  refuse_keys(parsed, "data prepare");
   PrepareOptions options = options_of(parsed);
   Progress progress;
   options.progress = [&](const PrepareProgress& now) { progress.show(now); };

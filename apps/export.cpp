@@ -1,8 +1,7 @@
 // quern export: writes a model as a Hugging Face folder.
 #include <fmt/format.h>
 
-#include <charconv>
-
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -31,14 +30,10 @@ void set_dtype(ExportOptions& options, const std::string& name) {
 
 int64_t shard_bytes(const std::string& text) {
   constexpr int64_t kMost = 1'000'000'000;
-  int64_t megabytes = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), megabytes);
-  if (error != std::errc() || end != text.data() + text.size() || megabytes < 1 ||
-      megabytes > kMost) {
-    throw UsageError(
-        fmt::format("export: --shard-size is {}, expected an integer from 1 to {}", text, kMost));
-  }
-  return megabytes * 1'000'000;
+  const std::optional<int64_t> megabytes = number_in<int64_t>(text, 1, kMost);
+  if (megabytes) return *megabytes * 1'000'000;
+  throw UsageError(
+      fmt::format("export: --shard-size is {}, expected an integer from 1 to {}", text, kMost));
 }
 
 int run_export(const Arguments& args) {

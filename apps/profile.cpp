@@ -20,12 +20,6 @@ namespace quern {
 
 namespace {
 
-bool truth_of(const ParsedArgs& parsed, const std::string& flag) {
-  const std::string& text = parsed.extra.at(flag);
-  if (text == "true" || text == "false") return text == "true";
-  throw UsageError(cat("--", flag, " is '", text, "', expected true or false"));
-}
-
 Phase phase_of(const ParsedArgs& parsed) {
   const std::vector<Phase> phases = parse_phases(parsed.extra.at("phases"));
   if (phases.size() != 1) throw UsageError("--phases has several, expected one");

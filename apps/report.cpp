@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "io/atomic_file.h"
@@ -23,9 +24,7 @@ std::string title_of(const std::vector<ReportRun>& runs) {
 int run_report(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kReportCommand.flags);
   if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");
-  if (!parsed.given.empty()) {
-    throw UsageError(fmt::format("report: --{} is no flag of report", *parsed.given.begin()));
-  }
+  refuse_keys(parsed, "report");
   const std::vector<ReportRun> runs =
       read_report_runs({parsed.positional.begin(), parsed.positional.end()});
   for (const ReportRun& run : runs) {

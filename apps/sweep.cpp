@@ -108,9 +108,7 @@ std::string folder_name(std::string text) {
 }
 
 void check_common(const ParsedArgs& parsed) {
-  if (!parsed.positional.empty()) {
-    throw UsageError(cat("sweep: found '", parsed.positional[0], "', expected only flags"));
-  }
+  check_positional(parsed, "sweep");
   const Config& config = parsed.config;
   if (config.run.out.empty()) throw UsageError("sweep: no --out, expected the sweep's folder");
   if (!config.run.resume.empty()) {

@@ -1,13 +1,14 @@
 // quern tokenizer encode, decode and info.
 #include <fmt/format.h>
 
-#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <optional>
 
 #include "base/error.h"
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "io/mapped_file.h"
@@ -66,11 +67,10 @@ void append_tokens(std::string_view words, std::vector<int32_t>& tokens) {
   for (size_t at; (at = words.find_first_not_of(kBetween)) != std::string_view::npos;) {
     words.remove_prefix(at);
     const std::string_view word = words.substr(0, words.find_first_of(kBetween));
-    int32_t token = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-    QUERN_CHECK(error == std::errc() && end == word.data() + word.size(),
-                "tokenizer decode: token ", tokens.size(), " is '", word, "', expected a number");
-    tokens.push_back(token);
+    const auto token = number_in(word, INT32_MIN, INT32_MAX);
+    QUERN_CHECK(token, "tokenizer decode: token ", tokens.size(), " is '", word,
+                "', expected a number");
+    tokens.push_back(*token);
     words.remove_prefix(word.size());
   }
 }

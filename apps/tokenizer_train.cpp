@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -22,23 +21,6 @@
 namespace quern {
 
 namespace {
-
-bool flag_of(const ParsedArgs& parsed, const std::string& flag) {
-  const std::string& word = parsed.extra.at(flag);
-  if (word == "true" || word == "false") return word == "true";
-  throw UsageError(fmt::format("--{} is '{}', expected true or false", flag, word));
-}
-
-double coverage_of(const ParsedArgs& parsed) {
-  const std::string& text = parsed.extra.at("coverage");
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // SentencePiece's limits.
-  if (error != std::errc() || end != text.data() + text.size() || value < 0.98 || value > 1.0) {
-    throw UsageError(fmt::format("--coverage is '{}', expected a number from 0.98 to 1", text));
-  }
-  return value;
-}
 
 std::vector<std::string> special_of(const ParsedArgs& parsed) {
   const std::string& list = parsed.extra.at("special");
@@ -79,8 +61,8 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
   }
   options.line_text_of = line_text_of(parsed.extra.at("field"));
   options.special = special_of(parsed);
-  options.split_digits = flag_of(parsed, "split_digits");
-  options.coverage = coverage_of(parsed);
+  options.split_digits = truth_of(parsed, "split_digits");
+  options.coverage = number_of(parsed, "coverage", 0.98, 1.0);  // SentencePiece's limits
   options.sample_bytes = count_of(parsed, "sample_bytes", 0);
   options.threads = static_cast<int>(std::min<int64_t>(count_of(parsed, "threads", 0), 1024));
   if (options.threads == 0) {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "bench/phase_runner.h"
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -36,9 +37,7 @@ int run_tune(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kTuneCommand.flags, {}, apply_model_from);
   const std::string path = parsed.extra.at("table");
   if (path.empty()) throw UsageError("tune: no --table FILE to write");
-  if (!parsed.positional.empty()) {
-    throw UsageError(fmt::format("tune: found '{}', expected only flags", parsed.positional[0]));
-  }
+  check_positional(parsed, "tune");
   check_vocabulary(parsed.config);
   validate(parsed.config);
   const auto context = make_context(parsed.config.compute, 1);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "terminal.h"
@@ -91,9 +92,7 @@ void print_warnings(const RunWatch& watch) {
 int run_watch(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kWatchCommand.flags);
   if (parsed.positional.size() != 1) throw UsageError("watch: expected one run folder");
-  if (!parsed.given.empty()) {
-    throw UsageError(fmt::format("watch: --{} is no flag of watch", *parsed.given.begin()));
-  }
+  refuse_keys(parsed, "watch");
   const double interval = interval_of(parsed);
   RunWatch watch(parsed.positional[0]);
   const Terminal terminal = Terminal::of_stdout();

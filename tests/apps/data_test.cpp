@@ -179,6 +179,8 @@ TEST_F(DataProgram, UsageErrors) {
                      "--threads is '-1'");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--validation_fraction", "1"},
                      "--validation_fraction is '1'");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--validation_fraction", "nan"},
+                     "--validation_fraction is 'nan', expected a number from 0 to 0.999999");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--shard_tokens", "1e6"}, "'1e6'");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--batch", "4"}, "--batch");
   expect_usage_error({"data", "inspect"}, "found 0 paths");
