@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "command_text.h"
 #include "config/config_print.h"
 #include "config/config_table.h"
 #include "io/utf8.h"

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "bench_flags.h"
-#include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "data/inspect_tokens.h"
 #include "io/utf8.h"
+#include "terminal.h"
 
 namespace quern {
 

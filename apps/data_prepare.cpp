@@ -8,7 +8,6 @@
 #include <cstdio>
 
 #include "bench_flags.h"
-#include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "data/prepare/prepare.h"

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "command_text.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -13,6 +12,7 @@
 #include "run/load_model.h"
 #include "run/make_context.h"
 #include "run/saved_model.h"
+#include "terminal.h"
 #include "train/evaluate.h"
 #include "train/memory_report.h"
 

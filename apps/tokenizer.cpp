@@ -18,37 +18,15 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kEncodeUsage = R"(Usage: quern tokenizer encode TOKENIZER (--text TEXT | FILE)
-
-Prints the tokens of a text, separated by spaces; FILE may be - for standard
-input. TOKENIZER is bytes, a tokenizer.model, a tokenizer.json, or a folder
-with one: a Hugging Face folder, a run, or prepared data.
-)";
-
-constexpr const char* kDecodeUsage = R"(Usage: quern tokenizer decode TOKENIZER [TOKEN ...]
-
-Prints the text of tokens, separated by spaces or commas, byte by byte. Without
-tokens it reads them from standard input. Special tokens have no text.
-)";
-
-constexpr const char* kInfoUsage = R"(Usage: quern tokenizer info TOKENIZER
-
-Prints kind, vocabulary, begin and end token, and the hash that identifies the
-tokenizer in token files and checkpoints.
-)";
-
-const std::vector<ExtraFlag> kEncodeFlags = {{"text", "the text", ""}};
-
 // The arguments of a subcommand that takes no configuration keys.
-ParsedArgs parse(const Arguments& args, const char* name, const char* help,
-                 const std::vector<ExtraFlag>& flags = {}) {
-  ParsedArgs parsed = parse_args(args, flags);
+ParsedArgs parse(const Command& command, const Arguments& args) {
+  ParsedArgs parsed = parse_args(args, command.flags);
   if (!parsed.given.empty()) {
     throw UsageError(
-        fmt::format("tokenizer {}: --{} is no flag of it\n{}", name, *parsed.given.begin(), help));
+        cat(command.name, ": --", *parsed.given.begin(), " is no flag of it\n", command.usage));
   }
   if (parsed.positional.empty()) {
-    throw UsageError(fmt::format("tokenizer {}: no TOKENIZER\n{}", name, help));
+    throw UsageError(cat(command.name, ": no TOKENIZER\n", command.usage));
   }
   return parsed;
 }
@@ -76,11 +54,11 @@ void append_tokens(std::string_view words, std::vector<int32_t>& tokens) {
 }
 
 int run_tokenizer_encode(const Arguments& args) {
-  const ParsedArgs parsed = parse(args, "encode", kEncodeUsage, kEncodeFlags);
+  const ParsedArgs parsed = parse(kTokenizerEncodeCommand, args);
   const bool has_text = parsed.extra_given.contains("text");
   if (parsed.positional.size() != (has_text ? 1u : 2u)) {
-    throw UsageError(
-        fmt::format("tokenizer encode: expected either --text or one FILE\n{}", kEncodeUsage));
+    throw UsageError(cat("tokenizer encode: expected either --text or one FILE\n",
+                         kTokenizerEncodeCommand.usage));
   }
   const auto tokenizer = open_tokenizer(parsed.positional[0]);
   const std::string text = has_text ? parsed.extra.at("text") : read_input(parsed.positional[1]);
@@ -89,7 +67,7 @@ int run_tokenizer_encode(const Arguments& args) {
 }
 
 int run_tokenizer_decode(const Arguments& args) {
-  const ParsedArgs parsed = parse(args, "decode", kDecodeUsage);
+  const ParsedArgs parsed = parse(kTokenizerDecodeCommand, args);
   const auto tokenizer = open_tokenizer(parsed.positional[0]);
   std::vector<int32_t> tokens;
   for (size_t i = 1; i < parsed.positional.size(); ++i) {
@@ -102,9 +80,9 @@ int run_tokenizer_decode(const Arguments& args) {
 }
 
 int run_tokenizer_info(const Arguments& args) {
-  const ParsedArgs parsed = parse(args, "info", kInfoUsage);
+  const ParsedArgs parsed = parse(kTokenizerInfoCommand, args);
   if (parsed.positional.size() != 1) {
-    throw UsageError(fmt::format("tokenizer info: expected one TOKENIZER\n{}", kInfoUsage));
+    throw UsageError(cat("tokenizer info: expected one TOKENIZER\n", kTokenizerInfoCommand.usage));
   }
   const auto tokenizer = open_tokenizer(parsed.positional[0]);
   const auto text_of = [](std::optional<int32_t> token) {
@@ -118,13 +96,32 @@ int run_tokenizer_info(const Arguments& args) {
 
 }  // namespace
 
-const Command kTokenizerEncodeCommand{"tokenizer encode", "print the tokens of a text",
-                                      kEncodeUsage, run_tokenizer_encode, kEncodeFlags};
+const Command kTokenizerEncodeCommand{
+    "tokenizer encode",
+    "print the tokens of a text",
+    R"(Usage: quern tokenizer encode TOKENIZER (--text TEXT | FILE)
 
-const Command kTokenizerDecodeCommand{"tokenizer decode", "print the text of tokens", kDecodeUsage,
+Prints the tokens of a text, separated by spaces; FILE may be - for standard
+input. TOKENIZER is bytes, a tokenizer.model, a tokenizer.json, or a folder
+with one: a Hugging Face folder, a run, or prepared data.
+)",
+    run_tokenizer_encode,
+    {{"text", "the text", ""}}};
+
+const Command kTokenizerDecodeCommand{"tokenizer decode", "print the text of tokens",
+                                      R"(Usage: quern tokenizer decode TOKENIZER [TOKEN ...]
+
+Prints the text of tokens, separated by spaces or commas, byte by byte. Without
+tokens it reads them from standard input. Special tokens have no text.
+)",
                                       run_tokenizer_decode};
 
-const Command kTokenizerInfoCommand{"tokenizer info", "describe a tokenizer", kInfoUsage,
+const Command kTokenizerInfoCommand{"tokenizer info", "describe a tokenizer",
+                                    R"(Usage: quern tokenizer info TOKENIZER
+
+Prints kind, vocabulary, begin and end token, and the hash that identifies the
+tokenizer in token files and checkpoints.
+)",
                                     run_tokenizer_info};
 
 }  // namespace quern

@@ -19,14 +19,6 @@ namespace {
 
 constexpr int64_t kTail = 64 << 10;  // bytes at the end of samples.txt, searched for a sample
 
-std::string duration_text(double seconds) {
-  if (!std::isfinite(seconds)) return "-";
-  const int64_t s = std::llround(std::max(seconds, 0.0));
-  if (s < 60) return fmt::format("{}s", s);
-  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
-  return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
-}
-
 std::string memory_text(int64_t bytes) {
   const auto b = static_cast<double>(bytes);
   return bytes >= 1 << 30 ? fmt::format("{:.2f} GiB", b / (1 << 30))
@@ -288,6 +280,14 @@ std::vector<std::string> text_plot(const std::vector<double>& values, int64_t co
     lines.push_back(scale.substr(0, kScale) + dots.row(y));
   }
   return lines;
+}
+
+std::string duration_text(double seconds) {
+  if (!std::isfinite(seconds)) return "-";
+  const int64_t s = std::llround(std::max(seconds, 0.0));
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
 }
 
 std::string progress_bar(int64_t step, int64_t steps, int64_t width, bool unicode) {

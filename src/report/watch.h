@@ -55,6 +55,9 @@ class RunWatch {
 std::vector<std::string> text_plot(const std::vector<double>& values, int64_t columns, int64_t rows,
                                    bool unicode);
 
+// 59s, 12m05s, 3h07m; "-" for a number that is not finite.
+std::string duration_text(double seconds);
+
 // A bar of `width` characters, filled up to the share step / steps.
 std::string progress_bar(int64_t step, int64_t steps, int64_t width, bool unicode);
 
