@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/table.h"
@@ -32,8 +33,16 @@ struct Benchmark {
   int64_t batch = 4;                                // the default batch
 };
 
-// Reads and checks every run, then measures one after another. Returns the exit code.
+// Reads and checks every run of a command line, then measures one after another. Returns the exit
+// code.
 int run_benchmark(const Benchmark& benchmark, const Arguments& args);
+
+// The same as a Command's `run`.
+inline auto runs_of(Benchmark benchmark) {
+  return [benchmark = std::move(benchmark)](const Arguments& args) {
+    return run_benchmark(benchmark, args);
+  };
+}
 
 // Prints the row at once, after the heading if it is the first row.
 template <class Row, class... Args>

@@ -37,11 +37,7 @@ with the time to read its weights once. Lists of size, batch, precision, vocab
 and way (--batch 1,8) give one table of all their combinations. A combination
 that runs out of memory gives a row and not an error.
 )",
-    [](const Arguments& args) {
-      return run_benchmark(
-          {kBenchDecodeCommand, prepare, {"size", "vocab", "precision", "batch", "way"}, {}, 1},
-          args);
-    },
+    runs_of({kBenchDecodeCommand, prepare, {"size", "vocab", "precision", "batch", "way"}, {}, 1}),
     bench_flags(
         {{"prompt_tokens", "tokens in the cache before the first measured one", "128"},
          {"measured", "tokens measured of each row", "256"},

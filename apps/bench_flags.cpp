@@ -138,8 +138,7 @@ void check_writable(const std::string& flag, const std::filesystem::path& folder
 }
 
 std::vector<ExtraFlag> with_format_flags(std::vector<ExtraFlag> flags) {
-  flags.push_back(
-      {"format", "text, markdown, csv, or json: an object a line (default text)", "", false});
+  flags.push_back({"format", "text, markdown, csv, or json: an object a line (default text)", ""});
   flags.push_back({"json", "the same as --format json", "", true});
   return flags;
 }

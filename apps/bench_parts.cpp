@@ -180,13 +180,10 @@ the most in use; both count q, k, v, the output and its gradient. A shape that
 runs out of memory gives a row and not an error. On the CPU the grids are
 small: T 128, 256, 512.
 )",
-    [](const Arguments& args) {
-      return run_benchmark({kBenchAttentionCommand,
-                            prepare_attention,
-                            {"warmup"},
-                            {{"ctx", "lengths"}, {"batch", "tokens"}, {"attention", "variant"}}},
-                           args);
-    },
+    runs_of({kBenchAttentionCommand,
+             prepare_attention,
+             {"warmup"},
+             {{"ctx", "lengths"}, {"batch", "tokens"}, {"attention", "variant"}}}),
     bench_flags(
         {{"grid", "some of model (2048 wide) and course (batch 8, one head)", "model,course"},
          {"precision", "some of bf16, tf32 (of FP32 tensors) and fp32", "bf16,fp32"},
@@ -216,13 +213,10 @@ bandwidth follow from them. The account counts the bytes and the FLOPs of a
 variant's actual kernels; % roof is the time that the ceilings allow for it over
 the measured time. A case that runs out of memory gives a row and not an error.
 )",
-    [](const Arguments& args) {
-      return run_benchmark({kBenchKernelsCommand,
-                            prepare_kernels,
-                            {"warmup"},
-                            {{"kernels", "kernel"}, {"batch", "rows"}}},
-                           args);
-    },
+    runs_of({kBenchKernelsCommand,
+             prepare_kernels,
+             {"warmup"},
+             {{"kernels", "kernel"}, {"batch", "rows"}}}),
     bench_flags(
         {{"kernel", "kernels to time; all by default", "", false, kernel_names},
          {"variant", "some of naive, online (softmax in two passes) and fused",
@@ -242,10 +236,7 @@ Times the product of an M x K and a K x N matrix in each precision, one call
 after another. The rate counts 2 M N K operations. A product that runs out of
 memory gives a row and not an error.
 )",
-    [](const Arguments& args) {
-      return run_benchmark({kBenchMatmulCommand, prepare_matmul, {"warmup"}, {{"size", "sizes"}}},
-                           args);
-    },
+    runs_of({kBenchMatmulCommand, prepare_matmul, {"warmup"}, {{"size", "sizes"}}}),
     bench_flags(
         {{"sizes",
           "square products: 256,512; by default 256 to 16384 on a GPU, 64 to 1024 on the CPU", ""},
@@ -265,10 +256,7 @@ Times forward and backward of a multilayer perceptron, one Linear and one GELU a
 layer: first the base, then with layers, width, batch and steps scaled one at a
 time. A case that runs out of memory gives a row and not an error.
 )",
-    [](const Arguments& args) {
-      return run_benchmark({kBenchMlpCommand, prepare_mlp, {"warmup"}, {{"d_model", "width"}}},
-                           args);
-    },
+    runs_of({kBenchMlpCommand, prepare_mlp, {"warmup"}, {{"d_model", "width"}}}),
     bench_flags({{"layers", "layers of the base", "4"},
                  {"width", "inputs and outputs of each layer of the base", "256"},
                  {"batch", "rows of the base's input", "256"},
@@ -281,19 +269,16 @@ time. A case that runs out of memory gives a row and not an error.
                  {"trials", "measured runs; the table shows their median", "10"}}),
     kContextKeys};
 
-const Command kBenchAccumulateCommand{
-    "bench accumulate",
-    "one sum in FP32, FP16, BF16 and mixed precision",
-    R"(Usage: quern bench accumulate [--FLAG VALUE ...]
+const Command kBenchAccumulateCommand{"bench accumulate",
+                                      "one sum in FP32, FP16, BF16 and mixed precision",
+                                      R"(Usage: quern bench accumulate [--FLAG VALUE ...]
 
 Adds 0.01 to a sum a thousand times, one addition after another: in FP32, FP16
 and BF16, and in FP32 with 16-bit terms. Shows why sums accumulate in FP32.
 )",
-    [](const Arguments& args) {
-      return run_benchmark({kBenchAccumulateCommand, prepare_accumulate}, args);
-    },
-    bench_flags({{"count", "additions", "1000"}}),
-    kContextKeys};
+                                      runs_of({kBenchAccumulateCommand, prepare_accumulate}),
+                                      bench_flags({{"count", "additions", "1000"}}),
+                                      kContextKeys};
 
 const Command kBenchDtypesCommand{
     "bench dtypes",
@@ -304,9 +289,7 @@ Runs a forward and a backward under each precision and prints the dtype of every
 parameter, activation, logit, loss and gradient. toy: Linear, ReLU, LayerNorm,
 Linear; lm: a TransformerLM of two blocks.
 )",
-    [](const Arguments& args) {
-      return run_benchmark({kBenchDtypesCommand, prepare_dtypes}, args);
-    },
+    runs_of({kBenchDtypesCommand, prepare_dtypes}),
     bench_flags({{"model", "some of toy and lm", "toy,lm"},
                  {"precision", "some of fp32, tf32 and bf16", "fp32,tf32,bf16"},
                  {"kernels", "of lm: fused or naive, which is composed of small ops", "fused"}}),

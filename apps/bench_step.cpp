@@ -68,13 +68,9 @@ that runs out of memory gives a row and not an error. For a single configuration
 on the CPU, the matrix products of the step are also measured alone, and the
 ratio of the two rates is printed.
 )",
-    [](const Arguments& args) {
-      return run_benchmark(
-          {kBenchStepCommand,
-           prepare,
-           {"size", "ctx", "batch", "precision", "attention", "kernels", "graph", "warmup"}},
-          args);
-    },
+    runs_of({kBenchStepCommand,
+             prepare,
+             {"size", "ctx", "batch", "precision", "attention", "kernels", "graph", "warmup"}}),
     bench_flags({{"phases", "some of fwd (no tape), fwdbwd, step (with clipping and AdamW)",
                   "fwd,fwdbwd,step"},
                  {"warmup", "iterations before those measured; 0 counts the first ones in", "5"},

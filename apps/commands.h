@@ -2,6 +2,7 @@
 // completion and the man page are printed from it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,8 @@ struct Command {
   std::string summary = {};  // one line
   std::string usage = {};    // "Usage: ...", an empty line, and a description of the command
   // Takes the arguments after the name, without --help, and returns the exit code. Throws
-  // quern::Error (exit 1) or UsageError (exit 2). Null for a group.
-  int (*run)(const Arguments&) = nullptr;
+  // quern::Error (exit 1) or UsageError (exit 2). Empty for a group.
+  std::function<int(const Arguments&)> run = {};
   std::vector<ExtraFlag> flags = {};         // the command's own
   std::vector<std::string> keys = {};        // configuration keys that apply: names, or "[section]"
   std::vector<std::string> near_words = {};  // synonyms, for which an error suggests the name

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -27,9 +28,7 @@ namespace {
 
 std::vector<int32_t> parse_ids(const std::string& text) {
   std::vector<int32_t> ids;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
+  for (const std::string& item : split_commas(text)) {
     size_t used = 0;
     int32_t id = 0;
     try {
@@ -41,7 +40,6 @@ std::vector<int32_t> parse_ids(const std::string& text) {
       throw UsageError(fmt::format("--prompt_ids: found '{}', expected a token id", item));
     }
     ids.push_back(id);
-    begin = end + 1;
   }
   return ids;
 }
@@ -231,10 +229,9 @@ of them are generated together, and each text is printed when it is complete.
 )",
     run_generate,
     {{"latest", "use the newest checkpoint of the run, not the best", "false", true},
-     {"prompts", "a file with a prompt on each line", "", false},
+     {"prompts", "a file with a prompt on each line", ""},
      {"prompt_ids",
-      "the prompt as token ids, separated by commas: for models that were not trained on text", "",
-      false},
+      "the prompt as token ids, separated by commas: for models that were not trained on text", ""},
      {"json", "a line of JSON for each prompt: prompt, text, tokens, finish", "false", true}},
     {"[sample]", "batch", "device", "precision", "attention", "kernels", "threads", "memory_limit"},
     {"sample", "complete", "chat", "infer", "inference", "predict"}};

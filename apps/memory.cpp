@@ -12,14 +12,10 @@ namespace quern {
 
 namespace {
 
-void write_trace(const MemoryStudy& study, const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail(cat("memory: cannot make the folder ", folder, ": ", error.message()));
-  const std::filesystem::path path(folder);
-  write_memory_page(study.trace, model_words(study.config), path / "memory.html");
-  write_memory_snapshot(study.trace, path / "memory.pickle");
-  fmt::print(stderr, "wrote {} and memory.pickle\n", (path / "memory.html").string());
+void write_trace(const MemoryStudy& study, const std::filesystem::path& folder) {
+  write_memory_page(study.trace, model_words(study.config), folder / "memory.html");
+  write_memory_snapshot(study.trace, folder / "memory.pickle");
+  fmt::print(stderr, "wrote {} and memory.pickle\n", (folder / "memory.html").string());
 }
 
 BenchJob prepare_passes(const BenchRun& run) {
@@ -86,13 +82,10 @@ runs out of memory gives a row and not an error. Without a GPU, a model of more
 than 2 GiB is predicted for a GPU and not measured, unless --device cpu is
 given. With --block: the tensors that one block saves for its backward.
 )",
-    [](const Arguments& args) {
-      return run_benchmark(
-          {kMemoryCommand,
-           prepare,
-           {"size", "ctx", "batch", "precision", "attention", "kernels", "recompute", "residual"}},
-          args);
-    },
+    runs_of(
+        {kMemoryCommand,
+         prepare,
+         {"size", "ctx", "batch", "precision", "attention", "kernels", "recompute", "residual"}}),
     bench_flags(
         {{"passes", "some of forward (no tape), step (with backward, clipping and AdamW)",
           "forward,step"},

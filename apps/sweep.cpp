@@ -101,9 +101,8 @@ std::vector<Axis> take_axes(Arguments& args) {
 }
 
 std::string folder_name(std::string text) {
-  for (char& c : text) {
-    if (c == '/' || c == ' ' || c == '\n') c = '-';
-  }
+  std::ranges::replace_if(
+      text, [](char c) { return c == '/' || c == ' ' || c == '\n'; }, '-');
   return text;
 }
 
@@ -293,8 +292,8 @@ writes FOLDER/report.html. The same command again skips finished runs and
 resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
 )",
     run_sweep,
-    {{"out", "the sweep's folder; it may exist", "", false},
-     {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", "", false},
+    {{"out", "the sweep's folder; it may exist", ""},
+     {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", ""},
      {"json", "the table as JSON, an object a line", "", true}},
     {"size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
     {"grid", "search"}};
