@@ -15,7 +15,6 @@
 #include "config/config_table.h"
 #include "embedded/report_page.h"
 #include "io/html.h"
-#include "report/report_series.h"
 
 namespace quern {
 

@@ -1,4 +1,4 @@
-// One run, as shown in a report.
+// One run, as shown in a report, and the data of its charts.
 #pragma once
 
 #include <cstdint>
@@ -50,5 +50,27 @@ double tokens_per_step(const std::optional<Config>& config);  // 0: unknown
 
 // The samples of a samples.txt: "--- step N", then the text.
 std::vector<Sample> parse_samples(const std::string& text);
+
+// The ends (exclusive) of the buckets of n records, in order. Up to `most` records have one bucket
+// each. Beyond, there are about `most` buckets: half of them even on a linear axis, half on a
+// logarithmic one. The first and the last record keep buckets of their own.
+std::vector<size_t> bucket_ends(size_t n, size_t most);
+
+struct Series {
+  std::string name;               // as in metrics.jsonl
+  std::vector<double> mean;       // per bucket; NaN: unknown
+  std::vector<double> low, high;  // range of the bucket's records; empty when each has one record
+};
+
+// A run's numbers, thinned so that a page with a million steps still opens.
+struct ChartData {
+  std::vector<int64_t> step;    // the last step of each bucket
+  std::vector<double> tokens;   // trained on up to that step
+  std::vector<double> seconds;  // of training up to that step: steps times their mean duration
+  std::vector<Series> series;
+};
+
+// tokens_per_step: used for files without token counts.
+ChartData chart_data(const std::vector<StepMetrics>& steps, double tokens_per_step, size_t most);
 
 }  // namespace quern

@@ -251,26 +251,21 @@ std::vector<std::string> text_plot(const std::vector<double>& values, int64_t co
   const auto [low, high] = std::minmax_element(curve.begin(), curve.end());
   const double range = std::max(*high - *low, 1e-12);
   Dots dots(wide, rows, unicode);
-  const auto last = static_cast<int64_t>(curve.size()) - 1;
-  const auto at = [&](double value) {
+  const auto last = curve.size() - 1;
+  // The row of dots where the curve, linear between two values, meets a column.
+  const auto row_at = [&](int64_t x) {
+    const double place = std::min(
+        static_cast<double>(x) * static_cast<double>(last) / static_cast<double>(width - 1),
+        static_cast<double>(last));
+    const size_t i = std::min(static_cast<size_t>(place), last - 1);
+    const double value = std::lerp(curve[i], curve[i + 1], place - static_cast<double>(i));
     return std::llround((*high - value) / range * static_cast<double>(height - 1));
   };
   for (int64_t x = 0; x < width; ++x) {
-    // The curve is linear between two values; a column has all dots that it crosses.
-    const double place = static_cast<double>(x * last) / static_cast<double>(width - 1);
-    const auto i = std::min(static_cast<int64_t>(place), last - 1);
-    const double part = place - static_cast<double>(i);
-    const double here =
-        std::lerp(curve[static_cast<size_t>(i)], curve[static_cast<size_t>(i + 1)], part);
-    const double next_place =
-        std::min(static_cast<double>((x + 1) * last) / static_cast<double>(width - 1),
-                 static_cast<double>(last));
-    const auto j = std::min(static_cast<int64_t>(next_place), last - 1);
-    const double next = std::lerp(curve[static_cast<size_t>(j)], curve[static_cast<size_t>(j + 1)],
-                                  next_place - static_cast<double>(j));
-    const auto [top, bottom] = std::minmax({at(here), at(next)});
-    dots.set(x, at(here));
-    for (int64_t y = top + 1; y < bottom; ++y) dots.set(x, y);
+    const auto here = row_at(x);
+    const auto [top, bottom] = std::minmax({here, row_at(x + 1)});
+    dots.set(x, here);
+    for (int64_t y = top + 1; y < bottom; ++y) dots.set(x, y);  // all dots that it crosses
   }
   std::vector<std::string> lines;
   for (int64_t y = 0; y < rows; ++y) {

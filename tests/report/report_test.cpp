@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config_print.h"
-#include "report/report_series.h"
 #include "support/files.h"
 
 namespace quern {
