@@ -73,16 +73,8 @@ std::vector<float> GoldenCase::reference(const std::string& name) const {
 
 GoldenCase GoldenCase::open(const fs::path& folder) {
   SafetensorsFile expected = open_expected(folder);
-  GoldenCase golden{folder.string(),
-                    read_hf_config(folder),
-                    TensorSource::open(folder),
-                    std::move(expected),
-                    0,
-                    0,
-                    {},
-                    {},
-                    {},
-                    {}};
+  GoldenCase golden{folder.string(), read_hf_config(folder), TensorSource::open(folder),
+                    std::move(expected)};
   model_weights(golden.weights, golden.config);  // throws when the weights do not fit the model
   const SafetensorsFile& file = golden.expected;
   const int64_t V = golden.config.vocab_size;

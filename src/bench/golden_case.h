@@ -20,8 +20,8 @@ struct GoldenCase {
   TensorSource weights;
   SafetensorsFile expected;
   int64_t B = 0, T = 0;
-  std::vector<int32_t> tokens, targets;   // (B, T)
-  std::vector<float> losses, grad_norms;  // one value a step
+  std::vector<int32_t> tokens = {}, targets = {};   // (B, T)
+  std::vector<float> losses = {}, grad_norms = {};  // one value a step
 
   // An expected tensor of floats, in the layout of the model's parameters.
   std::vector<float> reference(const std::string& name) const;

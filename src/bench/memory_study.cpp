@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "bench/phase_runner.h"
-#include "bench/settings.h"
 #include "model/model_cost.h"
 #include "profile/memory/memory_recorder.h"
 #include "run/model_instance.h"

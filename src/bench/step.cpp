@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "bench/settings.h"
 #include "config/config_table.h"
 #include "model/model_cost.h"
 

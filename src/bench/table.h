@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "config/config.h"
 
 namespace quern {
 
@@ -85,6 +88,21 @@ class Table {
   int most_rank_ = 0;         // the highest rank among columns shown in text
   size_t columns_shown_ = 0;  // in Markdown
 };
+
+// A configuration key as a column. `always`: programs get it even if it does not vary.
+struct Setting {
+  const char *name, *key;
+  int width = 9;
+  bool always = true;
+};
+
+// People get only the columns of keys in `varying`.
+Fields setting_fields(const std::vector<Setting>& settings, const Config& config,
+                      const std::set<std::string>& varying);
+
+// "vocab 50, batch 4, ...": the vocabulary, and every setting that does not vary.
+std::string shared_settings(const std::vector<Setting>& settings, const Config& config,
+                            const std::set<std::string>& varying);
 
 // Wraps lines of more than `columns` characters; continuation lines are indented.
 std::string wrapped(const std::string& text, size_t columns);
