@@ -2,12 +2,16 @@
 # instantiated once a group. Sources with options of their own stay alone. cmake/unity_groups.py chooses the groups.
 
 set(QUERN_UNITY_LINES 2500 CACHE STRING "Lines of a group of sources that compile as one file, at most")
-mark_as_advanced(QUERN_UNITY_LINES)
+set(QUERN_UNITY_EXCEPT "" CACHE STRING "Targets whose sources compile one by one")
+mark_as_advanced(QUERN_UNITY_LINES QUERN_UNITY_EXCEPT)
 
 find_program(QUERN_PYTHON python3)
 mark_as_advanced(QUERN_PYTHON)
 
 function(quern_unity target)
+  if(target IN_LIST QUERN_UNITY_EXCEPT)
+    return()
+  endif()
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   execute_process(
