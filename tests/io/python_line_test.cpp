@@ -58,6 +58,12 @@ TEST_F(PythonLine, QuotesAnyPath) {
                   .starts_with("read_parquet it's $HOME \"\\n\" `x`.parquet\n"));
 }
 
+TEST(PythonString, EscapesOnlyQuotesBackslashesAndControlCharacters) {
+  const std::string line = why_not_columns("it's \x01 \x1F\x7F \"~\\.parquet", "PAR1");
+  EXPECT_NE(line.find("(\"it\\x27s \\x01 \\x1f\x7F \\\"~\\\\.parquet\")"), std::string::npos)
+      << line;
+}
+
 TEST_F(PythonLine, DownloadsFromTheHub) {
   EXPECT_EQ(run_line(hub_hint("org/tiny-1.5", HubKind::dataset)),
             "load_dataset org/tiny-1.5 ('split', 'train')\nto_json tiny-1.5.jsonl\n");
@@ -79,8 +85,9 @@ TEST(HubHint, OnlyForNamesOfTheHub) {
   write_file(folder / "a", "text");
   for (const std::string& path :
        {std::string("name.txt"), std::string("name/"), std::string("org/name/more"),
-        std::string("/org/name"), std::string("./name"), std::string("org/name.txt"),
-        std::string("org/a b"), std::string(), (folder / "a").string()}) {
+        std::string("/org/name"), std::string("./name"), std::string(".name"),
+        std::string("org/.name"), std::string("org/name.txt"), std::string("org/a b"),
+        std::string(), (folder / "a").string()}) {
     EXPECT_EQ(hint(path), "") << path;
   }
 }

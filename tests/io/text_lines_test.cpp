@@ -57,6 +57,28 @@ TEST(TextLines, LongLinesAreCut) {
   }
 }
 
+// Each file has its own extractor, which gets the numbers of its non-blank lines.
+TEST(TextLines, TheTextOfALineComesFromTheExtractorOfItsFile) {
+  const TemporaryFolder folder;
+  const auto first = write_file(folder / "first", "a\n\n \t\r\nb"),
+             second = write_file(folder / "second", "c\n"),
+             plain = write_file(folder / "plain", "d\n\n e"),
+             last = write_file(folder / "last", "f");
+  TextLines lines({first, second, plain, last}, [](const std::filesystem::path& file) -> LineText {
+    if (file.filename() == "plain") return {};
+    return [name = file.filename().string()](int64_t number, std::string_view line,
+                                             std::string& text) {
+      text = name + " " + std::to_string(number) + ": " + std::string(line);
+    };
+  });
+  std::vector<std::string> all;
+  std::vector<double> done;
+  for (std::string line; lines.next(line); done.push_back(lines.files_done())) all.push_back(line);
+  EXPECT_EQ(all, (std::vector<std::string>{"first 1: a", "first 4: b", "second 1: c", "d", " e",
+                                           "last 1: f"}));
+  EXPECT_EQ(done, (std::vector<double>{0.0, 0.25, 0.25, 0.5, 0.75, 1.0}));
+}
+
 TEST(TextLines, AMissingFileIsNamed) {
   TextLines lines({"/nowhere/text.txt"});
   std::string line;
