@@ -125,6 +125,24 @@ TEST(Muon, NamesTheStateOfEachParameter) {
   EXPECT_EQ(elements["moment2."], elements["moment1."]);
 }
 
+// No buffer has space for the state of parameters that it leaves out: beyond the slices, which lie
+// in order, it is as much as alignment needs.
+TEST(Muon, TheStateIsPacked) {
+  constexpr int64_t kMostPadding = 256;  // elements: 1 KiB
+  Model model;
+  const Muon optimizer(*model.arena, {});
+  for (const OptimizerBuffer& buffer : optimizer.buffers()) {
+    int64_t end = 0;
+    for (const NamedSlice& slice : buffer.slices) {
+      EXPECT_GE(slice.begin, end) << buffer.prefix << slice.name;
+      EXPECT_LT(slice.begin, end + kMostPadding) << buffer.prefix << slice.name;
+      end = slice.begin + slice.shape.numel();
+    }
+    EXPECT_GE(buffer.data.numel(), end) << buffer.prefix;
+    EXPECT_LT(buffer.data.numel(), end + kMostPadding) << buffer.prefix;
+  }
+}
+
 TEST(Muon, FusedAndNaiveAgree) {
   Model fused(Precision::bf16), naive(Precision::bf16);
   Muon a(*fused.arena, options_of(KernelKind::fused));
