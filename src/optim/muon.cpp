@@ -12,8 +12,6 @@ namespace quern {
 namespace {
 
 constexpr int64_t kAlignment = 128;  // elements: 256 bytes of BF16
-// Elements of a group orthogonalised at once; bounds the workspace to 4 GiB.
-constexpr int64_t kMostElements = int64_t{1} << 29;
 
 int64_t padded(int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
@@ -110,7 +108,7 @@ std::vector<OptimizerBuffer> Muon::buffers() const {
 void Muon::fused_update() {
   moments_.fused_update(state_data());
   for (const Group& group : groups_) {
-    const int64_t most = std::max<int64_t>(1, kMostElements / group.stride);
+    const int64_t most = std::max<int64_t>(1, options_.most_elements / group.stride);
     for (int64_t begin = 0; begin < group.count(); begin += most) {
       update_matrices(group, begin, std::min(begin + most, group.count()));
     }

@@ -25,6 +25,7 @@ struct MuonOptions {
   MuonAdjust adjust = MuonAdjust::match_rms_adamw;
   double eps = 1e-7;  // smallest norm that a matrix is divided by
   NewtonSchulz iteration = {};
+  int64_t most_elements = int64_t{1} << 29;  // orthogonalised at once: 4 GiB of workspace
 };
 
 // Muon for hidden matrices, each part of a fused weight separately; AdamW for all other parameters.

@@ -162,6 +162,24 @@ TEST(Muon, FusedAndNaiveAgree) {
             fused.arena->values().to(DType::bf16).to(DType::f32).to_vector<float>());
 }
 
+// The split of a group bounds the workspace and changes no bit.
+TEST(Muon, AGroupInPartsIsTheSame) {
+  Model whole(Precision::bf16), parts(Precision::bf16);
+  MuonOptions options = options_of(KernelKind::fused);
+  Muon a(*whole.arena, options);
+  options.most_elements = 1;
+  Muon b(*parts.arena, options);
+  for (uint64_t step = 0; step < 3; ++step) {
+    for (Model* model : {&whole, &parts}) set_gradients(*model->arena, step + 1);
+    a.step(0.05);
+    b.step(0.05);
+  }
+  EXPECT_EQ(parts.arena->values().to_vector<float>(), whole.arena->values().to_vector<float>());
+  EXPECT_EQ(parts.arena->copies().to(DType::f32).to_vector<float>(),
+            whole.arena->copies().to(DType::f32).to_vector<float>());
+  EXPECT_EQ(b.buffers().back().data.to_vector<float>(), a.buffers().back().data.to_vector<float>());
+}
+
 class MuonTest : public testing::TestWithParam<KernelKind> {};
 
 TEST_P(MuonTest, ANonfiniteGradientOrLossChangesNothing) {
