@@ -23,6 +23,27 @@ TEST(Utf8, TheValidPrefixEndsBeforeTheFirstBadByte) {
   }
 }
 
+// Bytes behind the end of a text do not complete its last character.
+TEST(Utf8, ATextWithinATextEndsWhereItEnds) {
+  for (const std::string character : {"\u00e9", "\u4eca", "\U0001f600"}) {
+    const std::string text = "ab" + character + character;
+    for (size_t n = 1; n < character.size(); ++n) {
+      const std::string_view part = std::string_view(text).substr(0, 2 + n);
+      EXPECT_EQ(valid_utf8_prefix(part), 2u);
+      EXPECT_EQ(unfinished_utf8_suffix(part), n);
+      EXPECT_EQ(replace_invalid_utf8(part), "ab\uFFFD");
+      EXPECT_EQ(printable_utf8(part), "ab\uFFFD");
+    }
+    EXPECT_EQ(valid_utf8_prefix(std::string_view(text).substr(0, 2 + character.size())),
+              2 + character.size());
+  }
+  const std::string space = "\u2003x\u2003";
+  EXPECT_EQ(space_prefix(std::string_view(space).substr(0, 2)), 0u);
+  EXPECT_EQ(space_prefix(std::string_view(space).substr(0, 3)), 3u);
+  EXPECT_EQ(space_suffix(std::string_view(space).substr(5)), 0u);
+  EXPECT_EQ(space_suffix(std::string_view(space).substr(4)), 3u);
+}
+
 TEST(Utf8, AnUnfinishedCharacterIsToldFromABrokenOne) {
   const std::string emoji = "\U0001f600";
   for (size_t n = 1; n < 4; ++n) {
