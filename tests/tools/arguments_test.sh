@@ -4,11 +4,11 @@ set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-for script in build test quickstart get_corpus format check_includes check_sizes; do
+for script in build test quickstart get_corpus format check_includes check_sizes coverage; do
   expect "$script --help" 0 "Usage: scripts/$script" "$root/scripts/$script" --help
 done
 expect '.ci/run --help' 0 'Usage: .ci/run' "$root/.ci/run" --help
-for script in build test quickstart get_corpus format check_sizes; do
+for script in build test quickstart get_corpus format check_sizes coverage; do
   expect "$script with an unknown option" 2 '--frobnicate' "$root/scripts/$script" --frobnicate
 done
 expect 'build with an unknown preset' 2 "unknown preset 'fast'" "$root/scripts/build" fast
