@@ -12,20 +12,11 @@ namespace quern {
 
 namespace {
 
-constexpr const char* kUsage = R"(Usage: quern verify-run RUN
-
-Checks every file of the folder RUN and changes none: the configuration and its
-checksum, the metrics, the tokenizer, and each checkpoint with its checksums,
-shapes, finite weights and optimizer state. Prints a line for each, and the
-newest intact checkpoint, from which --resume goes on. Exits with 1 when a file
-is damaged.
-)";
-
 int run_verify_run(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args);
   if (parsed.positional.size() != 1) {
     throw UsageError(fmt::format("verify-run: found {} arguments, expected one run folder\n{}",
-                                 parsed.positional.size(), kUsage));
+                                 parsed.positional.size(), kVerifyRunCommand.usage));
   }
   const RunCheck check = verify_run(parsed.positional[0]);
   for (const RunFileCheck& row : check.files) {
@@ -42,7 +33,14 @@ int run_verify_run(const Arguments& args) {
 
 const Command kVerifyRunCommand{.name = "verify-run",
                                 .summary = "check every file of a run folder",
-                                .usage = kUsage,
+                                .usage = R"(Usage: quern verify-run RUN
+
+Checks every file of the folder RUN and changes none: the configuration and its
+checksum, the metrics, the tokenizer, and each checkpoint with its checksums,
+shapes, finite weights and optimizer state. Prints a line for each, and the
+newest intact checkpoint, from which --resume goes on. Exits with 1 when a file
+is damaged.
+)",
                                 .run = run_verify_run,
                                 .near_words = {"fsck", "check", "check_run"}};
 
