@@ -194,16 +194,6 @@ void check_prompts(const std::vector<std::vector<int32_t>>& prompts, int64_t voc
 
 }  // namespace
 
-std::string_view name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::length: return "length";
-    case FinishReason::stop_token: return "stop_token";
-    case FinishReason::stopped: return "stop";
-    case FinishReason::context: return "context";
-  }
-  fail("generate: unknown reason to finish");
-}
-
 std::vector<Generation> generate_batch(const TransformerLM& model,
                                        const std::vector<std::vector<int32_t>>& prompts,
                                        const SampleSection& options, int64_t batch,

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "base/error.h"
 #include "config/config.h"
 #include "model/transformer_lm.h"
@@ -16,7 +17,8 @@ namespace quern {
 // The reason for a text's end: options.tokens were generated; the stop token was drawn; the caller
 // ended it; or the context is full and options.past_context is `stop`.
 enum class FinishReason { length, stop_token, stopped, context };
-std::string_view name_of(FinishReason reason);
+template <>
+inline constexpr std::array kNamesOf<FinishReason>{"length", "stop_token", "stop", "context"};
 
 struct Generation {
   std::vector<int32_t> tokens;  // the stop token is the last of them

@@ -149,7 +149,7 @@ TEST_F(Generate, SaysWhyATextEnded) {
   const Generation one = generate(instance_.model, {1, 2, 3}, options);
   EXPECT_EQ(one.finish, FinishReason::stop_token);
   EXPECT_EQ(one.tokens, std::vector{five.tokens[0]});
-  EXPECT_EQ(name_of(FinishReason::stop_token), "stop_token");
+  EXPECT_STREQ(name_of(FinishReason::stop_token), "stop_token");
 }
 
 TEST_F(Generate, MakesNothingWhenNothingIsAskedFor) {
