@@ -11,8 +11,7 @@
 
 namespace quern {
 
-// `x`: of any float dtype. Waits for the device.
-static bool all_finite(const Tensor& x) {
+bool all_finite(const Tensor& x) {
   constexpr int64_t kRange = 1 << 20;  // for one thread block, or one thread of a CPU
   const Tensor values = x.to(DType::f32).contiguous();
   if (values.numel() == 0) return true;

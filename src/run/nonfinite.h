@@ -8,6 +8,8 @@
 
 namespace quern {
 
+bool all_finite(const Tensor& x);  // any float dtype; waits for the device
+
 // The first NaN or infinity in the named slices of weights or moments, as "tensor 'moment1.a' holds
 // nan at element 3"; empty when there is none. One pass on their device; searches for the element
 // only when there is one.
