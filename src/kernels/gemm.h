@@ -32,7 +32,7 @@ struct Gemm {
   const void* bias = nullptr;
 };
 
-// The table of cuBLASLt algorithms by shape: kernels/cuda/gemm/gemm_algorithms.h.
+// The table of cuBLASLt algorithms by shape: kernels/gemm_algorithms.h.
 class GemmAlgorithms;
 
 // cuBLASLt's resources besides the operands, owned by the Context. All null on the CPU.

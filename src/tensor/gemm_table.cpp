@@ -2,15 +2,11 @@
 
 #include <sstream>
 
-#include "tensor/context.h"
-#ifdef QUERN_WITH_CUDA
-#include "kernels/cuda/gemm/gemm_algorithms.h"
+#include "kernels/gemm_algorithms.h"
 #include "shipped_gemm_tables.h"  // made by cmake/GemmTables.cmake
-#endif
+#include "tensor/context.h"
 
 namespace quern {
-
-#ifdef QUERN_WITH_CUDA
 
 std::string gemm_table() {
   std::ostringstream out;
@@ -67,26 +63,5 @@ std::vector<MeasuredProduct> measured_products() {
   }
   return products;
 }
-
-#else
-
-std::string gemm_table() {
-  return "";
-}
-bool use_gemm_table(const std::string&) {
-  return false;
-}
-bool use_shipped_gemm_table() {
-  return false;
-}
-std::vector<MeasuredProduct> measured_products() {
-  return {};
-}
-void measure_gemm_algorithms() {}
-int64_t gemm_table_size() {
-  return 0;
-}
-
-#endif
 
 }  // namespace quern

@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "compare.h"
-#include "kernels/cuda/gemm/gemm_algorithms.h"
 #include "kernels/cuda/gemm/gemm_handle.h"
+#include "kernels/gemm_algorithms.h"
 
 namespace quern::test {
 namespace {

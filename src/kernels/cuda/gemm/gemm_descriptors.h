@@ -5,7 +5,7 @@
 
 #include <cublasLt.h>
 
-#include "kernels/cuda/gemm/gemm_algorithms.h"
+#include "kernels/gemm_algorithms.h"
 
 namespace quern::kernels::cuda {
 

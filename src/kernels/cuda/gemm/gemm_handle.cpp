@@ -2,8 +2,8 @@
 
 #include <cublasLt.h>
 
-#include "kernels/cuda/gemm/gemm_algorithms.h"
 #include "kernels/cuda/primitives/cuda_check.h"
+#include "kernels/gemm_algorithms.h"
 
 namespace quern::kernels::cuda {
 

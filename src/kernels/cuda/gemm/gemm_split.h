@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "base/stream.h"
-#include "kernels/cuda/gemm/gemm_algorithms.h"
+#include "kernels/gemm_algorithms.h"
 #include "kernels/gemm.h"
 
 namespace quern::kernels::cuda {

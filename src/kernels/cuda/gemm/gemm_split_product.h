@@ -5,7 +5,7 @@
 
 #include "base/half.h"
 #include "base/stream.h"
-#include "kernels/cuda/gemm/gemm_algorithms.h"
+#include "kernels/gemm_algorithms.h"
 #include "kernels/cuda/gemm/gemm_split.h"
 
 namespace quern::kernels::cuda {

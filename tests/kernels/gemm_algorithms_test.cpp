@@ -1,5 +1,5 @@
 // The table of algorithms as text; needs no GPU.
-#include "kernels/cuda/gemm/gemm_algorithms.h"
+#include "kernels/gemm_algorithms.h"
 
 #include <gtest/gtest.h>
 

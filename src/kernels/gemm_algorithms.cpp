@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm/gemm_algorithms.h"
+#include "kernels/gemm_algorithms.h"
 
 #include <istream>
 #include <ostream>
