@@ -1,7 +1,6 @@
 #include "model/attention.h"
 
 #include "autograd/ops/attention.h"
-#include "autograd/ops/attention_qkv.h"
 #include "autograd/ops/naive.h"
 #include "autograd/ops/split.h"
 #include "autograd/ops/view.h"

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "autograd/ops/activation_output.h"
+#include "autograd/ops/linear.h"
 #include "model/decode_weights.h"
 #include "model/model_config.h"
 #include "nn/linear.h"

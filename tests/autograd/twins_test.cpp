@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "autograd/ops/attention.h"
-#include "autograd/ops/attention_qkv.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/cross_entropy.h"

@@ -1,5 +1,4 @@
 #include "autograd/ops/attention.h"
-#include "autograd/ops/attention_qkv.h"
 #include "autograd/ops/dropout.h"
 #include "autograd/ops/gelu_linear.h"
 #include "autograd/ops/layer_norm.h"

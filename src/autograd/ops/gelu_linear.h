@@ -1,6 +1,6 @@
 #pragma once
 
-#include "autograd/ops/activation_output.h"
+#include "autograd/ops/linear.h"
 #include "autograd/variable.h"
 
 namespace quern {
