@@ -21,7 +21,7 @@
 #include "autograd/tape.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/softmax.h"
-#include "optim/adamw_naive.h"
+#include "optim/adamw.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "optim/adamw_naive.h"
 #include "tensor/visit.h"
 
 namespace quern {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "optim/optimizer.h"
@@ -62,5 +63,16 @@ class AdamW : public Optimizer {
 
   AdamWMoments moments_;
 };
+
+// FP32, one dimension, all of one length, on one device.
+struct AdamWTensors {
+  Tensor param, m, v, grad;
+};
+
+// The naive twin of kernels::adamw (its header has the formula) by small ops, with the clip factor
+// and the bias corrections multiplied into the host's scalars. `state` gives lr and t, the number
+// of this update from 1 on; only beta1, beta2 and eps of `options` are used.
+void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRange> ranges,
+                 const AdamWOptions& options, double clip, const kernels::StepState& state);
 
 }  // namespace quern

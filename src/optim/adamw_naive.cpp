@@ -1,6 +1,5 @@
 // The naive twin of AdamW: small ops over the whole arena, with the scalars on the host. The
 // reference of the fused update in tests and benchmarks.
-#include "optim/adamw_naive.h"
 
 #include <cmath>
 
@@ -8,6 +7,7 @@
 #include "autograd/ops/pointwise.h"
 #include "autograd/tape.h"
 #include "kernels/binary.h"
+#include "optim/adamw.h"
 #include "tensor/visit.h"
 
 namespace quern {

@@ -49,6 +49,14 @@ inline int64_t row_grain(int64_t row_cost) {
   return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, row_cost));
 }
 
+// Calls body(row) for every row in [0, rows), on all cores; a row has `row_cost` elements.
+template <class Body>
+void parallel_rows(int64_t rows, int64_t row_cost, const Body& body) {
+  parallel_for(rows, row_grain(row_cost), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
+}
+
 // Calls body(i) for every i in [0, n), on all cores and lanes.
 template <class Body>
 void parallel_elements(int64_t n, const Body& body) {

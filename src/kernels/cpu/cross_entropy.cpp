@@ -55,13 +55,11 @@ void cross_entropy_forward(acc_t<T>* row_loss, acc_t<T>* lse, const T* logits,
                            Stream) {
   using A = acc_t<T>;
   check_targets(targets, N, V, ignore_index);
-  parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T* x = logits + i * V;
-      lse[i] = logsumexp(x, V);
-      const bool counts = targets[i] != ignore_index;
-      row_loss[i] = counts ? lse[i] - static_cast<A>(x[targets[i]]) : A(0);
-    }
+  parallel_rows(N, V, [=](int64_t i) {
+    const T* x = logits + i * V;
+    lse[i] = logsumexp(x, V);
+    const bool counts = targets[i] != ignore_index;
+    row_loss[i] = counts ? lse[i] - static_cast<A>(x[targets[i]]) : A(0);
   });
 }
 
@@ -82,14 +80,12 @@ void cross_entropy_backward(T* dlogits, const T* logits, const acc_t<T>* lse,
                             int64_t N, int64_t V, int32_t ignore_index, Stream) {
   using A = acc_t<T>;
   const A factor = scale[0] * (dloss == nullptr ? A(1) : dloss[0]);
-  parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* dx = dlogits + i * V;
-      if (targets[i] == ignore_index) {
-        std::fill_n(dx, V, static_cast<T>(A(0)));
-      } else {
-        row_gradient(dx, logits + i * V, lse[i], targets[i], factor, V);
-      }
+  parallel_rows(N, V, [=](int64_t i) {
+    T* dx = dlogits + i * V;
+    if (targets[i] == ignore_index) {
+      std::fill_n(dx, V, static_cast<T>(A(0)));
+    } else {
+      row_gradient(dx, logits + i * V, lse[i], targets[i], factor, V);
     }
   });
 }
@@ -108,20 +104,18 @@ void cross_entropy_forward_backward(acc_t<T>* row_loss, T* logits, const int32_t
   using A = acc_t<T>;
   check_targets(targets, N, V, ignore_index);
   const A factor = scale[0];
-  parallel_for(N, row_grain(V), [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* x = logits + i * V;
-      if (targets[i] == ignore_index) {
-        row_loss[i] = A(0);
-        if (z.rows != nullptr) z.rows[i] = A(0);
-        std::fill_n(x, V, static_cast<T>(A(0)));
-        continue;
-      }
-      const A lse = logsumexp(x, V);
-      row_loss[i] = lse - static_cast<A>(x[targets[i]]);
-      if (z.rows != nullptr) z.rows[i] = lse * lse;
-      row_gradient(x, x, lse, targets[i], factor, V, z.factor(lse));
+  parallel_rows(N, V, [=](int64_t i) {
+    T* x = logits + i * V;
+    if (targets[i] == ignore_index) {
+      row_loss[i] = A(0);
+      if (z.rows != nullptr) z.rows[i] = A(0);
+      std::fill_n(x, V, static_cast<T>(A(0)));
+      return;
     }
+    const A lse = logsumexp(x, V);
+    row_loss[i] = lse - static_cast<A>(x[targets[i]]);
+    if (z.rows != nullptr) z.rows[i] = lse * lse;
+    row_gradient(x, x, lse, targets[i], factor, V, z.factor(lse));
   });
 }
 

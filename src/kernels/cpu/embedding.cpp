@@ -33,13 +33,10 @@ template <class TY, class TW>
 void embedding_forward(TY* y, const TW* w, const int32_t* ids, int64_t n, int64_t V, int64_t C,
                        Stream) {
   check_ids(ids, n, V);
-  parallel_for(n, row_grain(C), [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const TW* row = w + ids[i] * C;
-      TY* out = y + i * C;
-      vector_for(0, C,
-                 [=](int64_t c) { out[c] = static_cast<TY>(static_cast<acc_t<TW>>(row[c])); });
-    }
+  parallel_rows(n, C, [=](int64_t i) {
+    const TW* row = w + ids[i] * C;
+    TY* out = y + i * C;
+    vector_for(0, C, [=](int64_t c) { out[c] = static_cast<TY>(static_cast<acc_t<TW>>(row[c])); });
   });
 }
 
@@ -55,14 +52,12 @@ void embedding_backward(acc_t<T>* dw, const T* dy, const int32_t* ids, int64_t n
   int64_t* first = static_cast<int64_t*>(scratch);
   int64_t* order = first + V + 1;
   group_by_id(first, order, ids, n, V);
-  parallel_for(V, row_grain(C), [=](int64_t begin, int64_t end) {
-    for (int64_t v = begin; v < end; ++v) {
-      A* row = dw + v * C;
-      if (!add) std::fill_n(row, C, A(0));
-      for (int64_t k = first[v]; k < first[v + 1]; ++k) {
-        const T* grad = dy + order[k] * C;
-        vector_for(0, C, [=](int64_t c) { row[c] += static_cast<A>(grad[c]); });
-      }
+  parallel_rows(V, C, [=](int64_t v) {
+    A* row = dw + v * C;
+    if (!add) std::fill_n(row, C, A(0));
+    for (int64_t k = first[v]; k < first[v + 1]; ++k) {
+      const T* grad = dy + order[k] * C;
+      vector_for(0, C, [=](int64_t c) { row[c] += static_cast<A>(grad[c]); });
     }
   });
 }

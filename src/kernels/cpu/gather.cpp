@@ -22,13 +22,11 @@ void check_index(const int64_t* index, const GatherShape& s) {
 template <class T>
 void gather_forward(T* y, const T* x, const int64_t* index, const GatherShape& s, Stream) {
   check_index(index, s);
-  parallel_for(s.outer * s.m, row_grain(s.inner), [=](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const T* slab = x + row / s.m * s.n * s.inner;
-      for (int64_t i = 0; i < s.inner; ++i) {
-        const int64_t at = row * s.inner + i;
-        y[at] = slab[index[at] * s.inner + i];
-      }
+  parallel_rows(s.outer * s.m, s.inner, [=](int64_t row) {
+    const T* slab = x + row / s.m * s.n * s.inner;
+    for (int64_t i = 0; i < s.inner; ++i) {
+      const int64_t at = row * s.inner + i;
+      y[at] = slab[index[at] * s.inner + i];
     }
   });
 }

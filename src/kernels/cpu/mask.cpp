@@ -31,12 +31,10 @@ void masked_fill(T* y, const T* x, const uint8_t* mask, double value, const Bina
 template <class T>
 void causal_mask(T* y, const T* x, int64_t batch, int64_t Tq, int64_t Tk, double value, Stream) {
   const T fill = static_cast<T>(static_cast<acc_t<T>>(value));
-  parallel_for(batch * Tq, row_grain(Tk), [=](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t visible = std::clamp<int64_t>(row % Tq + Tk - Tq + 1, 0, Tk);
-      if (y != x) std::copy_n(x + row * Tk, visible, y + row * Tk);
-      std::fill(y + row * Tk + visible, y + (row + 1) * Tk, fill);
-    }
+  parallel_rows(batch * Tq, Tk, [=](int64_t row) {
+    const int64_t visible = std::clamp<int64_t>(row % Tq + Tk - Tq + 1, 0, Tk);
+    if (y != x) std::copy_n(x + row * Tk, visible, y + row * Tk);
+    std::fill(y + row * Tk + visible, y + (row + 1) * Tk, fill);
   });
 }
 

@@ -81,12 +81,10 @@ void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGrou
 
 void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream) {
   const int64_t half = n / 2;
-  parallel_for(count * half, row_grain(half), [=](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      bfloat16* const matrix = x + row / half * stride;
-      const int64_t i = row % half;
-      for (int64_t j = half; j < n; ++j) matrix[i * n + j] = matrix[j * n + i];
-    }
+  parallel_rows(count * half, half, [=](int64_t row) {
+    bfloat16* const matrix = x + row / half * stride;
+    const int64_t i = row % half;
+    for (int64_t j = half; j < n; ++j) matrix[i * n + j] = matrix[j * n + i];
   });
 }
 

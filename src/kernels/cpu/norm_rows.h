@@ -39,20 +39,17 @@ template <bool kCentred, class TX, class TY>
 void norm_forward(TX* sum, TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, const TX* x, const TY* branch,
                   const acc_t<TY>* w, const acc_t<TY>* b, int64_t rows, int64_t C, double eps) {
   using A = acc_t<TY>;
-  parallel_for(rows, row_grain(C), [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const TX* row = x + r * C;
-      if (branch != nullptr) {
-        TX* total = sum + r * C;
-        const TY* other = branch + r * C;
-        vector_for(0, C, [=](int64_t c) {
-          total[c] = static_cast<TX>(static_cast<A>(row[c]) + static_cast<A>(other[c]));
-        });
-        row = total;
-      }
-      normalize_row<kCentred>(y + r * C, kCentred ? mean + r : nullptr, rstd + r, row, w, b, C,
-                              eps);
+  parallel_rows(rows, C, [=](int64_t r) {
+    const TX* row = x + r * C;
+    if (branch != nullptr) {
+      TX* total = sum + r * C;
+      const TY* other = branch + r * C;
+      vector_for(0, C, [=](int64_t c) {
+        total[c] = static_cast<TX>(static_cast<A>(row[c]) + static_cast<A>(other[c]));
+      });
+      row = total;
     }
+    normalize_row<kCentred>(y + r * C, kCentred ? mean + r : nullptr, rstd + r, row, w, b, C, eps);
   });
 }
 

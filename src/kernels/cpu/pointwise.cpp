@@ -12,10 +12,8 @@ template <class Body>
 void for_elements(int64_t n, const PointwiseRows& rows, const Body& body) {
   if (rows.cols == 0) return parallel_elements(n, [&](int64_t i) { body(i, i); });
   const int64_t cols = rows.cols, pitch = rows.pitch;
-  parallel_for(n / cols, row_grain(cols), [=](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      vector_for(0, cols, [=](int64_t j) { body(row * cols + j, row * pitch + j); });
-    }
+  parallel_rows(n / cols, cols, [=](int64_t row) {
+    vector_for(0, cols, [=](int64_t j) { body(row * cols + j, row * pitch + j); });
   });
 }
 

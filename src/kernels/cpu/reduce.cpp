@@ -40,22 +40,18 @@ void sum_in_parts(Y* y, const T* x, const ReduceShape& s, double scale) {
   const auto partial = std::make_unique_for_overwrite<A[]>(s.outer * chunks * s.inner);
   A* sums = partial.get();
 
-  parallel_for(s.outer * chunks, row_grain(chunk * s.inner), [=](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t first = piece % chunks * chunk, last = std::min(first + chunk, s.n);
-      sum_rows<kSquares>(sums + piece * s.inner, x + piece / chunks * s.n * s.inner, first, last,
-                         s.inner);
-    }
+  parallel_rows(s.outer * chunks, chunk * s.inner, [=](int64_t piece) {
+    const int64_t first = piece % chunks * chunk, last = std::min(first + chunk, s.n);
+    sum_rows<kSquares>(sums + piece * s.inner, x + piece / chunks * s.n * s.inner, first, last,
+                       s.inner);
   });
 
   const A factor = static_cast<A>(scale);
-  parallel_for(s.outer * s.inner, row_grain(chunks), [=](int64_t begin, int64_t end) {
-    for (int64_t out = begin; out < end; ++out) {
-      const A* from = sums + out / s.inner * chunks * s.inner + out % s.inner;
-      A total = 0;
-      for (int64_t c = 0; c < chunks; ++c) total += from[c * s.inner];
-      y[out] = static_cast<Y>(total * factor);
-    }
+  parallel_rows(s.outer * s.inner, chunks, [=](int64_t out) {
+    const A* from = sums + out / s.inner * chunks * s.inner + out % s.inner;
+    A total = 0;
+    for (int64_t c = 0; c < chunks; ++c) total += from[c * s.inner];
+    y[out] = static_cast<Y>(total * factor);
   });
 }
 
@@ -96,20 +92,18 @@ void sum_backward(T* dx, const T* dy, const ReduceShape& s, double scale, Stream
 template <class T>
 void max_forward(T* y, int64_t* index, const T* x, const ReduceShape& s, Stream) {
   using A = acc_t<T>;
-  parallel_for(s.outer, row_grain(s.n * s.inner), [=](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      T* best = y + o * s.inner;
-      int64_t* where = index + o * s.inner;
-      const T* slab = x + o * s.n * s.inner;
-      std::copy_n(slab, s.inner, best);
-      std::fill_n(where, s.inner, int64_t{0});
-      for (int64_t j = 1; j < s.n; ++j) {
-        for (int64_t i = 0; i < s.inner; ++i) {
-          const A now = static_cast<A>(best[i]), next = static_cast<A>(slab[j * s.inner + i]);
-          if (next > now || (std::isnan(next) && !std::isnan(now))) {  // larger, or the first NaN
-            best[i] = slab[j * s.inner + i];
-            where[i] = j;
-          }
+  parallel_rows(s.outer, s.n * s.inner, [=](int64_t o) {
+    T* best = y + o * s.inner;
+    int64_t* where = index + o * s.inner;
+    const T* slab = x + o * s.n * s.inner;
+    std::copy_n(slab, s.inner, best);
+    std::fill_n(where, s.inner, int64_t{0});
+    for (int64_t j = 1; j < s.n; ++j) {
+      for (int64_t i = 0; i < s.inner; ++i) {
+        const A now = static_cast<A>(best[i]), next = static_cast<A>(slab[j * s.inner + i]);
+        if (next > now || (std::isnan(next) && !std::isnan(now))) {  // larger, or the first NaN
+          best[i] = slab[j * s.inner + i];
+          where[i] = j;
         }
       }
     }
@@ -118,13 +112,11 @@ void max_forward(T* y, int64_t* index, const T* x, const ReduceShape& s, Stream)
 
 template <class T>
 void max_backward(T* dx, const T* dy, const int64_t* index, const ReduceShape& s, Stream) {
-  parallel_for(s.outer, row_grain(s.n * s.inner), [=](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      T* slab = dx + o * s.n * s.inner;
-      std::fill_n(slab, s.n * s.inner, static_cast<T>(acc_t<T>(0)));
-      for (int64_t i = 0; i < s.inner; ++i) {
-        slab[index[o * s.inner + i] * s.inner + i] = dy[o * s.inner + i];
-      }
+  parallel_rows(s.outer, s.n * s.inner, [=](int64_t o) {
+    T* slab = dx + o * s.n * s.inner;
+    std::fill_n(slab, s.n * s.inner, static_cast<T>(acc_t<T>(0)));
+    for (int64_t i = 0; i < s.inner; ++i) {
+      slab[index[o * s.inner + i] * s.inner + i] = dy[o * s.inner + i];
     }
   });
 }

@@ -18,11 +18,39 @@ A row_shift(const T* x, int64_t cols) {
   return max == -INFINITY ? A(0) : max;
 }
 
-// Calls body(offset) for the start of every row, on all cores.
-template <class Body>
-void for_rows(int64_t rows, int64_t cols, const Body& body) {
-  parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) body(r * cols);
+// y = exp(x - shift) / sum, or for kLog x - shift - log(sum).
+template <bool kLog, class T>
+void forward(T* y, const T* x, int64_t rows, int64_t cols) {
+  using A = acc_t<T>;
+  parallel_rows(rows, cols, [=](int64_t r) {
+    const T* in = x + r * cols;
+    T* out = y + r * cols;
+    const A shift = row_shift<A>(in, cols);
+    const A sum =
+        lane_sum<A>(cols, [=](int64_t c) { return math::exp(static_cast<A>(in[c]) - shift); });
+    const A inverse = sum == A(0) ? A(0) : A(1) / sum;
+    const A log_sum = sum == A(0) ? A(0) : math::log(sum);
+    vector_for(0, cols, [=](int64_t c) {
+      const A shifted = static_cast<A>(in[c]) - shift;
+      out[c] = static_cast<T>(kLog ? shifted - log_sum : math::exp(shifted) * inverse);
+    });
+  });
+}
+
+// dx = y (dy - sum(y dy)), or for kLog dy - exp(y) sum(dy).
+template <bool kLog, class T>
+void backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols) {
+  using A = acc_t<T>;
+  parallel_rows(rows, cols, [=](int64_t r) {
+    const T *in = y + r * cols, *grad = dy + r * cols;
+    T* out = dx + r * cols;
+    const A sum = lane_sum<A>(cols, [=](int64_t c) {
+      return kLog ? static_cast<A>(grad[c]) : static_cast<A>(in[c]) * static_cast<A>(grad[c]);
+    });
+    vector_for(0, cols, [=](int64_t c) {
+      const A value = static_cast<A>(in[c]), g = static_cast<A>(grad[c]);
+      out[c] = static_cast<T>(kLog ? g - math::exp(value) * sum : value * (g - sum));
+    });
   });
 }
 
@@ -30,26 +58,15 @@ void for_rows(int64_t rows, int64_t cols, const Body& body) {
 
 template <class T>
 void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream) {
-  using A = acc_t<T>;
-  for_rows(rows, cols, [=](int64_t offset) {
-    const T* in = x + offset;
-    T* out = y + offset;
-    const A shift = row_shift<A>(in, cols);
-    const A sum =
-        lane_sum<A>(cols, [=](int64_t c) { return math::exp(static_cast<A>(in[c]) - shift); });
-    const A inverse = sum == A(0) ? A(0) : A(1) / sum;
-    vector_for(0, cols, [=](int64_t c) {
-      out[c] = static_cast<T>(math::exp(static_cast<A>(in[c]) - shift) * inverse);
-    });
-  });
+  forward<false>(y, x, rows, cols);
 }
 
 template <class T>
 void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream) {
   using A = acc_t<T>;
-  for_rows(rows, cols, [=](int64_t offset) {
-    const T* in = x + offset;
-    T* out = y + offset;
+  parallel_rows(rows, cols, [=](int64_t r) {
+    const T* in = x + r * cols;
+    T* out = y + r * cols;
     A max = -INFINITY, sum = 0;
     for (int64_t c = 0; c < cols; ++c) {
       const A v = static_cast<A>(in[c]);
@@ -67,45 +84,17 @@ void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream
 
 template <class T>
 void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream) {
-  using A = acc_t<T>;
-  for_rows(rows, cols, [=](int64_t offset) {
-    const T *p = y + offset, *grad = dy + offset;
-    T* out = dx + offset;
-    const A dot = lane_sum<A>(
-        cols, [=](int64_t c) { return static_cast<A>(p[c]) * static_cast<A>(grad[c]); });
-    vector_for(0, cols, [=](int64_t c) {
-      out[c] = static_cast<T>(static_cast<A>(p[c]) * (static_cast<A>(grad[c]) - dot));
-    });
-  });
+  backward<false>(dx, y, dy, rows, cols);
 }
 
 template <class T>
 void log_softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream) {
-  using A = acc_t<T>;
-  for_rows(rows, cols, [=](int64_t offset) {
-    const T* in = x + offset;
-    T* out = y + offset;
-    const A shift = row_shift<A>(in, cols);
-    const A sum =
-        lane_sum<A>(cols, [=](int64_t c) { return math::exp(static_cast<A>(in[c]) - shift); });
-    const A log_sum = sum == A(0) ? A(0) : math::log(sum);
-    vector_for(0, cols, [=](int64_t c) {
-      out[c] = static_cast<T>((static_cast<A>(in[c]) - shift) - log_sum);
-    });
-  });
+  forward<true>(y, x, rows, cols);
 }
 
 template <class T>
 void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream) {
-  using A = acc_t<T>;
-  for_rows(rows, cols, [=](int64_t offset) {
-    const T *log_p = y + offset, *grad = dy + offset;
-    T* out = dx + offset;
-    const A sum = lane_sum<A>(cols, [=](int64_t c) { return static_cast<A>(grad[c]); });
-    vector_for(0, cols, [=](int64_t c) {
-      out[c] = static_cast<T>(static_cast<A>(grad[c]) - math::exp(static_cast<A>(log_p[c])) * sum);
-    });
-  });
+  backward<true>(dx, y, dy, rows, cols);
 }
 
 #define QUERN_INSTANTIATE(T)                                              \

@@ -9,12 +9,10 @@ namespace quern::kernels::cpu {
 template <class T>
 void weighted_sum_forward(T* y, const T* x, const T* w, int64_t rows, int64_t C, Stream) {
   using A = acc_t<T>;
-  parallel_for(rows, row_grain(C), [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const T* row = x + r * C;
-      y[r] = static_cast<T>(
-          lane_sum<A>(C, [=](int64_t c) { return static_cast<A>(row[c]) * static_cast<A>(w[c]); }));
-    }
+  parallel_rows(rows, C, [=](int64_t r) {
+    const T* row = x + r * C;
+    y[r] = static_cast<T>(
+        lane_sum<A>(C, [=](int64_t c) { return static_cast<A>(row[c]) * static_cast<A>(w[c]); }));
   });
 }
 
