@@ -18,8 +18,8 @@ void check(int64_t rows, int64_t F, int64_t shift) {
   const auto dy = random_values<T>(rows * F, 2);
   std::vector<double> y(dy.size()), d_gate_up(gate_up.size());
   kernels::cpu::swiglu_forward<double>(y.data(), widen(gate_up).data(), rows, F, {});
-  kernels::cpu::swiglu_backward<double>(d_gate_up.data(), widen(gate_up).data(), widen(dy).data(),
-                                        rows, F, {});
+  kernels::cpu::swiglu_backward<double>(d_gate_up.data(), nullptr, widen(gate_up).data(),
+                                        widen(dy).data(), rows, F, {});
 
   DeviceBuffer<T> device_gate_up(gate_up, shift), device_dy(dy, shift);
   DeviceBuffer<T> device_y(rows * F, shift), device_grad(rows * 2 * F, shift);
@@ -30,18 +30,18 @@ void check(int64_t rows, int64_t F, int64_t shift) {
   // zero near -1.28, where its terms (up to 16) cancel.
   expect_near(forward, y, storage_error<T>() + 5e-7, 1e-30);
   const auto backward = run_twice(device_grad, [&] {
-    kernels::cuda::swiglu_backward(device_grad.get(), device_gate_up.get(), device_dy.get(), rows,
-                                   F, Stream{});
+    kernels::cuda::swiglu_backward<T>(device_grad.get(), nullptr, device_gate_up.get(),
+                                      device_dy.get(), rows, F, Stream{});
   });
   expect_near(backward, d_gate_up, storage_error<T>() + 1e-6, 1e-5);
-  kernels::cuda::swiglu_backward(device_gate_up.get(), device_gate_up.get(), device_dy.get(), rows,
-                                 F, Stream{});  // in place
+  kernels::cuda::swiglu_backward<T>(device_gate_up.get(), nullptr, device_gate_up.get(),
+                                    device_dy.get(), rows, F, Stream{});  // in place
   expect_same_bits(device_gate_up.download(), backward);
 
   device_gate_up.upload(gate_up);
   device_grad.poison();
-  kernels::cuda::swiglu_backward_and_output(device_grad.get(), device_dy.get(),
-                                            device_gate_up.get(), rows, F, Stream{});
+  kernels::cuda::swiglu_backward(device_grad.get(), device_dy.get(), device_gate_up.get(),
+                                 device_dy.get(), rows, F, Stream{});
   expect_same_bits(device_grad.download(), backward);
   expect_same_bits(device_dy.download(), forward);
   device_grad.expect_guards_intact();
@@ -70,8 +70,8 @@ void check_extremes() {
   const std::vector<T> dy(F, T(0.5f));
   std::vector<double> y(F), d_gate_up(2 * F);
   kernels::cpu::swiglu_forward<double>(y.data(), widen(gate_up).data(), 1, F, {});
-  kernels::cpu::swiglu_backward<double>(d_gate_up.data(), widen(gate_up).data(), widen(dy).data(),
-                                        1, F, {});
+  kernels::cpu::swiglu_backward<double>(d_gate_up.data(), nullptr, widen(gate_up).data(),
+                                        widen(dy).data(), 1, F, {});
   // 3e38 times 1.5 is beyond the range of T.
   y[9] = INFINITY;
   DeviceBuffer<T> device_gate_up(gate_up), device_dy(dy), device_y(F), device_grad(2 * F);
@@ -81,8 +81,8 @@ void check_extremes() {
   // Results below 1e-30 may be zero: an exponential of 16-bit values may be flushed to zero.
   expect_near(forward, y, storage_error<T>() + 1e-6, 1e-30);
   const auto backward = run_twice(device_grad, [&] {
-    kernels::cuda::swiglu_backward(device_grad.get(), device_gate_up.get(), device_dy.get(), 1, F,
-                                   Stream{});
+    kernels::cuda::swiglu_backward<T>(device_grad.get(), nullptr, device_gate_up.get(),
+                                      device_dy.get(), 1, F, Stream{});
   });
   expect_near(backward, d_gate_up, storage_error<T>() + 1e-6, 1e-30);
 }

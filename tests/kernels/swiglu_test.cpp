@@ -27,11 +27,13 @@ TEST(SwiGLU, ForwardAndBackward) {
       }
       Guarded<T> out(rows * F), grad(rows * 2 * F), in_place(gate_up);
       cpu::swiglu_forward(out.data(), gate_up.data(), rows, F, cpu::Stream{});
-      cpu::swiglu_backward(grad.data(), gate_up.data(), dy.data(), rows, F, cpu::Stream{});
-      cpu::swiglu_backward(in_place.data(), in_place.data(), dy.data(), rows, F, cpu::Stream{});
+      cpu::swiglu_backward<T>(grad.data(), nullptr, gate_up.data(), dy.data(), rows, F,
+                              cpu::Stream{});
+      cpu::swiglu_backward<T>(in_place.data(), nullptr, in_place.data(), dy.data(), rows, F,
+                              cpu::Stream{});
       Guarded<T> with_output(rows * 2 * F), dy_to_y(dy);
-      cpu::swiglu_backward_and_output(with_output.data(), dy_to_y.data(), gate_up.data(), rows, F,
-                                      cpu::Stream{});
+      cpu::swiglu_backward(with_output.data(), dy_to_y.data(), gate_up.data(), dy_to_y.data(), rows,
+                           F, cpu::Stream{});
       EXPECT_TRUE(same_bits(with_output.values(), grad.values()));
       EXPECT_TRUE(same_bits(dy_to_y.values(), out.values()));
       expect_near(out.values(), y);

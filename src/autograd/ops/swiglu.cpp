@@ -78,10 +78,8 @@ void backward_by_steps(const Tensor& d_gate_up, const Tensor& h, const Tensor& g
                         : Tensor::empty({N, F}, gate_up.dtype(), gate_up.device(), "swiglu_linear");
   detail::matrix_product(dh, dy, false, w, false);
   visit("swiglu_linear", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
-    T *const d = d_gate_up.data<T>(), *const of_h = dh.data<T>();
-    const T* const from = gate_up.data<T>();
-    if (h.defined()) return swiglu_backward_and_output(d, of_h, from, N, F, stream);
-    swiglu_backward(d, from, of_h, N, F, stream);
+    swiglu_backward(d_gate_up.data<T>(), detail::data_or_null<T>(h), gate_up.data<T>(),
+                    dh.data<T>(), N, F, stream);
   });
 }
 
@@ -120,7 +118,8 @@ Variable swiglu(const Variable& input) {
         const Tensor dx =
             Tensor::empty(gate_up.shape(), gate_up.dtype(), gate_up.device(), "swiglu");
         visit("swiglu", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
-          swiglu_backward(dx.data<T>(), gate_up.data<T>(), g.output().data<T>(), rows, F, stream);
+          swiglu_backward<T>(dx.data<T>(), nullptr, gate_up.data<T>(), g.output().data<T>(), rows,
+                             F, stream);
         });
         g.add(0, dx);
       });

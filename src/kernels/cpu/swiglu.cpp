@@ -10,14 +10,12 @@ namespace quern::kernels::cpu {
 template <class T>
 void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream) {
   using A = acc_t<T>;
-  parallel_for(rows, row_grain(F), [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const T *gate = gate_up + 2 * r * F, *up = gate + F;
-      T* out = y + r * F;
-      vector_for(0, F, [=](int64_t i) {
-        out[i] = static_cast<T>(Silu{}.forward(static_cast<A>(gate[i])) * static_cast<A>(up[i]));
-      });
-    }
+  parallel_rows(rows, F, [=](int64_t r) {
+    const T *gate = gate_up + 2 * r * F, *up = gate + F;
+    T* out = y + r * F;
+    vector_for(0, F, [=](int64_t i) {
+      out[i] = static_cast<T>(Silu{}.forward(static_cast<A>(gate[i])) * static_cast<A>(up[i]));
+    });
   });
 }
 
@@ -27,42 +25,37 @@ namespace {
 template <bool kOutput, class T>
 void backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, int64_t F) {
   using A = acc_t<T>;
-  parallel_for(rows, row_grain(F), [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const T *gate = gate_up + 2 * r * F, *up = gate + F, *grad = dy + r * F;
-      T *d_gate = d_gate_up + 2 * r * F, *d_up = d_gate + F, *out = y + r * F;
-      vector_for(0, F, [=](int64_t i) {
-        const A g = static_cast<A>(gate[i]), u = static_cast<A>(up[i]);
-        const A d = static_cast<A>(grad[i]);
-        const A s = Sigmoid{}.forward(g);
-        d_gate[i] = static_cast<T>(d * u * s * (A(1) + g * (A(1) - s)));
-        d_up[i] = static_cast<T>(d * g * s);
-        if constexpr (kOutput) out[i] = static_cast<T>(Silu{}.forward(g) * u);
-      });
-    }
+  parallel_rows(rows, F, [=](int64_t r) {
+    const T *gate = gate_up + 2 * r * F, *up = gate + F, *grad = dy + r * F;
+    T *d_gate = d_gate_up + 2 * r * F, *d_up = d_gate + F, *out = y + r * F;
+    vector_for(0, F, [=](int64_t i) {
+      const A g = static_cast<A>(gate[i]), u = static_cast<A>(up[i]);
+      const A d = static_cast<A>(grad[i]);
+      const A s = Sigmoid{}.forward(g);
+      d_gate[i] = static_cast<T>(d * u * s * (A(1) + g * (A(1) - s)));
+      d_up[i] = static_cast<T>(d * g * s);
+      if constexpr (kOutput) out[i] = static_cast<T>(Silu{}.forward(g) * u);
+    });
   });
 }
 
 }  // namespace
 
 template <class T>
-void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F, Stream) {
-  backward<false>(d_gate_up, d_gate_up, gate_up, dy, rows, F);
+void swiglu_backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, int64_t F,
+                     Stream) {
+  if (y == nullptr) {
+    backward<false>(d_gate_up, d_gate_up, gate_up, dy, rows, F);
+  } else {
+    backward<true>(d_gate_up, y, gate_up, dy, rows, F);
+  }
 }
 
-template <class T>
-void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int64_t rows, int64_t F,
-                                Stream) {
-  backward<true>(d_gate_up, dy_to_y, gate_up, dy_to_y, rows, F);
-}
-
-#define QUERN_INSTANTIATE(T)                                \
-  template decltype(swiglu_forward<T>) swiglu_forward<T>;   \
-  template decltype(swiglu_backward<T>) swiglu_backward<T>; \
-  template decltype(swiglu_backward_and_output<T>) swiglu_backward_and_output<T>;
-QUERN_INSTANTIATE(float)
-QUERN_INSTANTIATE(bfloat16)
-QUERN_INSTANTIATE(double)
-#undef QUERN_INSTANTIATE
+template decltype(swiglu_forward<float>) swiglu_forward<float>;
+template decltype(swiglu_forward<bfloat16>) swiglu_forward<bfloat16>;
+template decltype(swiglu_forward<double>) swiglu_forward<double>;
+template decltype(swiglu_backward<float>) swiglu_backward<float>;
+template decltype(swiglu_backward<bfloat16>) swiglu_backward<bfloat16>;
+template decltype(swiglu_backward<double>) swiglu_backward<double>;
 
 }  // namespace quern::kernels::cpu

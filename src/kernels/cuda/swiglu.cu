@@ -51,15 +51,6 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-template <bool kOutput, class T>
-void backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, int64_t F,
-              Stream stream) {
-  const bool vectors = F % kVecSize<T> == 0 && aligned16({d_gate_up, y, gate_up, dy});
-  launch(swiglu_backward_kernel<kOutput, T>,
-         grid_stride_blocks(rows * F, vectors ? kThreads * kVecSize<T> : kThreads), dim3(kThreads),
-         0, stream, d_gate_up, y, gate_up, dy, rows, F, vectors);
-}
-
 }  // namespace
 
 template <class T>
@@ -71,22 +62,17 @@ void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream stre
 }
 
 template <class T>
-void swiglu_backward(T* d_gate_up, const T* gate_up, const T* dy, int64_t rows, int64_t F,
+void swiglu_backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, int64_t F,
                      Stream stream) {
-  backward<false, T>(d_gate_up, nullptr, gate_up, dy, rows, F, stream);
-}
-
-template <class T>
-void swiglu_backward_and_output(T* d_gate_up, T* dy_to_y, const T* gate_up, int64_t rows, int64_t F,
-                                Stream stream) {
-  backward<true, T>(d_gate_up, dy_to_y, gate_up, dy_to_y, rows, F, stream);
+  const bool vectors = F % kVecSize<T> == 0 && aligned16({d_gate_up, y, gate_up, dy});
+  launch(y != nullptr ? swiglu_backward_kernel<true, T> : swiglu_backward_kernel<false, T>,
+         grid_stride_blocks(rows * F, vectors ? kThreads * kVecSize<T> : kThreads), dim3(kThreads),
+         0, stream, d_gate_up, y, gate_up, dy, rows, F, vectors);
 }
 
 template decltype(swiglu_forward<float>) swiglu_forward<float>;
 template decltype(swiglu_forward<bfloat16>) swiglu_forward<bfloat16>;
 template decltype(swiglu_backward<float>) swiglu_backward<float>;
 template decltype(swiglu_backward<bfloat16>) swiglu_backward<bfloat16>;
-template decltype(swiglu_backward_and_output<float>) swiglu_backward_and_output<float>;
-template decltype(swiglu_backward_and_output<bfloat16>) swiglu_backward_and_output<bfloat16>;
 
 }  // namespace quern::kernels::cuda

@@ -20,30 +20,15 @@ __device__ __forceinline__ float sigmoid(float x) {
   }
 }
 
-template <class T>
-__device__ __forceinline__ float swiglu(float gate, float up) {
-  return gate * sigmoid<T>(gate) * up;
-}
-
-// The same for kWidth neighbours.
+// out = silu(gate) up for kWidth neighbours.
 template <class T, int kWidth>
 __device__ __forceinline__ void swiglu(float (&out)[kWidth], const float (&gate)[kWidth],
                                        const float (&up)[kWidth]) {
 #pragma unroll
-  for (int e = 0; e < kWidth; ++e) out[e] = swiglu<T>(gate[e], up[e]);
+  for (int e = 0; e < kWidth; ++e) out[e] = gate[e] * sigmoid<T>(gate[e]) * up[e];
 }
 
-struct SwigluGradients {
-  float gate, up, output;  // d_gate, d_up, and the output itself
-};
-
-template <class T>
-__device__ __forceinline__ SwigluGradients swiglu_gradients(float gate, float up, float grad) {
-  const float s = sigmoid<T>(gate);
-  return {grad * up * s * (1.0f + gate * (1.0f - s)), gate * s * grad, gate * s * up};
-}
-
-// The same for kWidth neighbours.
+// The gradients of gate and up, and the output itself.
 template <class T, int kWidth>
 __device__ __forceinline__ void swiglu_gradients(float (&d_gate)[kWidth], float (&d_up)[kWidth],
                                                  float (&out)[kWidth], const float (&gate)[kWidth],
@@ -51,10 +36,10 @@ __device__ __forceinline__ void swiglu_gradients(float (&d_gate)[kWidth], float 
                                                  const float (&grad)[kWidth]) {
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
-    const SwigluGradients d = swiglu_gradients<T>(gate[e], up[e], grad[e]);
-    d_gate[e] = d.gate;
-    d_up[e] = d.up;
-    out[e] = d.output;
+    const float s = sigmoid<T>(gate[e]);
+    d_gate[e] = grad[e] * up[e] * s * (1.0f + gate[e] * (1.0f - s));
+    d_up[e] = gate[e] * s * grad[e];
+    out[e] = gate[e] * s * up[e];
   }
 }
 
