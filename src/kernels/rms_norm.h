@@ -12,12 +12,8 @@
 namespace quern::kernels {
 
 namespace cpu {
-// Also writes rstd (rows), which the backward needs.
-template <class TX, class TY>
-void rms_norm_forward(TY* y, acc_t<TY>* rstd, const TX* x, const acc_t<TY>* w, int64_t rows,
-                      int64_t C, double eps, Stream stream);
-
 // The residual add in the same pass: sum = a + b (in acc_t, then rounded to TX), y = rms_norm(sum).
+// With null b and sum, y = rms_norm(a). Also writes rstd (rows), which the backward needs.
 template <class TX, class TY>
 void add_rms_norm_forward(TX* sum, TY* y, acc_t<TY>* rstd, const TX* a, const TY* b,
                           const acc_t<TY>* w, int64_t rows, int64_t C, double eps, Stream stream);
@@ -34,9 +30,6 @@ void rms_norm_backward(TX* dx, acc_t<TY>* dw, const TY* dy, const TX* dsum, cons
 }  // namespace cpu
 
 namespace cuda {
-template <class TX, class TY>
-void rms_norm_forward(TY* y, acc_t<TY>* rstd, const TX* x, const acc_t<TY>* w, int64_t rows,
-                      int64_t C, double eps, Stream stream);
 template <class TX, class TY>
 void add_rms_norm_forward(TX* sum, TY* y, acc_t<TY>* rstd, const TX* a, const TY* b,
                           const acc_t<TY>* w, int64_t rows, int64_t C, double eps, Stream stream);

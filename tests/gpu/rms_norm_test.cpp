@@ -30,14 +30,15 @@ void check_forward(int64_t rows, int64_t C, int64_t shift) {
   const auto x = random_values<TX>(rows * C, 1);
   const auto w = random_values<float>(C, 2);
   std::vector<double> y(x.size()), rstd(static_cast<size_t>(rows));
-  kernels::cpu::rms_norm_forward<double, double>(y.data(), rstd.data(), widen(x).data(),
-                                                 widen(w).data(), rows, C, kEps, {});
+  kernels::cpu::add_rms_norm_forward<double, double>(
+      nullptr, y.data(), rstd.data(), widen(x).data(), nullptr, widen(w).data(), rows, C, kEps, {});
   DeviceBuffer<TX> device_x(x, shift);
   DeviceBuffer<float> device_w(w, shift), device_rstd(rows);
   DeviceBuffer<TY> device_y(rows * C, shift);
   const auto actual = run_twice(device_y, [&] {
-    kernels::cuda::rms_norm_forward<TX, TY>(device_y.get(), device_rstd.get(), device_x.get(),
-                                            device_w.get(), rows, C, kEps, Stream{});
+    kernels::cuda::add_rms_norm_forward<TX, TY>(nullptr, device_y.get(), device_rstd.get(),
+                                                device_x.get(), nullptr, device_w.get(), rows, C,
+                                                kEps, Stream{});
   });
   expect_near(actual, y, storage_error<TY>() + kFloat, 0.0);
   expect_near(device_rstd.download(), rstd, kFloat, 0.0);
@@ -55,8 +56,9 @@ void check_add_forward(int64_t rows, int64_t C, int64_t shift) {
     sum[i] = static_cast<TX>(static_cast<float>(a[i]) + static_cast<float>(b[i]));
   }
   std::vector<double> y(a.size()), rstd(static_cast<size_t>(rows));
-  kernels::cpu::rms_norm_forward<double, double>(y.data(), rstd.data(), widen(sum).data(),
-                                                 widen(w).data(), rows, C, kEps, {});
+  kernels::cpu::add_rms_norm_forward<double, double>(nullptr, y.data(), rstd.data(),
+                                                     widen(sum).data(), nullptr, widen(w).data(),
+                                                     rows, C, kEps, {});
   DeviceBuffer<TX> device_a(a, shift), device_sum(rows * C, shift);
   DeviceBuffer<TY> device_b(b, shift), device_y(rows * C, shift);
   DeviceBuffer<float> device_w(w, shift), device_rstd(rows);
@@ -84,8 +86,9 @@ void check_backward(int64_t rows, int64_t C, int64_t shift, bool residual) {
   const auto w = random_values<float>(C, 4);
   const auto before = random_values<float>(C, 5);
   std::vector<double> y(x.size()), wide_rstd(static_cast<size_t>(rows));
-  kernels::cpu::rms_norm_forward<double, double>(y.data(), wide_rstd.data(), widen(x).data(),
-                                                 widen(w).data(), rows, C, kEps, {});
+  kernels::cpu::add_rms_norm_forward<double, double>(nullptr, y.data(), wide_rstd.data(),
+                                                     widen(x).data(), nullptr, widen(w).data(),
+                                                     rows, C, kEps, {});
   const std::vector<float> rstd(wide_rstd.begin(), wide_rstd.end());
 
   std::vector<double> dx(x.size()), dw(w.size());

@@ -15,7 +15,8 @@ template <class T, class TX>
 std::vector<T> norm_of(const TX* x, const DecodeLinear<T>& l, Stream stream) {
   std::vector<T> y(static_cast<size_t>(l.rows * l.in));
   std::vector<float> rstd(static_cast<size_t>(l.rows));
-  rms_norm_forward(y.data(), rstd.data(), x, l.norm, l.rows, l.in, l.eps, stream);
+  add_rms_norm_forward<TX, T>(nullptr, y.data(), rstd.data(), x, nullptr, l.norm, l.rows, l.in,
+                              l.eps, stream);
   return y;
 }
 

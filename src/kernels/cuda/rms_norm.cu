@@ -7,12 +7,6 @@
 namespace quern::kernels::cuda {
 
 template <class TX, class TY>
-void rms_norm_forward(TY* y, acc_t<TY>* rstd, const TX* x, const acc_t<TY>* w, int64_t rows,
-                      int64_t C, double eps, Stream stream) {
-  add_rms_norm_forward<TX, TY>(nullptr, y, rstd, x, nullptr, w, rows, C, eps, stream);
-}
-
-template <class TX, class TY>
 void add_rms_norm_forward(TX* sum, TY* y, acc_t<TY>* rstd, const TX* a, const TY* b,
                           const acc_t<TY>* w, int64_t rows, int64_t C, double eps, Stream stream) {
   norm_forward<false>(sum, y, nullptr, rstd, a, b, w, nullptr, rows, C, eps, stream);
@@ -27,7 +21,6 @@ void rms_norm_backward(TX* dx, acc_t<TY>* dw, const TY* dy, const TX* dsum, cons
 }
 
 #define QUERN_INSTANTIATE(TX, TY)                                               \
-  template decltype(rms_norm_forward<TX, TY>) rms_norm_forward<TX, TY>;         \
   template decltype(add_rms_norm_forward<TX, TY>) add_rms_norm_forward<TX, TY>; \
   template decltype(rms_norm_backward<TX, TY>) rms_norm_backward<TX, TY>;
 QUERN_INSTANTIATE(float, float)
