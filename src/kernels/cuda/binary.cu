@@ -54,66 +54,36 @@ __global__ void backward_kernel(T* da, T* db, const T* a, const T* b, const T* d
   }
 }
 
-template <int K>
-Strided<K> strided(const BinaryLayout& layout) {
-  Strided<K> all;
-  all.ndim = layout.ndim;
-  int64_t step = 1;
-  for (int d = layout.ndim - 1; d >= 0; --d) {
-    all.shape[d] = layout.shape[d];
-    all.strides[kC][d] = step;
-    all.strides[kA][d] = layout.a_strides[d];
-    all.strides[kB][d] = layout.b_strides[d];
-    if constexpr (K > kDc) all.strides[kDc][d] = layout.dc_strides[d];
-    step *= layout.shape[d];
-  }
-  return all;
-}
-
-uintptr_t address(const void* p) {
-  return reinterpret_cast<uintptr_t>(p);
-}
-
 }  // namespace
 
 template <class T>
 void binary_forward(T* c, const T* a, const T* b, const BinaryLayout& layout, const BinaryOp& op,
                     Stream stream) {
-  Strided<3> all = strided<3>(layout);
-  if (all.numel() == 0) return;
-  all = simplified(all);
-  constexpr int N = kVecSize<T>;
-  const bool grouped =
-      group_by(N, all, {address(c), address(a), address(b)}, {16, 16, 16}, /*may_repeat=*/true);
-  for_each_part(all, [&](const StridedIndex<3>& at) {
-    std::visit(
-        [&]<class F>(const F& f) {
-          launch(grouped ? forward_kernel<N, F, T> : forward_kernel<1, F, T>,
-                 grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, c, a, b, at, f);
-        },
-        op);
-  });
+  for_each_grouped_part<kVecSize<T>>(strided<3>(layout), {address(c), address(a), address(b)},
+                                     {16, 16, 16}, [&](auto width, const StridedIndex<3>& at) {
+                                       std::visit(
+                                           [&]<class F>(const F& f) {
+                                             launch(forward_kernel<width, F, T>,
+                                                    grid_stride_blocks(at.count, kThreads),
+                                                    kThreads, 0, stream, c, a, b, at, f);
+                                           },
+                                           op);
+                                     });
 }
 
 template <class T>
 void binary_backward(T* da, T* db, const T* a, const T* b, const T* dc, const BinaryLayout& layout,
                      const BinaryOp& op, Stream stream) {
-  Strided<4> all = strided<4>(layout);
-  if (all.numel() == 0) return;
-  all = simplified(all);
-  constexpr int N = kVecSize<T>;
-  const bool grouped =
-      group_by(N, all, {address(da) | address(db), address(a), address(b), address(dc)},
-               {16, 16, 16, 16}, /*may_repeat=*/true);
-  for_each_part(all, [&](const StridedIndex<4>& at) {
-    std::visit(
-        [&]<class F>(const F& f) {
-          launch(grouped ? backward_kernel<N, F, T> : backward_kernel<1, F, T>,
-                 grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, da, db, a, b, dc, at,
-                 f);
-        },
-        op);
-  });
+  for_each_grouped_part<kVecSize<T>>(
+      strided<4>(layout), {address(da) | address(db), address(a), address(b), address(dc)},
+      {16, 16, 16, 16}, [&](auto width, const StridedIndex<4>& at) {
+        std::visit(
+            [&]<class F>(const F& f) {
+              launch(backward_kernel<width, F, T>, grid_stride_blocks(at.count, kThreads), kThreads,
+                     0, stream, da, db, a, b, dc, at, f);
+            },
+            op);
+      });
 }
 
 template decltype(binary_forward<float>) binary_forward<float>;

@@ -1,7 +1,7 @@
 // Shared by the cross-entropy kernels: a row's logsumexp in one pass over it.
 #pragma once
 
-#include "kernels/cuda/primitives/math.cuh"
+#include "kernels/cuda/primitives/instructions.cuh"
 #include "kernels/cuda/primitives/row.cuh"
 
 namespace quern::kernels::cuda {

@@ -14,36 +14,30 @@ constexpr int kThreads = 256;
 
 template <class T>
 __global__ void forward_kernel(T* y, const T* x, const int64_t* index, GatherShape s) {
-  const int64_t total = s.outer * s.m * s.inner;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < total;
-       e += threads) {
+  for_each_index(s.outer * s.m * s.inner, [&](int64_t e) {
     const int64_t i = e % s.inner, o = e / s.inner / s.m, k = index[e];
     y[e] = k >= 0 && k < s.n ? x[(o * s.n + k) * s.inner + i] : from_float<T>(NAN);
-  }
+  });
 }
 
 template <class T>
 __global__ void backward_kernel(T* dx, const T* dy, const int64_t* index, GatherShape s) {
-  const int64_t total = s.outer * s.m * s.inner;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < total;
-       e += threads) {
+  for_each_index(s.outer * s.m * s.inner, [&](int64_t e) {
     const int64_t i = e % s.inner, j = e / s.inner % s.m, o = e / s.inner / s.m, k = index[e];
-    if (k < 0 || k >= s.n) continue;
+    if (k < 0 || k >= s.n) return;
     const int64_t column = o * s.m * s.inner + i;  // of index and dy, j = 0
     bool first = true;
     for (int64_t before = 0; before < j && first; ++before) {
       first = index[column + before * s.inner] != k;
     }
-    if (!first) continue;
+    if (!first) return;
     float sum = to_float(dy[e]);
     for (int64_t after = j + 1; after < s.m; ++after) {
       const int64_t at = column + after * s.inner;
       if (index[at] == k) sum += to_float(dy[at]);
     }
     dx[(o * s.n + k) * s.inner + i] = from_float<T>(sum);
-  }
+  });
 }
 
 }  // namespace

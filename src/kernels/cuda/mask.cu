@@ -56,35 +56,17 @@ __global__ void causal_mask_kernel(T* y, const T* x, int64_t rows, int64_t Tq, i
   }
 }
 
-uintptr_t address(const void* p) {
-  return reinterpret_cast<uintptr_t>(p);
-}
-
 }  // namespace
 
 template <class T>
 void masked_fill(T* y, const T* x, const uint8_t* mask, double value, const BinaryLayout& layout,
                  Stream stream) {
-  Strided<3> all;
-  all.ndim = layout.ndim;
-  int64_t step = 1;
-  for (int d = layout.ndim - 1; d >= 0; --d) {
-    all.shape[d] = layout.shape[d];
-    all.strides[kY][d] = step;
-    all.strides[kX][d] = layout.a_strides[d];
-    all.strides[kMask][d] = layout.b_strides[d];
-    step *= layout.shape[d];
-  }
-  if (all.numel() == 0) return;
-  all = simplified(all);
-  constexpr int N = kVecSize<T>;
-  const bool grouped =
-      group_by(N, all, {address(y), address(x), address(mask)}, {16, 16, N}, /*may_repeat=*/true);
-  for_each_part(all, [&](const StridedIndex<3>& at) {
-    launch(grouped ? masked_fill_kernel<N, T> : masked_fill_kernel<1, T>,
-           grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, y, x, mask,
-           static_cast<float>(value), at);
-  });
+  for_each_grouped_part<kVecSize<T>>(
+      strided<3>(layout), {address(y), address(x), address(mask)}, {16, 16, kVecSize<T>},
+      [&](auto width, const StridedIndex<3>& at) {
+        launch(masked_fill_kernel<width, T>, grid_stride_blocks(at.count, kThreads), kThreads, 0,
+               stream, y, x, mask, static_cast<float>(value), at);
+      });
 }
 
 template <class T>

@@ -12,36 +12,29 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// x[i] = draw(counter of i)
-template <class T, class Draw>
-__device__ __forceinline__ void for_each_draw(T* x, int64_t n, uint64_t offset, Draw draw) {
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
-       i += threads) {
-    x[i] = draw(offset + static_cast<uint64_t>(i));
-  }
-}
-
 template <class T>
 __global__ void uniform_kernel(T* x, int64_t n, double low, double high, PhiloxKey key) {
-  for_each_draw(x, n, key.offset, [=](uint64_t counter) {
-    return from_float<T>(philox_uniform<float>(key.seed, counter, low, high));
+  for_each_index(n, [&](int64_t i) {
+    const uint64_t counter = key.offset + static_cast<uint64_t>(i);
+    x[i] = from_float<T>(philox_uniform<float>(key.seed, counter, low, high));
   });
 }
 
 template <class T>
 __global__ void normal_kernel(T* x, int64_t n, double mean, double std, double truncate,
                               PhiloxKey key) {
-  for_each_draw(x, n, key.offset, [=](uint64_t counter) {
+  for_each_index(n, [&](int64_t i) {
+    const uint64_t counter = key.offset + static_cast<uint64_t>(i);
     const double z = truncate > 0.0 ? philox_truncated_normal(key.seed, counter, truncate)
                                     : philox_normal(key.seed, counter);
-    return from_float<T>(static_cast<float>(fma(std, z, mean)));
+    x[i] = from_float<T>(static_cast<float>(fma(std, z, mean)));
   });
 }
 
 __global__ void integers_kernel(int32_t* x, int64_t n, uint32_t bound, PhiloxKey key) {
-  for_each_draw(x, n, key.offset, [=](uint64_t counter) {
-    return static_cast<int32_t>(philox_integer(key.seed, counter, bound));
+  for_each_index(n, [&](int64_t i) {
+    const uint64_t counter = key.offset + static_cast<uint64_t>(i);
+    x[i] = static_cast<int32_t>(philox_integer(key.seed, counter, bound));
   });
 }
 

@@ -280,14 +280,11 @@ __global__ void sum_backward_kernel(T* dx, const T* dy, float scale,
 
 template <class T>
 __global__ void max_backward_kernel(T* dx, const T* dy, const int64_t* index, ReduceShape s) {
-  const int64_t total = s.outer * s.n * s.inner;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < total;
-       e += threads) {
+  for_each_index(s.outer * s.n * s.inner, [&](int64_t e) {
     const int64_t i = e % s.inner, j = e / s.inner % s.n, o = e / s.inner / s.n;
     const int64_t from = o * s.inner + i;
     dx[e] = index[from] == j ? dy[from] : from_float<T>(0.0f);
-  }
+  });
 }
 
 }  // namespace
@@ -315,16 +312,11 @@ void sum_backward(T* dx, const T* dy, const ReduceShape& s, double scale, Stream
     all.strides[kDx][d] = dx_strides[d];
     all.strides[kDy][d] = dy_strides[d];
   }
-  if (all.numel() == 0) return;
-  all = simplified(all);
-  constexpr int N = kVecSize<T>;
-  const uintptr_t address[2] = {reinterpret_cast<uintptr_t>(dx), reinterpret_cast<uintptr_t>(dy)};
-  const bool grouped = group_by(N, all, address, {16, 16}, /*may_repeat=*/true);
-  for_each_part(all, [&](const StridedIndex<2>& at) {
-    launch(grouped ? sum_backward_kernel<N, T> : sum_backward_kernel<1, T>,
-           grid_stride_blocks(at.count, kThreads), kThreads, 0, stream, dx, dy,
-           static_cast<float>(scale), at);
-  });
+  for_each_grouped_part<kVecSize<T>>(
+      all, {address(dx), address(dy)}, {16, 16}, [&](auto width, const StridedIndex<2>& at) {
+        launch(sum_backward_kernel<width, T>, grid_stride_blocks(at.count, kThreads), kThreads, 0,
+               stream, dx, dy, static_cast<float>(scale), at);
+      });
 }
 
 template <class T>

@@ -69,14 +69,12 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
 
 __global__ void rope_table_kernel(float* cos_out, float* sin_out, int64_t total, int64_t half,
                                   double theta, RopeScaling scaling) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; index < total; index += step) {
+  for_each_index(total, [&](int64_t index) {
     const double frequency = rope_frequency(index % half, 2 * half, theta, scaling);
     const double angle = static_cast<double>(index / half) * frequency;
     cos_out[index] = static_cast<float>(cos(angle));
     sin_out[index] = static_cast<float>(sin(angle));
-  }
+  });
 }
 
 bool divisible(const int64_t (&strides)[3], int64_t by) {

@@ -22,8 +22,8 @@
 #include "kernels/cuda/decode/decode_token_attention.cuh"
 #include "kernels/cuda/decode/decode_token_products.cuh"
 #include "kernels/cuda/decode/decode_token_rows.cuh"
+#include "kernels/cuda/primitives/instructions.cuh"
 #include "kernels/cuda/primitives/launch_hopper.cuh"
-#include "kernels/cuda/primitives/registers.cuh"
 
 namespace quern::kernels::cuda {
 

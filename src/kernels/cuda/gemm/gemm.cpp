@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/cuda/gemm/gemm_proposals.h"
-#include "kernels/cuda/gemm/gemm_scale.h"
 #include "kernels/cuda/gemm/gemm_split.h"
+#include "kernels/cuda/gemm/gemm_split_passes.h"
 #include "kernels/cuda/gemm/gemm_tuning.h"
 #include "kernels/cuda/primitives/cuda_check.h"
 

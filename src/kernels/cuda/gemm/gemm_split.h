@@ -11,9 +11,10 @@
 #include <iterator>
 #include <optional>
 
+#include "base/half.h"
 #include "base/stream.h"
-#include "kernels/gemm_algorithms.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_algorithms.h"
 
 namespace quern::kernels::cuda {
 
@@ -55,6 +56,18 @@ std::optional<SplitPlan> choose_split(const GemmProblem& p);
 
 // Bytes of scratch memory, which must be aligned to 256 bytes.
 int64_t split_scratch(const GemmProblem& p, const SplitPlan& plan);
+
+// Destination of a product's sums: d = alpha sum + beta d. Every part of K has its own matrices.
+struct SplitOutput {
+  float* d;
+  int64_t ld, matrix_stride, part_stride;
+  float alpha, beta;  // beta 0 does not read d
+};
+
+// p has the sizes, transposes, batch and repeated operands; a and b are planes of A and B from
+// split_planes, of one matrix where an operand repeats.
+void split_product(const SplitOutput& out, const bfloat16* a, const bfloat16* b,
+                   const GemmProblem& p, const SplitPlan& plan, Stream stream);
 
 // D = alpha op(A) op(B) + beta D for each of p.batch matrices of floats; p as gemm describes it,
 // with its leading dimensions. An infinite or NaN input makes its row or column of D NaN.

@@ -1,5 +1,6 @@
 // The passes around the product of split operands: floats to three planes of BF16 parts, and shares
-// of K to D (m, n). Bound by memory: 10 bytes an element; 4 bytes a share and element of D.
+// of K to D (m, n). Bound by memory: 10 bytes an element; 4 bytes a share and element of D. And the
+// product over no terms: D = beta D, whose D is read unless beta is 0.
 #include "kernels/cuda/gemm/gemm_split_passes.h"
 
 #include <algorithm>
@@ -130,7 +131,26 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <class T>
+__global__ void scale_matrices_kernel(T* d, int64_t m, int64_t n, int64_t ld, int64_t batch,
+                                      int64_t stride, float beta) {
+  for_each_index(batch * m * n, [&](int64_t i) {
+    T* element = d + i / (m * n) * stride + i / n % m * ld + i % n;
+    *element = from_float<T>(beta == 0.0f ? 0.0f : beta * to_float(*element));
+  });
+}
+
 }  // namespace
+
+template <class TD>
+void scale_matrices(TD* d, int64_t m, int64_t n, int64_t ld, int64_t batch, int64_t stride,
+                    float beta, Stream stream) {
+  launch(scale_matrices_kernel<TD>, grid_stride_blocks(m * n * batch, kThreads), kThreads, 0,
+         stream, d, m, n, ld, batch, stride, beta);
+}
+
+template decltype(scale_matrices<float>) scale_matrices<float>;
+template decltype(scale_matrices<bfloat16>) scale_matrices<bfloat16>;
 
 void split_planes(const SplitSource& first, const SplitSource& second, Stream stream) {
   const SplitPass a(first), b(second);

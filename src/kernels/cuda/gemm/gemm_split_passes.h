@@ -1,5 +1,5 @@
 // The passes before and after the product of split operands: making the parts, and adding the
-// shares of K. Both are bound by memory.
+// shares of K. And the product over no terms (k = 0). All are bound by memory.
 #pragma once
 
 #include <cstdint>
@@ -25,5 +25,11 @@ void split_planes(const SplitSource& first, const SplitSource& second, Stream st
 // out.matrices, out.rows, pitch) with the pitch a multiple of 4, aligned to 16 bytes.
 void sum_parts(float* d, const float* sums, const MatrixLayout& out, int64_t pitch, int parts,
                float alpha, float beta, Stream stream);
+
+// d = beta d for `batch` row-major (m, n) matrices: ld elements from row to row, stride from matrix
+// to matrix. beta 0 does not read d. TD: float, bfloat16.
+template <class TD>
+void scale_matrices(TD* d, int64_t m, int64_t n, int64_t ld, int64_t batch, int64_t stride,
+                    float beta, Stream stream);
 
 }  // namespace quern::kernels::cuda

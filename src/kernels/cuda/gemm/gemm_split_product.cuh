@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/gemm/gemm_split_product.h"
+#include "kernels/cuda/gemm/gemm_split.h"
 #include "kernels/cuda/primitives/persistent.cuh"
 #include "kernels/cuda/primitives/tile_order.h"
 

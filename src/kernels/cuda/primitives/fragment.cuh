@@ -7,8 +7,7 @@
 #include <cstdint>
 
 #include "base/half.h"
-#include "kernels/cuda/primitives/math.cuh"
-#include "kernels/cuda/primitives/shared_address.cuh"
+#include "kernels/cuda/primitives/instructions.cuh"
 
 namespace quern::kernels::cuda {
 

@@ -44,12 +44,10 @@ inline DeviceTraits device_traits() {
   return traits;
 }
 
-// Starts `kernel`; throws, naming it, when it cannot start. Ignores an empty grid. Arguments
-// convert to the kernel's parameter types as in a function call. shared_bytes is dynamic shared
-// memory; above the portable 48 KiB the kernel is opted in.
+// Starts `kernel` with a configuration that may have attributes. See launch().
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-            Stream stream, Arguments&&... arguments) {
+void launch_with(cudaLaunchConfig_t config, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                 size_t shared_bytes, Stream stream, Arguments&&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const void* entry = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > kPortableSharedBytes) {
@@ -57,7 +55,6 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
                                     static_cast<int>(shared_bytes)),
                "opting in to shared memory");
   }
-  cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
@@ -72,6 +69,15 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
              cat("launch of ", name, " (grid ", grid.x, "x", grid.y, "x", grid.z, ", block ",
                  block.x, "x", block.y, "x", block.z, ", shared ", shared_bytes, " bytes)")
                  .c_str());
+}
+
+// Starts `kernel`; throws, naming it, when it cannot start. Ignores an empty grid. Arguments
+// convert to the kernel's parameter types as in a function call. shared_bytes is dynamic shared
+// memory; above the portable 48 KiB the kernel is opted in.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+            Stream stream, Arguments&&... arguments) {
+  launch_with({}, kernel, grid, block, shared_bytes, stream, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace quern::kernels::cuda

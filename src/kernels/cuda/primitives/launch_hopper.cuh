@@ -56,19 +56,8 @@ inline bool grid_is_resident(const void* kernel, int64_t blocks, int threads,
 template <class... Parameters, class... Arguments>
 void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             size_t shared_bytes, Stream stream, Arguments&&... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  const void* entry = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > kPortableSharedBytes) {
-    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared_bytes)),
-               "opting in to shared memory");
-  }
   cudaLaunchAttribute attributes[3];
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream.handle);
   config.attrs = attributes;
   if (options.cluster > 1) {
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
@@ -86,9 +75,8 @@ void launch(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 gr
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;
   }
-  const char* name = nullptr;
-  if (cudaFuncGetName(&name, entry) != cudaSuccess || name == nullptr) name = "a kernel";
-  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
+  launch_with(config, kernel, grid, block, shared_bytes, stream,
+              std::forward<Arguments>(arguments)...);
 }
 
 // Waits until all earlier work on the stream has ended and its writes are visible. Returns at once

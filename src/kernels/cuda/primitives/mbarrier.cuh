@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/primitives/shared_address.cuh"
+#include "kernels/cuda/primitives/instructions.cuh"
 
 namespace quern::kernels::cuda {
 

@@ -11,9 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/primitives/instructions.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
-#include "kernels/cuda/primitives/math.cuh"
-#include "kernels/cuda/primitives/shared_address.cuh"
 
 namespace quern::kernels::cuda {
 

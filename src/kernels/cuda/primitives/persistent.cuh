@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/primitives/instructions.cuh"
 #include "kernels/cuda/primitives/launch_hopper.cuh"
 #include "kernels/cuda/primitives/named_barrier.cuh"
-#include "kernels/cuda/primitives/registers.cuh"
 #include "kernels/cuda/primitives/tile_ring.cuh"
 #include "kernels/cuda/primitives/tma.cuh"
 #include "kernels/cuda/primitives/wgmma.cuh"

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/shape.h"
+#include "kernels/binary.h"
 #include "kernels/cuda/primitives/vec.cuh"
 
 namespace quern::kernels::cuda {
@@ -141,6 +142,44 @@ void for_each_part(const Strided<K>& layout, Run&& run) {
   }
   for (int k = 0; k < K; ++k) index.base[k] = layout.base[k];
   run(index);
+}
+
+// Calls run(integral_constant<int, W>, StridedIndex) for the parts of a layout. W is N where groups
+// of N neighbours allow it (see group_by; an input may repeat an element), else 1.
+template <int N, int K, class Run>
+void for_each_grouped_part(Strided<K> layout, const uintptr_t (&address)[K], const int (&bytes)[K],
+                           Run&& run) {
+  if (layout.numel() == 0) return;
+  layout = simplified(layout);
+  const bool grouped = group_by(N, layout, address, bytes, /*may_repeat=*/true);
+  for_each_part(layout, [&](const StridedIndex<K>& at) {
+    if (grouped) {
+      run(std::integral_constant<int, N>{}, at);
+    } else {
+      run(std::integral_constant<int, 1>{}, at);
+    }
+  });
+}
+
+inline uintptr_t address(const void* p) {
+  return reinterpret_cast<uintptr_t>(p);
+}
+
+// A binary op's arrays: the contiguous output, a, b and, if K is 4, the output's gradient.
+template <int K>
+Strided<K> strided(const BinaryLayout& layout) {
+  Strided<K> all;
+  all.ndim = layout.ndim;
+  int64_t step = 1;
+  for (int d = layout.ndim - 1; d >= 0; --d) {
+    all.shape[d] = layout.shape[d];
+    all.strides[0][d] = step;
+    all.strides[1][d] = layout.a_strides[d];
+    all.strides[2][d] = layout.b_strides[d];
+    if constexpr (K > 3) all.strides[3][d] = layout.dc_strides[d];
+    step *= layout.shape[d];
+  }
+  return all;
 }
 
 // Loads x[0..W) from p: W neighbours, or one element W times.

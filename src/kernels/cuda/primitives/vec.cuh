@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/half.h"
-#include "kernels/cuda/primitives/math.cuh"
+#include "kernels/cuda/primitives/instructions.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -173,6 +173,16 @@ __device__ __forceinline__ void for_each_vec(int64_t n, bool aligned, Body body)
   }
   for (int64_t i = vectors * N + thread; i < n; i += threads) {
     body(std::integral_constant<int, 1>{}, i);
+  }
+}
+
+// Calls body(i) for i in [0, n), over the whole grid (1-d).
+template <class Body>
+__device__ __forceinline__ void for_each_index(int64_t n, Body body) {
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += threads) {
+    body(i);
   }
 }
 

@@ -7,8 +7,8 @@
 
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/primitives/fragment.cuh"
+#include "kernels/cuda/primitives/instructions.cuh"
 #include "kernels/cuda/primitives/mbarrier.cuh"
-#include "kernels/cuda/primitives/registers.cuh"
 #include "kernels/cuda/primitives/tma.h"
 #include "kernels/cuda/primitives/wgmma_instructions.cuh"
 
