@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/error.h"
+
 namespace quern {
 
 namespace fs = std::filesystem;
@@ -46,7 +48,7 @@ std::optional<CgroupMemory> cgroup_memory(const fs::path& groups, const fs::path
   while (std::getline(in, line)) {  // number:controllers:path; v2 is "0::path"
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = cat(",", line.substr(first + 1, second - first - 1), ",");
     const bool v2 = controllers == ",,", v1 = controllers.find(",memory,") != std::string::npos;
     if (!v1 && !v2) continue;
     const fs::path root = v2 ? groups : groups / "memory";
