@@ -1,4 +1,4 @@
-#include "io/json_place.h"
+#include "io/json_file.h"
 
 #include <gtest/gtest.h>
 
