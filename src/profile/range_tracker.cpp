@@ -38,16 +38,12 @@ void RangeTracker::on_begin(const Range& range) {
 }
 
 void RangeTracker::enter_backward(Open& op, uint64_t node) {
-  op.place.backward = true;
-  op.place.op = op.name;
-  op.place.shapes = 0;
-  const auto forward = forwards_.find(node);
-  if (forward == forwards_.end()) return;  // the forward ran before this was attached
-  op.shapes = forward->second.shapes;
-  op.place.module = forward->second.module;
-  op.place.op = forward->second.op;
-  op.place.shapes = forward->second.shapes;
-  forwards_.erase(forward);
+  const auto found = forwards_.find(node);
+  const bool known = found != forwards_.end();  // else the forward ran before this was attached
+  const Place forward = known ? found->second : Place{.module = op.place.module, .op = op.name};
+  op.place = {op.place.phase, forward.module, forward.op, forward.shapes, true};
+  op.shapes = forward.shapes;
+  if (known) forwards_.erase(found);
 }
 
 int32_t RangeTracker::path(int32_t outer, int32_t name) {
@@ -81,7 +77,7 @@ int32_t RangeTracker::shapes_id(const std::vector<Shape>& inputs) {
 void RangeTracker::on_inputs(const char* name, uint64_t node, const std::vector<Shape>& inputs) {
   if (observe_inputs_.previous()) observe_inputs_.previous()->on_inputs(name, node, inputs);
   const int32_t shapes = shapes_id(inputs);
-  if (node != Range::kNoNode) forwards_[node] = {place().module, place().op, shapes};
+  if (node != Range::kNoNode) forwards_[node] = {0, place().module, place().op, shapes};
   for (size_t i = open_.size(); i-- > 0 && open_[i].kind == RangeKind::op;) {
     Open& op = open_[i];
     if (op.shapes == 0) op.shapes = shapes;

@@ -2,6 +2,7 @@
 // they belong to a backward. Base of the recorders of time and of memory.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -20,6 +21,8 @@ struct Place {
                           // backward its forward's; "" outside ops
   int32_t shapes = 0;     // of that op's inputs; "" until they are known
   bool backward = false;  // in an op's backward, except in what it recomputes (checkpoint)
+
+  friend auto operator<=>(const Place&, const Place&) = default;
 };
 
 // Attached to the current Context from construction to destruction. For use on one thread.
@@ -46,11 +49,6 @@ class RangeTracker : public RangeObserver, public InputObserver {
   Names& names() { return names_; }
 
  private:
-  // The place of an op's forward, which names its backward.
-  struct Forward {
-    int32_t module = 0, op = 0, shapes = 0;
-  };
-
   void enter_backward(Open& op, uint64_t node);
   int32_t path(int32_t outer, int32_t name);  // the path of a module inside another
   int32_t shapes_id(const std::vector<Shape>& inputs);
@@ -58,8 +56,8 @@ class RangeTracker : public RangeObserver, public InputObserver {
   Names& names_;
   int32_t forward_;  // the phase's name
   std::vector<Open> open_;
-  std::unordered_map<uint64_t, Forward> forwards_;  // by node, until its backward has run
-  std::unordered_map<uint64_t, int32_t> paths_;     // by outer path and name
+  std::unordered_map<uint64_t, Place> forwards_;  // of ops, by node, until their backwards have run
+  std::unordered_map<uint64_t, int32_t> paths_;   // by outer path and name
   std::map<std::vector<int64_t>, int32_t> shapes_;  // key, for each shape: -1 - ndim, extents
   std::vector<int64_t> shapes_key_;
   Observe<InputObserver> observe_inputs_{*this};

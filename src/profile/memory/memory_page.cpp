@@ -1,7 +1,6 @@
 #include "profile/memory/memory_page.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -20,16 +19,14 @@ using nlohmann::json;
 class Places {
  public:
   size_t number(const Place& p) {
-    const Key key{p.phase, p.module, p.op, p.shapes, p.backward ? 1 : 0};
-    const auto [found, added] = numbers_.try_emplace(key, numbers_.size());
-    if (added) list_.push_back(key);
+    const auto [found, added] = numbers_.try_emplace(p, numbers_.size());
+    if (added) list_.push_back({p.phase, p.module, p.op, p.shapes, p.backward ? 1 : 0});
     return found->second;
   }
   const json& list() const { return list_; }
 
  private:
-  using Key = std::array<int32_t, 5>;
-  std::map<Key, size_t> numbers_;
+  std::map<Place, size_t> numbers_;
   json list_ = json::array();
 };
 

@@ -1,7 +1,6 @@
 #include "profile/memory/memory_snapshot.h"
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <map>
 #include <type_traits>
@@ -69,11 +68,7 @@ class SnapshotWriter {
   }
 
  private:
-  // The frames of an allocation, and those of an entry without a place.
-  struct Frames {
-    int32_t name;
-    const Place& place;
-  };
+  using Frames = std::pair<int32_t, Place>;  // of an allocation: its name and place
   struct NoFrames {};
 
   template <std::integral T>
@@ -91,13 +86,10 @@ class SnapshotWriter {
   }
   // Many allocations share a place: its frames are written once.
   void put(const Frames& frames) {
-    const auto& [name, place] = frames;
-    const std::array<int32_t, 6> key{name,     place.phase,  place.module,
-                                     place.op, place.shapes, place.backward};
-    const auto found = frames_.find(key);
+    const auto found = frames_.find(frames);
     if (found != frames_.end()) return out_.again(found->second);
-    new_frames(name, place);
-    frames_.emplace(key, out_.remember());
+    new_frames(frames.first, frames.second);
+    frames_.emplace(frames, out_.remember());
   }
 
   // Items of the open dict: "key", value, "key", value, ...
@@ -147,11 +139,6 @@ class SnapshotWriter {
     module_frames(names[place.module]);
     if (place.phase != 0) frame("phase", names[place.phase]);
     out_.end();
-  }
-
-  void used_block(const TracedAllocation& a) {
-    dict("address", a.address, "size", block_bytes(a), "requested_size", a.bytes, "state",
-         "active_allocated", "frames", Frames{a.name, a.place});
   }
 
   void free_block(uint64_t begin, uint64_t end) {
@@ -206,7 +193,8 @@ class SnapshotWriter {
     uint64_t address = s.address;
     for (const TracedAllocation* a : live) {
       free_block(address, a->address);
-      used_block(*a);
+      dict("address", a->address, "size", block_bytes(*a), "requested_size", a->bytes, "state",
+           "active_allocated", "frames", Frames{a->name, a->place});
       address = a->address + static_cast<uint64_t>(block_bytes(*a));
     }
     free_block(address, end_of(s));
@@ -271,7 +259,7 @@ class SnapshotWriter {
 
   const MemoryTrace& trace_;
   PickleWriter out_;
-  std::map<std::array<int32_t, 6>, uint32_t> frames_;
+  std::map<Frames, uint32_t> frames_;
 };
 
 }  // namespace

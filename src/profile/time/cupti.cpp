@@ -87,20 +87,6 @@ const char* copy_name(uint8_t kind) {
   }
 }
 
-// The fields that device records of all types share.
-template <class Record>
-DeviceRecord device_record(const Record& record, DeviceEventKind kind, int64_t bytes) {
-  DeviceRecord device;
-  device.event.kind = kind;
-  device.event.stream = static_cast<int32_t>(record.streamId);
-  device.event.begin = static_cast<int64_t>(record.start);
-  device.event.end = static_cast<int64_t>(record.end);
-  device.event.bytes = bytes;
-  device.event.correlation = record.correlationId;
-  device.graph_node = record.graphNodeId;
-  return device;
-}
-
 std::string demangled(const char* mangled) {
   int status = 0;
   char* const text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
@@ -122,8 +108,13 @@ struct Records {
       ++untimed;
       return;
     }
-    events.push_back(device_record(record, kind, bytes));
-    events.back().name = name;
+    const DeviceEvent event{.kind = kind,
+                            .stream = static_cast<int32_t>(record.streamId),
+                            .begin = static_cast<int64_t>(record.start),
+                            .end = static_cast<int64_t>(record.end),
+                            .bytes = bytes,
+                            .correlation = record.correlationId};
+    events.push_back({event, name, record.graphNodeId});
   }
 
   // Adds a copy, a set or a kernel; ignores other records.

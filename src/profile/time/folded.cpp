@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <ostream>
+#include <sstream>
 #include <string>
 
 #include "profile/time/classify_kernel.h"
@@ -23,11 +24,8 @@ void push(std::string& stack, std::string frame) {
 }
 
 void push_parts(std::string& stack, const std::string& path) {
-  for (size_t begin = 0; begin < path.size();) {
-    const size_t dot = std::min(path.find('.', begin), path.size());
-    push(stack, path.substr(begin, dot - begin));
-    begin = dot + 1;
-  }
+  std::istringstream parts(path);
+  for (std::string part; std::getline(parts, part, '.');) push(stack, part);
 }
 
 // The range, if it is an op, and the ops around it, outermost first.
@@ -36,7 +34,7 @@ void push_ops(std::string& stack, const Profile& profile, const RangeEvent& rang
     push_ops(stack, profile, profile.ranges[static_cast<size_t>(range.parent)]);
   }
   if (range.kind != RangeKind::op) return;
-  push(stack, profile.names[range.name] + (range.backward ? " backward" : ""));
+  push(stack, profile.name_of(range));
 }
 
 std::string stack_of(const Profile& profile, int32_t index) {

@@ -10,11 +10,7 @@ namespace {
 constexpr size_t kEvents = 1024;  // at first
 
 DeviceEvent op_event(int32_t range, int32_t name) {
-  DeviceEvent event;
-  event.kind = DeviceEventKind::op;
-  event.range = range;
-  event.name = name;
-  return event;
+  return {.kind = DeviceEventKind::op, .name = name, .range = range};
 }
 
 bool same_ops(const PhaseWork& a, const PhaseWork& b) {

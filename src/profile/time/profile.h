@@ -40,6 +40,9 @@ inline int64_t profile_clock() {
       .count();
 }
 
+template <>
+inline constexpr std::array kNamesOf<RangeKind>{"phase", "module", "op"};
+
 // All times are nanoseconds of one clock, CPU and GPU alike. Names, phases, modules and shapes are
 // numbers in Profile::names.
 
@@ -69,6 +72,9 @@ enum class DeviceEventKind : uint8_t {
   set,
   op,  // all work of an op, timed by CUDA events: the fallback without CUPTI
 };
+
+template <>
+inline constexpr std::array kNamesOf<DeviceEventKind>{"kernel", "copy", "set", "gpu_op"};
 
 struct DeviceEvent {
   DeviceEventKind kind = DeviceEventKind::kernel;
@@ -115,6 +121,10 @@ struct Profile {
   double unprofiled_step_ms = 0.0;         // median without the recorder; 0: not measured
 
   bool has_gpu_times() const { return on_gpu && gpu_times != GpuTimes::none; }
+  // "linear", "linear backward".
+  std::string name_of(const RangeEvent& range) const {
+    return names[range.name] + (range.backward ? " backward" : "");
+  }
 };
 
 }  // namespace quern

@@ -82,17 +82,15 @@ void Recorder::on_begin(const Range& range) {
     op_timer_->begin(begun.kind, number, begun.name);
     if (begun.kind == RangeKind::op) timed_op_ = number;
   }
-  const Place& place = begun.place;
-  RangeEvent event;
-  event.kind = begun.kind;
-  event.backward = begun.kind == RangeKind::op && place.backward;
-  event.name = begun.name;
-  event.phase = place.phase;
-  event.module = place.module;
-  event.parent = open_ranges_.empty() ? -1 : open_ranges_.back();
+  const int32_t parent = open_ranges_.empty() ? -1 : open_ranges_.back();
   open_ranges_.push_back(number);
-  event.begin = profile_clock();
-  profile_.ranges.push_back(event);
+  profile_.ranges.push_back({.kind = begun.kind,
+                             .backward = begun.kind == RangeKind::op && begun.place.backward,
+                             .name = begun.name,
+                             .phase = begun.place.phase,
+                             .module = begun.place.module,
+                             .parent = parent,
+                             .begin = profile_clock()});
 }
 
 void Recorder::on_end() {

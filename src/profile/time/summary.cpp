@@ -49,25 +49,11 @@ class Rows {
   std::unordered_map<std::string, size_t> index_;
 };
 
-void add_self(ProfileRow& row, const RangeTimes& times, size_t range) {
-  row.cpu_self += static_cast<double>(times.cpu_self[range]);
-  row.gpu_self += static_cast<double>(times.gpu_self[range]);
-}
-
-void add_total(ProfileRow& row, const RangeTimes& times, size_t range) {
-  row.cpu_total += static_cast<double>(times.cpu_total[range]);
-  row.gpu_total += static_cast<double>(times.gpu_total[range]);
-}
-
 void add_outside(ProfileRow& row, double cpu, double gpu) {
   row.cpu_self += cpu;
   row.cpu_total += cpu;
   row.gpu_self += gpu;
   row.gpu_total += gpu;
-}
-
-std::string op_name(const Profile& profile, const RangeEvent& range) {
-  return profile.names[range.name] + (range.backward ? " backward" : "");
 }
 
 // Rows of ops (with other work ranges) or of phases. A range nested in another of the same row is
@@ -76,8 +62,7 @@ std::vector<ProfileRow> rows_of_kind(const Profile& profile, RangeKind kind, boo
   const RangeTimes times(profile);
   const std::vector<bool> work = work_ranges(profile);
   const auto key_of = [&](const RangeEvent& range) {
-    const std::string name =
-        kind == RangeKind::op ? op_name(profile, range) : profile.names[range.name];
+    const std::string name = profile.name_of(range);
     return by_shape ? name + '\n' + profile.names[range.shapes] : name;
   };
   Rows rows;
@@ -101,12 +86,15 @@ std::vector<ProfileRow> rows_of_kind(const Profile& profile, RangeKind kind, boo
     row.name = keys[i].substr(0, keys[i].find('\n'));
     if (by_shape) row.shapes = profile.names[range.shapes];
     row.calls += static_cast<double>(times.calls[i]);
-    add_self(row, times, i);
+    row.cpu_self += static_cast<double>(times.cpu_self[i]);
+    row.gpu_self += static_cast<double>(times.gpu_self[i]);
     int32_t above = range.parent;
     while (above >= 0 && keys[static_cast<size_t>(above)] != keys[i]) {
       above = profile.ranges[static_cast<size_t>(above)].parent;
     }
-    if (above < 0) add_total(row, times, i);
+    if (above >= 0) continue;
+    row.cpu_total += static_cast<double>(times.cpu_total[i]);
+    row.gpu_total += static_cast<double>(times.gpu_total[i]);
   }
   add_outside(rows.named(kOutside), cpu_outside, gpu_outside);
   return std::move(rows).of_a_step(times.steps);
@@ -222,15 +210,13 @@ std::vector<Part> work_parts(const StepSplit& split, bool kernels) {
   return parts;
 }
 
-// On the GPU, `between ops` and the like describe what the host did; on the CPU they are time.
-std::string idle_name(IdleKind kind, bool on_gpu) {
-  if (on_gpu) return name_of(kind);
-  return kind == IdleKind::between_ops ? "modules and phases outside ops" : name_of(kind);
-}
-
 std::vector<Part> idle_parts(const StepSplit& split, bool on_gpu) {
   std::vector<Part> parts;
-  for (const IdleKind kind : kAllIdle) parts.push_back({idle_name(kind, on_gpu), split.of(kind)});
+  for (const IdleKind kind : kAllIdle) {
+    // On the GPU, `between ops` describes what the host did; on the CPU it is time.
+    const bool time = !on_gpu && kind == IdleKind::between_ops;
+    parts.push_back({time ? "modules and phases outside ops" : name_of(kind), split.of(kind)});
+  }
   return parts;
 }
 

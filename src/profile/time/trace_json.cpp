@@ -11,7 +11,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/error.h"
 #include "profile/time/classify_kernel.h"
 
 namespace quern {
@@ -136,19 +135,6 @@ class TraceWriter {
     }
   }
 
-  static const char* category_of(RangeKind kind) {
-    switch (kind) {
-      case RangeKind::phase: return "phase";
-      case RangeKind::module: return "module";
-      case RangeKind::op: return "op";
-    }
-    fail("trace: unknown kind of range");
-  }
-
-  std::string range_name(const RangeEvent& range) const {
-    return profile_.names[range.name] + (range.backward ? " backward" : "");
-  }
-
   void add_place(Args& args, const RangeEvent& range) const {
     args.add("phase", profile_.names[range.phase]);
     args.add("module", profile_.names[range.module]);
@@ -162,7 +148,7 @@ class TraceWriter {
       const RangeEvent& range = profile_.ranges[one.event];
       Args args;
       add_place(args, range);
-      slice(one, kHost, kRanges, category_of(range.kind), range_name(range), args);
+      slice(one, kHost, kRanges, name_of(range.kind), profile_.name_of(range), args);
     }
   }
 
@@ -245,16 +231,6 @@ class TraceWriter {
     for (const Slice& one : slices) write_device_event(one, tid);
   }
 
-  static const char* category_of(DeviceEventKind kind) {
-    switch (kind) {
-      case DeviceEventKind::kernel: return "kernel";
-      case DeviceEventKind::copy: return "copy";
-      case DeviceEventKind::set: return "set";
-      case DeviceEventKind::op: return "gpu_op";
-    }
-    fail("trace: unknown kind of device event");
-  }
-
   void write_device_event(const Slice& one, int tid) {
     const DeviceEvent& event = profile_.device_events[one.event];
     const std::string& name = profile_.names[event.name];
@@ -263,12 +239,12 @@ class TraceWriter {
     if (shown != name) args.add("kernel", name);
     if (event.range >= 0) {
       const RangeEvent& range = profile_.ranges[static_cast<size_t>(event.range)];
-      if (range.kind == RangeKind::op) args.add("op", range_name(range));
+      if (range.kind == RangeKind::op) args.add("op", profile_.name_of(range));
       add_place(args, range);
     }
     if (event.bytes > 0) args.add("bytes", event.bytes);
     if (event.correlation != 0) args.add("correlation", static_cast<int64_t>(event.correlation));
-    slice(one, kGpu, tid, category_of(event.kind), shown, args);
+    slice(one, kGpu, tid, name_of(event.kind), shown, args);
     const auto arrow = arrow_to_.find(one.event);
     if (arrow == arrow_to_.end()) return;
     write_arrow("f", "\"bp\":\"e\",", kGpu, tid, one.begin, arrow->second);
