@@ -68,13 +68,11 @@ std::vector<double> time_waited(Decoder& decoder, int64_t tokens) {
 }
 
 double median_seconds(const std::function<void()>& work) {
-  return summarize(time_rounds(3, 12, 1,
-                               [&](const Mark& mark) {
-                                 work();
-                                 mark();
-                               }))
-             .median /
-         1e3;
+  const auto round = [&](const Mark& mark) {
+    work();
+    mark();
+  };
+  return summarize(time_rounds(3, 12, 1, round)).median / 1e3;
 }
 
 }  // namespace

@@ -170,17 +170,14 @@ std::vector<DtypeEntry> observe_lm(Precision precision, KernelKind kernels) {
   return entries;
 }
 
-bool same_tensor(const DtypeRow& row, const DtypeEntry& entry) {
-  return row.kind == entry.kind && row.name == entry.name;
-}
-
 // Puts the entries into column `column` of the rows; inserts new rows after their predecessor.
 void merge(std::vector<DtypeRow>& rows, DtypeModel model, const std::vector<DtypeEntry>& entries,
            size_t column, size_t columns) {
   size_t next = 0;
   for (const DtypeEntry& entry : entries) {
-    const auto found = std::find_if(rows.begin(), rows.end(),
-                                    [&](const DtypeRow& row) { return same_tensor(row, entry); });
+    const auto found = std::ranges::find_if(rows, [&](const DtypeRow& row) {
+      return row.kind == entry.kind && row.name == entry.name;
+    });
     size_t at = static_cast<size_t>(found - rows.begin());
     if (found == rows.end()) {
       at = next;

@@ -25,22 +25,15 @@ using Entries = std::vector<Entry>;
 // Names with 32 are the same in FP32.
 struct Operands {
   Operands(const std::vector<int64_t>& shape, DType dtype)
-      : N(shape.at(0)),
-        M(shape.size() > 1 ? shape[1] : 1),
-        NM(N * M),
-        x{NM, dtype},
-        column{N, dtype},
-        row{M, dtype},
-        x32{NM, DType::f32},
-        column32{N, DType::f32},
-        row32{M, DType::f32} {}
+      : N(shape.at(0)), M(shape.size() > 1 ? shape[1] : 1), x{NM, dtype} {}
 
   // Conversion of x to FP32 and back; no kernel when x is FP32.
   Launch widen() const { return x.dtype == DType::f32 ? Launch{} : Launch{{x}, {x32}}; }
   Launch narrow() const { return x.dtype == DType::f32 ? Launch{} : Launch{{x32}, {x}}; }
 
-  int64_t N, M, NM;
-  Elements x, column, row, x32, column32, row32;
+  int64_t N, M, NM = N * M;
+  Elements x, column{N, x.dtype}, row{M, x.dtype};
+  Elements x32{NM, DType::f32}, column32{N, DType::f32}, row32{M, DType::f32};
 };
 
 Elements times(int64_t count, Elements of) {

@@ -174,50 +174,39 @@ Cases weighted_sum_cases(int64_t rows) {
       [](const Inputs& in) { return weighted_sum(in[0], in[1]); })};
 }
 
-// For BF16 activations with FP32 weights, as in a BF16 model. Inputs: {x, w} or LayerNorm's {x, w,
-// b}, and with `added` the branch last. `moved`: tensors of x's size; the added variants read
-// stream and branch and write their sum and the normed sum.
-KernelCase norm_case(int64_t rows, int64_t moved, Timed timed, bool layer, bool added,
-                     const Op& naive, const Op& fused) {
+// A norm of inputs {x, w} or LayerNorm's {x, w, b}, and with `added` the branch last.
+struct Norm {
+  bool layer, added;
+  Variable (*naive)(const Inputs& in);
+  Variable (*fused)(const Inputs& in);
+};
+constexpr Norm kRmsNorm{false, false,
+                        [](const Inputs& in) { return naive_rms_norm(in[0], in[1], kEps); },
+                        [](const Inputs& in) { return rms_norm(in[0], in[1], kEps); }};
+constexpr Norm kLayerNorm{
+    true, false, [](const Inputs& in) { return naive_layer_norm(in[0], in[1], in[2], kEps); },
+    [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], kEps); }};
+constexpr Norm kAddRmsNorm{
+    false, true,
+    [](const Inputs& in) { return naive_add_rms_norm(in[0], in[2], in[1], kEps).second; },
+    [](const Inputs& in) { return add_rms_norm(in[0], in[2], in[1], kEps).second; }};
+constexpr Norm kAddLayerNorm{
+    true, true,
+    [](const Inputs& in) { return naive_add_layer_norm(in[0], in[3], in[1], in[2], kEps).second; },
+    [](const Inputs& in) { return add_layer_norm(in[0], in[3], in[1], in[2], kEps).second; }};
+
+// For BF16 activations with FP32 weights, as in a BF16 model. `moved`: tensors of x's size; the
+// added variants read stream and branch and write their sum and the normed sum.
+Cases norm_cases(int64_t rows, const Norm& norm, int64_t moved, Timed timed) {
   const int64_t N = rows_or(rows, kNormRows);
-  const MakeInputs make = [=] {
+  const MakeInputs make = [N, layer = norm.layer, added = norm.added] {
     Inputs in{random_leaf({N, kNormWidth}, DType::bf16), Variable::leaf(ones({kNormWidth}))};
     if (layer) in.push_back(Variable::leaf(zeros({kNormWidth})));
     if (added) in.push_back(random_leaf({N, kNormWidth}, DType::bf16));
     return in;
   };
   const int64_t bytes = bytes_of(DType::bf16, moved * N * kNormWidth);
-  return twins({N, kNormWidth}, DType::bf16, bytes, timed, make, naive, fused);
-}
-
-KernelCase rms_norm_case(int64_t rows, int64_t moved, Timed timed) {
-  return norm_case(
-      rows, moved, timed, false, false,
-      [](const Inputs& in) { return naive_rms_norm(in[0], in[1], kEps); },
-      [](const Inputs& in) { return rms_norm(in[0], in[1], kEps); });
-}
-
-KernelCase layer_norm_case(int64_t rows, int64_t moved, Timed timed) {
-  return norm_case(
-      rows, moved, timed, true, false,
-      [](const Inputs& in) { return naive_layer_norm(in[0], in[1], in[2], kEps); },
-      [](const Inputs& in) { return layer_norm(in[0], in[1], in[2], kEps); });
-}
-
-KernelCase add_rms_norm_case(int64_t rows) {
-  return norm_case(
-      rows, 4, forward, false, true,
-      [](const Inputs& in) { return naive_add_rms_norm(in[0], in[2], in[1], kEps).second; },
-      [](const Inputs& in) { return add_rms_norm(in[0], in[2], in[1], kEps).second; });
-}
-
-KernelCase add_layer_norm_case(int64_t rows) {
-  return norm_case(
-      rows, 4, forward, true, true,
-      [](const Inputs& in) {
-        return naive_add_layer_norm(in[0], in[3], in[1], in[2], kEps).second;
-      },
-      [](const Inputs& in) { return add_layer_norm(in[0], in[3], in[1], in[2], kEps).second; });
+  return {twins({N, kNormWidth}, DType::bf16, bytes, timed, make, norm.naive, norm.fused)};
 }
 
 // `halves_moved` counts tensors of (N, F): gate and up are one (N, 2F) tensor.
@@ -439,12 +428,13 @@ const std::vector<KernelFamily>& kernel_families() {
       {"gelu", gelu_cases},
       {"weighted_sum", weighted_sum_cases},
       {"dropout", dropout_cases},
-      {"rmsnorm_fwd", [](int64_t rows) { return Cases{rms_norm_case(rows, 2, forward)}; }},
-      {"rmsnorm_bwd", [](int64_t rows) { return Cases{rms_norm_case(rows, 3, backward)}; }},
-      {"add_rmsnorm_fwd", [](int64_t rows) { return Cases{add_rms_norm_case(rows)}; }},
-      {"layernorm_fwd", [](int64_t rows) { return Cases{layer_norm_case(rows, 2, forward)}; }},
-      {"layernorm_bwd", [](int64_t rows) { return Cases{layer_norm_case(rows, 3, backward)}; }},
-      {"add_layernorm_fwd", [](int64_t rows) { return Cases{add_layer_norm_case(rows)}; }},
+      {"rmsnorm_fwd", [](int64_t rows) { return norm_cases(rows, kRmsNorm, 2, forward); }},
+      {"rmsnorm_bwd", [](int64_t rows) { return norm_cases(rows, kRmsNorm, 3, backward); }},
+      {"add_rmsnorm_fwd", [](int64_t rows) { return norm_cases(rows, kAddRmsNorm, 4, forward); }},
+      {"layernorm_fwd", [](int64_t rows) { return norm_cases(rows, kLayerNorm, 2, forward); }},
+      {"layernorm_bwd", [](int64_t rows) { return norm_cases(rows, kLayerNorm, 3, backward); }},
+      {"add_layernorm_fwd",
+       [](int64_t rows) { return norm_cases(rows, kAddLayerNorm, 4, forward); }},
       {"swiglu_fwd", [](int64_t rows) { return Cases{swiglu_case(rows, 3, forward)}; }},
       {"swiglu_bwd", [](int64_t rows) { return Cases{swiglu_case(rows, 5, backward)}; }},
       {"rope_fwd", rope_cases},

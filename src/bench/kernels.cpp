@@ -16,23 +16,23 @@ namespace {
 constexpr const char* kCopy = "copy";
 constexpr const char* kMatmul = "matmul";
 
+bool asked_for(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::count(names, name) > 0;
+}
+
 void check_options(const KernelBenchOptions& options) {
-  const auto check_name = [](const char* flag, const std::string& word,
-                             const std::vector<std::string>& known) {
-    if (std::find(known.begin(), known.end(), word) != known.end()) return;
-    throw UsageError(cat("--", flag, " has '", word, "'", did_you_mean(word, known)));
+  const auto check_names = [](const char* flag, const std::vector<std::string>& words,
+                              const std::vector<std::string>& known) {
+    for (const std::string& word : words) {
+      if (asked_for(known, word)) continue;
+      throw UsageError(cat("--", flag, " has '", word, "'", did_you_mean(word, known)));
+    }
   };
   check_count("steps", options.steps);
   check_count("warmup", options.warmup);
   if (options.rows != 0) check_count("rows", options.rows);
-  for (const std::string& kernel : options.kernels) check_name("kernel", kernel, kernel_names());
-  for (const std::string& variant : options.variants) {
-    check_name("variant", variant, {"naive", "online", "fused"});
-  }
-}
-
-bool asked_for(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  check_names("kernel", options.kernels, kernel_names());
+  check_names("variant", options.variants, {"naive", "online", "fused"});
 }
 
 // Milliseconds of each measured call.

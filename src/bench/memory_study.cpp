@@ -26,10 +26,6 @@ void measure(MemoryStudy& study) {
   study.by_category = peak_of(study.trace).by_category;
 }
 
-bool lies_in(const std::string& module, const std::string& block) {
-  return module == block || module.starts_with(block + ".");
-}
-
 }  // namespace
 
 std::vector<MemoryPass> parse_passes(const std::string& text) {
@@ -84,7 +80,8 @@ std::vector<SavedTensor> saved_tensors(const Config& config, int64_t sequences) 
   std::vector<SavedTensor> saved;
   for (const TracedAllocation& a : trace.allocations) {
     const std::string& module = trace.names[a.place.module];
-    if (a.category != MemoryCategory::activations || !lies_in(module, block)) continue;
+    const bool inside = module == block || module.starts_with(block + ".");
+    if (a.category != MemoryCategory::activations || !inside) continue;
     const std::string inner = module == block ? "" : module.substr(block.size() + 1);
     saved.push_back({inner, trace.names[a.place.op], trace.names[a.name],
                      trace.names[a.place.shapes], a.bytes});

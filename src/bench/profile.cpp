@@ -83,16 +83,12 @@ KernelWork kernel_part(const KernelFamily& family, const Config& config) {
   return work;
 }
 
-// Trains a model with random weights as the trainer does, or only up to `phase`.
-KernelWork training(const Config& config, Phase phase, bool capture) {
-  const auto runner = std::make_shared<PhaseRunner>(config, phase);
-  if (phase == Phase::step) return {[=] { runner->train(capture); }};
-  return {[=] { runner->launch([] {}); }};
-}
-
+// A part, or training of a model with random weights: as the trainer does, or only up to a phase.
 KernelWork make_work(const Config& config, const ProfileOptions& options) {
   if (options.target != "train") return make_part(options.target, config);
-  return training(config, options.phase, options.graph);
+  const auto runner = std::make_shared<PhaseRunner>(config, options.phase);
+  if (options.phase != Phase::step) return {[=] { runner->launch([] {}); }};
+  return {[runner, capture = options.graph] { runner->train(capture); }};
 }
 
 std::string target_text(const ProfileOptions& options) {
@@ -132,20 +128,6 @@ void record(Profile& profile, const KernelWork& work, const ProfileOptions& opti
     recorder.end_step();
   }
   recorder.finish();
-}
-
-// Discards a first step, in which CUPTI sets itself up.
-void record_steps(Profile& profile, const KernelWork& work, const ProfileOptions& options) {
-  Profile first;
-  record(first, work, options, 0, 1);
-  record(profile, work, options, 0, options.steps);
-}
-
-// The second step captures the graph under the recorder, which thus learns the ranges of its
-// kernels. Later steps replay it.
-void record_replays(Profile& profile, const KernelWork& work, const ProfileOptions& options) {
-  work.run();
-  record(profile, work, options, 2, options.steps);
 }
 
 void add_note(Profile& profile, const std::string& note) {
@@ -212,13 +194,18 @@ Profile profile_steps(const Config& config, const ProfileOptions& options) {
   if (options.graph) {
     work = {};  // its graph was captured without a recorder: capture a new one
     work = make_work(config, options);
-    record_replays(profile, work, options);
+    work.run();
+    // The second step captures the graph under the recorder, which thus learns the ranges of its
+    // kernels. Later steps replay it.
+    record(profile, work, options, 2, options.steps);
     if (profile.gpu_times == GpuTimes::events) {
       add_note(profile, "without CUPTI a replayed graph is timed as one op");
     }
     return profile;
   }
-  record_steps(profile, work, options);
+  Profile first;  // discarded: CUPTI sets itself up in this step
+  record(first, work, options, 0, 1);
+  record(profile, work, options, 0, options.steps);
   if (options.target == "train" && options.phase == Phase::step && profile.on_gpu &&
       config.compute.kernels == KernelKind::fused) {
     add_note(profile,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -18,6 +19,7 @@ namespace quern {
 namespace {
 
 const std::vector<std::string> kGroups{"step", "phase", "module", "op", "shape", "kernel"};
+constexpr std::array kTables{"phase", "module", "op", "shape", "kernel"};  // with a file each
 const std::vector<std::string> kSortKeys{"cpu", "cpu-self", "gpu", "gpu-self", "calls", "name"};
 constexpr size_t kSentenceWidth = 120;  // of the words above the tables
 constexpr size_t kMostName = 50, kMostShapes = 44, kMostKernel = 72;  // limits in tables for people
@@ -281,7 +283,7 @@ std::string profile_json(const Profile& profile, const ProfileReportOptions& opt
             {"unprofiled_step_ms", profile.unprofiled_step_ms},
             {"summary", summary_in_words(profile)},
             {"split", split_json(split_step(profile))}};
-  for (const char* group : {"phase", "module", "op", "shape", "kernel"}) {
+  for (const char* group : kTables) {
     json["tables"][group] = table_json(profile, group, options);
   }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -290,16 +292,13 @@ std::string profile_json(const Profile& profile, const ProfileReportOptions& opt
 void write_tables(const Profile& profile, const fs::path& folder, ProfileReportOptions options) {
   options.rows = 0;
   write_file_atomically(folder / "table.txt", profile_report(profile, options, TableFormat::text));
-  for (const auto& [group, name] : {std::pair{"phase", "phases.csv"},
-                                    {"module", "modules.csv"},
-                                    {"op", "ops.csv"},
-                                    {"shape", "shapes.csv"},
-                                    {"kernel", "kernels.csv"}}) {
+  for (const char* group : kTables) {
     const std::string table = profile_table(profile, group, options, TableFormat::csv);
+    const fs::path file = folder / cat(group, "s.csv");
     if (table.empty()) {
-      fs::remove(folder / name);  // left by an older profile
+      fs::remove(file);  // left by an older profile
     } else {
-      write_file_atomically(folder / name, table);
+      write_file_atomically(file, table);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
 #include "config/config_table.h"
 #include "model/model_cost.h"
@@ -23,12 +24,11 @@ void note_first(PhaseResult& result, const std::vector<double>& warmup,
                 const std::vector<double>& measured) {
   std::vector<double> all = warmup;
   all.insert(all.end(), measured.begin(), measured.end());
-  const size_t first = std::min(kFirst, all.size());
-  result.first.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first));
-  const size_t skipped = first > warmup.size() ? first - warmup.size() : 0;
-  result.rest = std::accumulate(measured.begin() + static_cast<std::ptrdiff_t>(skipped),
-                                measured.end(), 0.0) /
-                static_cast<double>(measured.size() - skipped);
+  const std::span<const double> times = all;
+  const auto first = times.first(std::min(kFirst, times.size()));
+  const auto rest = times.subspan(std::max(first.size(), warmup.size()));
+  result.first.assign(first.begin(), first.end());
+  result.rest = std::accumulate(rest.begin(), rest.end(), 0.0) / static_cast<double>(rest.size());
 }
 
 void measure_launched(PhaseResult& result, PhaseRunner& runner, const StepBenchOptions& options) {
@@ -101,16 +101,12 @@ PhaseResult bench_phase(Phase phase, const Config& config, const StepBenchOption
   return result;
 }
 
-void check_options(const Config& config, const StepBenchOptions& options) {
-  check_count("steps", options.steps);
-  check_count("warmup", options.warmup, 0);
-  check_vocabulary(config);
-}
-
 }  // namespace
 
 StepBenchResult bench_step(const Config& config, const StepBenchOptions& options) {
-  check_options(config, options);
+  check_count("steps", options.steps);
+  check_count("warmup", options.warmup, 0);
+  check_vocabulary(config);
   const auto start = std::chrono::steady_clock::now();
   StepBenchResult result;
   result.config = config;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -87,7 +86,11 @@ class CaseRunner {
       losses.push_back(static_cast<float>(loss.value().item()));
       if (step == 0) {
         add_loss(Quantity::loss, losses, reference("loss"));
-        compare_slices(Quantity::gradient, gradients_of(arena), "grad.", tolerances_.gradients);
+        for (const TensorView& found : gradients_of(arena).views) {
+          add(Quantity::gradient, found.name,
+              relative_error(floats_of(found), reference("grad." + found.name)),
+              tolerances_.gradients);
+        }
       }
       optimizer.step(kLearningRate, loss.value());
       norms.push_back(optimizer.state().norm);
@@ -95,14 +98,6 @@ class CaseRunner {
     add_loss(Quantity::losses, losses, golden_.losses);
     add(Quantity::grad_norms, "", worst_error(norms, golden_.grad_norms, false),
         tolerances_.grad_norms);
-  }
-
-  void compare_slices(Quantity quantity, const HostTensors& slices, const std::string& prefix,
-                      double tolerance) {
-    for (const TensorView& found : slices.views) {
-      add(quantity, found.name, relative_error(floats_of(found), reference(prefix + found.name)),
-          tolerance);
-    }
   }
 
   void compare_weights() {
@@ -198,21 +193,10 @@ std::vector<ModelOptions> all_combinations(const ModelOptions& base) {
 
 namespace {
 
-struct Heading {
-  Quantity quantity;
-  const char* text;
-};
-constexpr std::array kHeadings{Heading{Quantity::logits, "logits"},
-                               Heading{Quantity::loss, "loss"},
-                               Heading{Quantity::gradient, "gradient of "},
-                               Heading{Quantity::losses, "losses while training"},
-                               Heading{Quantity::grad_norms, "gradient norms"},
-                               Heading{Quantity::weight, "final "}};
-
 constexpr size_t kWorstShown = 3;  // of the gradients and of the final weights
 
-std::string row(const Heading& heading, const Deviation& deviation) {
-  return fmt::format("  {:<62} {:>9.1e} {:>9.1e}{}\n", heading.text + deviation.name,
+std::string row(const Deviation& deviation) {
+  return fmt::format("  {:<62} {:>9.1e} {:>9.1e}{}\n", name_of(deviation.quantity) + deviation.name,
                      deviation.error, deviation.tolerance, deviation.within() ? "" : "  BEYOND");
 }
 
@@ -227,14 +211,14 @@ int64_t count_beyond(const std::vector<Deviation>& deviations) {
                        [](const Deviation& deviation) { return !deviation.within(); });
 }
 
-std::string group_rows(const Heading& heading, std::vector<Deviation> group, bool verbose) {
+std::string group_rows(std::vector<Deviation> group, bool verbose) {
   size_t shown = group.size();
   if (!verbose) {
     std::stable_sort(group.begin(), group.end(), worse);
     shown = std::min(shown, std::max(kWorstShown, static_cast<size_t>(count_beyond(group))));
   }
   std::string rows;
-  for (size_t i = 0; i < shown; ++i) rows += row(heading, group[i]);
+  for (size_t i = 0; i < shown; ++i) rows += row(group[i]);
   if (shown < group.size()) {
     rows += fmt::format("    and {} more, all nearer\n", group.size() - shown);
   }
@@ -246,11 +230,12 @@ std::string group_rows(const Heading& heading, std::vector<Deviation> group, boo
 std::string verify_table(const VerifyResult& result, bool verbose) {
   std::string text =
       fmt::format("{}\n  {:<62} {:>9} {:>9}\n", result.subject, "", "error", "tolerance");
-  for (const Heading& heading : kHeadings) {
+  for (size_t i = 0; i < kNamesOf<Quantity>.size(); ++i) {
     std::vector<Deviation> group;
-    std::copy_if(result.deviations.begin(), result.deviations.end(), std::back_inserter(group),
-                 [&](const Deviation& d) { return d.quantity == heading.quantity; });
-    text += group_rows(heading, std::move(group), verbose);
+    std::ranges::copy_if(result.deviations, std::back_inserter(group), [&](const Deviation& d) {
+      return d.quantity == static_cast<Quantity>(i);
+    });
+    text += group_rows(std::move(group), verbose);
   }
   const int64_t beyond = count_beyond(result.deviations);
   const size_t all = result.deviations.size();

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "bench/golden_case.h"
 #include "config/config.h"
 
@@ -18,6 +19,9 @@ struct Tolerances {
 Tolerances tolerances_of(Precision precision);
 
 enum class Quantity { logits, loss, gradient, losses, grad_norms, weight };
+template <>
+inline constexpr std::array kNamesOf<Quantity>{
+    "logits", "loss", "gradient of ", "losses while training", "gradient norms", "final "};
 
 struct Deviation {
   Quantity quantity;
