@@ -76,10 +76,8 @@ std::vector<std::string> words_of(const ParsedArgs& parsed, const std::string& f
   std::vector<std::string> words = split_list(parsed, flag);
   for (const std::string& word : words) {
     if (std::find(known.begin(), known.end(), word) != known.end()) continue;
-    std::string all;
-    for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
-    throw UsageError(
-        cat("--", flag, " has '", word, "', expected some of ", all, did_you_mean(word, known)));
+    throw UsageError(fmt::format("--{} has '{}', expected some of {}{}", flag, word,
+                                 fmt::join(known, ", "), did_you_mean(word, known)));
   }
   return words;
 }

@@ -189,8 +189,7 @@ small: T 128, 256, 512.
          {"precision", "some of bf16, tf32 (of FP32 tensors) and fp32", "bf16,fp32"},
          {"variant",
           "some of naive, naive_graph (captured, GPU), flash and portable (flash without the "
-          "kernels of "
-          "one GPU architecture); by default all but portable",
+          "kernels of one GPU architecture); by default all but portable",
           ""},
          {"dims", "head dimensions D, instead of the grid's", ""},
          {"lengths", "sequence lengths T, instead of the grid's", ""},

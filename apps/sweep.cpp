@@ -162,10 +162,6 @@ void check_folder(const Combination& c) {
   }
 }
 
-ReportSummary summary_of(const Combination& c) {
-  return summarize(read_report_run(c.folder));
-}
-
 // Checks the last checkpoint, which is written after the last metric.
 bool is_done(const Combination& c) {
   const std::vector<int64_t> steps = checkpoint_steps(c.folder / "checkpoints");
@@ -194,7 +190,8 @@ std::vector<Ranked> rank(const std::vector<Combination>& all) {
   std::vector<Ranked> ranked;
   for (const Combination& c : all) {
     const bool trained = fs::exists(c.folder / "config.toml");
-    ranked.push_back({&c, trained ? summary_of(c) : ReportSummary(), trained});
+    ranked.push_back(
+        {&c, trained ? summarize(read_report_run(c.folder)) : ReportSummary(), trained});
   }
   const auto key = [](const Ranked& r) {
     const bool validated = std::isfinite(r.summary.best_val_loss) && r.trained;

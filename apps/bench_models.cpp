@@ -1,8 +1,9 @@
-// quern bench step: times the parts of a training step.
+// The benchmarks of whole models: the parts of a training step, and generation.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "bench/decode.h"
 #include "bench/gemm_rate.h"
 #include "bench/step.h"
 #include "bench_commands.h"
@@ -34,7 +35,7 @@ void compare_with_gemm(const StepBenchResult& result, bool check, TableFormat fo
   fail(fmt::format("the ratio is {:.3f}, expected at least {}", ratio, kLeastRatio));
 }
 
-BenchJob prepare(const BenchRun& run) {
+BenchJob prepare_step(const BenchRun& run) {
   const ParsedArgs& parsed = run.parsed;
   const StepBenchOptions options{parse_phases(parsed.extra.at("phases")),
                                  iterations_of(parsed, "warmup", 0),
@@ -54,6 +55,23 @@ BenchJob prepare(const BenchRun& run) {
   };
 }
 
+BenchJob prepare_decode(const BenchRun& run) {
+  const ParsedArgs& parsed = run.parsed;
+  DecodeBenchOptions options;
+  options.batch = parsed.config.train.batch;
+  options.prompt = count_of(parsed, "prompt_tokens", 1);
+  options.tokens = iterations_of(parsed, "measured", 1);
+  options.temperature = parsed.config.sample.temperature;
+  return [options, config = parsed.config, way = parsed.extra.at("way")](Table& table) {
+    DecodeBenchRow row =
+        bench_decode(config.model.size, config.model, config.compute, way, options);
+    // The buffer is larger than any cache.
+    const bool on_gpu = Context::current().device().is_cuda();
+    row.read_tb_per_second = measure_read(on_gpu ? int64_t{1} << 30 : int64_t{1} << 27) / 1e12;
+    print_row(table, row);
+  };
+}
+
 }  // namespace
 
 const Command kBenchStepCommand{
@@ -69,7 +87,7 @@ on the CPU, the matrix products of the step are also measured alone, and the
 ratio of the two rates is printed.
 )",
     runs_of({kBenchStepCommand,
-             prepare,
+             prepare_step,
              {"size", "ctx", "batch", "precision", "attention", "kernels", "graph", "warmup"}}),
     bench_flags({{"phases", "some of fwd (no tape), fwdbwd, step (with clipping and AdamW)",
                   "fwd,fwdbwd,step"},
@@ -77,9 +95,32 @@ ratio of the two rates is printed.
                  {"steps", "iterations measured", "20"},
                  {"check",
                   "on the CPU: exit 1 when the step's matmul FLOP/s are below half of the SGEMM "
-                  "rate at its "
-                  "shapes",
+                  "rate at its shapes",
                   "", true}}),
     kStepKeys};
+
+const Command kBenchDecodeCommand{
+    "bench decode",
+    "generation of tokens against reading the weights",
+    R"(Usage: quern bench decode [--size NAME] [--batch N] [--KEY VALUE ...]
+
+Times the generation of tokens by a model with random weights and compares it
+with the time to read its weights once. Lists of size, batch, precision, vocab
+and way (--batch 1,8) give one table of all their combinations. A combination
+that runs out of memory gives a row and not an error.
+)",
+    runs_of({kBenchDecodeCommand,
+             prepare_decode,
+             {"size", "vocab", "precision", "batch", "way"},
+             {},
+             1}),
+    bench_flags(
+        {{"prompt_tokens", "tokens in the cache before the first measured one", "128"},
+         {"measured", "tokens measured of each row", "256"},
+         {"way",
+          "automatic (on a GPU a graph, under bf16 of one kernel for the whole model), launched (a "
+          "kernel for each part of a block, one by one) or composed (of the model's own ops)",
+          "automatic"}}),
+    {"[model]", "[compute]", "batch", "seed", "temperature"}};
 
 }  // namespace quern
