@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "data/dataset.h"
 #include "data/sampler.h"
+#include "data/token_file.h"
 #include "model/model_config.h"
 #include "nn/options.h"
 #include "optim/optimizer_kind.h"
@@ -40,8 +40,12 @@ struct ComputeSection : ModelOptions {
   friend bool operator==(const ComputeSection&, const ComputeSection&) = default;
 };
 
-// [data] Without `train`, no data is given.
-struct DataSection : DataOptions {
+// [data] Paths of a text file, a folder of text files, a token file, or a glob of token files.
+struct DataSection {
+  std::string train;
+  std::string validation;            // empty: a part of train
+  double validation_fraction = 0.1;  // the end of train, when validation is empty
+  DataFormat format = DataFormat::automatic;
   std::string tokenizer;  // or "none"; empty: that of the token files or model.from, else bytes
   Sampling sampling = Sampling::random;
   bool document_mask = false;  // excludes the first token of each document from the loss

@@ -78,8 +78,6 @@ struct DataOptions {
   std::string validation;
   double validation_fraction = 0.1;  // part of train's tokens, if its end is used; 0: no validation
   DataFormat format = DataFormat::automatic;
-
-  friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };
 
 struct Dataset {

@@ -42,7 +42,9 @@ Dataset open_data(const Config& config) {
         "train: no data; give --train FILE, a text file, a folder of text files, a token file, a "
         "pattern of token files or a folder of `quern data prepare`");
   }
-  return open_dataset(config.data, config.model.context);
+  return open_dataset({config.data.train, config.data.validation, config.data.validation_fraction,
+                       config.data.format},
+                      config.model.context);
 }
 
 // Token files may hold bytes, which need no folder tokenizer/.
