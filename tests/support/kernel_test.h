@@ -76,7 +76,7 @@ class Guarded {
 
  private:
   static constexpr size_t kGuards = 16;
-  static constexpr unsigned char kPattern = 0xA5;
+  static constexpr unsigned char kPattern = 0x7F;  // 1e38 and more: unlike 0, also in a norm
   size_t n_;
   std::vector<T> memory_;
 };
