@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "nn/linear.h"
 #include "nn/sequential.h"
@@ -178,6 +181,25 @@ struct AllocationCounter : AllocationObserver {
   }
   void on_release(const Allocation&) override {}
 };
+
+struct AllocationTags : AllocationObserver {
+  std::map<const void*, std::pair<std::string, MemoryCategory>> of;
+  void on_allocate(const Allocation& a) override { of[a.data] = {a.name, a.category}; }
+  void on_release(const Allocation& a) override { of.erase(a.data); }
+};
+
+TEST(AdamW, NamesItsStateInReportsOfMemory) {
+  Model model(Precision::fp32);
+  AllocationTags tags;
+  const auto& allocator = Context::current().allocator(kCpu);
+  allocator->set_observer(&tags);
+  const AdamW optimizer(*model.arena, {});
+  allocator->set_observer(nullptr);
+  EXPECT_EQ(tags.of[optimizer.moment1().raw_data()],
+            std::pair(std::string("adam first moment"), MemoryCategory::optimizer));
+  EXPECT_EQ(tags.of[optimizer.moment2().raw_data()],
+            std::pair(std::string("adam second moment"), MemoryCategory::optimizer));
+}
 
 // The ops run over the whole arena: as many for many parameters as for few.
 TEST(NaiveAdamW, OpsDoNotGrowWithTheNumberOfParameters) {
