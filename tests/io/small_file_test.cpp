@@ -26,6 +26,19 @@ TEST(SmallFile, AbsentOrRead) {
   EXPECT_FALSE(is_there(folder / "b"));
 }
 
+// A file is read in blocks of 65536 bytes.
+TEST(SmallFile, EndsAtTheLimitInAnyBlock) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; text.size() < 150'000; ++i) text += std::to_string(i) + " ";
+  write_file(folder / "a", text);
+  EXPECT_EQ(read_if_there(folder / "a"), text);
+  for (const size_t most : {0u, 1u, 65'535u, 65'536u, 65'537u, 100'000u, 131'072u, 140'000u}) {
+    EXPECT_EQ(read_if_there(folder / "a", most), text.substr(0, most)) << most;
+  }
+  EXPECT_EQ(read_if_there(folder / "a", text.size() + 1), text);
+}
+
 TEST(SmallFile, UnreadableIsAnError) {
   const TemporaryFolder folder;
   const fs::path loop = folder / "loop", pipe = folder / "pipe";
