@@ -11,66 +11,30 @@ namespace quern::kernels {
 
 struct Add {
   static constexpr bool kReadsA = false, kReadsB = false;
-  template <class A>
-  QUERN_HD A forward(A a, A b) const {
-    return a + b;
-  }
-  template <class A>
-  QUERN_HD A da(A, A dc) const {
-    return dc;
-  }
-  template <class A>
-  QUERN_HD A db(A, A, A dc) const {
-    return dc;
-  }
+  QUERN_HD auto forward(auto a, auto b) const { return a + b; }
+  QUERN_HD auto da(auto, auto dc) const { return dc; }
+  QUERN_HD auto db(auto, auto, auto dc) const { return dc; }
 };
 
 struct Sub {
   static constexpr bool kReadsA = false, kReadsB = false;
-  template <class A>
-  QUERN_HD A forward(A a, A b) const {
-    return a - b;
-  }
-  template <class A>
-  QUERN_HD A da(A, A dc) const {
-    return dc;
-  }
-  template <class A>
-  QUERN_HD A db(A, A, A dc) const {
-    return -dc;
-  }
+  QUERN_HD auto forward(auto a, auto b) const { return a - b; }
+  QUERN_HD auto da(auto, auto dc) const { return dc; }
+  QUERN_HD auto db(auto, auto, auto dc) const { return -dc; }
 };
 
 struct Mul {
   static constexpr bool kReadsA = true, kReadsB = true;
-  template <class A>
-  QUERN_HD A forward(A a, A b) const {
-    return a * b;
-  }
-  template <class A>
-  QUERN_HD A da(A b, A dc) const {
-    return dc * b;
-  }
-  template <class A>
-  QUERN_HD A db(A a, A, A dc) const {
-    return dc * a;
-  }
+  QUERN_HD auto forward(auto a, auto b) const { return a * b; }
+  QUERN_HD auto da(auto b, auto dc) const { return dc * b; }
+  QUERN_HD auto db(auto a, auto, auto dc) const { return dc * a; }
 };
 
 struct Div {
   static constexpr bool kReadsA = true, kReadsB = true;
-  template <class A>
-  QUERN_HD A forward(A a, A b) const {
-    return a / b;
-  }
-  template <class A>
-  QUERN_HD A da(A b, A dc) const {
-    return dc / b;
-  }
-  template <class A>
-  QUERN_HD A db(A a, A b, A dc) const {
-    return -dc * a / (b * b);
-  }
+  QUERN_HD auto forward(auto a, auto b) const { return a / b; }
+  QUERN_HD auto da(auto b, auto dc) const { return dc / b; }
+  QUERN_HD auto db(auto a, auto b, auto dc) const { return -dc * a / (b * b); }
 };
 
 // alpha a + beta b

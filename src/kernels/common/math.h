@@ -12,48 +12,16 @@
 
 namespace quern::kernels::math {
 
-QUERN_HD inline double exp(double x) {
-  return ::exp(x);
-}
-QUERN_HD inline double log(double x) {
-  return ::log(x);
-}
-QUERN_HD inline double tanh(double x) {
-  return ::tanh(x);
-}
-QUERN_HD inline double erf(double x) {
-  return ::erf(x);
-}
+using std::pow, std::sqrt;
+
 QUERN_HD inline double reciprocal(double x) {
   return 1.0 / x;
-}
-QUERN_HD inline double pow(double x, double e) {
-  return ::pow(x, e);
-}
-QUERN_HD inline float pow(float x, float e) {
-  return ::powf(x, e);
-}
-QUERN_HD inline double sqrt(double x) {
-  return ::sqrt(x);
-}
-QUERN_HD inline float sqrt(float x) {
-  return ::sqrtf(x);
 }
 
 #ifdef __CUDA_ARCH__
 
-__device__ inline float exp(float x) {
-  return ::expf(x);
-}
-__device__ inline float log(float x) {
-  return ::logf(x);
-}
-__device__ inline float tanh(float x) {
-  return ::tanhf(x);
-}
-__device__ inline float erf(float x) {
-  return ::erff(x);
-}
+using std::erf, std::exp, std::log, std::tanh;
+
 // Within 1 ulp; 0 for results below 2^-126.
 __device__ inline float reciprocal(float x) {
   float y;
@@ -63,6 +31,18 @@ __device__ inline float reciprocal(float x) {
 
 #else
 
+inline double exp(double x) {
+  return std::exp(x);
+}
+inline double log(double x) {
+  return std::log(x);
+}
+inline double tanh(double x) {
+  return std::tanh(x);
+}
+inline double erf(double x) {
+  return std::erf(x);
+}
 inline float reciprocal(float x) {
   return 1.0f / x;
 }

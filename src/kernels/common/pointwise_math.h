@@ -1,5 +1,5 @@
 // The pointwise ops' mathematics, one functor per op: forward(x), backward(x, y, dy), and which of
-// x and y the backward reads. A is the computing type, float or double. PointwiseOp lists them all.
+// x and y the backward reads. The computing type is float or double. PointwiseOp lists them all.
 #pragma once
 
 #include <variant>
@@ -13,74 +13,42 @@ enum class Saved { none, input, output };
 
 struct Exp {
   static constexpr Saved kSaved = Saved::output;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return math::exp(x);
-  }
-  template <class A>
-  QUERN_HD A backward(A, A y, A dy) const {
-    return dy * y;
-  }
+  QUERN_HD auto forward(auto x) const { return math::exp(x); }
+  QUERN_HD auto backward(auto, auto y, auto dy) const { return dy * y; }
 };
 
 struct Log {
   static constexpr Saved kSaved = Saved::input;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return math::log(x);
-  }
-  template <class A>
-  QUERN_HD A backward(A x, A, A dy) const {
-    return dy / x;
-  }
+  QUERN_HD auto forward(auto x) const { return math::log(x); }
+  QUERN_HD auto backward(auto x, auto, auto dy) const { return dy / x; }
 };
 
 struct Tanh {
   static constexpr Saved kSaved = Saved::output;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return math::tanh(x);
-  }
-  template <class A>
-  QUERN_HD A backward(A, A y, A dy) const {
-    return dy * (A(1) - y * y);
-  }
+  QUERN_HD auto forward(auto x) const { return math::tanh(x); }
+  QUERN_HD auto backward(auto, auto y, auto dy) const { return dy * (1 - y * y); }
 };
 
 struct Sigmoid {
   static constexpr Saved kSaved = Saved::output;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return math::sigmoid(x);
-  }
-  template <class A>
-  QUERN_HD A backward(A, A y, A dy) const {
-    return dy * y * (A(1) - y);
-  }
+  QUERN_HD auto forward(auto x) const { return math::sigmoid(x); }
+  QUERN_HD auto backward(auto, auto y, auto dy) const { return dy * y * (1 - y); }
 };
 
 struct Relu {
   static constexpr Saved kSaved = Saved::output;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return x <= A(0) ? A(0) : x;  // NaN, which is not <= 0, stays NaN
+  QUERN_HD auto forward(auto x) const {
+    return x <= 0 ? 0 : x;  // NaN, which is not <= 0, stays NaN
   }
-  template <class A>
-  QUERN_HD A backward(A, A y, A dy) const {
-    return y > A(0) ? dy : A(0);
-  }
+  QUERN_HD auto backward(auto, auto y, auto dy) const { return y > 0 ? dy : 0; }
 };
 
 struct Silu {
   static constexpr Saved kSaved = Saved::input;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return x * math::sigmoid(x);
-  }
-  template <class A>
-  QUERN_HD A backward(A x, A, A dy) const {
-    const A s = math::sigmoid(x);
-    return dy * s * (A(1) + x * (A(1) - s));
+  QUERN_HD auto forward(auto x) const { return x * math::sigmoid(x); }
+  QUERN_HD auto backward(auto x, auto, auto dy) const {
+    const auto s = math::sigmoid(x);
+    return dy * s * (1 + x * (1 - s));
   }
 };
 
@@ -88,10 +56,7 @@ struct Silu {
 // 2016. The sigmoid needs one power and loses no digits where tanh(u) is near -1.
 struct GeluTanh {
   static constexpr Saved kSaved = Saved::input;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return x * share(x);
-  }
+  QUERN_HD auto forward(auto x) const { return x * share(x); }
   template <class A>
   QUERN_HD A backward(A x, A, A dy) const {
     const A s = share(x), slope = A(kTwice) * (A(1) + A(3 * kCubic) * x * x);
@@ -110,10 +75,7 @@ struct GeluTanh {
 // x Phi(x), Phi the normal distribution function.
 struct GeluErf {
   static constexpr Saved kSaved = Saved::input;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return x * phi(x);
-  }
+  QUERN_HD auto forward(auto x) const { return x * phi(x); }
   template <class A>
   QUERN_HD A backward(A x, A, A dy) const {
     const A density = A(0.39894228040143267794) * math::exp(A(-0.5) * x * x);
@@ -144,14 +106,8 @@ struct Pow {
 
 struct Sqrt {
   static constexpr Saved kSaved = Saved::output;
-  template <class A>
-  QUERN_HD A forward(A x) const {
-    return math::sqrt(x);
-  }
-  template <class A>
-  QUERN_HD A backward(A, A y, A dy) const {
-    return dy / (A(2) * y);
-  }
+  QUERN_HD auto forward(auto x) const { return math::sqrt(x); }
+  QUERN_HD auto backward(auto, auto y, auto dy) const { return dy / (2 * y); }
 };
 
 // factor x + offset
