@@ -143,6 +143,25 @@ TEST(Muon, TheStateIsPacked) {
   }
 }
 
+TEST(Muon, MatricesOfOneShapeLieTogether) {
+  Sequential net;
+  const std::pair<int64_t, int64_t> shapes[] = {{5, 7}, {5, 5}, {7, 5}, {7, 7}, {5, 7}, {7, 5}};
+  for (const auto& [rows, cols] : shapes) net.append<Linear>(cols, rows, Init::normal(1.0), false);
+  ParameterArena arena(net, {Precision::fp32, true, 7});
+  const Muon optimizer(arena, {});
+  std::map<std::string, Shape> expected;
+  for (const Parameter* parameter : arena.parameters()) {
+    expected[parameter->name()] = parameter->shape();
+  }
+  std::vector<Shape> found;
+  const OptimizerBuffer momentum = optimizer.buffers().back();
+  for (const NamedSlice& slice : momentum.slices) {
+    EXPECT_EQ(slice.shape, expected.at(slice.name)) << slice.name;
+    found.push_back(slice.shape);
+  }
+  EXPECT_EQ(found, (std::vector<Shape>{{5, 7}, {5, 7}, {5, 5}, {7, 5}, {7, 5}, {7, 7}}));
+}
+
 TEST(Muon, FusedAndNaiveAgree) {
   Model fused(Precision::bf16), naive(Precision::bf16);
   Muon a(*fused.arena, options_of(KernelKind::fused));
