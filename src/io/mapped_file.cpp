@@ -30,10 +30,10 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   file.identity_ = identity_of(status);
   if (status.st_size == 0) return file;  // mmap refuses a length of zero
   const auto length = static_cast<size_t>(status.st_size);
-  void* data = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+  void* const data = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, descriptor.get(), 0);
   if (data == MAP_FAILED) fail_with_errno(path, "cannot be mapped");
-  file.mapping_.reset(data, [length](void* mapped) { ::munmap(mapped, length); });
-  file.bytes_ = {static_cast<const std::byte*>(data), length};
+  const auto unmap = [=](const std::byte*) { ::munmap(data, length); };
+  file.data_.reset(static_cast<const std::byte*>(data), unmap);
   return file;
 }
 

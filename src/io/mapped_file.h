@@ -19,9 +19,11 @@ class MappedFile {
   static MappedFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const {
+    return {data_.get(), data_ ? static_cast<size_t>(identity_.bytes) : 0};
+  }
   std::string_view text() const {
-    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+    return {reinterpret_cast<const char*>(bytes().data()), bytes().size()};
   }
 
   // Throws when the file was written to or cut since it was opened. To read what was cut off would
@@ -37,8 +39,7 @@ class MappedFile {
   static Identity identity_of(const struct stat& status);
 
   std::filesystem::path path_;
-  std::shared_ptr<void> mapping_;
-  std::span<const std::byte> bytes_;  // of it
+  std::shared_ptr<const std::byte> data_;  // null: the file is empty
   Identity identity_;
 };
 
