@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "autograd/ops/attention.h"
-#include "autograd/ops/attention_qkv.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/concat.h"
