@@ -32,7 +32,7 @@ void check_link(const fs::path& link) {
   std::error_code ignored;
   QUERN_CHECK(fs::exists(target), link.string(), ": is a link to ",
               fs::read_symlink(link, ignored).string(),
-              ", which cannot be read: ", error ? error.message() : "No such file or directory");
+              ", which cannot be read: ", error.message());
   QUERN_CHECK(!fs::is_directory(target), link.string(),
               ": is a link to a folder, expected links to files; name the folder as an input");
   QUERN_CHECK(fs::is_regular_file(target), link.string(), ": is not a regular file");

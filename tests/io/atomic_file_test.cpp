@@ -138,11 +138,12 @@ TEST(AtomicFile, InterruptedCallsAreRepeated) {
   const TemporaryFolder folder;
   std::map<std::string, int> calls;
   const FaultyCalls interrupted([&](const std::string& call, const std::string& path) {
+    if (call == "close") return 0;  // not repeated: Linux releases the descriptor
     return ++calls[cat(call, " ", path)] == 1 ? EINTR : 0;
   });
   write_file_atomically(folder / "a", "text");
+  EXPECT_EQ(calls.size(), 6u) << "open, write, fsync, rename; open and fsync of the folder";
   EXPECT_EQ(read_file(folder / "a"), "text");
-  EXPECT_EQ(calls.size(), 5u) << "open, fsync, rename; open and fsync of the folder";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "io/byte_stream.h"
 
 #include <gtest/gtest.h>
+#include <zstd.h>
 
 #include <random>
 
@@ -139,6 +140,42 @@ TEST_F(ByteStreamTest, SkipCountsWhatIsThere) {
       EXPECT_EQ(seen, observed ? std::ssize(bytes) : 0);
     }
   }
+}
+
+// Without a checksum behind it, the last block is read before its text is all handed out.
+TEST(ByteStream, ZstdWithoutAChecksum) {
+  const TemporaryFolder folder;
+  const std::string text(100'000, 'x');
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 1));
+  for (const size_t cut : {0u, 1u}) {
+    const auto path = write_file(folder / "a.zst", packed.substr(0, packed.size() - cut));
+    const auto stream = open_byte_stream(path);
+    std::string all;
+    const auto read = [&] {
+      for (char c = 0; stream->read(&c, 1) == 1;) all += c;
+    };
+    if (cut == 0) {
+      read();
+      EXPECT_EQ(all, text);
+    } else {
+      expect_error(read, {"zstd data is cut off"});
+    }
+  }
+}
+
+TEST(ByteStream, ADeviceIsReadInsteadOfSeeking) {
+  EXPECT_EQ(open_byte_stream("/dev/zero")->skip(3), 3);
+}
+
+// The decoder holds back what does not fit: it goes on after the file's last byte.
+TEST(ByteStream, ZstdByteByByte) {
+  const TemporaryFolder folder;
+  const std::string text(100'000, 'x');
+  const auto stream = open_byte_stream(write_file(folder / "a.zstd", zstd(text)));
+  std::string all;
+  for (char c = 0; stream->read(&c, 1) == 1;) all += c;
+  EXPECT_EQ(all, text);
 }
 
 }  // namespace

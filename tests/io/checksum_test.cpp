@@ -32,5 +32,11 @@ TEST(Checksum, PiecesGiveTheSameAsTheWhole) {
   EXPECT_NE(digest_of(bytes_of(text)).xxh3, whole.xxh3);
 }
 
+TEST(FileDigest, EqualInSizeAndChecksum) {
+  EXPECT_EQ((FileDigest{1, 2}), (FileDigest{1, 2}));
+  EXPECT_NE((FileDigest{1, 2}), (FileDigest{3, 2}));
+  EXPECT_NE((FileDigest{1, 2}), (FileDigest{1, 3}));
+}
+
 }  // namespace
 }  // namespace quern

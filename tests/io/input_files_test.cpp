@@ -71,5 +71,10 @@ TEST_F(InputFiles, LinksBelowAFolderLeadToFiles) {
   expect_error([&] { find({"a"}); }, {"a/up: is a link to a folder", "name the folder"});
 }
 
+TEST_F(InputFiles, ALinkThatLeadsToItselfIsNamed) {
+  std::filesystem::create_symlink("loop", folder_ / "loop");
+  expect_error([&] { find({"loop"}); }, {"loop: cannot be opened: Too many levels"});
+}
+
 }  // namespace
 }  // namespace quern

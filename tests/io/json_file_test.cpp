@@ -64,5 +64,13 @@ TEST(JsonFile, SyntaxErrorsAreInPlainWords) {
   }
 }
 
+TEST(JsonReason, OtherTextStays) {
+  EXPECT_EQ(json_reason("out of memory"), "out of memory");
+  for (const char* what :
+       {"syntax error while parsing value", "a - syntax error while parsing b"}) {
+    EXPECT_EQ(json_reason(what), what);
+  }
+}
+
 }  // namespace
 }  // namespace quern

@@ -53,6 +53,8 @@ TEST(Malformed, Safetensors) {
         "'a': shape[1]", "is 2.5", "a whole number of 0 or more"},
        {"offsets that turn back", tensor(R"({"dtype":"U8","shape":[4],"data_offsets":[4,0]})"),
         "'a': data_offsets", "[4,0]", "a pair [begin, end]"},
+       {"one offset", tensor(R"({"dtype":"U8","shape":[4],"data_offsets":[4]})"),
+        "'a': data_offsets", "[4]", "a pair [begin, end]"},
        {"three offsets", tensor(R"({"dtype":"U8","shape":[4],"data_offsets":[0,4,8]})"),
         "'a': data_offsets", "[0,4,8]", "at most 2 numbers"},
        {"data beyond the file", tensor(R"({"dtype":"U8","shape":[9],"data_offsets":[0,9]})"), "'a'",

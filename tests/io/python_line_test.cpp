@@ -92,5 +92,20 @@ TEST(HubHint, OnlyForNamesOfTheHub) {
   }
 }
 
+TEST(PythonLineText, ControlCharactersAreEscaped) {
+  EXPECT_NE(why_not_columns("a\n.parquet", "PAR1").find("\"a\\x0a.parquet\""), std::string::npos);
+}
+
+TEST(HubHint, NotForAPathInAFolderThatIsThere) {
+  const TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  fs::create_directory("runs");
+  EXPECT_EQ(hub_hint("runs/a", HubKind::model), "");
+  EXPECT_NE(hub_hint("datasets", HubKind::dataset), "");
+  EXPECT_EQ(hub_hint("datasets/org/name", HubKind::dataset), "");
+  fs::current_path(before);
+}
+
 }  // namespace
 }  // namespace quern

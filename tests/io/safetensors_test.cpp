@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "io/safetensors_writer.h"
 #include "support/files.h"
 
 namespace quern {
@@ -191,6 +192,21 @@ TEST(Safetensors, RefusesBadLayouts) {
   expect_refused(file_of(two("[0,4]", "[4,8]"), 9), {"1 bytes after the last tensor"});
   // Truncated.
   expect_refused(file_of(two("[0,4]", "[4,8]"), 7), {"'b' ends at byte 8", "at most 7"});
+}
+
+TEST(Safetensors, ADtypeOfNoNameIsAnError) {
+  EXPECT_EQ(safetensors_name(DType::boolean), "BOOL");
+  EXPECT_THROW(safetensors_name(static_cast<DType>(99)), Error);
+}
+
+TEST(SafetensorsWriter, RefusesWhatReadersWould) {
+  const TemporaryFolder folder;
+  const std::vector<TensorEntry> one{{"a", DType::f32, {2}}};
+  SafetensorsWriter writer(folder / "short", one, {});
+  expect_error([&] { writer.commit(); }, {"short: 0 bytes of data, expected 8"});
+  const Metadata large{{"text", std::string(kMaxSafetensorsHeader, 'x')}};
+  expect_error([&] { SafetensorsWriter(folder / "large", {}, large); },
+               {"large: header would have 1000000", "expected at most 100000000"});
 }
 
 }  // namespace

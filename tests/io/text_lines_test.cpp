@@ -85,5 +85,41 @@ TEST(TextLines, AMissingFileIsNamed) {
   expect_error([&] { lines.next(line); }, {"/nowhere/text.txt"});
 }
 
+TEST(TextLines, ASpaceNearTheStartDoesNotCutALongLine) {
+  const std::string text = "a " + std::string(5000, 'x');
+  const std::vector<std::string> lines = lines_of({text});
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].size(), TextLines::kLongest);
+}
+
+TEST(TextLines, AnExtractorGetsTheLastLineWithAndWithoutItsEnd) {
+  const TemporaryFolder folder;
+  const auto upper = [](const std::filesystem::path&) {
+    return [](int64_t number, std::string_view line, std::string& text) {
+      text = cat(number, " ", line);
+    };
+  };
+  for (const char* content : {"one\n \ntwo\n", "one\n \ntwo"}) {
+    TextLines lines({write_file(folder / "a", content)}, upper);
+    std::string first, second, none;
+    EXPECT_TRUE(lines.next(first) && lines.next(second) && !lines.next(none));
+    EXPECT_EQ(first, "1 one");
+    EXPECT_EQ(second, "3 two");
+  }
+}
+
+// 65 MiB of zeros without a line's end, which take no space on the disk.
+TEST(TextLines, ALineForAnExtractorIsBounded) {
+  const TemporaryFolder folder;
+  const auto file = write_file(folder / "a", "");
+  std::filesystem::resize_file(file, uintmax_t{65} << 20);
+  const auto nothing = [](const std::filesystem::path&) {
+    return [](int64_t, std::string_view, std::string&) {};
+  };
+  TextLines lines({file}, nothing);
+  std::string line;
+  expect_error([&] { lines.next(line); }, {"a: line 1 is longer than 67108864 bytes"});
+}
+
 }  // namespace
 }  // namespace quern

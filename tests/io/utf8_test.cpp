@@ -99,5 +99,13 @@ TEST(Utf8, ATerminalIsNotCommanded) {
   EXPECT_EQ(printable_utf8("\x9B\xC2"), "\uFFFD\uFFFD") << "nor does a broken byte";
 }
 
+TEST(Utf8, ControlCharactersAndNothingAreNoSpaces) {
+  for (const char* text : {"", "\x01", "\x1F", "a"}) {
+    EXPECT_EQ(space_prefix(text), 0u);
+    EXPECT_EQ(space_suffix(text), 0u);
+  }
+  EXPECT_EQ(space_suffix("a\r"), 1u);
+}
+
 }  // namespace
 }  // namespace quern

@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -71,6 +73,50 @@ int open(const char* path, int flags, ...) {
 int fsync(int fd) {
   static auto* real = next<int(int)>("fsync");
   return fails("fsync", quern::testing_support::path_of(fd)) ? -1 : real(fd);
+}
+
+int close(int fd) {
+  static auto* real = next<int(int)>("close");
+  const bool refused = fails("close", quern::testing_support::path_of(fd));
+  const int reason = errno;
+  const int result = real(fd);  // Linux releases the descriptor in any case
+  if (refused) errno = reason;
+  return refused ? -1 : result;
+}
+
+ssize_t read(int fd, void* data, size_t size) {
+  static auto* real = next<ssize_t(int, void*, size_t)>("read");
+  return fails("read", quern::testing_support::path_of(fd)) ? -1 : real(fd, data, size);
+}
+
+ssize_t write(int fd, const void* data, size_t size) {
+  static auto* real = next<ssize_t(int, const void*, size_t)>("write");
+  return fails("write", quern::testing_support::path_of(fd)) ? -1 : real(fd, data, size);
+}
+
+off_t lseek(int fd, off_t offset, int whence) noexcept {
+  static auto* real = next<off_t(int, off_t, int)>("lseek");
+  return fails("lseek", quern::testing_support::path_of(fd)) ? -1 : real(fd, offset, whence);
+}
+
+int fstat(int fd, struct stat* status) noexcept {
+  static auto* real = next<int(int, struct stat*)>("fstat");
+  return fails("fstat", quern::testing_support::path_of(fd)) ? -1 : real(fd, status);
+}
+
+int flock(int fd, int operation) noexcept {
+  static auto* real = next<int(int, int)>("flock");
+  return fails("flock", quern::testing_support::path_of(fd)) ? -1 : real(fd, operation);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static auto* real = next<int(const char*, mode_t)>("mkdir");
+  return fails("mkdir", path) ? -1 : real(path, mode);
+}
+
+int remove(const char* path) noexcept {
+  static auto* real = next<int(const char*)>("remove");
+  return fails("remove", path) ? -1 : real(path);
 }
 
 int rename(const char* from, const char* to) noexcept {
