@@ -238,8 +238,8 @@ bool viewable(const Shape& from, const Strides& strides, const Shape& to, Stride
     while (have != want) {
       if (have < want) {  // take the next source dimension: it must continue the run
         do --i;
-        while (i >= 0 && from[i] == 1);
-        if (i < 0 || strides[i] != step * have) return false;
+        while (from[i] == 1);  // there is one: both shapes have the same number of elements
+        if (strides[i] != step * have) return false;
         have *= from[i];
       } else {
         --j;

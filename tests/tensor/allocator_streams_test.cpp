@@ -309,5 +309,18 @@ TEST(AllocatorWithoutEvents, RecordsNoUses) {
   EXPECT_EQ(allocator->allocate(1000, "y"), data);
 }
 
+TEST_F(StreamsTest, AUseOfLaterMemoryIsNotWaitedFor) {
+  int* const first = written(1);
+  int* const second = written(2);
+  ASSERT_LT(first, second);
+  follow_home(kSide);
+  allocator->record_use(second, kSide);
+  allocator->release(first);
+  EXPECT_EQ(written(3), first);
+  EXPECT_EQ(streams.waits, 0);
+  allocator->wait_for_uses();
+  EXPECT_EQ(streams.waits, 1);
+}
+
 }  // namespace
 }  // namespace quern
