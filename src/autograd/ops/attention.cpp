@@ -99,7 +99,7 @@ void attention_gradients(const Tensor& dq, const Tensor& dk, const Tensor& dv, c
 }
 
 Tensor with_packed_heads(const Tensor& x) {
-  return x.strides()[3] == 1 || x.dim(3) == 1 ? x : x.contiguous();
+  return x.strides()[3] == 1 ? x : x.contiguous();
 }
 
 // The heads of qkv (B, T, (H + 2 Hk) D) as strided (B, T, heads, D) views.

@@ -52,7 +52,7 @@ std::optional<Layout> layout_of(const Tensor& x, bool transpose) {
     return Layout{transpose, rows == 1 ? cols : row_step, *stride};
   }
   if (stride && is_row_major(cols, rows, col_step, row_step)) {  // stored transposed
-    return Layout{!transpose, cols == 1 ? rows : col_step, *stride};
+    return Layout{!transpose, col_step, *stride};
   }
   return std::nullopt;
 }
@@ -100,7 +100,7 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
                     bool transpose_b, bool add, const Tensor& bias_in) {
   if (d.numel() == 0) return;
   const Tensor bias = bias_in.defined() ? bias_in.contiguous() : Tensor();
-  if (a_in.numel() == 0 || b_in.numel() == 0) {  // an empty sum
+  if (a_in.numel() == 0) {  // an empty sum: b is empty too
     if (!add) fill(d, 0.0);
     if (bias.defined()) add_bias(d, bias);
     return;

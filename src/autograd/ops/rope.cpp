@@ -73,7 +73,7 @@ Variable rope(const Variable& x_in, const RopeTable& table, const Tensor& positi
       positions_in.defined()
           ? detail::as_integers("rope", "positions", positions_in, DType::i32, x_in.device())
           : Tensor();
-  const bool packed_heads = x_in.value().strides()[3] == 1 || x_in.dim(3) == 1;
+  const bool packed_heads = x_in.value().strides()[3] == 1;
   const Tensor x = packed_heads ? x_in.value() : x_in.value().contiguous();
   // The gradient rotates back: the transpose of a rotation is its inverse.
   return record("rope", rotate(x, table, positions, first, false), {x_in},
