@@ -254,5 +254,40 @@ TEST(Parameter, CannotBeUsedBeforeTheArena) {
   EXPECT_THROW(layer(zeros({2, 3})), Error);
 }
 
+// A model without its gradients has no step; without clipping, gradients of any norm pass whole.
+TEST(Optimizer, NeedsGradientsAndMayLeaveThemUnclipped) {
+  Sequential net;
+  net.append<Linear>(3, 5, Init::normal(1.0));
+  ParameterArena fixed(net, {.training = false});
+  EXPECT_THROW(AdamW(fixed, {}), Error);
+  Model fused(Precision::fp32), naive(Precision::fp32);
+  for (const auto& [model, kernels] :
+       {std::pair{&fused, KernelKind::fused}, {&naive, KernelKind::naive}}) {
+    AdamW optimizer(*model->arena, {.eps = 1.0, .clip = 0.0, .kernels = kernels});
+    set_gradients(*model->arena, 1);
+    optimizer.step(0.1);
+    EXPECT_EQ(optimizer.state().clip, 1.0f);
+  }
+  const std::vector<float> a = fused.arena->values().to_vector<float>();
+  const std::vector<float> b = naive.arena->values().to_vector<float>();
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-6);  // roundings of 6e-8
+}
+
+// The last parameter may be left out, whether or not frozen ones follow it.
+TEST(AdamWMoments, LeavesOutTheLast) {
+  for (const bool frozen : {false, true}) {
+    Sequential net;
+    net.append<Linear>(3, 5, Init::normal(1.0));
+    net.append<Linear>(5, 7, Init::normal(1.0)).weight.group.frozen = frozen;
+    ParameterArena arena(net, {});
+    const std::string last = frozen ? "0.weight" : "1.weight";
+    const AdamWMoments moments(arena, {},
+                               [&](const ParameterEntry& entry) { return entry.name != last; });
+    const auto slices = moments.buffers()[0].slices;
+    ASSERT_EQ(slices.size(), frozen ? 0u : 1u);
+    EXPECT_LT(moments.first().numel(), arena.trainable());
+  }
+}
+
 }  // namespace
 }  // namespace quern

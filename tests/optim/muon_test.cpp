@@ -280,5 +280,25 @@ TEST(Muon, AnotherOptimizersCheckpointIsRefused) {
                {"trained with optimizer = muon", "found optimizer = adamw"});
 }
 
+TEST(Muon, VectorsAndUndecayedMatrices) {
+  Sequential net;
+  auto& layer = net.append<Linear>(5, 5, Init::normal(1.0), true);
+  layer.weight.group.decay = false;
+  layer.bias->group.kind = ParameterKind::hidden_matrix;  // a vector all the same
+  ParameterArena arena(net, {});
+  MuonOptions options;
+  options.adamw.weight_decay = 1.0;
+  Muon optimizer(arena, options);
+  ASSERT_EQ(optimizer.buffers().size(), 3u);
+  EXPECT_EQ(optimizer.buffers()[0].slices[0].name, "0.bias");
+  const std::vector<float> before = arena.values().to_vector<float>();
+  fill(arena.grads(), 0.0);
+  for (const Parameter* parameter : arena.parameters()) parameter->leaf()->fresh = false;
+  optimizer.step(0.1);
+  EXPECT_EQ(arena.values().to_vector<float>(), before) << "no gradient and no decay";
+  options.adjust = static_cast<MuonAdjust>(99);
+  EXPECT_THROW(Muon(arena, options), Error);
+}
+
 }  // namespace
 }  // namespace quern

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+
 namespace quern {
 namespace {
 
@@ -33,6 +35,13 @@ TEST(Schedule, LinearAndWsdDecayInALine) {
 
 TEST(Schedule, ConstantStays) {
   EXPECT_DOUBLE_EQ(make(ScheduleKind::constant).at(109), 2.0);
+}
+
+TEST(Schedule, EndsWhereItHasNoLength) {
+  Schedule schedule = make(ScheduleKind::wsd);
+  schedule.decay_fraction = 0.0;
+  EXPECT_NEAR(schedule.at(50), 0.2, 1e-12) << "nothing is left to decay over";
+  EXPECT_THROW(make(static_cast<ScheduleKind>(99)).at(50), Error);
 }
 
 }  // namespace

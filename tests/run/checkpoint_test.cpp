@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <numeric>
 
 #include "io/checksum.h"
@@ -31,6 +32,11 @@ struct Sample {
             std::move(state)};
   }
 };
+
+// A manifest of these fields and their checksum.
+std::string manifest_of(const std::string& fields, const std::string& checksum) {
+  return cat(fields.substr(0, fields.size() - 1), ",\"xxh3\":\"", checksum, "\"}");
+}
 
 void flip_bit(const fs::path& path, size_t position) {
   std::string bytes = read_file(path);
@@ -321,6 +327,59 @@ TEST(Checkpoint, GoingBackSetsTheLaterOnesAside) {
   }
   EXPECT_TRUE(remove_later_checkpoints(run.path()).empty());
   EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 1);
+}
+
+TEST(Checkpoint, FoldersOfOtherNamesAreNone) {
+  const TemporaryFolder run;
+  write_checkpoint(run.path(), Sample(10).at(7));
+  for (const char* name : {"step_x", "step_1", "step_-0000001", "step_99999999999999999999",
+                           "other.tmp", "other.old", "other.later", "step_00000001.other"}) {
+    write_file(run / name / "manifest.json", "{}");
+  }
+  EXPECT_EQ(checkpoint_steps(run.path()), std::vector<int64_t>{7});
+  restore_replaced_checkpoints(run.path());
+  write_checkpoint(run.path(), Sample(10).at(8));
+  EXPECT_TRUE(remove_later_checkpoints(run.path()).empty());
+  for (const char* name : {"other.tmp", "other.old", "other.later"}) {
+    EXPECT_TRUE(fs::exists(run / name)) << name;
+  }
+  expect_error([&] { checkpoint_path(run.path(), -1); }, {"checkpoint: step is -1"});
+}
+
+TEST(Checkpoint, AFolderThatCannotBeReadOrMadeIsNamed) {
+  const TemporaryFolder run;
+  const fs::path file = write_file(run / "file", "text");
+  expect_error([&] { checkpoint_steps(file); }, {"file: folder cannot be read: Not a directory"});
+  expect_error([&] { write_checkpoint(file / "a", Sample(10).at(1)); }, {"a: cannot be created"});
+  const FaultyCalls faults([](const std::string& call, const std::string& path) {
+    return call == "mkdir" && path.ends_with(".tmp") ? ENOSPC : 0;
+  });
+  expect_error([&] { write_checkpoint(run.path(), Sample(10).at(1)); },
+               {"step_00000001.tmp: cannot be created: No space"});
+}
+
+TEST(Checkpoint, AManifestWithoutAStateIsNone) {
+  const TemporaryFolder run;
+  const std::string fields = R"({"format":1,"step":1})";
+  write_file(run / "manifest.json", manifest_of(fields, checksum_of(fields)));
+  expect_error([&] { read_checkpoint_state(run.path()); }, {"manifest.json", "it has no state"});
+}
+
+TEST(Checkpoint, MarksThatCannotBeChangedAreNamed) {
+  const TemporaryFolder run;
+  write_file(run / "kept", "step_00000001 by hand, without a last line's end");
+  mark_kept(run.path(), 2, "new");
+  EXPECT_NE(read_file(run / "kept").find("end\nstep_00000002 new\n"), std::string::npos);
+  mark_best(run.path(), 3);
+  expect_error([&] { best_checkpoint(run.path()); }, {"step_00000003", "but is not there"});
+  write_file(run / "step_00000004.later" / "a", "text");
+  const FaultyCalls faults([](const std::string& call, const std::string&) {
+    return call == "remove" || call == "unlinkat" ? EPERM : 0;
+  });
+  expect_error([&] { set_aside_checkpoints_after(run.path(), 1); }, {"best: cannot be removed"});
+  const std::vector<std::string> warnings = remove_later_checkpoints(run.path());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("step_00000004.later: cannot be removed"), std::string::npos);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "bench/golden_copy.h"
 #include "hf/hf_export.h"
@@ -244,6 +245,39 @@ TEST(ExportModel, LeavesNothingBehindWhenItFails) {
   fs::remove_all(folder / "run/source");
   expect_error([&] { export_model(folder / "run", folder / "out", {.source_dtype = true}); },
                {"did not come from a Hugging Face folder"});
+}
+
+TEST(ImportModel, ACheckpointIsQuernsOwn) {
+  const TemporaryFolder folder;
+  write_file(folder / "a/manifest.json", "{}");
+  write_file(folder / "b/config.toml", "");
+  for (const char* name : {"a", "b"}) {
+    expect_error([&] { import_model(folder / name, folder / "run"); }, {"is Quern's own already"});
+  }
+}
+
+// A copy of a checkpoint lies outside a run: it has no source and no tokenizer.
+TEST(ExportModel, OfACheckpointAlone) {
+  const TemporaryFolder folder;
+  import_model(golden_folder() / "mha", folder / "run");
+  fs::copy(folder / "run/checkpoints/step_00000000", folder / "alone", fs::copy_options::recursive);
+  export_model(folder / "alone", folder / "out");
+  expect_same_tensors(golden_folder() / "mha", folder / "out", "alone");
+  expect_error([&] { export_model(folder / "alone", folder / "again", {.source_dtype = true}); },
+               {"has no source dtype"});
+}
+
+TEST(ExportModel, OfASourceThatNamesNoDtype) {
+  const TemporaryFolder folder;
+  GoldenCopy copy("mha");
+  fs::remove(copy.path() / "generation_config.json");
+  nlohmann::json config = nlohmann::json::parse(read_file(copy.path() / "config.json"));
+  config.erase("dtype");
+  config.erase("torch_dtype");
+  write_file(copy.path() / "config.json", config.dump());
+  import_model(copy.path(), folder / "run");
+  expect_error([&] { export_model(folder / "run", folder / "out", {.source_dtype = true}); },
+               {"config.json has no dtype; name one"});
 }
 
 }  // namespace

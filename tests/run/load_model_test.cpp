@@ -9,6 +9,7 @@
 #include "hf/hf_export.h"
 #include "hf/huggingface.h"
 #include "run/hf_model.h"
+#include "run/model_difference.h"
 #include "run/weights.h"
 #include "support/training.h"
 
@@ -221,6 +222,49 @@ TEST_F(ModelFromTraining, OtherWeightsAreRefused) {
   expect_error([&] { train(config, recorded); },
                {"model.from", kFrom, "its model has d_model = 64, found d_model = 32"});
   EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+TEST(ModelFrom, GivenDimensionsOfTheModelAreAccepted) {
+  const ModelConfig model = parsed_model({});
+  Config config;
+  static_cast<ModelConfig&>(config.model) = model;
+  for (const char* key : {"heads", "d_model", "size"}) {
+    EXPECT_NO_THROW(check_given_model(config, {key}, model, "it")) << key;
+  }
+  config.model.layers += 1;
+  EXPECT_THROW(check_given_model(config, {"size"}, model, "it"), UsageError);
+}
+
+// A folder with both files is a run.
+TEST(ModelFrom, ARunMayHoldAFileOfThatName) {
+  GoldenCopy copy("mha");
+  write_file(copy.path() / "config.toml", "");
+  expect_error([&] { model_of(copy.path()); }, {"has no checkpoint yet"});
+}
+
+TEST(CopySource, TakesWhatThereIs) {
+  const TemporaryFolder folder;
+  GoldenCopy copy("mha");
+  fs::remove(copy.path() / "generation_config.json");
+  copy_source(copy.path(), folder / "source");
+  EXPECT_TRUE(fs::exists(folder / "source/config.json"));
+  EXPECT_FALSE(fs::exists(folder / "source/generation_config.json"));
+  write_file(folder / "run/config.toml", "");
+  copy_source(folder / "run", folder / "none");
+  EXPECT_FALSE(fs::exists(folder / "none"));
+}
+
+TEST(ModelDifference, AZeroCountsAsWhatItStandsFor) {
+  ModelConfig model = tiny_model();
+  ModelConfig zero = model;
+  zero.head_dim = 0;
+  model.head_dim = model.d_model / model.heads;
+  EXPECT_FALSE(model_difference(model, zero));
+  zero.heads = 3;  // no divisor of 64
+  ASSERT_TRUE(model_difference(model, zero));
+  EXPECT_EQ(model_difference(model, zero)->key, "heads");
+  zero.heads = 0;
+  ASSERT_TRUE(model_difference(model, zero));
 }
 
 }  // namespace

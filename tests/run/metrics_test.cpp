@@ -71,5 +71,18 @@ TEST(MetricsLog, OnlyRunsWithAZLossHaveItsKey) {
             cat(begin, "\"time\":0.0}\n", begin, "\"z_loss\":0.25,\"time\":0.0}\n"));
 }
 
+TEST(MetricsLog, TheStateOfAStepIsWhatItsLinesSay) {
+  const TemporaryFolder folder;
+  const fs::path path =
+      write_file(folder / "metrics.jsonl",
+                 "{\"step\":1,\"val_loss\":null}\n{\"step\":1,\"ended\":\"stopped\"}\n"
+                 "{\"step\":2,\"val_loss\":1.5}\n{\"step\":2,\"ended\":\"done\"}\n"
+                 "{\"step\":2,\"loss\":1}\n");
+  EXPECT_EQ(read_logged_state(path, 1).validation, std::nullopt);
+  EXPECT_FALSE(read_logged_state(path, 1).done);
+  EXPECT_EQ(read_logged_state(path, 2).validation, 1.5);
+  EXPECT_TRUE(read_logged_state(path, 2).done);
+}
+
 }  // namespace
 }  // namespace quern

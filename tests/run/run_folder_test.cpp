@@ -92,5 +92,43 @@ TEST(RunFolder, ResumePassesOverDamagedCheckpoints) {
   EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{8, 9}));
 }
 
+TEST(RunFolder, TakesWhatAKilledOneLeftAndNoMore) {
+  const TemporaryFolder folder;
+  for (const char* name : {".lock", "config.toml.tmp"}) write_file(folder / "a" / name, "");
+  fs::create_directory(folder / "a/checkpoints");
+  EXPECT_NO_THROW(RunFolder::create(config_in(folder / "a")));
+  write_file(folder / "b/checkpoints/step_00000001/manifest.json", "{}");
+  expect_error([&] { RunFolder::create(config_in(folder / "b")); }, {"b exists already"});
+  write_file(folder / "c/notes.txt", "");
+  expect_error([&] { RunFolder::create(config_in(folder / "c")); }, {"c exists already"});
+}
+
+TEST(RunFolder, HasANameWithoutOne) {
+  const TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  const fs::path dated = RunFolder::create(Config()).path();
+  EXPECT_EQ(dated.parent_path(), "runs");
+  EXPECT_EQ(RunFolder::create(config_in("here")).path(), "here");
+  fs::current_path(before);
+  EXPECT_TRUE(fs::exists(folder / "here/config.toml") && fs::exists(folder.path() / dated));
+}
+
+TEST(RunFolder, AHuggingFaceFolderIsNone) {
+  expect_error([] { RunFolder::open(golden_folder() / "mha"); },
+               {"is a Hugging Face folder, expected a run folder", "quern import"});
+}
+
+TEST(RunFolder, KeepsTheSamplesUpToAStep) {
+  const TemporaryFolder folder;
+  const RunFolder run = RunFolder::create(config_in(folder / "a"));
+  EXPECT_FALSE(run.keep_samples_until(5));
+  const std::string kept = "--- step 4\ntext\n--- step 5\ntext\n--- step 5\ntext";
+  write_file(run.samples(), kept);
+  EXPECT_TRUE(run.keep_samples_until(5));
+  EXPECT_TRUE(run.keep_samples_until(4));
+  EXPECT_EQ(read_file(run.samples()), "--- step 4\ntext\n");
+}
+
 }  // namespace
 }  // namespace quern

@@ -157,5 +157,37 @@ TEST_F(RunTokenizerTest, TokensOfAnUnknownOneHaveNoText) {
   EXPECT_FALSE(load_saved_model(folder_ / "run", true, config_.compute).tokenizer);
 }
 
+TEST_F(RunTokenizerTest, FoldersWithoutOneCountAsNone) {
+  fs::remove_all(data_ / "tokenizer");
+  fs::create_directory(data_ / "tokenizer");
+  config_.model.from = (golden_folder() / "mha").string();
+  EXPECT_EQ(find_run_tokenizer(config_, false).tokenizer, nullptr);
+  config_.model.from = (folder_ / "no").string();
+  EXPECT_EQ(find_run_tokenizer(config_, false).tokenizer, nullptr);
+}
+
+TEST_F(RunTokenizerTest, AnOlderCheckpointNamesNone) {
+  const fs::path checkpoint = folder_ / "run/checkpoints/step_00000001";
+  write_file(checkpoint / "manifest.json", "{}");
+  add_fixture("exact", folder_ / "run/tokenizer");
+  TrainState state;
+  EXPECT_EQ(saved_tokenizer(checkpoint, state)->hash(), exact_);
+  state.tokenizer = exact_;
+  EXPECT_EQ(saved_tokenizer(checkpoint, state)->hash(), exact_);
+  state.tokenizer = "another";
+  expect_error([&] { saved_tokenizer(checkpoint, state); }, {"expected another"});
+}
+
+TEST(SavedModel, TakesNoOtherModel) {
+  SavedModel saved;
+  saved.checkpoint = "here";
+  saved.state.model = tiny_model();
+  Config config;
+  EXPECT_NO_THROW(saved.check_given(config, {"from"}));
+  config.model.from = "there";
+  expect_error([&] { saved.check_given(config, {"from"}); },
+               {"found --from there", "leave --from out"});
+}
+
 }  // namespace
 }  // namespace quern

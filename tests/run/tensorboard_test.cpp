@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "run/metrics.h"
+#include "support/file_size_limit.h"
 #include "support/files.h"
 
 namespace quern {
@@ -93,6 +94,17 @@ TEST(MetricsLog, WritesEventsOnlyWhenAsked) {
   EXPECT_TRUE(event_files(folder.path()).empty());
   MetricsLog(folder / "metrics.jsonl", -1, true).write(m);
   EXPECT_EQ(event_files(folder.path()).size(), 1u);
+}
+
+TEST(TensorBoardLog, AFullDiskIsNamed) {
+  const TemporaryFolder folder;
+  TensorBoardLog log(folder.path(), -1, 1000.0);
+  const FileSizeLimit limit(60);
+  expect_error(
+      [&] {
+        log.write(1, 1000.0, {{"loss", 2.0f}});
+      },
+      {"events.out.tfevents.1000", "cannot write; is the disk full?"});
 }
 
 }  // namespace

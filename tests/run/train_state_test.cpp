@@ -98,5 +98,38 @@ TEST(OldCheckpoint, ResumesWithItsMoments) {
   }
 }
 
+TEST_F(TrainStateTest, AnOlderOneNamesNoTokenizer) {
+  nlohmann::json state = nlohmann::json::parse(open_checkpoint(path_).state_json);
+  state.erase("tokenizer");
+  state.erase("data");
+  rewrite_checkpoint_state(path_, state.dump());
+  EXPECT_EQ(read_train_state(path_).tokenizer, "bytes");
+  state["is_text"] = false;
+  rewrite_checkpoint_state(path_, state.dump());
+  EXPECT_EQ(read_train_state(path_).tokenizer, "");
+}
+
+// One without moments continues from weights alone.
+class Fixed : public Optimizer {
+ public:
+  explicit Fixed(ParameterArena& arena) : Optimizer(arena, {}) {}
+  const char* name() const override { return "fixed"; }
+  std::vector<OptimizerBuffer> buffers() const override { return {}; }
+
+ private:
+  void fused_update() override {}
+  void naive_update(double, const kernels::StepState&) override {}
+};
+
+TEST(TrainState, AnOptimizerWithoutMomentsNeedsNone) {
+  const TemporaryFolder folder;
+  ModelInstance instance(tiny_model(), {}, InitScheme::normal, true, 1);
+  Fixed optimizer(instance.arena);
+  TrainState state;
+  state.model = tiny_model();
+  const fs::path path = save_train_state(folder / "checkpoints", instance.arena, optimizer, state);
+  EXPECT_NO_THROW(load_train_state(path, instance.arena, tiny_model(), optimizer));
+}
+
 }  // namespace
 }  // namespace quern

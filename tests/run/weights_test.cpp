@@ -169,5 +169,48 @@ TEST(Weights, RefusesWhatIsNotFinite) {
   }
 }
 
+TEST(Weights, AMomentOfNoParameterIsRefused) {
+  ModelInstance instance = make_instance(golden_folder() / "mha");
+  const OptimizerBuffer moment = AdamW(instance.arena, {}).buffers()[0];
+  const TemporaryFolder files;
+  std::vector<TensorView> views = host_tensors(moment).views;
+  TensorView more = views[0];
+  more.name = "moment1.more";
+  views.push_back(more);
+  write_safetensors(files / "moments", views);
+  expect_error([&] { load_buffer(moment, SafetensorsFile::open(files / "moments")); },
+               {"'moment1.more' is not one of the model's"});
+}
+
+// Only a longer matrix of the same width gives its first rows.
+TEST(Weights, FirstRowsComeFromALongerMatrixAlone) {
+  for (const Shape& shape : {Shape{64}, Shape{2, 2, 16}, Shape{16, 4}, Shape{1, 64}}) {
+    GoldenCopy copy("mha");
+    ModelInstance instance = make_instance(copy.path());
+    const std::string name = "model.norm.weight";
+    copy.edit("model.safetensors", [&](auto& views) {
+      for (TensorView& view : views) {
+        if (view.name == name) view.shape = shape;
+      }
+    });
+    const TensorSource source = TensorSource::open(copy.path());
+    if (shape == Shape{64}) {
+      EXPECT_NO_THROW(load_weights(instance.arena, source, name));
+      continue;
+    }
+    expect_error([&] { load_weights(instance.arena, source, name); }, {name, "has shape"});
+  }
+  GoldenCopy copy("mha");
+  ModelInstance instance = make_instance(copy.path());
+  const std::string name = "model.layers.0.mlp.up_proj.weight";  // (160, 64)
+  copy.edit("model.safetensors", [&](auto& views) {
+    for (TensorView& view : views) {
+      if (view.name == name) view.shape = {320, 32};
+    }
+  });
+  const TensorSource source = TensorSource::open(copy.path());
+  expect_error([&] { load_weights(instance.arena, source, name); }, {"(320, 32)"});
+}
+
 }  // namespace
 }  // namespace quern
