@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradcheck.h"
-#include "autograd/ops/attention_qkv.h"
+#include "autograd/ops/attention.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/concat.h"
 #include "autograd/ops/dropout.h"

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "io/safetensors_writer.h"
 #include "support/files.h"
 
 namespace quern {

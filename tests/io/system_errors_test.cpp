@@ -7,7 +7,6 @@
 
 #include "io/append_file.h"
 #include "io/atomic_file.h"
-#include "io/atomic_folder.h"
 #include "io/byte_stream.h"
 #include "io/file_lock.h"
 #include "io/input_files.h"
