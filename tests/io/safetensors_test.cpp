@@ -193,11 +193,6 @@ TEST(Safetensors, RefusesBadLayouts) {
   expect_refused(file_of(two("[0,4]", "[4,8]"), 7), {"'b' ends at byte 8", "at most 7"});
 }
 
-TEST(Safetensors, ADtypeOfNoNameIsAnError) {
-  EXPECT_EQ(safetensors_name(DType::boolean), "BOOL");
-  EXPECT_THROW(safetensors_name(static_cast<DType>(99)), Error);
-}
-
 TEST(SafetensorsWriter, RefusesWhatReadersWould) {
   const TemporaryFolder folder;
   const std::vector<TensorEntry> one{{"a", DType::f32, {2}}};
