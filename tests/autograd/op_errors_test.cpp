@@ -182,6 +182,7 @@ TEST(OpErrors, AGradientOfAnotherDtype) {
     expect_error([&] { backward(wrong(x), ones({2})); }, {"wrong: the gradient of input 0", "f64"});
   };
   refused(Variable::leaf(ones({2})));
+  refused(scale(Variable::leaf(ones({2})), 2.0));
   const auto store = std::make_shared<Leaf>();
   store->name = "x";
   store->grad = zeros({2});
