@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Branch coverage by folder, from the .gcno and .gcda files of a program compiled with g++ --coverage -O0.
 
-Usage: scripts/branch_table.py [--least PERCENT] [--excuses FILE] BUILD FOLDER...
+Usage: scripts/branch_table.py [--least PERCENT] [--excuses FILE] [--skip NAME]... BUILD FOLDER...
 
 Reads every .gcno below the folder BUILD by gcov-dump and prints, for each source FOLDER, its lines and branches
 and the percentage taken, then each branch not taken as FILE:LINE: source text. Fails when a FOLDER is below
@@ -16,7 +16,7 @@ Template instantiations count as one function: a branch is taken when one of the
 
 A line of the excuses is `FILE | source text | reason`; empty lines and those that begin with # do not count. It
 explains the branches not taken on the lines of FILE that contain the text, but does not raise the percentage. An
-excuse that explains nothing is an error.
+excuse that explains nothing is an error. --skip leaves out a source file, by its path.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import subprocess
 import sys
 
 FAKE, ON_TREE, FALL = 2, 1, 4
-NO_DECISION = re.compile(r"^[\s})\];,]*$|^\s*static\s|^\s*}?\s*catch\b")
+NO_DECISION = re.compile(r"^[\s})\];,]*(//.*)?$|^\s*static\s|^\s*}?\s*catch\b")
 
 
 class Function:
@@ -156,6 +156,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--least", type=float, default=95)
     parser.add_argument("--excuses", type=pathlib.Path)
+    parser.add_argument("--skip", action="append", default=[])
     parser.add_argument("build", metavar="BUILD")
     parser.add_argument("folders", metavar="FOLDER", nargs="+")
     options = parser.parse_args()
@@ -165,10 +166,11 @@ def main():
     print(f"{'folder':14} {'lines':>6} {'run':>6} {'branches':>9} {'taken':>6} {'percent':>8} {'excused':>8}")
     for folder in options.folders:
         root = str(pathlib.Path(folder).resolve()) + "/"
+        names = {file: f"{folder}/{file[len(root):]}" for file in sorted(lines) if file.startswith(root)}
+        names = {file: name for file, name in names.items() if name not in options.skip}
         total = taken = excused = 0
-        line_counts = [ran for file in lines if file.startswith(root) for ran in lines[file].values()]
-        for file in sorted(file for file in branches if file.startswith(root)):
-            name = f"{folder}/{file[len(root):]}"
+        line_counts = [ran for file in names for ran in lines[file].values()]
+        for file, name in names.items():
             text = pathlib.Path(file).read_text(encoding="utf-8").splitlines()
             for line, shapes in sorted(branches[file].items()):
                 source = text[line - 1]
