@@ -239,7 +239,9 @@ TEST(ModelFrom, GivenDimensionsOfTheModelAreAccepted) {
 TEST(ModelFrom, ARunMayHoldAFileOfThatName) {
   GoldenCopy copy("mha");
   write_file(copy.path() / "config.toml", "");
-  expect_error([&] { model_of(copy.path()); }, {"has no checkpoint yet"});
+  Config config;
+  config.model.from = copy.path().string();
+  expect_error([&] { apply_model_from(config, {}); }, {"has no checkpoint yet"});
 }
 
 TEST(CopySource, TakesWhatThereIs) {
