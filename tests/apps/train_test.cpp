@@ -351,7 +351,9 @@ TEST_F(TrainProgram, ASignalIsAnsweredWithinTheStepAndTheNextEndsIt) {
 TEST_F(TrainProgram, ASignalAtAnyMomentLeavesARunThatGoesOn) {
   const Args every = {"--steps",        "40", "--checkpoint_every", "2", "--eval_every", "2",
                       "--sample_every", "2",  "--tokens",           "4"};
+  const auto begin = std::chrono::steady_clock::now();
   ASSERT_EQ(run(train_args("whole", every)).code, 0);
+  const auto length = std::chrono::steady_clock::now() - begin;  // also under sanitizers
   const std::string expected = weights_after(folder_ / "whole", "00000040");
   ASSERT_FALSE(expected.empty());
   int answered = 0;
@@ -359,7 +361,7 @@ TEST_F(TrainProgram, ASignalAtAnyMomentLeavesARunThatGoesOn) {
     const std::string name = cat("run", i);
     SCOPED_TRACE(name);
     const pid_t child = start(train_args(name, every));
-    std::this_thread::sleep_for(std::chrono::milliseconds(7 * i));
+    std::this_thread::sleep_for(length * i / 12);
     kill(child, SIGTERM);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
