@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/counted.h"
 #include "config/config_print.h"
 #include "config/config_table.h"
 #include "io/utf8.h"

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "data/inspect_tokens.h"
 #include "io/utf8.h"
-#include "terminal.h"
 
 namespace quern {
 

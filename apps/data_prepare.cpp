@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "base/counted.h"
 #include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"

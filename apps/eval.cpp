@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "commands.h"
 #include "config/config_parse.h"

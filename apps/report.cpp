@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "base/counted.h"
 #include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
@@ -36,8 +37,7 @@ int run_report(const Arguments& args) {
   const std::string page = report_page(runs, title.empty() ? title_of(runs) : title);
   const std::string& out = parsed.extra.at("out");
   write_file_atomically(out, page);
-  fmt::print("{}: {} run{}, {} kB\n", out, runs.size(), runs.size() == 1 ? "" : "s",
-             page.size() / 1000);
+  fmt::print("{}: {}, {} kB\n", out, counted(std::ssize(runs), "run"), page.size() / 1000);
   return 0;
 }
 

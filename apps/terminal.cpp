@@ -52,10 +52,6 @@ void clear_progress() {
   if (progress_is_live()) fmt::print(stderr, "\r\033[K");
 }
 
-std::string counted(int64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string fitted(const std::vector<std::string>& fields, int64_t columns) {
   std::string out;
   for (const std::string& field : fields) {

@@ -24,9 +24,6 @@ bool progress_is_live();
 void show_progress(const std::string& line);
 void clear_progress();
 
-// "1 document", "2 documents".
-std::string counted(int64_t count, const std::string& noun);
-
 // The fields, two spaces apart, up to the first that does not fit into `columns`.
 std::string fitted(const std::vector<std::string>& fields, int64_t columns);
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "bench_flags.h"
 #include "commands.h"
@@ -96,10 +97,10 @@ int run_tokenizer_train(const Arguments& args) {
   const auto tokenizer = write_sentencepiece(staging.temporary(), result.model);
   staging.commit();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  fmt::print("{}: {} tokens from {:.1f} of {:.1f} MB in {} file{}, in {:.1f} s, hash {}\n", out,
+  fmt::print("{}: {} tokens from {:.1f} of {:.1f} MB in {}, in {:.1f} s, hash {}\n", out,
              tokenizer->vocabulary(), static_cast<double>(result.used_bytes) / 1e6,
-             static_cast<double>(result.text_bytes) / 1e6, files.size(),
-             files.size() == 1 ? "" : "s", seconds.count(), tokenizer->hash());
+             static_cast<double>(result.text_bytes) / 1e6, counted(std::ssize(files), "file"),
+             seconds.count(), tokenizer->hash());
   return 0;
 }
 

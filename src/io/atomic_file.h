@@ -1,4 +1,5 @@
-// Atomic writes. Of a file: write PATH.tmp, fsync it, rename it to PATH, fsync the folder.
+// Atomic writes of files and folders: write PATH.tmp, fsync it, rename it to PATH, fsync its
+// folder.
 #pragma once
 
 #include <filesystem>

@@ -1,10 +1,10 @@
 #include "report/verify_run.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "config/config_parse.h"
 #include "io/json_file.h"
@@ -15,6 +15,7 @@
 #include "run/nonfinite.h"
 #include "run/run_tokenizer.h"
 #include "run/train_state.h"
+#include "run/weights.h"
 #include "text/tokenizer_files.h"
 
 namespace quern {
@@ -23,19 +24,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string count_of(size_t n, const std::string& what) {
-  return cat(n, ' ', what, n == 1 ? "" : "s");
-}
-
 // Throws with file and tensor when it holds a NaN or an infinity.
 void check_finite(const SafetensorsFile& file) {
   for (const SafetensorsFile::Entry& entry : file.entries()) {
     const TensorView view = file.tensor(entry.name);
-    if (!is_floating(view.dtype)) continue;
-    const Tensor values = Tensor::empty(view.shape, view.dtype, kCpu, "a tensor of a file");
-    std::memcpy(values.raw_data(), view.data.data(), view.data.size());
-    QUERN_CHECK(all_finite(values), file.path().string(), ": tensor '", entry.name,
-                "' holds a NaN or an infinity, expected finite numbers");
+    QUERN_CHECK(!is_floating(view.dtype) || all_finite(tensor_of(view)), file.path().string(),
+                ": tensor '", entry.name, "' holds a NaN or an infinity, expected finite numbers");
   }
 }
 
@@ -60,7 +54,7 @@ class Verifier {
     if (is_there(run_.metrics())) check("metrics.jsonl", [this] { return metrics(); });
     if (is_there(run_.samples())) {
       check("samples.txt", [this] {
-        return count_of(parse_samples(*read_if_there(run_.samples())).size(), "sample");
+        return counted(std::ssize(parse_samples(*read_if_there(run_.samples()))), "sample");
       });
     }
     if (is_there(run_.tokenizer())) {
@@ -99,8 +93,8 @@ class Verifier {
                   steps[i].step, " follows step ", steps[i - 1].step,
                   ", expected each step once and in order");
     }
-    return cat(count_of(steps.size(), "step"), ", ",
-               count_of(metrics.validations.size(), "validation"),
+    return cat(counted(std::ssize(steps), "step"), ", ",
+               counted(std::ssize(metrics.validations), "validation"),
                metrics.ended.empty() ? "" : cat("; ended: ", metrics.ended));
   }
 
@@ -134,7 +128,7 @@ class Verifier {
     }
     if (is_there(folder / "kept")) {
       check("checkpoints/kept",
-            [&] { return count_of(kept_checkpoints(folder).size(), "checkpoint"); });
+            [&] { return counted(std::ssize(kept_checkpoints(folder)), "checkpoint"); });
     }
     for (const fs::path& path : unfinished_checkpoints(folder)) {
       result_.files.push_back({cat("checkpoints/", path.filename().string()),

@@ -38,10 +38,7 @@ void load_slice(const Tensor& target, const TensorView& view, const std::string&
               view.shape, ", expected ", target.shape());
   QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", view.name, "' is ", view.dtype,
               ", expected f32, bf16, f16 or f64");
-  // Data in files is not aligned, so the bytes go through a tensor of their dtype.
-  const Tensor staged = Tensor::empty(view.shape, view.dtype, kCpu, "weights from a file");
-  std::memcpy(staged.raw_data(), view.data.data(), view.data.size());
-  copy(target, staged);
+  copy(target, tensor_of(view));
 }
 
 // `table`: of the model whose spare tensors the file may contain; null: it may contain no other
@@ -85,6 +82,12 @@ void load_weights(ParameterArena& arena, Tensors tensors, const std::string& fir
 }
 
 }  // namespace
+
+Tensor tensor_of(const TensorView& view) {
+  const Tensor tensor = Tensor::empty(view.shape, view.dtype, kCpu, "weights from a file");
+  std::memcpy(tensor.raw_data(), view.data.data(), view.data.size());
+  return tensor;
+}
 
 void load_weights(ParameterArena& arena, const TensorSource& source,
                   const std::string& first_rows) {

@@ -9,6 +9,9 @@
 
 namespace quern {
 
+// A copy on the CPU: data in files is not aligned.
+Tensor tensor_of(const TensorView& view);
+
 // Loads every weight of the arena from the tensor of its name (F32, BF16, F16 or F64, converted to
 // FP32), and refreshes the BF16 copies. Throws with the file or folder and the tensor when one is
 // missing, unknown to the model, has another shape, is not floating point or holds a NaN or an

@@ -1,0 +1,16 @@
+// A number with its noun.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+
+namespace quern {
+
+// "1 document", "2 documents".
+inline std::string counted(int64_t count, const std::string& noun) {
+  return cat(count, ' ', noun, count == 1 ? "" : "s");
+}
+
+}  // namespace quern
