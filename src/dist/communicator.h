@@ -1,0 +1,79 @@
+// The ranks of a training and their collectives: NCCL between GPUs (nccl.h), Gloo between processes
+// on CPUs (gloo.h), threads of one process for tests (thread_group.h). Every rank makes the same
+// calls in the same order.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "base/stream.h"
+
+namespace quern {
+
+// `count` elements cut into one slice a rank. All slices have `each` elements but the last ones,
+// which are shorter or empty. In FP32 they begin at multiples of 256 bytes.
+struct RankSlices {
+  RankSlices(int64_t count, int ranks) : count(count) {
+    constexpr int64_t kStep = 64;
+    each = ((count + ranks - 1) / ranks + kStep - 1) / kStep * kStep;
+  }
+
+  int64_t begin(int rank) const { return std::min(rank * each, count); }
+  int64_t end(int rank) const { return begin(rank + 1); }
+  int64_t size(int rank) const { return end(rank) - begin(rank); }
+
+  int64_t count = 0, each = 0;
+};
+
+// A collective that did not complete: another rank is gone, hangs, or called something else. The
+// message names this rank, the collective and the reason.
+class CommunicationError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Memory is that of the ranks' devices. On GPUs the work is enqueued on `stream` and may be
+// captured; on the CPU it is done when the call returns. `what` names the data in messages: "the
+// gradients of block 3". A collective that takes longer than the group's time limit throws
+// CommunicationError on every rank; the group is of no use after that.
+class Communicator {
+ public:
+  using Stream = kernels::cuda::Stream;
+
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  virtual std::string engine() const = 0;  // with its version: "NCCL 2.28.3", "Gloo", "threads"
+
+  // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
+  // received: size() * slices.each elements, apart from data: slices.count elements.
+  virtual void exchange(float* received, const float* data, const RankSlices& slices,
+                        const char* what, Stream stream) = 0;
+  // Slice p of every rank's `data` = slice p of rank p's, in place; elements of `width` bytes.
+  virtual void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
+                      Stream stream) = 0;
+  virtual void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) = 0;
+  // In place, in an order that the engine chooses.
+  virtual void all_reduce(float* data, int64_t count, const char* what, Stream stream) = 0;
+  // Slice rank() of `data` = its sum over the ranks, in an order that the engine chooses; the other
+  // slices are undefined afterwards.
+  virtual void reduce_scatter(float* data, const RankSlices& slices, const char* what,
+                              Stream stream) = 0;
+  virtual void barrier(const char* what) = 0;  // of the host's threads
+
+  // Makes every pending and later collective of this rank fail. From any thread.
+  virtual void abort() noexcept = 0;
+
+ protected:
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+
+ private:
+  int rank_, size_;
+};
+
+}  // namespace quern
