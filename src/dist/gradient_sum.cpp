@@ -147,19 +147,19 @@ class BucketSum final : public GradientSum {
     const RankSlices slices(bucket.size(), size_);
     fork();
     if (!deterministic_) {
-      return collective([&] { ranks_->all_reduce(data, bucket.size(), name, side_); });
+      return ranks_->all_reduce(data, bucket.size(), name, side_);
     }
     const float* parts = data;
     if (size_ > 1) {
       float* const received = received_.data<float>();
-      collective([&] { ranks_->exchange(received, data, slices, name, side_); });
+      ranks_->exchange(received, data, slices, name, side_);
       parts = received;
     }
     float* const running = sums_.defined() ? sums_.data<float>() + bucket.sums : nullptr;
     float* const out = part_.last() ? data + slices.begin(rank_) : running;
     add_parts(out, part_.first() ? nullptr : running, parts, slices.each, slices.size(rank_));
     if (size_ == 1 || !part_.last()) return;
-    collective([&] { ranks_->gather(data, slices, sizeof(float), name, side_); });
+    ranks_->gather(data, slices, sizeof(float), name, side_);
   }
 
   void sum_scalars(const Tensor& sums, const Tensor& values) {
@@ -168,19 +168,12 @@ class BucketSum final : public GradientSum {
       const int64_t mine = rank_ * kScalars;
       copy(scalars_.slice(0, mine, mine + values.numel()), values);
       fork();
-      collective([&] {
-        ranks_->gather(scalars_.raw_data(), RankSlices(size_ * kScalars, size_), sizeof(float),
-                       "the losses", side_);
-      });
+      ranks_->gather(scalars_.raw_data(), RankSlices(size_ * kScalars, size_), sizeof(float),
+                     "the losses", side_);
       parts = &scalars_;
     }
     add_parts(sums.data<float>(), part_.first() ? nullptr : sums.data<float>(),
               parts->data<float>(), kScalars, values.numel());
-  }
-
-  template <class F>
-  void collective(F&& call) {
-    if (!Context::current().is_dry()) call();
   }
 
   // Later work on the side stream comes after the work enqueued so far.
