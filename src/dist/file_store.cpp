@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -90,10 +89,12 @@ class FileStore final : public Store {
     errno = 0;
     std::ifstream file(path(key), std::ios::binary);
     if (!file && errno == ENOENT) return {};
-    std::string value{std::istreambuf_iterator<char>(file), {}};
-    if (!file) {
+    std::string value(kMostValueBytes, '\0');
+    file.read(value.data(), static_cast<std::streamsize>(value.size()));
+    if (!file.is_open() || file.bad()) {
       throw CommunicationError(cat(address_, ": read of '", key, "': ", std::strerror(errno)));
     }
+    value.resize(static_cast<size_t>(file.gcount()));
     return value;
   }
 

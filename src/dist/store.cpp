@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "dist/communicator.h"
 #include "dist/file_store.h"
+#include "dist/tcp_store.h"
 
 namespace quern {
 
@@ -11,7 +12,9 @@ std::unique_ptr<Store> open_store(const StoreOptions& options) {
               options.rank, " of ", options.size, ", expected a rank below the number of ranks");
   const std::string& address = options.address;
   if (address.starts_with("file:") && address.size() > 5) return open_file_store(options);
-  throw CommunicationError(cat("store address '", address, "', expected file:FOLDER"));
+  if (address.starts_with("tcp:")) return open_tcp_store(options);
+  throw CommunicationError(
+      cat("store address '", address, "', expected file:FOLDER or tcp:HOST:PORT"));
 }
 
 }  // namespace quern

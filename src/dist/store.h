@@ -12,7 +12,7 @@ namespace quern {
 class Store {
  public:
   virtual ~Store() = default;
-  // Keys have 1 to 1024 bytes, values at most 1 MiB.
+  // Keys have 1 to 80 bytes, values at most 1 MiB.
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits until some rank has set the key. Throws CommunicationError, with the key, when none did
   // within the time limit or the store cannot be reached.

@@ -9,7 +9,8 @@
 
 namespace quern {
 
-inline constexpr size_t kMostKeyBytes = 1024, kMostValueBytes = size_t{1} << 20;
+// A key's file name has at most 3 bytes for each of its own, and 255 are allowed.
+inline constexpr size_t kMostKeyBytes = 80, kMostValueBytes = size_t{1} << 20;
 
 // Throws CommunicationError.
 inline void check_store_entry(const std::string& address, const std::string& key,
