@@ -1,0 +1,96 @@
+#include "dist/tcp_store.h"
+
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "dist/communicator.h"
+#include "dist/socket.h"
+#include "dist/store_entry.h"
+#include "dist/store_server.h"
+
+namespace quern {
+
+namespace {
+
+using namespace store_wire;
+using std::chrono::milliseconds;
+
+class TcpStore final : public Store {
+ public:
+  explicit TcpStore(const StoreOptions& options)
+      : address_(options.address), place_(parse_tcp_address(address_)), limit_(options.limit) {
+    if (options.rank == 0) server_.emplace(address_, limit_);
+    ask(StoreOp::ping, "", "", "cannot be reached");
+  }
+
+  void set(const std::string& key, const std::string& value) override {
+    check_store_entry(address_, key, value);
+    ask(StoreOp::set, key, value, cat("set of '", key, "'"));
+  }
+
+  std::string get(const std::string& key) override {
+    check_store_entry(address_, key, {});
+    return ask(StoreOp::get, key, "", cat("get of '", key, "'"));
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& title, const std::string& reason) const {
+    throw CommunicationError(cat(address_, ": ", title, ": ", reason));
+  }
+  std::string ask(StoreOp op, const std::string& key, const std::string& value,
+                  const std::string& title) const;
+  std::optional<std::string> receive(const Socket& socket, const Deadline& deadline,
+                                     const std::string& title, std::string& why_not) const;
+
+  std::string address_;
+  HostAndPort place_;
+  milliseconds limit_;
+  std::optional<StoreServer> server_;
+};
+
+// A connection for each request, again until the limit: rank 0 may start later, and repeating a
+// request changes nothing.
+std::string TcpStore::ask(StoreOp op, const std::string& key, const std::string& value,
+                          const std::string& title) const {
+  const Deadline deadline(limit_);
+  std::string reason;
+  for (milliseconds pause{5};; pause = std::min(2 * pause, milliseconds(200))) {
+    const Socket socket = connect_to(place_, deadline, reason);
+    if (socket && send_all(socket, request(op, key, value), deadline, reason)) {
+      if (auto answer = receive(socket, deadline, title, reason)) return *answer;
+      if (op == StoreOp::get && deadline.passed()) {
+        fail(title, cat("no rank set it within ", in_words(limit_)));
+      }
+    }
+    if (deadline.passed()) {
+      fail(title, cat("rank 0's store did not answer within ", in_words(limit_), ": ", reason));
+    }
+    std::this_thread::sleep_for(std::min(pause, deadline.left()));
+  }
+}
+
+std::optional<std::string> TcpStore::receive(const Socket& socket, const Deadline& deadline,
+                                             const std::string& title, std::string& why_not) const {
+  std::string head, value;
+  if (!receive_all(socket, head, kReplyHead, deadline, why_not)) return {};
+  const uint32_t size = number_at(head, kMarkBytes + 1);
+  if (!has_mark(head) || size > kMostValueBytes) {
+    fail(title, "another program answers at this address");
+  }
+  if (!receive_all(socket, value, size, deadline, why_not)) return {};
+  switch (static_cast<StoreStatus>(head[kMarkBytes])) {
+    case StoreStatus::done: return value;
+    case StoreStatus::other_value: fail(title, "it has another value already");
+    case StoreStatus::full: fail(title, "the store is full");
+  }
+  fail(title, "another program answers at this address");
+}
+
+}  // namespace
+
+std::unique_ptr<Store> open_tcp_store(const StoreOptions& options) {
+  return std::make_unique<TcpStore>(options);
+}
+
+}  // namespace quern

@@ -1,0 +1,190 @@
+// The sum of gradients over micro-batches and ranks, against the same additions on the host.
+#include "dist/gradient_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "autograd/ops/binary.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/tape.h"
+#include "dist/thread_group.h"
+#include "nn/module.h"
+#include "support/files.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+// Two blocks of vectors of odd lengths between two other vectors; one vector that no loss uses.
+class Vectors : public Module {
+ public:
+  class Block : public Module {
+   public:
+    void declare(ParameterList& list) override {
+      list.add("a", a);
+      list.add("b", b);
+    }
+    Parameter a{{33}, Init::constant(1.0)}, b{{1025}, Init::constant(1.0)};
+  };
+
+  void declare(ParameterList& list) override {
+    list.add("first", first);
+    list.add_block("block0", blocks[0]);
+    list.add_block("block1", blocks[1]);
+    list.add("last", last);
+    list.add("unused", unused);
+  }
+
+  // d loss / d p = x for every parameter but the unused one.
+  Variable loss(const std::vector<Tensor>& x) const {
+    Variable total = zeros({});
+    const std::array used{&first, &blocks[0].a, &blocks[0].b, &blocks[1].a, &blocks[1].b, &last};
+    for (size_t i = 0; i < used.size(); ++i) {
+      total = add(total, sum(mul(used[i]->master(), x[i])));
+    }
+    return total;
+  }
+
+  Parameter first{{5}, Init::constant(1.0)}, last{{64}, Init::constant(1.0)},
+      unused{{3}, Init::constant(1.0)};
+  Block blocks[2];
+};
+
+constexpr std::array<int64_t, 6> kLengths{5, 33, 1025, 33, 1025, 64};
+
+// The gradients of micro-batch m, the same on every rank: random, of very different sizes.
+std::vector<std::vector<float>> gradients_of(int64_t m) {
+  std::vector<std::vector<float>> all;
+  Context context(kCpu, static_cast<uint64_t>(m + 1));
+  const ContextScope scope(context);
+  for (const int64_t n : kLengths) {
+    all.push_back(normal({n}, 0.0, m % 2 == 0 ? 1.0 : 1000.0).to_vector<float>());
+  }
+  return all;
+}
+
+// One step of kMicroBatches on `ranks` ranks: all gradients of each rank and the summed scalars.
+constexpr int64_t kMicroBatches = 12;
+struct Result {
+  std::vector<std::vector<float>> gradients;
+  std::vector<float> scalars;
+};
+
+Result step_of(Communicator* group, GradientExchange exchange, bool deterministic) {
+  Context context(kCpu);
+  context.options.deterministic = deterministic;
+  const ContextScope scope(context);
+  Vectors model;
+  ParameterArena arena(model, {});
+  fill(arena.grads(), 7.0);  // rubbish
+  const auto sum = make_gradient_sum(arena, group, exchange);
+  const int64_t ranks = group == nullptr ? 1 : group->size();
+  const int64_t rank = group == nullptr ? 0 : group->rank();
+  const Tensor sums = full({2}, 9.0);
+  sum->prepare(kMicroBatches / ranks);
+  for (MicroBatch part{0, kMicroBatches / ranks}; part.index < part.count; ++part.index) {
+    const int64_t m = part.index * ranks + rank;
+    sum->begin(part);
+    std::vector<Tensor> x;
+    for (const auto& values : gradients_of(m)) {
+      x.push_back(from_vector(values, {static_cast<int64_t>(values.size())}));
+    }
+    backward(model.loss(x));
+    sum->finish(sums, from_vector(std::vector<float>{0.1f * static_cast<float>(m), 1.0f}, {2}));
+  }
+  Result result;
+  for (const Parameter* p : arena.parameters())
+    result.gradients.push_back(p->grad().to_vector<float>());
+  result.scalars = sums.to_vector<float>();
+  return result;
+}
+
+std::vector<Result> step_on(int ranks, GradientExchange exchange, bool deterministic = true) {
+  const auto group = thread_group(ranks);
+  std::vector<Result> results(group.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < group.size(); ++rank) {
+    threads.emplace_back(
+        [&, rank] { results[rank] = step_of(group[rank].get(), exchange, deterministic); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+// Left to right over the micro-batches, in FP32.
+Result expected() {
+  Result result{gradients_of(0), {0.0f, 1.0f}};
+  for (int64_t m = 1; m < kMicroBatches; ++m) {
+    const auto part = gradients_of(m);
+    for (size_t p = 0; p < part.size(); ++p) {
+      for (size_t i = 0; i < part[p].size(); ++i) result.gradients[p][i] += part[p][i];
+    }
+    result.scalars[0] += 0.1f * static_cast<float>(m);
+    result.scalars[1] += 1.0f;
+  }
+  result.gradients.push_back({0.0f, 0.0f, 0.0f});
+  return result;
+}
+
+TEST(GradientSum, OneRankAddsInTheOrderOfMicroBatches) {
+  const Result found = step_of(nullptr, GradientExchange::overlapped, true);
+  EXPECT_EQ(found.gradients, expected().gradients);
+  EXPECT_EQ(found.scalars, expected().scalars);
+}
+
+TEST(GradientSum, RanksGiveTheBitsOfOne) {
+  const Result one = expected();
+  for (const GradientExchange exchange : {GradientExchange::naive, GradientExchange::overlapped}) {
+    for (const int ranks : {2, 3, 4, 6, 12}) {
+      for (const Result& found : step_on(ranks, exchange)) {
+        EXPECT_EQ(found.gradients, one.gradients) << ranks;
+        EXPECT_EQ(found.scalars, one.scalars) << ranks;
+      }
+    }
+  }
+}
+
+TEST(GradientSum, AnyOrderIsClose) {
+  const Result one = expected();
+  for (const GradientExchange exchange : {GradientExchange::naive, GradientExchange::overlapped}) {
+    for (const Result& found : step_on(3, exchange, false)) {
+      ASSERT_EQ(found.gradients.size(), one.gradients.size());
+      for (size_t p = 0; p < one.gradients.size(); ++p) {
+        for (size_t i = 0; i < one.gradients[p].size(); ++i) {
+          // Twelve terms of up to 4000, each addition rounds to 2^-24 of a partial sum.
+          EXPECT_NEAR(found.gradients[p][i], one.gradients[p][i], 12 * 12 * 4000 * 0x1p-24);
+        }
+      }
+    }
+  }
+}
+
+// A second backward within a micro-batch would add to gradients that are on their way.
+TEST(GradientSum, ASecondBackwardIsAnError) {
+  const auto group = thread_group(1);
+  EXPECT_EQ(step_of(group[0].get(), GradientExchange::overlapped, true).gradients,
+            expected().gradients);
+  const auto two = thread_group(2);
+  const auto twice = [&](Communicator* ranks) {
+    Context context(kCpu);
+    const ContextScope scope(context);
+    Vectors model;
+    ParameterArena arena(model, {});
+    const auto sum = make_gradient_sum(arena, ranks, GradientExchange::overlapped);
+    sum->begin({});
+    std::vector<Tensor> x;
+    for (const int64_t n : kLengths) x.push_back(ones({n}));
+    backward(model.loss(x));
+    expect_error([&] { backward(model.loss(x)); }, {"complete for the second time in a backward"});
+    ranks->abort();
+  };
+  std::thread other([&] { twice(two[1].get()); });
+  twice(two[0].get());
+  other.join();
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,173 @@
+// Several ranks train the bits of one: weights, moments, losses and validations.
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "dist/thread_group.h"
+#include "run/make_context.h"
+#include "trainer_fixture.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+constexpr int64_t kMicroBatches = 12;  // of a step, over all ranks
+
+// Trains on `ranks` threads; the first one's record. Throws the error that the others followed.
+void train_on(int ranks, const Config& config, Recorded& recorded,
+              const ThreadGroupOptions& options = {}, const std::atomic<bool>* stop_of_last = {}) {
+  auto group = thread_group(ranks, options);
+  std::mutex mutex;
+  std::exception_ptr first_error;
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < group.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto context = make_context(config.compute, 1);
+        const ContextScope scope(*context);
+        Recorded silent;
+        Trainer trainer(config, rank == 0 ? recorded : silent, group[rank].get());
+        trainer.run(rank + 1 == group.size() ? stop_of_last : nullptr);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first_error) first_error = std::current_exception();
+        group[rank]->abort();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+using Mode = std::tuple<Precision, KernelKind, double /*dropout*/, OptimizerKind>;
+
+class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
+ protected:
+  Config config_for(int ranks, const std::string& out, int64_t steps) const {
+    Config c = config(out);
+    const auto& [precision, kernels, dropout, optimizer] = GetParam();
+    c.compute.precision = precision;
+    c.compute.kernels = kernels;
+    c.compute.dropout = dropout;
+    c.optimizer.kind = optimizer;
+    c.train.batch = 2;
+    c.train.accumulate = kMicroBatches / ranks;
+    c.train.steps = steps;
+    c.train.eval_every = 3;
+    return c;
+  }
+
+  Outcome outcome(int ranks, const Config& c) const {
+    Recorded recorded;
+    if (ranks == 1) {
+      train(c, recorded);
+    } else {
+      train_on(ranks, c, recorded);
+    }
+    return outcome_of(c, recorded);
+  }
+};
+
+TEST_P(Ranks, TrainTheBitsOfOne) {
+  constexpr int64_t kSteps = 5;
+  const Outcome one = outcome(1, config_for(1, "one", kSteps));
+  ASSERT_EQ(one.losses.size(), 5u);
+  for (const int ranks : {2, 3, 4}) {
+    const Outcome several = outcome(ranks, config_for(ranks, cat("ranks", ranks), kSteps));
+    EXPECT_EQ(several.losses, one.losses) << ranks;
+    EXPECT_EQ(several.validations, one.validations) << ranks;
+    EXPECT_TRUE(several == one) << ranks;
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Mode>& info) {
+  const auto& [precision, kernels, dropout, optimizer] = info.param;
+  return cat(precision == Precision::bf16 ? "bf16" : "fp32",
+             kernels == KernelKind::naive ? "_naive" : "_fused", dropout > 0.0 ? "_dropout" : "",
+             optimizer == OptimizerKind::muon ? "_muon" : "_adamw");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, Ranks,
+    testing::Values(Mode{Precision::fp32, KernelKind::fused, 0.0, OptimizerKind::adamw},
+                    Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw},
+                    Mode{Precision::bf16, KernelKind::fused, 0.2, OptimizerKind::adamw},
+                    Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::muon}),
+    name_of);
+
+class RanksOfOneMode : public Ranks {};
+
+TEST_P(RanksOfOneMode, AHundredSteps) {
+  const Outcome one = outcome(1, config_for(1, "one", 100));
+  EXPECT_TRUE(outcome(4, config_for(4, "four", 100)) == one);
+}
+
+TEST_P(RanksOfOneMode, AResumedRunMayHaveAnotherNumberOfRanks) {
+  const Outcome one = outcome(1, config_for(1, "one", 9));
+  Recorded recorded;
+  Config c = config_for(2, "several", 3);
+  train_on(2, c, recorded);
+  c.run.resume = c.run.out;
+  c.train.steps = 6;
+  c.train.accumulate = kMicroBatches / 3;
+  train_on(3, c, recorded);
+  c.train.steps = 9;
+  c.train.accumulate = kMicroBatches;
+  train(c, recorded);
+  EXPECT_EQ(outcome_of(c, recorded).weights, one.weights);
+  EXPECT_EQ(outcome_of(c, recorded).moments, one.moments);
+  EXPECT_EQ(recorded.losses(), one.losses);
+}
+
+// Only the last rank is asked to stop, before its first step: all end after the same one.
+TEST_P(RanksOfOneMode, AllStopAfterTheSameStep) {
+  const Outcome one = outcome(1, config_for(1, "one", 9));
+  const std::atomic<bool> stop{true};
+  Config c = config_for(3, "several", 9);
+  Recorded recorded;
+  train_on(3, c, recorded, {}, &stop);
+  EXPECT_LT(recorded.losses().size(), 4u);
+  c.run.resume = c.run.out;
+  train_on(3, c, recorded);
+  EXPECT_EQ(outcome_of(c, recorded).weights, one.weights);
+}
+
+TEST_P(RanksOfOneMode, DelaysChangeNothing) {
+  const Outcome one = outcome(1, config_for(1, "one", 3));
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Recorded recorded;
+    const Config c = config_for(3, cat("seed", seed), 3);
+    train_on(3, c, recorded, {.seed = seed});
+    ASSERT_TRUE(outcome_of(c, recorded) == one) << "seed " << seed;
+  }
+}
+
+// A death at any collective: an error on every rank, and a checkpoint that a resume continues to
+// the bits of the undisturbed run.
+TEST_P(RanksOfOneMode, ADeathAtAnyCollectiveLosesNothingSaved) {
+  const Outcome one = outcome(1, config_for(1, "one", 4));
+  bool survived = false;
+  for (int64_t at = 0; !survived; at += 13) {
+    Config c = config_for(2, cat("death", at), 4);
+    c.train.checkpoint_every = 1;
+    Recorded recorded;
+    try {
+      train_on(2, c, recorded, {.dying_rank = static_cast<int>(at % 2), .dying_at = at});
+      survived = true;
+    } catch (const CommunicationError&) {
+      if (!fs::exists(c.run.out)) continue;  // before the run folder was made
+      c.run.resume = c.run.out;
+      train_on(2, c, recorded);
+    }
+    ASSERT_EQ(outcome_of(c, recorded).weights, one.weights) << "death at " << at;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mode, RanksOfOneMode,
+                         testing::Values(Mode{Precision::fp32, KernelKind::fused, 0.1,
+                                              OptimizerKind::adamw}),
+                         name_of);
+
+}  // namespace
+}  // namespace quern
