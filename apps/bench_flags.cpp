@@ -6,6 +6,7 @@
 
 #include "base/build_info.h"
 #include "config/config_table.h"
+#include "io/folder.h"
 #include "model/model_config.h"
 
 namespace quern {
@@ -128,7 +129,7 @@ Config bench_config() {
 
 void check_writable(const std::string& flag, const std::filesystem::path& folder) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  create_folder(folder, error);
   const std::filesystem::path probe = folder / ".quern-probe";
   const bool written = !error && std::ofstream(probe).put('\n').flush().good();
   std::filesystem::remove(probe, error);

@@ -10,6 +10,7 @@
 
 #include "config/config_parse.h"
 #include "io/atomic_file.h"
+#include "io/folder.h"
 #include "profile/time/folded.h"
 #include "profile/time/summary.h"
 #include "profile/time/trace_json.h"
@@ -296,7 +297,7 @@ void write_tables(const Profile& profile, const fs::path& folder, ProfileReportO
     const std::string table = profile_table(profile, group, options, TableFormat::csv);
     const fs::path file = folder / cat(group, "s.csv");
     if (table.empty()) {
-      fs::remove(file);  // left by an older profile
+      remove_tree(file);  // left by an older profile
     } else {
       write_file_atomically(file, table);
     }
@@ -309,14 +310,14 @@ void write_profile(const Profile& profile, const fs::path& folder,
                    const ProfileReportOptions& options) {
   check_options(options);
   std::error_code error;
-  fs::create_directories(folder, error);
+  create_folder(folder, error);
   if (error) fail(cat("profile: cannot make the folder ", folder.string(), ": ", error.message()));
   write_file_atomically(folder / "trace.json", text_of(write_trace, profile));
   write_tables(profile, folder, options);
   write_file_atomically(folder / "profile.json", profile_json(profile, options));
   write_file_atomically(folder / "cpu.folded", text_of(write_cpu_stacks, profile));
   if (profile.gpu_times == GpuTimes::none) {
-    fs::remove(folder / "gpu.folded");
+    remove_tree(folder / "gpu.folded");
     return;
   }
   write_file_atomically(folder / "gpu.folded", text_of(write_gpu_stacks, profile));

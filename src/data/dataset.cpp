@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "data/text_corpus.h"
 #include "io/checksum.h"
+#include "io/folder.h"
 #include "io/input_files.h"
 #include "io/python_line.h"
 #include "text/byte_tokenizer.h"
@@ -20,11 +21,10 @@ namespace fs = std::filesystem;
 std::vector<fs::path> part_files(const fs::path& folder, const std::string& part) {
   std::vector<fs::path> files;
   std::error_code ignored;  // opening the path reports it
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(part + "_") && name.ends_with(".bin")) files.push_back(entry.path());
+  for (const fs::path& file : entries_of(folder, ignored)) {
+    const std::string name = file.filename().string();
+    if (name.starts_with(part + "_") && name.ends_with(".bin")) files.push_back(file);
   }
-  std::sort(files.begin(), files.end());
   return files;
 }
 

@@ -36,11 +36,11 @@ std::shared_ptr<void> ordinary_host_memory(int64_t bytes) {
 BatchLoader::BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
                          const HostMemory& memory, const BatchOptions& options)
     : BatchLoader(drawn_windows(std::move(source), rows, context, first.seed, options), rows,
-                  context, first, memory) {}
+                  context, first, memory, options.stride) {}
 
 BatchLoader::BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
-                         const HostMemory& memory)
-    : fill_(std::move(fill)), rows_(rows), context_(context), first_(first) {
+                         const HostMemory& memory, uint64_t stride)
+    : fill_(std::move(fill)), rows_(rows), context_(context), first_(first), stride_(stride) {
   QUERN_CHECK(rows > 0 && context > 0, "loader: a batch of (", rows, ", ", context,
               ") tokens, expected at least (1, 1)");
   const int64_t count = rows * context;
@@ -70,7 +70,7 @@ void BatchLoader::run() {
       consumed_one_.wait(lock, [this] { return stop_ || produced_ < consumed_ + kAhead; });
       if (stop_) return;
       const Slot slot = slots_[produced_ % kSlots];
-      const uint64_t k = first_.batch + produced_;
+      const uint64_t k = first_.batch + produced_ * stride_;
       lock.unlock();
       fill_(k, slot.tokens, slot.targets);
       lock.lock();
@@ -89,14 +89,14 @@ Batch BatchLoader::next() {
   produced_one_.wait(lock, [this] { return produced_ > consumed_ || error_; });
   if (produced_ == consumed_) std::rethrow_exception(error_);
   const Slot slot = slots_[consumed_ % kSlots];
-  const uint64_t k = first_.batch + consumed_++;
+  const uint64_t k = first_.batch + consumed_++ * stride_;
   consumed_one_.notify_one();
   return {slot.tokens, slot.targets, rows_, context_, k};
 }
 
 SamplerState BatchLoader::state() const {
   const std::lock_guard lock(mutex_);
-  return {first_.seed, first_.batch + consumed_};
+  return {first_.seed, first_.batch + consumed_ * stride_};
 }
 
 }  // namespace quern

@@ -29,11 +29,12 @@ struct Batch {
   uint64_t index = 0;                // k, as in DrawWindows
 };
 
-// The sampling of the windows, and the masking of their targets.
+// The sampling of the windows, the masking of their targets, and the share of a rank.
 struct BatchOptions {
   Sampling sampling = Sampling::random;
   std::optional<int32_t> document_end = {};  // mask the targets after this token; empty: none
   int64_t vocabulary = 0;                    // every token must be below it; 0: not checked
+  uint64_t stride = 1;                       // every stride-th batch: one rank's, of `stride` ranks
 };
 
 class BatchLoader {
@@ -43,8 +44,8 @@ class BatchLoader {
   using Fill = std::function<void(uint64_t k, int32_t* tokens, int32_t* targets)>;
 
   BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
-              const HostMemory& memory = ordinary_host_memory);
-  // Batches of windows of `source`, from batch first.batch on.
+              const HostMemory& memory = ordinary_host_memory, uint64_t stride = 1);
+  // Batches first.batch, first.batch + options.stride, ... of windows of `source`.
   BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
               const HostMemory& memory = ordinary_host_memory, const BatchOptions& options = {});
   ~BatchLoader();  // stops the thread after the current batch
@@ -69,6 +70,7 @@ class BatchLoader {
   Fill fill_;
   int64_t rows_, context_;
   SamplerState first_;
+  uint64_t stride_;
   std::shared_ptr<void> buffer_;  // all slots
   std::vector<Slot> slots_;
 

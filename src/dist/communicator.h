@@ -66,6 +66,12 @@ class Communicator {
                               Stream stream) = 0;
   virtual void barrier(const char* what) = 0;  // of the host's threads
 
+  // Throws CommunicationError when a collective has failed meanwhile, or abort() was called. The
+  // time limit also applies to the work on `stream` so far, of which a captured graph is not seen
+  // otherwise: call this after each replay, and again once the host has waited for the stream,
+  // before it uses the results. After a failure they are garbage.
+  virtual void check(Stream /*stream*/) {}
+
   // Makes every pending and later collective of this rank fail. From any thread.
   virtual void abort() noexcept = 0;
 

@@ -1,4 +1,5 @@
-// Collectives between GPUs by NCCL, which is loaded at run time: without it one GPU works as before.
+// Collectives between GPUs by NCCL, which is loaded at run time: without it one GPU works as
+// before.
 #pragma once
 
 #include <chrono>
@@ -9,12 +10,16 @@
 
 namespace quern {
 
-// Whether libnccl.so.2 can be loaded here; why_not (may be null) receives the reason otherwise.
-bool nccl_available(std::string* why_not = nullptr);
+// Whether NCCL can be used; why_not (may be null) receives the reason otherwise. `library`: the
+// path of libnccl.so.2; "auto" searches the system and the build's toolkit.
+bool nccl_available(std::string* why_not = nullptr, const std::string& library = "auto");
 
-// A group of GPUs, one a rank: that of the current Context. Throws CommunicationError when a rank
-// does not appear within the limit.
+// A group of GPUs, one a rank: that of the current Context. One group a store. Throws UsageError
+// without NCCL, with what to install; CommunicationError when a rank does not appear within the
+// limit. A graph that captured its collectives must be destroyed before the group. Work that runs
+// when the group is destroyed is aborted.
 std::unique_ptr<Communicator> nccl_group(Store& store, int rank, int size,
-                                         std::chrono::milliseconds limit);
+                                         std::chrono::milliseconds limit,
+                                         const std::string& library = "auto");
 
 }  // namespace quern

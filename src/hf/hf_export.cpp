@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "hf/huggingface.h"
+#include "io/folder.h"
 #include "model/model_cost.h"
 
 namespace quern {

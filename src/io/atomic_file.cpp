@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/folder.h"
 #include "io/mapped_file.h"
 #include "io/small_file.h"
 
@@ -70,18 +71,6 @@ void sync_directory(const fs::path& folder) {
   if (!file.sync() && errno != EINVAL) fail_with_errno(path, "folder cannot be written to disk");
 }
 
-void create_folder(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  QUERN_CHECK(!error, path.string(), ": cannot be created: ", error.message());
-}
-
-void remove_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  QUERN_CHECK(!error, path.string(), ": cannot be removed: ", error.message());
-}
-
 namespace {
 
 void rename_durably(const fs::path& from, const fs::path& to) {
@@ -102,7 +91,7 @@ void replace_in_two_steps(const fs::path& from, const fs::path& to) {
     throw;
   }
   std::error_code ignored;  // the next restore_replaced removes it
-  fs::remove_all(old, ignored);
+  remove_tree(old, ignored);
 }
 
 }  // namespace
@@ -116,7 +105,7 @@ void replace_directory(const fs::path& from, const fs::path& to) {
   if (retried(exchange) != 0) return replace_in_two_steps(from, to);
   sync_directory(to.parent_path());
   std::error_code ignored;  // the old content has a temporary name
-  fs::remove_all(from, ignored);
+  remove_tree(from, ignored);
 }
 
 void restore_replaced(const fs::path& old) {
@@ -144,12 +133,12 @@ AtomicFolder::AtomicFolder(fs::path path, const char* what)
       temporary_(temporary_of(path_, what)),
       lock_(FileLock::of_folder(
           temporary_, cat(what, ": ", temporary_.string(), ": another process is filling it"))) {
-  for (const auto& entry : fs::directory_iterator(temporary_)) remove_tree(entry.path());
+  for (const fs::path& entry : entries_of(temporary_)) remove_tree(entry);
 }
 
 AtomicFolder::~AtomicFolder() {
   std::error_code ignored;  // an exception is on its way, or there is nothing to remove
-  fs::remove_all(temporary_, ignored);
+  remove_tree(temporary_, ignored);
 }
 
 void AtomicFolder::commit() {

@@ -37,10 +37,6 @@ FileDigest write_file_atomically(const std::filesystem::path& path, std::string_
 // Copies durably: fs::copy_file does not fsync. Replaces an existing file.
 FileDigest copy_file_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Create a folder with its parents, and remove a file or folder, each if needed. Throw naming it.
-void create_folder(const std::filesystem::path& path);
-void remove_tree(const std::filesystem::path& path);
-
 // Makes renames in the folder durable.
 void sync_directory(const std::filesystem::path& folder);
 

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "io/atomic_file.h"
+#include "io/folder.h"
 
 namespace quern {
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "io/folder.h"
 #include "io/python_line.h"
 
 namespace quern {
@@ -53,21 +54,17 @@ void append(const fs::path& path, std::vector<fs::path>& files) {
 
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
-  try {
-    for (auto it = fs::recursive_directory_iterator(folder); it != fs::end(it); ++it) {
-      if (it->path().filename().string().starts_with('.')) {
-        it.disable_recursion_pending();
-      } else if (it->is_symlink()) {
-        check_link(it->path());
-        files.push_back(it->path());
-      } else if (it->is_regular_file()) {
-        files.push_back(it->path());
-      }
+  for (const fs::directory_entry& entry : entries_of(folder)) {
+    if (entry.path().filename().string().starts_with('.')) continue;
+    if (entry.is_symlink()) {
+      check_link(entry);
+      files.push_back(entry);
+    } else if (entry.is_directory()) {
+      std::ranges::move(files_below(entry), std::back_inserter(files));
+    } else if (entry.is_regular_file()) {
+      files.push_back(entry);
     }
-  } catch (const fs::filesystem_error& error) {
-    fail(cat(folder.string(), ": folder cannot be read: ", error.code().message()));
   }
-  std::sort(files.begin(), files.end());  // by path component, the same on every file system
   return files;
 }
 

@@ -12,9 +12,9 @@
 namespace quern::kernels {
 
 // The source of one micro-batch's masks. It lives in device memory, so that a captured step reads
-// new values. `number` counts the micro-batches of a run.
+// new values. `number` counts the micro-batches of a run; this rank takes each stride-th of them.
 struct DropoutDraw {
-  uint64_t seed = 0, number = 0;
+  uint64_t seed = 0, number = 0, stride = 1;
 };
 
 // An element is kept when its 16-bit number is at least this: p in units of 2^-16, rounded. Any
@@ -31,7 +31,7 @@ inline double dropout_scale(double p) {
 }
 
 namespace cpu {
-// out = *state, then ++state->number.
+// out = *state, then state->number += state->stride.
 void next_draw(DropoutDraw* out, DropoutDraw* state, Stream stream);
 
 // `site` identifies a place in the model. Micro-batches of n elements each are consecutive parts of

@@ -72,9 +72,9 @@ Residual TransformerLM::run_blocks(const Residual& in, const SharedInputs& share
   return stream;
 }
 
-void TransformerLM::start_dropout(uint64_t seed, uint64_t number) {
+void TransformerLM::start_dropout(uint64_t seed, uint64_t number, uint64_t stride) {
   if (options_.dropout == 0.0) return;
-  const Tensor draws = make_draws(seed, number);
+  const Tensor draws = make_draws(seed, number, stride);
   if (!draws_.defined()) draws_ = draws;
   copy(draws_, draws);  // in place: a captured step reads it
 }

@@ -33,9 +33,9 @@ class TransformerLM : public Module {
   };
   LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const;
 
-  // Seeds the masks of dropout. Every training loss takes the next draw; `number` is the number of
-  // the first one. Required before the first training loss of a model with dropout.
-  void start_dropout(uint64_t seed, uint64_t number = 0);
+  // Seeds the masks of dropout. Training losses take the draws number, number + stride, ...
+  // Required before the first training loss of a model with dropout.
+  void start_dropout(uint64_t seed, uint64_t number = 0, uint64_t stride = 1);
 
   // (B, T) -> (B, T, V) in the activations' type.
   Variable logits(const Tensor& tokens) const;

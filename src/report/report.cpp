@@ -14,6 +14,7 @@
 #include "config/config_print.h"
 #include "config/config_table.h"
 #include "embedded/report_page.h"
+#include "io/folder.h"
 #include "io/html.h"
 
 namespace quern {
@@ -39,11 +40,10 @@ std::string escaped(const std::string& text) {
 std::vector<fs::path> runs_at(const fs::path& path) {
   std::vector<fs::path> runs;
   if (fs::is_directory(path) && !fs::exists(path / "config.toml")) {
-    for (const auto& entry : fs::directory_iterator(path)) {
-      if (fs::exists(entry.path() / "config.toml")) runs.push_back(entry.path());
+    for (const fs::path& run : entries_of(path)) {
+      if (fs::exists(run / "config.toml")) runs.push_back(run);
     }
   }
-  std::ranges::sort(runs);
   return runs.empty() ? std::vector{path} : runs;
 }
 

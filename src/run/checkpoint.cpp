@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
+#include "io/folder.h"
 #include "io/json_file.h"
 #include "io/small_file.h"
 
@@ -46,16 +47,9 @@ std::optional<int64_t> step_of(std::string_view name) {
   return step;
 }
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::error_code error;
-  std::vector<fs::path> paths;
-  if (!is_there(folder)) return paths;
-  fs::directory_iterator entries(folder, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    paths.push_back(entries->path());
-  }
-  QUERN_CHECK(!error, folder.string(), ": folder cannot be read: ", error.message());
-  return paths;
+std::vector<fs::directory_entry> entries_if_there(const fs::path& folder) {
+  if (!is_there(folder)) return {};
+  return entries_of(folder);
 }
 
 // Renames it first: a partly removed folder must not look like a checkpoint. Returns a sentence
@@ -73,10 +67,10 @@ std::optional<std::string> remove_checkpoint(const fs::path& path) {
 }
 
 void remove_half_written(const fs::path& folder) {
-  for (const fs::path& path : entries_of(folder)) {
+  for (const fs::path& path : entries_if_there(folder)) {
     if (path.extension() != kTemporary || !step_of(path.stem().string())) continue;
     std::error_code ignored;  // only its memory is lost
-    fs::remove_all(path, ignored);
+    remove_tree(path, ignored);
   }
 }
 
@@ -85,7 +79,7 @@ struct TemporaryFolder {
   fs::path path;
   ~TemporaryFolder() {
     std::error_code ignored;  // during an exception, or nothing to remove
-    fs::remove_all(path, ignored);
+    remove_tree(path, ignored);
   }
 };
 
@@ -186,7 +180,7 @@ fs::path marked(const fs::path& folder, int64_t step, const char* mark) {
 }  // namespace
 
 void restore_replaced_checkpoints(const fs::path& folder) {
-  for (const fs::path& path : entries_of(folder)) {
+  for (const fs::path& path : entries_if_there(folder)) {
     if (path.extension() == kReplaced && step_of(path.stem().string())) restore_replaced(path);
   }
 }
@@ -259,7 +253,7 @@ std::string read_checkpoint_state(const fs::path& path) {
 
 std::vector<int64_t> checkpoint_steps(const fs::path& folder) {
   std::vector<int64_t> steps;
-  for (const fs::path& path : entries_of(folder)) {
+  for (const fs::path& path : entries_if_there(folder)) {
     const std::optional<int64_t> step = step_of(path.filename().string());
     if (step && is_there(path / kManifest)) steps.push_back(*step);
   }
@@ -302,19 +296,14 @@ std::vector<fs::path> kept_checkpoints(const fs::path& folder) {
 
 std::vector<fs::path> unfinished_checkpoints(const fs::path& folder) {
   std::vector<fs::path> paths;
-  for (const fs::path& path : entries_of(folder)) {
+  for (const fs::path& path : entries_if_there(folder)) {
     if (path.has_extension() && step_of(path.stem().string())) paths.push_back(path);
   }
-  std::ranges::sort(paths);
   return paths;
 }
 
 int64_t set_aside_checkpoints_after(const fs::path& folder, int64_t step) {
-  if (best_step(folder).value_or(step) > step) {
-    std::error_code error;
-    fs::remove(folder / "best", error);
-    QUERN_CHECK(!error, (folder / "best").string(), ": cannot be removed: ", error.message());
-  }
+  if (best_step(folder).value_or(step) > step) remove_tree(folder / "best");
   const std::vector<int64_t> steps = checkpoint_steps(folder);
   int64_t count = 0;
   for (auto later = steps.rbegin(); later != steps.rend() && *later > step; ++later, ++count) {
@@ -326,10 +315,10 @@ int64_t set_aside_checkpoints_after(const fs::path& folder, int64_t step) {
 
 std::vector<std::string> remove_later_checkpoints(const fs::path& folder) {
   std::vector<std::string> warnings;
-  for (const fs::path& path : entries_of(folder)) {
+  for (const fs::path& path : entries_if_there(folder)) {
     if (path.extension() != kLater || !step_of(path.stem().string())) continue;
     std::error_code error;
-    fs::remove_all(path, error);
+    remove_tree(path, error);
     if (error) warnings.push_back(cat(path.string(), ": cannot be removed: ", error.message()));
   }
   return warnings;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "hf/huggingface.h"
 #include "io/atomic_file.h"
+#include "io/folder.h"
 #include "io/python_line.h"
 #include "io/small_file.h"
 #include "model/architecture.h"
@@ -114,7 +115,7 @@ void copy_source(const fs::path& from, const fs::path& to) {
   fs::path source = from;
   if (!is_hf_folder(from)) source = RunFolder::open(from).source();
   if (!is_there(source / "config.json")) return;
-  fs::create_directory(to);
+  create_folder(to);
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (is_there(source / name)) copy_file_atomically(source / name, to / name);
   }

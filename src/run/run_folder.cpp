@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "config/config_print.h"
 #include "io/atomic_file.h"
+#include "io/folder.h"
 #include "io/python_line.h"
 #include "io/small_file.h"
 #include "run/checkpoint.h"
@@ -36,10 +37,10 @@ bool is_checkpoint(const fs::path& path) {
 // Whether a folder holds no more than create() makes before config.toml.
 bool is_unused(const fs::path& path) {
   std::error_code error;
-  for (fs::directory_iterator i(path, error), end; !error && i != end; i.increment(error)) {
-    const fs::path name = i->path().filename();
+  for (const fs::path& entry : entries_of(path, error)) {
+    const fs::path name = entry.filename();
     if (name == ".lock" || name == "config.toml.tmp") continue;
-    if (name != "checkpoints" || !fs::is_empty(i->path(), error)) return false;
+    if (name != "checkpoints" || !entries_of(entry, error).empty() || error) return false;
   }
   return !error;
 }
@@ -48,7 +49,7 @@ bool is_unused(const fs::path& path) {
 std::string newest_run_in(const fs::path& folder) {
   std::pair newest{fs::file_time_type::min(), fs::path()};
   std::error_code error;
-  for (const fs::path& run : fs::directory_iterator(folder, error)) {
+  for (const fs::path& run : entries_of(folder, error)) {
     const auto time = fs::last_write_time(run / "config.toml", error);
     if (!error) newest = std::max(newest, {time, run});
   }
@@ -101,15 +102,14 @@ RunFolder RunFolder::create(const Config& config) {
   QUERN_CHECK(!fs::exists(fs::symlink_status(path, ignored)) || fs::is_directory(path, ignored),
               "run folder ", path.string(),
               ": is a file or a link to nothing, expected a new name");
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  if (!error) fs::create_directory(path, error);
+  create_folder(path, error);
   const auto check_unused = [&] {
     QUERN_CHECK(error || is_unused(path), "run folder ", path.string(),
                 " exists already; choose another --out, or continue it with --resume ",
                 path.string());
   };
   check_unused();
-  if (!error) fs::create_directory(path / "checkpoints", error);
+  if (!error) create_folder(path / "checkpoints", error);
   QUERN_CHECK(!error, "run folder ", path.string(), ": cannot be made: ", error.message());
   RunFolder folder(path);
   folder.lock();

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "io/folder.h"
 
 namespace quern {
 
@@ -75,8 +76,8 @@ std::string event(int64_t step, double time, int field, std::string_view what) {
 int64_t newest_file(const fs::path& folder) {
   int64_t newest = 0;
   std::error_code error;  // for an unreadable folder, opening the file gives the reason
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& file : entries_of(folder, error)) {
+    const std::string name = file.filename().string();
     if (!name.starts_with(kPrefix)) continue;
     int64_t time = 0;
     std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), time);

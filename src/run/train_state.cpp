@@ -125,10 +125,6 @@ TrainState state_of(const Checkpoint& checkpoint) {
   return state;
 }
 
-TrainState read_train_state(const std::filesystem::path& checkpoint) {
-  return state_of(open_checkpoint(checkpoint));
-}
-
 TrainState peek_train_state(const std::filesystem::path& checkpoint) {
   return from_json(read_checkpoint_state(checkpoint), checkpoint);
 }

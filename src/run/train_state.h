@@ -45,8 +45,7 @@ std::filesystem::path save_weights(const std::filesystem::path& checkpoints,
 // came later.
 void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state);
 
-// The state of a checkpoint. Reads and verifies the whole checkpoint.
-TrainState read_train_state(const std::filesystem::path& checkpoint);
+// The state of a checkpoint, which open_checkpoint has verified.
 TrainState state_of(const Checkpoint& checkpoint);
 // The same from the manifest alone, without the GEMM table.
 TrainState peek_train_state(const std::filesystem::path& checkpoint);

@@ -175,7 +175,7 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
     if (observer_) observer_->on_reserve(segment, bytes);
   }
   char* address = fit->second;
-  if (!uses_.empty()) wait_for_uses(address, size);
+  wait_for_uses(address, size);
   pool.free_by_size.erase(fit);
   Block& block = pool.blocks[address];
   block.free = false;
@@ -248,24 +248,14 @@ void Allocator::record_use(void* data, kernels::cuda::Stream stream) {
   QUERN_CHECK(found != live_.end(), "record_use: ", data, " is not an allocation");
   const std::pair key(static_cast<char*>(data), stream.handle);
   auto use = uses_.find(key);
-  if (use == uses_.end()) use = uses_.emplace(key, Use{found->second.first.bytes, events_()}).first;
-  use->second.event->record(stream);
-}
-
-// The first use that extends beyond the address `data`.
-Allocator::Uses::iterator Allocator::first_use_in(char* data) {
-  auto use = uses_.lower_bound({data, nullptr});
-  while (use != uses_.begin() &&
-         std::prev(use)->first.first + std::prev(use)->second.bytes > data) {
-    --use;
-  }
-  return use;
+  if (use == uses_.end()) use = uses_.emplace(key, events_()).first;
+  use->second->record(stream);
 }
 
 void Allocator::wait_for_uses(char* data, int64_t bytes) {
-  auto use = first_use_in(data);
+  auto use = uses_.lower_bound({data, nullptr});
   while (use != uses_.end() && use->first.first < data + bytes) {
-    use->second.event->wait(home_);
+    use->second->wait(home_);
     use = uses_.erase(use);
   }
 }
@@ -273,7 +263,7 @@ void Allocator::wait_for_uses(char* data, int64_t bytes) {
 void Allocator::wait_for_uses() {
   const std::lock_guard lock(mutex_);
   for (auto use = uses_.begin(); use != uses_.end(); use = uses_.erase(use)) {
-    use->second.event->wait(home_);
+    use->second->wait(home_);
   }
 }
 
@@ -293,7 +283,7 @@ void Allocator::release_free_segments(MemoryPool& pool) noexcept {
     pool.blocks.erase(block);
     if (observer_) observer_->on_unreserve(segment->first, segment->second);
     source_->release(segment->first);  // waits for the uses
-    uses_.erase(first_use_in(segment->first),
+    uses_.erase(uses_.lower_bound({segment->first, nullptr}),
                 uses_.lower_bound({segment->first + segment->second, nullptr}));
     stats_.reserved -= segment->second;
     stats_.segments -= 1;

@@ -149,15 +149,11 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
  private:
   friend class MemoryPool;
   struct Block;
-  // Uses of one allocation, live or released, by one stream. Those of different allocations never
-  // overlap: memory that is allocated again has none.
-  struct Use {
-    int64_t bytes = 0;
-    std::unique_ptr<StreamEvent> event;
-  };
-  using Uses = std::map<std::pair<char*, void*>, Use>;  // by address and stream
+  // The last use of an allocation, live or released, by a stream, at its address. No allocation
+  // starts inside a released one whose uses remain: find_memory takes memory from the front of a
+  // free block.
+  using Uses = std::map<std::pair<char*, void*>, std::unique_ptr<StreamEvent>>;
 
-  Uses::iterator first_use_in(char* data);
   void wait_for_uses(char* data, int64_t bytes);
   void* find_memory(MemoryPool& pool, int64_t size);
   void* take_segment(int64_t bytes);

@@ -209,6 +209,12 @@ void abandon_capture(Stream stream) noexcept {
   cudaGetLastError();  // the error that ended the capture is already an exception
 }
 
+bool is_capturing(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(raw(stream), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 void launch(const ExecutableGraph& graph, Stream stream) {
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.get()), raw(stream)), "cudaGraphLaunch");
 }

@@ -104,6 +104,7 @@ using ExecutableGraph = std::unique_ptr<void, DestroyGraph>;
 void begin_capture(Stream stream);
 ExecutableGraph end_capture(Stream stream);
 void abandon_capture(Stream stream) noexcept;
+bool is_capturing(Stream stream);
 void launch(const ExecutableGraph& graph, Stream stream);
 
 // Named ranges in NVIDIA's profilers; free when none is attached.

@@ -19,12 +19,6 @@ Tensor ones(const Shape& shape, DType dtype) {
   return full(shape, 1.0, dtype);
 }
 
-Tensor zeros_like(const Tensor& x) {
-  const Tensor out = empty_like(x, "zeros");
-  fill(out, 0.0);
-  return out;
-}
-
 Tensor empty_like(const Tensor& x, const char* name) {
   return Tensor::empty(x.shape(), x.dtype(), x.device(), name);
 }

@@ -11,7 +11,6 @@ namespace quern {
 Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
 Tensor zeros(const Shape& shape, DType dtype = DType::f32);
 Tensor ones(const Shape& shape, DType dtype = DType::f32);
-Tensor zeros_like(const Tensor& x);
 Tensor empty_like(const Tensor& x, const char* name = "tensor");  // contiguous
 
 namespace detail {

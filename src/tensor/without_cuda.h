@@ -17,6 +17,7 @@ using cudaGraphExec_t = void*;
 enum { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNotReady };
 enum { cudaStreamNonBlocking, cudaStreamCaptureModeRelaxed, cudaMemcpyDefault };
 enum { cudaEventDefault, cudaEventDisableTiming };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
 enum cudaDeviceAttr { cudaDevAttrMemoryClockRate, cudaDevAttrGlobalMemoryBusWidth };
 
 struct cudaDeviceProp {
@@ -40,7 +41,7 @@ inline constexpr NoCuda cudaGetDeviceProperties, cudaDeviceGetAttribute, cudaGet
     cudaStreamSynchronize, cudaDeviceSynchronize, cudaMemcpyAsync, cudaMemsetAsync,
     cudaEventCreateWithFlags, cudaEventDestroy, cudaEventRecord, cudaStreamWaitEvent,
     cudaEventSynchronize, cudaEventQuery, cudaEventElapsedTime, cudaStreamBeginCapture,
-    cudaStreamEndCapture, cudaGraphInstantiate, cudaGraphDestroy, cudaGraphLaunch,
+    cudaStreamEndCapture, cudaStreamIsCapturing, cudaGraphInstantiate, cudaGraphDestroy, cudaGraphLaunch,
     cudaGraphExecDestroy, cudaProfilerStart, cudaProfilerStop, nvtxRangePushA, nvtxRangePop;
 
 inline cudaError_t cudaGetDeviceCount(int* /*count*/) {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
+#include "io/folder.h"
 #include "io/json_file.h"
 #include "io/mapped_file.h"
 #include "io/python_line.h"
@@ -155,7 +156,7 @@ void add_tokenizer(const fs::path& from, const fs::path& folder) {
 }
 
 std::shared_ptr<const Tokenizer> write_sentencepiece(const fs::path& to, const std::string& model) {
-  fs::create_directories(to);
+  create_folder(to);
   write_file_atomically(to / "tokenizer.model", model);
   const auto tokenizer = open_sentencepiece(to / "tokenizer.model");
   write_file_atomically(to / "tokenizer.json", sentencepiece_tokenizer_json(*tokenizer));

@@ -33,7 +33,8 @@ void Readback::start_clock() {
   mark(posted_);
 }
 
-void Readback::post(int64_t step, const Tensor& loss, const Tensor& z_loss, const Tensor& state) {
+void Readback::post(int64_t step, const Tensor& loss, const Tensor& z_loss, const Tensor& asking,
+                    const Tensor& state) {
   QUERN_CHECK(posted_ - fetched_ < kSlots, "readback: ", kSlots, " results are already under way");
   const uint64_t turn = posted_ % kSlots;
   steps_[turn] = step;
@@ -48,6 +49,7 @@ void Readback::post(int64_t step, const Tensor& loss, const Tensor& z_loss, cons
   };
   read(slot.loss, loss);
   if (has_z_loss_) read(slot.z_loss, z_loss);
+  read(slot.asking, asking);
   read(slot.state, state);
   mark(++posted_);
 }
@@ -60,7 +62,8 @@ std::optional<StepResult> Readback::fetch() {
   if (end.event) end.event.synchronize();
   const Slot& slot = slots_[turn];
   const std::optional<double> z_loss = has_z_loss_ ? std::optional(slot.z_loss) : std::nullopt;
-  return StepResult{steps_[turn], slot.loss, z_loss, ms_between(before, end), slot.state};
+  return StepResult{steps_[turn], slot.loss, z_loss, slot.asking > 0.0f, ms_between(before, end),
+                    slot.state};
 }
 
 }  // namespace quern

@@ -17,7 +17,8 @@ struct StepResult {
   int64_t step = 0;  // the number given to post()
   double loss = 0.0;
   std::optional<double> z_loss;
-  double ms = 0.0;  // from the end of the previous step, or start_clock(), to this step's end
+  bool stop = false;  // a rank asked to stop: TrainingStep::ask_to_stop
+  double ms = 0.0;    // from the end of the previous step, or start_clock(), to this step's end
   kernels::StepState state;
 };
 
@@ -27,15 +28,16 @@ class Readback {
 
   // Time before this call belongs to no step. No copy may be pending.
   void start_clock();
-  // Starts a copy; at most two may be pending. loss: one FP32 element; z_loss: the same, or
+  // Starts a copy; at most two may be pending. loss, asking: one FP32 element; z_loss: the same, or
   // undefined. state: u8, one StepState.
-  void post(int64_t step, const Tensor& loss, const Tensor& z_loss, const Tensor& state);
+  void post(int64_t step, const Tensor& loss, const Tensor& z_loss, const Tensor& asking,
+            const Tensor& state);
   std::optional<StepResult> fetch();  // waits for the oldest pending one
   int pending() const { return static_cast<int>(posted_ - fetched_); }
 
  private:
   struct Slot {
-    float loss, z_loss;
+    float loss, z_loss, asking;
     kernels::StepState state;
   };
   static constexpr uint64_t kSlots = 2;

@@ -28,4 +28,18 @@ double measure_peak_flops(Precision precision) {
   return best;
 }
 
+double measure_peak_flops(Precision precision, const TrainingStep& step) {
+  if (!Context::current().device().is_cuda()) return 0.0;
+  try {
+    return measure_peak_flops(precision);
+  } catch (const OutOfMemory&) {
+    try {
+      const PoolScope memory = step.idle_memory();
+      return measure_peak_flops(precision);
+    } catch (const OutOfMemory&) {
+      return 0.0;
+    }
+  }
+}
+
 }  // namespace quern

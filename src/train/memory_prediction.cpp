@@ -1,5 +1,6 @@
 #include "train/memory_prediction.h"
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
@@ -50,7 +51,13 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
   const auto optimizer = make_optimizer(instance.arena, config);
   optimizer->set_learning_rate(config.optimizer.lr);
   TrainingStep step(instance, *optimizer, false);
-  for (int i = 0; i < kRuns; ++i) step.run(tokens, targets, {});
+  // More micro-batches than two need no more memory.
+  const MicroBatch all{0, std::min<int64_t>(config.train.accumulate, 2)};
+  for (int i = 0; i < kRuns; ++i) {
+    for (MicroBatch part = all; part.index < part.count; ++part.index) {
+      step.run(tokens, targets, part);
+    }
+  }
   Context::current().synchronize();
   return recorder.trace();
 }

@@ -36,48 +36,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Dataset open_data(const Config& config) {
-  if (config.data.train.empty()) {
-    throw UsageError(
-        "train: no data; give --train FILE, a text file, a folder of text files, a token file, a "
-        "pattern of token files or a folder of `quern data prepare`");
-  }
-  return open_dataset({config.data.train, config.data.validation, config.data.validation_fraction,
-                       config.data.format},
-                      config.model.context);
-}
-
-// Token files may hold bytes, which need no folder tokenizer/.
-RunTokenizer open_run_tokenizer(const Config& config, const Dataset& data,
-                                const TokenFacts& facts) {
-  RunTokenizer found = find_run_tokenizer(config, data.is_text);
-  if (!found.tokenizer && facts.of_bytes()) found = {"bytes", open_tokenizer("bytes")};
-  check_tokenizer(facts, found);
-  return found;
-}
-
-// Sets an unset vocabulary to that of the data; checks the data against a set one.
-Config resolve(Config config, const Dataset& data, const TokenFacts& facts,
-               const RunTokenizer& tokenizer) {
-  std::string whose = "vocab";
-  if (!config.model.from.empty()) whose = cat("the model of ", config.model.from);
-  if (config.model.vocab_size == 0) {
-    config.model.vocab_size = needed_vocabulary(data, facts, tokenizer);
-    whose = "the tokenizer";
-  }
-  check_vocabulary(data, facts, config.model.vocab_size, whose);
-  return config;
-}
-
 // Thrown out of a validation or a sample when the run is to stop.
 struct Stopped {};
-
-RunFolder open_folder(const Config& config) {
-  if (config.run.resume.empty()) return RunFolder::create(config);
-  RunFolder folder = RunFolder::open(config.run.resume);
-  folder.lock();
-  return folder;
-}
 
 }  // namespace
 
@@ -87,16 +47,15 @@ std::string Trainer::device_name() {
   return "CPU";
 }
 
-Trainer::Trainer(const Config& config, TrainObserver& observer)
+Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ranks)
     : started_{.context = seconds_since_process_start()},
       config_(config),
       observer_(observer),
-      data_(open_data(config)),
-      facts_(read_token_facts(data_)),
-      tokenizer_(open_run_tokenizer(config, data_, facts_)) {
-  config_ = resolve(config, data_, facts_, tokenizer_);
-  batches_ = batch_options(config_.data, data_, facts_, tokenizer_);
+      team_(ranks),
+      data_(open_training_data(config_)),
+      batches_(batch_options(config_.data, data_.tokens, data_.facts, data_.tokenizer)) {
   batches_.vocabulary = config_.model.vocab_size;
+  batches_.stride = static_cast<uint64_t>(team_.count());
   validate(config_);
   memory_.run(config_, MemoryPass::step, snapshots_, [this] { start(); });
 }
@@ -107,73 +66,102 @@ void Trainer::start() {
   check_machine_memory(config_, MemoryPass::step);
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed);
-  const bool anew = config_.run.resume.empty() || !has_checkpoint(config_.run.resume);
+  const auto begins = [&] {
+    return config_.run.resume.empty() || !has_checkpoint(config_.run.resume) ? "anew" : "";
+  };
+  const bool anew = !team_.of_leader(begins, "where to begin").empty();
   const bool starts_from = anew && !config_.model.from.empty();
   if (starts_from) load_weights_from(instance_->arena, config_.model);
   optimizer_ = make_optimizer(instance_->arena, config_);
-  step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute));
+  step_ = std::make_unique<TrainingStep>(
+      *instance_, *optimizer_, captures_steps(config_.compute), team_.group(),
+      config_.compute.kernels == KernelKind::fused ? GradientExchange::overlapped
+                                                   : GradientExchange::naive);
   const OptimizerSection& o = config_.optimizer;
   schedule_ = {o.schedule, o.lr, o.min_lr, o.warmup, config_.train.steps, o.decay_fraction};
-  folder_ = open_folder(config_);
+  open_folder();
   snapshots_ = folder_->path();
-  if (starts_from) copy_source(config_.model.from, folder_->source());
+  if (team_.leads() && starts_from) copy_source(config_.model.from, folder_->source());
   if (!anew) resume();
-  if (anew && !config_.run.resume.empty()) {
+  if (team_.leads() && anew && !config_.run.resume.empty()) {
     observer_.on_warning(cat(folder_->path().string(),
                              " has no checkpoint yet: the run begins again at its first step"));
   }
   note_data();
-  keep_tokenizer();
-  // The logs of a resumed run go on after the checkpoint's step.
-  metrics_ =
-      std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
-  sampled_ = folder_->keep_samples_until(saved_step_);
+  if (team_.leads()) {
+    keep_tokenizer();
+    // The logs of a resumed run go on after the checkpoint's step.
+    metrics_ =
+        std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
+    sampled_ = folder_->keep_samples_until(saved_step_);
+  }
   feed_from(state_.iteration);
   const auto allocator = Context::current().allocator(Context::current().device());
   allocator->release_cached();
   allocator->reset_peak();  // the peak of training excludes the start
   started_.model = seconds_since_process_start();
   observer_.on_start({config_, folder_->path(), device_name(), parameter_count(config_.model),
-                      predict_peak(config_, MemoryPass::step, current_target()), data_.train.size(),
-                      data_.validation.size(), state_.iteration});
+                      predict_peak(config_, MemoryPass::step, current_target()),
+                      data_.tokens.train.size(), data_.tokens.validation.size(), state_.iteration});
+}
+
+// The first rank makes or locks the run folder, and the others read it.
+void Trainer::open_folder() {
+  const auto open = [this] {
+    if (config_.run.resume.empty()) {
+      folder_ = RunFolder::create(config_);
+    } else {
+      folder_ = RunFolder::open(config_.run.resume);
+      folder_->lock();
+    }
+    return folder_->path().string();
+  };
+  const std::string path = team_.of_leader(open, "the run folder's path");
+  if (!team_.leads()) folder_ = RunFolder::open(path);
 }
 
 SamplerState Trainer::sampler_after(int64_t steps) const {
   return {static_cast<uint64_t>(config_.train.seed),
-          static_cast<uint64_t>(steps * config_.train.accumulate)};
+          static_cast<uint64_t>(steps * config_.train.accumulate * team_.count())};
 }
 
-// The batches and the dropout of the steps after `steps`.
+// This rank's batches and dropout of the steps after `steps`.
 void Trainer::feed_from(int64_t steps) {
-  const SamplerState first = sampler_after(steps);
+  SamplerState first = sampler_after(steps);
+  first.batch += static_cast<uint64_t>(team_.rank());
   feeder_.reset();
-  feeder_ = std::make_unique<BatchFeeder>(data_.train, config_.train.batch, config_.model.context,
-                                          first, batches_);
-  instance_->model.start_dropout(first.seed, first.batch);
+  feeder_ = std::make_unique<BatchFeeder>(data_.tokens.train, config_.train.batch,
+                                          config_.model.context, first, batches_);
+  instance_->model.start_dropout(first.seed, first.batch, batches_.stride);
 }
 
 // Loads the newest checkpoint, or the one in run.resume. Saves the configuration in force to the
 // run folder, so that the next --resume needs no flags.
 void Trainer::resume() {
-  const auto checkpoint = checkpoint_to_resume(
-      config_.run.resume, [this](const std::string& what) { observer_.on_warning(what); });
+  const auto find = [this] {
+    const auto warn = [this](const std::string& what) { observer_.on_warning(what); };
+    return checkpoint_to_resume(config_.run.resume, warn).string();
+  };
+  const std::filesystem::path checkpoint = team_.of_leader(find, "the checkpoint's path");
   state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
   logged_ = read_logged_state(folder_->metrics(), state_.iteration);
   const bool finished = state_.iteration == config_.train.steps && logged_.done;
   QUERN_CHECK(!finished && state_.iteration <= config_.train.steps, "resume: ", checkpoint.string(),
               " is at step ", state_.iteration, " of ", config_.train.steps,
               "; give more --steps to continue");
-  const std::string hash =
-      tokenizer_.tokenizer ? tokenizer_.tokenizer->hash() : facts_.tokenizer_hash;
-  QUERN_CHECK(hash.empty() || state_.tokenizer.empty() || hash == state_.tokenizer,
-              "resume: the run's tokenizer has hash ", state_.tokenizer, ", found ", hash, ": ",
-              tokenizer_.tokenizer ? tokenizer_.path.string() : facts_.sidecar.string());
+  const std::string hash = data_.tokenizer_hash();
+  QUERN_CHECK(
+      hash.empty() || state_.tokenizer.empty() || hash == state_.tokenizer,
+      "resume: the run's tokenizer has hash ", state_.tokenizer, ", found ", hash, ": ",
+      data_.tokenizer.tokenizer ? data_.tokenizer.path.string() : data_.facts.sidecar.string());
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   QUERN_CHECK(state_.sampler.seed == seed, "resume: the run's seed is ", state_.sampler.seed,
               ", found seed = ", seed);
   optimizer_->set_progress(state_.step, state_.skipped);
   saved_step_ = state_.iteration;
   use_saved_algorithms();
+  team_.wait_for("the reading of the checkpoint");
+  if (!team_.leads()) return;
   forget_later_checkpoints();
   Config resumed = config_;
   resumed.run = {folder_->path().string(), ""};
@@ -189,15 +177,15 @@ void Trainer::note_data() {
     observer_.on_warning(cat(source.name(), " has changed since the checkpoint: it has ", known,
                              "; the checkpoint's data had ", then));
   };
-  note(data_.train, state_.train_data);
-  note(data_.validation, state_.validation_data);
+  note(data_.tokens.train, state_.train_data);
+  note(data_.tokens.validation, state_.validation_data);
 }
 
 // Copies the tokenizer to the run folder for samples, `quern generate` and `quern export`.
 void Trainer::keep_tokenizer() {
-  const bool bytes = tokenizer_.tokenizer && tokenizer_.tokenizer->kind() == "bytes";
-  if (!tokenizer_.tokenizer || bytes || std::filesystem::exists(folder_->tokenizer())) return;
-  copy_tokenizer(tokenizer_.path, folder_->tokenizer());
+  const bool bytes = data_.tokenizer.tokenizer && data_.tokenizer.tokenizer->kind() == "bytes";
+  if (!data_.tokenizer.tokenizer || bytes || std::filesystem::exists(folder_->tokenizer())) return;
+  copy_tokenizer(data_.tokenizer.path, folder_->tokenizer());
 }
 
 // Resuming from an earlier checkpoint sets the later ones aside, possibly the best one too. They
@@ -235,33 +223,18 @@ void Trainer::use_saved_algorithms() {
 
 // One step. Its weights change with the last micro-batch alone.
 bool Trainer::train_step() {
+  if (!team_.is_one() && stop_ != nullptr && *stop_) step_->ask_to_stop();
   optimizer_->set_learning_rate(schedule_.at(state_.iteration));
   for (MicroBatch part{0, config_.train.accumulate}; part.index < part.count; ++part.index) {
-    if (part.index > 0 && stopping()) return false;
+    if (part.index > 0 && team_.is_one() && stopping()) return false;
     const DeviceBatch batch = feeder_->next();
     step_->run(batch.tokens, batch.targets, part);
+    team_.check();
   }
   state_.iteration += 1;
-  readback_.post(state_.iteration, step_->loss(), step_->z_loss(), optimizer_->device_state());
+  readback_.post(state_.iteration, step_->loss(), step_->z_loss(), step_->ranks_asking(),
+                 optimizer_->device_state());
   return true;
-}
-
-// Measures in new memory, released after it, or in the step's memory if none is free. 0: unknown.
-// A CPU's clock and idle cores change from second to second, so its steps would exceed 100 % of any
-// such measurement.
-double Trainer::measure_peak() const {
-  if (!Context::current().device().is_cuda()) return 0.0;
-  try {
-    return measure_peak_flops(config_.compute.precision);
-  } catch (const OutOfMemory&) {
-    try {
-      const PoolScope memory = step_->idle_memory();
-      return measure_peak_flops(config_.compute.precision);
-    } catch (const OutOfMemory&) {
-      observer_.on_warning("the peak FLOP/s were not measured for lack of memory: no MFU");
-      return 0.0;
-    }
-  }
 }
 
 // Runs after the first step of this process, which has loaded the kernels and chosen algorithms.
@@ -270,14 +243,17 @@ void Trainer::finish_start() {
   const Context& context = Context::current();
   context.synchronize();
   started_.first_step = seconds_since_process_start();
-  if (config_.train.log_every > 0) {
+  if (metrics_ && config_.train.log_every > 0) {
     metrics_->write_first_step(
         {state_.iteration, started_.first_step, device_name(), parameter_count(config_.model)});
   }
   train_seconds_ += seconds_since(clock_);
   Allocator& allocator = *context.allocator(context.device());
   peak_bytes_ = allocator.stats().peak_allocated;
-  started_.peak_flops = measure_peak();
+  started_.peak_flops = measure_peak_flops(config_.compute.precision, *step_);
+  if (context.device().is_cuda() && started_.peak_flops == 0.0) {
+    observer_.on_warning("the peak FLOP/s were not measured for lack of memory: no MFU");
+  }
   allocator.release_cached();
   allocator.reset_peak();  // the peak of training excludes the measurement
   observer_.on_first_step(started_);
@@ -293,7 +269,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
     const std::string saved = save_after_error();
     end_log_after_error("out of memory");
     try {
-      memory_.explain(error, config_, MemoryPass::step, folder_->path());
+      memory_.explain(error, config_, MemoryPass::step, snapshots_);
     } catch (const OutOfMemory& explained) {
       throw OutOfMemory(cat(explained.what(), saved.empty() ? "" : "\n", saved));
     }
@@ -313,13 +289,13 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
 // Saves the last whole step when training ends with an error. Returns a sentence about it; empty
 // when there is nothing to save.
 std::string Trainer::save_after_error() {
-  if (saving_) return "";  // the save was the error, or it came after one
+  if (saving_ || !team_.leads()) return "";  // the save was the error, or it came after one
   std::string step = "the last step";
   try {
     while (readback_.pending() > 0) take_counters(*readback_.fetch());
     if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
     step = cat("step ", state_.iteration);
-    save();
+    write_checkpoint();
     return cat("The weights of ", step, " are saved; continue with --resume ",
                folder_->path().string());
   } catch (const std::exception& error) {
@@ -357,13 +333,19 @@ TrainResult Trainer::train(const std::atomic<bool>* stop) {
   train_seconds_ += seconds_since(clock_);
   if (saved_step_ != state_.iteration) save();
   end_log(interrupted ? "stopped" : "done");
-  return {
-      folder_->path(), state_.iteration, interrupted,           train_seconds_,
-      last_loss_,      state_.best_loss, state_.best_iteration, tokenizer_.tokenizer != nullptr};
+  return {folder_->path(),
+          state_.iteration,
+          interrupted,
+          train_seconds_,
+          last_loss_,
+          state_.best_loss,
+          state_.best_iteration,
+          data_.tokenizer.tokenizer != nullptr};
 }
 
 void Trainer::end_log(const std::string& how) {
-  if (config_.train.log_every > 0 && !ended_) metrics_->write_end(state_.iteration, how);
+  if (metrics_ && config_.train.log_every > 0 && !ended_)
+    metrics_->write_end(state_.iteration, how);
   ended_ = true;
 }
 
@@ -371,6 +353,8 @@ void Trainer::end_log(const std::string& how) {
 void Trainer::settle(bool all) {
   while (readback_.pending() > (all ? 0 : 1)) {
     const StepResult result = *readback_.fetch();
+    team_.check();
+    ranks_stop_ = ranks_stop_ || result.stop;
     take_counters(result);
     if (!result.state.finite) handle_nonfinite(result);
     report(result);
@@ -397,7 +381,7 @@ void Trainer::report(const StepResult& result) {
   if (every == 0 || (result.step % every != 0 && result.step != config_.train.steps)) return;
   const double per_step = 1e-3 * unreported_ms_ / static_cast<double>(unreported_steps_);
   const int64_t tokens_per_step =
-      config_.train.batch * config_.train.accumulate * config_.model.context;
+      config_.train.batch * config_.train.accumulate * team_.count() * config_.model.context;
   StepMetrics m;
   m.step = result.step;
   m.loss = result.loss;
@@ -407,7 +391,8 @@ void Trainer::report(const StepResult& result) {
   m.ms = 1e3 * per_step;
   m.tokens_per_s = static_cast<double>(tokens_per_step) / per_step;
   const double flops = flops_per_token(config_.model, config_.model.context) * m.tokens_per_s;
-  m.mfu = started_.peak_flops > 0.0 ? flops / started_.peak_flops : 0.0;
+  const double peak = started_.peak_flops * static_cast<double>(team_.count());
+  m.mfu = peak > 0.0 ? flops / peak : 0.0;
   const Context& context = Context::current();
   m.memory_bytes =
       std::max(peak_bytes_, context.allocator(context.device())->stats().peak_allocated);
@@ -416,8 +401,13 @@ void Trainer::report(const StepResult& result) {
   m.time = unix_time();
   unreported_ms_ = 0.0;
   unreported_steps_ = 0;
-  metrics_->write(m);
+  if (metrics_) metrics_->write(m);
   observer_.on_step(m);
+}
+
+// Several ranks stop after the same step: when all know that one of them was asked to.
+bool Trainer::stopping() const {
+  return team_.is_one() ? stop_ != nullptr && *stop_ : ranks_stop_;
 }
 
 bool Trainer::due(int64_t every) const {
@@ -427,8 +417,8 @@ bool Trainer::due(int64_t every) const {
 // Checkpoints, validation and samples, in this order: the checkpoint is complete even if the rest
 // fails. The training clock stops meanwhile.
 void Trainer::at_intervals() {
-  const bool validate = due(config_.train.eval_every) && data_.validation.size() > 0;
-  const bool sample = due(config_.train.sample_every) && tokenizer_.tokenizer;
+  const bool validate = due(config_.train.eval_every) && data_.tokens.validation.size() > 0;
+  const bool sample = due(config_.train.sample_every) && data_.tokenizer.tokenizer;
   const bool checkpoint = due(config_.train.checkpoint_every);
   if (!validate && !sample && !checkpoint) return;
   settle(true);
@@ -444,23 +434,26 @@ void Trainer::at_intervals() {
 void Trainer::catch_up() {
   if (logged_.validation) {
     if (state_.best_iteration != state_.iteration) take_validation(*logged_.validation);
-  } else if (due(config_.train.eval_every) && data_.validation.size() > 0) {
+  } else if (due(config_.train.eval_every) && data_.tokens.validation.size() > 0) {
     validate_now();
   }
-  if (!sampled_ && due(config_.train.sample_every) && tokenizer_.tokenizer) sample_now();
+  if (due(config_.train.sample_every) && data_.tokenizer.tokenizer) sample_now();
+  sampled_ = false;
 }
 
 void Trainer::validate_now() {
   const Evaluation result = [this] {
     const PoolScope memory = step_->idle_memory();
-    return evaluate(instance_->model, data_.validation, config_.train.batch, config_.model.context,
-                    config_.train.eval_batches, batches_.document_end,
-                    [this](int64_t done, int64_t windows) {
-                      observer_.on_validating(done, windows);
-                      if (stopping()) throw Stopped();
-                    });
+    return evaluate(
+        instance_->model, data_.tokens.validation, config_.train.batch, config_.model.context,
+        config_.train.eval_batches, batches_.document_end,
+        [this](int64_t done, int64_t windows) {
+          observer_.on_validating(done, windows);
+          if (stopping()) throw Stopped();
+        },
+        team_.group());
   }();
-  metrics_->write_validation(state_.iteration, result.loss);
+  if (metrics_) metrics_->write_validation(state_.iteration, result.loss);
   observer_.on_validation(state_.iteration, result, result.loss < state_.best_loss);
   take_validation(result.loss);
 }
@@ -470,16 +463,22 @@ void Trainer::take_validation(double loss) {
   if (!(loss < state_.best_loss)) return;
   state_.best_loss = loss;
   state_.best_iteration = state_.iteration;
-  if (saved_step_ == state_.iteration) {
-    update_train_state(folder_->checkpoints(), current_state());
-  } else {
+  if (saved_step_ != state_.iteration) {
     save();
+  } else if (team_.leads()) {
+    update_train_state(folder_->checkpoints(), current_state());
   }
-  mark_best(folder_->checkpoints(), state_.iteration);
+  if (team_.leads()) mark_best(folder_->checkpoints(), state_.iteration);
 }
 
+// By the first rank; the others wait.
 void Trainer::sample_now() {
-  const Tokenizer& tokenizer = *tokenizer_.tokenizer;
+  if (team_.leads() && !sampled_) write_sample();
+  team_.wait_for("a sample");
+}
+
+void Trainer::write_sample() {
+  const Tokenizer& tokenizer = *data_.tokenizer.tokenizer;
   std::vector<int32_t> tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
   Generation made;
   try {
@@ -504,8 +503,8 @@ TrainState Trainer::current_state() const {
   TrainState state = state_;
   state.sampler = sampler_after(state_.iteration);
   state.model = config_.model;
-  state.is_text = data_.is_text || facts_.of_bytes();
-  state.tokenizer = tokenizer_.tokenizer ? tokenizer_.tokenizer->hash() : facts_.tokenizer_hash;
+  state.is_text = data_.tokens.is_text || data_.facts.of_bytes();
+  state.tokenizer = data_.tokenizer_hash();
   state.gemm_algorithms = gemm_table();
   return state;
 }
@@ -526,7 +525,18 @@ void Trainer::check_state() const {
   }
 }
 
+// By the first rank; the others wait.
 void Trainer::save(const std::string& keep_reason) {
+  if (team_.leads()) {
+    write_checkpoint(keep_reason);
+  } else {
+    check_state();
+    saved_step_ = state_.iteration;
+  }
+  team_.wait_for("a checkpoint");
+}
+
+void Trainer::write_checkpoint(const std::string& keep_reason) {
   saving_ = true;
   check_state();
   const TrainState state = current_state();

@@ -8,19 +8,18 @@
 #include <optional>
 #include <string>
 
-#include "data/dataset.h"
+#include "dist/rank_team.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
-#include "run/check_data.h"
 #include "run/metrics.h"
 #include "run/model_instance.h"
 #include "run/run_folder.h"
-#include "run/run_tokenizer.h"
 #include "run/train_state.h"
 #include "train/batch_feeder.h"
 #include "train/evaluate.h"
 #include "train/loss_readback.h"
 #include "train/memory_report.h"
+#include "train/training_data.h"
 #include "train/training_step.h"
 
 namespace quern {
@@ -74,7 +73,9 @@ class Trainer {
  public:
   // Opens the data, builds the model on the current Context (make_context), and creates the run
   // folder, or continues the one in config.run.resume. Throws when any of them do not fit.
-  Trainer(const Config& config, TrainObserver& observer);
+  // Several ranks train together, each in its own process; the first one writes the run folder.
+  // They outlive this.
+  Trainer(const Config& config, TrainObserver& observer, Communicator* ranks = nullptr);
 
   // Runs to the last step, or until *stop becomes true, and saves a checkpoint. Throws for a loss
   // or norm that is not finite under on_nonfinite = stop, after saving the last finite state. Any
@@ -84,6 +85,7 @@ class Trainer {
 
  private:
   void start();
+  void open_folder();
   SamplerState sampler_after(int64_t steps) const;
   void feed_from(int64_t steps);
   void resume();
@@ -95,7 +97,6 @@ class Trainer {
   bool train_step();  // false: stopped between its micro-batches, without a change
   static std::string device_name();
   void finish_start();
-  double measure_peak() const;
   void settle(bool all);  // fetches results that have arrived; all: waits for every one
   void report(const StepResult& result);
   void end_log(const std::string& how);
@@ -109,19 +110,20 @@ class Trainer {
   void validate_now();
   void take_validation(double loss);
   void sample_now();
+  void write_sample();
   void check_state() const;
   void save(const std::string& keep_reason = "");
+  void write_checkpoint(const std::string& keep_reason = "");
   TrainState current_state() const;
   bool due(int64_t every) const;
-  bool stopping() const { return stop_ != nullptr && *stop_; }
+  bool stopping() const;
 
   StartSummary started_;
   Config config_;
   TrainObserver& observer_;
+  RankTeam team_;
   MemoryWatch memory_;
-  Dataset data_;
-  TokenFacts facts_;
-  RunTokenizer tokenizer_;
+  TrainingData data_;
   BatchOptions batches_;
   std::optional<RunFolder> folder_;        // created after the model
   std::filesystem::path snapshots_ = ".";  // of memory: the run folder, once there is one
@@ -129,11 +131,12 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<BatchFeeder> feeder_;
-  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<MetricsLog> metrics_;  // the first rank's
   Readback readback_;
   const std::atomic<bool>* stop_ = nullptr;
-  LoggedState logged_;    // of the step that a resumed run starts from
-  bool sampled_ = false;  // that step
+  bool ranks_stop_ = false;  // several ranks know that one of them was asked to stop
+  LoggedState logged_;                               // of the step that a resumed run starts from
+  bool sampled_ = false;                             // that step
   Schedule schedule_;
 
   TrainState state_;            // counters as far as the host knows

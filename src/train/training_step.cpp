@@ -1,8 +1,8 @@
 #include "train/training_step.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "autograd/ops/binary.h"
 #include "autograd/tape.h"
 #include "base/error.h"
 #include "tensor/factory.h"
@@ -13,18 +13,19 @@ namespace {
 
 constexpr size_t kMostRecordings = 8;  // more than these drop the least recently used
 
-// sum = part, or += part after the first micro-batch.
-void collect(const Tensor& sum, const Tensor& part, bool first) {
-  copy(sum, first ? part : add(sum, part).value());
+enum Scalar : int64_t { kCrossEntropy, kZLoss, kAsking, kScalars };
+
+Tensor element(const Tensor& scalars, int64_t i) {
+  return scalars.slice(0, i, i + 1).reshape({});
 }
 
 }  // namespace
 
-// The key of a recording: a run replays the recording of an equal Kind.
+// The key of a recording: a run replays the recording of an equal Kind. `part` is the first of its
+// kind: micro-batches between the first and the last share one.
 struct TrainingStep::Kind {
   Shape shape;
-  bool first, last;
-  int64_t count;
+  MicroBatch part;
 
   friend bool operator==(const Kind&, const Kind&) = default;
 };
@@ -52,9 +53,18 @@ TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const T
   return loss;
 }
 
-TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture)
-    : instance_(instance), optimizer_(optimizer), capture_(capture), loss_(zeros({})) {
-  if (instance.model.options().z_loss > 0.0) z_loss_ = zeros({});
+TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture,
+                           Communicator* ranks, GradientExchange exchange)
+    : instance_(instance),
+      optimizer_(optimizer),
+      capture_(capture),
+      ranks_(ranks == nullptr ? 1 : ranks->size()),
+      gradients_(make_gradient_sum(instance.arena, ranks, exchange)),
+      values_(zeros({kScalars})),
+      sums_(zeros({kScalars})),
+      loss_(element(sums_, kCrossEntropy)),
+      asking_(element(sums_, kAsking)) {
+  if (instance.model.options().z_loss > 0.0) z_loss_ = element(sums_, kZLoss);
   if (!capture_) return;
   const Context& context = Context::current();
   pool_ = context.allocator(context.device())->make_pool();
@@ -67,12 +77,17 @@ PoolScope TrainingStep::idle_memory() const {
   return PoolScope(*context.allocator(context.device()), pool_);
 }
 
+void TrainingStep::ask_to_stop() {
+  if (!std::exchange(asked_, true)) fill(element(values_, kAsking), 1.0);
+}
+
 void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
-  if (kind.first) instance_.arena.zero_grad();
-  const auto loss = forward_backward(instance_, tokens, targets, kind.count);
-  collect(loss_, loss.cross_entropy, kind.first);
-  if (z_loss_.defined()) collect(z_loss_, loss.z_loss, kind.first);
-  if (kind.last) optimizer_.step(loss_);
+  gradients_->begin(kind.part);
+  const auto loss = forward_backward(instance_, tokens, targets, kind.part.count * ranks_);
+  copy(element(values_, kCrossEntropy), loss.cross_entropy);
+  if (z_loss_.defined()) copy(element(values_, kZLoss), loss.z_loss);
+  gradients_->finish(sums_, values_);
+  if (kind.part.last()) optimizer_.step(loss_);
 }
 
 TrainingStep::Recording& TrainingStep::recording_for(const Kind& kind) {
@@ -90,7 +105,9 @@ TrainingStep::Recording& TrainingStep::recording_for(const Kind& kind) {
 // The uncaptured run also uses the recordings' pool: the following capture finds its memory there,
 // and no memory is held twice.
 void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch part) {
-  const Kind kind{tokens.shape(), part.first(), part.last(), part.count};
+  if (!part.first() && !part.last()) part.index = 1;
+  const Kind kind{tokens.shape(), part};
+  gradients_->prepare(part.count);
   if (!capture_) return launch(tokens, targets, kind);
 
   const Context& context = Context::current();

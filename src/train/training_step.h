@@ -7,19 +7,12 @@
 #include <memory>
 
 #include "config/config.h"
+#include "dist/gradient_sum.h"
 #include "optim/optimizer.h"
 #include "run/model_instance.h"
 #include "tensor/graph.h"
 
 namespace quern {
-
-// One part of a step of `count` micro-batches.
-struct MicroBatch {
-  int64_t index = 0, count = 1;
-
-  bool first() const { return index == 0; }
-  bool last() const { return index + 1 == count; }
-};
 
 // Whether steps of this configuration are captured: on a GPU, unless `graph` is off, and with fused
 // kernels (the naive optimizer reads the gradient norm on the host).
@@ -32,8 +25,10 @@ TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const T
 
 class TrainingStep {
  public:
-  // instance and optimizer outlive this.
-  TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture);
+  // instance, optimizer and ranks outlive this. ranks: null for one rank.
+  TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture,
+               Communicator* ranks = nullptr,
+               GradientExchange exchange = GradientExchange::overlapped);
   ~TrainingStep();
 
   // tokens and targets (B, T) i32. The first run of a kind (shape, place in the step) launches its
@@ -45,11 +40,15 @@ class TrainingStep {
   // the memory of the steps. Release them before the next run().
   PoolScope idle_memory() const;
 
-  // Means over the micro-batches of the step so far, the same tensors at every step: the
-  // cross-entropy and the z-loss (undefined when the model has none), one FP32 element each on the
-  // device.
+  // Means over the micro-batches of the step so far, of all ranks; the same tensors at every step:
+  // the cross-entropy and the z-loss (undefined when the model has none), one FP32 element each on
+  // the device.
   const Tensor& loss() const { return loss_; }
   const Tensor& z_loss() const { return z_loss_; }
+
+  // From the next step on, ranks_asking() is above 0 on every rank: all stop after the same step.
+  void ask_to_stop();
+  const Tensor& ranks_asking() const { return asking_; }  // one FP32 element
 
  private:
   struct Kind;
@@ -60,8 +59,11 @@ class TrainingStep {
 
   ModelInstance& instance_;
   Optimizer& optimizer_;
-  bool capture_;
-  Tensor loss_, z_loss_;
+  bool capture_, asked_ = false;
+  int64_t ranks_;
+  std::unique_ptr<GradientSum> gradients_;
+  Tensor values_, sums_;  // cross-entropy, z-loss, asking to stop: a micro-batch's, a step's
+  Tensor loss_, z_loss_, asking_;     // elements of sums_
   std::shared_ptr<MemoryPool> pool_;  // of all recordings: they run one after another
   std::list<std::unique_ptr<Recording>> recordings_;  // latest used first
 };

@@ -188,12 +188,17 @@ TEST(OpChecks, MatrixProducts) {
       {[&] { matmul(x, x); }, "matmul: b has 2 rows, expected a's 4 columns"},
       {[&] { matmul(x, x, true, true); }, "matmul: b transposed has 4 rows, expected a's 2"},
       {[&] {
+         matmul(x, zeros({3, 2}), false, true);
+       },
+       "matmul: b transposed has 2 rows, expected a's 4 columns"},
+      {[&] {
          matmul(zeros({2, 3, 4}), zeros({3, 4, 5}));
        },
        "matmul: b has shape (3, 4, 5), expected 2-D or the leading dimensions of a (2, 3, 4)"},
 
       {[&] { linear(i, w); }, "linear: x has dtype i32, expected a float"},
       {[&] { linear(scalar, w); }, "linear: x has shape (), expected at least 1 dimension"},
+      {[&] { linear(x, Tensor()); }, "linear: w is undefined"},
       {[&] { linear(x, half); }, "linear: w has dtype bf16, expected f32"},
       {[&] { linear(x, on_gpu(w)); }, "linear: w is on cuda:0, expected cpu"},
       {[&] {
@@ -239,6 +244,7 @@ TEST(OpChecks, MatrixProducts) {
          swiglu_linear(x, zeros({2, 2, 2}));
        },
        "swiglu_linear: w has shape (2, 2, 2) and"},
+      {[&] { swiglu_linear(x, zeros({2})); }, "swiglu_linear: w has shape (2) and gate_up (2, 4)"},
       {[&] { swiglu_linear(x, down, down); }, "swiglu_linear: made has shape (3, 2), expected (2"},
       {[&] {
          swiglu_linear(x, down, zeros({2, 2}, kHalf));
@@ -256,10 +262,15 @@ TEST(OpChecks, Embeddings) {
        },
        "embedding: w has dtype i32, expected a float"},
       {[&] { embedding(x, i); }, "embedding: w has shape (2, 3, 4), expected (V, C)"},
+      {[&] { embedding(zeros({4}), i); }, "embedding: w has shape (4), expected (V, C)"},
       {[&] { embedding(w, Tensor()); }, "embedding: ids is undefined"},
       {[&] { embedding(w, w); }, "embedding: ids has dtype f32, expected i32, i64 or u16"},
       {[&] { embedding(w, on_gpu(i)); }, "embedding: ids is on cuda:0, expected cpu"},
       {[&] { embedding(w, i, kHalf); }, "embedding: cannot give bf16 from w of f32"},
+      {[&] {
+         embedding(zeros({5, 4}, kHalf), i, DType::f64);
+       },
+       "embedding: cannot give f64 from w of bf16"},
 
       {[&] {
          add_rows(ids({2, 4}), w, 0);
@@ -275,6 +286,7 @@ TEST(OpChecks, Embeddings) {
          add_rows(x, zeros({1, 4, 4}), 0);
        },
        "add_rows: w has shape (1, 4, 4), expected (P"},
+      {[&] { add_rows(x, zeros({4}), 0); }, "add_rows: w has shape (4), expected (P, 4)"},
       {[&] { add_rows(x, w, -1); }, "add_rows: rows -1 to 1 of w, which has 5"},
       {[&] { add_rows(x, w, 3); }, "add_rows: rows 3 to 5 of w, which has 5"},
   });
@@ -292,6 +304,7 @@ TEST(OpChecks, Norms) {
       {[&] { rms_norm(x, zeros({3}), 1e-5); }, "rms_norm: w has shape (3), expected (4)"},
       {[&] { rms_norm(x, wide, 1e-5, DType::f64); },
        "rms_norm: cannot give f64 from x of f32, expected the same, or bf16 from f32"},
+      {[&] { rms_norm(x, w, 1e-5, DType::f16); }, "rms_norm: cannot give f16 from x of f32"},
       {[&] { rms_norm(half, w, 1e-5, DType::f32); }, "rms_norm: cannot give f32 from x of bf16"},
       {[&] { layer_norm(x, w, half_w, 1e-5); }, "layer_norm: b has dtype bf16, expected f32"},
       {[&] { layer_norm(x, w, on_gpu(w), 1e-5); }, "layer_norm: b is on cuda:0, expected cpu"},
@@ -402,6 +415,7 @@ TEST(OpChecks, Attention) {
         {of(q, k, on_gpu(k)), "attention: v is on cuda:0, expected cpu"},
         {of(zeros({4, 6, 8}), k, k), "attention: q has shape (4, 6, 8), expected (B, Tq, H, D)"},
         {of(q, zeros({1, 5, 3, 8}), k), "attention: k has shape (1, 5, 3, 8), expected (2, Tk, Hk"},
+        {of(q, zeros({5, 3, 8}), k), "attention: k has shape (5, 3, 8), expected (2, Tk, Hk"},
         {of(q, zeros({2, 5, 3, 16}), k), "attention: k has shape (2, 5, 3, 16), expected (2, Tk"},
         {of(q, zeros({2, 5, 3, 8, 1}), k), "attention: k has shape (2, 5, 3, 8, 1), expected (2"},
         {of(q, k, q), "attention: v has shape (2, 4, 6, 8), expected (2, 5, 3, 8)"},
@@ -424,6 +438,7 @@ TEST(OpChecks, AttentionOnJoinedHeads) {
       {plain(ids({1, 3, 32})), "qkv_attention: qkv has dtype i32, expected a float"},
       {plain(zeros({3, 32})), "qkv_attention: qkv has shape (3, 32), expected (B, T, 32)"},
       {plain(zeros({1, 3, 24})), "qkv_attention: qkv has shape (1, 3, 24), expected (B, T, 32)"},
+      {plain(zeros({1, 3, 33})), "qkv_attention: qkv has shape (1, 3, 33), expected (B, T, 32)"},
       {rotated(zeros({3, 32}), table),
        "rope_attention: qkv has shape (3, 32), expected (B, T, 32)"},
       {rotated(zeros({1, 32, 3}).transpose(1, 2), table), "rope_attention: qkv is a leaf or not"},
@@ -431,6 +446,8 @@ TEST(OpChecks, AttentionOnJoinedHeads) {
        "rope_attention: the table has shape (3, 4), expected (at least 3, 4)"},
       {rotated(qkv, longer),
        "rope_attention: the table has shape (3, 8), expected (at least 3, 4)"},
+      {rotated(qkv, make_rope_table(3, D / 2, 1e4)),
+       "rope_attention: the table has shape (3, 2), expected (at least 3, 4)"},
       {rotated(qkv, make_rope_table(2, D, 1e4)),
        "rope_attention: the table has shape (2, 4), expected (at least 3, 4)"},
       {rotated(qkv, {zeros({4}), zeros({4})}), "rope_attention: the table has shape (4), expected"},

@@ -228,7 +228,7 @@ class Targets {
              if (!manifest && read_file(copy / name) != seed) {
                throw std::logic_error("a damaged checkpoint was opened");
              }
-             if (manifest) read_train_state(copy);
+             if (manifest) state_of(checkpoint);
            });
     }
   }

@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/guard_byte.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern::test {
+
+using testing_support::kGuardByte;
 
 // Skips each test of the fixture on a machine without a GPU.
 class GpuTest : public ::testing::Test {
@@ -25,8 +28,7 @@ class GpuTest : public ::testing::Test {
 template <class T>
 class DeviceBuffer {
  public:
-  static constexpr int64_t kGuard = 256;  // keeps what cudaMalloc aligns aligned
-  static constexpr uint8_t kGuardByte = 0xA5;
+  static constexpr int64_t kGuard = 256;    // keeps what cudaMalloc aligns aligned
   static constexpr uint8_t kPoison = 0xFF;  // NaN in every float type, -1 in the integers
 
   // n poisoned elements. `shift` elements of misalignment prevent the 16-byte paths.

@@ -99,11 +99,11 @@ TEST(Dropout, InPlaceAndOnAnyNumberOfThreads) {
 }
 
 TEST(Dropout, DrawsAreCounted) {
-  DropoutDraw state{4, 7}, draw;
+  DropoutDraw state{4, 7, 3}, draw;
   cpu::next_draw(&draw, &state, cpu::Stream{});
   EXPECT_EQ(draw.number, 7u);
   EXPECT_EQ(draw.seed, 4u);
-  EXPECT_EQ(state.number, 8u);
+  EXPECT_EQ(state.number, 10u);
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST_F(RunDataTest, TrainsOnAPreparedFolder) {
   Recorded masked;
   train(config, masked);
   ASSERT_EQ(masked.validations.size(), 1u);
-  const TrainState state = read_train_state(folder_ / "run/checkpoints/step_00000005");
+  const TrainState state = state_of(open_checkpoint(folder_ / "run/checkpoints/step_00000005"));
   EXPECT_EQ(state.model.vocab_size, 257);
   EXPECT_EQ(state.tokenizer, "bytes");
   EXPECT_TRUE(state.is_text);  // prompts and samples are text

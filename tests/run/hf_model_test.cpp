@@ -154,7 +154,7 @@ TEST(ImportModel, TakesTheTokenizerAlong) {
   fs::copy_file(kTokenizer, folder / "hf/tokenizer.json");
   EXPECT_EQ(import_model(folder / "hf", folder / "run").tokenizer, "bpe");
   expect_same_file(folder / "hf/tokenizer.json", folder / "run/tokenizer/tokenizer.json");
-  EXPECT_EQ(read_train_state(checkpoint_path(folder / "run/checkpoints", 0)).tokenizer,
+  EXPECT_EQ(state_of(open_checkpoint(checkpoint_path(folder / "run/checkpoints", 0))).tokenizer,
             tokenizer_hash(folder / "hf"));
   export_model(folder / "run", folder / "out");
   expect_same_file(folder / "hf/tokenizer.json", folder / "out/tokenizer.json");

@@ -92,7 +92,7 @@ TEST(Malformed, TrainState) {
        {"a best as a number", state("/best", 1), "state.best", "is 1", "an object with loss"},
        {"data as a number", state("/data", {{"train", 1}}), "state.data.train", "is 1",
         "a string"}},
-      [](const fs::path& path) { read_train_state(path.parent_path()); });
+      [](const fs::path& path) { state_of(open_checkpoint(path.parent_path())); });
 }
 
 TEST(Malformed, CheckpointFiles) {

@@ -36,7 +36,7 @@ class TrainStateTest : public testing::Test {
     nlohmann::json state = nlohmann::json::parse(open_checkpoint(path_).state_json);
     edit(state.at("model"));
     rewrite_checkpoint_state(path_, state.dump());
-    return read_train_state(path_);
+    return state_of(open_checkpoint(path_));
   }
 
   const RopeScaling scaling_{RopeScalingKind::llama3, 8.0, 1.5, 4.5, 16};
@@ -45,7 +45,7 @@ class TrainStateTest : public testing::Test {
 };
 
 TEST_F(TrainStateTest, TheModelComesBack) {
-  const TrainState state = read_train_state(path_);
+  const TrainState state = state_of(open_checkpoint(path_));
   EXPECT_TRUE(state.model.qkv_bias);
   EXPECT_TRUE(state.model.qk_norm);
   EXPECT_EQ(state.model.rope_scaling, scaling_);
@@ -75,7 +75,7 @@ TEST(OldCheckpoint, ResumesWithItsMoments) {
   Config config = load_config((fixture / "config.toml").string());
   config.data.train = (folder / "text.txt").string();
   config.run = {"", (folder / "run").string()};
-  EXPECT_EQ(read_train_state(fixture / "checkpoints/step_00000003").optimizer, "adamw");
+  EXPECT_EQ(state_of(open_checkpoint(fixture / "checkpoints/step_00000003")).optimizer, "adamw");
   Recorded recorded;
   train(config, recorded);
   ASSERT_EQ(recorded.steps.size(), 3u);
@@ -103,10 +103,10 @@ TEST_F(TrainStateTest, AnOlderOneNamesNoTokenizer) {
   state.erase("tokenizer");
   state.erase("data");
   rewrite_checkpoint_state(path_, state.dump());
-  EXPECT_EQ(read_train_state(path_).tokenizer, "bytes");
+  EXPECT_EQ(state_of(open_checkpoint(path_)).tokenizer, "bytes");
   state["is_text"] = false;
   rewrite_checkpoint_state(path_, state.dump());
-  EXPECT_EQ(read_train_state(path_).tokenizer, "");
+  EXPECT_EQ(state_of(open_checkpoint(path_)).tokenizer, "");
 }
 
 // One without moments continues from weights alone.

@@ -1,6 +1,7 @@
 #undef _FORTIFY_SOURCE  // its header defines open itself
 #include "support/faults.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -68,6 +69,20 @@ int open(const char* path, int flags, ...) {
   va_end(arguments);
   static auto* real = next<int(const char*, int, ...)>("open");
   return fails("open", path) ? -1 : real(path, flags, mode);
+}
+
+int openat(int folder, const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, unsigned) : 0;
+  va_end(arguments);
+  static auto* real = next<int(int, const char*, int, ...)>("openat");
+  return fails("openat", path) ? -1 : real(folder, path, flags, mode);
+}
+
+dirent* readdir(DIR* folder) {
+  static auto* real = next<dirent*(DIR*)>("readdir");
+  return fails("readdir", quern::testing_support::path_of(dirfd(folder))) ? nullptr : real(folder);
 }
 
 int fsync(int fd) {

@@ -13,8 +13,11 @@
 
 #include "base/dtype.h"
 #include "kernels/cpu/threads.h"
+#include "support/guard_byte.h"
 
 namespace quern::kernel_test {
+
+using testing_support::kGuardByte;
 
 inline constexpr int64_t kSizes[] = {0, 1, 31, 33, 1025};  // empty, single, around a lane group
 
@@ -58,7 +61,7 @@ template <class T>
 class Guarded {
  public:
   explicit Guarded(int64_t n) : n_(static_cast<size_t>(n)), memory_(n_ + kGuards) {
-    std::memset(static_cast<void*>(memory_.data()), kPattern, memory_.size() * sizeof(T));
+    std::memset(static_cast<void*>(memory_.data()), kGuardByte, memory_.size() * sizeof(T));
   }
   explicit Guarded(const std::vector<T>& values) : Guarded(static_cast<int64_t>(values.size())) {
     std::copy(values.begin(), values.end(), memory_.begin());
@@ -69,14 +72,13 @@ class Guarded {
   std::vector<T> values() const {
     const auto* bytes = reinterpret_cast<const unsigned char*>(memory_.data() + n_);
     for (size_t i = 0; i < kGuards * sizeof(T); ++i) {
-      EXPECT_EQ(bytes[i], kPattern) << "a kernel wrote past the end, byte " << i;
+      EXPECT_EQ(bytes[i], kGuardByte) << "a kernel wrote past the end, byte " << i;
     }
     return {memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(n_)};
   }
 
  private:
   static constexpr size_t kGuards = 16;
-  static constexpr unsigned char kPattern = 0x7F;  // 1e38 and more: unlike 0, also in a norm
   size_t n_;
   std::vector<T> memory_;
 };

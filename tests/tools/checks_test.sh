@@ -47,7 +47,7 @@ for call in 'printf("x")' 'std::printf("x")' 'std::fprintf(stderr, "x")' 'exit(1
   expect "the call $call" 1 'is not called in src/' includes
 done
 plant src/train/a.cpp '// exit(1) and printf("x")
-const char* text = "abort()"; void g() { queue.exit(); my_exit(2); snprintf(a, 3, "x"); fmt::print("x"); }'
+const char* text = "abort()"; void g() { queue.exit(); my_exit(2); struct S { void abort(); }; snprintf(a, 3, "x"); fmt::print("x"); }'
 expect 'comments, strings and other names' 0 '0 violations' includes
 plant src/train/a.cpp '#define TWICE(x) x x'
 expect 'a macro' 1 'macro TWICE' includes

@@ -3,16 +3,34 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "run/checkpoint.h"
 #include "support/files.h"
 #include "support/training.h"
 
 namespace quern::testing_support {
 
 namespace fs = std::filesystem;
+
+// What a training leaves: compared bit for bit.
+struct Outcome {
+  std::vector<double> losses, validations;
+  std::string weights, moments;  // the files of the last checkpoint
+  bool operator==(const Outcome&) const = default;
+};
+
+inline Outcome outcome_of(const Config& c, const Recorded& recorded) {
+  const fs::path last = checkpoint_path(fs::path(c.run.out) / "checkpoints", c.train.steps);
+  Outcome outcome{recorded.losses(), recorded.validations, read_file(last / "model.safetensors"),
+                  read_file(last / "optimizer.safetensors")};
+  EXPECT_GT(std::min(outcome.weights.size(), outcome.moments.size()), 10000u);
+  return outcome;
+}
 
 class TrainerTest : public testing::Test {
  protected:

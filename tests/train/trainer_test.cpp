@@ -232,7 +232,7 @@ TEST_F(TrainerTest, ACheckpointComesBeforeItsValidation) {
   EXPECT_THROW(train(c, failing), Error);
   const fs::path checkpoints = folder_ / "run" / "checkpoints";
   EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{2, 4}));
-  const TrainState at2 = read_train_state(checkpoint_path(checkpoints, 2));
+  const TrainState at2 = state_of(open_checkpoint(checkpoint_path(checkpoints, 2)));
   EXPECT_EQ(at2.best_iteration, 2);
   EXPECT_LT(at2.best_loss, 10.0);
   EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 2));
@@ -323,7 +323,7 @@ TEST_F(TrainerTest, AnyErrorSavesTheLastStep) {
   expect_error([&] { train(config(), failing); }, {failing.message, "are saved"});
   const fs::path checkpoints = folder_ / "run" / "checkpoints";
   EXPECT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{6}) << "reports come a step late";
-  EXPECT_EQ(read_train_state(checkpoint_path(checkpoints, 6)).step, 6);
+  EXPECT_EQ(state_of(open_checkpoint(checkpoint_path(checkpoints, 6))).step, 6);
   EXPECT_NE(read_file(folder_ / "run" / "metrics.jsonl").find("\"ended\":\"planted caf"),
             std::string::npos);
 }

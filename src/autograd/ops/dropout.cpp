@@ -38,8 +38,8 @@ Tensor drop(const Tensor& x, double p, const Tensor& draw, uint32_t site) {
 
 }  // namespace
 
-Tensor make_draws(uint64_t seed, uint64_t number) {
-  DropoutDraw first{seed, number};
+Tensor make_draws(uint64_t seed, uint64_t number, uint64_t stride) {
+  DropoutDraw first{seed, number, stride};
   const Tensor source =
       Tensor::empty({kDrawBytes}, DType::u8, Context::current().device(), "dropout draws");
   copy(source, Tensor::borrow(&first, {kDrawBytes}, DType::u8, kCpu));

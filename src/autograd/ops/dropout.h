@@ -8,9 +8,9 @@
 
 namespace quern {
 
-// A source of draws on the current Context's device: u8, one kernels::DropoutDraw. The first draw
-// has the given number. To change the position, copy another source over it.
-Tensor make_draws(uint64_t seed, uint64_t number = 0);
+// A source of draws on the current Context's device: u8, one kernels::DropoutDraw. The draws have
+// the numbers number, number + stride, ... To change the position, copy another source over it.
+Tensor make_draws(uint64_t seed, uint64_t number = 0, uint64_t stride = 1);
 // The next draw of a source, for all sites of one forward and its backward. It is taken on the
 // device: a captured step takes a new one at every replay.
 Tensor next_draw(const Tensor& source);

@@ -14,6 +14,7 @@
 #include "data/prepare/prepare_plan.h"
 #include "data/prepare/shard_writer.h"
 #include "io/atomic_file.h"
+#include "io/folder.h"
 #include "io/json_file.h"
 #include "text/tokenizer_files.h"
 
@@ -157,7 +158,7 @@ class Preparation {
   void finish() {
     train_.finish();
     validation_.finish();
-    fs::remove_all(folder_ / "tokenizer");  // left by a run that was interrupted here
+    remove_tree(folder_ / "tokenizer");  // left by a run that was interrupted here
     copy_tokenizer(options_.tokenizer, folder_ / "tokenizer");
     write_file_atomically(folder_ / kSources, sources_text());
   }
@@ -312,14 +313,13 @@ void check_complete(const fs::path& folder, const PrepareOptions& options,
 // Whether `part` is absent, empty, or has a journal without a first line.
 bool holds_nothing_yet(const fs::path& part) {
   if (!fs::exists(part)) return true;
-  return std::ranges::all_of(fs::directory_iterator(part), [](const fs::directory_entry& entry) {
-    return entry.path().filename() == kJournal;
-  });
+  return std::ranges::all_of(entries_of(part),
+                             [](const fs::path& path) { return path.filename() == kJournal; });
 }
 
 PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const PreparePlan& plan) {
   const bool goes_on = PrepareJournal::begun(part / kJournal);
-  if (!goes_on) fs::create_directories(part);
+  if (!goes_on) create_folder(part);
   PrepareState state;
   const Json settings = settings_json(plan, options), sources = sources_json(plan);
   PrepareJournal journal = goes_on
@@ -334,7 +334,7 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
       preparation.check_not_empty();
       keep = true;
       preparation.finish();
-      fs::remove(part / kJournal);  // then the folder is complete but for its name
+      remove_tree(part / kJournal);  // then the folder is complete but for its name
       replace_directory(part, options.out);
     }
     PrepareResult result = preparation.result();
@@ -346,7 +346,8 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
       fail(cat(error.what(), "\n", part.string(),
                " keeps the work so far; the same command with --resume continues from there"));
     }
-    fs::remove_all(part);
+    std::error_code ignored;  // the first error counts
+    remove_tree(part, ignored);
     throw;
   }
 }

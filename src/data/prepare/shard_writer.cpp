@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/folder.h"
 #include "io/mapped_file.h"
 
 namespace quern {
@@ -62,15 +63,15 @@ void ShardWriter::take_up_shard() {
 }
 
 void ShardWriter::remove_later_shards() const {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-    const std::string file = entry.path().filename().string();
+  for (const fs::path& path : entries_of(folder_)) {
+    const std::string file = path.filename().string();
     if (!file.starts_with(name_ + "_")) continue;
     int64_t shard = -1;
     const char* digits = file.data() + name_.size() + 1;
     if (std::from_chars(digits, file.data() + file.size(), shard).ec != std::errc()) continue;
     const bool kept = shard < state_.shard() ||
                       (shard == state_.shard() && state_.tokens > 0 && !file.ends_with(".json"));
-    if (!kept) fs::remove(entry.path());
+    if (!kept) remove_tree(path);
   }
 }
 

@@ -10,7 +10,7 @@ namespace quern::kernels::cpu {
 
 void next_draw(DropoutDraw* out, DropoutDraw* state, Stream) {
   *out = *state;
-  ++state->number;
+  state->number += state->stride;
 }
 
 template <class T>

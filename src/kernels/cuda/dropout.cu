@@ -86,7 +86,7 @@ __global__ void dropout_kernel(T* y, const T* x, int64_t n, uint32_t threshold, 
 
 __global__ void next_draw_kernel(DropoutDraw* out, DropoutDraw* state) {
   *out = *state;
-  ++state->number;
+  state->number += state->stride;
 }
 
 }  // namespace

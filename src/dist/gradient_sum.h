@@ -1,0 +1,51 @@
+// The gradients of a step: the sum over its micro-batches, on one rank or several. Micro-batch m of
+// a step with M of them runs on rank m % N. With OpOptions::deterministic every sum has the order
+// of the micro-batches, so N ranks give the bits of one rank that runs all M.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "dist/communicator.h"
+#include "nn/arena.h"
+
+namespace quern {
+
+// A rank's part of a step: micro-batch `index` of its `count`.
+struct MicroBatch {
+  int64_t index = 0, count = 1;
+
+  bool first() const { return index == 0; }
+  bool last() const { return index + 1 == count; }
+  friend bool operator==(const MicroBatch&, const MicroBatch&) = default;
+};
+
+// naive: one sum of the whole arena after the backward. overlapped: the sum of a block's gradients
+// begins when its backward has written them, on a stream of its own.
+enum class GradientExchange { naive, overlapped };
+
+class GradientSum {
+ public:
+  virtual ~GradientSum() = default;
+  GradientSum(const GradientSum&) = delete;
+  GradientSum& operator=(const GradientSum&) = delete;
+
+  // Takes the memory for steps of `count` micro-batches a rank. Before their first begin(), outside
+  // of captures.
+  virtual void prepare(int64_t count) = 0;
+
+  // Around the forward and backward of each micro-batch. After the last finish() of a step the
+  // arena's gradients are the sum over all micro-batches of all ranks, and so is `sums` of `values`
+  // (at most 64 FP32 elements each).
+  virtual void begin(const MicroBatch& part) = 0;
+  virtual void finish(const Tensor& sums, const Tensor& values) = 0;
+
+ protected:
+  GradientSum() = default;
+};
+
+// ranks: null or of size 1 for one rank. The arena and the ranks outlive the result.
+std::unique_ptr<GradientSum> make_gradient_sum(ParameterArena& arena, Communicator* ranks,
+                                               GradientExchange exchange);
+
+}  // namespace quern

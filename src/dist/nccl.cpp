@@ -1,0 +1,484 @@
+#include "dist/nccl.h"
+
+#include "base/error.h"
+
+namespace quern {
+
+static constexpr char kHowToInstall[] =
+    "; install it with `pip install nvidia-nccl-cu13` (its library is "
+    "site-packages/nvidia/nccl/lib/libnccl.so.2) or NVIDIA's package libnccl2";
+
+}  // namespace quern
+
+#if defined(QUERN_WITH_CUDA) && __has_include(<nccl.h>)
+
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "dist/collective_watch.h"
+#include "tensor/context.h"
+
+namespace quern {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = CollectiveWatch::Clock;
+
+constexpr milliseconds kWatchPeriod{50};
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr char kPeerLost[] = " ms: another rank is gone, hangs, or called something else";
+
+bool is_error(ncclResult_t result) {
+  return result != ncclSuccess && result != ncclInProgress;
+}
+
+// The functions of libnccl.so.2. It is never unloaded: its threads may still run.
+struct Nccl {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetUniqueId) get_id = nullptr;
+  decltype(&ncclCommInitRankConfig) init = nullptr;
+  decltype(&ncclCommGetAsyncError) get_state = nullptr;
+  decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
+  decltype(&ncclGetErrorString) error_string = nullptr;
+  decltype(&ncclGetLastError) last_error = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclReduce) reduce = nullptr;
+
+  std::string load(const std::string& library);  // the reason for a failure, else ""
+  std::string version() const;
+  std::string text(ncclResult_t result, ncclComm_t comm) const;
+};
+
+std::string Nccl::load(const std::string& library) {
+  std::vector<std::string> paths{library};
+  if (library == "auto") paths = {"libnccl.so.2", QUERN_CUDA_LIBRARIES "/libnccl.so.2"};
+  void* handle = nullptr;
+  std::string error;
+  for (size_t i = 0; i < paths.size() && !handle; ++i) {
+    handle = dlopen(paths[i].c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle && error.empty()) error = dlerror();
+  }
+  if (!handle) return error;
+  const auto find = [&]<class F>(F& function, const char* name) {
+    function = reinterpret_cast<F>(dlsym(handle, name));
+    if (!function && error.empty()) error = cat("the library has no ", name);
+  };
+  error.clear();
+  find(get_version, "ncclGetVersion");
+  find(get_id, "ncclGetUniqueId");
+  find(init, "ncclCommInitRankConfig");
+  find(get_state, "ncclCommGetAsyncError");
+  find(destroy, "ncclCommDestroy");
+  find(abort, "ncclCommAbort");
+  find(error_string, "ncclGetErrorString");
+  find(last_error, "ncclGetLastError");
+  find(group_start, "ncclGroupStart");
+  find(group_end, "ncclGroupEnd");
+  find(send, "ncclSend");
+  find(recv, "ncclRecv");
+  find(all_gather, "ncclAllGather");
+  find(broadcast, "ncclBroadcast");
+  find(all_reduce, "ncclAllReduce");
+  find(reduce_scatter, "ncclReduceScatter");
+  find(reduce, "ncclReduce");
+  return error;
+}
+
+std::string Nccl::version() const {
+  int code = 0;
+  get_version(&code);
+  return cat(code / 10000, '.', code / 100 % 100, '.', code % 100);
+}
+
+// NCCL keeps its last message for the whole process; it may be empty.
+std::string Nccl::text(ncclResult_t result, ncclComm_t comm) const {
+  std::string text = error_string(result);
+  const char* last = last_error(comm);
+  if (last && *last) text += cat(": ", last);
+  text.erase(text.find_last_not_of(" \n") + 1);
+  return text;
+}
+
+// NCCL's communicator is non-blocking: a call returns before its work is on the stream, and
+// settle() waits for that. Only the watchdog, or the destructor after it, destroys or aborts the
+// communicator, because both wait until graphs that captured its collectives are destroyed.
+class NcclGroup : public Communicator {
+ public:
+  NcclGroup(const Nccl& nccl, int rank, int size, milliseconds limit)
+      : Communicator(rank, size),
+        nccl_(nccl),
+        limit_(limit),
+        watch_(limit, cuda_watched_event),
+        host_stream_(cuda::OwnedStream::create()),
+        host_value_(cuda::device_allocate(kFloatBytes)) {
+    QUERN_CHECK(host_value_, "NCCL: the GPU has no memory left");
+    cuda::set_zero(host_value_.get(), kFloatBytes, host_stream_);
+  }
+  ~NcclGroup() override;
+
+  // Waits for all ranks.
+  void connect(const ncclUniqueId& id, int device);
+
+  std::string engine() const override { return cat("NCCL ", nccl_.version()); }
+  void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
+                Stream stream) override;
+  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
+              Stream stream) override;
+  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) override;
+  void all_reduce(float* data, int64_t count, const char* what, Stream stream) override {
+    reduce_all("all_reduce", data, count, what, stream);
+  }
+  void reduce_scatter(float* data, const RankSlices& slices, const char* what,
+                      Stream stream) override;
+  void barrier(const char* what) override;
+  void check(Stream stream) override;
+  void abort() noexcept override;
+
+ private:
+  struct ReleaseDevice {
+    void operator()(void* data) const noexcept { cuda::device_release(data); }
+  };
+
+  template <class Calls>
+  void enqueue(const char* kind, const char* what, int64_t bytes, Stream stream,
+               const Calls& calls);
+  void reduce_all(const char* kind, float* data, int64_t count, const char* what, Stream stream);
+  void settle(const std::string& call);
+  void run_watchdog(int device) noexcept;
+
+  // These expect mutex_ to be locked.
+  ncclResult_t state() const;
+  void set_failure(const std::string& call, const std::string& reason);
+  void throw_failure() const;
+
+  const Nccl nccl_;
+  const milliseconds limit_;
+  // Guards the following members. It is held during every call of NCCL with comm_ but the last.
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  ncclComm_t comm_ = nullptr;
+  bool failed_ = false, stop_ = false;
+  std::string failure_;
+  CollectiveWatch watch_;
+  bool aborted_ = false;  // of the watchdog; read when it has ended
+  std::thread watchdog_;
+  // For barrier().
+  cuda::OwnedStream host_stream_;
+  std::unique_ptr<void, ReleaseDevice> host_value_;
+};
+
+void NcclGroup::connect(const ncclUniqueId& id, int device) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const std::string call = "start of the group";
+  {
+    const std::lock_guard lock(mutex_);
+    const ncclResult_t result = nccl_.init(&comm_, size(), id, rank(), &config);
+    if (is_error(result)) set_failure(call, nccl_.text(result, nullptr));
+    throw_failure();
+  }
+  settle(call);
+  watchdog_ = std::thread([this, device] { run_watchdog(device); });
+}
+
+// Without failure and pending work, NCCL's state is the same on all ranks and is just freed.
+NcclGroup::~NcclGroup() {
+  bool is_idle = false;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    try {
+      is_idle = !failed_ && watch_.is_idle();
+    } catch (const Error&) {  // the GPU has failed
+    }
+  }
+  wake_.notify_all();
+  if (watchdog_.joinable()) watchdog_.join();
+  if (!comm_ || aborted_) return;
+  if (is_idle && !failed_) {
+    nccl_.destroy(comm_);
+  } else {
+    nccl_.abort(comm_);
+  }
+}
+
+// Also joins the thread that enqueued the last call.
+ncclResult_t NcclGroup::state() const {
+  ncclResult_t now = ncclSuccess;
+  const ncclResult_t result = nccl_.get_state(comm_, &now);
+  return is_error(result) ? result : now;
+}
+
+void NcclGroup::set_failure(const std::string& call, const std::string& reason) {
+  if (failed_) return;
+  failed_ = true;
+  failure_ = cat("rank ", rank(), " of ", size(), ": NCCL ", call, ": ", reason);
+  const std::string records = watch_.text(Clock::now());
+  if (!records.empty()) failure_ += cat("; the latest collectives of this rank:", records);
+  wake_.notify_all();
+}
+
+void NcclGroup::throw_failure() const {
+  if (!failed_) return;
+  throw CommunicationError(
+      failure_.empty() ? cat("rank ", rank(), " of ", size(), ": NCCL: aborted") : failure_);
+}
+
+// Waits until NCCL has made the connections that the call needs, and enqueued its work.
+void NcclGroup::settle(const std::string& call) {
+  const Clock::time_point begin = Clock::now();
+  for (int round = 0;; ++round) {
+    {
+      const std::lock_guard lock(mutex_);
+      throw_failure();
+      const ncclResult_t result = state();
+      if (result == ncclSuccess) return;
+      if (is_error(result)) {
+        set_failure(call, nccl_.text(result, comm_));
+      } else if (Clock::now() - begin > limit_) {
+        set_failure(call, cat("not enqueued within ", limit_.count(), kPeerLost));
+      }
+      throw_failure();
+    }
+    if (round < 1000) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+// `calls` enqueues on the stream; NCCL fuses what it calls. Without bytes it is not called.
+template <class Calls>
+void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Stream stream,
+                        const Calls& calls) {
+  const std::string call = cat(kind, " of ", what);
+  const bool captured = cuda::is_capturing(stream);
+  {
+    const std::lock_guard lock(mutex_);
+    throw_failure();
+    if (bytes == 0) return;
+    watch_.add(kind, what, bytes, Clock::now());
+    ncclResult_t result = nccl_.group_start();
+    if (!is_error(result)) {
+      result = calls(static_cast<cudaStream_t>(stream.handle));
+      const ncclResult_t end = nccl_.group_end();
+      if (!is_error(result)) result = end;
+    }
+    if (is_error(result)) set_failure(call, nccl_.text(result, comm_));
+    throw_failure();
+  }
+  settle(call);
+  const std::lock_guard lock(mutex_);
+  if (captured) {
+    watch_.set_captured();
+  } else {
+    watch_.set_running(stream, Clock::now());
+  }
+}
+
+void NcclGroup::exchange(float* received, const float* data, const RankSlices& slices,
+                         const char* what, Stream stream) {
+  const int64_t own = slices.size(rank());
+  cuda::copy(received + rank() * slices.each, data + slices.begin(rank()), own * kFloatBytes,
+             stream);
+  const int64_t bytes = size() == 1 ? 0 : slices.count * kFloatBytes;
+  enqueue("exchange", what, bytes, stream, [&](cudaStream_t raw) {
+    ncclResult_t result = ncclSuccess;
+    for (int peer = 0; peer < size() && !is_error(result); ++peer) {
+      if (peer == rank()) continue;
+      const auto outgoing = static_cast<size_t>(slices.size(peer));
+      if (outgoing > 0) {
+        result = nccl_.send(data + slices.begin(peer), outgoing, ncclFloat, peer, comm_, raw);
+      }
+      if (own > 0 && !is_error(result)) {
+        result = nccl_.recv(received + peer * slices.each, static_cast<size_t>(own), ncclFloat,
+                            peer, comm_, raw);
+      }
+    }
+    return result;
+  });
+}
+
+void NcclGroup::gather(void* data, const RankSlices& slices, int64_t width, const char* what,
+                       Stream stream) {
+  auto* const bytes = static_cast<uint8_t*>(data);
+  const auto at = [&](int peer) { return bytes + slices.begin(peer) * width; };
+  enqueue("gather", what, slices.count * width, stream, [&](cudaStream_t raw) {
+    if (slices.count == size() * slices.each) {  // in place
+      return nccl_.all_gather(at(rank()), data, static_cast<size_t>(slices.each * width), ncclUint8,
+                              comm_, raw);
+    }
+    ncclResult_t result = ncclSuccess;
+    for (int peer = 0; peer < size() && !is_error(result); ++peer) {
+      const auto count = static_cast<size_t>(slices.size(peer) * width);
+      if (count == 0) continue;
+      result = nccl_.broadcast(at(peer), at(peer), count, ncclUint8, peer, comm_, raw);
+    }
+    return result;
+  });
+}
+
+void NcclGroup::broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) {
+  enqueue("broadcast", what, bytes, stream, [&](cudaStream_t raw) {
+    return nccl_.broadcast(data, data, static_cast<size_t>(bytes), ncclUint8, root, comm_, raw);
+  });
+}
+
+void NcclGroup::reduce_all(const char* kind, float* data, int64_t count, const char* what,
+                           Stream stream) {
+  enqueue(kind, what, count * kFloatBytes, stream, [&](cudaStream_t raw) {
+    return nccl_.all_reduce(data, data, static_cast<size_t>(count), ncclFloat, ncclSum, comm_, raw);
+  });
+}
+
+void NcclGroup::reduce_scatter(float* data, const RankSlices& slices, const char* what,
+                               Stream stream) {
+  enqueue("reduce_scatter", what, slices.count * kFloatBytes, stream, [&](cudaStream_t raw) {
+    if (slices.count == size() * slices.each) {  // in place
+      return nccl_.reduce_scatter(data, data + slices.begin(rank()),
+                                  static_cast<size_t>(slices.each), ncclFloat, ncclSum, comm_, raw);
+    }
+    ncclResult_t result = ncclSuccess;
+    for (int peer = 0; peer < size() && !is_error(result); ++peer) {
+      const auto count = static_cast<size_t>(slices.size(peer));
+      if (count == 0) continue;
+      float* const slice = data + slices.begin(peer);
+      result = nccl_.reduce(slice, slice, count, ncclFloat, ncclSum, peer, comm_, raw);
+    }
+    return result;
+  });
+}
+
+// A sum of one value of each rank, for which the host waits.
+void NcclGroup::barrier(const char* what) {
+  auto* const value = static_cast<float*>(host_value_.get());
+  reduce_all("barrier", value, 1, what, host_stream_);
+  cuda::Event end(cuda::EventKind::order);
+  end.record(host_stream_);
+  while (!end.is_done()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  const std::lock_guard lock(mutex_);
+  throw_failure();  // an aborted sum also ends
+}
+
+void NcclGroup::check(Stream stream) {
+  const std::lock_guard lock(mutex_);
+  throw_failure();
+  if (!cuda::is_capturing(stream)) watch_.watch(stream, Clock::now());
+}
+
+void NcclGroup::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  wake_.notify_all();
+}
+
+void NcclGroup::run_watchdog(int device) noexcept {
+  std::unique_lock lock(mutex_);
+  while (!stop_ && !failed_) {
+    wake_.wait_for(lock, kWatchPeriod);
+    if (stop_ || failed_) continue;
+    try {
+      cuda::set_device(device);  // a query would make a CUDA context on GPU 0 otherwise
+      const ncclResult_t result = state();
+      if (is_error(result)) {
+        set_failure("communication", nccl_.text(result, comm_));
+      } else if (watch_.is_late(Clock::now())) {
+        set_failure(watch_.running(), cat("not complete within ", limit_.count(), kPeerLost));
+      }
+    } catch (const Error& error) {
+      set_failure("communication", error.what());
+    }
+  }
+  if (!failed_) return;
+  lock.unlock();
+  nccl_.abort(comm_);
+  aborted_ = true;
+}
+
+Nccl load_nccl(const std::string& library) {
+  Nccl nccl;
+  const std::string reason = nccl.load(library);
+  if (!reason.empty()) throw UsageError(cat("NCCL is not available: ", reason, kHowToInstall));
+  return nccl;
+}
+
+}  // namespace
+
+bool nccl_available(std::string* why_not, const std::string& library) {
+  const std::string reason = Nccl().load(library);
+  if (why_not) *why_not = reason;
+  return reason.empty();
+}
+
+std::unique_ptr<Communicator> nccl_group(Store& store, int rank, int size, milliseconds limit,
+                                         const std::string& library) {
+  const Device device = Context::current().device();
+  QUERN_CHECK(device.is_cuda(), "NCCL: the current device is ", device, ", expected a GPU");
+  const Nccl nccl = load_nccl(library);
+  cuda::set_device(device.index);
+  auto group = std::make_unique<NcclGroup>(nccl, rank, size, limit);
+  ncclUniqueId id;
+  constexpr char kKey[] = "nccl/id";
+  if (rank == 0) {
+    const ncclResult_t result = nccl.get_id(&id);
+    if (is_error(result)) {
+      throw CommunicationError(
+          cat("rank 0 of ", size, ": NCCL start of the group: ", nccl.text(result, nullptr)));
+    }
+    store.set(kKey, std::string(id.internal, sizeof(id.internal)));
+  } else {
+    const std::string text = store.get(kKey);
+    QUERN_CHECK(text.size() == sizeof(id.internal), "NCCL: the store's ", kKey, " has ",
+                text.size(), " bytes, expected ", sizeof(id.internal));
+    std::memcpy(id.internal, text.data(), sizeof(id.internal));
+  }
+  group->connect(id, device.index);
+  return group;
+}
+
+}  // namespace quern
+
+#else
+
+namespace quern {
+
+namespace {
+
+#ifdef QUERN_WITH_CUDA
+constexpr char kReason[] = "this build has no NCCL: its header nccl.h was not found";
+#else
+constexpr char kReason[] = "this build has no CUDA code";
+#endif
+
+}  // namespace
+
+bool nccl_available(std::string* why_not, const std::string& /*library*/) {
+  if (why_not) *why_not = kReason;
+  return false;
+}
+
+std::unique_ptr<Communicator> nccl_group(Store& /*store*/, int /*rank*/, int /*size*/,
+                                         std::chrono::milliseconds /*limit*/,
+                                         const std::string& /*library*/) {
+  throw UsageError(cat("NCCL is not available: ", kReason, kHowToInstall));
+}
+
+}  // namespace quern
+
+#endif

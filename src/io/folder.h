@@ -1,0 +1,22 @@
+// Folders. std::filesystem reports a call that a signal interrupted as an error; these repeat it.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+namespace quern {
+
+// Create a folder with its parents, and remove a file or folder, each if needed. Throw naming it.
+void create_folder(const std::filesystem::path& path);
+void remove_tree(const std::filesystem::path& path);
+
+// What a folder holds, sorted by name. Throws naming the folder.
+std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
+
+// The same with the reason in `error`; cleared on success. Without entries after an error.
+void create_folder(const std::filesystem::path& path, std::error_code& error);
+void remove_tree(const std::filesystem::path& path, std::error_code& error);
+std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder,
+                                                         std::error_code& error);
+
+}  // namespace quern

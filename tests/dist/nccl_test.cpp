@@ -1,0 +1,53 @@
+// NCCL without a GPU: what is missing, and what to do about it. tests/gpu/collectives_test.cpp runs
+// the collectives.
+#include "dist/nccl.h"
+
+#include <gtest/gtest.h>
+
+#include "support/files.h"
+#include "tensor/context.h"
+
+namespace quern {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace testing_support;
+
+struct NoStore : Store {
+  void set(const std::string& /*key*/, const std::string& /*value*/) override {
+    fail("store: set");
+  }
+  std::string get(const std::string& /*key*/) override { fail("store: get"); }
+};
+
+TEST(Nccl, AMissingLibraryIsAReason) {
+  std::string reason;
+  EXPECT_FALSE(nccl_available(&reason, "/no/such/libnccl.so.2"));
+  EXPECT_NE(reason, "");
+  EXPECT_FALSE(nccl_available(nullptr, "/no/such/libnccl.so.2"));
+  if (reason.starts_with("this build")) GTEST_SKIP() << reason;
+  EXPECT_NE(reason.find("/no/such/libnccl.so.2"), std::string::npos) << reason;
+}
+
+TEST(Nccl, AnotherLibraryIsAReason) {
+  std::string reason;
+  EXPECT_FALSE(nccl_available(&reason, "libc.so.6"));
+  if (reason.starts_with("this build")) GTEST_SKIP() << reason;
+  EXPECT_EQ(reason, "the library has no ncclGetVersion");
+}
+
+TEST(Nccl, TheCpuHasNone) {
+  NoStore store;
+  std::string reason;
+  nccl_available(&reason, "/no/such/libnccl.so.2");
+  if (reason.starts_with("this build")) {
+    EXPECT_THROW(nccl_group(store, 0, 1, 10ms), UsageError);
+    expect_error([&] { nccl_group(store, 0, 1, 10ms); },
+                 {"NCCL is not available: this build has no", "pip install nvidia-nccl-cu13"});
+  } else {
+    expect_error([&] { nccl_group(store, 0, 1, 10ms); }, {"NCCL", "the current device is cpu"});
+  }
+}
+
+}  // namespace
+}  // namespace quern
