@@ -8,7 +8,7 @@ export CCACHE_BASEDIR=$QUERN_ROOT CCACHE_NOHASHDIR=1
 
 BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 libeigen3-dev
   libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev
-  libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libgtest-dev)
+  libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libgloo-dev libgtest-dev)
 
 # Readers of Quern's output for some tests, which are skipped without them. PYTHON_READERS are from PyPI.
 READER_PACKAGES=(chromium fonts-dejavu-core)

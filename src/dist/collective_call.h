@@ -1,0 +1,27 @@
+// A collective as one rank calls it: everything that must be equal on all ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+
+namespace quern {
+
+struct CollectiveCall {
+  const char* name = "";  // "gather"
+  std::string what;       // "the weights of block 3"
+  int64_t count = 0;      // elements of all slices
+  int64_t width = 4;      // bytes of an element
+  int root = -1;          // -1: none
+
+  // "gather of the weights of block 3"
+  std::string title() const { return cat(name, " of ", what); }
+  // With the sizes: "gather of the weights of block 3, 1000 x 2 bytes".
+  std::string text() const {
+    return cat(title(), ", ", count, " x ", width, " bytes",
+               root < 0 ? std::string() : cat(" from rank ", root));
+  }
+};
+
+}  // namespace quern

@@ -1,0 +1,10 @@
+// The store in a folder that all ranks see: a file for each key.
+#pragma once
+
+#include "dist/store.h"
+
+namespace quern {
+
+std::unique_ptr<Store> open_file_store(const StoreOptions& options);
+
+}  // namespace quern

@@ -1,0 +1,423 @@
+#include "dist/gloo.h"
+
+#include "base/error.h"
+
+#ifdef QUERN_WITH_GLOO
+
+#include <gloo/allgatherv.h>
+#include <gloo/alltoallv.h>
+#include <gloo/broadcast.h>
+#include <gloo/config.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "dist/collective_call.h"
+#include "dist/deadline.h"
+#include "dist/host_address.h"
+#include "dist/host_name.h"
+#include "dist/signal_block.h"
+
+namespace quern {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Buffer = gloo::transport::UnboundBuffer;
+
+// FNV-1a. Gloo delivers a message only to the operation of the same tag, so ranks that call
+// different collectives wait until their limit. Gloo would end the process on a larger message than
+// expected.
+uint32_t tag_of(const CollectiveCall& call, uint64_t number) {
+  uint32_t hash = 2166136261u;
+  for (const unsigned char byte : cat(call.text(), '\n', number)) hash = (hash ^ byte) * 16777619u;
+  return hash;
+}
+
+class GlooStore : public gloo::rendezvous::Store {
+ public:
+  explicit GlooStore(quern::Store& store) : store_(store) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_.set(kPrefix + key, {data.begin(), data.end()});
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_.get(kPrefix + key);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) get(key);
+  }
+  void wait(const std::vector<std::string>& keys, const milliseconds&) override { wait(keys); }
+
+ private:
+  inline static const std::string kPrefix = "gloo/";
+  quern::Store& store_;
+};
+
+// Loopback when all ranks are on this machine.
+std::string listening_address(Store& store, int rank, int size) {
+  const auto key = [](int rank) { return cat("gloo/host/", rank); };
+  store.set(key(rank), host_name());
+  bool one_host = true;
+  for (int i = 0; i < size; ++i) one_host &= store.get(key(i)) == host_name();
+  return one_host ? "127.0.0.1" : routed_address();
+}
+
+// Slots below those of Gloo's collectives.
+constexpr uint64_t kFarewell = 1, kProbe = 2;
+
+// A rank that leaves sends a farewell to the others. Whatever else ends a connection makes the
+// watcher close all others, so that every rank fails soon. Operations in the middle of a message do
+// not notice that their connection is closed: their waits are aborted one by one.
+class GlooGroup final : public Communicator {
+ public:
+  GlooGroup(int rank, int size, milliseconds limit)
+      : Communicator(rank, size),
+        limit_(limit),
+        context_(std::make_shared<gloo::rendezvous::Context>(rank, size)) {}
+  ~GlooGroup() override;
+
+  std::string engine() const override {
+    return cat("Gloo ", GLOO_VERSION_MAJOR, '.', GLOO_VERSION_MINOR, '.', GLOO_VERSION_PATCH);
+  }
+
+  void connect(Store& store);
+
+  void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
+                Stream) override {
+    run({"exchange", what, slices.count},
+        [&](const CollectiveCall& call) { swap_slices(received, data, slices, call); });
+  }
+
+  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
+              Stream) override {
+    run({"gather", what, slices.count, width},
+        [&](const CollectiveCall& call) { share_slices(data, slices, call); });
+  }
+
+  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream) override {
+    QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
+                ", expected a rank below ", size());
+    run({"broadcast", what, bytes, 1, root}, [&](const CollectiveCall& call) {
+      gloo::BroadcastOptions options(context_);
+      const Pending pending(*this, {out(options, data, bytes)});
+      options.setRoot(root);
+      options.setTag(next_tag(call));
+      options.setTimeout(limit_);
+      gloo::broadcast(options);
+    });
+  }
+
+  void all_reduce(float* data, int64_t count, const char* what, Stream) override {
+    const RankSlices slices(count, size());
+    run({"all_reduce", what, count}, [&](const CollectiveCall& call) {
+      sum_own_slice(data, slices, call);
+      share_slices(data, slices, call);
+    });
+  }
+
+  void reduce_scatter(float* data, const RankSlices& slices, const char* what, Stream) override {
+    run({"reduce_scatter", what, slices.count},
+        [&](const CollectiveCall& call) { sum_own_slice(data, slices, call); });
+  }
+
+  void barrier(const char* what) override {
+    const RankSlices none(0, size());
+    run({"barrier", what},
+        [&](const CollectiveCall& call) { swap_slices(&nothing_, &nothing_, none, call); });
+  }
+
+  void abort() noexcept override;
+
+ private:
+  // The buffers that Gloo waits on, for abort().
+  class Pending {
+   public:
+    Pending(GlooGroup& group, std::vector<Buffer*> buffers) : group_(group) {
+      const std::lock_guard lock(group_.mutex_);
+      if (group_.closed_) fail("the group is closed");
+      group_.pending_ = std::move(buffers);
+    }
+    ~Pending() {
+      const std::lock_guard lock(group_.mutex_);
+      group_.pending_.clear();
+      group_.idle_.notify_all();
+    }
+
+   private:
+    GlooGroup& group_;
+  };
+
+  void run(const CollectiveCall& call, const std::function<void(const CollectiveCall&)>& work);
+  void swap_slices(float* received, const float* data, const RankSlices& slices,
+                   const CollectiveCall& call);
+  void share_slices(void* data, const RankSlices& slices, const CollectiveCall& call);
+  void sum_own_slice(float* data, const RankSlices& slices, const CollectiveCall& call);
+
+  uint32_t next_tag(const CollectiveCall& call) { return tag_of(call, number_++); }
+  template <class Options>
+  Buffer* out(Options& options, void* data, int64_t bytes) {
+    auto buffer = context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
+    Buffer* const raw = buffer.get();
+    options.template setOutput<char>(std::move(buffer));
+    return raw;
+  }
+  void start_watcher();
+  void watch();
+  void say_farewell();
+  void close();
+  std::vector<int> lost_ranks();
+  std::string reason(const std::string& message);
+
+  milliseconds limit_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+  uint64_t number_ = 0;
+  std::string failure_;         // of an earlier collective
+  std::vector<float> scratch_;  // what a sum receives
+  float nothing_ = 0;           // memory of an empty collective
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::vector<Buffer*> pending_;
+  bool closed_ = false, aborted_ = false;
+
+  std::vector<char> farewells_;  // a byte for each rank
+  std::unique_ptr<Buffer> farewell_in_;
+  std::thread watcher_;
+};
+
+void GlooGroup::connect(Store& store) {
+  const PipeSignalBlock no_signals;
+  try {
+    std::shared_ptr<gloo::transport::Device> device;
+    {
+      const std::string address = listening_address(store, rank(), size());
+      const SignalBlock inherited;  // by the device's thread
+      device = gloo::transport::tcp::CreateDevice(address.c_str());
+    }
+    GlooStore adapter(store);
+    context_->setTimeout(std::max(limit_ / 5, milliseconds(1)));  // it connects five times as long
+    context_->connectFullMesh(adapter, device);
+    context_->setTimeout(limit_);
+  } catch (const CommunicationError& error) {
+    throw CommunicationError(cat(rank_text(rank(), size()), ": ", error.what()));
+  } catch (const std::exception& error) {
+    const bool is_late = std::string(error.what()).find("timeout") != std::string::npos;
+    throw CommunicationError(
+        cat(rank_text(rank(), size()), ": connecting to the other ranks: ",
+            is_late ? cat("no answer within ", in_words(limit_)) : error.what()));
+  }
+  start_watcher();
+  barrier("the start");  // now no rank needs the store
+}
+
+void GlooGroup::start_watcher() {
+  farewells_.resize(static_cast<size_t>(size()));
+  farewell_in_ = context_->createUnboundBuffer(farewells_.data(), farewells_.size());
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank()) farewell_in_->recv(p, kFarewell, static_cast<size_t>(p), 1);
+  }
+  const SignalBlock inherited;
+  watcher_ = std::thread([this] { watch(); });
+}
+
+void GlooGroup::watch() {
+  try {
+    while (farewell_in_->waitRecv(nullptr, std::chrono::hours(8760))) {
+    }  // until the destructor aborts it
+  } catch (const std::exception&) {
+    close();
+  }
+}
+
+void GlooGroup::say_farewell() {
+  char byte = 0;
+  const auto out = context_->createUnboundBuffer(&byte, 1);
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank()) continue;
+    try {
+      out->send(p, kFarewell, 0, 1);
+      out->waitSend(nullptr, limit_);
+    } catch (const std::exception&) {  // it left before
+    }
+  }
+}
+
+GlooGroup::~GlooGroup() {
+  if (!watcher_.joinable()) return;
+  const PipeSignalBlock no_signals;
+  if (failure_.empty() && !closed_) say_farewell();
+  farewell_in_->abortWaitRecv();
+  watcher_.join();
+}
+
+void GlooGroup::run(const CollectiveCall& call,
+                    const std::function<void(const CollectiveCall&)>& work) {
+  const auto throw_error = [&] {
+    throw CommunicationError(cat(rank_text(rank(), size()), ": ", call.title(), ": ", failure_));
+  };
+  if (!failure_.empty()) throw_error();
+  const PipeSignalBlock no_signals;
+  try {
+    work(call);
+    const std::lock_guard lock(mutex_);
+    if (!closed_) return;  // an aborted wait looks as if it were complete
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+  }
+  failure_ = reason(failure_);
+  close();
+  throw_error();
+}
+
+// Gloo packs the received slices; the last ranks' ones are shorter than slices.each.
+void GlooGroup::swap_slices(float* received, const float* data, const RankSlices& slices,
+                            const CollectiveCall& call) {
+  const int64_t own = slices.size(rank());
+  std::vector<int64_t> sent, expected(static_cast<size_t>(size()), own);
+  for (int p = 0; p < size(); ++p) sent.push_back(slices.size(p));
+  gloo::AlltoallvOptions options(context_);
+  auto in = context_->createUnboundBuffer(const_cast<float*>(data),
+                                          static_cast<size_t>(slices.count) * sizeof(float));
+  auto out =
+      context_->createUnboundBuffer(received, static_cast<size_t>(size() * own) * sizeof(float));
+  const std::vector<Buffer*> buffers{in.get(), out.get()};
+  options.setInput<float>(std::move(in), sent);
+  options.setOutput<float>(std::move(out), expected);
+  options.setTag(next_tag(call));
+  options.setTimeout(limit_);
+  {
+    const Pending pending(*this, buffers);
+    gloo::alltoallv(options);
+  }
+  for (int p = size() - 1; p > 0 && own < slices.each; --p) {
+    std::copy_backward(received + p * own, received + (p + 1) * own,
+                       received + p * slices.each + own);
+  }
+}
+
+void GlooGroup::share_slices(void* data, const RankSlices& slices, const CollectiveCall& call) {
+  std::vector<size_t> bytes;
+  for (int p = 0; p < size(); ++p) {
+    bytes.push_back(static_cast<size_t>(slices.size(p) * call.width));
+  }
+  gloo::AllgathervOptions options(context_);
+  auto out = context_->createUnboundBuffer(data, static_cast<size_t>(slices.count * call.width));
+  const std::vector<Buffer*> buffers{out.get()};
+  options.setOutput<char>(std::move(out), bytes);
+  options.setTag(next_tag(call));
+  options.setTimeout(limit_);
+  const Pending pending(*this, buffers);
+  gloo::allgatherv(options);
+}
+
+// In the order of the ranks, so that the sum does not depend on which rank computes it.
+void GlooGroup::sum_own_slice(float* data, const RankSlices& slices, const CollectiveCall& call) {
+  const size_t needed = static_cast<size_t>(size() * slices.each) + 1;  // data() is never null
+  if (scratch_.size() < needed) scratch_.resize(needed);
+  swap_slices(scratch_.data(), data, slices, call);
+  float* const sum = data + slices.begin(rank());
+  const int64_t own = slices.size(rank());
+  std::copy_n(scratch_.data(), own, sum);
+  for (int p = 1; p < size(); ++p) {
+    const float* const term = scratch_.data() + p * slices.each;
+    for (int64_t i = 0; i < own; ++i) sum[i] += term[i];
+  }
+}
+
+// Ranks whose connection is closed, other than by this rank. A failed pair throws its error at
+// every use.
+std::vector<int> GlooGroup::lost_ranks() {
+  std::vector<int> lost;
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank()) continue;
+    try {
+      context_->createUnboundBuffer(&nothing_, 0)->recv(p, kProbe, 0, 0);
+    } catch (const std::exception& error) {
+      const bool closed_here = std::string(error.what()).find("timeout") != std::string::npos;
+      if (!closed_here) lost.push_back(p);
+    }
+  }
+  return lost;
+}
+
+std::string GlooGroup::reason(const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return "aborted";
+  }
+  const std::vector<int> lost = lost_ranks();
+  if (!lost.empty()) {
+    std::string list = cat(lost.size() > 1 ? "ranks " : "rank ", lost[0]);
+    for (size_t i = 1; i < lost.size(); ++i)
+      list += cat(i + 1 < lost.size() ? ", " : " and ", lost[i]);
+    return cat(list, lost.size() > 1 ? " are" : " is", " gone: killed, ended or failed");
+  }
+  if (message.find("Timed out") == std::string::npos) return cat("Gloo: ", message);
+  return cat("no answer within ", in_words(limit_), ": a rank hangs, or calls something else");
+}
+
+// A wait that is too short makes Gloo close all connections.
+void GlooGroup::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  try {
+    context_->createUnboundBuffer(&nothing_, 0)->waitRecv(nullptr, milliseconds(1));
+  } catch (const std::exception&) {
+  }
+  std::unique_lock lock(mutex_);
+  while (!pending_.empty()) {
+    for (Buffer* const buffer : pending_) {
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+    }
+    idle_.wait_for(lock, milliseconds(1));
+  }
+}
+
+void GlooGroup::abort() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+  }
+  try {
+    close();
+  } catch (const std::exception&) {  // memory: the limit ends what is pending
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> gloo_group(Store& store, int rank, int size, milliseconds limit) {
+  QUERN_CHECK(size >= 1 && rank >= 0 && rank < size, "Gloo: rank ", rank, " of ", size,
+              ", expected a rank below the number of ranks");
+  QUERN_CHECK(limit.count() > 0, "Gloo: the limit is ", limit.count(), " ms, expected more than 0");
+  auto group = std::make_unique<GlooGroup>(rank, size, limit);
+  group->connect(store);
+  return group;
+}
+
+}  // namespace quern
+
+#else
+
+namespace quern {
+
+std::unique_ptr<Communicator> gloo_group(Store&, int, int, std::chrono::milliseconds) {
+  fail(
+      "this build has no Gloo, which training over several CPU ranks needs. On Debian and Ubuntu: "
+      "apt install libgloo-dev, then build again");
+}
+
+}  // namespace quern
+
+#endif

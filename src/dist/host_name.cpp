@@ -1,0 +1,21 @@
+#include "dist/host_name.h"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "base/error.h"
+
+namespace quern {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "an unknown host";
+  return name.data();
+}
+
+std::string rank_text(int rank, int size) {
+  return cat("rank ", rank, " of ", size, " on ", host_name());
+}
+
+}  // namespace quern
