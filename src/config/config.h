@@ -18,6 +18,7 @@ namespace quern {
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class OnNonfinite { stop, skip };
 enum class PastContext { stop, slide };
+enum class Parallel { automatic, none, ddp };
 
 // [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
 struct ModelSection : ModelConfig {
@@ -92,6 +93,15 @@ struct OptimizerSection {
   friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;
 };
 
+// [parallel] The ranks of a training: one process each.
+struct ParallelSection {
+  Parallel parallel = Parallel::automatic;
+  int64_t ranks = 1;
+  int64_t comm_limit = 10;  // seconds
+
+  friend bool operator==(const ParallelSection&, const ParallelSection&) = default;
+};
+
 // [run]
 struct RunSection {
   std::string out;     // the run folder, which must not exist; empty: runs/<date>-<time>
@@ -123,6 +133,7 @@ struct Config {
   DataSection data;
   TrainSection train;
   OptimizerSection optimizer;
+  ParallelSection parallel;
   RunSection run;
   SampleSection sample;
 

@@ -116,6 +116,10 @@ constexpr Synonyms kSynonyms[] = {
     {"bfloat16", "bf16"},
     {"float16", "fp16 f16 half"},
     {"tensorboard", "wandb wandb_log report_to"},
+    {"ranks", "world_size nproc nproc_per_node num_processes n_ranks num_ranks np"},
+    {"gpus", "n_gpus num_gpus ngpus devices"},
+    {"parallel", "strategy distributed"},
+    {"comm_limit", "timeout nccl_timeout ddp_timeout"},
 };
 
 // The candidate with `word` among its synonyms; empty if there is none.
@@ -343,6 +347,9 @@ void validate(const Config& config) {
   try {
     model.validate();
     validate_options(model, config.compute);
+    const ParallelSection& p = config.parallel;
+    QUERN_CHECK(p.ranks == 1 || p.parallel != Parallel::none, "parallel is none, but there are ",
+                p.ranks, " ranks; expected auto or ddp");
   } catch (const Error& error) {
     throw UsageError(error.what());
   }

@@ -235,6 +235,20 @@ void add_optimizer(std::vector<ConfigKey>& table) {
   rows.real("clip", &O::clip, {0, kNoLimit}, "largest global gradient norm; 0: no clipping");
 }
 
+void add_parallel(std::vector<ConfigKey>& table) {
+  using P = ParallelSection;
+  SectionRows rows(table, "parallel", &Config::parallel);
+  rows.choice("parallel", &P::parallel,
+              {{"auto", Parallel::automatic}, {"none", Parallel::none}, {"ddp", Parallel::ddp}},
+              "how several ranks share a training; ddp: each has the whole model and a part of the "
+              "batch; auto: ddp with several ranks");
+  rows.integer("ranks", &P::ranks, 1, 65536,
+               "processes of a training, started on this machine unless a launcher has started "
+               "them; on GPUs one a GPU");
+  rows.integer("comm_limit", &P::comm_limit, 1, 3600,
+               "seconds for which a rank waits for the others before the training ends");
+}
+
 void add_run(std::vector<ConfigKey>& table) {
   SectionRows rows(table, "run", &Config::run);
   rows.text("out", &RunSection::out, "a path in UTF-8",
@@ -287,6 +301,7 @@ const std::vector<ConfigKey>& config_table() {
     add_data(rows);
     add_train(rows);
     add_optimizer(rows);
+    add_parallel(rows);
     add_run(rows);
     add_sample(rows);
     return rows;

@@ -27,6 +27,7 @@ class Descriptor {
  public:
   // open(2) with O_CLOEXEC and, for a new file, mode 0666. False as a condition when it fails.
   Descriptor(const std::filesystem::path& path, int flags);
+  explicit Descriptor(int fd = -1) : fd_(fd) {}  // takes an open one
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept;
   ~Descriptor() { close(); }

@@ -8,11 +8,11 @@
 
 namespace quern {
 
-static Device choose_device(DeviceChoice choice) {
-  const Device gpu{DeviceType::cuda, 0};
+Device choose_device(DeviceChoice choice, int gpu) {
+  const Device device{DeviceType::cuda, gpu};
   if (choice == DeviceChoice::cpu) return kCpu;
-  if (choice == DeviceChoice::cuda) return gpu;  // Context throws if it is missing
-  return cuda::device_count() > 0 ? gpu : kCpu;
+  if (choice == DeviceChoice::cuda) return device;  // Context throws if it is missing
+  return cuda::device_count() > 0 ? device : kCpu;
 }
 
 bool use_gemm_table_file(const std::string& path) {
@@ -25,9 +25,9 @@ bool use_gemm_table_file(const std::string& path) {
   }
 }
 
-std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed) {
+std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed, int gpu) {
   if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
-  auto context = std::make_unique<Context>(choose_device(compute.device), seed);
+  auto context = std::make_unique<Context>(choose_device(compute.device, gpu), seed);
   context->options = compute;
   context->allocator(context->device())->set_limit(compute.memory_limit << 20);
   const ContextScope scope(*context);

@@ -13,9 +13,12 @@ namespace quern {
 // when it is not such a table.
 bool use_gemm_table_file(const std::string& path);
 
-// A Context of the configured device (automatic: the first GPU when the build and the machine have
-// one, else the CPU) and of the OpOptions in [compute], with the configured or shipped GEMM
-// table, and the CPU's threads set. Throws UsageError for another GPU's table.
-std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed);
+// The configured device; automatic: the GPU with this index when the build and the machine have
+// GPUs, else the CPU.
+Device choose_device(DeviceChoice choice, int gpu = 0);
+
+// A Context of the configured device and of the OpOptions in [compute], with the configured or
+// shipped GEMM table, and the CPU's threads set. Throws UsageError for another GPU's table.
+std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed, int gpu = 0);
 
 }  // namespace quern

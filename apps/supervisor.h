@@ -1,0 +1,31 @@
+// Starts the ranks of a training as processes of this machine, and supervises them.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace quern {
+
+struct Supervision {
+  std::vector<std::string> argv;  // of every rank
+  int ranks = 1;
+  std::chrono::milliseconds limit{10000};  // from the end of a first rank to that of the last one
+  std::string program = "/proc/self/exe";
+};
+
+// Runs the ranks and waits for all. Each has QUERN_RANK and the other variables of variables_of(),
+// with a store in a fresh folder. Rank 0 has this process's stdout and stderr; the others' stdout
+// is dropped, and their stderr passes through line by line, as "rank 2: LINE". SIGINT, SIGTERM and
+// SIGHUP go on to the ranks; a second one kills them. When this process dies, all ranks are killed.
+//
+// When a rank fails, the others may end by themselves; before the limit they get SIGTERM, then
+// SIGKILL. A rank that is stopped for nearly as long counts as failed. One message on stderr then
+// names the rank that failed first.
+//
+// Returns the exit code of the rank that failed first, or else rank 0's; 128 plus the signal for a
+// killed one. Codes above 128 are no failures: `quern train` returns them when it was asked to
+// stop. Throws when no process can be started.
+int supervise(const Supervision& what);
+
+}  // namespace quern
