@@ -57,11 +57,13 @@ class BlockedSignals {
   _exit(127);
 }
 
-// The first line of the program's last error message.
+// The first line of the program's last error message. A rank that ended with an exit code has said
+// why before (supervisor.h).
 std::string message_in(const std::filesystem::path& log) {
   std::ifstream in(log);
   std::string message;
   for (std::string line; std::getline(in, line);) {
+    if (!message.empty() && line.find(" ended with exit code ") != std::string::npos) continue;
     if (line.starts_with("quern: ") && !line.starts_with("quern: warning: ")) {
       message = line.substr(std::strlen("quern: "));
     }

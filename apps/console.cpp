@@ -133,7 +133,7 @@ void ConsoleObserver::on_start(const RunSummary& s) {
   line("");
   labelled_line("model", fmt::format("{} parameters, {} tokens a step", count_text(s.parameters),
                                      s.config.train.batch * s.config.train.accumulate *
-                                         s.config.model.context));
+                                         s.config.model.context * s.config.parallel.ranks));
   labelled_line("data", fmt::format("{} tokens to train on, {} to validate",
                                     count_text(s.train_tokens), count_text(s.validation_tokens)));
   labelled_line(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/counted.h"
 #include "bench_flags.h"
@@ -16,21 +17,11 @@ namespace quern {
 
 namespace {
 
-// --gpus N is ranks = N and device = cuda.
-void apply_gpus(const std::string& command, ParsedArgs& parsed) {
-  if (!parsed.extra_given.contains("gpus")) return;
-  Config& config = parsed.config;
-  const std::string given = cat(command, ": found --gpus ", parsed.extra.at("gpus"), " and ");
-  const auto gpus = number_of<int64_t>(parsed, "gpus", 1, 65536);
-  if (parsed.given.contains("ranks") && config.parallel.ranks != gpus) {
-    throw UsageError(cat(given, "ranks = ", config.parallel.ranks, ", expected one of the two"));
-  }
-  if (parsed.given.contains("device") && config.compute.device == DeviceChoice::cpu) {
-    throw UsageError(cat(given, "device = cpu; --ranks N --device cpu starts ranks on the CPU"));
-  }
-  config.parallel.ranks = gpus;
-  config.compute.device = DeviceChoice::cuda;
-  parsed.given.insert({"ranks", "device"});
+// Unlike parsed.given, which has the keys of a file too.
+bool has_flag(const Arguments& args, const std::string& key) {
+  return std::ranges::any_of(args, [&](const std::string& arg) {
+    return arg == "--" + key || arg.starts_with("--" + key + "=");
+  });
 }
 
 void check_gpus(const std::string& command, const ParsedArgs& parsed) {
@@ -45,13 +36,20 @@ void check_gpus(const std::string& command, const ParsedArgs& parsed) {
                                         " and device = ", value_text(config, "device"));
   throw UsageError(cat(command, ": found ", found, ", but this machine has ", counted(count, "GPU"),
                        kBuiltWithCuda ? "" : " that this build could use: it has no CUDA code",
-                       count == 0 ? "; --ranks N --device cpu starts ranks on the CPU" : ""));
+                       count == 0 ? "; --ranks N --device cpu starts ranks on the CPU"
+                       : asked    ? ""
+                                  : cat("; --gpus ", count, " starts as many")));
 }
 
 }  // namespace
 
-std::vector<ExtraFlag> with_rank_flags(std::vector<ExtraFlag> flags) {
+std::vector<ExtraFlag> with_gpus_flag(std::vector<ExtraFlag> flags) {
   flags.push_back({"gpus", "train on N GPUs of this machine: ranks = N and device = cuda", ""});
+  return flags;
+}
+
+std::vector<ExtraFlag> with_rank_flags(std::vector<ExtraFlag> flags) {
+  flags = with_gpus_flag(std::move(flags));
   flags.push_back({"store",
                    "where ranks meet that another launcher has started: tcp:HOST:PORT, a free port "
                    "of rank 0's machine, or file:FOLDER, an absent folder on a shared disk",
@@ -59,13 +57,30 @@ std::vector<ExtraFlag> with_rank_flags(std::vector<ExtraFlag> flags) {
   return flags;
 }
 
+void apply_gpus(const std::string& command, const Arguments& args, ParsedArgs& parsed) {
+  if (!parsed.extra_given.contains("gpus")) return;
+  Config& config = parsed.config;
+  const std::string given = cat(command, ": found --gpus ", parsed.extra.at("gpus"), " and ");
+  const auto gpus = number_of<int64_t>(parsed, "gpus", 1, 65536);
+  if (has_flag(args, "ranks") && config.parallel.ranks != gpus) {
+    throw UsageError(cat(given, "--ranks ", config.parallel.ranks, ", expected one of the two"));
+  }
+  if (has_flag(args, "device") && config.compute.device == DeviceChoice::cpu) {
+    throw UsageError(cat(given, "--device cpu; --ranks N --device cpu starts ranks on the CPU"));
+  }
+  config.parallel.ranks = gpus;
+  config.compute.device = DeviceChoice::cuda;
+  parsed.given.insert({"ranks", "device"});
+}
+
 std::optional<int> launch_ranks(const Command& command, const Arguments& args, ParsedArgs& parsed,
-                                Place& place) {
-  apply_gpus(command.name, parsed);
+                                RankPlace& place) {
+  apply_gpus(command.name, args, parsed);
   place = find_place(environment_variables(), parsed.extra.at("store"));
   ParallelSection& parallel = parsed.config.parallel;
   if (place.size > 1) {
-    if (parsed.given.contains("ranks") && parallel.ranks != place.size) {
+    const bool asked = has_flag(args, "ranks") || has_flag(args, "gpus");
+    if (asked && parallel.ranks != place.size) {
       throw UsageError(cat(command.name, ": found ", parallel.ranks, " ranks, but ", place.launcher,
                            " has started ", place.size));
     }
@@ -84,7 +99,7 @@ std::optional<int> launch_ranks(const Command& command, const Arguments& args, P
   return supervise(what);
 }
 
-std::unique_ptr<Context> make_rank_context(const Place& place, const ComputeSection& compute,
+std::unique_ptr<Context> make_rank_context(const RankPlace& place, const ComputeSection& compute,
                                            uint64_t seed) {
   if (place.size == 1) return make_context(compute, seed);
   // A launcher may show each rank only its own GPU.

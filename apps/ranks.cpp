@@ -73,8 +73,8 @@ struct Names {
 };
 
 // The four numbers, of which the local ones may be absent: -1 then.
-Place read_numbers(const Reader& read, const Names& names) {
-  Place place;
+RankPlace read_numbers(const Reader& read, const Names& names) {
+  RankPlace place;
   place.launcher = read.launcher();
   place.rank = *read.number(names.rank, 0, kMaxRanks - 1);
   place.size = *read.number(names.size, 1, kMaxRanks);
@@ -96,7 +96,7 @@ Place read_numbers(const Reader& read, const Names& names) {
 }
 
 // Without local numbers: all ranks on this machine, or one a machine.
-void complete_local(Place& place, bool one_machine) {
+void complete_local(RankPlace& place, bool one_machine) {
   if (place.local_size < 0) {
     place.local_size = one_machine ? place.size : 1;
   }
@@ -104,12 +104,12 @@ void complete_local(Place& place, bool one_machine) {
   if (place.local_rank < 0) place.local_rank = one_machine ? place.rank : 0;
 }
 
-bool on_one_machine(const Place& place) {
+bool on_one_machine(const RankPlace& place) {
   return place.local_size == place.size;
 }
 
 // A folder for the ranks that one launch of this user has on this machine.
-void use_own_store(Place& place, const Reader& read, const std::string& id) {
+void use_own_store(RankPlace& place, const Reader& read, const std::string& id) {
   std::string name;
   for (const char c : id) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   constexpr size_t kLongest = 150;  // of 255 for a file name; the end differs most
@@ -134,23 +134,24 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
-std::optional<Place> of_quern(const Variables& variables, const std::string& store) {
+std::optional<RankPlace> of_quern(const Variables& variables, const std::string& store) {
   const Reader read(variables, "QUERN_RANK");
   if (!read.has("QUERN_RANK", "QUERN_WORLD_SIZE")) return std::nullopt;
-  Place place = read_numbers(
+  RankPlace place = read_numbers(
       read, {"QUERN_RANK", "QUERN_WORLD_SIZE", "QUERN_LOCAL_RANK", "QUERN_LOCAL_SIZE"});
   place.store = read.text_or("QUERN_STORE", "");
   if (!place.store.empty() && store.empty()) check_store("QUERN_STORE", place.store);
+  place.own_store = read.text_or("QUERN_OWN_STORE", "") == "1" && place.store.starts_with("file:");
   complete_local(place, (store.empty() ? place.store : store).starts_with("file:"));
   return place;
 }
 
 // torchrun's agent may serve a store of its own on MASTER_PORT, so the ranks meet elsewhere. The
 // variables alone, without torchrun, are a common way to start processes by hand.
-std::optional<Place> of_torchrun(const Variables& variables) {
+std::optional<RankPlace> of_torchrun(const Variables& variables) {
   const Reader read(variables, "torchrun");
   if (!read.has("RANK", "WORLD_SIZE")) return std::nullopt;
-  Place place = read_numbers(read, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  RankPlace place = read_numbers(read, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
   const std::optional<std::string> run = read.text("TORCHELASTIC_RUN_ID");
   const bool agent = read.text_or("TORCHELASTIC_USE_AGENT_STORE", "") == "True";
   const std::optional<std::string> master = master_address(read);
@@ -168,11 +169,12 @@ std::optional<Place> of_torchrun(const Variables& variables) {
   return place;
 }
 
-std::optional<Place> of_open_mpi(const Variables& variables) {
-  const Reader read(variables, "Open MPI");
+std::optional<RankPlace> of_open_mpi(const Variables& variables) {
+  const Reader read(variables, kOpenMpi);
   if (!read.has("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return std::nullopt;
-  Place place = read_numbers(read, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  RankPlace place =
+      read_numbers(read, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   complete_local(place, true);
   place.may_be_bound = true;
   const std::string job =
@@ -183,7 +185,7 @@ std::optional<Place> of_open_mpi(const Variables& variables) {
 
 // Only a step of srun has ranks: in the shell of salloc and the script of sbatch the number of
 // tasks is that of the allocation.
-std::optional<Place> of_slurm(const Variables& variables) {
+std::optional<RankPlace> of_slurm(const Variables& variables) {
   const Reader read(variables, "Slurm");
   if (!read.text("SLURM_STEP_ID") || !read.text("SLURM_PROCID")) return std::nullopt;
   const std::string size =
@@ -191,7 +193,7 @@ std::optional<Place> of_slurm(const Variables& variables) {
   if (!read.text(size)) return std::nullopt;
   // mpiexec of MPICH may start its helpers by srun: these variables are then of the helpers.
   if (const auto pmi = read.text("PMI_SIZE"); pmi && pmi != read.text(size)) return std::nullopt;
-  Place place = read_numbers(read, {"SLURM_PROCID", size, "SLURM_LOCALID", ""});
+  RankPlace place = read_numbers(read, {"SLURM_PROCID", size, "SLURM_LOCALID", ""});
   place.may_be_bound = true;
   const std::string nodes = read.text_or("SLURM_STEP_NUM_NODES", read.text_or("SLURM_NNODES", ""));
   const std::string tasks =
@@ -219,7 +221,7 @@ std::optional<Place> of_slurm(const Variables& variables) {
   return place;
 }
 
-std::optional<Place> of_pmi(const Variables& variables) {
+std::optional<RankPlace> of_pmi(const Variables& variables) {
   const Reader read(variables, "PMI");
   const std::string kAdvice =
       "use mpirun of Open MPI, torchrun or srun, or set QUERN_RANK and QUERN_WORLD_SIZE";
@@ -229,7 +231,8 @@ std::optional<Place> of_pmi(const Variables& variables) {
     if (!rank || read.text("SLURM_STEP_ID")) return std::nullopt;
     read.refuse(cat("PMIX_RANK is ", *rank, ", but the number of ranks is not known; ", kAdvice));
   }
-  Place place = read_numbers(read, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+  RankPlace place =
+      read_numbers(read, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
   complete_local(place, true);
   place.may_be_bound = true;
   const std::string job = read.text_or("PMIX_NAMESPACE", "");
@@ -237,7 +240,7 @@ std::optional<Place> of_pmi(const Variables& variables) {
   return place;
 }
 
-std::optional<Place> of_launcher(const Variables& variables, const std::string& store) {
+std::optional<RankPlace> of_launcher(const Variables& variables, const std::string& store) {
   if (const auto place = of_quern(variables, store)) return place;
   if (const auto place = of_torchrun(variables)) return place;
   if (const auto place = of_open_mpi(variables)) return place;
@@ -254,9 +257,9 @@ Variables environment_variables() {
   };
 }
 
-Place find_place(const Variables& variables, const std::string& store) {
+RankPlace find_place(const Variables& variables, const std::string& store) {
   if (!store.empty()) check_store("--store", store);
-  std::optional<Place> place = of_launcher(variables, store);
+  std::optional<RankPlace> place = of_launcher(variables, store);
   if (!place || place->size == 1) return {};
   if (!store.empty()) {
     place->store = store;
@@ -271,10 +274,13 @@ Place find_place(const Variables& variables, const std::string& store) {
   return *place;
 }
 
-std::vector<std::string> variables_of(const Place& place) {
-  return {cat("QUERN_RANK=", place.rank), cat("QUERN_WORLD_SIZE=", place.size),
-          cat("QUERN_LOCAL_RANK=", place.local_rank), cat("QUERN_LOCAL_SIZE=", place.local_size),
-          cat("QUERN_STORE=", place.store)};
+std::vector<std::string> variables_of(const RankPlace& place) {
+  return {cat("QUERN_RANK=", place.rank),
+          cat("QUERN_WORLD_SIZE=", place.size),
+          cat("QUERN_LOCAL_RANK=", place.local_rank),
+          cat("QUERN_LOCAL_SIZE=", place.local_size),
+          cat("QUERN_STORE=", place.store),
+          cat("QUERN_OWN_STORE=", place.own_store ? 1 : 0)};
 }
 
 void check_store(const std::string& name, const std::string& store) {

@@ -8,7 +8,9 @@
 
 namespace quern {
 
-struct Place {
+inline constexpr const char* kOpenMpi = "Open MPI";
+
+struct RankPlace {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // among the ranks of this machine
   std::string store = {};              // address for open_store; empty: one rank
@@ -25,10 +27,10 @@ Variables environment_variables();
 // Open MPI's, Slurm's, PMI's. One rank is the same as no launcher. `store` replaces the launcher's
 // address. Throws UsageError, with the variables and their values, when they do not fit together,
 // or when the ranks are on several machines and no address is known.
-Place find_place(const Variables& variables, const std::string& store = "");
+RankPlace find_place(const Variables& variables, const std::string& store = "");
 
 // The variables that make a child process `place` for find_place: "QUERN_RANK=2", ...
-std::vector<std::string> variables_of(const Place& place);
+std::vector<std::string> variables_of(const RankPlace& place);
 
 // Throws UsageError unless `store` is file:FOLDER or tcp:HOST:PORT. `name` begins the message.
 void check_store(const std::string& name, const std::string& store);

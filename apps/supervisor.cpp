@@ -117,7 +117,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-std::vector<std::string> environment_of(const Place& place) {
+std::vector<std::string> environment_of(const RankPlace& place) {
   std::vector<std::string> all = variables_of(place);
   for (char** one = environ; *one != nullptr; ++one) {
     const std::string variable = *one;
@@ -135,6 +135,7 @@ class Supervisor {
     const milliseconds margin = std::min<milliseconds>(what.limit / 2, milliseconds(2000));
     grace_ = what.limit - margin;
     last_grace_ = margin / 2;
+    patience_ = grace_ - last_grace_;
     const bool terminal = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
     line_begin_ = terminal ? "\r\033[K" : "";  // over rank 0's progress line
   }
@@ -190,6 +191,7 @@ class Supervisor {
 
   const Supervision& what_;
   milliseconds grace_{}, last_grace_{};  // until SIGTERM, and from there to SIGKILL
+  milliseconds patience_{};              // with a stopped rank
   std::string line_begin_;
   TemporaryFolder folder_;
   SignalQueue signals_;
@@ -208,12 +210,13 @@ void Supervisor::start(int rank) {
   if (rank > 0 && pipe2(ends.data(), O_CLOEXEC) != 0) fail_to("create a pipe");
   Descriptor ours(ends[0]), theirs(ends[1]);
   if (rank > 0) fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  const std::string store = cat("file:", (folder_.path() / "store").string());
+  const std::string store = cat("file:", folder_.path().string());
   std::vector<std::string> variables = environment_of({.rank = rank,
                                                        .size = what_.ranks,
                                                        .local_rank = rank,
                                                        .local_size = what_.ranks,
-                                                       .store = store});
+                                                       .store = store,
+                                                       .own_store = true});
   std::vector<std::string> words = what_.argv;
   const std::vector<char*> argv = pointers(words), envp = pointers(variables);
   const pid_t parent = getpid();
@@ -249,7 +252,8 @@ void Supervisor::wait_for_event() const {
   const auto consider = [&](Clock::time_point when) { next = next ? std::min(*next, when) : when; };
   for (const Child& child : children_) {
     if (child.errors) sources.push_back({child.errors.get(), POLLIN, 0});
-    if (child.stop_signal != 0 && !child.status && culprit_ < 0) consider(child.stopped + grace_);
+    if (child.stop_signal != 0 && !child.status && culprit_ < 0)
+      consider(child.stopped + patience_);
   }
   if (terminate_) consider(*terminate_);
   if (kill_) consider(*kill_);
@@ -336,7 +340,7 @@ void Supervisor::end_after(milliseconds grace, Clock::time_point since) {
 void Supervisor::check_deadlines() {
   const Clock::time_point now = Clock::now();
   for (const Child& child : children_) {
-    if (child.status || child.stop_signal == 0 || now < child.stopped + grace_) continue;
+    if (child.status || child.stop_signal == 0 || now < child.stopped + patience_) continue;
     blame(child, cat("was stopped by ", signal_text(child.stop_signal)));
   }
   if (terminate_ && now >= *terminate_) {

@@ -14,6 +14,7 @@
 #include "config/config_table.h"
 #include "io/atomic_file.h"
 #include "io/file_lock.h"
+#include "launch.h"
 #include "report/report.h"
 #include "run/checkpoint.h"
 #include "run/load_model.h"
@@ -135,8 +136,9 @@ std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Ar
   std::set<std::string> names;
   for (Combination& c : all) {
     c.train.insert(c.train.begin(), args.begin(), args.end());
-    const ParsedArgs parsed = parse_args(c.train, {}, {}, apply_model_from);
+    ParsedArgs parsed = parse_args(c.train, with_gpus_flag({}), {}, apply_model_from);
     check_common(parsed);
+    apply_gpus("sweep", c.train, parsed);
     c.config = parsed.config;
     c.folder = fs::path(c.config.run.out) / c.name;
     c.train.push_back(cat("--out=", c.folder.string()));
@@ -289,9 +291,9 @@ writes FOLDER/report.html. The same command again skips finished runs and
 resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
 )",
     run_sweep,
-    {{"out", "the sweep's folder; it may exist", ""},
-     {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", ""},
-     {"json", "the table as JSON, an object a line", "", true}},
+    with_gpus_flag({{"out", "the sweep's folder; it may exist", ""},
+                    {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", ""},
+                    {"json", "the table as JSON, an object a line", "", true}}),
     {"size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
     {"grid", "search"}};
 

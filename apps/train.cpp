@@ -7,14 +7,16 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
 #include "console.h"
+#include "join_ranks.h"
+#include "launch.h"
 #include "run/load_model.h"
-#include "run/make_context.h"
 #include "train/trainer.h"
 
 namespace quern {
@@ -23,18 +25,23 @@ namespace {
 
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
-std::atomic<bool> progress_line{false};                 // on the terminal, where the handler writes
+std::atomic<bool> progress_line{false};  // on the terminal, where the handler writes
+std::atomic<int> rank{0}, ranks{1};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
 static_assert(std::atomic<int>::is_always_lock_free);
 
 // Uses only async-signal-safe calls. A closed pipe raises SIGPIPE for every line until the
 // checkpoint, and a closed terminal may raise SIGHUP twice. The second one of the other signals
-// ends the program.
+// ends the program. torchrun and mpirun send a SIGTERM after the terminal's SIGINT, which must not
+// count as the second.
 extern "C" void request_stop(int signal) {
   if (!stop_requested) stop_signal = signal;  // Ctrl-C may close the pipe too
   stop_requested = true;
   if (signal == SIGPIPE || signal == SIGHUP) return;
-  for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
+  for (const int other : {SIGINT, SIGTERM}) {
+    if (ranks == 1 || other == signal) std::signal(other, SIG_DFL);
+  }
+  if (rank > 0) return;
   static constexpr char kMessage[] = "\r\033[Kquern: stopping after this step; again to stop now\n";
   const std::string_view message = std::string_view(kMessage).substr(progress_line ? 0 : 4);
   const int error = errno;
@@ -60,7 +67,7 @@ Config base_config(const Arguments& args) {
   return config;
 }
 
-int run_train(const Arguments& args) {
+ParsedArgs parse_train(const Arguments& args) {
   const ParsedArgs parsed =
       parse_args(args, kTrainCommand.flags, base_config(args), apply_model_from);
   if (!parsed.positional.empty()) {
@@ -71,19 +78,48 @@ int run_train(const Arguments& args) {
   if (!parsed.config.run.resume.empty() && parsed.given.contains("out")) {
     throw UsageError("train: found --out and --resume; a resumed run stays in its folder");
   }
-  const auto context =
-      make_context(parsed.config.compute, static_cast<uint64_t>(parsed.config.train.seed));
-  const ContextScope scope(*context);
-  const Terminal terminal = Terminal::of_stdout();
-  progress_line = terminal.live && isatty(STDERR_FILENO) != 0;
-  ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
-  // Must precede the first printed line: the reader may already be gone.
+  return parsed;
+}
+
+// Must precede the first printed line: the reader may already be gone.
+void handle_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, request_stop);
   if (std::signal(SIGHUP, request_stop) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // by nohup
-  Trainer trainer(parsed.config, console);
+}
+
+// Another rank may have got the signal that stopped this one.
+int exit_code(const TrainResult& result) {
+  return result.interrupted ? 128 + (stop_signal != 0 ? stop_signal.load() : SIGTERM) : 0;
+}
+
+int run_train(const Arguments& args) {
+  ParsedArgs parsed = parse_train(args);
+  const Config& config = parsed.config;
+  RankPlace place;
+  if (const auto code = launch_ranks(kTrainCommand, args, parsed, place)) return *code;
+  const auto context =
+      make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
+  const ContextScope scope(*context);
+  std::unique_ptr<Communicator> group;
+  if (place.size > 1) {
+    group = join_ranks(place, context->device(), config);
+  }
+  rank = place.rank;
+  ranks = place.size;
+  if (place.rank > 0) {
+    handle_signals();
+    TrainObserver silent;
+    return exit_code(Trainer(config, silent, group.get()).run(&stop_requested));
+  }
+  // mpirun gives its ranks a terminal, even when its own output is a file.
+  const Terminal terminal = place.launcher == kOpenMpi ? Terminal() : Terminal::of_stdout();
+  progress_line = terminal.live && isatty(STDERR_FILENO) != 0;
+  ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
+  handle_signals();
+  Trainer trainer(config, console, group.get());
   const TrainResult result = trainer.run(&stop_requested);
   console.finish(result);
-  return result.interrupted ? 128 + stop_signal : 0;
+  return exit_code(result);
 }
 
 }  // namespace
@@ -93,21 +129,24 @@ const Command kTrainCommand{
     "train a model, or continue a run",
     R"(Usage: quern train [--config FILE] [--train TEXT] [--KEY VALUE ...]
        quern train --resume RUN [--KEY VALUE ...]
+       quern train --gpus N ...
 
 Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM, a
 closed terminal or a closed pipe on stdout save a checkpoint after the step and
 stop; the exit code is then 128 plus the signal's number. A second Ctrl-C or
-SIGTERM stops at once.
+SIGTERM stops at once. --gpus N and --ranks N --device cpu start N processes
+that train together; docs/several-gpus.md has torchrun, Slurm and mpirun.
 )",
     run_train,
-    {{"print_config", "print every key first, not only those that differ from the defaults", "",
-      true}},
+    with_rank_flags(
+        {{"print_config", "print every key first, not only those that differ from the defaults", "",
+          true}}),
     {"size",         "ctx",        "from",         "device",
      "precision",    "train",      "tokenizer",    "validation",
      "steps",        "batch",      "accumulate",   "seed",
      "dropout",      "eval_every", "sample_every", "checkpoint_every",
      "optimizer",    "lr",         "warmup",       "schedule",
-     "weight_decay", "[run]",      "prompt"},
+     "weight_decay", "ranks",      "[run]",        "prompt"},
     {"run", "learn", "pretrain", "finetune", "resume", "continue"}};
 
 }  // namespace quern

@@ -20,19 +20,19 @@ Variables lookup(const Values& values) {
   };
 }
 
-Place place_of(const Values& values, const std::string& store = "") {
+RankPlace place_of(const Values& values, const std::string& store = "") {
   return find_place(lookup(values), store);
 }
 
 // rank/size local_rank/local_size
-std::string numbers(const Place& place) {
+std::string numbers(const RankPlace& place) {
   return cat(place.rank, "/", place.size, " ", place.local_rank, "/", place.local_size);
 }
 
 void expect_refusal(const Values& values, const std::string& message,
                     const std::string& store = "") {
   try {
-    const Place place = place_of(values, store);
+    const RankPlace place = place_of(values, store);
     FAIL() << "expected: " << message << "\nfound: " << numbers(place) << " " << place.store;
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find(message), std::string::npos)
@@ -50,7 +50,7 @@ TEST(Ranks, NoLauncherIsOneRank) {
                                                   {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
                                                   {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}},
                                                   {{"LOCAL_RANK", "3"}}}) {
-    const Place place = place_of(values);
+    const RankPlace place = place_of(values);
     EXPECT_EQ(numbers(place), "0/1 0/1");
     EXPECT_EQ(place.store, "");
     EXPECT_EQ(place.launcher, "");
@@ -62,7 +62,7 @@ TEST(Ranks, OfQuernComeBeforeAllOthers) {
                          {"QUERN_LOCAL_RANK", "1"},  {"QUERN_LOCAL_SIZE", "2"},
                          {"QUERN_STORE", "file:/a"}, {"RANK", "0"},
                          {"WORLD_SIZE", "2"}};
-  const Place place = place_of(values);
+  const RankPlace place = place_of(values);
   EXPECT_EQ(numbers(place), "1/4 1/2");
   EXPECT_EQ(place.store, "file:/a");
   EXPECT_FALSE(place.own_store);
@@ -71,15 +71,17 @@ TEST(Ranks, OfQuernComeBeforeAllOthers) {
 }
 
 TEST(Ranks, OfQuernAreReadAsWritten) {
-  const Place place{.rank = 2, .size = 4, .local_rank = 0, .local_size = 2, .store = "tcp:a:99"};
+  const RankPlace place{
+      .rank = 2, .size = 4, .local_rank = 0, .local_size = 2, .store = "tcp:a:99"};
   Values values;
   for (const std::string& variable : variables_of(place)) {
     const size_t equals = variable.find('=');
     values[variable.substr(0, equals)] = variable.substr(equals + 1);
   }
-  const Place found = place_of(values);
+  const RankPlace found = place_of(values);
   EXPECT_EQ(numbers(found), "2/4 0/2");
   EXPECT_EQ(found.store, "tcp:a:99");
+  EXPECT_FALSE(found.own_store);
 }
 
 TEST(Ranks, SetByHandNeedNoLocalNumbers) {
@@ -103,7 +105,7 @@ Values torchrun(const std::string& rank, const std::string& local_size) {
 }
 
 TEST(Ranks, OfTorchrunOnOneMachineMeetInAFolder) {
-  const Place place = place_of(torchrun("1", "4"));
+  const RankPlace place = place_of(torchrun("1", "4"));
   EXPECT_EQ(numbers(place), "1/4 1/4");
   EXPECT_EQ(place.launcher, "torchrun");
   EXPECT_EQ(place.store,
@@ -118,7 +120,7 @@ TEST(Ranks, OfTorchrunOnOneMachineMeetInAFolder) {
 }
 
 TEST(Ranks, OfTorchrunOnSeveralMachinesMeetBesideItsPort) {
-  const Place place = place_of(torchrun("3", "2"));
+  const RankPlace place = place_of(torchrun("3", "2"));
   EXPECT_EQ(numbers(place), "3/4 1/2");
   EXPECT_EQ(place.store, "tcp:node7:29501");
   Values last_port = torchrun("3", "2");
@@ -144,7 +146,7 @@ TEST(Ranks, OfOpenMpiMeetInAFolderOfTheJob) {
   Values values = {{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "4"},
                    {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                    {"OMPI_MCA_ess_base_jobid", "77"},   {"PMIX_RANK", "2"}};
-  const Place place = place_of(values);
+  const RankPlace place = place_of(values);
   EXPECT_EQ(numbers(place), "2/4 2/4");
   EXPECT_EQ(place.store, own_folder("mpirun-77"));
   EXPECT_TRUE(place.own_store);
@@ -155,21 +157,21 @@ TEST(Ranks, OfOpenMpiMeetInAFolderOfTheJob) {
   EXPECT_TRUE(place_of(values).store.starts_with("file:/scratch/quern-"));
   values["OMPI_COMM_WORLD_LOCAL_SIZE"] = "3";
   expect_refusal(values, "ranks by Open MPI: rank 2 of 4 has no address");
-  const Place several = place_of(values, "tcp:head:4000");
+  const RankPlace several = place_of(values, "tcp:head:4000");
   EXPECT_EQ(several.store, "tcp:head:4000");
   EXPECT_FALSE(several.own_store) << "rank 0 must not remove a folder of the user's";
 }
 
 // mpirun starts its helpers by srun, so Slurm's variables are the helpers'.
 TEST(Ranks, OfOpenMpiComeBeforeSlurms) {
-  const Place place = place_of({{"OMPI_COMM_WORLD_RANK", "5"},
-                                {"OMPI_COMM_WORLD_SIZE", "8"},
-                                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "8"},
-                                {"PMIX_NAMESPACE", "1"},
-                                {"SLURM_STEP_ID", "0"},
-                                {"SLURM_PROCID", "1"},
-                                {"SLURM_STEP_NUM_TASKS", "2"}});
+  const RankPlace place = place_of({{"OMPI_COMM_WORLD_RANK", "5"},
+                                    {"OMPI_COMM_WORLD_SIZE", "8"},
+                                    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "8"},
+                                    {"PMIX_NAMESPACE", "1"},
+                                    {"SLURM_STEP_ID", "0"},
+                                    {"SLURM_PROCID", "1"},
+                                    {"SLURM_STEP_NUM_TASKS", "2"}});
   EXPECT_EQ(numbers(place), "5/8 1/8");
 }
 
@@ -189,7 +191,7 @@ Values slurm(const Values& more = {}) {
 }
 
 TEST(Ranks, OfSlurmMeetOnTheFirstMachine) {
-  const Place place = place_of(slurm());
+  const RankPlace place = place_of(slurm());
   EXPECT_EQ(numbers(place), "5/6 1/2");
   EXPECT_EQ(place.store, "tcp:gpu07:22977");
   EXPECT_EQ(place_of(slurm({{"SLURM_STEP_ID", "1"}})).store, "tcp:gpu07:22978");
@@ -200,10 +202,10 @@ TEST(Ranks, OfSlurmMeetOnTheFirstMachine) {
 }
 
 TEST(Ranks, OfSlurmOnOneMachineMeetInAFolder) {
-  const Place place = place_of(slurm({{"SLURM_STEP_NUM_NODES", "1"},
-                                      {"SLURM_STEP_TASKS_PER_NODE", "6"},
-                                      {"SLURM_NODEID", "0"},
-                                      {"SLURM_LOCALID", "5"}}));
+  const RankPlace place = place_of(slurm({{"SLURM_STEP_NUM_NODES", "1"},
+                                          {"SLURM_STEP_TASKS_PER_NODE", "6"},
+                                          {"SLURM_NODEID", "0"},
+                                          {"SLURM_LOCALID", "5"}}));
   EXPECT_EQ(numbers(place), "5/6 5/6");
   EXPECT_EQ(place.store, own_folder("slurm-4711-0-0"));
 }

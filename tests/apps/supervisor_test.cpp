@@ -268,13 +268,13 @@ TEST(Supervisor, AStoppedRankEndsAll) {
 
 TEST(Supervisor, ARankStoppedForAMomentGoesOn) {
   Supervised run(2, cat(kPid, "while [ ! -e end ]; do sleep 0.05; done; touch ended.$QUERN_RANK"),
-                 milliseconds(1000));
+                 milliseconds(4000));
   run.process(0);
   const pid_t rank = run.process(1);
   kill(rank, SIGSTOP);
   std::this_thread::sleep_for(milliseconds(200));
   kill(rank, SIGCONT);
-  std::this_thread::sleep_for(milliseconds(1000));
+  std::this_thread::sleep_for(milliseconds(1500));
   EXPECT_FALSE(is_gone(rank));
   run.signal(SIGKILL);
   run.wait();

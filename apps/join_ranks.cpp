@@ -1,0 +1,146 @@
+#include "join_ranks.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "base/build_info.h"
+#include "base/counted.h"
+#include "base/error.h"
+#include "config/config_print.h"
+#include "dist/agreement.h"
+#include "dist/gloo.h"
+#include "dist/nccl.h"
+#include "dist/store.h"
+#include "io/descriptor.h"
+
+namespace quern {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder for a store that find_place has named. Rank 0 removes it in the end.
+class OwnFolder {
+ public:
+  explicit OwnFolder(const RankPlace& place) {
+    if (!place.own_store) return;
+    path_ = place.store.substr(std::strlen("file:"));
+    if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) fail_with_errno(path_, "mkdir");
+    struct stat info {};
+    if (lstat(path_.c_str(), &info) != 0) fail_with_errno(path_, "lstat");
+    QUERN_CHECK(S_ISDIR(info.st_mode) && info.st_uid == getuid(), path_.string(),
+                ": is not a folder of this user, so ranks cannot meet there; give --store");
+    removes_ = place.rank == 0;
+  }
+  ~OwnFolder() {
+    std::error_code ignored;
+    if (removes_) fs::remove_all(path_, ignored);
+  }
+  OwnFolder(const OwnFolder&) = delete;
+  OwnFolder& operator=(const OwnFolder&) = delete;
+
+ private:
+  fs::path path_;
+  bool removes_ = false;
+};
+
+std::string rank_of(const RankPlace& place) {
+  return cat("rank ", place.rank, " of ", place.size);
+}
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  return cat("process ", getpid(), " on ", host.data(), " at ", now);
+}
+
+void announce(Store& store, const RankPlace& place) {
+  try {
+    store.set(cat("place/", place.rank), this_process());
+  } catch (const CommunicationError& error) {
+    throw CommunicationError(
+        cat(rank_of(place), ": cannot enter its place, or another process has it: ", error.what()));
+  }
+}
+
+// What a rank can do to make its group.
+std::string start_text(const RankPlace& place, Device device) {
+  return cat(counted(place.size, "rank"), " on ", device.is_cuda() ? "GPUs" : "CPUs", " by quern ",
+             build_info().version, " (", build_info().commit, ")");
+}
+
+// Rank 0 compares the ranks' start texts and tells all of them the first difference: empty if none.
+// `seen`: the ranks from 1 that have started.
+std::string find_difference(Store& store, const RankPlace& place, const std::string& own,
+                            int& seen) {
+  for (seen = 0; seen + 1 < place.size; ++seen) {
+    const int rank = seen + 1;
+    std::string other;
+    try {
+      other = store.get(cat("start/", rank));
+    } catch (const CommunicationError& error) {
+      return cat("rank ", rank, " has not started: ", error.what());
+    }
+    if (other == own) continue;
+    ++seen;
+    return cat("rank 0 is one of ", own, ", but rank ", rank, " is one of ", other);
+  }
+  return "";
+}
+
+// Throws the same error on every rank that has started, unless all have, alike.
+void check_start(Store& store, const RankPlace& place, Device device) {
+  const std::string own = start_text(place, device);
+  std::string error;
+  int seen = 0;
+  if (place.rank == 0) {
+    error = find_difference(store, place, own, seen);
+    store.set("start", error);
+  } else {
+    store.set(cat("start/", place.rank), own);
+    try {
+      error = store.get("start");
+    } catch (const CommunicationError& late) {
+      error = cat("rank 0 has not started, or waits for another rank: ", late.what());
+    }
+  }
+  if (error.empty()) return;
+  try {  // the store may end with rank 0, which waits for the others to read it
+    if (place.rank > 0) store.set(cat("heard/", place.rank), "");
+    for (int rank = 1; rank <= seen; ++rank) store.get(cat("heard/", rank));
+  } catch (const CommunicationError&) {  // the other is gone already
+  }
+  throw CommunicationError(cat(rank_of(place), ": ", error));
+}
+
+// The configuration without the keys that may differ between machines.
+std::string common_configuration(Config config) {
+  config.compute.threads = 0;
+  config.compute.memory_limit = 0;
+  return config_toml(config);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
+                                         const Config& config) {
+  const std::chrono::milliseconds limit = std::chrono::seconds(config.parallel.comm_limit);
+  const OwnFolder folder(place);
+  const auto store =
+      open_store({.address = place.store, .rank = place.rank, .size = place.size, .limit = limit});
+  announce(*store, place);
+  check_start(*store, place, device);
+  auto ranks = device.is_cuda() ? nccl_group(*store, place.rank, place.size, limit)
+                                : gloo_group(*store, place.rank, place.size, limit);
+  check_agreement(*ranks, *store, "configuration", common_configuration(config));
+  return ranks;
+}
+
+}  // namespace quern

@@ -1,0 +1,19 @@
+// Joins the ranks of a command into one group.
+#pragma once
+
+#include <memory>
+
+#include "base/device.h"
+#include "config/config.h"
+#include "dist/communicator.h"
+#include "ranks.h"
+
+namespace quern {
+
+// The group of all ranks: NCCL on GPUs, Gloo on CPUs. Returns when every rank has joined with the
+// same build and configuration. Throws CommunicationError when a rank is missing after
+// config.parallel.comm_limit, is there twice, or differs.
+std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
+                                         const Config& config);
+
+}  // namespace quern

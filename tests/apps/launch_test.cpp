@@ -1,0 +1,280 @@
+// `quern train` on several ranks: the flags, and ranks that cannot meet.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <regex>
+#include <thread>
+
+#include "config/config_print.h"
+#include "support/program.h"
+#include "support/training.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+using Args = std::vector<std::string>;
+
+class RanksProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_corpus(folder_ / "text.txt", 20000);
+    save_config(tiny_config(folder_ / "text.txt", ""), folder_ / "tiny.toml");
+  }
+  Args train_args(const Args& more) const {
+    Args args = {"train", "--config", folder_ / "tiny.toml", "--out", folder_ / "run"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  void expect_refusal(const Args& more, const std::string& message) const {
+    expect_usage_error(train_args(more), message);
+    EXPECT_FALSE(fs::exists(folder_ / "run")) << message;
+  }
+  // The shell command of one rank on the CPU, as a launcher would start it. Its messages go to the
+  // file `name`.
+  std::string rank_command(int rank, int size, const std::string& store, const std::string& name,
+                           const Args& more = {}) const {
+    Args args = train_args({"--device", "cpu", "--comm_limit", "2", "--store", store});
+    args.insert(args.end(), more.begin(), more.end());
+    return cat("QUERN_RANK=", rank, " QUERN_WORLD_SIZE=", size, " ", program(args), " 2>'",
+               (folder_ / name).string(), "'; echo $? >'", (folder_ / (name + ".code")).string(),
+               "'");
+  }
+  // Runs the commands side by side, and returns the seconds until the last has ended.
+  static double run_together(const Args& commands) {
+    std::string all;
+    for (const std::string& command : commands) all += cat("(", command, ") & ");
+    const auto start = std::chrono::steady_clock::now();
+    run_shell(all + "wait");
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  // The rank that wrote into the file `name` failed with the message.
+  void expect_failure(const std::string& name, const std::string& message) const {
+    const std::string text = read_file(folder_ / name);
+    EXPECT_EQ(read_file(folder_ / (name + ".code")), "1\n") << name << ": " << text;
+    EXPECT_TRUE(text.starts_with("quern: ")) << name << ": " << text;
+    EXPECT_TRUE(std::regex_search(text, std::regex(message)))
+        << name << " expected: " << message << "\nfound: " << text;
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+  }
+  bool saved_ranks(int count) const {
+    return read_file(folder_ / "run/config.toml").find(cat("\nranks = ", count, "\n")) !=
+           std::string::npos;
+  }
+  // Trains on two ranks until the first step, then runs the shell command, in which $P is the
+  // starting process. Returns that process's end.
+  Outcome run_until_step(const std::string& command) const {
+    const std::string out = (folder_ / "out").string();
+    const std::string train = program(
+        train_args({"--ranks", "2", "--device", "cpu", "--steps", "1000000", "--log_every", "1"}));
+    Outcome outcome = run_shell("TMPDIR='" + folder_.path().string() + "' " + train + " >'" + out +
+                                "' & P=$!; for i in $(seq 600); do grep -q '^step' '" + out +
+                                "' && break; sleep 0.1; done; " + command + "; wait $P");
+    outcome.out = read_file(out);
+    return outcome;
+  }
+  // Folders of stores that are left.
+  int64_t leftovers() const {
+    return std::ranges::count_if(fs::directory_iterator(folder_.path()), [](const auto& entry) {
+      return entry.path().filename().string().starts_with("quern-");
+    });
+  }
+  static bool has_program(const std::string& name) {
+    return run_shell("command -v " + name).code == 0;
+  }
+  std::string file_store() const { return cat("file:", (folder_ / "store").string()); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(RanksProgram, RefusesWrongFlagsBeforeTheFirstRank) {
+  expect_refusal({"--gpus", "5000"}, "train: found --gpus 5000, but this machine has ");
+  expect_refusal({"--gpus", "0"}, "--gpus is '0', expected a number from 1 to 65536");
+  expect_refusal({"--gpus", "all"}, "--gpus is 'all', expected a number");
+  expect_refusal({"--gpus"}, "--gpus has no value");
+  expect_refusal({"--gpus", "2", "--ranks", "3"}, "found --gpus 2 and --ranks 3, expected one of");
+  expect_refusal({"--gpus", "2", "--device", "cpu"},
+                 "found --gpus 2 and --device cpu; --ranks N --device cpu starts ranks on the CPU");
+  expect_refusal({"--ranks", "5000", "--device", "cuda"},
+                 "train: found ranks = 5000 and device = cuda, but this machine has ");
+  expect_refusal({"--ranks", "0"}, "--ranks is 0, expected an integer from 1 to 65536");
+  expect_refusal({"--ranks", "2", "--parallel", "none", "--device", "cpu"},
+                 "parallel is none, but there are 2 ranks; expected auto or ddp");
+  expect_refusal({"--parallel", "ddpp"}, "--parallel is ddpp, expected one of auto, none, ddp");
+  expect_refusal({"--store", "host:5"}, "--store is 'host:5', expected file:FOLDER or tcp:HOST");
+  expect_refusal({"--nproc_per_node", "2"}, "did you mean --ranks?");
+}
+
+TEST_F(RanksProgram, RefusesALaunchersWrongVariables) {
+  const auto refuse = [&](const std::string& variables, const Args& more,
+                          const std::string& message) {
+    const Outcome outcome = run_shell(variables + " " + program(train_args(more)));
+    EXPECT_EQ(outcome.code, 2) << message;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+  };
+  refuse("RANK=2 WORLD_SIZE=2", {},
+         "RANK is 2 and WORLD_SIZE is 2, expected a rank below the size");
+  refuse("RANK=x WORLD_SIZE=2", {}, "ranks by torchrun: RANK is 'x', expected a number");
+  refuse("WORLD_SIZE=2", {}, "WORLD_SIZE is 2, but RANK is not set");
+  refuse("RANK=0 WORLD_SIZE=2", {},
+         "has no address to meet the others; give --store tcp:HOST:PORT");
+  const std::string two = "RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1";
+  refuse(two, {"--ranks", "4"}, "train: found 4 ranks, but torchrun has started 2");
+  refuse(two, {"--gpus", "4"}, "train: found 4 ranks, but torchrun has started 2");
+  refuse(two, {"--parallel", "none"}, "parallel is none, but there are 2 ranks");
+}
+
+TEST_F(RanksProgram, OneRankOfALauncherIsAPlainTraining) {
+  const Outcome outcome = run_shell("RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 " +
+                                    program(train_args({"--steps", "2", "--ranks", "1"})));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(read_file(folder_ / "run/config.toml").find("\nranks = 1\n"), std::string::npos);
+}
+
+std::string weights_after(const fs::path& run, const std::string& step) {
+  return read_file(run / "checkpoints" / ("step_" + step) / "model.safetensors");
+}
+
+TEST_F(RanksProgram, TrainTogether) {
+  const Args two = {"--ranks", "2", "--device", "cpu", "--steps", "4"};
+  const Outcome outcome = run(train_args(two));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_NE(outcome.out.find(" parameters, 256 tokens a step\n"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("run folder"), outcome.out.rfind("run folder  ")) << "from one rank";
+  EXPECT_TRUE(saved_ranks(2));
+  EXPECT_EQ(leftovers(), 0);
+  fs::rename(folder_ / "run", folder_ / "two");
+  ASSERT_EQ(run(train_args({"--accumulate", "2", "--device", "cpu", "--steps", "4"})).code, 0);
+  EXPECT_TRUE(weights_after(folder_ / "two", "00000004") ==
+              weights_after(folder_ / "run", "00000004"))
+      << "other bits than of two micro-batches";
+}
+
+TEST_F(RanksProgram, AResumedRunHasAsManyRanks) {
+  const Args two = {"--ranks", "2", "--device", "cpu", "--steps", "4"};
+  ASSERT_EQ(run(train_args(two)).code, 0);
+  const Args resume = {"train", "--resume", folder_ / "run", "--steps"};
+  const auto resumed = [&](const Args& more) {
+    Args args = resume;
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  };
+  const Outcome same = resumed({"6"});
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_TRUE(saved_ranks(2));
+  const Outcome other = resumed({"8", "--ranks", "1"});
+  EXPECT_EQ(other.code, 0) << other.err;
+}
+
+TEST_F(RanksProgram, ASignalSavesAndStops) {
+  const Outcome outcome = run_until_step("kill -INT $P");
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_EQ(outcome.err, "quern: stopping after this step; again to stop now\n") << "from one rank";
+  EXPECT_NE(outcome.out.find("all is saved"), std::string::npos) << outcome.out;
+  EXPECT_EQ(leftovers(), 0);
+}
+
+TEST_F(RanksProgram, AKilledRankEndsTheTraining) {
+  const Outcome outcome = run_until_step("kill -KILL $(pgrep -P $P | tail -n 1)");
+  EXPECT_EQ(outcome.code, 137) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("quern: rank 0 of 2")) << outcome.err;
+  EXPECT_TRUE(std::regex_search(
+      outcome.err, std::regex("\nquern: rank 1 \\(process [0-9]+\\) was killed by signal 9 "
+                              "\\(Killed\\); all ranks have ended\n$")))
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("are saved; continue with --resume"), std::string::npos);
+  EXPECT_EQ(leftovers(), 0);
+}
+
+TEST_F(RanksProgram, NoRankOutlivesTheStartingProcess) {
+  const Outcome outcome = run_until_step(
+      "R=$(pgrep -P $P); kill -KILL $P; sleep 0.5; ps -o stat= "
+      "-p $(echo $R | tr ' ' ,) | grep -v Z >&2");
+  EXPECT_EQ(outcome.code, 137);
+  EXPECT_EQ(outcome.err, "") << "states of processes that live";
+  EXPECT_EQ(leftovers(), 0);
+}
+
+TEST_F(RanksProgram, JoinUnderMpirun) {
+  if (!has_program("mpirun")) GTEST_SKIP() << "no mpirun";
+  const Outcome outcome = run_shell("TMPDIR='" + folder_.path().string() +
+                                    "' mpirun --allow-run-as-root --oversubscribe -n 2 " +
+                                    program(train_args({"--device", "cpu", "--steps", "3"})));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(saved_ranks(2));
+  EXPECT_EQ(outcome.out.find('\033'), std::string::npos) << "terminal codes in a pipe";
+}
+
+TEST_F(RanksProgram, JoinUnderTorchrun) {
+  if (!has_program("torchrun")) GTEST_SKIP() << "no torchrun";
+  const Outcome outcome = run_shell("torchrun --standalone --nproc_per_node 2 --no_python " +
+                                    program(train_args({"--device", "cpu", "--steps", "3"})));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(saved_ranks(2));
+}
+
+TEST_F(RanksProgram, AMissingRankIsAnErrorOfAllOthers) {
+  const double seconds = run_together(
+      {rank_command(0, 3, file_store(), "zero"), rank_command(2, 3, file_store(), "two")});
+  expect_failure("zero", "rank 0 of 3: rank 1 has not started: .* within 2 s");
+  expect_failure("two", "rank 2 of 3: .*");
+  EXPECT_LT(seconds, 10.0);
+}
+
+TEST_F(RanksProgram, ARankThatIsThereTwiceIsAnError) {
+  run_together({rank_command(1, 2, file_store(), "first"),
+                "sleep 0.5; " + rank_command(1, 2, file_store(), "second")});
+  expect_failure("first", "rank 1 of 2: rank 0 has not started, or waits for another rank: ");
+  expect_failure("second", "rank 1 of 2: cannot enter its place, or another process has it: ");
+}
+
+TEST_F(RanksProgram, DifferentRanksAreAnErrorOfAll) {
+  run_together({rank_command(0, 2, file_store(), "zero"), rank_command(1, 3, file_store(), "one")});
+  const std::string sizes =
+      "rank 0 is one of 2 ranks on CPUs by quern [^;]*, but rank 1 is one of 3 ranks";
+  expect_failure("zero", "rank 0 of 2: " + sizes);
+  expect_failure("one", "rank 1 of 3: " + sizes);
+}
+
+TEST_F(RanksProgram, DifferentConfigurationsAreAnErrorOfAll) {
+  run_together({rank_command(0, 2, file_store(), "zero", {"--lr", "0.5"}),
+                rank_command(1, 2, file_store(), "one", {"--lr", "0.25"})});
+  for (const char* name : {"zero", "one"}) {
+    expect_failure(name,
+                   "differ in their configuration: line [0-9]+ is 'lr = 0.5' on rank 0 and "
+                   "'lr = 0.25' on rank 1");
+  }
+}
+
+// A port on which nothing answers, and one that another program has.
+TEST_F(RanksProgram, AnAddressThatDoesNotWorkIsAnError) {
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string store = cat("tcp:127.0.0.1:", ntohs(address.sin_port));
+  const double seconds =
+      run_together({rank_command(1, 2, store, "one"),
+                    rank_command(1, 2, "tcp:no-such-host.invalid:5", "nowhere")});
+  expect_failure("one", store);
+  expect_failure("nowhere", "no-such-host.invalid");
+  EXPECT_LT(seconds, 10.0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  run_together({rank_command(0, 2, store, "zero")});
+  expect_failure("zero", store);
+  close(taken);
+}
+
+}  // namespace
+}  // namespace quern
