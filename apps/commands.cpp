@@ -51,7 +51,7 @@ const Command kBenchCommand{
     .near_words = {"benchmark", "time", "speed"},
     .subcommands = {&kBenchStepCommand, &kBenchAttentionCommand, &kBenchKernelsCommand,
                     &kBenchDecodeCommand, &kBenchMatmulCommand, &kBenchMlpCommand,
-                    &kBenchAccumulateCommand, &kBenchDtypesCommand}};
+                    &kBenchAccumulateCommand, &kBenchDtypesCommand, &kBenchCollectivesCommand}};
 
 // "data prepare" -> "prepare"
 std::string last_word(const std::string& name) {

@@ -33,7 +33,7 @@ extern const Command kTokenizerTrainCommand, kTokenizerEncodeCommand, kTokenizer
     kTokenizerInfoCommand;
 extern const Command kBenchStepCommand, kBenchAttentionCommand, kBenchKernelsCommand,
     kBenchDecodeCommand, kBenchMatmulCommand, kBenchMlpCommand, kBenchAccumulateCommand,
-    kBenchDtypesCommand;
+    kBenchDtypesCommand, kBenchCollectivesCommand;
 
 // The program itself: the group of all commands, in the order of help.
 const Command& program();

@@ -22,6 +22,8 @@ static constexpr char kHowToInstall[] =
 #include <vector>
 
 #include "dist/collective_watch.h"
+#include "dist/deadline.h"
+#include "dist/signal_block.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -33,7 +35,7 @@ using Clock = CollectiveWatch::Clock;
 
 constexpr milliseconds kWatchPeriod{50};
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr char kPeerLost[] = " ms: another rank is gone, hangs, or called something else";
+constexpr char kPeerLost[] = ": another rank is gone, hangs, or called something else";
 
 bool is_error(ncclResult_t result) {
   return result != ncclSuccess && result != ncclInProgress;
@@ -187,12 +189,14 @@ void NcclGroup::connect(const ncclUniqueId& id, int device) {
   config.blocking = 0;
   const std::string call = "start of the group";
   {
+    const SignalBlock inherited;  // by NCCL's threads
     const std::lock_guard lock(mutex_);
     const ncclResult_t result = nccl_.init(&comm_, size(), id, rank(), &config);
     if (is_error(result)) set_failure(call, nccl_.text(result, nullptr));
     throw_failure();
   }
   settle(call);
+  const SignalBlock inherited;
   watchdog_ = std::thread([this, device] { run_watchdog(device); });
 }
 
@@ -251,7 +255,7 @@ void NcclGroup::settle(const std::string& call) {
       if (is_error(result)) {
         set_failure(call, nccl_.text(result, comm_));
       } else if (Clock::now() - begin > limit_) {
-        set_failure(call, cat("not enqueued within ", limit_.count(), kPeerLost));
+        set_failure(call, cat("no answer within ", in_words(limit_), kPeerLost));
       }
       throw_failure();
     }
@@ -399,7 +403,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
       if (is_error(result)) {
         set_failure("communication", nccl_.text(result, comm_));
       } else if (watch_.is_late(Clock::now())) {
-        set_failure(watch_.running(), cat("not complete within ", limit_.count(), kPeerLost));
+        set_failure(watch_.running(), cat("not complete within ", in_words(limit_), kPeerLost));
       }
     } catch (const Error& error) {
       set_failure("communication", error.what());

@@ -25,7 +25,7 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
   expect_usage_error(
       {"bench", "attenton"},
       "found 'attenton', expected one of step, attention, kernels, decode, matmul, mlp,"
-      " accumulate, dtypes, did you mean `quern bench attention`?");
+      " accumulate, dtypes, collectives, did you mean `quern bench attention`?");
   expect_usage_error({"bench", "attention", "all"}, "bench attention: found 'all'");
   expect_usage_error({"bench", "attention", "--grid", "seed"}, "--grid has 'seed', expected some");
   expect_usage_error({"bench", "attention", "--grid="}, "--grid is empty");

@@ -1,0 +1,109 @@
+// `quern bench collectives`: runs once a rank. Rank 0 prints.
+#include "bench/collectives.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "bench_flags.h"
+#include "commands.h"
+#include "dist/gloo.h"
+#include "dist/nccl.h"
+#include "dist/store.h"
+#include "launch.h"
+
+namespace quern {
+
+namespace {
+
+const std::vector<std::string> kKeys{"device", "threads", "ranks", "comm_limit"};
+
+void check_flags(const ParsedArgs& parsed) {
+  const std::string& command = kBenchCollectivesCommand.name;
+  check_positional(parsed, command);
+  for (const std::string& key : parsed.given) {
+    if (std::ranges::count(kKeys, key) > 0) continue;
+    throw UsageError(cat(command, ": ", key, " has no meaning here\n`quern ", command,
+                         " --help` lists the flags"));
+  }
+}
+
+CollectiveBenchOptions options_of(const ParsedArgs& parsed) {
+  CollectiveBenchOptions options;
+  if (parsed.extra_given.contains("collectives")) {
+    options.collectives = parse_choices<Collective>("collectives", parsed.extra.at("collectives"));
+  }
+  options.sizes = counts_of(parsed, "sizes", 4);
+  options.warmup = iterations_of(parsed, "warmup", 1);
+  options.steps = iterations_of(parsed, "steps", 1);
+  check_collective_sizes(options.sizes);
+  return options;
+}
+
+std::unique_ptr<Communicator> connect(const Place& place, Store& store,
+                                      std::chrono::milliseconds limit) {
+  const bool on_gpu = Context::current().device().is_cuda();
+  return on_gpu ? nccl_group(store, place.rank, place.size, limit)
+                : gloo_group(store, place.rank, place.size, limit);
+}
+
+// "NCCL 2.28.3, 2 ranks on NVIDIA H200".
+std::string heading(const Communicator& ranks) {
+  const Device device = Context::current().device();
+  return cat(ranks.engine(), ", ", ranks.size(), " ranks on ",
+             device.is_cuda() ? cuda::device_info(device.index).name : "the CPU", '\n');
+}
+
+int run_collectives(const Arguments& args) {
+  const Command& command = kBenchCollectivesCommand;
+  ParsedArgs parsed = parse_args(args, command.flags, Config{});
+  check_flags(parsed);
+  const CollectiveBenchOptions options = options_of(parsed);
+  Table table(format_of(parsed), parsed.extra.at("wide") == "true" ? kAnyWidth : kTextWidth,
+              peer_name());
+  Place place;
+  if (const std::optional<int> code = launch_ranks(command, args, parsed, place)) return *code;
+  if (place.size == 1) {
+    throw UsageError(cat(
+        command.name, ": found one rank, expected several: --gpus N, or --ranks N --device cpu"));
+  }
+  const auto context = make_rank_context(place, parsed.config.compute, 0);
+  const ContextScope scope(*context);
+  const std::chrono::seconds limit(parsed.config.parallel.comm_limit);
+  const auto store = open_store({place.store, place.rank, place.size, limit});
+  const auto ranks = connect(place, *store, limit);
+  const std::string head = heading(*ranks);
+  bench_collectives(*ranks, options, [&](const CollectiveRow& row) {
+    if (place.rank == 0) print_now(table.add(table_row(row), head));
+  });
+  ranks->barrier("the end");
+  return 0;
+}
+
+std::vector<std::string> names() {
+  return {kNamesOf<Collective>.begin(), kNamesOf<Collective>.end()};
+}
+
+}  // namespace
+
+const Command kBenchCollectivesCommand{
+    "bench collectives",
+    "collectives between ranks: time and bus bandwidth",
+    R"(Usage: quern bench collectives --gpus N [--FLAG VALUE ...]
+       quern bench collectives --ranks N --device cpu [--FLAG VALUE ...]
+
+Times each collective between the ranks, after a check of its result on random
+data: by NCCL between GPUs, by Gloo between CPUs. Bus bandwidth is that of
+nccl-tests: bytes over time, times 2 (N - 1) / N for all_reduce, 1 for broadcast
+and (N - 1) / N for the others.
+)",
+    run_collectives,
+    with_rank_flags(bench_flags({{"collectives", "those to time; all by default", "", false, names},
+                                 {"sizes",
+                                  "bytes of a rank's FP32 data; by default 1024 to 1073741824, on "
+                                  "the CPU to 16777216, each 4 times the previous one",
+                                  ""},
+                                 {"warmup", "calls before those measured", "5"},
+                                 {"steps", "measured calls; the table shows their median", "20"}})),
+    kKeys};
+
+}  // namespace quern
