@@ -40,6 +40,12 @@ uint32_t tag_of(const CollectiveCall& call, uint64_t number) {
   return hash;
 }
 
+// Gloo's messages begin with the place in its sources: "[/path/pair.cc:534] Connection closed".
+std::string without_place(const std::string& message) {
+  const size_t end = message.starts_with('[') ? message.find("] ") : std::string::npos;
+  return end == std::string::npos ? message : message.substr(end + 2);
+}
+
 class GlooStore : public gloo::rendezvous::Store {
  public:
   explicit GlooStore(quern::Store& store) : store_(store) {}
@@ -60,15 +66,6 @@ class GlooStore : public gloo::rendezvous::Store {
   inline static const std::string kPrefix = "gloo/";
   quern::Store& store_;
 };
-
-// Loopback when all ranks are on this machine.
-std::string listening_address(Store& store, int rank, int size) {
-  const auto key = [](int rank) { return cat("gloo/host/", rank); };
-  store.set(key(rank), host_name());
-  bool one_host = true;
-  for (int i = 0; i < size; ++i) one_host &= store.get(key(i)) == host_name();
-  return one_host ? "127.0.0.1" : routed_address();
-}
 
 // Slots below those of Gloo's collectives.
 constexpr uint64_t kFarewell = 1, kProbe = 2;
@@ -198,7 +195,7 @@ void GlooGroup::connect(Store& store) {
   try {
     std::shared_ptr<gloo::transport::Device> device;
     {
-      const std::string address = listening_address(store, rank(), size());
+      const std::string address = listening_address(store, "gloo/host", rank(), size());
       const SignalBlock inherited;  // by the device's thread
       device = gloo::transport::tcp::CreateDevice(address.c_str());
     }
@@ -206,15 +203,15 @@ void GlooGroup::connect(Store& store) {
     context_->setTimeout(std::max(limit_ / 5, milliseconds(1)));  // it connects five times as long
     context_->connectFullMesh(adapter, device);
     context_->setTimeout(limit_);
+    start_watcher();
   } catch (const CommunicationError& error) {
     throw CommunicationError(cat(rank_text(rank(), size()), ": ", error.what()));
   } catch (const std::exception& error) {
     const bool is_late = std::string(error.what()).find("timeout") != std::string::npos;
-    throw CommunicationError(
-        cat(rank_text(rank(), size()), ": connecting to the other ranks: ",
-            is_late ? cat("no answer within ", in_words(limit_)) : error.what()));
+    throw CommunicationError(cat(rank_text(rank(), size()), ": connecting to the other ranks: ",
+                                 is_late ? cat("no answer within ", in_words(limit_))
+                                         : cat("a rank is gone: ", without_place(error.what()))));
   }
-  start_watcher();
   barrier("the start");  // now no rank needs the store
 }
 
@@ -253,7 +250,11 @@ void GlooGroup::say_farewell() {
 GlooGroup::~GlooGroup() {
   if (!watcher_.joinable()) return;
   const PipeSignalBlock no_signals;
-  if (failure_.empty() && !closed_) say_farewell();
+  const bool is_sound = [this] {
+    const std::lock_guard lock(mutex_);
+    return failure_.empty() && !closed_;
+  }();
+  if (is_sound) say_farewell();
   farewell_in_->abortWaitRecv();
   watcher_.join();
 }
@@ -360,7 +361,7 @@ std::string GlooGroup::reason(const std::string& message) {
       list += cat(i + 1 < lost.size() ? ", " : " and ", lost[i]);
     return cat(list, lost.size() > 1 ? " are" : " is", " gone: killed, ended or failed");
   }
-  if (message.find("Timed out") == std::string::npos) return cat("Gloo: ", message);
+  if (message.find("Timed out") == std::string::npos) return cat("Gloo: ", without_place(message));
   return cat("no answer within ", in_words(limit_), ": a rank hangs, or calls something else");
 }
 

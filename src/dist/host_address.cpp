@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "dist/communicator.h"
+#include "dist/host_name.h"
 
 namespace quern {
 
@@ -54,6 +55,13 @@ std::string routed_address() {
   }
   if (found.empty()) throw CommunicationError("this machine has no IPv4 address that others reach");
   return found;
+}
+
+std::string listening_address(Store& store, const std::string& key, int rank, int size) {
+  store.set(cat(key, '/', rank), host_name());
+  bool one_host = true;
+  for (int i = 0; i < size; ++i) one_host &= store.get(cat(key, '/', i)) == host_name();
+  return one_host ? "127.0.0.1" : routed_address();
 }
 
 }  // namespace quern

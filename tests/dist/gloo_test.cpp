@@ -1,9 +1,11 @@
 #include "dist/gloo.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <functional>
-#include <set>
 #include <thread>
 
 #include "dist/host_name.h"
@@ -34,15 +36,27 @@ class GlooTest : public testing::Test {
   // `work` on each rank of a group.
   ForkedRanks::Work in_group(int size, milliseconds limit,
                              std::function<std::string(Communicator&)> work) {
-    const std::string address = "file:" + (folder_ / cat("ranks", ++groups_)).string();
-    return [=](int rank) {
-      const auto store = open_store({address, rank, size, milliseconds(10000)});
+    group_folder_ = folder_ / cat("ranks", ++groups_);
+    return [=, folder = group_folder_](int rank) {
+      const auto store = open_store({"file:" + folder.string(), rank, size, milliseconds(10000)});
       const auto group = gloo_group(*store, rank, size, limit);
+      write_file(folder / cat("ready", rank), "");
       return work(*group);
     };
   }
 
+  // Waits until the ranks of the last group are at work.
+  void await_work(int size) const {
+    for (int rank = 0; rank < size; ++rank) {
+      while (!std::filesystem::exists(group_folder_ / cat("ready", rank))) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    }
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+
   TemporaryFolder folder_;
+  std::filesystem::path group_folder_;
   int groups_ = 0;
 };
 
@@ -118,7 +132,7 @@ TEST_F(GlooTest, OtherRanksFailAtOnceWhenOneIsKilled) {
       const auto work = in_group(3, milliseconds(20000),
                                  [=](Communicator& ranks) { return repeat(ranks, name, count); });
       ForkedRanks ranks(3, work);
-      std::this_thread::sleep_for(milliseconds(300));
+      await_work(3);
       const auto begin = Clock::now();
       ranks.kill(1);
       EXPECT_EQ(ranks.text(1), "signal 9");
@@ -132,13 +146,13 @@ TEST_F(GlooTest, OtherRanksFailAtOnceWhenOneIsKilled) {
 
 TEST_F(GlooTest, OtherRanksFailWithinTheLimitWhenOneIsStopped) {
   for (const std::string& name : kNames) {
-    const auto work = in_group(3, milliseconds(500),
+    const auto work = in_group(3, milliseconds(1000),
                                [=](Communicator& ranks) { return repeat(ranks, name, 100000); });
     ForkedRanks ranks(3, work);
-    std::this_thread::sleep_for(milliseconds(300));
+    await_work(3);
     const auto begin = Clock::now();
     ranks.send(1, SIGSTOP);
-    const std::string late = "no answer within 500 ms: a rank hangs, or calls something else";
+    const std::string late = "no answer within 1 s: a rank hangs, or calls something else";
     int late_ranks = 0;
     for (const int rank : {0, 2}) {
       const std::string text = ranks.text(rank);
@@ -151,6 +165,201 @@ TEST_F(GlooTest, OtherRanksFailWithinTheLimitWhenOneIsStopped) {
     EXPECT_GE(late_ranks, 1) << name;
     EXPECT_LT(Clock::now() - begin, milliseconds(5000)) << name;
   }
+}
+
+TEST_F(GlooTest, AFailedGroupStaysFailed) {
+  const auto work = in_group(2, milliseconds(10000), [](Communicator& ranks) {
+    if (ranks.rank() == 1) return std::string("left");
+    std::string text;
+    for (int i = 0; i < 2; ++i) {
+      try {
+        ranks.barrier(cat("barrier ", i).c_str());
+      } catch (const CommunicationError& error) {
+        text += error.what();
+      }
+    }
+    return text;
+  });
+  ForkedRanks ranks(2, work);
+  const std::string reason = ": rank 1 is gone: killed, ended or failed";
+  EXPECT_EQ(ranks.text(0), cat(rank_text(0, 2), ": barrier of barrier 0", reason, rank_text(0, 2),
+                               ": barrier of barrier 1", reason));
+  EXPECT_EQ(ranks.text(1), "left");
+}
+
+// Ranks leave a group at different times after its last collective, which is complete on each.
+TEST_F(GlooTest, RanksLeaveWithoutAnError) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    const auto work = in_group(3, milliseconds(10000), [=](Communicator& ranks) {
+      const int64_t count = seed % 2 ? 500000 : 10;
+      std::vector<float> data(static_cast<size_t>(count), 1.0f);
+      if (seed % 4 < 2) {
+        ranks.all_reduce(data.data(), count, "x", {});
+      } else {
+        ranks.broadcast(data.data(), count * 4, static_cast<int>(seed % 3), "x", {});
+      }
+      const uint32_t pause =
+          kernels::philox_integer(seed, static_cast<uint64_t>(ranks.rank()), 3000);
+      std::this_thread::sleep_for(std::chrono::microseconds(pause));
+      return cat(data.back());
+    });
+    ForkedRanks ranks(3, work);
+    for (int rank = 0; rank < 3; ++rank) {
+      ASSERT_EQ(ranks.text(rank), seed % 4 < 2 ? "3" : "1") << seed;
+    }
+  }
+}
+
+// Also while the ranks connect.
+TEST_F(GlooTest, AKillAtAnyTimeEndsTheOthersWithinTheLimit) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    const milliseconds limit(1500);
+    const std::string name = kNames[seed % kNames.size()];
+    const auto address = "file:" + (folder_ / cat("kill", seed)).string();
+    ForkedRanks ranks(3, [=](int rank) {
+      const auto store = open_store({address, rank, 3, limit});
+      return repeat(*gloo_group(*store, rank, 3, limit), name, seed % 2 ? 200000 : 70);
+    });
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(kernels::philox_integer(seed, 0, 150000)));
+    const int killed = static_cast<int>(seed / 2 % 3);
+    const auto begin = Clock::now();
+    ranks.kill(killed);
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string text = ranks.text(rank);
+      if (rank == killed) {
+        EXPECT_EQ(text, "signal 9");
+      } else {
+        EXPECT_TRUE(text.starts_with(failed(rank, 3, ""))) << text;
+      }
+    }
+    // The store, the connection and the first barrier each have the limit.
+    EXPECT_LT(Clock::now() - begin, 3 * limit + milliseconds(1000)) << seed;
+  }
+}
+
+TEST_F(GlooTest, ARankThatNeverStartsExceedsTheLimit) {
+  const std::string address = "file:" + folder_.path().string();
+  const auto store = open_store({address, 0, 2, milliseconds(200)});
+  expect_error(
+      [&] { gloo_group(*store, 0, 2, milliseconds(200)); },
+      {rank_text(0, 2) + ": " + address + ": get of 'gloo/host/1': no rank set it within 200 ms"});
+}
+
+TEST_F(GlooTest, DifferentCallsExceedTheLimit) {
+  using Call = std::function<void(Communicator&, float*)>;
+  const Call calls[] = {
+      [](Communicator& r, float* x) { r.all_reduce(x, 100, "x", {}); },
+      [](Communicator& r, float* x) { r.all_reduce(x, 1000, "x", {}); },
+      [](Communicator& r, float* x) { r.all_reduce(x, 100, "y", {}); },
+      [](Communicator& r, float* x) { r.gather(x, RankSlices(100, 2), 4, "x", {}); },
+      [](Communicator& r, float* x) { r.gather(x, RankSlices(100, 2), 2, "x", {}); },
+      [](Communicator& r, float* x) { r.broadcast(x, 100, 0, "x", {}); },
+      [](Communicator& r, float* x) { r.broadcast(x, 200, 0, "x", {}); },
+      [](Communicator& r, float*) { r.barrier("x"); },
+  };
+  for (size_t i = 1; i < std::size(calls); ++i) {
+    for (const bool swapped : {false, true}) {
+      const auto work = in_group(2, milliseconds(300), [&](Communicator& ranks) {
+        std::vector<float> data(1000);
+        calls[(ranks.rank() == 0) == swapped ? i : i - 1](ranks, data.data());
+        ranks.barrier("the end");  // a broadcast's root may not wait
+        return std::string("no error");
+      });
+      ForkedRanks ranks(2, work);
+      for (int rank = 0; rank < 2; ++rank) {
+        const std::string text = ranks.text(rank);
+        EXPECT_TRUE(text.starts_with(failed(rank, 2, ""))) << text;
+      }
+    }
+  }
+}
+
+TEST_F(GlooTest, AbortEndsPendingAndLaterCollectives) {
+  const auto work = in_group(2, milliseconds(30000), [](Communicator& ranks) {
+    const auto begin = Clock::now();
+    std::thread aborts([&] {
+      std::this_thread::sleep_for(milliseconds(200));
+      if (ranks.rank() == 0) ranks.abort();
+    });
+    std::vector<std::string> texts;
+    for (int i = 0; i < 2; ++i) {
+      try {
+        if (ranks.rank() == 1) std::this_thread::sleep_for(milliseconds(1000));
+        ranks.barrier("x");
+      } catch (const CommunicationError& error) {
+        texts.push_back(error.what());
+      }
+    }
+    aborts.join();
+    ranks.abort();
+    const bool is_soon = Clock::now() - begin < milliseconds(10000);
+    return texts.size() == 2 && texts[0] == texts[1] && is_soon ? texts[0] : "not so";
+  });
+  ForkedRanks ranks(2, work);
+  EXPECT_EQ(ranks.text(0), rank_text(0, 2) + ": barrier of x: aborted");
+  EXPECT_EQ(ranks.text(1),
+            rank_text(1, 2) + ": barrier of x: rank 0 is gone: killed, ended or failed");
+}
+
+// A peer is stopped in the middle of a message.
+TEST_F(GlooTest, AbortEndsACollectiveWithinAMessage) {
+  const auto work = in_group(2, milliseconds(50000), [](Communicator& ranks) {
+    std::thread aborts([&] {
+      std::this_thread::sleep_for(milliseconds(600));
+      if (ranks.rank() == 0) ranks.abort();
+    });
+    std::string text;
+    try {
+      repeat(ranks, "broadcast", 5000000);
+    } catch (const CommunicationError& error) {
+      text = error.what();
+    }
+    aborts.join();
+    return text;
+  });
+  ForkedRanks ranks(2, work);
+  await_work(2);
+  ranks.send(1, SIGSTOP);
+  const auto begin = Clock::now();
+  EXPECT_EQ(ranks.text(0), rank_text(0, 2) + ": broadcast of x: aborted");
+  EXPECT_LT(Clock::now() - begin, milliseconds(10000));
+  ranks.send(1, SIGCONT);
+  EXPECT_EQ(ranks.text(1),
+            rank_text(1, 2) + ": broadcast of x: rank 0 is gone: killed, ended or failed");
+}
+
+TEST_F(GlooTest, RanksMeetByATcpStore) {
+  // A port that was free a moment ago.
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in place{};
+  socklen_t size = sizeof place;
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&place), size), 0);
+  ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&place), &size), 0);
+  ::close(fd);
+  const std::string address = cat("tcp:127.0.0.1:", ntohs(place.sin_port));
+  ForkedRanks ranks(3, [&](int rank) {
+    const milliseconds limit(10000);
+    auto store = open_store({address, rank, 3, limit});
+    const auto group = gloo_group(*store, rank, 3, limit);
+    store.reset();  // that of rank 0 too: no rank needs it now
+    return CollectiveCheck(*group, 1000, 1).run();
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.text(rank), "");
+}
+
+TEST_F(GlooTest, WrongArgumentsThrow) {
+  const auto store = open_store({"file:" + folder_.path().string()});
+  expect_error([&] { gloo_group(*store, 2, 2, milliseconds(100)); },
+               {"Gloo: rank 2 of 2, expected a rank below the number of ranks"});
+  expect_error([&] { gloo_group(*store, 0, 1, milliseconds(0)); },
+               {"Gloo: the limit is 0 ms, expected more than 0"});
+  const auto group = gloo_group(*store, 0, 1, milliseconds(1000));
+  float x = 0;
+  expect_error([&] { group->broadcast(&x, 4, 1, "x", {}); },
+               {"broadcast of x: root is 1, expected a rank below 1"});
 }
 
 }  // namespace
