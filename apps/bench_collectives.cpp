@@ -2,13 +2,10 @@
 #include "bench/collectives.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "bench_flags.h"
 #include "commands.h"
-#include "dist/gloo.h"
-#include "dist/nccl.h"
-#include "dist/store.h"
+#include "join_ranks.h"
 #include "launch.h"
 
 namespace quern {
@@ -39,13 +36,6 @@ CollectiveBenchOptions options_of(const ParsedArgs& parsed) {
   return options;
 }
 
-std::unique_ptr<Communicator> connect(const Place& place, Store& store,
-                                      std::chrono::milliseconds limit) {
-  const bool on_gpu = Context::current().device().is_cuda();
-  return on_gpu ? nccl_group(store, place.rank, place.size, limit)
-                : gloo_group(store, place.rank, place.size, limit);
-}
-
 // "NCCL 2.28.3, 2 ranks on NVIDIA H200".
 std::string heading(const Communicator& ranks) {
   const Device device = Context::current().device();
@@ -60,7 +50,7 @@ int run_collectives(const Arguments& args) {
   const CollectiveBenchOptions options = options_of(parsed);
   Table table(format_of(parsed), parsed.extra.at("wide") == "true" ? kAnyWidth : kTextWidth,
               peer_name());
-  Place place;
+  RankPlace place;
   if (const std::optional<int> code = launch_ranks(command, args, parsed, place)) return *code;
   if (place.size == 1) {
     throw UsageError(cat(
@@ -68,9 +58,7 @@ int run_collectives(const Arguments& args) {
   }
   const auto context = make_rank_context(place, parsed.config.compute, 0);
   const ContextScope scope(*context);
-  const std::chrono::seconds limit(parsed.config.parallel.comm_limit);
-  const auto store = open_store({place.store, place.rank, place.size, limit});
-  const auto ranks = connect(place, *store, limit);
+  const auto ranks = join_ranks(place, context->device(), parsed.config);
   const std::string head = heading(*ranks);
   bench_collectives(*ranks, options, [&](const CollectiveRow& row) {
     if (place.rank == 0) print_now(table.add(table_row(row), head));

@@ -67,9 +67,24 @@ Config base_config(const Arguments& args) {
   return config;
 }
 
-ParsedArgs parse_train(const Arguments& args) {
-  const ParsedArgs parsed =
-      parse_args(args, kTrainCommand.flags, base_config(args), apply_model_from);
+// A resumed run keeps its micro-batches a step on another number of ranks: its bits do not change.
+void keep_micro_batches(const ParallelSection& saved, ParsedArgs& parsed) {
+  Config& config = parsed.config;
+  const int64_t ranks = config.parallel.ranks, all = config.train.accumulate * saved.ranks;
+  if (config.run.resume.empty() || parsed.given.contains("accumulate") || ranks == saved.ranks) {
+    return;
+  }
+  if (all % ranks != 0) {
+    throw UsageError(fmt::format(
+        "train: the run has {} micro-batches a step, which {} ranks cannot share equally; give "
+        "another number of ranks, or --accumulate for steps of another size",
+        all, ranks));
+  }
+  config.train.accumulate = all / ranks;
+}
+
+ParsedArgs parse_train(const Arguments& args, const Config& base) {
+  const ParsedArgs parsed = parse_args(args, kTrainCommand.flags, base, apply_model_from);
   if (!parsed.positional.empty()) {
     const std::string& found = parsed.positional[0];
     throw UsageError(fmt::format("train: found '{}', expected only flags; did you mean {} {}?",
@@ -93,10 +108,12 @@ int exit_code(const TrainResult& result) {
 }
 
 int run_train(const Arguments& args) {
-  ParsedArgs parsed = parse_train(args);
+  const Config base = base_config(args);
+  ParsedArgs parsed = parse_train(args, base);
   const Config& config = parsed.config;
   RankPlace place;
   if (const auto code = launch_ranks(kTrainCommand, args, parsed, place)) return *code;
+  keep_micro_batches(base.parallel, parsed);
   const auto context =
       make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);

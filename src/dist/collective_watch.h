@@ -39,6 +39,8 @@ class CollectiveWatch {
   CollectiveWatch(std::chrono::milliseconds limit, WatchedEventSource make_event)
       : limit_(limit), make_event_(std::move(make_event)) {}
 
+  void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
+
   // A collective is called, and is then on its stream: captured, or running from now on.
   void add(const char* kind, const char* what, int64_t bytes, Clock::time_point now);
   void set_captured() { latest().state = CollectiveState::captured; }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -48,6 +49,9 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // How long a collective may take: another rank that does not answer by then is lost.
+  std::chrono::milliseconds limit() const { return limit_; }
+  virtual void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
   virtual std::string engine() const = 0;  // with its version: "NCCL 2.28.3", "Gloo", "threads"
 
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
@@ -76,10 +80,12 @@ class Communicator {
   virtual void abort() noexcept = 0;
 
  protected:
-  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  Communicator(int rank, int size, std::chrono::milliseconds limit)
+      : rank_(rank), size_(size), limit_(limit) {}
 
  private:
   int rank_, size_;
+  std::chrono::milliseconds limit_;
 };
 
 }  // namespace quern

@@ -76,8 +76,7 @@ constexpr uint64_t kFarewell = 1, kProbe = 2;
 class GlooGroup final : public Communicator {
  public:
   GlooGroup(int rank, int size, milliseconds limit)
-      : Communicator(rank, size),
-        limit_(limit),
+      : Communicator(rank, size, limit),
         context_(std::make_shared<gloo::rendezvous::Context>(rank, size)) {}
   ~GlooGroup() override;
 
@@ -107,7 +106,7 @@ class GlooGroup final : public Communicator {
       const Pending pending(*this, {out(options, data, bytes)});
       options.setRoot(root);
       options.setTag(next_tag(call));
-      options.setTimeout(limit_);
+      options.setTimeout(limit());
       gloo::broadcast(options);
     });
   }
@@ -173,7 +172,6 @@ class GlooGroup final : public Communicator {
   std::vector<int> lost_ranks();
   std::string reason(const std::string& message);
 
-  milliseconds limit_;
   std::shared_ptr<gloo::rendezvous::Context> context_;
   uint64_t number_ = 0;
   std::string failure_;         // of an earlier collective
@@ -200,16 +198,16 @@ void GlooGroup::connect(Store& store) {
       device = gloo::transport::tcp::CreateDevice(address.c_str());
     }
     GlooStore adapter(store);
-    context_->setTimeout(std::max(limit_ / 5, milliseconds(1)));  // it connects five times as long
+    context_->setTimeout(std::max(limit() / 5, milliseconds(1)));  // it connects five times as long
     context_->connectFullMesh(adapter, device);
-    context_->setTimeout(limit_);
+    context_->setTimeout(limit());
     start_watcher();
   } catch (const CommunicationError& error) {
     throw CommunicationError(cat(rank_text(rank(), size()), ": ", error.what()));
   } catch (const std::exception& error) {
     const bool is_late = std::string(error.what()).find("timeout") != std::string::npos;
     throw CommunicationError(cat(rank_text(rank(), size()), ": connecting to the other ranks: ",
-                                 is_late ? cat("no answer within ", in_words(limit_))
+                                 is_late ? cat("no answer within ", in_words(limit()))
                                          : cat("a rank is gone: ", without_place(error.what()))));
   }
   barrier("the start");  // now no rank needs the store
@@ -241,7 +239,7 @@ void GlooGroup::say_farewell() {
     if (p == rank()) continue;
     try {
       out->send(p, kFarewell, 0, 1);
-      out->waitSend(nullptr, limit_);
+      out->waitSend(nullptr, limit());
     } catch (const std::exception&) {  // it left before
     }
   }
@@ -293,7 +291,7 @@ void GlooGroup::swap_slices(float* received, const float* data, const RankSlices
   options.setInput<float>(std::move(in), sent);
   options.setOutput<float>(std::move(out), expected);
   options.setTag(next_tag(call));
-  options.setTimeout(limit_);
+  options.setTimeout(limit());
   {
     const Pending pending(*this, buffers);
     gloo::alltoallv(options);
@@ -314,7 +312,7 @@ void GlooGroup::share_slices(void* data, const RankSlices& slices, const Collect
   const std::vector<Buffer*> buffers{out.get()};
   options.setOutput<char>(std::move(out), bytes);
   options.setTag(next_tag(call));
-  options.setTimeout(limit_);
+  options.setTimeout(limit());
   const Pending pending(*this, buffers);
   gloo::allgatherv(options);
 }
@@ -362,7 +360,7 @@ std::string GlooGroup::reason(const std::string& message) {
     return cat(list, lost.size() > 1 ? " are" : " is", " gone: killed, ended or failed");
   }
   if (message.find("Timed out") == std::string::npos) return cat("Gloo: ", without_place(message));
-  return cat("no answer within ", in_words(limit_), ": a rank hangs, or calls something else");
+  return cat("no answer within ", in_words(limit()), ": a rank hangs, or calls something else");
 }
 
 // A wait that is too short makes Gloo close all connections.

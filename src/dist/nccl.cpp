@@ -122,9 +122,8 @@ std::string Nccl::text(ncclResult_t result, ncclComm_t comm) const {
 class NcclGroup : public Communicator {
  public:
   NcclGroup(const Nccl& nccl, int rank, int size, milliseconds limit)
-      : Communicator(rank, size),
+      : Communicator(rank, size, limit),
         nccl_(nccl),
-        limit_(limit),
         watch_(limit, cuda_watched_event),
         host_stream_(cuda::OwnedStream::create()),
         host_value_(cuda::device_allocate(kFloatBytes)) {
@@ -136,6 +135,7 @@ class NcclGroup : public Communicator {
   // Waits for all ranks.
   void connect(const ncclUniqueId& id, int device);
 
+  void set_limit(milliseconds limit) override;
   std::string engine() const override { return cat("NCCL ", nccl_.version()); }
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
                 Stream stream) override;
@@ -169,7 +169,6 @@ class NcclGroup : public Communicator {
   void throw_failure() const;
 
   const Nccl nccl_;
-  const milliseconds limit_;
   // Guards the following members. It is held during every call of NCCL with comm_ but the last.
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -254,8 +253,8 @@ void NcclGroup::settle(const std::string& call) {
       if (result == ncclSuccess) return;
       if (is_error(result)) {
         set_failure(call, nccl_.text(result, comm_));
-      } else if (Clock::now() - begin > limit_) {
-        set_failure(call, cat("no answer within ", in_words(limit_), kPeerLost));
+      } else if (Clock::now() - begin > limit()) {
+        set_failure(call, cat("no answer within ", in_words(limit()), kPeerLost));
       }
       throw_failure();
     }
@@ -380,6 +379,12 @@ void NcclGroup::barrier(const char* what) {
   throw_failure();  // an aborted sum also ends
 }
 
+void NcclGroup::set_limit(milliseconds limit) {
+  const std::lock_guard lock(mutex_);
+  Communicator::set_limit(limit);
+  watch_.set_limit(limit);
+}
+
 void NcclGroup::check(Stream stream) {
   const std::lock_guard lock(mutex_);
   throw_failure();
@@ -403,7 +408,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
       if (is_error(result)) {
         set_failure("communication", nccl_.text(result, comm_));
       } else if (watch_.is_late(Clock::now())) {
-        set_failure(watch_.running(), cat("not complete within ", in_words(limit_), kPeerLost));
+        set_failure(watch_.running(), cat("not complete within ", in_words(limit()), kPeerLost));
       }
     } catch (const Error& error) {
       set_failure("communication", error.what());

@@ -6,6 +6,10 @@ namespace quern {
 
 namespace {
 
+// A large checkpoint on a slow disk, or a long sample on a CPU. A leading rank that dies meanwhile
+// is noticed at once.
+constexpr std::chrono::milliseconds kLeadersWork = std::chrono::minutes(30);
+
 // bytes (on the current device) = those of the leading rank.
 void broadcast(Communicator& group, const Tensor& bytes, const char* what) {
   group.broadcast(bytes.raw_data(), bytes.bytes(), 0, what, Context::current().cuda_stream());
@@ -28,7 +32,11 @@ std::string RankTeam::of_leader(const std::function<std::string()>& find, const 
 }
 
 void RankTeam::wait_for(const char* work) const {
-  if (!is_one()) group_->barrier(work);
+  if (is_one()) return;
+  const std::chrono::milliseconds limit = group_->limit();
+  group_->set_limit(std::max(limit, kLeadersWork));
+  group_->barrier(work);
+  group_->set_limit(limit);
 }
 
 void RankTeam::check() const {

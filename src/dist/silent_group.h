@@ -7,7 +7,7 @@ namespace quern {
 
 class SilentGroup final : public Communicator {
  public:
-  SilentGroup(int rank, int size) : Communicator(rank, size) {}
+  SilentGroup(int rank, int size) : Communicator(rank, size, {}) {}
 
   std::string engine() const override { return "none"; }
   void exchange(float*, const float*, const RankSlices&, const char*, Stream) override {}

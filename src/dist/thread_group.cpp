@@ -41,6 +41,7 @@ class Meeting {
   std::string meet(int rank, const Arrival* arrival);
   // Every rank that waits now or later gets this reason.
   void fail(const std::string& reason);
+  void set_limit(std::chrono::milliseconds limit);
 
  private:
   template <class Condition>
@@ -49,7 +50,7 @@ class Meeting {
   void compare_calls();
   void shuffle();
 
-  const ThreadGroupOptions options_;
+  ThreadGroupOptions options_;  // the limit may change
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Arrival> arrivals_;
@@ -124,12 +125,21 @@ void Meeting::fail(const std::string& reason) {
   changed_.notify_all();
 }
 
+void Meeting::set_limit(std::chrono::milliseconds limit) {
+  const std::lock_guard lock(mutex_);
+  options_.limit = limit;
+}
+
 class ThreadRank final : public Communicator {
  public:
   ThreadRank(int rank, int size, std::shared_ptr<Meeting> meeting)
-      : Communicator(rank, size), meeting_(std::move(meeting)) {}
+      : Communicator(rank, size, meeting->options().limit), meeting_(std::move(meeting)) {}
   ~ThreadRank() override { meeting_->fail(cat("rank ", rank(), " is gone")); }
 
+  void set_limit(std::chrono::milliseconds limit) override {
+    Communicator::set_limit(limit);
+    meeting_->set_limit(limit);
+  }
   std::string engine() const override { return "threads"; }
 
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,

@@ -41,8 +41,9 @@ inline constexpr NoCuda cudaGetDeviceProperties, cudaDeviceGetAttribute, cudaGet
     cudaStreamSynchronize, cudaDeviceSynchronize, cudaMemcpyAsync, cudaMemsetAsync,
     cudaEventCreateWithFlags, cudaEventDestroy, cudaEventRecord, cudaStreamWaitEvent,
     cudaEventSynchronize, cudaEventQuery, cudaEventElapsedTime, cudaStreamBeginCapture,
-    cudaStreamEndCapture, cudaStreamIsCapturing, cudaGraphInstantiate, cudaGraphDestroy, cudaGraphLaunch,
-    cudaGraphExecDestroy, cudaProfilerStart, cudaProfilerStop, nvtxRangePushA, nvtxRangePop;
+    cudaStreamEndCapture, cudaStreamIsCapturing, cudaGraphInstantiate, cudaGraphDestroy,
+    cudaGraphLaunch, cudaGraphExecDestroy, cudaProfilerStart, cudaProfilerStop, nvtxRangePushA,
+    nvtxRangePop;
 
 inline cudaError_t cudaGetDeviceCount(int* /*count*/) {
   return cudaErrorNotReady;

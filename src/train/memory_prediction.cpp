@@ -6,6 +6,7 @@
 
 #include "autograd/tape.h"
 #include "base/error.h"
+#include "dist/silent_group.h"
 #include "profile/memory/memory_recorder.h"
 #include "run/make_optimizer.h"
 #include "tensor/factory.h"
@@ -50,7 +51,9 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
   }
   const auto optimizer = make_optimizer(instance.arena, config);
   optimizer->set_learning_rate(config.optimizer.lr);
-  TrainingStep step(instance, *optimizer, false);
+  SilentGroup others(0, static_cast<int>(config.parallel.ranks));
+  TrainingStep step(instance, *optimizer, false, config.parallel.ranks > 1 ? &others : nullptr,
+                    exchange_of(config.compute));
   // More micro-batches than two need no more memory.
   const MicroBatch all{0, std::min<int64_t>(config.train.accumulate, 2)};
   for (int i = 0; i < kRuns; ++i) {

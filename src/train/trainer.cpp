@@ -73,10 +73,8 @@ void Trainer::start() {
   const bool starts_from = anew && !config_.model.from.empty();
   if (starts_from) load_weights_from(instance_->arena, config_.model);
   optimizer_ = make_optimizer(instance_->arena, config_);
-  step_ = std::make_unique<TrainingStep>(
-      *instance_, *optimizer_, captures_steps(config_.compute), team_.group(),
-      config_.compute.kernels == KernelKind::fused ? GradientExchange::overlapped
-                                                   : GradientExchange::naive);
+  step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute),
+                                         team_.group(), exchange_of(config_.compute));
   const OptimizerSection& o = config_.optimizer;
   schedule_ = {o.schedule, o.lr, o.min_lr, o.warmup, config_.train.steps, o.decay_fraction};
   open_folder();

@@ -135,8 +135,8 @@ class Trainer {
   Readback readback_;
   const std::atomic<bool>* stop_ = nullptr;
   bool ranks_stop_ = false;  // several ranks know that one of them was asked to stop
-  LoggedState logged_;                               // of the step that a resumed run starts from
-  bool sampled_ = false;                             // that step
+  LoggedState logged_;       // of the step that a resumed run starts from
+  bool sampled_ = false;     // that step
   Schedule schedule_;
 
   TrainState state_;            // counters as far as the host knows

@@ -41,6 +41,11 @@ bool captures_steps(const ComputeSection& compute) {
          Context::current().device().is_cuda();
 }
 
+GradientExchange exchange_of(const ComputeSection& compute) {
+  return compute.kernels == KernelKind::fused ? GradientExchange::overlapped
+                                              : GradientExchange::naive;
+}
+
 TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
                                           const Tensor& targets, int64_t count) {
   TransformerLM::LossTerms loss;

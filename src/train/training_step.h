@@ -23,6 +23,9 @@ bool captures_steps(const ComputeSection& compute);
 TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
                                           const Tensor& targets, int64_t count);
 
+// Of the gradients of several ranks: the naive twin with naive kernels.
+GradientExchange exchange_of(const ComputeSection& compute);
+
 class TrainingStep {
  public:
   // instance, optimizer and ranks outlive this. ranks: null for one rank.
