@@ -26,14 +26,17 @@ TEST(GradientErrors, DtypesOfSums) {
                {"matmul: cannot accumulate products of bf16 in f64"});
 }
 
+std::shared_ptr<Leaf> buffer_of(const Shape& shape, DType dtype, std::string name) {
+  return std::make_shared<Leaf>(Leaf{.name = std::move(name),
+                                     .grad = zeros(shape, dtype),
+                                     .has_buffer = true,
+                                     .on_ready = nullptr});
+}
+
 // A gradient whose dtype does not fit the buffer of its leaf.
 TEST(GradientErrors, DtypeOfTheBuffer) {
   const auto leaf = [](const Tensor& value, DType buffer, const char* name) {
-    const auto store = std::make_shared<Leaf>();
-    store->name = name;
-    store->grad = zeros(value.shape(), buffer);
-    store->has_buffer = true;
-    return Variable::leaf(value, store);
+    return Variable::leaf(value, buffer_of(value.shape(), buffer, name));
   };
   const Variable x = leaf(ones({2}), DType::bf16, "x");
   expect_error([&] { backward(scale(x, 2.0), ones({2})); },
@@ -53,10 +56,7 @@ TEST(GradientErrors, AnotherDtype) {
   };
   refused(Variable::leaf(ones({2})));
   refused(scale(Variable::leaf(ones({2})), 2.0));
-  const auto store = std::make_shared<Leaf>();
-  store->name = "x";
-  store->grad = zeros({2});
-  store->has_buffer = true;
+  const auto store = buffer_of({2}, DType::f32, "x");
   refused(Variable::leaf(ones({2}, DType::bf16), store));
   const Variable half = Variable::leaf(ones({2}, DType::f16), store);
   expect_error([&] { backward(scale(half, 2.0), ones({2}, DType::f16)); },
