@@ -68,7 +68,9 @@ TEST(BenchCollectives, EveryCollectiveIsCheckedAndTimed) {
 class WrongRank : public Communicator {
  public:
   WrongRank(std::unique_ptr<Communicator> ranks, Collective wrong)
-      : Communicator(ranks->rank(), ranks->size()), ranks_(std::move(ranks)), wrong_(wrong) {}
+      : Communicator(ranks->rank(), ranks->size(), ranks->limit()),
+        ranks_(std::move(ranks)),
+        wrong_(wrong) {}
 
   std::string engine() const override { return "wrong"; }
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
