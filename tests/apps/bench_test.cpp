@@ -188,6 +188,7 @@ TEST(BenchProgram, TextFitsAHundredColumns) {
        "2", "--trials", "1", "--optimizer"},
       {"bench", "matmul", "--sizes", "8", "--steps", "1"},
       {"bench", "accumulate"},
+      {"bench", "collectives", "--ranks", "2", "--sizes", "1024", "--steps", "1", "--warmup", "1"},
       {"bench", "dtypes"},
       {"bench", "dtypes", "--kernels", "naive"},
       kTinyAttention};

@@ -38,6 +38,8 @@ class Supervised {
   Supervised(int ranks, const std::string& script, milliseconds limit = milliseconds(4000))
       : start_(Clock::now()), pid_(fork()) {
     if (pid_ != 0) return;
+    // A shell's background jobs, and nohup, ignore some of them.
+    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) ::signal(number, SIG_DFL);
     dup2(open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
     dup2(open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
     fs::current_path(folder_ / "");
