@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -27,6 +28,7 @@
 #include "run/train_state.h"
 #include "support/compress.h"
 #include "support/files.h"
+#include "support/heap.h"
 #include "support/malformed.h"
 #include "text/byte_tokenizer.h"
 #include "text/piece_cutter.h"
@@ -450,18 +452,31 @@ std::vector<std::string> past_findings(const FuzzTarget& target) {
 }
 
 Outcome run_target(const FuzzTarget& target, const std::string& input, std::string* refusal) {
-  try {
-    target.parse(input);
-    return Outcome::accepted;
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    if (!testing_support::raw_library_text(message, input).empty()) {
-      throw std::logic_error(cat("a message with raw library text: ", message));
+  const auto most = kMemoryBase + kMemoryFactor * static_cast<int64_t>(input.size());
+  std::optional<std::string> message;  // of the error
+  {
+    const testing_support::HeapLimit limit(most);
+    const auto check_memory = [&] {
+      if (limit.was_hit()) throw std::logic_error(cat("asks for more than ", most, " bytes"));
+    };
+    try {
+      target.parse(input);
+    } catch (const Error& error) {
+      check_memory();
+      message = error.what();
+    } catch (const std::exception&) {
+      check_memory();
+      throw;
     }
-    if (message.empty()) throw std::logic_error("an empty message");
-    if (refusal != nullptr) *refusal = message;
-    return Outcome::refused;
+    check_memory();
   }
+  if (!message) return Outcome::accepted;
+  if (!testing_support::raw_library_text(*message, input).empty()) {
+    throw std::logic_error(cat("a message with raw library text: ", *message));
+  }
+  if (message->empty()) throw std::logic_error("an empty message");
+  if (refusal != nullptr) *refusal = *message;
+  return Outcome::refused;
 }
 
 }  // namespace quern::fuzz
