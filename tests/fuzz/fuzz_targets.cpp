@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
 
 #include "bench/golden_case.h"
@@ -9,19 +12,23 @@
 #include "data/dataset.h"
 #include "data/document_reader.h"
 #include "data/prepare/json_text.h"
+#include "data/prepare/prepare_journal.h"
 #include "data/text_stream.h"
 #include "data/token_sidecar.h"
 #include "hf/hf_config.h"
 #include "hf/huggingface.h"
 #include "io/atomic_file.h"
 #include "io/byte_stream.h"
+#include "io/checksum.h"
 #include "io/safetensors.h"
+#include "kernels/gemm_algorithms.h"
 #include "report/metrics_reader.h"
 #include "report/report_run.h"
 #include "run/checkpoint.h"
 #include "run/train_state.h"
 #include "support/compress.h"
 #include "support/files.h"
+#include "support/heap.h"
 #include "support/malformed.h"
 #include "text/byte_tokenizer.h"
 #include "text/piece_cutter.h"
@@ -115,6 +122,8 @@ class Targets {
     texts();
     settings();
     runs();
+    marks();
+    gemm_tables();
     return std::move(targets_);
   }
 
@@ -209,6 +218,25 @@ class Targets {
         "tokenizer_model", "tokenizer.model",
         {read_file(folder / "exact/tokenizer.model"), read_file(folder / "prefix/tokenizer.model")},
         {}, encode_and_decode);
+    gpt2_files(nlohmann::json::parse(read_file(folder / "gpt2.json")).at("model"));
+  }
+
+  // GPT-2's older form, with the bytes and the first merges of `model`.
+  void gpt2_files(const nlohmann::json& model) {
+    nlohmann::json vocabulary = {{"<|endoftext|>", 264}};
+    for (const auto& [token, id] : model.at("vocab").items()) {
+      if (id < 264) vocabulary[token] = id;
+    }
+    std::string merges = "#version: 0.2\n";
+    for (size_t i = 0; i < 8; ++i) {
+      const nlohmann::json& pair = model.at("merges").at(i);
+      merges += cat(pair.at(0).get<std::string>(), ' ', pair.at(1).get<std::string>(), '\n');
+    }
+    const auto read = [](const fs::path& path) { encode_and_decode(path.parent_path()); };
+    put(scratch_ / "vocab_json/merges.txt", merges);
+    file("vocab_json", "vocab.json", {vocabulary.dump()}, kJsonWords, read);
+    put(scratch_ / "merges/vocab.json", vocabulary.dump());
+    file("merges", "merges.txt", {merges}, {"#version", "\r\n", "  ", "\xc4\xa0", "h e\n"}, read);
   }
 
   // Any change of a checkpoint's bytes must be found; the manifest alone may change its spacing.
@@ -259,6 +287,42 @@ class Targets {
     write_token_sidecar(folder / "tokens.bin", sidecar);
     file("token_sidecar", "tokens.json", {read_file(folder / "tokens.json")}, kJsonWords,
          [read](const fs::path& path) { read(path.parent_path() / "tokens.bin"); });
+    prepare_journal();
+  }
+
+  // The input is the journal without the checksums of its lines: with them no mutant would get past
+  // the first line.
+  void prepare_journal() {
+    const fs::path path = scratch_ / "prepare_journal";
+    const nlohmann::ordered_json settings = {{"tokenizer", "bytes"}, {"seed", 1}};
+    const nlohmann::ordered_json sources = {{{"path", "a.txt"}, {"bytes", 9}},
+                                            {{"path", "b.txt"}, {"bytes", 7}}};
+    {
+      PrepareState state;
+      PrepareJournal journal = PrepareJournal::create(path, settings, sources);
+      journal.checkpoint(state);
+      state.finished.push_back({{9, 1234567890123456789}, 2});
+      state.source = 1;
+      state.skipped["not UTF-8"] = 3;
+      journal.checkpoint(state);
+    }
+    std::istringstream lines(read_file(path));
+    std::string seed;
+    for (std::string line; std::getline(lines, line);) seed += line.substr(17) + "\n";
+    text("prepare_journal", {seed}, kJsonWords,
+         [path, settings, sources](const std::string& input) {
+           std::string journal;
+           for (size_t begin = 0; begin < input.size();) {
+             const size_t end = std::min(input.find('\n', begin), input.size());
+             const std::string line = input.substr(begin, end - begin);
+             journal += cat(checksum_of(line), ' ', line, end < input.size() ? "\n" : "");
+             begin = end + 1;
+           }
+           put(path, journal);
+           if (!PrepareJournal::begun(path)) fail("no whole first line");
+           PrepareState state;
+           PrepareJournal::resume(path, settings, sources, state);
+         });
   }
 
   void texts() {
@@ -334,6 +398,39 @@ class Targets {
          [](const std::string& input) { parse_samples(input); });
   }
 
+  void marks() {
+    const fs::path folder = scratch_ / "marks";
+    put(folder / "step_00000003/manifest.json", "{}");
+    const std::vector<std::string> words = {"step_00000003", "step_", "\n", " ", "# xxh3 "};
+    const std::string best = "step_00000003\n", kept = "step_00000003 the last finite weights\n";
+    file("mark_best", "checkpoints/best", {best, sealed(best)}, words, [folder](const auto& path) {
+      fs::rename(path, folder / "best");
+      best_checkpoint(folder);
+    });
+    file("mark_kept", "checkpoints/kept", {kept, sealed(kept)}, words, [folder](const auto& path) {
+      fs::rename(path, folder / "kept");
+      kept_checkpoints(folder);
+    });
+  }
+
+  void gemm_tables() {
+    kernels::GemmAlgorithms table("GPU, cuBLASLt 1");
+    table.insert({.m = 64, .n = 32, .k = 16}, {1, 2, 3, 4, 5, 6, 7, ~uint64_t{0}});
+    table.insert({.m = 1, .n = -1, .k = INT64_MAX}, {});
+    std::ostringstream saved;
+    table.save(saved);
+    text("gemm_table", {saved.str()}, {"\n", " ", "0", "-", "ffffffffffffffff", "; ", "0x"},
+         [](const std::string& input) {
+           kernels::GemmAlgorithms loaded("GPU, cuBLASLt 1"), again("GPU, cuBLASLt 1");
+           std::istringstream in(input);
+           if (!loaded.load(in)) fail("another platform");
+           std::stringstream text;
+           loaded.save(text);
+           again.load(text);
+           if (again.entries() != loaded.entries()) throw std::logic_error("a table that differs");
+         });
+  }
+
   fs::path scratch_;
   std::vector<FuzzTarget> targets_;
 };
@@ -355,18 +452,31 @@ std::vector<std::string> past_findings(const FuzzTarget& target) {
 }
 
 Outcome run_target(const FuzzTarget& target, const std::string& input, std::string* refusal) {
-  try {
-    target.parse(input);
-    return Outcome::accepted;
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    if (!testing_support::raw_library_text(message, input).empty()) {
-      throw std::logic_error(cat("a message with raw library text: ", message));
+  const auto most = kMemoryBase + kMemoryFactor * static_cast<int64_t>(input.size());
+  std::optional<std::string> message;  // of the error
+  {
+    const testing_support::HeapLimit limit(most);
+    const auto check_memory = [&] {
+      if (limit.was_hit()) throw std::logic_error(cat("asks for more than ", most, " bytes"));
+    };
+    try {
+      target.parse(input);
+    } catch (const Error& error) {
+      check_memory();
+      message = error.what();
+    } catch (const std::exception&) {
+      check_memory();
+      throw;
     }
-    if (message.empty()) throw std::logic_error("an empty message");
-    if (refusal != nullptr) *refusal = message;
-    return Outcome::refused;
+    check_memory();
   }
+  if (!message) return Outcome::accepted;
+  if (!testing_support::raw_library_text(*message, input).empty()) {
+    throw std::logic_error(cat("a message with raw library text: ", *message));
+  }
+  if (message->empty()) throw std::logic_error("an empty message");
+  if (refusal != nullptr) *refusal = *message;
+  return Outcome::refused;
 }
 
 }  // namespace quern::fuzz

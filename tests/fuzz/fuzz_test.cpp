@@ -68,5 +68,27 @@ TEST(Fuzz, ABrokenPromiseIsSeen) {
   EXPECT_THROW(run_target(other, ""), std::bad_alloc);
 }
 
+TEST(Fuzz, MemoryBeyondTheInputsSizeIsSeen) {
+  const std::string input(1 << 20, 'x');
+  const auto most = static_cast<size_t>(kMemoryBase + kMemoryFactor * std::ssize(input));
+  size_t bytes = 0;
+  bool hides_it = false;
+  const FuzzTarget target{"memory", {}, {}, [&](const std::string&) {
+                            try {
+                              const std::string half(bytes / 2, 'a'), rest(bytes / 2, 'b');
+                            } catch (const std::bad_alloc&) {
+                              if (hides_it) fail("a message");
+                              throw;
+                            }
+                          }};
+  bytes = most - 65536;  // malloc rounds up
+  EXPECT_EQ(run_target(target, input), Outcome::accepted);
+  EXPECT_EQ(run_target(target, input), Outcome::accepted) << "released memory does not count";
+  bytes = most + 4096;
+  EXPECT_THROW(run_target(target, input), std::logic_error);
+  hides_it = true;
+  EXPECT_THROW(run_target(target, input), std::logic_error);
+}
+
 }  // namespace
 }  // namespace quern::fuzz

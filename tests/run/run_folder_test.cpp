@@ -103,6 +103,15 @@ TEST(RunFolder, TakesWhatAKilledOneLeftAndNoMore) {
   expect_error([&] { RunFolder::create(config_in(folder / "c")); }, {"c exists already"});
 }
 
+TEST(RunFolder, OneThatCannotBeReadIsNotTaken) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "a/checkpoints");
+  const FaultyCalls unreadable([&](const std::string& call, const std::string& path) {
+    return call == "readdir" && path.ends_with("a/checkpoints") ? EIO : 0;
+  });
+  expect_error([&] { RunFolder::create(config_in(folder / "a")); }, {"a exists already"});
+}
+
 TEST(RunFolder, HasANameWithoutOne) {
   const TemporaryFolder folder;
   const fs::path before = fs::current_path();
