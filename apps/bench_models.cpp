@@ -62,7 +62,8 @@ BenchJob prepare_decode(const BenchRun& run) {
   options.prompt = count_of(parsed, "prompt_tokens", 1);
   options.tokens = iterations_of(parsed, "measured", 1);
   options.temperature = parsed.config.sample.temperature;
-  return [options, config = parsed.config, way = parsed.extra.at("way")](Table& table) {
+  return [options, config = parsed.config,
+          way = parse_choices<Decoder::Way>("way", parsed.extra.at("way")).front()](Table& table) {
     DecodeBenchRow row =
         bench_decode(config.model.size, config.model, config.compute, way, options);
     // The buffer is larger than any cache.

@@ -21,10 +21,6 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-double mebibytes(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
-
 std::string count_text(int64_t n) {
   if (n < 10'000) return fmt::format("{}", n);
   if (n < 10'000'000) return fmt::format("{:.2f} M", static_cast<double>(n) / 1e6);

@@ -18,12 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-int64_t count_of_flag(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
-  const std::string& text = parsed.extra.at(flag);
-  if (const auto value = number_in(text, least, int64_t{1} << 40)) return *value;
-  throw UsageError(fmt::format("--{} is '{}', expected a number of {} or more", flag, text, least));
-}
-
 InspectOptions options_of(const ParsedArgs& parsed) {
   if (parsed.positional.size() != 1) {
     throw UsageError(cat("data inspect: found ", parsed.positional.size(),
@@ -36,9 +30,9 @@ InspectOptions options_of(const ParsedArgs& parsed) {
   options.path = parsed.positional[0];
   options.tokenizer = parsed.extra.at("tokenizer");
   options.verify = parsed.extra.at("verify") == "true";
-  options.length = count_of_flag(parsed, "length", 1);
-  if (window) options.window = count_of_flag(parsed, "window", 0) * options.length;
-  if (offset) options.window = count_of_flag(parsed, "offset", 0);
+  options.length = count_of(parsed, "length", 1);
+  if (window) options.window = count_of(parsed, "window", 0) * options.length;
+  if (offset) options.window = count_of(parsed, "offset", 0);
   return options;
 }
 

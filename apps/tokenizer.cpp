@@ -21,10 +21,7 @@ namespace {
 // The arguments of a subcommand that takes no configuration keys.
 ParsedArgs parse(const Command& command, const Arguments& args) {
   ParsedArgs parsed = parse_args(args, command.flags);
-  if (!parsed.given.empty()) {
-    throw UsageError(
-        cat(command.name, ": --", *parsed.given.begin(), " is no flag of it\n", command.usage));
-  }
+  refuse_keys(parsed, command.name);
   if (parsed.positional.empty()) {
     throw UsageError(cat(command.name, ": no TOKENIZER\n", command.usage));
   }

@@ -74,10 +74,7 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
 
 int run_tokenizer_train(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kTokenizerTrainCommand.flags);
-  if (!parsed.given.empty()) {
-    throw UsageError(fmt::format("tokenizer train: --{} is no flag of it\n{}",
-                                 *parsed.given.begin(), kTokenizerTrainCommand.usage));
-  }
+  refuse_keys(parsed, "tokenizer train");
   const SentencePieceTraining options = options_of(parsed);
   const std::string out = parsed.extra.at("out");
   const auto start = std::chrono::steady_clock::now();

@@ -26,21 +26,6 @@ extern "C" void stop_watching(int) {
   stop_requested = true;
 }
 
-double interval_of(const ParsedArgs& parsed) {
-  const std::string& text = parsed.extra.at("interval");
-  size_t used = 0;
-  double seconds = 0.0;
-  try {
-    seconds = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  if (used == 0 || used != text.size() || !(seconds >= 0.01 && seconds <= 3600.0)) {
-    throw UsageError(fmt::format("--interval is {}, expected a number from 0.01 to 3600", text));
-  }
-  return seconds;
-}
-
 void print_screen(const RunWatch& watch, const Terminal& terminal) {
   for (const std::string& line : watch.screen(terminal.size(), unix_time()))
     fmt::print("{}\n", line);
@@ -93,7 +78,7 @@ int run_watch(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kWatchCommand.flags);
   if (parsed.positional.size() != 1) throw UsageError("watch: expected one run folder");
   refuse_keys(parsed, "watch");
-  const double interval = interval_of(parsed);
+  const double interval = number_of(parsed, "interval", 0.01, 3600.0);
   RunWatch watch(parsed.positional[0]);
   const Terminal terminal = Terminal::of_stdout();
   if (parsed.extra.at("once") == "true") {

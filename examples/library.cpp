@@ -1,6 +1,7 @@
 // Trains a small Transformer with a custom op on your text, saves the weights, loads them into a
 // second model and generates text. docs/library.md explains the parts.
 //   library [TEXT [FOLDER]]
+// The weights go to FOLDER, otherwise to a folder beside the program.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -101,7 +102,8 @@ int main(int argc, char** argv) try {
   ParameterArena arena(model, {});  // allocates and initialises the weights
   const double loss = train(model, arena, data);
 
-  const std::filesystem::path folder = argc > 2 ? argv[2] : "library-model";
+  namespace fs = std::filesystem;
+  const fs::path folder = argc > 2 ? fs::path(argv[2]) : fs::path(argv[0]) += "-model";
   save(folder, model, arena);
   TransformerLM second(small_model(), {});
   ParameterArena second_arena(second, {.training = false});

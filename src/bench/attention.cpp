@@ -6,6 +6,7 @@
 
 #include "autograd/ops/attention.h"
 #include "autograd/tape.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "bench/precision_scope.h"
 #include "config/config.h"

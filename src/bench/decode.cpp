@@ -7,7 +7,6 @@
 #include "autograd/tape.h"
 #include "bench/precision_scope.h"
 #include "config/config.h"
-#include "generate/decoder.h"
 #include "model/model_cost.h"
 #include "nn/arena.h"
 #include "tensor/factory.h"
@@ -19,13 +18,6 @@ namespace {
 constexpr int64_t kWarmup = 8;       // tokens
 constexpr int64_t kMostWaited = 64;  // tokens of the part where the host waits for each token
 constexpr uint64_t kSeed = 1;
-
-Decoder::Way parse_way(const std::string& name) {
-  if (name == "automatic") return Decoder::Way::automatic;
-  if (name == "launched") return Decoder::Way::launched;
-  if (name == "composed") return Decoder::Way::composed;
-  throw UsageError(cat("--way is ", name, ", expected automatic, launched or composed"));
-}
 
 // Starts every row with a prompt of its own.
 void start_rows(Decoder& decoder, const ModelConfig& config, const DecodeBenchOptions& options) {
@@ -85,10 +77,6 @@ double DecodeBenchRow::weights_ms() const {
   return static_cast<double>(weight_bytes) / read_tb_per_second / 1e9;
 }
 
-std::vector<std::string> decode_ways() {
-  return {"automatic", "launched", "composed"};
-}
-
 int64_t decode_weight_bytes(const ModelConfig& config, int64_t element) {
   int64_t bytes = 0;
   const ParameterTable table = parameter_table(config);
@@ -108,14 +96,13 @@ double measure_read(int64_t bytes) {
 }
 
 DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
-                            const ModelOptions& compute, const std::string& way,
+                            const ModelOptions& compute, Decoder::Way way,
                             const DecodeBenchOptions& options) {
   const int64_t length = options.prompt + kWarmup + options.tokens + 1;
   if (length > config.context) {
     throw UsageError(cat("--ctx is ", config.context, ", expected at least ", length,
                          ": the prompt, ", kWarmup, " tokens of warm-up and the measured ones"));
   }
-  const Decoder::Way chosen = parse_way(way);
   const MatmulMathScope math(compute.precision);
   DecodeBenchRow row;
   row.size = size;
@@ -131,7 +118,7 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
   row.out_of_memory = out_of_memory_in([&] {
     TransformerLM model(config, compute);
     ParameterArena arena(model, {compute.precision, false, kSeed});
-    Decoder decoder(model, options.batch, length, chosen);
+    Decoder decoder(model, options.batch, length, way);
     start_rows(decoder, config, options);
     time_waited(decoder, kWarmup);
     row.step = summarize(time_ahead(decoder, options.tokens));
@@ -149,7 +136,7 @@ TableRow table_row(const DecodeBenchRow& row) {
   };
   return {{{{"size", "size", 0, 8, Align::left}, row.size},
            {{"precision", "precision", 0, 9, Align::left}, name_of(row.precision)},
-           {{"way", "way", 0, 9, Align::left}, row.way},
+           {{"way", "way", 0, 9, Align::left}, name_of(row.way)},
            {{"vocab", "vocab_size", 0, 6}, row.vocab_size},
            {{"batch", "batch", 0, 5}, row.batch},
            {{"prompt", "prompt", 0, 6}, row.prompt}},

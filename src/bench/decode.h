@@ -2,13 +2,14 @@
 // the lower bound for a batch of one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "bench/harness.h"
 #include "bench/table.h"
+#include "generate/decoder.h"
 #include "model/model_config.h"
 
 namespace quern {
@@ -20,11 +21,12 @@ struct DecodeBenchOptions {
   double temperature = 1.0;
 };
 
-// The ways to run a step: the default; kernels launched one by one; the model's own ops.
-std::vector<std::string> decode_ways();
+template <>
+inline constexpr std::array kNamesOf<Decoder::Way>{"automatic", "composed", "launched"};
 
 struct DecodeBenchRow {
-  std::string size, way;  // way: one of decode_ways()
+  std::string size;
+  Decoder::Way way = Decoder::Way::automatic;
   Precision precision = Precision::fp32;
   int64_t batch = 0, prompt = 0, vocab_size = 0;
   Summary step;                     // milliseconds a token of each row, the host one step behind
@@ -47,7 +49,7 @@ double measure_read(int64_t bytes);
 // Uses random weights and prompts on the current Context's device. Throws UsageError when prompt
 // and tokens exceed the context.
 DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
-                            const ModelOptions& compute, const std::string& way,
+                            const ModelOptions& compute, Decoder::Way way,
                             const DecodeBenchOptions& options);
 
 TableRow table_row(const DecodeBenchRow& row);

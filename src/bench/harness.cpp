@@ -158,8 +158,4 @@ std::vector<size_t> find_choices(const char* flag, const std::string& text,
   throw UsageError(fmt::format("--{} is empty, expected some of {}", flag, fmt::join(names, ",")));
 }
 
-double mebibytes(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
-
 }  // namespace quern

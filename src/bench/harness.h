@@ -82,8 +82,6 @@ std::vector<E> parse_choices(const char* flag, const std::string& text) {
   return chosen;
 }
 
-double mebibytes(int64_t bytes);
-
 // A range between cudaProfilerStart and Stop: `nsys --capture-range=cudaProfilerApi` records only
 // it. Does nothing on the CPU.
 class ProfiledRange {

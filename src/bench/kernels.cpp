@@ -21,18 +21,9 @@ bool asked_for(const std::vector<std::string>& names, const std::string& name) {
 }
 
 void check_options(const KernelBenchOptions& options) {
-  const auto check_names = [](const char* flag, const std::vector<std::string>& words,
-                              const std::vector<std::string>& known) {
-    for (const std::string& word : words) {
-      if (asked_for(known, word)) continue;
-      throw UsageError(cat("--", flag, " has '", word, "'", did_you_mean(word, known)));
-    }
-  };
   check_count("steps", options.steps);
   check_count("warmup", options.warmup);
   if (options.rows != 0) check_count("rows", options.rows);
-  check_names("kernel", options.kernels, kernel_names());
-  check_names("variant", options.variants, {"naive", "online", "fused"});
 }
 
 // Milliseconds of each measured call.

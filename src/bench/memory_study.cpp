@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "base/counted.h"
 #include "bench/phase_runner.h"
 #include "model/model_cost.h"
 #include "profile/memory/memory_recorder.h"

@@ -20,7 +20,7 @@ namespace quern {
 namespace {
 
 const std::vector<std::string> kGroups{"step", "phase", "module", "op", "shape", "kernel"};
-constexpr std::array kTables{"phase", "module", "op", "shape", "kernel"};  // with a file each
+constexpr auto& kTables = kNamesOf<GroupBy>;  // with a file each
 const std::vector<std::string> kSortKeys{"cpu", "cpu-self", "gpu", "gpu-self", "calls", "name"};
 constexpr size_t kSentenceWidth = 120;  // of the words above the tables
 constexpr size_t kMostName = 50, kMostShapes = 44, kMostKernel = 72;  // limits in tables for people
@@ -32,12 +32,9 @@ void check_word(const char* flag, const std::string& word, const std::vector<std
 }
 
 GroupBy group_of(const std::string& group) {
-  if (group == "phase") return GroupBy::phase;
-  if (group == "module") return GroupBy::module;
-  if (group == "op") return GroupBy::op;
-  if (group == "shape") return GroupBy::shape;
-  if (group == "kernel") return GroupBy::kernel;
-  fail(cat("profile: unknown table ", group));
+  const auto at = std::ranges::find(kTables, group) - kTables.begin();
+  QUERN_CHECK(at < std::ssize(kTables), "profile: unknown table ", group);
+  return static_cast<GroupBy>(at);
 }
 
 // The parts of a step as rows of the same type as the others.

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <span>
 
+#include "base/counted.h"
 #include "config/config_table.h"
 #include "model/model_cost.h"
 

@@ -185,7 +185,7 @@ TEST_F(DataProgram, UsageErrors) {
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--batch", "4"}, "--batch");
   expect_usage_error({"data", "inspect"}, "found 0 paths");
   expect_usage_error({"data", "inspect", "a", "--window", "1", "--offset", "1"}, "expected one");
-  expect_usage_error({"data", "inspect", "a", "--length", "0"}, "--length is '0'");
+  expect_usage_error({"data", "inspect", "a", "--length", "0"}, "--length is 0");
   for (const std::vector<std::string>& args : {std::vector<std::string>{"data", "--help"},
                                                {"data", "prepare", "--help"},
                                                {"data", "inspect", "-h"}}) {

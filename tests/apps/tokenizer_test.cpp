@@ -136,7 +136,7 @@ TEST_F(TokenizerCommand, RefusesWrongUse) {
   expect_usage_error({"tokenizer", "train", text_, "--vocab", "9"}, "--out is missing");
   expect_usage_error({"tokenizer", "train", "--vocab", "9", "--out", out_}, "no INPUT");
   expect_usage_error({"tokenizer", "train", text_, "--vocab", "9", "--out", out_, "--batch", "2"},
-                     "--batch is no flag of it");
+                     "--batch is no flag of tokenizer ");
   expect_usage_error(
       {"tokenizer", "train", text_, "--vocab", "9", "--out", out_, "--coverage", "2"},
       "--coverage is '2'");

@@ -144,12 +144,6 @@ TEST(BenchKernels, WhatDoesNotFitIsARowAndNotAnEnd) {
 
 TEST(BenchKernels, RefusesUnusableOptions) {
   KernelBenchOptions options = tiny_options();
-  options.kernels = {"sofmax"};
-  expect_error([&] { bench_kernels(options); }, {"'sofmax'", "did you mean softmax?"});
-  options = tiny_options();
-  options.variants = {"fast"};
-  EXPECT_THROW(bench_kernels(options), UsageError);
-  options = tiny_options();
   options.steps = 0;
   EXPECT_THROW(bench_kernels(options), UsageError);
 }

@@ -64,6 +64,52 @@ TEST(Pages, NameFilesThatExist) {
   EXPECT_GT(found, 50);
 }
 
+// The numbered steps of the page: each "3. ..." with its indented lines.
+std::vector<std::string> steps_of(const fs::path& page) {
+  std::vector<std::string> steps;
+  for_each_match(page, "\n[0-9]+\\. [^\n]*(?:\n   [^\n]*)*",
+                 [&](const std::smatch& match) { steps.push_back(match[0]); });
+  return steps;
+}
+
+// A step that names a source file names only things that this file, or another of its files, has:
+// "3. A case in `make_optimizer` (`run/make_optimizer.cpp`)."
+int check_names_of_step(const std::string& step) {
+  const std::regex quoted("`([^`\n]+)`"), file("[a-z_0-9./]+\\.(?:h|cpp|cu|cuh)"),
+      name("([A-Za-z_][A-Za-z_0-9]*)(?:\\(\\))?");
+  std::vector<std::string> names;
+  std::string sources;
+  for (std::sregex_iterator at(step.begin(), step.end(), quoted), end; at != end; ++at) {
+    const std::string word = (*at)[1];
+    std::smatch match;
+    if (std::regex_match(word, file)) {
+      const fs::path path = source_folder() / word;
+      sources += read_file(fs::exists(path) ? path : source_folder() / "src" / word);
+    } else if (std::regex_match(word, match, name)) {
+      names.push_back(match[1]);
+    }
+  }
+  if (sources.empty()) return 0;
+  for (const std::string& one : names) {
+    EXPECT_TRUE(std::regex_search(sources, std::regex("\\b" + one + "\\b")))
+        << one << " is not in the files of the step" << step;
+  }
+  return static_cast<int>(names.size());
+}
+
+TEST(Pages, StepsNameWhatTheirFilesHave) {
+  const auto names_of = [](const char* name) {
+    int names = 0;
+    for (const std::string& step : steps_of(source_folder() / "docs" / name)) {
+      names += check_names_of_step(step);
+    }
+    return names;
+  };
+  EXPECT_GE(names_of("adding_an_op.md"), 4);
+  EXPECT_GE(names_of("adding_a_block.md"), 6);
+  EXPECT_GE(names_of("adding_an_optimizer.md"), 5);
+}
+
 // The heading's anchor as GitHub makes it.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;

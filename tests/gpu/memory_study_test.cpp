@@ -13,31 +13,69 @@
 namespace quern {
 namespace {
 
+Config tiny(const char* size) {
+  Config config;
+  apply_size(config.model, size);
+  config.model.vocab_size = 10000;
+  config.model.layers = 4;
+  config.model.context = 256;
+  config.train.batch = 4;
+  config.compute.device = DeviceChoice::cuda;
+  return config;
+}
+
+void expect_exact(const Config& config, MemoryPass pass) {
+  const auto context = make_context(config.compute, 0);
+  const ContextScope scope(*context);
+  const MemoryStudy study = study_memory(config, pass, false, false);
+  const ComputeSection& o = config.compute;
+  EXPECT_TRUE(study.measured);
+  EXPECT_EQ(peak_of(study.trace).bytes, study.peak_bytes);
+  EXPECT_EQ(study.predicted.by_category, study.by_category)
+      << name_of(pass) << ", precision " << static_cast<int>(o.precision) << ", flash "
+      << (o.attention == AttentionKind::flash) << ", fused " << (o.kernels == KernelKind::fused)
+      << ", recompute " << static_cast<int>(o.recompute) << ", dropout " << o.dropout
+      << ", learned positions " << (config.model.positions == PositionKind::learned) << ": "
+      << study.predicted.total() << " and " << study.peak_bytes;
+}
+
 TEST(MemoryStudyOnGpu, PredictionIsExact) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  Config config = tiny("small");
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
       for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
-        for (const MemoryPass pass : {MemoryPass::forward, MemoryPass::step}) {
-          Config config;
-          apply_size(config.model, "small");
-          config.model.vocab_size = 10000;
-          config.model.layers = 4;
-          config.model.context = 256;
-          config.train.batch = 4;
-          config.compute.device = DeviceChoice::cuda;
+        config.compute.precision = precision;
+        config.compute.attention = attention;
+        config.compute.kernels = kernels;
+        for (const Recompute recompute :
+             {Recompute::none, Recompute::swiglu, Recompute::norms, Recompute::blocks}) {
+          config.compute.recompute = recompute;
+          for (const MemoryPass pass : {MemoryPass::forward, MemoryPass::step}) {
+            expect_exact(config, pass);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A step of GPT-2, and with every option of a step.
+TEST(MemoryStudyOnGpu, PredictionOfGpt2MuonDropoutAndZLossIsExact) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const char* size : {"small", "gpt2"}) {
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+        for (const Recompute recompute : {Recompute::none, Recompute::blocks}) {
+          Config config = tiny(size);
           config.compute.precision = precision;
-          config.compute.attention = attention;
           config.compute.kernels = kernels;
-          const auto context = make_context(config.compute, 0);
-          const ContextScope scope(*context);
-          const MemoryStudy study = study_memory(config, pass, false, false);
-          EXPECT_TRUE(study.measured);
-          EXPECT_EQ(peak_of(study.trace).bytes, study.peak_bytes);
-          EXPECT_EQ(study.predicted.by_category, study.by_category)
-              << name_of(pass) << ", precision " << static_cast<int>(precision) << ", flash "
-              << (attention == AttentionKind::flash) << ", fused " << (kernels == KernelKind::fused)
-              << ": " << study.predicted.total() << " and " << study.peak_bytes;
+          config.compute.recompute = recompute;
+          expect_exact(config, MemoryPass::step);
+          config.compute.dropout = 0.1;
+          config.compute.z_loss = 1e-4;
+          config.optimizer.kind = OptimizerKind::muon;
+          expect_exact(config, MemoryPass::step);
         }
       }
     }

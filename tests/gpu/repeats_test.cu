@@ -56,8 +56,8 @@ class OtherWork {
   void run() {
     constexpr int64_t kFloats = 16 << 20;
     DeviceBuffer<float> memory(kFloats);
-    cudaStream_t stream;
-    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    const cuda::OwnedStream owned = cuda::OwnedStream::create();
+    const auto stream = static_cast<cudaStream_t>(kernels::cuda::Stream(owned).handle);
     std::mt19937 random(1);
     while (!stop_) {
       for (int i = 0; i < 8; ++i) {
@@ -66,7 +66,6 @@ class OtherWork {
       }
       check_cuda(cudaStreamSynchronize(stream), "disturb");
     }
-    cudaStreamDestroy(stream);
   }
 
   std::atomic<bool> stop_{false};

@@ -167,6 +167,7 @@ TEST(MemoryPrediction, TakesLessThan50Milliseconds) {
 std::vector<ModelOptions> every_way() {
   std::vector<ModelOptions> ways;
   for (const auto& [precision, residual] : {std::pair{Precision::fp32, ResidualType::bf16},
+                                            {Precision::tf32, ResidualType::bf16},
                                             {Precision::bf16, ResidualType::bf16},
                                             {Precision::bf16, ResidualType::fp32}}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
@@ -186,6 +187,7 @@ std::vector<ModelOptions> every_way() {
 // The peak of a pass, starting with an empty allocator.
 int64_t measured_peak(const Config& config, MemoryPass pass) {
   Context context(kCpu);
+  context.options = config.compute;
   const ContextScope scope(context);
   const bool training = pass == MemoryPass::step;
   ModelInstance instance = make_model(config, training);
@@ -209,6 +211,10 @@ struct PeakCase {
   bool tied;
   bool qkv_bias = false, qk_norm = false;
   int64_t head_dim = 0;
+  NormKind norm = NormKind::rms;
+  MlpKind mlp = MlpKind::swiglu;
+  PositionKind positions = PositionKind::rope;
+  bool bias = false;
 
   ModelConfig config() const {
     ModelConfig config;
@@ -223,9 +229,37 @@ struct PeakCase {
     config.tied = tied;
     config.qkv_bias = qkv_bias;
     config.qk_norm = qk_norm;
+    config.norm = norm;
+    config.mlp = mlp;
+    config.positions = positions;
+    config.bias = bias;
     return config;
   }
 };
+
+constexpr PeakCase kGpt2{.what = "gpt2",
+                         .vocab = 64,
+                         .T = 64,
+                         .d_model = 64,
+                         .d_ff = 256,
+                         .layers = 3,
+                         .heads = 4,
+                         .kv_heads = 0,
+                         .tied = true,
+                         .norm = NormKind::layer,
+                         .mlp = MlpKind::gelu,
+                         .positions = PositionKind::learned,
+                         .bias = true};
+constexpr PeakCase kLayerNorm{.what = "LayerNorm and RoPE",
+                              .vocab = 64,
+                              .T = 64,
+                              .d_model = 64,
+                              .d_ff = 96,
+                              .layers = 2,
+                              .heads = 4,
+                              .kv_heads = 2,
+                              .tied = false,
+                              .norm = NormKind::layer};
 
 // The peaks lie in the feed-forward, the scores, the head and the optimizer.
 constexpr PeakCase kPeakCases[] = {{"wide", 64, 64, 64, 256, 4, 4, 0, false},
@@ -236,22 +270,60 @@ constexpr PeakCase kPeakCases[] = {{"wide", 64, 64, 64, 256, 4, 4, 0, false},
                                    {"biased", 64, 64, 64, 128, 3, 4, 2, true, true},
                                    {"normed", 64, 64, 64, 96, 3, 4, 2, true, false, true, 32},
                                    {"normed heads", 64, 96, 48, 64, 2, 3, 0, true, true, true},
-                                   {"six blocks", 32, 64, 64, 96, 6, 4, 2, true}};
+                                   {"six blocks", 32, 64, 64, 96, 6, 4, 2, true},
+                                   kGpt2,
+                                   kLayerNorm};
+
+void expect_exact(const char* what, const Config& config, MemoryPass pass) {
+  const ComputeSection& o = config.compute;
+  EXPECT_EQ(predict_peak(config, pass, kCpuTarget).total(), measured_peak(config, pass))
+      << what << (pass == MemoryPass::step ? " step" : " forward") << ", precision "
+      << static_cast<int>(o.precision) << ", fp32 residual " << (o.residual == ResidualType::fp32)
+      << ", fused " << (o.kernels == KernelKind::fused) << ", flash "
+      << (o.attention == AttentionKind::flash) << ", recompute " << static_cast<int>(o.recompute)
+      << ", segment " << o.segment << ", dropout " << o.dropout << ", z_loss " << o.z_loss
+      << ", muon " << (config.optimizer.kind == OptimizerKind::muon);
+}
+
+Config config_of(const PeakCase& c) {
+  Config config;
+  static_cast<ModelConfig&>(config.model) = c.config();
+  config.train.batch = 2;
+  return config;
+}
 
 TEST(MemoryPrediction, SlowPeaksAreTheAllocators) {
   for (const PeakCase& c : kPeakCases) {
-    Config config;
-    static_cast<ModelConfig&>(config.model) = c.config();
-    config.train.batch = 2;
+    Config config = config_of(c);
     for (const ModelOptions& o : every_way()) {
       static_cast<ModelOptions&>(config.compute) = o;
       for (const MemoryPass pass : {MemoryPass::forward, MemoryPass::step}) {
-        EXPECT_EQ(predict_peak(config, pass, kCpuTarget).total(), measured_peak(config, pass))
-            << c.what << (pass == MemoryPass::step ? " step" : " forward") << ", bf16 "
-            << (o.precision == Precision::bf16) << ", fp32 residual "
-            << (o.residual == ResidualType::fp32) << ", fused " << (o.kernels == KernelKind::fused)
-            << ", flash " << (o.attention == AttentionKind::flash) << ", recompute "
-            << static_cast<int>(o.recompute) << ", segment " << o.segment;
+        expect_exact(c.what, config, pass);
+      }
+    }
+  }
+}
+
+// Each of a step's options alone, and all together.
+TEST(MemoryPrediction, SlowPeaksWithMuonDropoutAndZLossAreTheAllocators) {
+  struct StepOptions {
+    OptimizerKind optimizer;
+    double dropout, z_loss;
+  };
+  constexpr StepOptions kOptions[] = {{OptimizerKind::muon, 0.0, 0.0},
+                                      {OptimizerKind::adamw, 0.1, 0.0},
+                                      {OptimizerKind::adamw, 0.0, 1e-4},
+                                      {OptimizerKind::muon, 0.1, 1e-4}};
+  for (const PeakCase& c : {kPeakCases[3], kGpt2}) {  // Llama and GPT-2
+    Config config = config_of(c);
+    for (const ModelOptions& way : every_way()) {
+      if (way.attention == AttentionKind::naive) continue;  // these options do not reach it
+      for (const StepOptions& o : kOptions) {
+        static_cast<ModelOptions&>(config.compute) = way;
+        config.compute.dropout = o.dropout;
+        config.compute.z_loss = o.z_loss;
+        config.optimizer.kind = o.optimizer;
+        expect_exact(c.what, config, MemoryPass::step);
       }
     }
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/median.h"
 #include "profile/time/range_times.h"
@@ -317,7 +318,6 @@ std::string memory_words(const Profile& profile) {
     reserved = std::max(reserved, point.reserved);
   }
   if (allocated == 0) return "";
-  const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return fmt::format("At most {:.1f} MiB of memory are in use, {:.1f} MiB reserved.\n",
                      mebibytes(allocated), mebibytes(reserved));
 }

@@ -2,6 +2,7 @@
 // step in words.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,7 +12,10 @@
 
 namespace quern {
 
-enum class GroupBy : uint8_t { op, kernel, phase, module, shape };
+enum class GroupBy : uint8_t { phase, module, op, shape, kernel };
+
+template <>
+inline constexpr std::array kNamesOf<GroupBy>{"phase", "module", "op", "shape", "kernel"};
 
 // Values of one step: the sum over all steps divided by their number.
 struct ProfileRow {

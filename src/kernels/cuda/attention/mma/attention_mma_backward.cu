@@ -6,7 +6,7 @@
 // computes S^T, so that P^T and dS^T, in registers, are operands of dV and dK. dS^T goes through
 // shared memory for dQ. The block's share of dQ is added to a sum in global memory one step later,
 // when every warp has written its rows. So the warps wait for each other once a step
-// (attention_mma_barriers.cuh), and for the shares of earlier key tiles (attention_turn.cuh). Bound
+// (attention_mma_backward.cuh), and for the shares of earlier key tiles (attention_turn.cuh). Bound
 // by mma and by ldmatrix: 10 Tq Tk D operations a head, half of that when causal.
 #include "kernels/cuda/attention/mma/attention_mma_backward.cuh"
 

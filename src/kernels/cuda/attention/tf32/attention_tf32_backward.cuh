@@ -66,7 +66,4 @@ __device__ __forceinline__ void for_each_score(uint32_t statistic, Body body) {
   }
 }
 
-// Computes dq in a separate kernel, where the one for dk and dv does not add it.
-void tf32_attention_dq(const Tf32Limits& limits, const Tf32Backward& x, Stream stream);
-
 }  // namespace quern::kernels::cuda
