@@ -23,6 +23,7 @@ struct Leaf {
   int owed = 0;  // losses that added to `grad` in their forward, with the backward still to run
   // Called when a backward pass has added all its gradients to this leaf.
   std::function<void(Leaf&)> on_ready;
+  std::function<void()> on_use;  // of a parameter: called before an op reads it
 
   void zero();  // the next gradient overwrites
 };

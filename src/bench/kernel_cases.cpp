@@ -381,15 +381,17 @@ KernelWork naive_adamw_first_step(int64_t n, bool with_copy) {
 KernelWork fused_global_norm(int64_t n) {
   const Tensor state = upload(kernels::StepState{}, {"step state", MemoryCategory::optimizer}),
                g = normal({n}, 0.0, 1e-3);
-  Tensor scratch;
+  const int64_t chunks = kernels::norm_chunks(n);
+  Tensor partial;
   on_device(g.device(), [&](auto stream) {
-    scratch = Tensor::empty({global_norm_scratch(n, stream)}, DType::u8,
-                            {"gradient norm scratch", MemoryCategory::workspace});
+    partial = Tensor::empty({chunks * norm_partial_bytes(stream)}, DType::u8,
+                            {"gradient norm partial sums", MemoryCategory::workspace});
   });
   return {[=] {
     on_device(g.device(), [&](auto stream) {
-      global_norm(static_cast<kernels::StepState*>(state.raw_data()), g.data<float>(), n, 1.0f,
-                  1.0f, nullptr, scratch.raw_data(), stream);
+      sum_squares(partial.raw_data(), g.data<float>(), n, stream);
+      finish_norm(static_cast<kernels::StepState*>(state.raw_data()), partial.raw_data(), chunks,
+                  1.0f, 1.0f, nullptr, stream);
     });
   }};
 }

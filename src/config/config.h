@@ -18,7 +18,7 @@ namespace quern {
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class OnNonfinite { stop, skip };
 enum class PastContext { stop, slide };
-enum class Parallel { automatic, none, ddp };
+enum class Parallel { automatic, none, ddp, zero1 };
 
 // [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
 struct ModelSection : ModelConfig {

@@ -239,9 +239,13 @@ void add_parallel(std::vector<ConfigKey>& table) {
   using P = ParallelSection;
   SectionRows rows(table, "parallel", &Config::parallel);
   rows.choice("parallel", &P::parallel,
-              {{"auto", Parallel::automatic}, {"none", Parallel::none}, {"ddp", Parallel::ddp}},
+              {{"auto", Parallel::automatic},
+               {"none", Parallel::none},
+               {"ddp", Parallel::ddp},
+               {"zero1", Parallel::zero1}},
               "how several ranks share a training; ddp: each has the whole model and a part of the "
-              "batch; auto: ddp with several ranks");
+              "batch; zero1: and updates a part of the weights, with AdamW's moments of that part "
+              "alone; auto: ddp with several ranks");
   rows.integer("ranks", &P::ranks, 1, 65536,
                "processes of a training, started on this machine unless a launcher has started "
                "them; on GPUs one a GPU");

@@ -150,7 +150,10 @@ TokenFileWriter::TokenFileWriter(fs::path path, TokenEncoding encoding, int64_t 
       encoding_(encoding),
       tokens_(kept),
       end_(header_bytes(encoding) + kept * bytes_per_token(encoding)) {
-  if (kept > 0 && !fs::exists(part_) && fs::exists(path_)) fs::rename(path_, part_);
+  const auto reopened = [&] { return ::rename(path_.c_str(), part_.c_str()); };
+  if (kept > 0 && !fs::exists(part_) && fs::exists(path_) && retried(reopened) != 0) {
+    fail_with_errno(path_, "cannot be renamed");
+  }
   const int fresh = kept > 0 ? 0 : O_CREAT | O_TRUNC;
   file_.emplace(part_, O_WRONLY | fresh);
   if (!*file_) fail_with_errno(part_, "cannot be opened");
@@ -193,7 +196,8 @@ void TokenFileWriter::write(std::span<const std::byte> elements) {
 
 void TokenFileWriter::sync() {
   flush();
-  if (::fdatasync(file_->get()) != 0) fail_with_errno(part_, "cannot be written to disk");
+  const auto synced = [&] { return ::fdatasync(file_->get()); };
+  if (retried(synced) != 0) fail_with_errno(part_, "cannot be written to disk");
 }
 
 void TokenFileWriter::commit() {

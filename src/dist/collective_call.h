@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "dist/communicator.h"
 
 namespace quern {
 
@@ -23,5 +24,12 @@ struct CollectiveCall {
                root < 0 ? std::string() : cat(" from rank ", root));
   }
 };
+
+// Of all pieces.
+inline int64_t bytes_of(const std::vector<RankPiece>& pieces) {
+  int64_t bytes = 0;
+  for (const RankPiece& piece : pieces) bytes += piece.bytes;
+  return bytes;
+}
 
 }  // namespace quern

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/stream.h"
@@ -14,11 +15,10 @@
 namespace quern {
 
 // `count` elements cut into one slice a rank. All slices have `each` elements but the last ones,
-// which are shorter or empty. In FP32 they begin at multiples of 256 bytes.
+// which are shorter or empty. They begin at multiples of `step`: in FP32 of 256 bytes.
 struct RankSlices {
-  RankSlices(int64_t count, int ranks) : count(count) {
-    constexpr int64_t kStep = 64;
-    each = ((count + ranks - 1) / ranks + kStep - 1) / kStep * kStep;
+  RankSlices(int64_t count, int ranks, int64_t step = 64) : count(count) {
+    each = ((count + ranks - 1) / ranks + step - 1) / step * step;
   }
 
   int64_t begin(int rank) const { return std::min(rank * each, count); }
@@ -26,6 +26,12 @@ struct RankSlices {
   int64_t size(int rank) const { return end(rank) - begin(rank); }
 
   int64_t count = 0, each = 0;
+};
+
+// Bytes of a buffer that one rank has, and the others need.
+struct RankPiece {
+  int64_t begin = 0, bytes = 0;
+  int owner = 0;
 };
 
 // A collective that did not complete: another rank is gone, hangs, or called something else. The
@@ -61,6 +67,9 @@ class Communicator {
   // Slice p of every rank's `data` = slice p of rank p's, in place; elements of `width` bytes.
   virtual void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
                       Stream stream) = 0;
+  // Every piece of every rank's `data` = that of its owner's. For few bytes.
+  virtual void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
+                     Stream stream) = 0;
   virtual void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) = 0;
   // In place, in an order that the engine chooses.
   virtual void all_reduce(float* data, int64_t count, const char* what, Stream stream) = 0;

@@ -98,17 +98,19 @@ class GlooGroup final : public Communicator {
         [&](const CollectiveCall& call) { share_slices(data, slices, call); });
   }
 
+  void share(void* data, const std::vector<RankPiece>& pieces, const char* what, Stream) override {
+    run({"share", what, bytes_of(pieces), 1}, [&](const CollectiveCall& call) {
+      for (const RankPiece& piece : pieces) {
+        send_from(piece.owner, static_cast<char*>(data) + piece.begin, piece.bytes, call);
+      }
+    });
+  }
+
   void broadcast(void* data, int64_t bytes, int root, const char* what, Stream) override {
     QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
                 ", expected a rank below ", size());
-    run({"broadcast", what, bytes, 1, root}, [&](const CollectiveCall& call) {
-      gloo::BroadcastOptions options(context_);
-      const Pending pending(*this, {out(options, data, bytes)});
-      options.setRoot(root);
-      options.setTag(next_tag(call));
-      options.setTimeout(limit());
-      gloo::broadcast(options);
-    });
+    run({"broadcast", what, bytes, 1, root},
+        [&](const CollectiveCall& call) { send_from(root, data, bytes, call); });
   }
 
   void all_reduce(float* data, int64_t count, const char* what, Stream) override {
@@ -156,6 +158,7 @@ class GlooGroup final : public Communicator {
                    const CollectiveCall& call);
   void share_slices(void* data, const RankSlices& slices, const CollectiveCall& call);
   void sum_own_slice(float* data, const RankSlices& slices, const CollectiveCall& call);
+  void send_from(int root, void* data, int64_t bytes, const CollectiveCall& call);
 
   uint32_t next_tag(const CollectiveCall& call) { return tag_of(call, number_++); }
   template <class Options>
@@ -315,6 +318,15 @@ void GlooGroup::share_slices(void* data, const RankSlices& slices, const Collect
   options.setTimeout(limit());
   const Pending pending(*this, buffers);
   gloo::allgatherv(options);
+}
+
+void GlooGroup::send_from(int root, void* data, int64_t bytes, const CollectiveCall& call) {
+  gloo::BroadcastOptions options(context_);
+  const Pending pending(*this, {out(options, data, bytes)});
+  options.setRoot(root);
+  options.setTag(next_tag(call));
+  options.setTimeout(limit());
+  gloo::broadcast(options);
 }
 
 // In the order of the ranks, so that the sum does not depend on which rank computes it.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "dist/buckets.h"
 #include "dist/communicator.h"
 #include "nn/arena.h"
 
@@ -19,10 +20,6 @@ struct MicroBatch {
   bool last() const { return index + 1 == count; }
   friend bool operator==(const MicroBatch&, const MicroBatch&) = default;
 };
-
-// naive: one sum of the whole arena after the backward. overlapped: the sum of a block's gradients
-// begins when its backward has written them, on a stream of its own.
-enum class GradientExchange { naive, overlapped };
 
 class GradientSum {
  public:
@@ -44,8 +41,11 @@ class GradientSum {
   GradientSum() = default;
 };
 
-// ranks: null or of size 1 for one rank. The arena and the ranks outlive the result.
+// ranks: null or of size 1 for one rank. The arena and the ranks outlive the result. With
+// norm_partials (Optimizer::norm_partials()) only this rank's slices of the buckets
+// (dist/buckets.h) are summed, and every rank gets the partial sums of the norm.
 std::unique_ptr<GradientSum> make_gradient_sum(ParameterArena& arena, Communicator* ranks,
-                                               GradientExchange exchange);
+                                               BucketExchange exchange,
+                                               const Tensor& norm_partials = {});
 
 }  // namespace quern

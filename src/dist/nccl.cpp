@@ -21,6 +21,7 @@ static constexpr char kHowToInstall[] =
 #include <thread>
 #include <vector>
 
+#include "dist/collective_call.h"
 #include "dist/collective_watch.h"
 #include "dist/deadline.h"
 #include "dist/signal_block.h"
@@ -141,6 +142,8 @@ class NcclGroup : public Communicator {
                 Stream stream) override;
   void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
               Stream stream) override;
+  void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
+             Stream stream) override;
   void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) override;
   void all_reduce(float* data, int64_t count, const char* what, Stream stream) override {
     reduce_all("all_reduce", data, count, what, stream);
@@ -332,6 +335,19 @@ void NcclGroup::gather(void* data, const RankSlices& slices, int64_t width, cons
       const auto count = static_cast<size_t>(slices.size(peer) * width);
       if (count == 0) continue;
       result = nccl_.broadcast(at(peer), at(peer), count, ncclUint8, peer, comm_, raw);
+    }
+    return result;
+  });
+}
+
+void NcclGroup::share(void* data, const std::vector<RankPiece>& pieces, const char* what,
+                      Stream stream) {
+  enqueue("share", what, bytes_of(pieces), stream, [&](cudaStream_t raw) {
+    ncclResult_t result = ncclSuccess;
+    for (size_t i = 0; i < pieces.size() && !is_error(result); ++i) {
+      auto* const piece = static_cast<uint8_t*>(data) + pieces[i].begin;
+      result = nccl_.broadcast(piece, piece, static_cast<size_t>(pieces[i].bytes), ncclUint8,
+                               pieces[i].owner, comm_, raw);
     }
     return result;
   });

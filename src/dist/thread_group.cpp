@@ -161,6 +161,12 @@ class ThreadRank final : public Communicator {
     });
   }
 
+  void share(void* data, const std::vector<RankPiece>& pieces, const char* what, Stream) override {
+    run({{"share", what, bytes_of(pieces), 1}, data}, [&] {
+      for (const RankPiece& piece : pieces) copy_bytes(data, piece.owner, piece.begin, piece.bytes);
+    });
+  }
+
   void broadcast(void* data, int64_t bytes, int root, const char* what, Stream) override {
     QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
                 ", expected a rank below ", size());

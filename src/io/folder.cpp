@@ -1,6 +1,7 @@
 #include "io/folder.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 
@@ -28,9 +29,11 @@ void create_folder(const fs::path& path, std::error_code& error) {
   while (error == std::errc::interrupted);
 }
 
-void remove_tree(const fs::path& path, std::error_code& error) {
+void remove_tree(const fs::path& path, std::error_code& error) noexcept try {
   do fs::remove_all(path, error);
   while (error == std::errc::interrupted);
+} catch (const std::bad_alloc&) {
+  error = std::make_error_code(std::errc::not_enough_memory);
 }
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder, std::error_code& error) {

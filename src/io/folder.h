@@ -14,8 +14,9 @@ void remove_tree(const std::filesystem::path& path);
 std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
 
 // The same with the reason in `error`; cleared on success. Without entries after an error.
+// remove_tree() also says there that memory is out, so destructors may call it.
 void create_folder(const std::filesystem::path& path, std::error_code& error);
-void remove_tree(const std::filesystem::path& path, std::error_code& error);
+void remove_tree(const std::filesystem::path& path, std::error_code& error) noexcept;
 std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder,
                                                          std::error_code& error);
 

@@ -48,7 +48,8 @@ struct DecodeToken {
 };
 
 namespace cuda {
-// Whether decode_token supports the device and the sizes; reads no pointer.
+// Whether decode_token supports the sizes on the part of the device that `stream` may use; reads no
+// pointer.
 template <class T>
 bool decode_token_fits(const DecodeToken<T>& token, Stream stream);
 
@@ -61,7 +62,7 @@ template <class T>
 int64_t decode_token_exchange(const DecodeToken<T>& token, Stream stream);
 
 // Throws unless the token fits and embedding, norm, head and exchange are aligned to 16 bytes.
-// Needs the whole device: a kernel that waits for room beside this one starts when this one ends.
+// Needs all of that part: a kernel that waits for room beside this one starts when this one ends.
 template <class T>
 void decode_token(const DecodeToken<T>& token, Stream stream);
 }  // namespace cuda

@@ -17,7 +17,8 @@ struct StepState {
   int32_t finite = 1;   // 0: the update is skipped
   int64_t step = 0;     // updates done
   int64_t skipped = 0;  // updates not done because of a non-finite loss or norm
-  int32_t halt = 0;     // 1: once a step was skipped, all later ones are too
+  int32_t halt = 0;     // 1: once a step was skipped since set_progress, all later ones are too
+  int64_t skipped_before = 0;  // set_progress
 };
 
 // A run of parameters that share their treatment.
@@ -32,16 +33,28 @@ struct AdamWHyper {
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
 };
 
+// Elements of the arena with one partial sum of the norm. Blocks of a model begin at multiples of
+// it, and so do the slices of ranks.
+inline constexpr int64_t kNormChunk = 512;
+
+inline constexpr int64_t norm_chunks(int64_t n) {
+  return (n + kNormChunk - 1) / kNormChunk;
+}
+
 namespace cpu {
 void store_learning_rate(StepState* state, float lr, Stream stream);
 
-int64_t global_norm_scratch(int64_t n, Stream stream);  // bytes
+// The norm of the gradients in two stages. partial[i] = the sum of the squares of chunk i of
+// `grad`, of kNormChunk elements; the last one may be shorter. So ranks can share the first stage.
+// A partial sum has norm_partial_bytes().
+int64_t norm_partial_bytes(Stream stream);
+void sum_squares(void* partial, const float* grad, int64_t n, Stream stream);
 
-// state->norm = ||grad|| * grad_scale, in a fixed order; state->clip = grad_scale * min(1, max_norm
-// / (norm + 1e-6)), or grad_scale when max_norm is 0; state->finite = norm and *loss are finite
-// (loss may be null).
-void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
-                 const float* loss, void* scratch, Stream stream);
+// state->norm = sqrt(the sum of `count` partial sums) * grad_scale, in a fixed order; state->clip =
+// grad_scale * min(1, max_norm / (norm + 1e-6)), or grad_scale when max_norm is 0; state->finite =
+// norm and *loss are finite (loss may be null).
+void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
+                 float max_norm, const float* loss, Stream stream);
 
 // One step of AdamW (Loshchilov and Hutter, 2019) over every range, with decoupled decay and bias
 // correction: g = grad clip; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
@@ -62,9 +75,10 @@ void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* range
 
 namespace cuda {
 void store_learning_rate(StepState* state, float lr, Stream stream);
-int64_t global_norm_scratch(int64_t n, Stream stream);  // bytes
-void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
-                 const float* loss, void* scratch, Stream stream);
+int64_t norm_partial_bytes(Stream stream);
+void sum_squares(void* partial, const float* grad, int64_t n, Stream stream);
+void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
+                 float max_norm, const float* loss, Stream stream);
 void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);

@@ -1,14 +1,16 @@
 #include "optim/adamw.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "tensor/visit.h"
 
 namespace quern {
 
 AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
-                           const ParameterFilter& selects)
-    : arena_(arena), options_(options) {
+                           const ParameterFilter& selects, const OptimizerShare& share)
+    : arena_(arena), options_(options), share_(share) {
   int64_t left_out = 0;  // elements
   bool adjacent = false;
   const std::vector<ParameterEntry>& all = arena.table().entries();
@@ -34,17 +36,40 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
     }
     adjacent = true;
   }
+  QUERN_CHECK(!share_ || left_out == 0, "adamw: found a filter and a share, expected one");
+  int64_t count = arena.trainable() - left_out;
+  if (share_) {
+    cut_runs();
+    count = 0;
+    for (const ParameterTable::Range& range : *share_) count += range.end - range.begin;
+  }
   ranges_ = upload_table(runs_, "adamw ranges");
   for (Tensor* moment : {&first_, &second_}) {
     const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
-    *moment = Tensor::empty({arena.trainable() - left_out}, DType::f32,
-                            {name, MemoryCategory::optimizer});
+    *moment = Tensor::empty({count}, DType::f32, {name, MemoryCategory::optimizer});
     fill(*moment, 0.0);
   }
 }
 
+// Leaves the parts of the runs that lie in the share.
+void AdamWMoments::cut_runs() {
+  std::vector<kernels::AdamWRange> cut;
+  int64_t moments = 0;  // of the ranges so far
+  for (const auto& [begin, end] : *share_) {
+    for (kernels::AdamWRange run : runs_) {
+      const int64_t last = std::min(run.begin + run.count, end);
+      run.begin = std::max(run.begin, begin);
+      run.count = last - run.begin;
+      run.shift = moments - begin;
+      if (run.count > 0) cut.push_back(run);
+    }
+    moments += end - begin;
+  }
+  runs_ = std::move(cut);
+}
+
 std::vector<OptimizerBuffer> AdamWMoments::buffers() const {
-  return {{"moment1.", first_, slices_}, {"moment2.", second_, slices_}};
+  return {{"moment1.", first_, slices_, share_}, {"moment2.", second_, slices_, share_}};
 }
 
 void AdamWMoments::fused_update(const kernels::StepState* state) {
@@ -74,8 +99,9 @@ void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
   }
 }
 
-AdamW::AdamW(ParameterArena& arena, const AdamWOptions& options)
-    : Optimizer(arena, options.guard()),
-      moments_(arena, options, [](const ParameterEntry&) { return true; }) {}
+AdamW::AdamW(ParameterArena& arena, const AdamWOptions& options, const OptimizerShare& share)
+    : Optimizer(arena, options.guard(), share),
+      moments_(
+          arena, options, [](const ParameterEntry&) { return true; }, share) {}
 
 }  // namespace quern

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
@@ -11,17 +12,18 @@
 
 namespace quern {
 
-Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard) : arena_(arena), guard_(guard) {
+Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard, OptimizerShare share)
+    : arena_(arena), guard_(guard), share_(std::move(share)) {
   QUERN_CHECK(arena.grads().defined(),
               "optimizer: the arena was built without gradients (training = false)");
   state_ = Tensor::empty({sizeof(kernels::StepState)}, DType::u8,
                          {"step state", MemoryCategory::optimizer});
   set_progress(0, 0);
   const int64_t bytes = decide(arena.grads().device(), [&](auto stream) {
-    return global_norm_scratch(arena_.trainable(), stream);
+    return kernels::norm_chunks(arena_.trainable()) * norm_partial_bytes(stream);
   });
-  scratch_ =
-      Tensor::empty({bytes}, DType::u8, {"gradient norm scratch", MemoryCategory::workspace});
+  partials_ =
+      Tensor::empty({bytes}, DType::u8, {"gradient norm partial sums", MemoryCategory::workspace});
 }
 
 Tensor Optimizer::zeros_like_gradients(const char* name) const {
@@ -44,7 +46,7 @@ kernels::StepState Optimizer::state() const {
 void Optimizer::set_progress(int64_t step, int64_t skipped) {
   kernels::StepState state;
   state.step = step;
-  state.skipped = skipped;
+  state.skipped = state.skipped_before = skipped;
   state.halt = guard_.halt_on_nonfinite;
   copy(state_, Tensor::borrow(&state, state_.shape(), DType::u8, kCpu));
 }
@@ -70,8 +72,12 @@ void Optimizer::step(const Tensor& loss) {
 void Optimizer::fused_step(const Tensor& loss) {
   const float* loss_data = loss.defined() ? loss.data<float>() : nullptr;
   on_device(state_.device(), [&](auto stream) {
-    global_norm(state_data(), arena_.grads().data<float>(), arena_.trainable(), 1.0f,
-                static_cast<float>(guard_.clip), loss_data, scratch_.raw_data(), stream);
+    const int64_t n = arena_.trainable();
+    if (!share_) {
+      sum_squares(partials_.raw_data(), arena_.grads().data<float>(), n, stream);
+    }
+    finish_norm(state_data(), partials_.raw_data(), kernels::norm_chunks(n), 1.0f,
+                static_cast<float>(guard_.clip), loss_data, stream);
   });
   fused_update();
   on_device(state_.device(), [&](auto stream) { finish_step(state_data(), stream); });
@@ -83,7 +89,7 @@ void Optimizer::naive_step(const Tensor& loss) {
   kernels::StepState now = state();
   const double norm = std::sqrt(sum_squares(arena_.grads(), 0).value().item());
   now.norm = static_cast<float>(norm);
-  const bool halted = now.halt && now.skipped > 0;
+  const bool halted = now.halt && now.skipped > now.skipped_before;
   now.finite = !halted && std::isfinite(norm) && (!loss.defined() || std::isfinite(loss.item()));
   const double clip = guard_.clip > 0.0 ? std::min(1.0, guard_.clip / (norm + 1e-6)) : 1.0;
   now.clip = static_cast<float>(clip);

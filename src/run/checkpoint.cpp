@@ -324,15 +324,36 @@ std::vector<std::string> remove_later_checkpoints(const fs::path& folder) {
   return warnings;
 }
 
+namespace {
+
+// Whether its files are there and have their sizes. What is in them is read only when it is opened.
+bool looks_whole(const fs::path& path) {
+  try {
+    const Json manifest = read_manifest(path / kManifest);
+    for (const auto& [name, digest] : manifest.at("files").items()) {
+      if (fs::file_size(path / name) != digest.at("bytes").get<uint64_t>()) return false;
+    }
+    return true;
+  } catch (const std::exception&) {  // of the file, of JSON or of the file system
+    return false;
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> rotate_checkpoints(const fs::path& folder, int64_t keep_last) {
   QUERN_CHECK(keep_last >= 1, "checkpoints: keep is ", keep_last, ", expected at least 1");
   std::set<int64_t> keep = kept_steps(folder);
   if (const std::optional<int64_t> best = best_step(folder)) keep.insert(*best);
   const std::vector<int64_t> steps = checkpoint_steps(folder);
+  size_t first_kept = steps.size();
+  for (int64_t whole = 0; whole < keep_last && first_kept > 0;) {
+    if (looks_whole(checkpoint_path(folder, steps[--first_kept]))) ++whole;
+  }
   std::vector<std::string> warnings;
-  for (int64_t i = 0; i + keep_last < static_cast<int64_t>(steps.size()); ++i) {
-    if (keep.contains(steps[static_cast<size_t>(i)])) continue;
-    const auto reason = remove_checkpoint(checkpoint_path(folder, steps[static_cast<size_t>(i)]));
+  for (size_t i = 0; i < first_kept; ++i) {
+    if (keep.contains(steps[i])) continue;
+    const auto reason = remove_checkpoint(checkpoint_path(folder, steps[i]));
     if (reason) warnings.push_back(*reason);
   }
   return warnings;

@@ -81,8 +81,9 @@ std::vector<std::filesystem::path> unfinished_checkpoints(const std::filesystem:
 int64_t set_aside_checkpoints_after(const std::filesystem::path& folder, int64_t step);
 std::vector<std::string> remove_later_checkpoints(const std::filesystem::path& folder);
 
-// Removes all but the newest keep_last checkpoints, the best and the kept. keep_last >= 1. Returns
-// a sentence on each that cannot be removed.
+// Removes all but the newest keep_last whole checkpoints, those after them, the best and the kept.
+// Whole: the manifest reads, and its files have their sizes. keep_last >= 1. Returns a sentence on
+// each that cannot be removed.
 std::vector<std::string> rotate_checkpoints(const std::filesystem::path& folder, int64_t keep_last);
 
 }  // namespace quern

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/optimizer.h"
+#include "run/weights.h"
 #include "tensor/visit.h"
 
 namespace quern {
@@ -33,8 +34,9 @@ bool all_finite(const Tensor& x) {
 
 std::string find_nonfinite(const OptimizerBuffer& buffer) {
   if (all_finite(buffer.data)) return "";
+  const Tensor whole = buffer.share ? spread(buffer) : buffer.data;
   for (const NamedSlice& slice : buffer.slices) {
-    const auto values = ParameterArena::slice(buffer.data, slice).to_vector<float>();
+    const auto values = ParameterArena::slice(whole, slice).to_vector<float>();
     const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
     if (bad == values.end()) continue;
     return cat("tensor '", buffer.prefix, slice.name, "' holds ", *bad, " at element ",

@@ -95,13 +95,14 @@ TrainState from_json(const std::string& text, const std::filesystem::path& path)
 
 std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const Optimizer& optimizer,
-                                       TrainState state) {
+                                       TrainState state,
+                                       const std::vector<OptimizerBuffer>& gathered) {
   state.optimizer = optimizer.name();
   const HostTensors values = weights_of(arena);
   CheckpointContents contents{
       state.iteration, values.views, {}, to_json(state), state.gemm_algorithms};
   std::vector<Tensor> memory;  // of the views
-  for (const OptimizerBuffer& buffer : optimizer.buffers()) {
+  for (const OptimizerBuffer& buffer : gathered.empty() ? optimizer.buffers() : gathered) {
     const HostTensors host = host_tensors(buffer);
     memory.push_back(host.memory);
     contents.moments.insert(contents.moments.end(), host.views.begin(), host.views.end());

@@ -31,10 +31,11 @@ struct TrainState {
 };
 
 // Writes checkpoints/step_<iteration>: the weights under their Hugging Face names, the optimizer's
-// buffers and the state.
+// buffers and the state. gathered: the whole buffers of an optimizer that has a share of them.
 std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const Optimizer& optimizer,
-                                       TrainState state);
+                                       TrainState state,
+                                       const std::vector<OptimizerBuffer>& gathered = {});
 
 // The same for an imported model: its weights in any floating dtypes and no optimizer state, so a
 // run cannot be resumed from it.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "run/nonfinite.h"
@@ -81,6 +82,27 @@ void load_weights(ParameterArena& arena, Tensors tensors, const std::string& fir
   arena.refresh_copies();
 }
 
+// Zeros for the whole state of which the buffer is a share.
+Tensor host_memory_of(const OptimizerBuffer& share) {
+  int64_t size = share.share->empty() ? 0 : share.share->back().end;
+  for (const NamedSlice& slice : share.slices) {
+    size = std::max(size, slice.begin + slice.shape.numel());
+  }
+  const Tensor whole = Tensor::empty({size}, DType::f32, kCpu, "optimizer state");
+  fill(whole, 0.0);
+  return whole;
+}
+
+// Calls f(a range of the share, the same of the whole) for each range.
+template <class F>
+void for_each_part(const OptimizerBuffer& share, const Tensor& whole, const F& f) {
+  int64_t at = 0;
+  for (const auto& [begin, end] : *share.share) {
+    const int64_t from = std::exchange(at, at + end - begin);
+    f(share.data.slice(0, from, at), whole.slice(0, begin, end));
+  }
+}
+
 }  // namespace
 
 Tensor tensor_of(const TensorView& view) {
@@ -100,10 +122,23 @@ void load_weights(ParameterArena& arena, const SafetensorsFile& file,
 }
 
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file) {
-  load(buffer, tensors_of(file, buffer.prefix), nullptr);
+  if (!buffer.share) return load(buffer, tensors_of(file, buffer.prefix), nullptr);
+  const OptimizerBuffer whole{buffer.prefix, host_memory_of(buffer), buffer.slices};
+  load_buffer(whole, file);
+  for_each_part(buffer, whole.data,
+                [](const Tensor& part, const Tensor& of_whole) { copy(part, of_whole); });
+}
+
+Tensor spread(const OptimizerBuffer& share) {
+  Tensor whole = host_memory_of(share);
+  for_each_part(share, whole,
+                [](const Tensor& part, const Tensor& of_whole) { copy(of_whole, part); });
+  return whole;
 }
 
 HostTensors host_tensors(const OptimizerBuffer& buffer) {
+  QUERN_CHECK(!buffer.share, "files: '", buffer.prefix,
+              "' is one rank's share, expected all of it");
   HostTensors host{buffer.data.to(kCpu), {}};
   const float* data = host.memory.data<float>();
   for (const NamedSlice& slice : buffer.slices) {

@@ -23,9 +23,13 @@ void load_weights(ParameterArena& arena, const TensorSource& source,
 void load_weights(ParameterArena& arena, const SafetensorsFile& file,
                   const std::string& first_rows = {});
 
-// Loads an optimizer's buffer from the tensors named prefix + slice name, with the same checks
-// except for finite values; tensors without the prefix are ignored.
+// Loads an optimizer's buffer, or its share of one, from the tensors named prefix + slice name,
+// with the same checks except for finite values; tensors without the prefix are ignored.
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file);
+
+// A share's state on the host in the layout of the buffer's slices, with zeros where other ranks
+// have theirs.
+Tensor spread(const OptimizerBuffer& share);
 
 // A buffer's named slices in host memory, in arena order.
 struct HostTensors {

@@ -10,6 +10,7 @@ namespace quern {
 
 std::string gemm_table() {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // without memory it throws, and cuts nothing off
   if (const kernels::GemmAlgorithms* table = Context::current().gemm().algorithms) table->save(out);
   return out.str();
 }

@@ -49,11 +49,13 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
     }
     return recorder.trace();
   }
-  const auto optimizer = make_optimizer(instance.arena, config);
-  optimizer->set_learning_rate(config.optimizer.lr);
   SilentGroup others(0, static_cast<int>(config.parallel.ranks));
-  TrainingStep step(instance, *optimizer, false, config.parallel.ranks > 1 ? &others : nullptr,
-                    exchange_of(config.compute));
+  Communicator* const ranks = config.parallel.ranks > 1 ? &others : nullptr;
+  const auto shards = make_shards(instance.arena, ranks, config);
+  const auto optimizer =
+      make_optimizer(instance.arena, config, shards ? shards->share() : std::nullopt);
+  optimizer->set_learning_rate(config.optimizer.lr);
+  TrainingStep step(instance, *optimizer, false, ranks, exchange_of(config.compute), shards.get());
   // More micro-batches than two need no more memory.
   const MicroBatch all{0, std::min<int64_t>(config.train.accumulate, 2)};
   for (int i = 0; i < kRuns; ++i) {

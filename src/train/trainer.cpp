@@ -28,19 +28,6 @@
 
 namespace quern {
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Thrown out of a validation or a sample when the run is to stop.
-struct Stopped {};
-
-}  // namespace
-
 std::string Trainer::device_name() {
   const Device device = Context::current().device();
   if (device.is_cuda()) return cuda::device_info(device.index).name;
@@ -72,9 +59,11 @@ void Trainer::start() {
   const bool anew = !team_.of_leader(begins, "where to begin").empty();
   const bool starts_from = anew && !config_.model.from.empty();
   if (starts_from) load_weights_from(instance_->arena, config_.model);
-  optimizer_ = make_optimizer(instance_->arena, config_);
+  const BucketExchange exchange = exchange_of(config_.compute);
+  shards_ = make_shards(instance_->arena, team_.group(), config_);
+  optimizer_ = make_optimizer(instance_->arena, config_, shards_ ? shards_->share() : std::nullopt);
   step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute),
-                                         team_.group(), exchange_of(config_.compute));
+                                         team_.group(), exchange, shards_.get());
   const OptimizerSection& o = config_.optimizer;
   schedule_ = {o.schedule, o.lr, o.min_lr, o.warmup, config_.train.steps, o.decay_fraction};
   open_folder();
@@ -245,7 +234,7 @@ void Trainer::finish_start() {
     metrics_->write_first_step(
         {state_.iteration, started_.first_step, device_name(), parameter_count(config_.model)});
   }
-  train_seconds_ += seconds_since(clock_);
+  stop_clock();
   Allocator& allocator = *context.allocator(context.device());
   peak_bytes_ = allocator.stats().peak_allocated;
   started_.peak_flops = measure_peak_flops(config_.compute.precision, *step_);
@@ -258,6 +247,10 @@ void Trainer::finish_start() {
   settle(true);
   readback_.start_clock();
   clock_ = Clock::now();
+}
+
+void Trainer::stop_clock() {
+  train_seconds_ += std::chrono::duration<double>(Clock::now() - clock_).count();
 }
 
 TrainResult Trainer::run(const std::atomic<bool>* stop) {
@@ -288,9 +281,10 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
 // when there is nothing to save.
 std::string Trainer::save_after_error() {
   if (saving_ || !team_.leads()) return "";  // the save was the error, or it came after one
+  if (shards_) return "";                    // the other ranks may be gone with their share
   std::string step = "the last step";
   try {
-    while (readback_.pending() > 0) take_counters(*readback_.fetch());
+    report_rest();
     if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
     step = cat("step ", state_.iteration);
     write_checkpoint();
@@ -298,6 +292,22 @@ std::string Trainer::save_after_error() {
                folder_->path().string());
   } catch (const std::exception& error) {
     return cat("The weights of ", step, " could not be saved: ", error.what());
+  }
+}
+
+// The rows of the steps that are about to be saved. The error may have been that of a row.
+void Trainer::report_rest() {
+  const auto attempt = [](const auto& call) {
+    try {
+      call();
+    } catch (const std::exception&) {  // the first error is the one to tell
+    }
+  };
+  if (unwritten_ && metrics_) attempt([this] { metrics_->write(*unwritten_); });
+  while (readback_.pending() > 0) {
+    const StepResult result = *readback_.fetch();
+    take_counters(result);
+    if (result.step <= state_.iteration) attempt([&] { report(result); });
   }
 }
 
@@ -328,7 +338,7 @@ TrainResult Trainer::train(const std::atomic<bool>* stop) {
     clock_ = Clock::now();  // which had stopped
   }
   settle(true);
-  train_seconds_ += seconds_since(clock_);
+  stop_clock();
   if (saved_step_ != state_.iteration) save();
   end_log(interrupted ? "stopped" : "done");
   return {folder_->path(),
@@ -399,7 +409,9 @@ void Trainer::report(const StepResult& result) {
   m.time = unix_time();
   unreported_ms_ = 0.0;
   unreported_steps_ = 0;
+  unwritten_ = m;
   if (metrics_) metrics_->write(m);
+  unwritten_.reset();
   observer_.on_step(m);
 }
 
@@ -410,186 +422,6 @@ bool Trainer::stopping() const {
 
 bool Trainer::due(int64_t every) const {
   return every > 0 && (state_.iteration % every == 0 || state_.iteration == config_.train.steps);
-}
-
-// Checkpoints, validation and samples, in this order: the checkpoint is complete even if the rest
-// fails. The training clock stops meanwhile.
-void Trainer::at_intervals() {
-  const bool validate = due(config_.train.eval_every) && data_.tokens.validation.size() > 0;
-  const bool sample = due(config_.train.sample_every) && data_.tokenizer.tokenizer;
-  const bool checkpoint = due(config_.train.checkpoint_every);
-  if (!validate && !sample && !checkpoint) return;
-  settle(true);
-  train_seconds_ += seconds_since(clock_);
-  if (checkpoint && saved_step_ != state_.iteration) save();
-  if (validate) validate_now();
-  if (sample) sample_now();
-  readback_.start_clock();
-  clock_ = Clock::now();
-}
-
-// What was due after the checkpoint's step, if the process that saved it did not come to it.
-void Trainer::catch_up() {
-  if (logged_.validation) {
-    if (state_.best_iteration != state_.iteration) take_validation(*logged_.validation);
-  } else if (due(config_.train.eval_every) && data_.tokens.validation.size() > 0) {
-    validate_now();
-  }
-  if (due(config_.train.sample_every) && data_.tokenizer.tokenizer) sample_now();
-  sampled_ = false;
-}
-
-void Trainer::validate_now() {
-  const Evaluation result = [this] {
-    const PoolScope memory = step_->idle_memory();
-    return evaluate(
-        instance_->model, data_.tokens.validation, config_.train.batch, config_.model.context,
-        config_.train.eval_batches, batches_.document_end,
-        [this](int64_t done, int64_t windows) {
-          observer_.on_validating(done, windows);
-          if (stopping()) throw Stopped();
-        },
-        team_.group());
-  }();
-  if (metrics_) metrics_->write_validation(state_.iteration, result.loss);
-  observer_.on_validation(state_.iteration, result, result.loss < state_.best_loss);
-  take_validation(result.loss);
-}
-
-// The best weights need a checkpoint whose state names them as the best.
-void Trainer::take_validation(double loss) {
-  if (!(loss < state_.best_loss)) return;
-  state_.best_loss = loss;
-  state_.best_iteration = state_.iteration;
-  if (saved_step_ != state_.iteration) {
-    save();
-  } else if (team_.leads()) {
-    update_train_state(folder_->checkpoints(), current_state());
-  }
-  if (team_.leads()) mark_best(folder_->checkpoints(), state_.iteration);
-}
-
-// By the first rank; the others wait.
-void Trainer::sample_now() {
-  if (team_.leads() && !sampled_) write_sample();
-  team_.wait_for("a sample");
-}
-
-void Trainer::write_sample() {
-  const Tokenizer& tokenizer = *data_.tokenizer.tokenizer;
-  std::vector<int32_t> tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
-  Generation made;
-  try {
-    const PoolScope memory = step_->idle_memory();
-    made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer),
-                    [this](int32_t) { return !stopping(); });
-  } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
-    observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", error.what()));
-    return;
-  }
-  if (stopping()) throw Stopped();
-  tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
-  const std::string text = tokenizer.decode(tokens);
-  folder_->check_there();
-  AppendFile out(folder_->samples());
-  out.write(cat("--- step ", state_.iteration, "\n", text, "\n"));
-  out.sync();
-  observer_.on_sample(state_.iteration, text);
-}
-
-TrainState Trainer::current_state() const {
-  TrainState state = state_;
-  state.sampler = sampler_after(state_.iteration);
-  state.model = config_.model;
-  state.is_text = data_.tokens.is_text || data_.facts.of_bytes();
-  state.tokenizer = data_.tokenizer_hash();
-  state.gemm_algorithms = gemm_table();
-  return state;
-}
-
-// A checkpoint with a NaN cannot be resumed, and rotation would remove the last good one for it.
-void Trainer::check_state() const {
-  std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
-  const ParameterArena& arena = instance_->arena;
-  buffers.insert(buffers.begin(), {"", arena.values(), arena.named_slices()});
-  for (const OptimizerBuffer& buffer : buffers) {
-    const std::string bad = find_nonfinite(buffer);
-    if (bad.empty()) continue;
-    const auto newest = latest_checkpoint(folder_->checkpoints());
-    fail(cat("after step ", state_.iteration, ": ", bad,
-             ", expected finite numbers; this state is not saved. The newest checkpoint is ",
-             newest ? newest->string() : "none", ". Lower lr or clip",
-             newest ? cat(" and continue with --resume ", folder_->path().string()) : ""));
-  }
-}
-
-// By the first rank; the others wait.
-void Trainer::save(const std::string& keep_reason) {
-  if (team_.leads()) {
-    write_checkpoint(keep_reason);
-  } else {
-    check_state();
-    saved_step_ = state_.iteration;
-  }
-  team_.wait_for("a checkpoint");
-}
-
-void Trainer::write_checkpoint(const std::string& keep_reason) {
-  saving_ = true;
-  check_state();
-  const TrainState state = current_state();
-  folder_->check_there();
-  metrics_->sync();
-  const auto path = save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state);
-  saved_step_ = state_.iteration;
-  if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
-  std::vector<std::string> warnings = remove_later_checkpoints(folder_->checkpoints());
-  std::ranges::move(rotate_checkpoints(folder_->checkpoints(), config_.train.keep),
-                    std::back_inserter(warnings));
-  for (const std::string& what : warnings) observer_.on_warning(what);
-  if (!state.gemm_algorithms.empty()) {
-    write_file_atomically(folder_->gemm_table(), state.gemm_algorithms);
-  }
-  saving_ = false;
-  observer_.on_checkpoint(state_.iteration, path);
-}
-
-// The device does not apply a step whose loss or gradient norm is not finite. `skip` counts it and
-// continues. Under `stop` the device keeps the state before that step
-// (StepGuard::halt_on_nonfinite): saves it and throws.
-void Trainer::handle_nonfinite(const StepResult& result) {
-  const std::string what =
-      cat("step ", result.step, ": loss ", result.loss, ", gradient norm ", result.state.norm);
-  if (config_.train.on_nonfinite == OnNonfinite::skip) {
-    observer_.on_warning(cat(what, "; the step was skipped (", result.state.skipped, " so far)"));
-    return;
-  }
-  save("last state before a non-finite loss");
-  end_log("a loss or gradient norm that is not finite");
-  std::string origin;
-  try {
-    origin = trace_nonfinite(result.step);
-    if (origin.empty()) origin = "not found again when the step is repeated";
-  } catch (const OutOfMemory&) {  // checking every output needs more memory than a step
-    origin = "unknown: too little memory to repeat the step";
-  }
-  fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",
-           state_.iteration, " are saved in ",
-           checkpoint_path(folder_->checkpoints(), state_.iteration).string(),
-           " and stay there. Lower lr or clip and continue with --resume ",
-           folder_->path().string(), ", or set on_nonfinite = skip"));
-}
-
-std::string Trainer::trace_nonfinite(int64_t bad_step) {
-  feed_from(bad_step - 1);
-  instance_->arena.zero_grad();
-  const PoolScope memory = step_->idle_memory();
-  return find_nonfinite(instance_->arena, [this] {
-    for (int64_t i = 0; i < config_.train.accumulate; ++i) {
-      const DeviceBatch batch = feeder_->next();
-      forward_backward(*instance_, batch.tokens, batch.targets, config_.train.accumulate);
-    }
-  });
 }
 
 }  // namespace quern

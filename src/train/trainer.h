@@ -84,6 +84,9 @@ class Trainer {
   TrainResult run(const std::atomic<bool>* stop = nullptr);
 
  private:
+  using Clock = std::chrono::steady_clock;
+  struct Stopped {};  // thrown out of a validation or a sample when the run is to stop
+
   void start();
   void open_folder();
   SamplerState sampler_after(int64_t steps) const;
@@ -97,10 +100,12 @@ class Trainer {
   bool train_step();  // false: stopped between its micro-batches, without a change
   static std::string device_name();
   void finish_start();
+  void stop_clock();
   void settle(bool all);  // fetches results that have arrived; all: waits for every one
   void report(const StepResult& result);
   void end_log(const std::string& how);
   std::string save_after_error();
+  void report_rest();
   void end_log_after_error(const std::string& how);
   void take_counters(const StepResult& result);
   void handle_nonfinite(const StepResult& result);
@@ -113,7 +118,8 @@ class Trainer {
   void write_sample();
   void check_state() const;
   void save(const std::string& keep_reason = "");
-  void write_checkpoint(const std::string& keep_reason = "");
+  void write_checkpoint(const std::string& keep_reason = "",
+                        const std::vector<OptimizerBuffer>& gathered = {});
   TrainState current_state() const;
   bool due(int64_t every) const;
   bool stopping() const;
@@ -128,6 +134,7 @@ class Trainer {
   std::optional<RunFolder> folder_;        // created after the model
   std::filesystem::path snapshots_ = ".";  // of memory: the run folder, once there is one
   std::unique_ptr<ModelInstance> instance_;
+  std::unique_ptr<ShardedWeights> shards_;  // under parallel = zero1
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<BatchFeeder> feeder_;
@@ -142,9 +149,10 @@ class Trainer {
   TrainState state_;            // counters as far as the host knows
   int64_t peak_bytes_ = 0;      // peak before the last reset_peak of the allocator
   double train_seconds_ = 0.0;  // the clock runs only during steps
-  std::chrono::steady_clock::time_point clock_;
+  Clock::time_point clock_;
   double unreported_ms_ = 0.0;  // of the steps since the last report
   int64_t unreported_steps_ = 0;
+  std::optional<StepMetrics> unwritten_;  // the row on which metrics_ failed
   int64_t saved_step_ = -1;
   double last_loss_ = 0.0;
   bool saving_ = false;  // or a save has failed

@@ -19,7 +19,18 @@ Tensor element(const Tensor& scalars, int64_t i) {
   return scalars.slice(0, i, i + 1).reshape({});
 }
 
+// The naive twin sums all gradients on every rank, and reads their norm there.
+bool shares_norm(const ShardedWeights* shards, BucketExchange exchange) {
+  return shards != nullptr && exchange == BucketExchange::overlapped;
+}
+
 }  // namespace
+
+std::unique_ptr<ShardedWeights> make_shards(ParameterArena& arena, Communicator* ranks,
+                                            const Config& config) {
+  if (ranks == nullptr || config.parallel.parallel != Parallel::zero1) return nullptr;
+  return std::make_unique<ShardedWeights>(arena, *ranks, exchange_of(config.compute));
+}
 
 // The key of a recording: a run replays the recording of an equal Kind. `part` is the first of its
 // kind: micro-batches between the first and the last share one.
@@ -32,6 +43,7 @@ struct TrainingStep::Kind {
 
 struct TrainingStep::Recording {
   Kind kind;
+  bool launched = false;   // once, without an error
   Tensor tokens, targets;  // the batch that a replay reads
   std::unique_ptr<Graph> graph;
 };
@@ -41,9 +53,8 @@ bool captures_steps(const ComputeSection& compute) {
          Context::current().device().is_cuda();
 }
 
-GradientExchange exchange_of(const ComputeSection& compute) {
-  return compute.kernels == KernelKind::fused ? GradientExchange::overlapped
-                                              : GradientExchange::naive;
+BucketExchange exchange_of(const ComputeSection& compute) {
+  return compute.kernels == KernelKind::fused ? BucketExchange::overlapped : BucketExchange::naive;
 }
 
 TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
@@ -59,12 +70,15 @@ TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const T
 }
 
 TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture,
-                           Communicator* ranks, GradientExchange exchange)
+                           Communicator* ranks, BucketExchange exchange, ShardedWeights* shards)
     : instance_(instance),
       optimizer_(optimizer),
+      shards_(shards),
       capture_(capture),
       ranks_(ranks == nullptr ? 1 : ranks->size()),
-      gradients_(make_gradient_sum(instance.arena, ranks, exchange)),
+      gradients_(
+          make_gradient_sum(instance.arena, ranks, exchange,
+                            shares_norm(shards, exchange) ? optimizer.norm_partials() : Tensor())),
       values_(zeros({kScalars})),
       sums_(zeros({kScalars})),
       loss_(element(sums_, kCrossEntropy)),
@@ -88,7 +102,9 @@ void TrainingStep::ask_to_stop() {
 
 void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
   gradients_->begin(kind.part);
+  if (shards_ != nullptr && kind.part.first()) shards_->begin_forward();
   const auto loss = forward_backward(instance_, tokens, targets, kind.part.count * ranks_);
+  if (shards_ != nullptr && kind.part.first()) shards_->end_forward();
   copy(element(values_, kCrossEntropy), loss.cross_entropy);
   if (z_loss_.defined()) copy(element(values_, kZLoss), loss.z_loss);
   gradients_->finish(sums_, values_);
@@ -103,7 +119,7 @@ TrainingStep::Recording& TrainingStep::recording_for(const Kind& kind) {
     return *recordings_.front();
   }
   if (recordings_.size() == kMostRecordings) recordings_.pop_back();
-  recordings_.push_front(std::make_unique<Recording>(Recording{kind, {}, {}, {}}));
+  recordings_.push_front(std::make_unique<Recording>(Recording{kind, false, {}, {}, {}}));
   return *recordings_.front();
 }
 
@@ -113,6 +129,7 @@ void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch p
   if (!part.first() && !part.last()) part.index = 1;
   const Kind kind{tokens.shape(), part};
   gradients_->prepare(part.count);
+  if (shards_ != nullptr) shards_->begin_step();
   if (!capture_) return launch(tokens, targets, kind);
 
   const Context& context = Context::current();
@@ -120,11 +137,13 @@ void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch p
   QUERN_CHECK(held == 0, "training step: ", held,
               " tensors are held in the memory that the step is about to write to");
   Recording& recording = recording_for(kind);
-  if (!recording.tokens.defined()) {
+  if (!recording.launched) {
     recording.tokens = empty_like(tokens, "step tokens");
     recording.targets = empty_like(targets, "step targets");
     const PoolScope scope(*context.allocator(context.device()), pool_);
-    return launch(tokens, targets, kind);
+    launch(tokens, targets, kind);
+    recording.launched = true;
+    return;
   }
   copy(recording.tokens, tokens);
   copy(recording.targets, targets);

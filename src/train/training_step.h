@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "dist/gradient_sum.h"
+#include "dist/sharded_weights.h"
 #include "optim/optimizer.h"
 #include "run/model_instance.h"
 #include "tensor/graph.h"
@@ -23,15 +24,20 @@ bool captures_steps(const ComputeSection& compute);
 TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
                                           const Tensor& targets, int64_t count);
 
-// Of the gradients of several ranks: the naive twin with naive kernels.
-GradientExchange exchange_of(const ComputeSection& compute);
+// Between several ranks: the naive twin with naive kernels.
+BucketExchange exchange_of(const ComputeSection& compute);
+
+// Of parallel = zero1 with several ranks; null otherwise.
+std::unique_ptr<ShardedWeights> make_shards(ParameterArena& arena, Communicator* ranks,
+                                            const Config& config);
 
 class TrainingStep {
  public:
-  // instance, optimizer and ranks outlive this. ranks: null for one rank.
+  // instance, optimizer, ranks and shards outlive this. ranks: null for one rank. shards: of an
+  // optimizer with a share; null: it updates everything.
   TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture,
-               Communicator* ranks = nullptr,
-               GradientExchange exchange = GradientExchange::overlapped);
+               Communicator* ranks = nullptr, BucketExchange exchange = BucketExchange::overlapped,
+               ShardedWeights* shards = nullptr);
   ~TrainingStep();
 
   // tokens and targets (B, T) i32. The first run of a kind (shape, place in the step) launches its
@@ -62,6 +68,7 @@ class TrainingStep {
 
   ModelInstance& instance_;
   Optimizer& optimizer_;
+  ShardedWeights* shards_;
   bool capture_, asked_ = false;
   int64_t ranks_;
   std::unique_ptr<GradientSum> gradients_;

@@ -30,7 +30,8 @@ std::shared_ptr<Leaf> buffer_of(const Shape& shape, DType dtype, std::string nam
   return std::make_shared<Leaf>(Leaf{.name = std::move(name),
                                      .grad = zeros(shape, dtype),
                                      .has_buffer = true,
-                                     .on_ready = nullptr});
+                                     .on_ready = nullptr,
+                                     .on_use = nullptr});
 }
 
 // A gradient whose dtype does not fit the buffer of its leaf.

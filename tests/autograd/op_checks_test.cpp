@@ -170,7 +170,7 @@ TEST(OpChecks, Dropout) {
     refused(x, 1.0, draw, "p is 1, expected 0 <= p < 1");
     refused(x, 0.5, {}, "draw is undefined");
     refused(x, 0.5, zeros({draw.numel()}), "draw has dtype f32, expected u8");
-    refused(x, 0.5, of_type({3}, DType::u8), "draw has shape (3), expected (16)");
+    refused(x, 0.5, of_type({3}, DType::u8), "draw has shape (3), expected (24)");
     refused(x, 0.5, on_gpu(draw), "draw is on cuda:0, expected cpu");
     EXPECT_EQ(op(x, 0.0, {}, 0).shape(), x.shape());  // nothing is drawn
   }

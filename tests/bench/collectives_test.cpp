@@ -83,6 +83,10 @@ class WrongRank : public Communicator {
     ranks_->gather(data, slices, width, what, stream);
     spoil(Collective::all_gather, static_cast<float*>(data) + slices.count - 1);
   }
+  void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
+             Stream stream) override {
+    ranks_->share(data, pieces, what, stream);
+  }
   void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) override {
     ranks_->broadcast(data, bytes, root, what, stream);
     spoil(Collective::broadcast, static_cast<float*>(data));

@@ -9,6 +9,7 @@
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
 #include "dist/thread_group.h"
+#include "kernels/optimizer.h"
 #include "nn/module.h"
 #include "support/files.h"
 #include "tensor/factory.h"
@@ -73,7 +74,7 @@ struct Result {
   std::vector<float> scalars;
 };
 
-Result step_of(Communicator* group, GradientExchange exchange, bool deterministic) {
+Result step_of(Communicator* group, BucketExchange exchange, bool deterministic) {
   Context context(kCpu);
   context.options.deterministic = deterministic;
   const ContextScope scope(context);
@@ -102,7 +103,7 @@ Result step_of(Communicator* group, GradientExchange exchange, bool deterministi
   return result;
 }
 
-std::vector<Result> step_on(int ranks, GradientExchange exchange, bool deterministic = true) {
+std::vector<Result> step_on(int ranks, BucketExchange exchange, bool deterministic = true) {
   const auto group = thread_group(ranks);
   std::vector<Result> results(group.size());
   std::vector<std::thread> threads;
@@ -130,14 +131,14 @@ Result expected() {
 }
 
 TEST(GradientSum, OneRankAddsInTheOrderOfMicroBatches) {
-  const Result found = step_of(nullptr, GradientExchange::overlapped, true);
+  const Result found = step_of(nullptr, BucketExchange::overlapped, true);
   EXPECT_EQ(found.gradients, expected().gradients);
   EXPECT_EQ(found.scalars, expected().scalars);
 }
 
 TEST(GradientSum, RanksGiveTheBitsOfOne) {
   const Result one = expected();
-  for (const GradientExchange exchange : {GradientExchange::naive, GradientExchange::overlapped}) {
+  for (const BucketExchange exchange : {BucketExchange::naive, BucketExchange::overlapped}) {
     for (const int ranks : {2, 3, 4, 6, 12}) {
       for (const Result& found : step_on(ranks, exchange)) {
         EXPECT_EQ(found.gradients, one.gradients) << ranks;
@@ -147,9 +148,76 @@ TEST(GradientSum, RanksGiveTheBitsOfOne) {
   }
 }
 
+// Each rank has the sum of its slices, and the partial sums of the whole norm.
+TEST(GradientSum, RanksWithAShareGetTheNormOfAll) {
+  const auto sums_of = [](Communicator* group, bool deterministic) {
+    Context context(kCpu);
+    context.options.deterministic = deterministic;
+    const ContextScope scope(context);
+    Vectors model;
+    ParameterArena arena(model, {});
+    const Tensor partials = full({kernels::norm_chunks(arena.trainable())}, 9.0, DType::f64);
+    const int64_t ranks = group == nullptr ? 1 : group->size();
+    const auto sum = make_gradient_sum(arena, group, BucketExchange::overlapped,
+                                       group == nullptr ? Tensor() : partials);
+    const Tensor scalar = full({1}, 1.0), total = full({1}, 9.0);
+    sum->prepare(kMicroBatches / ranks);
+    for (MicroBatch part{0, kMicroBatches / ranks}; part.index < part.count; ++part.index) {
+      sum->begin(part);
+      std::vector<Tensor> x;
+      for (const auto& values :
+           gradients_of(part.index * ranks + (group == nullptr ? 0 : group->rank()))) {
+        x.push_back(from_vector(values, {static_cast<int64_t>(values.size())}));
+      }
+      backward(model.loss(x));
+      sum->finish(total, scalar);
+    }
+    if (group == nullptr) {
+      kernels::cpu::sum_squares(partials.raw_data(), arena.grads().data<float>(), arena.trainable(),
+                                {});
+    }
+    std::vector<float> own = arena.grads().to_vector<float>();
+    if (group != nullptr) {
+      std::vector<float> kept(own.size());
+      const auto buckets = make_buckets(arena.table(), BucketExchange::overlapped);
+      const OptimizerShare share = share_of(buckets, group->size(), group->rank());
+      for (const auto& [begin, end] : *share) {
+        std::copy(own.begin() + begin, own.begin() + end, kept.begin() + begin);
+      }
+      own = kept;
+    }
+    return std::pair{own, partials.to_vector<double>()};
+  };
+  const auto one = sums_of(nullptr, true);
+  for (const bool deterministic : {true, false}) {
+    for (const int ranks : {2, 3, 4}) {
+      const auto group = thread_group(ranks);
+      std::vector<std::pair<std::vector<float>, std::vector<double>>> found(group.size());
+      std::vector<std::thread> threads;
+      for (size_t rank = 0; rank < group.size(); ++rank) {
+        threads.emplace_back(
+            [&, rank] { found[rank] = sums_of(group[rank].get(), deterministic); });
+      }
+      for (std::thread& thread : threads) thread.join();
+      std::vector<float> all(one.first.size());
+      for (const auto& [own, partials] : found) {
+        for (size_t i = 0; i < all.size(); ++i) all[i] += own[i];
+        if (deterministic) {
+          EXPECT_EQ(partials, one.second) << ranks;
+        }
+        EXPECT_EQ(partials, found[0].second) << ranks;
+      }
+      for (size_t i = 0; i < all.size(); ++i) {
+        const double bound = deterministic ? 0.0 : 12 * 12 * 4000 * 0x1p-24;
+        ASSERT_NEAR(all[i], one.first[i], bound) << ranks << ", element " << i;
+      }
+    }
+  }
+}
+
 TEST(GradientSum, AnyOrderIsClose) {
   const Result one = expected();
-  for (const GradientExchange exchange : {GradientExchange::naive, GradientExchange::overlapped}) {
+  for (const BucketExchange exchange : {BucketExchange::naive, BucketExchange::overlapped}) {
     for (const Result& found : step_on(3, exchange, false)) {
       ASSERT_EQ(found.gradients.size(), one.gradients.size());
       for (size_t p = 0; p < one.gradients.size(); ++p) {
@@ -165,7 +233,7 @@ TEST(GradientSum, AnyOrderIsClose) {
 // A second backward within a micro-batch would add to gradients that are on their way.
 TEST(GradientSum, ASecondBackwardIsAnError) {
   const auto group = thread_group(1);
-  EXPECT_EQ(step_of(group[0].get(), GradientExchange::overlapped, true).gradients,
+  EXPECT_EQ(step_of(group[0].get(), BucketExchange::overlapped, true).gradients,
             expected().gradients);
   const auto two = thread_group(2);
   const auto twice = [&](Communicator* ranks) {
@@ -173,7 +241,7 @@ TEST(GradientSum, ASecondBackwardIsAnError) {
     const ContextScope scope(context);
     Vectors model;
     ParameterArena arena(model, {});
-    const auto sum = make_gradient_sum(arena, ranks, GradientExchange::overlapped);
+    const auto sum = make_gradient_sum(arena, ranks, BucketExchange::overlapped);
     sum->begin({});
     std::vector<Tensor> x;
     for (const int64_t n : kLengths) x.push_back(ones({n}));

@@ -48,17 +48,19 @@ std::string all_of_x(Communicator& ranks) {
   std::vector<float> data(100), received(static_cast<size_t>(ranks.size() * slices.each));
   ranks.exchange(received.data(), data.data(), slices, "x", {});
   ranks.gather(data.data(), slices, 4, "x", {});
+  ranks.share(data.data(), {{0, 40, 0}, {40, 4, 1}}, "x", {});
   ranks.broadcast(data.data(), 400, 0, "x", {});
   ranks.all_reduce(data.data(), 100, "x", {});
   ranks.reduce_scatter(data.data(), slices, "x", {});
   ranks.barrier("x");
   return "all";
 }
-const Texts kNames{"exchange", "gather", "broadcast", "all_reduce", "reduce_scatter", "barrier"};
+const Texts kNames{"exchange",   "gather",         "share",  "broadcast",
+                   "all_reduce", "reduce_scatter", "barrier"};
 
 TEST(ThreadGroupTest, ARankDiesAtEachCollective) {
   for (const uint64_t seed : {0, 3}) {
-    for (int64_t at = 0; at < 6; ++at) {
+    for (int64_t at = 0; at < std::ssize(kNames); ++at) {
       const std::string title = kNames[static_cast<size_t>(at)] + " of x: ";
       const Texts texts = run_thread_ranks(3, {seed, 1, at, milliseconds(10000)}, all_of_x);
       EXPECT_EQ(texts, (Texts{"rank 0 of 3: " + title + "rank 1 is gone",
@@ -66,7 +68,7 @@ TEST(ThreadGroupTest, ARankDiesAtEachCollective) {
                                   std::to_string(at),
                               "rank 2 of 3: " + title + "rank 1 is gone"}));
     }
-    const Texts texts = run_thread_ranks(3, {seed, 1, 6, milliseconds(10000)}, all_of_x);
+    const Texts texts = run_thread_ranks(3, {seed, 1, 7, milliseconds(10000)}, all_of_x);
     EXPECT_EQ(texts, (Texts{"all", "all", "all"}));
   }
 }

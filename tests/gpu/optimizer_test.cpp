@@ -19,17 +19,19 @@ StepState run_norm(const std::vector<float>& grad, float grad_scale, float max_n
   DeviceBuffer<StepState> state(std::vector<StepState>{start});
   DeviceBuffer<float> device_grad(grad);
   DeviceBuffer<float> device_loss(std::vector<float>{loss != nullptr ? *loss : 0.0f});
-  DeviceBuffer<uint8_t> scratch(kernels::cuda::global_norm_scratch(n, Stream{}));
+  const int64_t chunks = kernels::norm_chunks(n);
+  EXPECT_EQ(kernels::cuda::norm_partial_bytes(Stream{}), sizeof(float));
+  DeviceBuffer<float> partial(chunks);
   const auto run = [&] {
-    kernels::cuda::global_norm(state.get(), device_grad.get(), n, grad_scale, max_norm,
-                               loss != nullptr ? device_loss.get() : nullptr, scratch.get(),
-                               Stream{});
+    kernels::cuda::sum_squares(partial.get(), device_grad.get(), n, Stream{});
+    kernels::cuda::finish_norm(state.get(), partial.get(), chunks, grad_scale, max_norm,
+                               loss != nullptr ? device_loss.get() : nullptr, Stream{});
     return state.download()[0];
   };
   const StepState first = run();
   const StepState second = run();
   EXPECT_EQ(std::memcmp(&first.norm, &second.norm, sizeof(float)), 0);
-  scratch.expect_guards_intact();
+  partial.expect_guards_intact();
   state.expect_guards_intact();
   return first;
 }
@@ -40,7 +42,7 @@ TEST_F(OptimizerGpu, GlobalNorm) {
     double squares = 0.0;
     for (const float g : grad) squares += double{g} * double{g};
     const double norm = 0.5 * std::sqrt(squares);
-    // Positive terms summed as a tree of 1024 blocks: some dozens of roundings of 6e-8, halved by
+    // Positive terms summed by chunks, then by threads: some dozens of roundings of 6e-8, halved by
     // the root.
     const StepState free = run_norm(grad, 0.5f, 0.0f, nullptr);
     EXPECT_NEAR(free.norm, norm, 2e-6 * norm);
@@ -50,6 +52,16 @@ TEST_F(OptimizerGpu, GlobalNorm) {
     const double clip = 0.5 * std::min(1.0, 1.0 / (norm + 1e-6));
     EXPECT_NEAR(clipped.clip, clip, 3e-6 * clip);
   }
+}
+
+// Parts that begin at chunks give the partial sums of the whole: ranks share the norm.
+TEST_F(OptimizerGpu, PartialSumsOfPartsAreThoseOfTheWhole) {
+  const int64_t n = 1000003, cut = 300 * kernels::kNormChunk, chunks = kernels::norm_chunks(n);
+  DeviceBuffer<float> grad(random_values<float>(n, 1)), whole(chunks), parts(chunks);
+  kernels::cuda::sum_squares(whole.get(), grad.get(), n, Stream{});
+  kernels::cuda::sum_squares(parts.get() + 300, grad.get() + cut, n - cut, Stream{});
+  kernels::cuda::sum_squares(parts.get(), grad.get(), cut, Stream{});
+  EXPECT_EQ(parts.download(), whole.download());
 }
 
 TEST_F(OptimizerGpu, NonFiniteNormOrLossClearsTheFlag) {

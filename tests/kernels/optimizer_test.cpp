@@ -10,9 +10,11 @@ using namespace kernel_test;
 StepState norm_of(const std::vector<float>& grad, float scale, float max_norm, const float* loss) {
   StepState state;
   const int64_t n = static_cast<int64_t>(grad.size());
-  Guarded<char> scratch(cpu::global_norm_scratch(n, cpu::Stream{}));
-  cpu::global_norm(&state, grad.data(), n, scale, max_norm, loss, scratch.data(), cpu::Stream{});
-  scratch.values();
+  Guarded<double> partial(norm_chunks(n));
+  EXPECT_EQ(cpu::norm_partial_bytes({}), sizeof(double));
+  cpu::sum_squares(partial.data(), grad.data(), n, {});
+  cpu::finish_norm(&state, partial.data(), norm_chunks(n), scale, max_norm, loss, {});
+  partial.values();
   return state;
 }
 
@@ -28,6 +30,17 @@ TEST(GlobalNorm, ClipsAboveTheMaximum) {
     EXPECT_EQ(norm_of(grad, 0.5f, 0.0f, nullptr).clip, 0.5f);
     EXPECT_EQ(state.finite, 1);
   }
+}
+
+// Parts that begin at chunks give the partial sums of the whole.
+TEST(GlobalNorm, IsSharedByRanks) {
+  const int64_t n = 50000, cut = 40 * kNormChunk;
+  const auto grad = random_vector<float>(n, 1);
+  Guarded<double> whole(norm_chunks(n)), parts(norm_chunks(n));
+  cpu::sum_squares(whole.data(), grad.data(), n, {});
+  cpu::sum_squares(parts.data() + 40, grad.data() + cut, n - cut, {});
+  cpu::sum_squares(parts.data(), grad.data(), cut, {});
+  EXPECT_EQ(parts.values(), whole.values());
 }
 
 TEST(GlobalNorm, SeesNonFiniteValues) {

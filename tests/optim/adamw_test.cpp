@@ -135,6 +135,11 @@ TEST_P(AdamWTest, HaltsUntilTheHostHasLooked) {
   optimizer.step(0.1, full({}, 1.0));
   EXPECT_EQ(arena.values().to_vector<float>(), before);
   EXPECT_EQ(optimizer.state().skipped, 2);
+  optimizer.set_progress(0, 2);  // as a resumed run does
+  optimizer.step(0.1, full({}, 1.0));
+  EXPECT_EQ(optimizer.state().step, 1);
+  EXPECT_EQ(optimizer.state().skipped, 2);
+  EXPECT_NE(arena.values().to_vector<float>(), before);
 }
 
 // Which elements of the arena belong to a parameter.
@@ -271,6 +276,46 @@ TEST(Optimizer, NeedsGradientsAndMayLeaveThemUnclipped) {
   const std::vector<float> a = fused.arena->values().to_vector<float>();
   const std::vector<float> b = naive.arena->values().to_vector<float>();
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-6);  // roundings of 6e-8
+}
+
+// Three ranks, one of them without a share, update what one does.
+TEST_P(AdamWTest, SharesGiveTheBitsOfTheWhole) {
+  const auto make = [](Sequential& net) {
+    net.append<Linear>(100, 30, Init::normal(1.0), true).weight.group.lr_scale = 0.5;
+    net.append<Linear>(30, 50, Init::normal(1.0), true);
+    return ParameterArena(net, {.precision = Precision::bf16, .seed = 7});
+  };
+  AdamWOptions options;
+  options.kernels = GetParam();
+  Sequential whole_net, net;
+  ParameterArena whole = make(whole_net), arena = make(net);
+  AdamW reference(whole, options);
+  constexpr int64_t kCut = 3 * kernels::kNormChunk;
+  const int64_t n = arena.trainable();
+  std::vector<std::unique_ptr<AdamW>> ranks;
+  for (const OptimizerShare& share : {OptimizerShare({{{0, kCut}}}), OptimizerShare(std::in_place),
+                                      OptimizerShare({{{kCut, n}}})}) {
+    ranks.push_back(std::make_unique<AdamW>(arena, options, share));
+  }
+  for (uint64_t step = 1; step <= 3; ++step) {
+    set_gradients(whole, step);
+    reference.step(0.01);
+    for (const auto& rank : ranks) {
+      set_gradients(arena, step);
+      kernels::cpu::sum_squares(rank->norm_partials().raw_data(), arena.grads().data<float>(), n,
+                                {});
+      rank->step(0.01);
+      EXPECT_EQ(rank->state().norm, reference.state().norm);
+    }
+    EXPECT_EQ(arena.values().to_vector<float>(), whole.values().to_vector<float>());
+    EXPECT_EQ(arena.copies().to(DType::f32).to_vector<float>(),
+              whole.copies().to(DType::f32).to_vector<float>());
+  }
+  std::vector<float> moments;
+  for (const auto& rank : ranks) {
+    for (const float m : rank->moment2().to_vector<float>()) moments.push_back(m);
+  }
+  EXPECT_EQ(moments, reference.moment2().to_vector<float>());
 }
 
 // The last parameter may be left out, whether or not frozen ones follow it.

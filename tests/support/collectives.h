@@ -46,6 +46,7 @@ class CollectiveCheck {
   std::string run() {
     exchange();
     for (const int64_t width : {1, 2, 4}) gather(width);
+    share();
     for (int root = 0; root < ranks_.size(); ++root) broadcast(root);
     all_reduce();
     reduce_scatter();
@@ -56,6 +57,7 @@ class CollectiveCheck {
   std::string run_one_of_each() {
     exchange();
     gather(2);
+    share();
     broadcast(ranks_.size() - 1);
     all_reduce();
     reduce_scatter();
@@ -118,6 +120,28 @@ class CollectiveCheck {
       }
     }
     expect("guard of gather", slices_.count * width, data.back(), kGuard);
+  }
+
+  // Three of every five bytes; the ranks own them in turn.
+  void share() {
+    std::vector<unsigned char> data(static_cast<size_t>(slices_.count), kGuard);
+    auto expected = data;
+    std::vector<RankPiece> pieces;
+    for (int64_t begin = 0; begin < slices_.count; begin += 5) {
+      const int owner = static_cast<int>(begin / 5) % ranks_.size();
+      pieces.push_back({begin, std::min<int64_t>(3, slices_.count - begin), owner});
+      for (int64_t i = begin; i < begin + pieces.back().bytes; ++i) {
+        expected[static_cast<size_t>(i)] = data_.byte(owner, i);
+        if (owner == ranks_.rank()) data[static_cast<size_t>(i)] = data_.byte(owner, i);
+      }
+    }
+    if (pieces.size() > 50) pieces.resize(50);  // a message each
+    ranks_.share(data.data(), pieces, "the norms", {});
+    for (const RankPiece& piece : pieces) {
+      for (int64_t i = piece.begin; i < std::min(piece.begin + 5, slices_.count); ++i) {
+        expect("share", i, data[static_cast<size_t>(i)], expected[static_cast<size_t>(i)]);
+      }
+    }
   }
 
   void broadcast(int root) {

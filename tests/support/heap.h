@@ -18,8 +18,8 @@ class HeapLimit {
   bool was_hit() const;
 };
 
-// As Allocator::fail_after, for operator new on this thread: after so many more calls, one throws
-// std::bad_alloc. -1: none. Returns how many were left.
-int64_t fail_new_after(int64_t calls);
+// As Allocator::fail_after, for operator new on this thread: after so many more calls for at least
+// `least` bytes, one throws std::bad_alloc. -1: none. Returns how many were left.
+int64_t fail_new_after(int64_t calls, int64_t least = 1);
 
 }  // namespace quern::testing_support

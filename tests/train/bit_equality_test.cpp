@@ -39,26 +39,26 @@ class BitEquality : public TrainerTest, public testing::WithParamInterface<Mode>
   }
 
   // Of the training's losses after step `from`, and its last checkpoint.
-  static Outcome outcome(const Config& c, int64_t from = 0) {
+  static TrainingResult outcome(const Config& c, int64_t from = 0) {
     Recorded recorded;
     train(c, recorded);
     EXPECT_EQ(static_cast<int64_t>(recorded.losses().size()), c.train.steps - from);
-    Outcome outcome = outcome_of(c, recorded);
+    TrainingResult outcome = outcome_of(c, recorded);
     outcome.validations.clear();  // a resumed run makes up for that of its checkpoint
     return outcome;
   }
-  Outcome outcome_in(const std::string& folder, Config c) const {
+  TrainingResult outcome_in(const std::string& folder, Config c) const {
     c.run.out = (folder_ / folder).string();
     return outcome(c);
   }
 
   // Goes back to the reference's checkpoint of `step` and on to its end, where it saves again.
-  static Outcome resumed(Config c, int64_t step) {
+  static TrainingResult resumed(Config c, int64_t step) {
     c.train.checkpoint_every = 0;
     c.run.resume = checkpoint_path(fs::path(c.run.out) / "checkpoints", step).string();
     return outcome(c, step);
   }
-  static Outcome after(Outcome whole, int64_t step) {
+  static TrainingResult after(TrainingResult whole, int64_t step) {
     whole.losses.erase(whole.losses.begin(), whole.losses.begin() + step);
     return whole;
   }
@@ -71,7 +71,7 @@ TEST_P(BitEquality, OfEveryMode) {
   constexpr int64_t kSteps = 6;
   Config c = config(GetParam(), kSteps);
   c.train.checkpoint_every = 4;
-  const Outcome reference = outcome(c);
+  const TrainingResult reference = outcome(c);
 
   EXPECT_EQ(outcome_in("again", c), reference);
   for (const int threads : {1, 3}) {
@@ -118,7 +118,7 @@ TEST_P(BitEqualityOfResumes, AtEveryStepOf40) {
   constexpr int64_t kSteps = 40;
   Config c = config(GetParam(), kSteps);
   c.train.checkpoint_every = 1;
-  const Outcome reference = outcome(c);
+  const TrainingResult reference = outcome(c);
   for (int64_t step = kSteps - 1; step > 0; --step) {
     ASSERT_EQ(resumed(c, step), after(reference, step)) << "from step " << step;
   }

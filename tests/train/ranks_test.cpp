@@ -40,13 +40,20 @@ void train_on(int ranks, const Config& config, Recorded& recorded,
   if (first_error) std::rethrow_exception(first_error);
 }
 
-using Mode = std::tuple<Precision, KernelKind, double /*dropout*/, OptimizerKind>;
+struct Mode {
+  Precision precision;
+  KernelKind kernels;
+  double dropout = 0.0;
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  Parallel parallel = Parallel::ddp;
+};
 
 class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
  protected:
   Config config_for(int ranks, const std::string& out, int64_t steps) const {
     Config c = config(out);
-    const auto& [precision, kernels, dropout, optimizer] = GetParam();
+    const auto& [precision, kernels, dropout, optimizer, parallel] = GetParam();
+    c.parallel.parallel = parallel;
     c.compute.precision = precision;
     c.compute.kernels = kernels;
     c.compute.dropout = dropout;
@@ -58,7 +65,7 @@ class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
     return c;
   }
 
-  Outcome outcome(int ranks, const Config& c) const {
+  TrainingResult outcome(int ranks, const Config& c) const {
     Recorded recorded;
     if (ranks == 1) {
       train(c, recorded);
@@ -71,10 +78,10 @@ class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
 
 TEST_P(Ranks, TrainTheBitsOfOne) {
   constexpr int64_t kSteps = 5;
-  const Outcome one = outcome(1, config_for(1, "one", kSteps));
+  const TrainingResult one = outcome(1, config_for(1, "one", kSteps));
   ASSERT_EQ(one.losses.size(), 5u);
   for (const int ranks : {2, 3, 4}) {
-    const Outcome several = outcome(ranks, config_for(ranks, cat("ranks", ranks), kSteps));
+    const TrainingResult several = outcome(ranks, config_for(ranks, cat("ranks", ranks), kSteps));
     EXPECT_EQ(several.losses, one.losses) << ranks;
     EXPECT_EQ(several.validations, one.validations) << ranks;
     EXPECT_TRUE(several == one) << ranks;
@@ -82,35 +89,42 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
 }
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
-  const auto& [precision, kernels, dropout, optimizer] = info.param;
-  return cat(precision == Precision::bf16 ? "bf16" : "fp32",
+  const auto& [precision, kernels, dropout, optimizer, parallel] = info.param;
+  return cat(parallel == Parallel::zero1 ? "zero1_" : "ddp_",
+             precision == Precision::bf16 ? "bf16" : "fp32",
              kernels == KernelKind::naive ? "_naive" : "_fused", dropout > 0.0 ? "_dropout" : "",
              optimizer == OptimizerKind::muon ? "_muon" : "_adamw");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Modes, Ranks,
-    testing::Values(Mode{Precision::fp32, KernelKind::fused, 0.0, OptimizerKind::adamw},
-                    Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw},
-                    Mode{Precision::bf16, KernelKind::fused, 0.2, OptimizerKind::adamw},
-                    Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::muon}),
+    testing::Values(
+        Mode{Precision::fp32, KernelKind::fused}, Mode{Precision::fp32, KernelKind::naive},
+        Mode{Precision::bf16, KernelKind::fused, 0.2},
+        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::muon},
+        Mode{Precision::fp32, KernelKind::fused, 0.2, OptimizerKind::adamw, Parallel::zero1},
+        Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1},
+        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1},
+        Mode{Precision::bf16, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1}),
     name_of);
 
 class RanksOfOneMode : public Ranks {};
 
 TEST_P(RanksOfOneMode, AHundredSteps) {
-  const Outcome one = outcome(1, config_for(1, "one", 100));
+  const TrainingResult one = outcome(1, config_for(1, "one", 100));
   EXPECT_TRUE(outcome(4, config_for(4, "four", 100)) == one);
 }
 
-TEST_P(RanksOfOneMode, AResumedRunMayHaveAnotherNumberOfRanks) {
-  const Outcome one = outcome(1, config_for(1, "one", 9));
+TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
+  const TrainingResult one = outcome(1, config_for(1, "one", 9));
   Recorded recorded;
   Config c = config_for(2, "several", 3);
   train_on(2, c, recorded);
   c.run.resume = c.run.out;
   c.train.steps = 6;
   c.train.accumulate = kMicroBatches / 3;
+  const bool sharded = c.parallel.parallel == Parallel::zero1;
+  c.parallel.parallel = sharded ? Parallel::ddp : Parallel::zero1;
   train_on(3, c, recorded);
   c.train.steps = 9;
   c.train.accumulate = kMicroBatches;
@@ -122,7 +136,7 @@ TEST_P(RanksOfOneMode, AResumedRunMayHaveAnotherNumberOfRanks) {
 
 // Only the last rank is asked to stop, before its first step: all end after the same one.
 TEST_P(RanksOfOneMode, AllStopAfterTheSameStep) {
-  const Outcome one = outcome(1, config_for(1, "one", 9));
+  const TrainingResult one = outcome(1, config_for(1, "one", 9));
   const std::atomic<bool> stop{true};
   Config c = config_for(3, "several", 9);
   Recorded recorded;
@@ -134,7 +148,7 @@ TEST_P(RanksOfOneMode, AllStopAfterTheSameStep) {
 }
 
 TEST_P(RanksOfOneMode, DelaysChangeNothing) {
-  const Outcome one = outcome(1, config_for(1, "one", 3));
+  const TrainingResult one = outcome(1, config_for(1, "one", 3));
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Recorded recorded;
     const Config c = config_for(3, cat("seed", seed), 3);
@@ -146,7 +160,7 @@ TEST_P(RanksOfOneMode, DelaysChangeNothing) {
 // A death at any collective: an error on every rank, and a checkpoint that a resume continues to
 // the bits of the undisturbed run.
 TEST_P(RanksOfOneMode, ADeathAtAnyCollectiveLosesNothingSaved) {
-  const Outcome one = outcome(1, config_for(1, "one", 4));
+  const TrainingResult one = outcome(1, config_for(1, "one", 4));
   bool survived = false;
   for (int64_t at = 0; !survived; at += 13) {
     Config c = config_for(2, cat("death", at), 4);
@@ -164,9 +178,10 @@ TEST_P(RanksOfOneMode, ADeathAtAnyCollectiveLosesNothingSaved) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mode, RanksOfOneMode,
-                         testing::Values(Mode{Precision::fp32, KernelKind::fused, 0.1,
-                                              OptimizerKind::adamw}),
+INSTANTIATE_TEST_SUITE_P(Modes, RanksOfOneMode,
+                         testing::Values(Mode{Precision::fp32, KernelKind::fused, 0.1},
+                                         Mode{Precision::bf16, KernelKind::fused, 0.1,
+                                              OptimizerKind::adamw, Parallel::zero1}),
                          name_of);
 
 }  // namespace

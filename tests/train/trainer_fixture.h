@@ -18,16 +18,17 @@ namespace quern::testing_support {
 namespace fs = std::filesystem;
 
 // What a training leaves: compared bit for bit.
-struct Outcome {
+struct TrainingResult {
   std::vector<double> losses, validations;
   std::string weights, moments;  // the files of the last checkpoint
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const TrainingResult&) const = default;
 };
 
-inline Outcome outcome_of(const Config& c, const Recorded& recorded) {
+inline TrainingResult outcome_of(const Config& c, const Recorded& recorded) {
   const fs::path last = checkpoint_path(fs::path(c.run.out) / "checkpoints", c.train.steps);
-  Outcome outcome{recorded.losses(), recorded.validations, read_file(last / "model.safetensors"),
-                  read_file(last / "optimizer.safetensors")};
+  TrainingResult outcome{recorded.losses(), recorded.validations,
+                         read_file(last / "model.safetensors"),
+                         read_file(last / "optimizer.safetensors")};
   EXPECT_GT(std::min(outcome.weights.size(), outcome.moments.size()), 10000u);
   return outcome;
 }

@@ -275,6 +275,21 @@ TEST_F(TrainerTest, NonfiniteLossCanBeSkipped) {
   EXPECT_EQ(static_cast<size_t>(recorded.steps.back().skipped), recorded.warnings.size());
 }
 
+TEST_F(TrainerTest, ARunThatHasSkippedStepsGoesOnUnderStop) {
+  Config c = config();
+  c.train.steps = 4;
+  Recorded recorded;
+  train(c, recorded);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  TrainState state = peek_train_state(checkpoint_path(checkpoints, 4));
+  state.skipped = 1;
+  update_train_state(checkpoints, state);
+  c.run.resume = c.run.out;
+  c.train.steps = 6;
+  EXPECT_EQ(train(c, recorded).steps, 6);
+  EXPECT_EQ(recorded.steps.back().skipped, 1);
+}
+
 // A token that the sidecar's vocabulary excludes: the file was damaged after it was written.
 TEST_F(TrainerTest, ABadTokenIsNamedAndCostsNoStep) {
   const std::vector<int32_t> good(4000, 65);

@@ -35,37 +35,39 @@ void update_range(float* param, float* m, float* v, bfloat16* copy, const float*
   });
 }
 
-int64_t norm_chunks(int64_t n) {
-  return (n + kGrain - 1) / kGrain;
-}
-
 }  // namespace
 
 void store_learning_rate(StepState* state, float lr, Stream) {
   state->lr = lr;
 }
 
-int64_t global_norm_scratch(int64_t n, Stream) {
-  return norm_chunks(n) * static_cast<int64_t>(sizeof(double));
+int64_t norm_partial_bytes(Stream) {
+  return sizeof(double);
 }
 
-void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
-                 const float* loss, void* scratch, Stream) {
-  double* partial = static_cast<double*>(scratch);
+void sum_squares(void* partial, const float* grad, int64_t n, Stream) {
+  static_assert(kGrain % kNormChunk == 0);
+  auto* const sums = static_cast<double*>(partial);
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
-    const float* chunk = grad + begin;
-    partial[begin / kGrain] = lane_sum<double>(end - begin, [=](int64_t i) {
-      const double g = chunk[i];
-      return g * g;
-    });
+    for (int64_t chunk = begin; chunk < end; chunk += kNormChunk) {
+      const int64_t count = std::min(kNormChunk, end - chunk);
+      sums[chunk / kNormChunk] = lane_sum<double>(count, [=](int64_t i) {
+        const double g = grad[chunk + i];
+        return g * g;
+      });
+    }
   });
-  const double squares =
-      lane_sum<double>(norm_chunks(n), [=](int64_t chunk) { return partial[chunk]; });
+}
+
+void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
+                 float max_norm, const float* loss, Stream) {
+  const auto* const sums = static_cast<const double*>(partial);
+  const double squares = lane_sum<double>(count, [=](int64_t i) { return sums[i]; });
   const float norm = static_cast<float>(std::sqrt(squares) * grad_scale);
   const float shrink = max_norm > 0.0f ? std::min(1.0f, max_norm / (norm + 1e-6f)) : 1.0f;
   state->norm = norm;
   state->clip = grad_scale * shrink;
-  const bool halted = state->halt != 0 && state->skipped > 0;
+  const bool halted = state->halt != 0 && state->skipped > state->skipped_before;
   const bool finite = std::isfinite(norm) && (loss == nullptr || std::isfinite(*loss));
   state->finite = finite && !halted ? 1 : 0;
 }

@@ -13,35 +13,61 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kFinishThreads = 1024;
 constexpr int64_t kAdamWChunk = 4096;  // elements a block takes at a time
 
+// A warp takes a chunk at a time, with all its loads under way together.
 __global__ void __launch_bounds__(kThreads)
-    sum_of_squares_kernel(float* partial, const float* grad, int64_t n, bool vectors) {
-  float sum = 0.0f;
-  for_each_vec<4>(n, vectors, [&](auto width, int64_t i) {
-    constexpr int kWidth = width;
-    float x[kWidth];
-    load_vec(x, grad + i);
+    sum_squares_kernel(float* partial, const float* grad, int64_t n, bool aligned) {
+  constexpr int kVectors = kNormChunk / (4 * kWarpSize);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t warps = int64_t{gridDim.x} * (kThreads / kWarpSize);
+  const int64_t first = int64_t{blockIdx.x} * (kThreads / kWarpSize) + threadIdx.x / kWarpSize;
+  for (int64_t chunk = first; chunk * kNormChunk < n; chunk += warps) {
+    const float* const x = grad + chunk * kNormChunk;
+    const int64_t count = min(kNormChunk, n - chunk * kNormChunk);
+    float sum = 0.0f;
+    if (aligned && count == kNormChunk) {
+      float value[kVectors][4];
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) sum = fmaf(x[e], x[e], sum);
-  });
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+      for (int j = 0; j < kVectors; ++j) load_vec(value[j], x + 4 * (j * kWarpSize + lane));
+#pragma unroll
+      for (int j = 0; j < kVectors; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sum = fmaf(value[j][e], value[j][e], sum);
+      }
+    } else {
+      for (int64_t i = lane; i < count; i += kWarpSize) sum = fmaf(x[i], x[i], sum);
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) partial[chunk] = sum;
+  }
 }
 
 // One block.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kFinishThreads)
     finish_norm_kernel(StepState* state, const float* partial, int64_t count, float grad_scale,
                        float max_norm, const float* loss) {
-  float sum = 0.0f;
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
-  sum = block_sum(sum);
+  constexpr int kAtOnce = 8;  // loads of a thread under way
+  float sums[kAtOnce] = {};
+  for (int64_t i = threadIdx.x; i < count; i += kAtOnce * kFinishThreads) {
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t at = i + j * kFinishThreads;
+      if (at < count) sums[j] += partial[at];
+    }
+  }
+#pragma unroll
+  for (int width = kAtOnce / 2; width > 0; width /= 2) {
+#pragma unroll
+    for (int j = 0; j < width; ++j) sums[j] += sums[j + width];
+  }
+  const float sum = block_sum(sums[0]);
   if (threadIdx.x != 0) return;
   const float norm = sqrtf(sum) * grad_scale;
   state->norm = norm;
   state->clip = max_norm > 0.0f ? grad_scale * fminf(1.0f, max_norm / (norm + 1e-6f)) : grad_scale;
-  const bool halted = state->halt != 0 && state->skipped > 0;
+  const bool halted = state->halt != 0 && state->skipped > state->skipped_before;
   const bool finite = isfinite(norm) && (loss == nullptr || isfinite(*loss));
   state->finite = finite && !halted ? 1 : 0;
 }
@@ -169,14 +195,21 @@ void store_learning_rate(StepState* state, float lr, Stream stream) {
   launch(store_learning_rate_kernel, dim3(1), dim3(1), 0, stream, state, lr);
 }
 
-void global_norm(StepState* state, const float* grad, int64_t n, float grad_scale, float max_norm,
-                 const float* loss, void* scratch, Stream stream) {
-  float* const partial = static_cast<float*>(scratch);
-  const int64_t blocks = norm_blocks(n);
-  launch(sum_of_squares_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream,
-         partial, grad, n, aligned16({grad}));
-  launch(finish_norm_kernel, dim3(1), dim3(kThreads), 0, stream, state, partial, blocks, grad_scale,
-         max_norm, loss);
+int64_t norm_partial_bytes(Stream) {
+  return sizeof(float);
+}
+
+void sum_squares(void* partial, const float* grad, int64_t n, Stream stream) {
+  if (n == 0) return;
+  constexpr int64_t kElementsABlock = kNormChunk * (kThreads / kWarpSize);
+  launch(sum_squares_kernel, grid_stride_blocks(n, kElementsABlock), dim3(kThreads), 0, stream,
+         static_cast<float*>(partial), grad, n, aligned16({grad}));
+}
+
+void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
+                 float max_norm, const float* loss, Stream stream) {
+  launch(finish_norm_kernel, dim3(1), dim3(kFinishThreads), 0, stream, state,
+         static_cast<const float*>(partial), count, grad_scale, max_norm, loss);
 }
 
 void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,

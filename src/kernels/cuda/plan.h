@@ -41,9 +41,6 @@ struct SumParts {
 };
 SumParts cut_sum(const ReduceShape& s);
 
-// Blocks of the gradient norm's first stage.
-int64_t norm_blocks(int64_t n);
-
 inline constexpr int64_t kNormMultiprocessors = 132;  // of an H100, which norms' backward fills
 inline constexpr int64_t kNormBackwardBlocks = 3 * kNormMultiprocessors;
 inline constexpr int kEmbeddingPiece = kWarpSize;  // tokens of an id that one warp sums

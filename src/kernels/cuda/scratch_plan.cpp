@@ -61,14 +61,4 @@ int64_t embedding_backward_scratch(int64_t n, int64_t, int64_t C, Stream) {
   return ceil_div(n, kEmbeddingPiece) * C * kFloat + stable_sort_scratch(n);
 }
 
-// A function of n alone, so that the order of the sum is the same on every device.
-int64_t norm_blocks(int64_t n) {
-  constexpr int64_t kElementsABlock = 4096, kMostBlocks = 1024;
-  return std::min(ceil_div(n, kElementsABlock), kMostBlocks);
-}
-
-int64_t global_norm_scratch(int64_t n, Stream) {
-  return norm_blocks(n) * kFloat;
-}
-
 }  // namespace quern::kernels::cuda

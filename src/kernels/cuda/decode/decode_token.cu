@@ -288,23 +288,22 @@ struct TokenPlan {
 };
 
 template <class T>
-TokenPlan<T> plan_token(const DecodeToken<T>& t) {
+TokenPlan<T> plan_token(const DecodeToken<T>& t, Stream stream) {
   TokenPlan<T> plan;
-  const DeviceTraits device = device_traits();
   // A warp's chunks and words must be whole. A thread holds its share of a row of the stream, and
   // at most one of the outputs that are added to it.
   const bool whole = t.C % 8 == 0 && t.F % 8 == 0 && t.D % 8 == 0 && t.D <= 256;
   constexpr int64_t kMostUnits = 1 << 24;  // 32 bits hold its multiples in of_block
   if (!whole || std::max({t.V, t.F, (t.H + 2 * t.Hk) * t.D}) > kMostUnits) return plan;
   if (plan_exchange(t).words > INT32_MAX) return plan;
-  const int blocks = static_cast<int>(std::min<int64_t>(device.multiprocessors, t.F / 2));
+  const int blocks = static_cast<int>(std::min<int64_t>(multiprocessors_of(stream), t.F / 2));
   if (ceil_div(t.C / 2, blocks) * t.B > kTokenThreads) return plan;
   for (const TokenVariant<T>& variant : kVariants<T>) {
     if (t.B > variant.rows || t.C > variant.width || t.fp32_stream != variant.fp32_stream) continue;
     const TokenMemory memory = plan_memory(t, blocks, variant.ring_bytes);
     const void* const kernel = reinterpret_cast<const void*>(variant.kernel);
     if (hopper_kernel_runs(kernel, memory.bytes) &&
-        grid_is_resident(kernel, blocks, kTokenThreads + kFetchThreads, memory.bytes)) {
+        grid_is_resident(kernel, blocks, kTokenThreads + kFetchThreads, memory.bytes, stream)) {
       return {variant.kernel, blocks, memory};
     }
   }
@@ -323,8 +322,8 @@ TokenWork<T> token_work(const DecodeToken<T>& t, const TokenPlan<T>& plan) {
 }  // namespace
 
 template <class T>
-bool decode_token_fits(const DecodeToken<T>& token, Stream) {
-  return plan_token(token).kernel != nullptr;
+bool decode_token_fits(const DecodeToken<T>& token, Stream stream) {
+  return plan_token(token, stream).kernel != nullptr;
 }
 
 template <class T>
@@ -340,7 +339,7 @@ int64_t decode_token_exchange(const DecodeToken<T>& token, Stream) {
 
 template <class T>
 void decode_token(const DecodeToken<T>& token, Stream stream) {
-  const TokenPlan<T> plan = plan_token(token);
+  const TokenPlan<T> plan = plan_token(token, stream);
   QUERN_CHECK(plan.kernel != nullptr, "decode_token: ", token.B, " rows with d_model ", token.C,
               ", d_ff ", token.F, " and head_dim ", token.D,
               " do not fit this device, see decode_token_fits");

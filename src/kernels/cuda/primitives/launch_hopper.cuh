@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/primitives/cluster.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/partition.h"
 
 namespace quern::kernels::cuda {
 
@@ -39,17 +40,17 @@ inline bool hopper_kernel_runs(const void* kernel, int64_t shared_bytes) {
          attributes.sharedSizeBytes > 0 && bytes <= device_traits().shared_bytes_per_block;
 }
 
-// Whether all blocks of a grid can run at the same time, as LaunchOptions::resident needs. Part of
-// a GPU, as MPS and green contexts give it, may hold fewer blocks than the whole.
-inline bool grid_is_resident(const void* kernel, int64_t blocks, int threads,
-                             int64_t shared_bytes) {
+// Whether all blocks of a grid can run on `stream` at the same time, as LaunchOptions::resident
+// needs. Part of a GPU, as MPS and green contexts give it, may hold fewer blocks than the whole.
+inline bool grid_is_resident(const void* kernel, int64_t blocks, int threads, int64_t shared_bytes,
+                             Stream stream) {
   int each = 0;
   const bool known = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(shared_bytes)) == cudaSuccess &&
                      cudaOccupancyMaxActiveBlocksPerMultiprocessor(
                          &each, kernel, threads, static_cast<size_t>(shared_bytes)) == cudaSuccess;
   if (!known) cudaGetLastError();
-  return known && each * device_traits().multiprocessors >= blocks;
+  return known && int64_t{each} * multiprocessors_of(stream) >= blocks;
 }
 
 // launch() of launch.cuh with options.

@@ -1,0 +1,35 @@
+// The arena cut into buckets, each moved by one collective, and a bucket into the ranks' slices.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "nn/parameter_table.h"
+#include "optim/optimizer.h"
+
+namespace quern {
+
+// naive: one bucket, moved after the backward. overlapped: a block's gradients are moved when its
+// backward has written them, its weights before its forward reads them, on a stream beside.
+enum class BucketExchange { naive, overlapped };
+
+// A range of the arena that is moved as one: a block, the parameters between blocks, or all.
+struct Bucket {
+  std::string name;  // in messages: "block 3"
+  int64_t begin = 0, end = 0;
+  bool is_block = false;
+
+  int64_t size() const { return end - begin; }
+  bool holds(int64_t element) const { return begin <= element && element < end; }
+  // They begin at multiples of kernels::kNormChunk in the arena.
+  RankSlices slices(int ranks) const { return {size(), ranks, kernels::kNormChunk}; }
+};
+
+// Of the trainable parameters, in forward order.
+std::vector<Bucket> make_buckets(const ParameterTable& table, BucketExchange exchange);
+
+// A rank's slices of all buckets, as ranges of the arena.
+OptimizerShare share_of(const std::vector<Bucket>& buckets, int ranks, int rank);
+
+}  // namespace quern

@@ -1,0 +1,210 @@
+// What a training does between its steps: checkpoints, validation, samples, and the search for a
+// non-finite value.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "data/text_stream.h"
+#include "generate/generate.h"
+#include "io/append_file.h"
+#include "io/atomic_file.h"
+#include "run/checkpoint.h"
+#include "run/nonfinite.h"
+#include "tensor/gemm_table.h"
+#include "train/trainer.h"
+
+namespace quern {
+
+// Checkpoints, validation and samples, in this order: the checkpoint is complete even if the rest
+// fails. The training clock stops meanwhile.
+void Trainer::at_intervals() {
+  const bool validate = due(config_.train.eval_every) && data_.tokens.validation.size() > 0;
+  const bool sample = due(config_.train.sample_every) && data_.tokenizer.tokenizer;
+  const bool checkpoint = due(config_.train.checkpoint_every);
+  if (!validate && !sample && !checkpoint) return;
+  settle(true);
+  stop_clock();
+  if (checkpoint && saved_step_ != state_.iteration) save();
+  if (validate) validate_now();
+  if (sample) sample_now();
+  readback_.start_clock();
+  clock_ = Clock::now();
+}
+
+// What was due after the checkpoint's step, if the process that saved it did not come to it.
+void Trainer::catch_up() {
+  if (logged_.validation) {
+    if (state_.best_iteration != state_.iteration) take_validation(*logged_.validation);
+  } else if (due(config_.train.eval_every) && data_.tokens.validation.size() > 0) {
+    validate_now();
+  }
+  if (due(config_.train.sample_every) && data_.tokenizer.tokenizer) sample_now();
+  sampled_ = false;
+}
+
+void Trainer::validate_now() {
+  if (shards_) shards_->complete();
+  const Evaluation result = [this] {
+    const PoolScope memory = step_->idle_memory();
+    return evaluate(
+        instance_->model, data_.tokens.validation, config_.train.batch, config_.model.context,
+        config_.train.eval_batches, batches_.document_end,
+        [this](int64_t done, int64_t windows) {
+          observer_.on_validating(done, windows);
+          if (stopping()) throw Stopped();
+        },
+        team_.group());
+  }();
+  if (metrics_) metrics_->write_validation(state_.iteration, result.loss);
+  observer_.on_validation(state_.iteration, result, result.loss < state_.best_loss);
+  take_validation(result.loss);
+}
+
+// The best weights need a checkpoint whose state names them as the best.
+void Trainer::take_validation(double loss) {
+  if (!(loss < state_.best_loss)) return;
+  state_.best_loss = loss;
+  state_.best_iteration = state_.iteration;
+  if (saved_step_ != state_.iteration) {
+    save();
+  } else if (team_.leads()) {
+    update_train_state(folder_->checkpoints(), current_state());
+  }
+  if (team_.leads()) mark_best(folder_->checkpoints(), state_.iteration);
+}
+
+// By the first rank; the others wait.
+void Trainer::sample_now() {
+  if (shards_) shards_->complete();
+  if (team_.leads() && !sampled_) write_sample();
+  team_.wait_for("a sample");
+}
+
+void Trainer::write_sample() {
+  const Tokenizer& tokenizer = *data_.tokenizer.tokenizer;
+  std::vector<int32_t> tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
+  Generation made;
+  try {
+    const PoolScope memory = step_->idle_memory();
+    made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer),
+                    [this](int32_t) { return !stopping(); });
+  } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
+    observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", error.what()));
+    return;
+  }
+  if (stopping()) throw Stopped();
+  tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
+  const std::string text = tokenizer.decode(tokens);
+  folder_->check_there();
+  AppendFile out(folder_->samples());
+  out.write(cat("--- step ", state_.iteration, "\n", text, "\n"));
+  out.sync();
+  observer_.on_sample(state_.iteration, text);
+}
+
+TrainState Trainer::current_state() const {
+  TrainState state = state_;
+  state.sampler = sampler_after(state_.iteration);
+  state.model = config_.model;
+  state.is_text = data_.tokens.is_text || data_.facts.of_bytes();
+  state.tokenizer = data_.tokenizer_hash();
+  state.gemm_algorithms = gemm_table();
+  return state;
+}
+
+// A checkpoint with a NaN cannot be resumed, and rotation would remove the last good one for it.
+void Trainer::check_state() const {
+  std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
+  const ParameterArena& arena = instance_->arena;
+  buffers.insert(buffers.begin(), {"", arena.values(), arena.named_slices()});
+  for (const OptimizerBuffer& buffer : buffers) {
+    const std::string bad = find_nonfinite(buffer);
+    if (bad.empty()) continue;
+    const auto newest = latest_checkpoint(folder_->checkpoints());
+    fail(cat("after step ", state_.iteration, ": ", bad,
+             ", expected finite numbers; this state is not saved. The newest checkpoint is ",
+             newest ? newest->string() : "none", ". Lower lr or clip",
+             newest ? cat(" and continue with --resume ", folder_->path().string()) : ""));
+  }
+}
+
+// By the first rank; the others wait.
+void Trainer::save(const std::string& keep_reason) {
+  std::vector<OptimizerBuffer> gathered;
+  if (shards_) {
+    shards_->complete();
+    check_state();
+    gathered = shards_->gathered(optimizer_->buffers());
+  }
+  if (team_.leads()) {
+    write_checkpoint(keep_reason, gathered);
+  } else {
+    check_state();
+    saved_step_ = state_.iteration;
+  }
+  team_.wait_for("a checkpoint");
+}
+
+void Trainer::write_checkpoint(const std::string& keep_reason,
+                               const std::vector<OptimizerBuffer>& gathered) {
+  saving_ = true;
+  check_state();
+  const TrainState state = current_state();
+  folder_->check_there();
+  metrics_->sync();
+  const auto path =
+      save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state, gathered);
+  saved_step_ = state_.iteration;
+  if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
+  std::vector<std::string> warnings = remove_later_checkpoints(folder_->checkpoints());
+  std::ranges::move(rotate_checkpoints(folder_->checkpoints(), config_.train.keep),
+                    std::back_inserter(warnings));
+  for (const std::string& what : warnings) observer_.on_warning(what);
+  if (!state.gemm_algorithms.empty()) {
+    write_file_atomically(folder_->gemm_table(), state.gemm_algorithms);
+  }
+  saving_ = false;
+  observer_.on_checkpoint(state_.iteration, path);
+}
+
+// The device does not apply a step whose loss or gradient norm is not finite. `skip` counts it and
+// continues. Under `stop` the device keeps the state before that step
+// (StepGuard::halt_on_nonfinite): saves it and throws.
+void Trainer::handle_nonfinite(const StepResult& result) {
+  const std::string what =
+      cat("step ", result.step, ": loss ", result.loss, ", gradient norm ", result.state.norm);
+  if (config_.train.on_nonfinite == OnNonfinite::skip) {
+    observer_.on_warning(cat(what, "; the step was skipped (", result.state.skipped, " so far)"));
+    return;
+  }
+  save("last state before a non-finite loss");
+  end_log("a loss or gradient norm that is not finite");
+  std::string origin;
+  try {
+    origin = trace_nonfinite(result.step);
+    if (origin.empty()) origin = "not found again when the step is repeated";
+  } catch (const OutOfMemory&) {  // checking every output needs more memory than a step
+    origin = "unknown: too little memory to repeat the step";
+  }
+  fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",
+           state_.iteration, " are saved in ",
+           checkpoint_path(folder_->checkpoints(), state_.iteration).string(),
+           " and stay there. Lower lr or clip and continue with --resume ",
+           folder_->path().string(), ", or set on_nonfinite = skip"));
+}
+
+std::string Trainer::trace_nonfinite(int64_t bad_step) {
+  feed_from(bad_step - 1);
+  instance_->arena.zero_grad();
+  const PoolScope memory = step_->idle_memory();
+  return find_nonfinite(instance_->arena, [this] {
+    for (int64_t i = 0; i < config_.train.accumulate; ++i) {
+      const DeviceBatch batch = feeder_->next();
+      forward_backward(*instance_, batch.tokens, batch.targets, config_.train.accumulate);
+    }
+  });
+}
+
+}  // namespace quern
