@@ -84,6 +84,17 @@ std::string weights_after(const fs::path& run, const std::string& step) {
   return read_file(run / "checkpoints" / ("step_" + step) / "model.safetensors");
 }
 
+// "4 val_loss 20 loss ...": the step and the first number of each row.
+std::string rows_of(const fs::path& run) {
+  std::istringstream metrics(read_file(run / "metrics.jsonl"));
+  std::string rows;
+  for (std::string line; std::getline(metrics, line);) {
+    const auto row = nlohmann::ordered_json::parse(line);
+    rows += cat(row.begin().value(), " ", std::next(row.begin()).key(), " ");
+  }
+  return rows;
+}
+
 // The lines that are wider than `columns`, except those with a path.
 std::string wide_lines(const std::string& text, size_t columns) {
   std::string wide, line;
@@ -387,13 +398,16 @@ TEST_F(TrainProgram, AClockThatJumpsChangesOnlyTimeStamps) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
 #endif
-  const Args steps = {"--steps", "20"};
+  const Args steps = {"--steps",        "20", "--checkpoint_every", "3", "--eval_every", "4",
+                      "--sample_every", "5",  "--tokens",           "4"};
   ASSERT_EQ(run(train_args("whole", steps)).code, 0);
   const std::string jumping = cat("QUERN_FAULT_CLOCK=1 LD_PRELOAD='", fault_shim_path(), "' ");
   const Outcome outcome = run_shell(jumping + program(train_args("run", steps)));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(weights_after(folder_ / "run", "00000020") ==
               weights_after(folder_ / "whole", "00000020"));
+  EXPECT_EQ(read_file(folder_ / "run/samples.txt"), read_file(folder_ / "whole/samples.txt"));
+  EXPECT_EQ(rows_of(folder_ / "run"), rows_of(folder_ / "whole"));
   std::istringstream metrics(read_file(folder_ / "run/metrics.jsonl"));
   double earlier = 0.0;
   bool back = false;

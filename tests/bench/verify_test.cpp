@@ -71,6 +71,19 @@ TEST(Verify, FlashRefusesAHeadThatItCannotDo) {
   expect_error([&] { verify_case(golden, {}); }, {"head_dim", "20", "naive"});
 }
 
+// A Mistral with full attention is a Llama: the same weights give the same ten steps.
+TEST(Verify, AMistralInAllModes) {
+  GoldenCopy copy("gqa_tied");
+  copy.replace("config.json", "LlamaForCausalLM", "MistralForCausalLM");
+  copy.replace("config.json", R"("model_type": "llama")",
+               R"("sliding_window": null, "model_type": "mistral")");
+  const GoldenCase golden = GoldenCase::open(copy.path());
+  for (const ModelOptions& options : all_combinations({})) {
+    const VerifyResult result = verify_case(golden, options);
+    EXPECT_TRUE(result.passed()) << verify_table(result, false);
+  }
+}
+
 TEST(Verify, AllCombinationsAreTwelve) {
   const std::vector<ModelOptions> all = all_combinations({});
   EXPECT_EQ(all.size(), 12u);

@@ -7,9 +7,14 @@
 
 #include "generate/generate.h"
 #include "run/make_context.h"
+#include "run/make_optimizer.h"
+#include "run/nonfinite.h"
+#include "run/train_state.h"
+#include "support/failing_allocations.h"
 #include "support/files.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"
+#include "tensor/factory.h"
 
 namespace quern {
 namespace {
@@ -234,6 +239,173 @@ TEST_F(GpuTraining, EachAllocationOfTheDeviceMayFail) {
   }
   std::filesystem::current_path(before);
 }
+
+// A training of one block whose steps are run by hand.
+class StepByHand {
+ public:
+  StepByHand(const Config& config, bool capture)
+      : instance_(config.model, config.compute, InitScheme::normal, true, 1),
+        optimizer_(make_optimizer(instance_.arena, config)),
+        step_(instance_, *optimizer_, capture),
+        batch_(zeros({1, config.model.context}, DType::i32)) {
+    optimizer_->set_learning_rate(1e-2);
+    fill(batch_, 7.0);
+  }
+  void run() { step_.run(batch_, batch_, {}); }
+  bool torn() const { return optimizer_->torn(); }
+  std::vector<float> weights() const { return instance_.arena.values().to_vector<float>(); }
+
+  // As a training does: no state that is not finite.
+  void save(const std::filesystem::path& checkpoints, const Config& config) const {
+    std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
+    buffers.push_back({"", instance_.arena.values(), instance_.arena.named_slices()});
+    for (const OptimizerBuffer& buffer : buffers) EXPECT_EQ(find_nonfinite(buffer), "");
+    TrainState state;
+    state.iteration = 1;
+    state.model = config.model;
+    save_train_state(checkpoints, instance_.arena, *optimizer_, state);
+  }
+  void load(const std::filesystem::path& checkpoint, const Config& config) {
+    load_train_state(checkpoint, instance_.arena, config.model, *optimizer_);
+  }
+
+ private:
+  ModelInstance instance_;
+  std::unique_ptr<Optimizer> optimizer_;
+  TrainingStep step_;
+  Tensor batch_;
+};
+
+struct Update {
+  const char* name;
+  OptimizerKind optimizer;
+  Precision precision;
+};
+
+class GpuAllocationFailure : public GpuTraining, public testing::WithParamInterface<Update> {
+ protected:
+  void SetUp() override {
+    GpuTraining::SetUp();
+    if (IsSkipped()) return;
+    static_cast<ModelConfig&>(config_.model) = tiny_model();
+    config_.model.layers = 1;
+    config_.compute.device = DeviceChoice::cuda;
+    config_.compute.precision = GetParam().precision;
+    config_.optimizer.kind = GetParam().optimizer;
+    context_ = make_context(config_.compute, 1);
+    scope_ = std::make_unique<ContextScope>(*context_);
+    StepByHand whole(config_, false);
+    weights_.push_back(whole.weights());
+    for (int i = 0; i < 3; ++i) {
+      whole.run();
+      weights_.push_back(whole.weights());
+    }
+  }
+  void TearDown() override {
+    scope_.reset();
+    context_.reset();
+  }
+  std::unique_ptr<StepByHand> after(int steps, bool capture) const {
+    auto training = std::make_unique<StepByHand>(config_, capture);
+    for (int i = 0; i < steps; ++i) training->run();
+    return training;
+  }
+
+  static constexpr Device kGpu{DeviceType::cuda, 0};
+  Config config_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<ContextScope> scope_;
+  std::vector<std::vector<float>> weights_;  // after so many steps without failures
+};
+
+TEST_P(GpuAllocationFailure, OfAStepLeavesTheWeightsAndTheNextStepHasTheSameBits) {
+  auto failing = after(1, false);
+  int64_t torn = 0;
+  const auto after_failure = [&] {
+    if (!failing->torn()) {
+      EXPECT_TRUE(failing->weights() == weights_[1]);
+      return;
+    }
+    ++torn;  // in the middle of an update
+    failing = after(1, false);
+  };
+  const int64_t failures = fail_each([&] { failing->run(); }, after_failure, kGpu);
+  EXPECT_GT(failures, 10);
+  EXPECT_LT(torn, failures);
+  if (GetParam().optimizer == OptimizerKind::adamw) {
+    EXPECT_EQ(torn, 0);  // all its memory is there beforehand
+  }
+  EXPECT_TRUE(failing->weights() == weights_[2]);
+}
+
+// The second step takes its memory while it is captured, when no kernel runs: a failure there
+// leaves the weights even in the middle of an update. Later steps take none.
+TEST_P(GpuAllocationFailure, OfACaptureLeavesTheWeightsAndReplaysTakeNoMemory) {
+  const auto failing = after(1, true);
+  const int64_t failures = fail_each([&] { failing->run(); },
+                                     [&] { EXPECT_TRUE(failing->weights() == weights_[1]); }, kGpu);
+  EXPECT_GT(failures, 10);
+  EXPECT_TRUE(failing->weights() == weights_[2]);
+  EXPECT_EQ(fail_each([&] { failing->run(); }, [] {}, kGpu), 0);
+  EXPECT_TRUE(failing->weights() == weights_[3]);
+}
+
+// The first step is launched, and keeps the memory of the batch that replays will read.
+TEST_P(GpuAllocationFailure, OfTheStepBeforeACaptureLeavesOneThatGoesOn) {
+  Allocator& allocator = *context_->allocator(kGpu);
+  const int64_t before = allocator.stats().allocated;
+  for (int64_t k = 0, left = -1; left < 0; ++k) {
+    SCOPED_TRACE(k);
+    const auto failing = after(0, true);
+    allocator.fail_after(k);
+    try {
+      failing->run();
+      left = allocator.fail_after(-1);
+      EXPECT_GE(left, 0) << "failed without an error";
+      EXPECT_GT(k, 12);
+    } catch (const OutOfMemory&) {
+      EXPECT_EQ(allocator.fail_after(-1), -1);
+      if (failing->torn()) continue;
+      EXPECT_TRUE(failing->weights() == weights_[0]);
+      failing->run();
+    }
+    EXPECT_TRUE(failing->weights() == weights_[1]);
+    failing->run();
+    EXPECT_TRUE(failing->weights() == weights_[2]);
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(allocator.stats().allocated, before);
+}
+
+TEST_P(GpuAllocationFailure, OfASaveOrALoadLeavesNoneOrAWholeOne) {
+  const std::filesystem::path checkpoints = folder_.path() / "checkpoints";
+  const auto training = after(1, true);
+  const auto save = [&] { training->save(checkpoints, config_); };
+  const auto none = [&] { EXPECT_TRUE(checkpoint_steps(checkpoints).empty()); };
+  EXPECT_GE(fail_each(save, none, kGpu), 6);  // two for the check of each buffer
+  std::filesystem::remove_all(checkpoints);
+  EXPECT_GE(fail_each(save, none, kCpu), 3);  // each buffer's copy
+
+  std::vector<float> loaded;
+  const auto load = [&] {
+    StepByHand other(config_, true);
+    other.load(checkpoint_path(checkpoints, 1), config_);
+    loaded = other.weights();
+  };
+  const auto no_check = [] {};
+  EXPECT_GT(fail_each(load, no_check, kGpu), 10);
+  EXPECT_TRUE(loaded == weights_[1]);
+  training->run();
+  EXPECT_TRUE(training->weights() == weights_[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Updates, GpuAllocationFailure,
+    testing::Values(Update{"adamw_fp32", OptimizerKind::adamw, Precision::fp32},
+                    Update{"adamw_bf16", OptimizerKind::adamw, Precision::bf16},
+                    Update{"muon_fp32", OptimizerKind::muon, Precision::fp32},
+                    Update{"muon_bf16", OptimizerKind::muon, Precision::bf16}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_F(GpuTraining, GeneratesWithACacheWhatTheWholeModelGenerates) {
   Config c = config();

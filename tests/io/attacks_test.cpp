@@ -3,11 +3,15 @@
 
 #include <filesystem>
 
+#include "data/document_reader.h"
 #include "hf/huggingface.h"
+#include "io/byte_stream.h"
 #include "io/input_files.h"
 #include "io/json_file.h"
 #include "io/safetensors.h"
+#include "support/compress.h"
 #include "support/files.h"
+#include "support/heap.h"
 
 namespace quern {
 namespace {
@@ -114,6 +118,45 @@ TEST(Attacks, AShardOutsideTheFolder) {
     expect_error([&] { TensorSource::open(folder.path()); },
                  {"index.json: tensor 'a' is in '", "expected a file of the same folder"});
   }
+}
+
+// 256 MiB from some hundred KB.
+TEST(Attacks, ADecompressionBomb) {
+  constexpr int64_t kBytes = 256 << 20, kMany = 16;
+  const TemporaryFolder folder;
+  const std::string letters(kBytes / kMany, 'a');
+  for (const std::string name : {"bomb.gz", "bomb.zst"}) {
+    const std::string member = name == "bomb.gz" ? gzip(letters) : zstd(letters);
+    std::string file;
+    for (int64_t i = 0; i < kMany; ++i) file += member;
+    ASSERT_LT(std::ssize(file), 1 << 20);
+    const fs::path path = write_file(folder / name, file);
+    {
+      const HeapLimit limit(1 << 20);
+      EXPECT_EQ(open_byte_stream(path)->skip(2 * kBytes), kBytes);
+    }
+    const HeapLimit limit(16 << 20);
+    DocumentReaderOptions options;
+    options.longest_line = 1 << 20;
+    TextBlock block;
+    std::vector<std::string> bad;
+    const auto lines = read_json_lines(open_byte_stream(path), {}, options);
+    while (lines->next(block)) {
+      for (const BadInput& what : block.bad) bad.push_back(what.what);
+    }
+    EXPECT_EQ(bad, std::vector<std::string>{"is longer than 1048576 bytes, expected less"});
+    EXPECT_FALSE(limit.was_hit());
+  }
+}
+
+TEST(Attacks, AWindowThatExhaustsMemory) {
+  const TemporaryFolder folder;
+  const std::string header("\x28\xB5\x2F\xFD\x00\xA8", 6);  // a window of 2 GiB
+  const fs::path path = write_file(folder / "x.zst", header + std::string(3, '\0'));
+  const HeapLimit limit(1 << 20);
+  char byte = 0;
+  expect_error([&] { open_byte_stream(path)->read(&byte, 1); },
+               {path.string(), "zstd data is damaged", "memory"});
 }
 
 TEST(Attacks, LinksThatLoop) {

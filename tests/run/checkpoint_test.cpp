@@ -220,6 +220,43 @@ TEST(Checkpoint, RotationSparesTheBestAndTheKept) {
   expect_error([&] { rotate_checkpoints(run.path(), 0); }, {"keep is 0"});
 }
 
+TEST(Checkpoint, RotationCountsNoDamagedOne) {
+  const TemporaryFolder run;
+  for (int64_t step = 1; step <= 5; ++step) write_checkpoint(run.path(), Sample(10).at(step));
+  flip_bit(run / "step_00000005/manifest.json", 20);
+  fs::resize_file(run / "step_00000004/model.safetensors", 50);
+  fs::remove(run / "step_00000003/optimizer.safetensors");
+  rotate_checkpoints(run.path(), 1);
+  EXPECT_EQ(checkpoint_steps(run.path()), (std::vector<int64_t>{2, 3, 4, 5}));
+  EXPECT_EQ(open_checkpoint(run / "step_00000002").step, 2);
+}
+
+// Each call of a save and its rotation fails once, by a full disk and by a damaged one.
+TEST(Checkpoint, AFailedSaveOrRotationLeavesAWholeOne) {
+  for (const int reason : {ENOSPC, EIO}) {
+    int64_t calls = 0;
+    for (int64_t at = 0; calls >= at; ++at) {
+      const TemporaryFolder run;
+      write_checkpoint(run.path(), Sample(10).at(1));
+      calls = 0;
+      try {
+        const FaultyCalls faults([&](const std::string&, const std::string& path) {
+          const bool ours = path.starts_with(run.path().string());
+          return ours && calls++ == at ? reason : 0;
+        });
+        write_checkpoint(run.path(), Sample(10).at(2));
+        rotate_checkpoints(run.path(), 1);
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find(run.path().string()), std::string::npos);
+      }
+      const std::optional<fs::path> latest = latest_checkpoint(run.path());
+      ASSERT_TRUE(latest) << "call " << at;
+      EXPECT_FALSE(checkpoint_damage(*latest)) << "call " << at;
+    }
+    EXPECT_GT(calls, 30);
+  }
+}
+
 TEST(Checkpoint, AReplacedOneIsPutBackAfterACrash) {
   const TemporaryFolder run;
   write_checkpoint(run.path(), Sample(10).at(1));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "bench/golden_copy.h"
 #include "hf/hf_export.h"
@@ -13,6 +14,7 @@
 #include "run/checkpoint.h"
 #include "run/saved_model.h"
 #include "run/weights.h"
+#include "support/faults.h"
 #include "support/training.h"
 #include "text/tokenizer_files.h"
 
@@ -158,6 +160,30 @@ TEST(ImportModel, TakesTheTokenizerAlong) {
             tokenizer_hash(folder / "hf"));
   export_model(folder / "run", folder / "out");
   expect_same_file(folder / "hf/tokenizer.json", folder / "out/tokenizer.json");
+}
+
+// Each file and folder, under a temporary name, before the run gets its name.
+TEST(ImportModel, EveryFileReachesTheDisk) {
+  const TemporaryFolder folder;
+  make_untrained(folder / "hf", 904);
+  fs::copy_file(kTokenizer, folder / "hf/tokenizer.json");
+  write_file(folder / "hf/generation_config.json", "{}");
+  std::set<std::string> synced;
+  {
+    const FaultyCalls calls([&](const std::string& call, std::string path) {
+      if (call != "fsync" || fs::exists(folder / "run")) return 0;
+      for (size_t at = 0; (at = path.find(".tmp")) != std::string::npos;) path.erase(at, 4);
+      synced.insert(path);
+      return 0;
+    });
+    import_model(folder / "hf", folder / "run");
+  }
+  int64_t files = 0;
+  for (const fs::path& path : fs::recursive_directory_iterator(folder / "run")) {
+    EXPECT_TRUE(synced.contains(path.string())) << path;
+    files += fs::is_regular_file(path) ? 1 : 0;
+  }
+  EXPECT_GE(files, 7);
 }
 
 TEST(ImportModel, RefusesATokenizerThatItCannotRead) {

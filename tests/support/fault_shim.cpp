@@ -1,9 +1,9 @@
 // A library for LD_PRELOAD that lets one call to the file system fail, or kills the process at it.
 // Calls are counted from 1 that change files below the folder QUERN_FAULT_ROOT: open (for writing,
-// or a folder), write, fsync, ftruncate, close, rename, mkdir, unlink, rmdir.
+// or a folder), write, fsync, ftruncate, close, rename, mkdir, unlink, rmdir, with their variants.
 //   QUERN_FAULT=N:WHAT     at call N; WHAT is an errno's number, short (half a write), kill-before
 //                          or kill-after
-//   QUERN_FAULT_LOG=FILE   appends a line "N CALL PATH" for each call
+//   QUERN_FAULT_LOG=FILE   appends a line "N CALL PATH" for each call; both paths for a rename
 // Apart from that, QUERN_FAULT_CLOCK=1 lets the wall clock jump by days at each look at it.
 #include <dlfcn.h>
 #include <errno.h>
@@ -52,23 +52,32 @@ F real(const char* name) {
   return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
 }
 
+struct Path {
+  char text[PATH_MAX] = {};  // empty: unknown
+};
+
+Path path_of(int descriptor) {
+  Path path;
+  char link[64];
+  snprintf(link, sizeof(link), "/proc/self/fd/%d", descriptor);
+  if (readlink(link, path.text, sizeof(path.text) - 1) < 0) path.text[0] = '\0';
+  return path;
+}
+
 bool below_root(int folder, const char* path) {
   const char* root = settings().root;
   if (root == nullptr || path == nullptr) return false;
-  char whole[PATH_MAX];
+  Path whole;
   if (path[0] != '/') {
-    if (folder == AT_FDCWD) {
-      if (getcwd(whole, sizeof(whole)) == nullptr) return false;
-    } else {
-      char link[64];
-      snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
-      const ssize_t length = readlink(link, whole, sizeof(whole) - 1);
-      if (length < 0) return false;
-      whole[length] = '\0';
+    if (folder != AT_FDCWD) {
+      whole = path_of(folder);
+      if (whole.text[0] == '\0') return false;
+    } else if (getcwd(whole.text, sizeof(whole.text)) == nullptr) {
+      return false;
     }
-    strncat(whole, "/", sizeof(whole) - strlen(whole) - 1);
-    strncat(whole, path, sizeof(whole) - strlen(whole) - 1);
-    path = whole;
+    strncat(whole.text, "/", sizeof(whole.text) - strlen(whole.text) - 1);
+    strncat(whole.text, path, sizeof(whole.text) - strlen(whole.text) - 1);
+    path = whole.text;
   }
   const size_t length = strlen(root);
   return strncmp(path, root, length) == 0 && (path[length] == '/' || path[length] == '\0');
@@ -82,12 +91,14 @@ bool is_ours(int descriptor) {
 struct Fault {
   bool fails = false, is_short = false, kills_after = false;
 
-  Fault(const char* call, const char* path) {
+  Fault(const char* call, int descriptor) : Fault(call, path_of(descriptor).text) {}
+  Fault(const char* call, const char* path, const char* to = nullptr) {
     const long number = ++calls;
     const Settings& s = settings();
     if (s.log != nullptr) {
-      char line[PATH_MAX + 64];
-      const int size = snprintf(line, sizeof(line), "%ld %s %s\n", number, call, path);
+      char line[2 * PATH_MAX + 64];
+      const int size = snprintf(line, sizeof(line), "%ld %s %s%s%s\n", number, call, path,
+                                to != nullptr ? " " : "", to != nullptr ? to : "");
       const auto file = static_cast<int>(
           syscall(SYS_openat, AT_FDCWD, s.log, O_WRONLY | O_CREAT | O_APPEND, 0644));
       if (syscall(SYS_write, file, line, size) < 0) abort();
@@ -106,13 +117,15 @@ struct Fault {
 };
 
 int open_at(int folder, const char* path, int flags, mode_t mode) {
+  const auto call = [&](bool writes) {
+    const auto file = static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+    if (file >= 0 && file < kDescriptors) ours[file] = writes;
+    return file;
+  };
   const bool writes = (flags & (O_WRONLY | O_RDWR | O_DIRECTORY)) != 0 && below_root(folder, path);
-  if (!writes) return static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+  if (!writes) return call(false);
   const Fault fault("open", path);
-  if (fault.fails) return -1;
-  const auto file = static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
-  if (file >= 0 && file < kDescriptors) ours[file] = true;
-  return file;
+  return fault.fails ? -1 : call(true);
 }
 
 mode_t mode_of(int flags, va_list rest) {
@@ -126,10 +139,25 @@ int path_call(const char* name, int folder, const char* path, Call call) {
   return fault.fails ? -1 : call();
 }
 
+int rename_at(int a, const char* from, int b, const char* to, unsigned flags) {
+  const auto call = [&] { return static_cast<int>(syscall(SYS_renameat2, a, from, b, to, flags)); };
+  if (!below_root(b, to)) return call();
+  const Fault fault("rename", from, to);
+  return fault.fails ? -1 : call();
+}
+
+// Calls write(data, size), possibly with half the size.
+template <class Write>
+ssize_t write_call(int file, const void* data, size_t size, Write write) {
+  if (!is_ours(file)) return write(data, size);
+  const Fault fault("write", file);
+  return fault.fails ? -1 : write(data, fault.is_short ? (size + 1) / 2 : size);
+}
+
 template <class Call>
 int file_call(const char* name, int descriptor, Call call) {
   if (!is_ours(descriptor)) return call();
-  const Fault fault(name, "");
+  const Fault fault(name, descriptor);
   return fault.fails ? -1 : call();
 }
 
@@ -176,15 +204,23 @@ FILE* fopen64(const char* path, const char* mode) {
 }
 
 ssize_t write(int file, const void* data, size_t size) {
-  if (!is_ours(file)) return syscall(SYS_write, file, data, size);
-  const Fault fault("write", "");
-  if (fault.fails) return -1;
-  return syscall(SYS_write, file, data, fault.is_short ? (size + 1) / 2 : size);
+  return write_call(file, data, size, [&](const void* part, size_t length) {
+    return syscall(SYS_write, file, part, length);
+  });
+}
+
+ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
+  return write_call(file, data, size, [&](const void* part, size_t length) {
+    return syscall(SYS_pwrite64, file, part, length, offset);
+  });
+}
+ssize_t pwrite64(int file, const void* data, size_t size, off64_t offset) {
+  return pwrite(file, data, size, offset);
 }
 
 ssize_t writev(int file, const iovec* parts, int count) {
   if (!is_ours(file)) return syscall(SYS_writev, file, parts, count);
-  const Fault fault("write", "");
+  const Fault fault("write", file);
   if (fault.fails) return -1;
   return fault.is_short && count > 0
              ? syscall(SYS_write, file, parts[0].iov_base, (parts[0].iov_len + 1) / 2)
@@ -193,9 +229,9 @@ ssize_t writev(int file, const iovec* parts, int count) {
 
 int close(int file) {
   const bool counts = is_ours(file);
-  if (counts) ours[file] = false;
   if (!counts) return static_cast<int>(syscall(SYS_close, file));
-  const Fault fault("close", "");
+  ours[file] = false;
+  const Fault fault("close", file);
   const int saved = errno;  // a close that fails has closed the file on Linux
   const auto result = static_cast<int>(syscall(SYS_close, file));
   errno = saved;
@@ -207,7 +243,7 @@ int fclose(FILE* stream) {
   const int file = stream != nullptr ? fileno(stream) : -1;
   if (!is_ours(file)) return call(stream);
   ours[file] = false;
-  const Fault fault("close", "");
+  const Fault fault("close", file);
   const int saved = errno;
   const int result = call(stream);
   errno = saved;
@@ -225,13 +261,10 @@ int ftruncate(int file, off_t size) {
                    [&] { return static_cast<int>(syscall(SYS_ftruncate, file, size)); });
 }
 int rename(const char* from, const char* to) {
-  return path_call("rename", AT_FDCWD, to, [&] {
-    return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-  });
+  return rename_at(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 int renameat2(int a, const char* from, int b, const char* to, unsigned flags) {
-  return path_call("rename", b, to,
-                   [&] { return static_cast<int>(syscall(SYS_renameat2, a, from, b, to, flags)); });
+  return rename_at(a, from, b, to, flags);
 }
 int mkdir(const char* path, mode_t mode) {
   return path_call("mkdir", AT_FDCWD, path,
@@ -244,6 +277,13 @@ int unlink(const char* path) {
 int unlinkat(int folder, const char* path, int flags) {
   return path_call("unlink", folder, path,
                    [&] { return static_cast<int>(syscall(SYS_unlinkat, folder, path, flags)); });
+}
+int remove(const char* path) {
+  return path_call("unlink", AT_FDCWD, path, [&] {
+    const auto result = static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+    if (result == 0 || errno != EISDIR) return result;
+    return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
+  });
 }
 int rmdir(const char* path) {
   return path_call("unlink", AT_FDCWD, path, [&] {

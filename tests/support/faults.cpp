@@ -22,18 +22,13 @@ namespace {
 FaultyCalls::Hook hook;
 std::atomic<bool> active{false};
 
-// Sets errno and returns true when the call must fail.
-bool fails(const char* call, const std::string& path) {
-  if (!active.exchange(false)) return false;  // calls of the hook itself go on
-  const int reason = hook(call, path);
-  active = true;
-  if (reason != 0) errno = reason;
-  return reason != 0;
-}
-
 template <class F>
 F* next(const char* name) {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+}
+
+std::string path_of(const char* path) {
+  return path;
 }
 
 std::string path_of(int fd) {
@@ -41,6 +36,18 @@ std::string path_of(int fd) {
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   const ssize_t n = readlink(link.c_str(), name, sizeof name);
   return {name, static_cast<size_t>(n < 0 ? 0 : n)};
+}
+
+// Sets errno and returns true when the call on a path or descriptor must fail. Takes no memory
+// without a hook: a test may let that fail, too.
+template <class Where>
+bool fails(const char* call, Where where) {
+  if (!active.exchange(false)) return false;  // calls of the hook itself go on
+  const int before = errno;
+  const int reason = hook(call, path_of(where));
+  active = true;
+  errno = reason != 0 ? reason : before;
+  return reason != 0;
 }
 
 }  // namespace
@@ -82,17 +89,17 @@ int openat(int folder, const char* path, int flags, ...) {
 
 dirent* readdir(DIR* folder) {
   static auto* real = next<dirent*(DIR*)>("readdir");
-  return fails("readdir", quern::testing_support::path_of(dirfd(folder))) ? nullptr : real(folder);
+  return fails("readdir", dirfd(folder)) ? nullptr : real(folder);
 }
 
 int fsync(int fd) {
   static auto* real = next<int(int)>("fsync");
-  return fails("fsync", quern::testing_support::path_of(fd)) ? -1 : real(fd);
+  return fails("fsync", fd) ? -1 : real(fd);
 }
 
 int close(int fd) {
   static auto* real = next<int(int)>("close");
-  const bool refused = fails("close", quern::testing_support::path_of(fd));
+  const bool refused = fails("close", fd);
   const int reason = errno;
   const int result = real(fd);  // Linux releases the descriptor in any case
   if (refused) errno = reason;
@@ -101,27 +108,27 @@ int close(int fd) {
 
 ssize_t read(int fd, void* data, size_t size) {
   static auto* real = next<ssize_t(int, void*, size_t)>("read");
-  return fails("read", quern::testing_support::path_of(fd)) ? -1 : real(fd, data, size);
+  return fails("read", fd) ? -1 : real(fd, data, size);
 }
 
 ssize_t write(int fd, const void* data, size_t size) {
   static auto* real = next<ssize_t(int, const void*, size_t)>("write");
-  return fails("write", quern::testing_support::path_of(fd)) ? -1 : real(fd, data, size);
+  return fails("write", fd) ? -1 : real(fd, data, size);
 }
 
 off_t lseek(int fd, off_t offset, int whence) noexcept {
   static auto* real = next<off_t(int, off_t, int)>("lseek");
-  return fails("lseek", quern::testing_support::path_of(fd)) ? -1 : real(fd, offset, whence);
+  return fails("lseek", fd) ? -1 : real(fd, offset, whence);
 }
 
 int fstat(int fd, struct stat* status) noexcept {
   static auto* real = next<int(int, struct stat*)>("fstat");
-  return fails("fstat", quern::testing_support::path_of(fd)) ? -1 : real(fd, status);
+  return fails("fstat", fd) ? -1 : real(fd, status);
 }
 
 int flock(int fd, int operation) noexcept {
   static auto* real = next<int(int, int)>("flock");
-  return fails("flock", quern::testing_support::path_of(fd)) ? -1 : real(fd, operation);
+  return fails("flock", fd) ? -1 : real(fd, operation);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {

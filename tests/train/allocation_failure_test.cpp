@@ -1,13 +1,13 @@
 // Each allocation of a step, a generation, a load, an import and a training fails once: the error
 // says so, nothing leaks, and the process goes on to the bits of a run without failures.
-#include <functional>
-
 #include "generate/generate.h"
 #include "hf/huggingface.h"
 #include "run/hf_model.h"
 #include "run/make_context.h"
 #include "run/make_optimizer.h"
 #include "run/saved_model.h"
+#include "support/failing_allocations.h"
+#include "support/heap.h"
 #include "tensor/factory.h"
 #include "train/training_step.h"
 #include "trainer_fixture.h"
@@ -16,28 +16,6 @@ namespace quern {
 namespace {
 
 using namespace testing_support;
-
-// Calls work() with its first allocation failing, then with its second, until none fails. After
-// each failure the memory in use is that of before, and after_failure() is called. Returns the
-// number of failures.
-int64_t fail_each(const std::function<void()>& work, const std::function<void()>& after_failure) {
-  Allocator& allocator = *Context::current().allocator(kCpu);
-  for (int64_t k = 0;; ++k) {
-    const int64_t before = allocator.stats().allocated;
-    allocator.fail_after(k);
-    try {
-      work();
-      EXPECT_GE(allocator.fail_after(-1), 0) << "allocation " << k << " failed without an error";
-      return k;
-    } catch (const OutOfMemory& error) {
-      EXPECT_EQ(allocator.fail_after(-1), -1);
-      EXPECT_NE(std::string(error.what()).find("out of memory"), std::string::npos) << error.what();
-    }
-    EXPECT_EQ(allocator.stats().allocated, before) << "after the failure of allocation " << k;
-    after_failure();
-    if (testing::Test::HasFailure()) return k;
-  }
-}
 
 struct Training {
   ModelInstance instance;
@@ -99,7 +77,7 @@ TEST_F(AllocationFailure, OfAStepLeavesTheWeightsAndTheNextStepHasTheSameBits) {
                                              failing = std::make_unique<Training>(config);
                                              failing->run();
                                            });
-        EXPECT_GT(failures, 20);
+        EXPECT_GT(failures, 10);
         EXPECT_LT(torn, failures);
         if (kernels == KernelKind::fused && kind == OptimizerKind::adamw) {
           EXPECT_EQ(torn, 0);  // all its memory is there beforehand
@@ -111,10 +89,11 @@ TEST_F(AllocationFailure, OfAStepLeavesTheWeightsAndTheNextStepHasTheSameBits) {
   }
 }
 
-TEST_F(AllocationFailure, OfALoadAGenerationAndAnImport) {
+TEST_F(AllocationFailure, OfALoadAndAGeneration) {
   Context context(kCpu, 1);
   const ContextScope scope(context);
-  const fs::path golden = golden_folder() / "gqa_tied", run = folder_ / "imported";
+  const fs::path run = folder_ / "imported";
+  import_model(golden_folder() / "gqa_tied", run);
   std::vector<int32_t> tokens;
   const auto load_and_generate = [&] {
     const SavedModel saved = load_saved_model(run, true, {});
@@ -122,14 +101,43 @@ TEST_F(AllocationFailure, OfALoadAGenerationAndAnImport) {
     options.tokens = 5;
     tokens = generate(saved.instance->model, {1, 2, 3}, options).tokens;
   };
-  EXPECT_GE(fail_each([&] { import_model(golden, run); }, [&] { EXPECT_FALSE(fs::exists(run)); }),
-            0);
   load_and_generate();
   const std::vector<int32_t> expected = tokens;
   EXPECT_EQ(expected.size(), 5u);
   tokens.clear();
   EXPECT_GT(fail_each(load_and_generate, [] {}), 20);
   EXPECT_TRUE(tokens == expected);
+}
+
+// An import takes no tensors: what fails is operator new. Smaller calls than these come from memory
+// that the process has, and the JSON library makes some in destructors.
+TEST_F(AllocationFailure, OfAnImportLeavesNoneOrAWholeOne) {
+  const fs::path golden = golden_folder() / "gqa_tied", whole = folder_ / "whole";
+  import_model(golden, whole);
+  const auto weights = [](const fs::path& run) {
+    return read_file(checkpoint_path(run / "checkpoints", 0) / "model.safetensors");
+  };
+  const fs::path run = folder_ / "imported";
+  int64_t failures = 0;
+  for (int64_t k = 0;; ++k) {
+    fail_new_after(k, 1024);
+    try {
+      import_model(golden, run);
+      if (fail_new_after(-1) >= 0) break;
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(fail_new_after(-1), -1);
+      ++failures;
+    } catch (const Error& error) {  // of a stream or a library that has no memory
+      EXPECT_EQ(fail_new_after(-1), -1) << error.what();
+      ++failures;
+    }
+    if (fs::exists(run)) {
+      EXPECT_TRUE(weights(run) == weights(whole)) << k;
+    }
+    fs::remove_all(run);
+  }
+  EXPECT_GT(failures, 10);
+  EXPECT_TRUE(weights(run) == weights(whole));
 }
 
 TEST_F(AllocationFailure, OfATrainingEndsItAndItResumes) {
