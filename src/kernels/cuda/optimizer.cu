@@ -195,10 +195,6 @@ void store_learning_rate(StepState* state, float lr, Stream stream) {
   launch(store_learning_rate_kernel, dim3(1), dim3(1), 0, stream, state, lr);
 }
 
-int64_t norm_partial_bytes(Stream) {
-  return sizeof(float);
-}
-
 void sum_squares(void* partial, const float* grad, int64_t n, Stream stream) {
   if (n == 0) return;
   constexpr int64_t kElementsABlock = kNormChunk * (kThreads / kWarpSize);

@@ -61,4 +61,8 @@ int64_t embedding_backward_scratch(int64_t n, int64_t, int64_t C, Stream) {
   return ceil_div(n, kEmbeddingPiece) * C * kFloat + stable_sort_scratch(n);
 }
 
+int64_t norm_partial_bytes(Stream) {
+  return kFloat;
+}
+
 }  // namespace quern::kernels::cuda
