@@ -15,7 +15,7 @@
 namespace quern {
 
 // `count` elements cut into one slice a rank. All slices have `each` elements but the last ones,
-// which are shorter or empty. They begin at multiples of `step`: in FP32 of 256 bytes.
+// which are shorter or empty. They begin at multiples of `step`, by default 256 bytes of FP32.
 struct RankSlices {
   RankSlices(int64_t count, int ranks, int64_t step = 64) : count(count) {
     each = ((count + ranks - 1) / ranks + step - 1) / step * step;
@@ -67,7 +67,7 @@ class Communicator {
   // Slice p of every rank's `data` = slice p of rank p's, in place; elements of `width` bytes.
   virtual void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
                       Stream stream) = 0;
-  // Every piece of every rank's `data` = that of its owner's. For few bytes.
+  // Every piece of every rank's `data` = the same piece of its owner's `data`. For few bytes.
   virtual void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
                      Stream stream) = 0;
   virtual void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) = 0;

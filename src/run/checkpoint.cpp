@@ -326,7 +326,7 @@ std::vector<std::string> remove_later_checkpoints(const fs::path& folder) {
 
 namespace {
 
-// Whether its files are there and have their sizes. What is in them is read only when it is opened.
+// Whether the files are there with the sizes that the manifest gives. open_checkpoint() reads them.
 bool looks_whole(const fs::path& path) {
   try {
     const Json manifest = read_manifest(path / kManifest);

@@ -287,6 +287,7 @@ std::string Trainer::save_after_error() {
     report_rest();
     if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
     step = cat("step ", state_.iteration);
+    check_state();
     write_checkpoint();
     return cat("The weights of ", step, " are saved; continue with --resume ",
                folder_->path().string());

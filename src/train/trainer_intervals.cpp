@@ -132,17 +132,16 @@ void Trainer::check_state() const {
 
 // By the first rank; the others wait.
 void Trainer::save(const std::string& keep_reason) {
+  saving_ = true;
+  if (shards_) shards_->complete();
+  check_state();
   std::vector<OptimizerBuffer> gathered;
-  if (shards_) {
-    shards_->complete();
-    check_state();
-    gathered = shards_->gathered(optimizer_->buffers());
-  }
+  if (shards_) gathered = shards_->gathered(optimizer_->buffers());
   if (team_.leads()) {
     write_checkpoint(keep_reason, gathered);
   } else {
-    check_state();
     saved_step_ = state_.iteration;
+    saving_ = false;
   }
   team_.wait_for("a checkpoint");
 }
@@ -150,7 +149,6 @@ void Trainer::save(const std::string& keep_reason) {
 void Trainer::write_checkpoint(const std::string& keep_reason,
                                const std::vector<OptimizerBuffer>& gathered) {
   saving_ = true;
-  check_state();
   const TrainState state = current_state();
   folder_->check_there();
   metrics_->sync();

@@ -2,6 +2,7 @@
 // are sized for the part.
 #include <cudaTypedefs.h>
 
+#include "kernels/cuda/primitives/driver_function.h"
 #include "kernels/cuda/primitives/launch_hopper.cuh"
 #include "kernels/decode_token.h"
 #include "reference.h"
@@ -11,16 +12,6 @@ namespace {
 
 using test::DeviceBuffer;
 using test::random_values;
-
-template <class Function>
-Function driver_function(const char* name, unsigned version) {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t status =
-      cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found);
-  if (status != cudaSuccess) cudaGetLastError();
-  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Function>(entry) : nullptr;
-}
 
 constexpr unsigned kPart = 16;  // multiprocessors: what compute capability 9.0 can split off
 

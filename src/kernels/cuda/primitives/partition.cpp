@@ -5,24 +5,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/primitives/cuda_check.h"
+#include "kernels/cuda/primitives/driver_function.h"
 
 namespace quern::kernels::cuda {
-
-namespace {
-
-// The driver library is not linked: the runtime returns its entry points. Null: it has none.
-template <class Function>
-Function driver_function(const char* name, unsigned version) {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t status =
-      cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found);
-  if (status != cudaSuccess) cudaGetLastError();
-  const bool is_there = status == cudaSuccess && found == cudaDriverEntryPointSuccess;
-  return is_there ? reinterpret_cast<Function>(entry) : nullptr;
-}
-
-}  // namespace
 
 int multiprocessors_of(Stream stream) {
   static const auto context_of = driver_function<PFN_cuStreamGetCtx_v9020>("cuStreamGetCtx", 9020);
