@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/slow_path.h"
 #include "commands.h"
 #include "io/json_file.h"
 #include "io/utf8.h"
@@ -75,6 +76,7 @@ void start_log() {
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<PrintableText>('*').set_pattern("%^quern: %l:%$ %*");  // quern: warning: text
   spdlog::set_formatter(std::move(formatter));
+  quern::handle_slow_paths([](const std::string& text) { spdlog::warn("{}", text); });
 }
 
 }  // namespace

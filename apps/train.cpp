@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/slow_path.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -124,6 +125,7 @@ int run_train(const Arguments& args) {
   rank = place.rank;
   ranks = place.size;
   if (place.rank > 0) {
+    handle_slow_paths({});  // rank 0 says the same
     handle_signals();
     TrainObserver silent;
     return exit_code(Trainer(config, silent, group.get()).run(&stop_requested));

@@ -2,7 +2,9 @@
 
 #include <vector>
 
+#include "base/counted.h"
 #include "base/error.h"
+#include "base/slow_path.h"
 #include "kernels/decode_attention.h"
 #include "kernels/embedding.h"
 #include "tensor/factory.h"
@@ -122,7 +124,14 @@ void DecodeStep::prepare_token() {
   on_device(stream_.device(), [&](auto stream) {
     if constexpr (std::is_same_v<decltype(stream), kernels::cuda::Stream>) {
       const DecodeToken<T> token = token_sizes<T>();
-      if (!decode_token_fits(token, stream)) return;
+      if (!decode_token_fits(token, stream)) {
+        if (traits_of(stream).hopper_code) {
+          note_slow_path(cat("decoding ", counted(batch_, "row")),
+                         "the one kernel that computes a whole token has no form for so many rows, "
+                         "for these widths, or for the part of the GPU at hand");
+        }
+        return;
+      }
       std::vector<DecodeBlock<T>> blocks;
       for (size_t i = 0; i < weights_.blocks.size(); ++i) {
         blocks.push_back(block_of<T>(weights_.blocks[i], buffers_.cache->layers[i]));

@@ -18,8 +18,9 @@ void forward(const Case&, bfloat16* o, float* lse, const bfloat16* q, const bflo
 void backward(const Case&, bfloat16* dq, bfloat16* dk, bfloat16* dv, const bfloat16* d_o,
               const bfloat16* o, const float* lse, const bfloat16* q, const bfloat16* k,
               const bfloat16* v, const AttentionShape& s, float* scratch) {
-  ASSERT_TRUE(
-      kernels::cuda::hopper_attention_backward_takes({dq, dk, dv, d_o, o, lse, q, k, v}, s));
+  ASSERT_STREQ(
+      kernels::cuda::hopper_attention_backward_refusal({dq, dk, dv, d_o, o, lse, q, k, v}, s),
+      nullptr);
   kernels::cuda::hopper_attention_backward({dq, dk, dv, d_o, o, lse, q, k, v}, s, {}, scratch,
                                            Stream{});
 }
@@ -35,12 +36,12 @@ class AttentionHopperBackwardGpu : public GpuTest {
     if (!takes(f)) GTEST_SKIP() << "no code for sm_90a, or another GPU";
   }
   static bool takes(Fixture& f) {
-    return kernels::cuda::hopper_attention_backward_takes(
-        {f.dq.get(), f.key_gradients().get() + f.layout.k.offset,
-         f.key_gradients().get() + f.layout.v.offset, f.d_o.get(), f.o.get(), f.lse.get(),
-         f.q.get(), f.key_buffer().get() + f.layout.k.offset,
-         f.key_buffer().get() + f.layout.v.offset},
-        f.s);
+    return kernels::cuda::hopper_attention_backward_refusal(
+               {f.dq.get(), f.key_gradients().get() + f.layout.k.offset,
+                f.key_gradients().get() + f.layout.v.offset, f.d_o.get(), f.o.get(), f.lse.get(),
+                f.q.get(), f.key_buffer().get() + f.layout.k.offset,
+                f.key_buffer().get() + f.layout.v.offset},
+               f.s) == nullptr;
   }
 };
 

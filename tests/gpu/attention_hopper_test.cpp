@@ -11,7 +11,7 @@ using Fixture = AttentionFixture<bfloat16>;
 
 void forward(const Case&, bfloat16* o, float* lse, const bfloat16* q, const bfloat16* k,
              const bfloat16* v, const AttentionShape& s) {
-  ASSERT_TRUE(kernels::cuda::hopper_attention_takes({o, lse, q, k, v}, s));
+  ASSERT_STREQ(kernels::cuda::hopper_attention_refusal({o, lse, q, k, v}, s), nullptr);
   kernels::cuda::hopper_attention_forward({o, lse, q, k, v}, s, Stream{});
 }
 
@@ -26,10 +26,10 @@ class AttentionHopperGpu : public GpuTest {
     if (!takes(f)) GTEST_SKIP() << "no code for sm_90a, or another GPU";
   }
   static bool takes(Fixture& f) {
-    return kernels::cuda::hopper_attention_takes(
-        {f.o.get(), f.lse.get(), f.q.get(), f.key_buffer().get() + f.layout.k.offset,
-         f.key_buffer().get() + f.layout.v.offset},
-        f.s);
+    return kernels::cuda::hopper_attention_refusal(
+               {f.o.get(), f.lse.get(), f.q.get(), f.key_buffer().get() + f.layout.k.offset,
+                f.key_buffer().get() + f.layout.v.offset},
+               f.s) == nullptr;
   }
 };
 

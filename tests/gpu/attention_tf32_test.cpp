@@ -328,15 +328,15 @@ TEST_F(AttentionTf32Gpu, BlocksThatWaitGiveTheSameBits) {
 TEST_F(AttentionTf32Gpu, RefusesOtherShapes) {
   Fixture f({1, 4, 4, 2, 1, 32, true}, false);
   f.s.scale = 0.0;
-  EXPECT_FALSE(gpu::tf32_attention_takes(f.s));
+  EXPECT_NE(gpu::tf32_attention_refusal(f.s), nullptr);
   EXPECT_THROW(f.forward(), Error);
   EXPECT_THROW(f.backward(), Error);
   f.s.scale = 1.0;
-  EXPECT_TRUE(gpu::tf32_attention_takes(f.s));
+  EXPECT_EQ(gpu::tf32_attention_refusal(f.s), nullptr);
   f.s.D = 12;
   EXPECT_THROW(f.forward(), Error);
   f.s.D = 136;
-  EXPECT_FALSE(gpu::tf32_attention_takes(f.s));
+  EXPECT_NE(gpu::tf32_attention_refusal(f.s), nullptr);
   EXPECT_THROW(f.forward(), Error);
 }
 

@@ -148,11 +148,15 @@ void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
                        const AttentionShape& s, Stream stream) {
   const AttentionForward<T> x{o, lse, q, k, v};
   if constexpr (std::is_same_v<T, bfloat16>) {
-    if (!s.portable && hopper_attention_takes(x, s)) return hopper_attention_forward(x, s, stream);
+    const char* const refusal = hopper_attention_refusal(x, s);
+    if (!s.portable && refusal == nullptr) return hopper_attention_forward(x, s, stream);
+    note_slow_attention("forward", x, s, refusal, stream);
     mma_attention_forward(device_traits().shared_bytes_per_block, x, s, stream);
-  } else if (tf32_attention_takes(s)) {
+  } else if (const char* const refusal = tf32_attention_refusal(s); refusal == nullptr) {
+    note_slow_attention("forward", x, s, nullptr, stream);
     tf32_attention_forward(limits_of(traits_of(stream)), x, s, stream);
   } else {
+    note_slow_attention("forward", x, s, refusal, stream);
     scalar_attention_forward(device_traits().shared_bytes_per_block, x, s, stream);
   }
 }

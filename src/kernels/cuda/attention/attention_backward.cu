@@ -211,13 +211,17 @@ void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc
                         const RotaryTable<acc_t<T>>& rotary, void* scratch, Stream stream) {
   const AttentionBackward<T> x{dq, dk, dv, d_o, o, lse, q, k, v};
   if constexpr (std::is_same_v<T, bfloat16>) {
-    if (!s.portable && hopper_attention_backward_takes(x, s)) {
+    const char* const refusal = hopper_attention_backward_refusal(x, s);
+    if (!s.portable && refusal == nullptr) {
       return hopper_attention_backward(x, s, rotary, scratch, stream);
     }
+    note_slow_attention("backward", x, s, refusal, stream);
     mma_attention_backward(device_traits().shared_bytes_per_block, x, s, scratch, stream);
-  } else if (tf32_attention_takes(s)) {
+  } else if (const char* const refusal = tf32_attention_refusal(s); refusal == nullptr) {
+    note_slow_attention("backward", x, s, nullptr, stream);
     tf32_attention_backward(limits_of(traits_of(stream)), x, s, scratch, stream);
   } else {
+    note_slow_attention("backward", x, s, refusal, stream);
     scalar_attention_backward(device_traits().shared_bytes_per_block, x, s, scratch, stream);
   }
   rotate_gradients_back(dq, dk, s, rotary, stream);

@@ -6,9 +6,13 @@
 
 namespace quern::kernels::cuda {
 
-bool tf32_attention_takes(const AttentionShape& s) {
+const char* tf32_attention_refusal(const AttentionShape& s) {
   constexpr int64_t kLongest = 1 << 30;  // positions, and sums of two, are ints
-  return s.D <= kTf32WidestHead && s.scale > 0 && s.Tq <= kLongest && s.Tk <= kLongest;
+  static_assert(kTf32WidestHead == 128);
+  if (s.D > kTf32WidestHead) return "tensor cores take FP32 heads of up to 128";
+  if (!(s.scale > 0)) return "the scale is not positive, as the kernels of tensor cores need";
+  if (s.Tq > kLongest || s.Tk > kLongest) return "tensor cores take up to 2^30 FP32 positions";
+  return nullptr;
 }
 
 int64_t tf32_attention_backward_scratch(const Tf32Limits& limits, const AttentionShape& s) {
@@ -30,7 +34,9 @@ int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream 
     return std::max(mma_attention_backward_scratch(gpu.shared_bytes_per_block, s),
                     hopper_attention_backward_scratch(s));
   }
-  if (tf32_attention_takes(s)) return tf32_attention_backward_scratch(limits_of(gpu), s);
+  if (tf32_attention_refusal(s) == nullptr) {
+    return tf32_attention_backward_scratch(limits_of(gpu), s);
+  }
   return static_cast<int64_t>(sizeof(float)) * s.B * s.H * s.Tq;  // delta
 }
 

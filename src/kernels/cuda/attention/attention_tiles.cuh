@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/slow_path.h"
 #include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
@@ -210,6 +211,22 @@ bool rows_aligned(const AttentionBackward<T>& x, const AttentionShape& s) {
   return rows_aligned(x.dq, s.dq_strides) && rows_aligned(x.dk, s.dk_strides) &&
          rows_aligned(x.dv, s.dv_strides) && rows_aligned(x.d_o, s.do_strides) &&
          rows_aligned(AttentionForward<const T>{x.o, nullptr, x.q, x.k, x.v}, s);
+}
+
+// Says once why a slower kernel runs than the GPU could: `refusal`, or rows that are not aligned.
+// Nothing on request (s.portable), or because the GPU has no better one.
+template <class Tensors>
+void note_slow_attention(const char* direction, const Tensors& x, const AttentionShape& s,
+                         const char* refusal, Stream stream) {
+  if (s.portable) return;
+  const auto note = [&](const char* reason) {
+    note_slow_path(cat("flash attention's ", direction, " with head size ", s.D), reason);
+  };
+  constexpr bool kBf16 = std::is_same_v<decltype(x.q), const bfloat16* const>;
+  if (refusal != nullptr && (!kBf16 || traits_of(stream).hopper_code))
+    note(refusal);
+  else if (!rows_aligned(x, s))
+    note("rows that are not aligned to 16 bytes are read singly");
 }
 
 // Calls body(integral_constant<int, index>) for a table with that index; else throws.

@@ -27,14 +27,23 @@ struct AttentionBackward {
 };
 
 // wgmma and TMA: compute capability 9.0, D of 64, 80 or 128, rows that TMA can address (16-byte
-// aligned base pointers and strides).
-bool hopper_attention_takes(const AttentionForward<bfloat16>& x, const AttentionShape& s);
+// aligned base pointers and strides). The refusals say why a kernel does not take a call; null: it
+// does.
+const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s);
 void hopper_attention_forward(const AttentionForward<bfloat16>& x, const AttentionShape& s,
                               Stream stream);
-bool hopper_attention_backward_takes(const AttentionBackward<bfloat16>& x, const AttentionShape& s);
+const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>& x,
+                                              const AttentionShape& s);
 void hopper_attention_backward(const AttentionBackward<bfloat16>& x, const AttentionShape& s,
                                const RotaryTable<float>& rotary, void* scratch, Stream stream);
 int64_t hopper_attention_backward_scratch(const AttentionShape& s);  // bytes; 0 for other D
+inline constexpr const char* kHopperHeadSizes = "Hopper's own kernel has head sizes 64, 80 and 128";
+inline constexpr const char* kHopperExtents =
+    "the lengths or the number of heads are beyond those of Hopper's own kernel";
+inline constexpr const char* kHopperRows =
+    "rows of q, k, v, the output or a gradient are not aligned to 16 bytes, as Hopper's own kernel "
+    "needs";
+inline constexpr const char* kNoHopper = "the GPU or this build cannot run Hopper's own kernel";
 
 // mma.sync and cp.async: compute capability 8.0 and later, any D, any strides.
 void mma_attention_forward(int64_t shared_bytes, const AttentionForward<bfloat16>& x,
@@ -46,7 +55,7 @@ void mma_attention_backward(int64_t shared_bytes, const AttentionBackward<bfloat
 // FP32 tensors on tensor cores: mma.sync of TF32, compute capability 8.0 and later, D up to 128,
 // any strides, a positive scale. s.tf32: one product of inputs rounded to TF32. Otherwise three of
 // high and low parts, with the error of FP32.
-bool tf32_attention_takes(const AttentionShape& s);
+const char* tf32_attention_refusal(const AttentionShape& s);
 void tf32_attention_forward(const Tf32Limits& limits, const AttentionForward<float>& x,
                             const AttentionShape& s, Stream stream);
 int64_t tf32_attention_backward_scratch(const Tf32Limits& limits, const AttentionShape& s);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/slow_path.h"
 #include "kernels/cuda/gemm/gemm_proposals.h"
 #include "kernels/cuda/gemm/gemm_split.h"
 #include "kernels/cuda/gemm/gemm_split_passes.h"
@@ -30,6 +31,22 @@ void check_problem(const GemmProblem& p) {
   QUERN_CHECK(p.batch <= INT32_MAX, "gemm: batch is ", p.batch, ", expected at most 2^31 - 1");
   QUERN_CHECK(p.batch == 1 || p.stride_d != 0, "gemm: stride_d is 0 and batch is ", p.batch,
               ": the products would overwrite each other");
+}
+
+// Rows whose length or distance is no multiple of 16 bytes: the library then has slower kernels
+// alone. A small product is not worth a word.
+template <class TD, class T>
+void note_misaligned_rows(const GemmProblem& p) {
+  constexpr int64_t kSmall = 1 << 27, kInput = 16 / sizeof(T), kOutput = 16 / sizeof(TD);
+  if (p.m * p.n * p.k * p.batch < kSmall || std::min(p.m, p.n) == 1) return;
+  int64_t width = 0;
+  for (const int64_t each : {p.ldd, p.n}) width = each % kOutput != 0 ? each : width;
+  for (const int64_t each : {p.ldb, p.lda, p.transpose_b ? p.k : p.n, p.transpose_a ? p.m : p.k}) {
+    width = each % kInput != 0 ? each : width;
+  }
+  if (width == 0) return;
+  note_slow_path(cat("matrix products in ", dtype_of<T>, " with rows of ", width, " elements"),
+                 cat("they are no multiple of 16 bytes, as multiples of ", kInput, " are"));
 }
 
 // Writes the workspace, which is most of the L2 cache.
@@ -110,6 +127,7 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
     const GemmTrial trial{
         [&](const GemmAlgorithm& proposal) { return multiply(proposal) == CUBLAS_STATUS_SUCCESS; },
         [&] { sweep_cache(resources, stream); }};
+    note_misaligned_rows<TD, T>(p);
     algorithms.insert(p, algorithms.measuring() ? measure(p, resources, trial, stream)
                                                 : gemm_proposals(handle, p, kFew).front());
     algorithm = algorithms.find(p);

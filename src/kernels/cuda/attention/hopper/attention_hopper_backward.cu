@@ -343,15 +343,18 @@ bool kernel_runs(int64_t D) {
 
 }  // namespace
 
-bool hopper_attention_backward_takes(const AttentionBackward<bfloat16>& x,
-                                     const AttentionShape& s) {
-  return hopper_backward_tile(s.D) >= 0 && hopper_extents_fit(s) &&
-         s.H <= int64_t{kGradientHeads} * kMaxGridYZ &&
-         tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) &&
-         tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) &&
-         tma_takes(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D) &&
-         tma_takes(x.d_o, s.do_strides, s.B, s.Tq, s.H, s.D) && rows_aligned(x.dq, s.dq_strides) &&
-         rows_aligned(x.dk, s.dk_strides) && rows_aligned(x.dv, s.dv_strides) && kernel_runs(s.D);
+const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>& x,
+                                              const AttentionShape& s) {
+  if (hopper_backward_tile(s.D) < 0) return kHopperHeadSizes;
+  if (!hopper_extents_fit(s) || s.H > int64_t{kGradientHeads} * kMaxGridYZ) return kHopperExtents;
+  if (!tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
+      !tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
+      !tma_takes(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D) ||
+      !tma_takes(x.d_o, s.do_strides, s.B, s.Tq, s.H, s.D) || !rows_aligned(x.dq, s.dq_strides) ||
+      !rows_aligned(x.dk, s.dk_strides) || !rows_aligned(x.dv, s.dv_strides)) {
+    return kHopperRows;
+  }
+  return kernel_runs(s.D) ? nullptr : kNoHopper;
 }
 
 void hopper_attention_backward(const AttentionBackward<bfloat16>& tensors, const AttentionShape& s,

@@ -276,18 +276,20 @@ bool forward_tile_runs() {
 
 }  // namespace
 
-bool hopper_attention_takes(const AttentionForward<bfloat16>& x, const AttentionShape& s) {
+const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s) {
   const int index = forward_tile_index(s);
-  if (index < 0 || !(s.scale > 0.0) || !hopper_extents_fit(s) ||
-      !tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
+  if (index < 0) return kHopperHeadSizes;
+  if (!(s.scale > 0.0)) return "the scale is not positive, as Hopper's own kernel needs";
+  if (!hopper_extents_fit(s)) return kHopperExtents;
+  if (!tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
       !tma_takes(x.o, s.o_strides, s.B, s.Tq, s.H, s.D) ||
       !tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
       !tma_takes(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D)) {
-    return false;
+    return kHopperRows;
   }
   bool runs = false;
   with_tile(kHopperForwardTiles, index, [&](auto tile) { runs = forward_tile_runs<tile>(); });
-  return runs;
+  return runs ? nullptr : kNoHopper;
 }
 
 void hopper_attention_forward(const AttentionForward<bfloat16>& x, const AttentionShape& s,

@@ -1,0 +1,103 @@
+// Which kernel runs is never a secret: every dispatch of attention and products either takes the
+// machine's fastest kernel or says why not.
+#include "base/slow_path.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "autograd/ops/attention.h"
+#include "autograd/ops/matmul.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/tape.h"
+#include "kernels/device_traits.h"
+#include "tensor/cuda_runtime.h"
+#include "tensor/factory.h"
+
+namespace quern {
+namespace {
+
+class SlowPathGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+    if (!kernels::cuda::query_device_traits().hopper_code) GTEST_SKIP() << "no Hopper";
+    handle_slow_paths({});
+  }
+};
+
+// What forward and backward of `op` say, beyond what was said before.
+template <class Op>
+std::string said_of(Op&& op) {
+  Context context(Device{DeviceType::cuda, 0});
+  const ContextScope scope(context);
+  const size_t before = slow_paths().size();
+  backward(sum(op()));
+  std::string said;
+  const std::vector<std::string> all = slow_paths();
+  for (size_t i = before; i < all.size(); ++i) said += all[i] + "\n";
+  return said;
+}
+
+Variable leaf(const Shape& shape, DType dtype) {
+  return Variable::leaf(normal(shape, 0.0, 1.0, dtype));
+}
+
+// Query heads, kv heads, batch and positions of 1 and more, on q, k, v apart and as one product.
+TEST_F(SlowPathGpu, AnExtentOfOneIsNoReason) {
+  for (const int64_t D : {64, 80, 128}) {
+    for (const int64_t B : {1, 2}) {
+      for (const int64_t T : {1, 2, 130}) {
+        for (const auto& [H, Hk] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {3, 1}}) {
+          SCOPED_TRACE(cat("D ", D, ", B ", B, ", T ", T, ", H ", H, ", Hk ", Hk));
+          const Shape q{B, T, H, D}, k{B, T, Hk, D}, qkv{B, T, (H + 2 * Hk) * D};
+          EXPECT_EQ(said_of([&] {
+                      return flash_attention(leaf(q, DType::bf16), leaf(k, DType::bf16),
+                                             leaf(k, DType::bf16));
+                    }),
+                    "");
+          EXPECT_EQ(said_of([&] { return qkv_attention(leaf(qkv, DType::bf16), H, Hk, D); }), "");
+          EXPECT_EQ(said_of([&] { return qkv_attention(leaf(qkv, DType::f32), H, Hk, D); }), "");
+        }
+      }
+    }
+  }
+}
+
+// Other tests of the process may have met the same head size.
+TEST_F(SlowPathGpu, OtherHeadSizesAreNamed) {
+  const auto expect_said = [](const std::string& text) {
+    const std::vector<std::string> all = slow_paths();
+    EXPECT_EQ(std::count(all.begin(), all.end(), text), 1) << text;
+  };
+  const auto run = [](int64_t D, DType dtype) {
+    return said_of([&] { return qkv_attention(leaf({1, 3, 3 * D}, dtype), 1, 1, D); });
+  };
+  const std::string what = "a slower kernel runs for flash attention's ";
+  run(104, DType::bf16);
+  run(136, DType::f32);
+  for (const char* direction : {"forward", "backward"}) {
+    expect_said(what + direction +
+                " with head size 104: Hopper's own kernel has head sizes 64, 80 and 128");
+    expect_said(what + direction +
+                " with head size 136: tensor cores take FP32 heads of up to 128");
+  }
+  EXPECT_EQ(run(104, DType::bf16), "");
+  EXPECT_EQ(run(96, DType::f32), "");
+}
+
+TEST_F(SlowPathGpu, RowsOfProductsThatAreNotAlignedAreNamed) {
+  const auto said = [](int64_t n) {
+    return said_of([&] {
+      return matmul(leaf({512, 512}, DType::bf16), leaf({512, n}, DType::bf16));
+    });
+  };
+  EXPECT_EQ(said(1024), "");
+  EXPECT_EQ(said(1021),
+            "a slower kernel runs for matrix products in bf16 with rows of 1021 elements: they "
+            "are no multiple of 16 bytes, as multiples of 8 are\n");
+}
+
+}  // namespace
+}  // namespace quern
