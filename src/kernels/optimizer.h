@@ -50,11 +50,11 @@ void store_learning_rate(StepState* state, float lr, Stream stream);
 int64_t norm_partial_bytes(Stream stream);
 void sum_squares(void* partial, const float* grad, int64_t n, Stream stream);
 
-// state->norm = sqrt(the sum of `count` partial sums) * grad_scale, in a fixed order; state->clip =
-// grad_scale * min(1, max_norm / (norm + 1e-6)), or grad_scale when max_norm is 0; state->finite =
-// norm and *loss are finite (loss may be null).
-void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
-                 float max_norm, const float* loss, Stream stream);
+// state->norm = sqrt(the sum of `count` partial sums, which are lost) * grad_scale, in a fixed
+// order; state->clip = grad_scale * min(1, max_norm / (norm + 1e-6)), or grad_scale when max_norm
+// is 0; state->finite = norm and *loss are finite (loss may be null).
+void finish_norm(StepState* state, void* partial, int64_t count, float grad_scale, float max_norm,
+                 const float* loss, Stream stream);
 
 // One step of AdamW (Loshchilov and Hutter, 2019) over every range, with decoupled decay and bias
 // correction: g = grad clip; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
@@ -77,8 +77,8 @@ namespace cuda {
 void store_learning_rate(StepState* state, float lr, Stream stream);
 int64_t norm_partial_bytes(Stream stream);
 void sum_squares(void* partial, const float* grad, int64_t n, Stream stream);
-void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
-                 float max_norm, const float* loss, Stream stream);
+void finish_norm(StepState* state, void* partial, int64_t count, float grad_scale, float max_norm,
+                 const float* loss, Stream stream);
 void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);

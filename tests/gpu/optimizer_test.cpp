@@ -37,7 +37,7 @@ StepState run_norm(const std::vector<float>& grad, float grad_scale, float max_n
 }
 
 TEST_F(OptimizerGpu, GlobalNorm) {
-  for (const int64_t n : {0, 1, 31, 33, 1025, 4097, 5000003}) {
+  for (const int64_t n : {0, 1, 31, 33, 1025, 4097, 2097152, 2097153, 5000003}) {
     const auto grad = random_values<float>(n, 1);
     double squares = 0.0;
     for (const float g : grad) squares += double{g} * double{g};

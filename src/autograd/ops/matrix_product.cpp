@@ -99,6 +99,9 @@ Tensor product_operand(const Tensor& x) {
 void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const Tensor& b_in,
                     bool transpose_b, bool add, const Tensor& bias_in) {
   if (d.numel() == 0) return;
+  QUERN_CHECK(d.is_contiguous() || (d.ndim() == 2 && d.strides()[1] == 1),
+              "matrix_product: d has shape ", d.shape(), " and neither is contiguous nor has rows ",
+              "that are");
   const Tensor bias = bias_in.defined() ? bias_in.contiguous() : Tensor();
   if (a_in.numel() == 0) {  // an empty sum: b is empty too
     if (!add) fill(d, 0.0);
@@ -115,7 +118,7 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
   g.transpose_b = b.layout.transpose;
   g.lda = a.layout.ld;
   g.ldb = b.layout.ld;
-  g.ldd = g.n;
+  g.ldd = d.ndim() == 2 && g.m > 1 ? d.strides()[0] : g.n;
   g.batch = batch;
   g.stride_a = a.layout.stride;
   g.stride_b = b.layout.stride;

@@ -59,8 +59,8 @@ void sum_squares(void* partial, const float* grad, int64_t n, Stream) {
   });
 }
 
-void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
-                 float max_norm, const float* loss, Stream) {
+void finish_norm(StepState* state, void* partial, int64_t count, float grad_scale, float max_norm,
+                 const float* loss, Stream) {
   const auto* const sums = static_cast<const double*>(partial);
   const double squares = lane_sum<double>(count, [=](int64_t i) { return sums[i]; });
   const float norm = static_cast<float>(std::sqrt(squares) * grad_scale);

@@ -14,6 +14,7 @@ namespace quern::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kFinishThreads = 1024;
+constexpr int64_t kFoldedPartials = 4096;
 constexpr int64_t kAdamWChunk = 4096;  // elements a block takes at a time
 
 // A warp takes a chunk at a time, with all its loads under way together.
@@ -44,16 +45,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One block.
-__global__ void __launch_bounds__(kFinishThreads)
-    finish_norm_kernel(StepState* state, const float* partial, int64_t count, float grad_scale,
-                       float max_norm, const float* loss) {
-  constexpr int kAtOnce = 8;  // loads of a thread under way
+// The sum of partial[0], partial[step], ... below `count`, for every thread of the block.
+__device__ float sum_partials(const float* partial, int64_t count, int64_t step) {
+  constexpr int kAtOnce = kFoldedPartials / kFinishThreads;  // loads of a thread under way
   float sums[kAtOnce] = {};
-  for (int64_t i = threadIdx.x; i < count; i += kAtOnce * kFinishThreads) {
+  for (int64_t i = threadIdx.x; i * step < count; i += kAtOnce * kFinishThreads) {
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const int64_t at = i + j * kFinishThreads;
+      const int64_t at = (i + j * kFinishThreads) * step;
       if (at < count) sums[j] += partial[at];
     }
   }
@@ -62,7 +61,23 @@ __global__ void __launch_bounds__(kFinishThreads)
 #pragma unroll
     for (int j = 0; j < width; ++j) sums[j] += sums[j + width];
   }
-  const float sum = block_sum(sums[0]);
+  return block_sum(sums[0]);
+}
+
+// Each block leaves the sum of its kFoldedPartials in the place of their first: one multiprocessor
+// would take 40 us to read the 4 MB of a billion parameters.
+__global__ void __launch_bounds__(kFinishThreads)
+    fold_partials_kernel(float* partial, int64_t count) {
+  const int64_t first = blockIdx.x * kFoldedPartials;
+  const float sum = sum_partials(partial + first, min(kFoldedPartials, count - first), 1);
+  if (threadIdx.x == 0) partial[first] = sum;
+}
+
+// One block.
+__global__ void __launch_bounds__(kFinishThreads)
+    finish_norm_kernel(StepState* state, const float* partial, int64_t count, int64_t step,
+                       float grad_scale, float max_norm, const float* loss) {
+  const float sum = sum_partials(partial, count, step);
   if (threadIdx.x != 0) return;
   const float norm = sqrtf(sum) * grad_scale;
   state->norm = norm;
@@ -202,10 +217,16 @@ void sum_squares(void* partial, const float* grad, int64_t n, Stream stream) {
          static_cast<float*>(partial), grad, n, aligned16({grad}));
 }
 
-void finish_norm(StepState* state, const void* partial, int64_t count, float grad_scale,
-                 float max_norm, const float* loss, Stream stream) {
-  launch(finish_norm_kernel, dim3(1), dim3(kFinishThreads), 0, stream, state,
-         static_cast<const float*>(partial), count, grad_scale, max_norm, loss);
+void finish_norm(StepState* state, void* partial, int64_t count, float grad_scale, float max_norm,
+                 const float* loss, Stream stream) {
+  float* const partials = static_cast<float*>(partial);
+  const bool folded = count > kFoldedPartials;
+  if (folded) {
+    launch(fold_partials_kernel, one_block_each(ceil_div(count, kFoldedPartials)),
+           dim3(kFinishThreads), 0, stream, partials, count);
+  }
+  launch(finish_norm_kernel, dim3(1), dim3(kFinishThreads), 0, stream, state, partials, count,
+         folded ? kFoldedPartials : int64_t{1}, grad_scale, max_norm, loss);
 }
 
 void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
