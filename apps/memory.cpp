@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "bench/memory_study.h"
+#include "bench/scaling.h"
 #include "bench_commands.h"
 #include "profile/memory/memory_page.h"
 #include "profile/memory/memory_snapshot.h"
@@ -62,7 +65,44 @@ BenchJob prepare_blocks(const BenchRun& run) {
   };
 }
 
+constexpr const char* kClusterFlags[] = {"nodes", "step_ms", "tflops", "link", "network"};
+
+// One strategy, or with parallel = auto those that there are.
+BenchJob prepare_cluster(const BenchRun& run) {
+  for (const char* flag : {"passes", "predict", "out", "block"}) {
+    if (run.parsed.extra_given.contains(flag)) {
+      throw UsageError(cat("--", flag, " has no meaning with --gpus"));
+    }
+  }
+  Cluster cluster;
+  cluster.gpus = number_of<int64_t>(run.parsed, "gpus", 1, 65536);
+  cluster.nodes = number_of<int64_t>(run.parsed, "nodes", 1, cluster.gpus);
+  const std::pair<const char*, double*> rates[] = {{"step_ms", &cluster.step_ms},
+                                                   {"tflops", &cluster.tflops},
+                                                   {"link", &cluster.link},
+                                                   {"network", &cluster.network}};
+  for (const auto& [flag, rate] : rates) {
+    if (run.parsed.extra_given.contains(flag)) *rate = number_of(run.parsed, flag, 1e-3, 1e6);
+  }
+  std::vector<Parallel> strategies{run.parsed.config.parallel.parallel};
+  if (strategies[0] == Parallel::automatic || strategies[0] == Parallel::none) {
+    strategies = {Parallel::ddp};
+    const bool adamw = run.parsed.config.optimizer.kind == OptimizerKind::adamw;
+    if (cluster.gpus > 1 && adamw) strategies.push_back(Parallel::zero1);
+  }
+  return [=, config = run.parsed.config, varying = run.varying](Table& table) mutable {
+    for (const Parallel strategy : strategies) {
+      config.parallel.parallel = strategy;
+      print_now(scaling_rows(table, predict_scaling(config, cluster), varying));
+    }
+  };
+}
+
 BenchJob prepare(const BenchRun& run) {
+  if (run.parsed.extra_given.contains("gpus")) return prepare_cluster(run);
+  for (const char* flag : kClusterFlags) {
+    if (run.parsed.extra_given.contains(flag)) throw UsageError(cat("--", flag, " needs --gpus"));
+  }
   return run.parsed.extra.at("block") == "true" ? prepare_blocks(run) : prepare_passes(run);
 }
 
@@ -73,6 +113,7 @@ const Command kMemoryCommand{
     "memory that a model needs, predicted and measured",
     R"(Usage: quern memory [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]
        quern memory --block [--KEY VALUE ...]
+       quern memory --gpus N [--nodes M] [--KEY VALUE ...]
 
 Peak memory of a forward and of a whole training step, by purpose: predicted
 from the dimensions, and measured with random weights on random tokens. Lists of
@@ -80,7 +121,8 @@ size, ctx, batch, precision, attention, kernels, recompute and residual
 (--ctx 128,256) give one table of all their combinations. A combination that
 runs out of memory gives a row and not an error. Without a GPU, a model of more
 than 2 GiB is predicted for a GPU and not measured, unless --device cpu is
-given. With --block: the tensors that one block saves for its backward.
+given. With --block: the tensors that one block saves for its backward. With
+--gpus: memory and time of a step on so many GPUs, which need not be here.
 )",
     runs_of(
         {kMemoryCommand,
@@ -93,6 +135,12 @@ given. With --block: the tensors that one block saves for its backward.
          {"block",
           "what one block saves, for each recompute (none, swiglu, norms, blocks) or those given",
           "", true},
+         {"gpus", "predict a step of this many GPUs, on all machines together", ""},
+         {"nodes", "the machines that have them", "1"},
+         {"step_ms", "of one GPU with this batch, as `quern bench step` measures it", ""},
+         {"tflops", "what one GPU computes in a step, where step_ms is not given", "500"},
+         {"link", "GB/s that a GPU sends, and receives, within its machine", "245"},
+         {"network", "GB/s that a GPU sends, and receives, between machines", "45"},
          {"out",
           "a folder for memory.html and memory.pickle (for pytorch.org/memory_viz) of the last "
           "pass",

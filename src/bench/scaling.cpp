@@ -1,0 +1,192 @@
+#include "bench/scaling.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/counted.h"
+#include "bench/phase_runner.h"
+#include "dist/buckets.h"
+#include "model/model_cost.h"
+#include "train/choose_recompute.h"
+#include "train/memory_prediction.h"
+
+namespace quern {
+
+namespace {
+
+// What a collective costs before its first byte, and for each other rank, in ms.
+constexpr double kStartMs = 0.01, kMessageMs = 0.002;
+// Of the time in which a collective runs beside kernels, what they lose: measured on two H100, it
+// takes from them as much as it would need alone.
+constexpr double kSlowedShare = 1.0;
+constexpr double kFloatBytes = 4.0;
+constexpr int64_t kGpuBytes = int64_t{80} << 30;  // for recompute = auto
+
+const std::vector<Setting> kSettings{{"size", "size", 6},
+                                     {"ctx", "ctx", 5},
+                                     {"batch", "batch", 5},
+                                     {"precision", "precision"},
+                                     {"recompute", "recompute"}};
+
+double milliseconds(double bytes, double gb_s) {
+  return bytes / (gb_s * 1e6);
+}
+
+// A bucket as the model sees it.
+struct Part {
+  double elements = 0.0, work = 0.0;  // work: its share of forward and backward
+};
+
+// An embedding that is looked up takes no time; the other weights take time by their number.
+std::vector<Part> parts_of(const ParameterTable& table) {
+  std::vector<Part> parts;
+  double all = 0.0;
+  for (const Bucket& bucket : make_buckets(table, BucketExchange::overlapped)) {
+    Part part{static_cast<double>(bucket.size())};
+    for (const ParameterEntry& entry : table.entries()) {
+      if (bucket.holds(entry.begin) && !table.is_lookup(entry)) {
+        part.work += static_cast<double>(entry.numel());
+      }
+    }
+    all += part.work;
+    parts.push_back(part);
+  }
+  for (Part& part : parts) part.work /= all;
+  return parts;
+}
+
+// The schedule of a step: collectives follow each other on a stream of their own.
+class Traffic {
+ public:
+  Traffic(ScalingPrediction& step, std::vector<Part> parts)
+      : step_(step), parts_(std::move(parts)) {}
+
+  // `gathered`: the sums return to all ranks, after the last micro-batch of ddp.
+  void backward(double ms, bool gathered) {
+    double ready = 0.0, free = 0.0, busy = 0.0;
+    for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+      ready += ms * part->work;
+      const double takes =
+          send(part->elements, kFloatBytes) + (gathered ? send(part->elements, kFloatBytes) : 0.0);
+      free = std::max(ready, free) + takes;
+      busy += takes;
+    }
+    add(busy, std::max(free - ms, 0.0));
+  }
+
+  // The new weights, under zero1: a bucket's forward waits for its own.
+  void forward(double ms, double width) {
+    double reached = 0.0, arrived = 0.0, late = 0.0;
+    for (const Part& part : parts_) {
+      arrived += send(part.elements, width);
+      late = std::max(late, arrived - reached);
+      reached += ms * part.work;
+    }
+    add(arrived, late);
+  }
+
+ private:
+  // Each rank sends a slice to every other one and receives as much.
+  double send(double elements, double width) {
+    const Cluster& c = step_.cluster;
+    const auto all = static_cast<double>(c.gpus), here = all / static_cast<double>(c.nodes);
+    if (c.gpus == 1) return 0.0;
+    const double slice = elements * width / all;
+    step_.sent_gb += slice * (all - 1.0) / 1e9;
+    return kStartMs + kMessageMs * (all - 1.0) +
+           std::max(milliseconds(slice * (here - 1.0), c.link),
+                    milliseconds(slice * (all - here), c.network));
+  }
+  void add(double busy, double exposed) {
+    step_.busy_ms += busy;
+    step_.exposed_ms += exposed;
+    step_.slowed_ms += kSlowedShare * (busy - exposed);
+  }
+
+  ScalingPrediction& step_;
+  std::vector<Part> parts_;
+};
+
+void check_cluster(const Config& config, const Cluster& c) {
+  if (c.gpus % c.nodes != 0) {
+    throw UsageError(
+        cat("memory: ", c.gpus, " GPUs on ", c.nodes, " nodes, expected as many on each"));
+  }
+  if (config.parallel.parallel == Parallel::zero1 &&
+      config.optimizer.kind != OptimizerKind::adamw) {
+    throw UsageError("memory: parallel = zero1 needs optimizer = adamw");
+  }
+}
+
+}  // namespace
+
+ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
+  check_vocabulary(config);
+  check_cluster(config, cluster);
+  config.parallel.ranks = cluster.gpus;
+  if (cluster.gpus == 1) config.parallel.parallel = Parallel::none;
+  config.compute.recompute = decided_recompute(config, hopper_target(), kGpuBytes);
+  const bool shared = config.parallel.parallel == Parallel::zero1;
+  const bool copies = config.compute.precision == Precision::bf16;
+  const ParameterTable table = parameter_table(config.model);
+  const auto micro_batches = static_cast<double>(config.train.accumulate);
+  const double tokens =
+      micro_batches * static_cast<double>(config.train.batch * config.model.context);
+
+  ScalingPrediction step{config, cluster};
+  const double flops = tokens * flops_per_token(config.model, config.model.context);
+  const double alone = cluster.step_ms > 0.0 ? cluster.step_ms : flops / (cluster.tflops * 1e9);
+  // AdamW reads and writes weights and moments and reads gradients, the norm reads these once more.
+  // Muon's products are computing.
+  double optimizer = 0.0;
+  if (config.optimizer.kind == OptimizerKind::adamw) {
+    const double bytes = copies ? 34.0 : 32.0;
+    optimizer = milliseconds(bytes * static_cast<double>(table.trainable()), cluster.memory);
+  }
+  if (alone <= optimizer) {
+    throw UsageError(cat("memory: a step of ", alone, " ms on one GPU, expected more than the ",
+                         optimizer, " ms that its optimizer takes"));
+  }
+  step.compute_ms = alone - optimizer;
+  step.optimizer_ms = shared ? optimizer / static_cast<double>(cluster.gpus) : optimizer;
+
+  Traffic traffic(step, parts_of(table));
+  const double part_ms = step.compute_ms / micro_batches;
+  for (int64_t i = 1; i <= config.train.accumulate; ++i) {
+    traffic.backward(part_ms * 2.0 / 3.0, !shared && i == config.train.accumulate);
+  }
+  if (shared) traffic.forward(part_ms / 3.0, copies ? 2.0 : kFloatBytes);
+  step.share = alone / step.step_ms();
+  step.memory_bytes = predict_peak(config, MemoryPass::step, hopper_target()).total();
+  return step;
+}
+
+std::string scaling_rows(Table& table, const ScalingPrediction& p,
+                         const std::set<std::string>& varying) {
+  const Cluster& c = p.cluster;
+  const std::string head =
+      cat("predicted: ", shared_settings(kSettings, p.config, varying), "; a GPU sends ", c.link,
+          " GB/s within a node and ", c.network, " GB/s between nodes\n\n");
+  const auto tokens = static_cast<double>(p.config.train.accumulate * p.config.train.batch *
+                                          p.config.model.context * c.gpus);
+  return table.add({setting_fields(kSettings, p.config, varying),
+                    {{{"parallel", "parallel", 0, 8, Align::left},
+                      std::string(p.config.parallel.parallel == Parallel::zero1 ? "zero1"
+                                  : c.gpus > 1                                  ? "ddp"
+                                                                                : "none")},
+                     {{"GPUs", "gpus", 0, 5}, c.gpus},
+                     {{"nodes", "nodes", 0, 5}, c.nodes},
+                     {{"MiB a GPU", "mib", 0, 9}, mebibytes(p.memory_bytes)},
+                     {{"sent GB", "sent_gb", 2, 7}, p.sent_gb},
+                     {{"links ms", "busy_ms", 1, 8}, p.busy_ms},
+                     {{"exposed", "exposed_ms", 1, 7}, p.exposed_ms},
+                     {{"slowed", "slowed_ms", 1, 6}, p.slowed_ms},
+                     {{"optimizer", "optimizer_ms", 1, 9}, p.optimizer_ms},
+                     {{"step ms", "step_ms", 1, 7}, p.step_ms()},
+                     {{"tokens/s", "tokens_per_second", 0, 10}, 1e3 * tokens / p.step_ms()},
+                     {{"share %", "share", 1, 7}, 100.0 * p.share}},
+                    {}},
+                   head);
+}
+
+}  // namespace quern

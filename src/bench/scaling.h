@@ -1,0 +1,48 @@
+// `quern memory --gpus N --nodes M`: time and memory of a training step on GPUs that are not here,
+// by a model of what each computes and sends. docs/scaling.md derives it and compares it with
+// measurements.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "bench/table.h"
+
+namespace quern {
+
+// Rates are in GB/s (1e9 bytes) of one GPU, each direction. The defaults were measured on H100s of
+// one host, but for `network`: 400 Gbit/s at nine tenths.
+struct Cluster {
+  int64_t gpus = 1, nodes = 1;  // gpus: on all nodes together
+  double step_ms = 0.0;         // measured on one GPU with the same batch; 0: from FLOPs and tflops
+  double tflops = 500.0;        // of one GPU in a whole step, at a training's usual size
+  double memory = 2800.0;       // the optimizer's rate
+  double link = 245.0;          // between GPUs of a node
+  double network = 45.0;        // between nodes
+};
+
+struct ScalingPrediction {
+  Config config;  // with ranks and strategy
+  Cluster cluster;
+  double compute_ms = 0.0;    // forward and backward
+  double optimizer_ms = 0.0;  // what a rank updates
+  double sent_gb = 0.0;       // by a rank in a step
+  double busy_ms = 0.0;       // of its links
+  double slowed_ms = 0.0;     // what kernels lose to collectives beside them
+  double exposed_ms = 0.0;    // collectives that nothing hides
+  int64_t memory_bytes = 0;   // the peak of a rank
+
+  double step_ms() const { return compute_ms + optimizer_ms + slowed_ms + exposed_ms; }
+  double share = 0.0;  // of the throughput of `gpus` single GPUs
+};
+
+// config.parallel.parallel is ddp or zero1. Throws UsageError when nodes do not divide gpus, for
+// rates and numbers below their least, and for zero1 with another optimizer than AdamW.
+ScalingPrediction predict_scaling(Config config, const Cluster& cluster);
+
+// A row. In tables for people, settings outside `varying` stand above.
+std::string scaling_rows(Table& table, const ScalingPrediction& prediction,
+                         const std::set<std::string>& varying);
+
+}  // namespace quern

@@ -1,0 +1,103 @@
+#include "bench/scaling.h"
+
+#include <gtest/gtest.h>
+
+#include "model/model_cost.h"
+#include "support/files.h"
+#include "tensor/context.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+class Scaling : public ::testing::Test {
+ protected:
+  static Config of(const char* size, int64_t vocabulary, int64_t batch, Parallel parallel) {
+    Config config;
+    apply_size(config.model, size);
+    config.model.vocab_size = vocabulary;
+    config.model.context = 1024;
+    config.train.batch = batch;
+    config.compute.precision = Precision::bf16;
+    config.parallel.parallel = parallel;
+    return config;
+  }
+  static Config small(Parallel parallel = Parallel::ddp) {
+    return of("small", 50304, 32, parallel);
+  }
+
+  Context context_{kCpu};
+  ContextScope scope_{context_};
+};
+
+TEST_F(Scaling, OneGpuTakesItsOwnTime) {
+  const ScalingPrediction one = predict_scaling(small(), {.gpus = 1, .nodes = 1, .step_ms = 66.3});
+  EXPECT_DOUBLE_EQ(one.step_ms(), 66.3);
+  EXPECT_DOUBLE_EQ(one.share, 1.0);
+  EXPECT_EQ(one.sent_gb, 0.0);
+}
+
+TEST_F(Scaling, RanksSendTheirSlicesOfTheGradients) {
+  const double gradients = 4e-9 * static_cast<double>(parameter_table(small().model).trainable());
+  for (const int64_t gpus : {2, 3, 8, 64}) {
+    const double share = 1.0 - 1.0 / static_cast<double>(gpus);
+    EXPECT_NEAR(predict_scaling(small(), {.gpus = gpus}).sent_gb, 2.0 * gradients * share, 1e-6);
+    // Gradients to their ranks, and weights in BF16 from there.
+    EXPECT_NEAR(predict_scaling(small(Parallel::zero1), {.gpus = gpus}).sent_gb,
+                1.5 * gradients * share, 1e-6);
+  }
+}
+
+TEST_F(Scaling, Zero1SharesOptimizerAndMoments) {
+  const ScalingPrediction ddp = predict_scaling(small(), {.gpus = 8});
+  const ScalingPrediction zero1 = predict_scaling(small(Parallel::zero1), {.gpus = 8});
+  EXPECT_DOUBLE_EQ(zero1.optimizer_ms, ddp.optimizer_ms / 8.0);
+  EXPECT_LT(zero1.memory_bytes, ddp.memory_bytes);
+  EXPECT_LT(zero1.step_ms(), ddp.step_ms());
+}
+
+TEST_F(Scaling, ANetworkIsSlowerThanLinks) {
+  const double links = predict_scaling(small(), {.gpus = 8}).step_ms();
+  const double network = predict_scaling(small(), {.gpus = 8, .nodes = 4}).step_ms();
+  const double slower =
+      predict_scaling(small(), {.gpus = 8, .nodes = 4, .network = 10.0}).step_ms();
+  EXPECT_LT(links, network);
+  EXPECT_LT(network, slower);
+}
+
+TEST_F(Scaling, MicroBatchesShareTheGatheringOfTheirSums) {
+  Config config = small();
+  config.train.accumulate = 8;
+  const ScalingPrediction one = predict_scaling(small(), {.gpus = 8});
+  const ScalingPrediction eight = predict_scaling(config, {.gpus = 8});
+  EXPECT_NEAR(eight.sent_gb, one.sent_gb * 4.5, 1e-6);
+  EXPECT_GT(eight.share, one.share);
+}
+
+// docs/scaling.md: two H100 of one host.
+TEST_F(Scaling, IsWithinThreePercentOfMeasuredSteps) {
+  struct Measured {
+    Config config;
+    double one, two;
+  };
+  for (const Measured& m : {Measured{small(), 66.3, 70.6},
+                            {small(Parallel::zero1), 66.3, 69.8},
+                            {of("1.5B", 257, 8, Parallel::ddp), 149.6, 171.3},
+                            {of("1.5B", 257, 8, Parallel::zero1), 149.6, 163.1}}) {
+    const double step = predict_scaling(m.config, {.gpus = 2, .step_ms = m.one}).step_ms();
+    EXPECT_NEAR(step / m.two, 1.0, 0.03) << step << " ms, measured " << m.two;
+  }
+}
+
+TEST_F(Scaling, WhatCannotBeIsAnError) {
+  expect_error([] { predict_scaling(small(), {.gpus = 8, .nodes = 3}); }, {"8 GPUs", "3 nodes"});
+  expect_error([] { predict_scaling(small(), {.gpus = 2, .step_ms = 1.0}); },
+               {"1 ms", "optimizer"});
+  Config muon = small(Parallel::zero1);
+  muon.optimizer.kind = OptimizerKind::muon;
+  expect_error([&] { predict_scaling(muon, {.gpus = 2}); }, {"zero1", "adamw"});
+}
+
+}  // namespace
+}  // namespace quern
