@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "autograd/tape.h"
 #include "nn/arena.h"
+#include "other_work.h"
 #include "support/random_vectors.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
@@ -257,13 +259,16 @@ TEST_P(DecoderGpu, TwoMayDecodeAtTheSameTime) {
   built = {};
 }
 
-// Blocks that wait for each other's values get them in any order, and must not see older ones.
+// Blocks that wait for each other's values get them in any order, and must not see older ones: on a
+// GPU of its own, and on one that other work keeps busy.
 TEST_P(DecoderGpu, AThousandTimesTheSameStepGivesTheSameBits) {
   Decoder decoder(*model_, 1, 320);
+  std::optional<test::OtherWork> other;
   const int64_t V = GetParam().vocab;
   const std::vector<float> poison(static_cast<size_t>(V), std::nanf(""));
   std::vector<float> first;
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
+    if (i == 1000) other.emplace();
     decoder.start(0, prompt(20, 1), sampling(1));
     copy(decoder.logits(), from_vector(poison, {1, V}).to(decoder.logits().dtype()));
     decoder.step();

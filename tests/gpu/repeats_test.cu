@@ -3,14 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <random>
-#include <thread>
 
 #include "device_buffer.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "model/model_config.h"
+#include "other_work.h"
 #include "run/make_context.h"
 #include "run/make_optimizer.h"
 #include "support/op_cases.h"
@@ -27,50 +25,6 @@ int repeats() {
   const char* text = std::getenv("QUERN_REPEATS");
   return text != nullptr ? std::atoi(text) : 20;
 }
-
-// Reads and writes memory for a time; its grid takes multiprocessors and bandwidth away.
-__global__ void disturb(float* memory, int64_t count, int64_t nanoseconds) {
-  int64_t start, now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
-  int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  do {
-    memory[i % count] += 1.0f;
-    i += threads;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  } while (now - start < nanoseconds);
-}
-
-// Kernels of random size and length on a stream of their own, as long as this lives.
-class OtherWork {
- public:
-  OtherWork() : thread_([this] { run(); }) {}
-  ~OtherWork() {
-    stop_ = true;
-    thread_.join();
-  }
-  OtherWork(const OtherWork&) = delete;
-  OtherWork& operator=(const OtherWork&) = delete;
-
- private:
-  void run() {
-    constexpr int64_t kFloats = 16 << 20;
-    DeviceBuffer<float> memory(kFloats);
-    const cuda::OwnedStream owned = cuda::OwnedStream::create();
-    const auto stream = static_cast<cudaStream_t>(kernels::cuda::Stream(owned).handle);
-    std::mt19937 random(1);
-    while (!stop_) {
-      for (int i = 0; i < 8; ++i) {
-        disturb<<<1 + random() % 200, 128, 0, stream>>>(memory.get(), kFloats,
-                                                        1000 * (5 + random() % 200));
-      }
-      check_cuda(cudaStreamSynchronize(stream), "disturb");
-    }
-  }
-
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
 
 __global__ void count_differences(int32_t* differences, const uint8_t* a, const uint8_t* b,
                                   int64_t bytes) {
