@@ -66,12 +66,18 @@ BenchJob prepare_blocks(const BenchRun& run) {
 }
 
 constexpr const char* kClusterFlags[] = {"nodes", "step_ms", "tflops", "link", "network"};
+constexpr double kBf16Tflops = 500.0;  // of an H100 in the forward and backward of larger models
 
 // One strategy, or with parallel = auto those that there are.
 BenchJob prepare_cluster(const BenchRun& run) {
   for (const char* flag : {"passes", "predict", "out", "block"}) {
     if (run.parsed.extra_given.contains(flag)) {
       throw UsageError(cat("--", flag, " has no meaning with --gpus"));
+    }
+  }
+  for (const char* key : {"ranks", "device"}) {
+    if (run.parsed.given.contains(key)) {
+      throw UsageError(cat("--", key, " has no meaning with --gpus, which predicts for GPUs"));
     }
   }
   Cluster cluster;
@@ -84,8 +90,20 @@ BenchJob prepare_cluster(const BenchRun& run) {
   for (const auto& [flag, rate] : rates) {
     if (run.parsed.extra_given.contains(flag)) *rate = number_of(run.parsed, flag, 1e-3, 1e6);
   }
+  const bool timed = cluster.step_ms > 0.0, rated = cluster.tflops > 0.0;
+  if (timed && rated) throw UsageError("--tflops has no meaning with --step_ms");
+  if (!timed && !rated) {
+    if (run.parsed.config.compute.precision != Precision::bf16) {
+      throw UsageError("--gpus needs --step_ms or --tflops where precision is not bf16");
+    }
+    cluster.tflops = kBf16Tflops;
+  }
   std::vector<Parallel> strategies{run.parsed.config.parallel.parallel};
-  if (strategies[0] == Parallel::automatic || strategies[0] == Parallel::none) {
+  if (strategies[0] == Parallel::none && cluster.gpus > 1) {
+    throw UsageError("parallel is none, which is for one GPU; found --gpus " +
+                     run.parsed.extra.at("gpus"));
+  }
+  if (strategies[0] == Parallel::automatic) {
     strategies = {Parallel::ddp};
     const bool adamw = run.parsed.config.optimizer.kind == OptimizerKind::adamw;
     if (cluster.gpus > 1 && adamw) strategies.push_back(Parallel::zero1);
@@ -135,12 +153,13 @@ given. With --block: the tensors that one block saves for its backward. With
          {"block",
           "what one block saves, for each recompute (none, swiglu, norms, blocks) or those given",
           "", true},
-         {"gpus", "predict a step of this many GPUs, on all machines together", ""},
-         {"nodes", "the machines that have them", "1"},
-         {"step_ms", "of one GPU with this batch, as `quern bench step` measures it", ""},
-         {"tflops", "what one GPU computes in a step, where step_ms is not given", "500"},
-         {"link", "GB/s that a GPU sends, and receives, within its machine", "245"},
-         {"network", "GB/s that a GPU sends, and receives, between machines", "45"},
+         {"gpus", "predict a step of this many GPUs, on all nodes together", ""},
+         {"nodes", "number of nodes that have the GPUs", "1"},
+         {"step_ms", "milliseconds of a step on one GPU, as `quern bench step` measures it", ""},
+         {"tflops", "TFLOP/s of one GPU in forward and backward, in place of step_ms; 500 for bf16",
+          ""},
+         {"link", "GB/s that a GPU sends, and receives, within a node", "245"},
+         {"network", "GB/s that a GPU sends, and receives, between nodes", "45"},
          {"out",
           "a folder for memory.html and memory.pickle (for pytorch.org/memory_viz) of the last "
           "pass",

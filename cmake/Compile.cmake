@@ -45,11 +45,8 @@ endfunction()
 function(quern_compile target)
   quern_compile_portable(${target})
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${quern_cpu_flags}>")
-  if(CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests")
-    if(QUERN_SANITIZE) # sanitizers double the time of optimisation; what the tests call stays optimised
-      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O0>")
-    endif()
-  elseif(QUERN_QUICK) # not of tests: their helpers share names with headers
+  # Tests are not grouped: their helpers share names with headers.
+  if(QUERN_QUICK AND NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests")
     quern_unity(${target})
   endif()
 endfunction()

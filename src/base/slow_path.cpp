@@ -1,7 +1,7 @@
 #include "base/slow_path.h"
 
-#include <algorithm>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -12,6 +12,7 @@ namespace {
 
 struct SlowPaths {
   std::mutex mutex;
+  std::set<std::string> noted;  // what
   std::vector<std::string> texts;
   std::function<void(const std::string&)> handler;
 };
@@ -24,12 +25,14 @@ SlowPaths& known() {
 }  // namespace
 
 void note_slow_path(const std::string& what, const std::string& reason) {
-  std::string text = cat("a slower kernel runs for ", what, ": ", reason);
   SlowPaths& paths = known();
-  const std::lock_guard lock(paths.mutex);
-  if (std::find(paths.texts.begin(), paths.texts.end(), text) != paths.texts.end()) return;
-  paths.texts.push_back(std::move(text));
-  if (paths.handler) paths.handler(paths.texts.back());
+  std::unique_lock lock(paths.mutex);
+  if (!paths.noted.insert(what).second) return;
+  const std::string text =
+      paths.texts.emplace_back(cat("a slower kernel runs for ", what, ": ", reason));
+  const auto handler = paths.handler;
+  lock.unlock();
+  if (handler) handler(text);
 }
 
 std::vector<std::string> slow_paths() {
@@ -38,12 +41,17 @@ std::vector<std::string> slow_paths() {
   return paths.texts;
 }
 
+void forget_slow_paths() {
+  SlowPaths& paths = known();
+  const std::lock_guard lock(paths.mutex);
+  paths.noted.clear();
+  paths.texts.clear();
+}
+
 void handle_slow_paths(std::function<void(const std::string&)> handler) {
   SlowPaths& paths = known();
   const std::lock_guard lock(paths.mutex);
   paths.handler = std::move(handler);
-  if (!paths.handler) return;
-  for (const std::string& text : paths.texts) paths.handler(text);
 }
 
 }  // namespace quern

@@ -14,19 +14,18 @@ namespace quern {
 
 namespace {
 
-// What a collective costs before its first byte, and for each other rank, in ms.
+// Costs of a collective before its first byte, and of each other rank.
 constexpr double kStartMs = 0.01, kMessageMs = 0.002;
-// Of the time in which a collective runs beside kernels, what they lose: measured on two H100, it
-// takes from them as much as it would need alone.
+// Time that kernels lose to a collective beside them, as a share of its own: fitted to steps of two
+// H100 (docs/scaling.md).
 constexpr double kSlowedShare = 1.0;
 constexpr double kFloatBytes = 4.0;
 constexpr int64_t kGpuBytes = int64_t{80} << 30;  // for recompute = auto
 
-const std::vector<Setting> kSettings{{"size", "size", 6},
-                                     {"ctx", "ctx", 5},
-                                     {"batch", "batch", 5},
-                                     {"precision", "precision"},
-                                     {"recompute", "recompute"}};
+const std::vector<Setting> kSettings{
+    {"size", "size", 6},        {"ctx", "ctx", 5},          {"batch", "batch", 5},
+    {"precision", "precision"}, {"attention", "attention"}, {"kernels", "kernels"},
+    {"residual", "residual"},   {"optimizer", "optimizer"}, {"recompute", "recompute"}};
 
 double milliseconds(double bytes, double gb_s) {
   return bytes / (gb_s * 1e6);
@@ -63,6 +62,7 @@ class Traffic {
 
   // `gathered`: the sums return to all ranks, after the last micro-batch of ddp.
   void backward(double ms, bool gathered) {
+    if (step_.cluster.gpus == 1) return;
     double ready = 0.0, free = 0.0, busy = 0.0;
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
       ready += ms * part->work;
@@ -90,7 +90,6 @@ class Traffic {
   double send(double elements, double width) {
     const Cluster& c = step_.cluster;
     const auto all = static_cast<double>(c.gpus), here = all / static_cast<double>(c.nodes);
-    if (c.gpus == 1) return 0.0;
     const double slice = elements * width / all;
     step_.sent_gb += slice * (all - 1.0) / 1e9;
     return kStartMs + kMessageMs * (all - 1.0) +
@@ -100,7 +99,7 @@ class Traffic {
   void add(double busy, double exposed) {
     step_.busy_ms += busy;
     step_.exposed_ms += exposed;
-    step_.slowed_ms += kSlowedShare * (busy - exposed);
+    step_.slowed_ms += kSlowedShare * std::max(busy - exposed, 0.0);
   }
 
   ScalingPrediction& step_;
@@ -108,9 +107,15 @@ class Traffic {
 };
 
 void check_cluster(const Config& config, const Cluster& c) {
-  if (c.gpus % c.nodes != 0) {
+  if (c.gpus < 1 || c.nodes < 1 || c.gpus % c.nodes != 0) {
     throw UsageError(
         cat("memory: ", c.gpus, " GPUs on ", c.nodes, " nodes, expected as many on each"));
+  }
+  if ((c.step_ms > 0.0) == (c.tflops > 0.0)) {
+    throw UsageError("memory: expected either the time of a step on one GPU or its TFLOP/s");
+  }
+  if (!(std::min({c.memory, c.link, c.network}) > 0.0)) {
+    throw UsageError("memory: found a rate of 0 or less");
   }
   if (config.parallel.parallel == Parallel::zero1 &&
       config.optimizer.kind != OptimizerKind::adamw) {
@@ -125,7 +130,9 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   check_cluster(config, cluster);
   config.parallel.ranks = cluster.gpus;
   if (cluster.gpus == 1) config.parallel.parallel = Parallel::none;
-  config.compute.recompute = decided_recompute(config, hopper_target(), kGpuBytes);
+  if (config.compute.recompute == Recompute::automatic) {
+    config.compute.recompute = decided_recompute(config, hopper_target(), kGpuBytes);
+  }
   const bool shared = config.parallel.parallel == Parallel::zero1;
   const bool copies = config.compute.precision == Precision::bf16;
   const ParameterTable table = parameter_table(config.model);
@@ -133,9 +140,6 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   const double tokens =
       micro_batches * static_cast<double>(config.train.batch * config.model.context);
 
-  ScalingPrediction step{config, cluster};
-  const double flops = tokens * flops_per_token(config.model, config.model.context);
-  const double alone = cluster.step_ms > 0.0 ? cluster.step_ms : flops / (cluster.tflops * 1e9);
   // AdamW reads and writes weights and moments and reads gradients, the norm reads these once more.
   // Muon's products are computing.
   double optimizer = 0.0;
@@ -143,11 +147,17 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
     const double bytes = copies ? 34.0 : 32.0;
     optimizer = milliseconds(bytes * static_cast<double>(table.trainable()), cluster.memory);
   }
-  if (alone <= optimizer) {
-    throw UsageError(cat("memory: a step of ", alone, " ms on one GPU, expected more than the ",
-                         optimizer, " ms that its optimizer takes"));
+  ScalingPrediction step{config, cluster};
+  step.compute_ms = cluster.step_ms - optimizer;
+  if (cluster.tflops > 0.0) {
+    const double flops = tokens * flops_per_token(config.model, config.model.context);
+    step.compute_ms = flops / (cluster.tflops * 1e9);
   }
-  step.compute_ms = alone - optimizer;
+  if (step.compute_ms <= 0.0) {
+    throw UsageError(cat("memory: a step of ", cluster.step_ms, " ms on one GPU, expected more ",
+                         "than the ", optimizer, " ms that its optimizer takes"));
+  }
+  const double alone = step.compute_ms + optimizer;
   step.optimizer_ms = shared ? optimizer / static_cast<double>(cluster.gpus) : optimizer;
 
   Traffic traffic(step, parts_of(table));

@@ -15,11 +15,12 @@ namespace quern {
 // one host, but for `network`: 400 Gbit/s at nine tenths.
 struct Cluster {
   int64_t gpus = 1, nodes = 1;  // gpus: on all nodes together
-  double step_ms = 0.0;         // measured on one GPU with the same batch; 0: from FLOPs and tflops
-  double tflops = 500.0;        // of one GPU in a whole step, at a training's usual size
-  double memory = 2800.0;       // the optimizer's rate
-  double link = 245.0;          // between GPUs of a node
-  double network = 45.0;        // between nodes
+  // One of them: a step of one GPU with the same batch as measured, or the rate of its forward and
+  // backward.
+  double step_ms = 0.0, tflops = 0.0;
+  double memory = 2800.0;  // the optimizer's rate
+  double link = 245.0;     // between GPUs of a node
+  double network = 45.0;   // between nodes
 };
 
 struct ScalingPrediction {
@@ -37,8 +38,8 @@ struct ScalingPrediction {
   double share = 0.0;  // of the throughput of `gpus` single GPUs
 };
 
-// config.parallel.parallel is ddp or zero1. Throws UsageError when nodes do not divide gpus, for
-// rates and numbers below their least, and for zero1 with another optimizer than AdamW.
+// config.parallel.parallel is ddp or zero1. Throws UsageError when the cluster is not one, and for
+// zero1 with another optimizer than AdamW.
 ScalingPrediction predict_scaling(Config config, const Cluster& cluster);
 
 // A row. In tables for people, settings outside `varying` stand above.

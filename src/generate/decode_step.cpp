@@ -124,18 +124,21 @@ void DecodeStep::prepare_token() {
   on_device(stream_.device(), [&](auto stream) {
     if constexpr (std::is_same_v<decltype(stream), kernels::cuda::Stream>) {
       const DecodeToken<T> token = token_sizes<T>();
-      if (!decode_token_fits(token, stream)) {
+      const auto note = [&](const char* reason) {
         if (traits_of(stream).hopper_code) {
-          note_slow_path(cat("decoding ", counted(batch_, "row")),
-                         "the one kernel that computes a whole token has no form for so many rows, "
-                         "for these widths, or for the part of the GPU at hand");
+          note_slow_path(cat("decoding ", counted(batch_, "row"), " by one kernel a token"),
+                         reason);
         }
-        return;
+      };
+      if (!decode_token_fits(token, stream)) {
+        return note("it has no form for these widths, so many rows, or this part of a GPU");
       }
       std::vector<DecodeBlock<T>> blocks;
       for (size_t i = 0; i < weights_.blocks.size(); ++i) {
         blocks.push_back(block_of<T>(weights_.blocks[i], buffers_.cache->layers[i]));
-        if (!decode_block_fits(blocks.back(), stream)) return;
+        if (!decode_block_fits(blocks.back(), stream)) {
+          return note("weights or cache are not aligned to 16 bytes");
+        }
       }
       const auto bytes = static_cast<int64_t>(blocks.size() * sizeof(DecodeBlock<T>));
       blocks_ = Tensor::empty({bytes}, DType::u8, "decode");

@@ -2,6 +2,7 @@
 
 #include "autograd/tape.h"
 #include "base/error.h"
+#include "base/slow_path.h"
 #include "generate/decode_step.h"
 #include "tensor/factory.h"
 
@@ -37,6 +38,8 @@ Decoder::Decoder(const TransformerLM& model, int64_t batch, int64_t capacity, Wa
     const std::string objection = DecodeStep::objection(model);
     QUERN_CHECK(way == Way::automatic || objection.empty(), "decoder: ", objection);
     fused_ = objection.empty();
+    const bool naive = model.options().kernels == KernelKind::naive;
+    if (!fused_ && !naive) note_slow_path("decoding", objection);
   }
   results_ = cuda::host_array<int32_t>(kMostPending * batch, on_gpu_);
   for (int64_t i = 0; on_gpu_ && i < kMostPending; ++i) done_.emplace_back(cuda::EventKind::order);

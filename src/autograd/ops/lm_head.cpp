@@ -34,7 +34,7 @@ struct Head {
 
   // Calls f(begin, end, logits of these rows). All chunks of logits (end - begin, V) share one
   // buffer, with width() elements a row. Those beyond V are -inf: they have no part in any loss,
-  // and gradients of 0.
+  // and gradients of 0. A bad target among them gives an infinite loss, where others give NaN.
   template <class F>
   void for_each_chunk(F&& f) const {
     const int64_t chunk_rows = options.chunk_rows, most = std::min(chunk_rows, N());

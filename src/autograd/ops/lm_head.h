@@ -20,8 +20,8 @@ struct LmHeadResult {
 };
 
 // scale times (cross_entropy(linear(x, w), targets) plus the z-loss), without storing all logits.
-// x (N..., C), w (V, C), targets (N...). One (chunk_rows, V) buffer of x's dtype holds the
-// logits of each chunk in turn.
+// x (N..., C), w (V, C), targets (N...). One buffer of x's dtype holds the logits of
+// each chunk in turn: (chunk_rows, V), on a GPU with V rounded up to 16 bytes.
 //
 // The forward also computes the gradients, chunk by chunk, so the logits are computed once; under
 // NoGrad it computes only the loss. When w is a parameter with a gradient buffer, the forward adds

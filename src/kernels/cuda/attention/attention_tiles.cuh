@@ -222,7 +222,7 @@ void note_slow_attention(const char* direction, const Tensors& x, const Attentio
   const auto note = [&](const char* reason) {
     note_slow_path(cat("flash attention's ", direction, " with head size ", s.D), reason);
   };
-  constexpr bool kBf16 = std::is_same_v<decltype(x.q), const bfloat16* const>;
+  constexpr bool kBf16 = std::is_same_v<decltype(x.q), const bfloat16*>;
   if (refusal != nullptr && (!kBf16 || traits_of(stream).hopper_code))
     note(refusal);
   else if (!rows_aligned(x, s))

@@ -45,8 +45,9 @@ void note_misaligned_rows(const GemmProblem& p) {
     width = each % kInput != 0 ? each : width;
   }
   if (width == 0) return;
-  note_slow_path(cat("matrix products in ", dtype_of<T>, " with rows of ", width, " elements"),
-                 cat("they are no multiple of 16 bytes, as multiples of ", kInput, " are"));
+  note_slow_path(cat("matrix products in ", dtype_of<T>),
+                 cat("rows of ", width, " elements are no multiple of 16 bytes, as multiples of ",
+                     kInput, " are"));
 }
 
 // Writes the workspace, which is most of the L2 cache.
@@ -120,6 +121,7 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
         &beta, c, descriptors.d(), d, descriptors.d(), &chosen, resources.workspace,
         static_cast<size_t>(resources.workspace_bytes), static_cast<cudaStream_t>(stream.handle));
   };
+  note_misaligned_rows<TD, T>(p);
   GemmAlgorithms& algorithms = *resources.algorithms;
   const GemmAlgorithm* algorithm = algorithms.find(p);
   if (algorithm == nullptr) {
@@ -127,7 +129,6 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
     const GemmTrial trial{
         [&](const GemmAlgorithm& proposal) { return multiply(proposal) == CUBLAS_STATUS_SUCCESS; },
         [&] { sweep_cache(resources, stream); }};
-    note_misaligned_rows<TD, T>(p);
     algorithms.insert(p, algorithms.measuring() ? measure(p, resources, trial, stream)
                                                 : gemm_proposals(handle, p, kFew).front());
     algorithm = algorithms.find(p);
