@@ -29,6 +29,12 @@ TEST(MatrixProduct, ARowOfTheResultIsPacked) {
         detail::matrix_product(zeros({7, 5}).transpose(0, 1), a, false, b, true);
       },
       {"matrix_product: d has shape (5, 7)"});
+  const Tensor batch = zeros({2, 5, 8}).slice(2, 0, 7);
+  expect_error(
+      [&] {
+        detail::matrix_product(batch, zeros({2, 5, 3}), false, b, true);
+      },
+      {"matrix_product: d has shape (2, 5, 7)"});
 }
 
 }  // namespace

@@ -334,5 +334,13 @@ TEST(AdamWMoments, LeavesOutTheLast) {
   }
 }
 
+TEST(AdamWMoments, AShareIsOfAllParameters) {
+  Linear net(3, 5, Init::normal(1.0));
+  ParameterArena arena(net, {});
+  const auto none = [](const ParameterEntry&) { return false; };
+  const OptimizerShare share = std::vector<ParameterTable::Range>{{0, 4}};
+  EXPECT_THROW(AdamWMoments(arena, {}, none, share), Error);
+}
+
 }  // namespace
 }  // namespace quern

@@ -419,5 +419,18 @@ TEST(Checkpoint, MarksThatCannotBeChangedAreNamed) {
   EXPECT_NE(warnings[0].find("step_00000004.later: cannot be removed"), std::string::npos);
 }
 
+TEST(Checkpoint, UnfinishedOnesAreStepsWithAnExtension) {
+  const TemporaryFolder run;
+  write_checkpoint(run / "checkpoints", Sample(10).at(3));
+  for (const char* name : {"step_00000004.tmp", "step_00000005.later", "notes.txt", "step_x.tmp"}) {
+    fs::create_directory(run / "checkpoints" / name);
+  }
+  std::vector<std::string> names;
+  for (const fs::path& path : unfinished_checkpoints(run / "checkpoints")) {
+    names.push_back(path.filename().string());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"step_00000004.tmp", "step_00000005.later"}));
+}
+
 }  // namespace
 }  // namespace quern

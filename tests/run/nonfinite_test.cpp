@@ -9,6 +9,7 @@
 #include "autograd/tape.h"
 #include "nn/linear.h"
 #include "nn/sequential.h"
+#include "run/weights.h"
 #include "support/files.h"
 #include "tensor/factory.h"
 
@@ -78,6 +79,18 @@ TEST_F(Nonfinite, PaddingHasNoEffect) {
   EXPECT_EQ(find_nonfinite(buffer), "");
   buffer.data.data<float>()[3] = std::nanf("");
   EXPECT_EQ(find_nonfinite(buffer), "tensor 'moment1.weight' holds nan at element 3");
+}
+
+TEST_F(Nonfinite, ARanksShareIsNamedByParameter) {
+  const std::vector<NamedSlice> slices{{"first", {2}, 0}, {"second", {4}, 4}};
+  const std::vector<ParameterTable::Range> ranges{{0, 2}, {6, 8}};
+  const Tensor data = from_vector<float>({1.0f, 2.0f, 3.0f, std::nanf("")}, {4});
+  EXPECT_EQ(find_nonfinite({"moment1.", data, slices, ranges}),
+            "tensor 'moment1.second' holds nan at element 3");
+  // A rank of which the share is empty has zeros.
+  const Tensor none =
+      spread({"moment1.", zeros({0}), slices, std::vector<ParameterTable::Range>{}});
+  EXPECT_EQ(none.to_vector<float>(), std::vector<float>(8, 0.0f));
 }
 
 }  // namespace
