@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <initializer_list>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -46,12 +48,16 @@ BenchJob prepare_passes(const BenchRun& run) {
   };
 }
 
-BenchJob prepare_blocks(const BenchRun& run) {
-  for (const char* flag : {"passes", "predict", "out"}) {
-    if (run.parsed.extra_given.contains(flag)) {
-      throw UsageError(cat("--", flag, " has no meaning with --block"));
-    }
+// Throws for a flag that is given although another one leaves it without a meaning.
+void refuse(const std::set<std::string>& given, std::initializer_list<const char*> flags,
+            const char* other) {
+  for (const char* flag : flags) {
+    if (given.contains(flag)) throw UsageError(cat("--", flag, " has no meaning with ", other));
   }
+}
+
+BenchJob prepare_blocks(const BenchRun& run) {
+  refuse(run.parsed.extra_given, {"passes", "predict", "out"}, "--block");
   std::vector<Recompute> kinds{Recompute::none, Recompute::swiglu, Recompute::norms,
                                Recompute::blocks};
   if (run.parsed.given.contains("recompute")) kinds = {run.parsed.config.compute.recompute};
@@ -66,20 +72,12 @@ BenchJob prepare_blocks(const BenchRun& run) {
 }
 
 constexpr const char* kClusterFlags[] = {"nodes", "step_ms", "tflops", "link", "network"};
-constexpr double kBf16Tflops = 500.0;  // of an H100 in the forward and backward of larger models
+constexpr double kBf16Tflops = 500.0;  // of an H100 in the forward and backward of 1.5B
 
 // One strategy, or with parallel = auto those that there are.
 BenchJob prepare_cluster(const BenchRun& run) {
-  for (const char* flag : {"passes", "predict", "out", "block"}) {
-    if (run.parsed.extra_given.contains(flag)) {
-      throw UsageError(cat("--", flag, " has no meaning with --gpus"));
-    }
-  }
-  for (const char* key : {"ranks", "device"}) {
-    if (run.parsed.given.contains(key)) {
-      throw UsageError(cat("--", key, " has no meaning with --gpus, which predicts for GPUs"));
-    }
-  }
+  refuse(run.parsed.extra_given, {"passes", "predict", "out", "block"}, "--gpus");
+  refuse(run.parsed.given, {"ranks", "device"}, "--gpus, which predicts for GPUs");
   Cluster cluster;
   cluster.gpus = number_of<int64_t>(run.parsed, "gpus", 1, 65536);
   cluster.nodes = number_of<int64_t>(run.parsed, "nodes", 1, cluster.gpus);
@@ -158,8 +156,10 @@ given. With --block: the tensors that one block saves for its backward. With
          {"step_ms", "milliseconds of a step on one GPU, as `quern bench step` measures it", ""},
          {"tflops", "TFLOP/s of one GPU in forward and backward, in place of step_ms; 500 for bf16",
           ""},
-         {"link", "GB/s that a GPU sends, and receives, within a node", "245"},
-         {"network", "GB/s that a GPU sends, and receives, between nodes", "45"},
+         {"link", "GB/s that a GPU sends, and receives, within a node",
+          fmt::format("{}", Cluster().link)},
+         {"network", "GB/s that a GPU sends, and receives, between nodes",
+          fmt::format("{}", Cluster().network)},
          {"out",
           "a folder for memory.html and memory.pickle (for pytorch.org/memory_viz) of the last "
           "pass",

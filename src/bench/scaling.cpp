@@ -14,7 +14,7 @@ namespace quern {
 
 namespace {
 
-// Costs of a collective before its first byte, and of each other rank.
+// Costs of a collective before its first byte, and of each other rank; assumed.
 constexpr double kStartMs = 0.01, kMessageMs = 0.002;
 // Time that kernels lose to a collective beside them, as a share of its own: fitted to steps of two
 // H100 (docs/scaling.md).
@@ -22,10 +22,11 @@ constexpr double kSlowedShare = 1.0;
 constexpr double kFloatBytes = 4.0;
 constexpr int64_t kGpuBytes = int64_t{80} << 30;  // for recompute = auto
 
-const std::vector<Setting> kSettings{
-    {"size", "size", 6},        {"ctx", "ctx", 5},          {"batch", "batch", 5},
-    {"precision", "precision"}, {"attention", "attention"}, {"kernels", "kernels"},
-    {"residual", "residual"},   {"optimizer", "optimizer"}, {"recompute", "recompute"}};
+const std::vector<Setting> kSettings{{"size", "size", 6},        {"ctx", "ctx", 5},
+                                     {"batch", "batch", 5},      {"precision", "precision"},
+                                     {"attention", "attention"}, {"kernels", "kernels"},
+                                     {"residual", "residual"},   {"optimizer", "optimizer"},
+                                     {"recompute", "recompute"}, {"parallel", "parallel", 8}};
 
 double milliseconds(double bytes, double gb_s) {
   return bytes / (gb_s * 1e6);
@@ -171,8 +172,8 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   return step;
 }
 
-std::string scaling_rows(Table& table, const ScalingPrediction& p,
-                         const std::set<std::string>& varying) {
+std::string scaling_rows(Table& table, const ScalingPrediction& p, std::set<std::string> varying) {
+  varying.insert("parallel");
   const Cluster& c = p.cluster;
   const std::string head =
       cat("predicted: ", shared_settings(kSettings, p.config, varying), "; a GPU sends ", c.link,
@@ -180,11 +181,7 @@ std::string scaling_rows(Table& table, const ScalingPrediction& p,
   const auto tokens = static_cast<double>(p.config.train.accumulate * p.config.train.batch *
                                           p.config.model.context * c.gpus);
   return table.add({setting_fields(kSettings, p.config, varying),
-                    {{{"parallel", "parallel", 0, 8, Align::left},
-                      std::string(p.config.parallel.parallel == Parallel::zero1 ? "zero1"
-                                  : c.gpus > 1                                  ? "ddp"
-                                                                                : "none")},
-                     {{"GPUs", "gpus", 0, 5}, c.gpus},
+                    {{{"GPUs", "gpus", 0, 5}, c.gpus},
                      {{"nodes", "nodes", 0, 5}, c.nodes},
                      {{"MiB a GPU", "mib", 0, 9}, mebibytes(p.memory_bytes)},
                      {{"sent GB", "sent_gb", 2, 7}, p.sent_gb},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/stream.h"
 
 namespace quern {
@@ -18,7 +19,7 @@ namespace quern {
 // which are shorter or empty. They begin at multiples of `step`, by default 256 bytes of FP32.
 struct RankSlices {
   RankSlices(int64_t count, int ranks, int64_t step = 64) : count(count) {
-    each = ((count + ranks - 1) / ranks + step - 1) / step * step;
+    each = round_up((count + ranks - 1) / ranks, step);
   }
 
   int64_t begin(int rank) const { return std::min(rank * each, count); }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
+
 namespace quern {
 
 namespace {
@@ -10,10 +12,6 @@ namespace {
 // and blocks to 1 KiB.
 constexpr int64_t kSliceAlignment = 256 / 2;
 constexpr int64_t kBlockAlignment = 1024 / 2;
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace
 

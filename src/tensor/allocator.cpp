@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/round_up.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern {
@@ -16,10 +17,6 @@ constexpr int64_t kAlignment = 256;
 constexpr int64_t kSmallSegment = int64_t{2} << 20;   // holds many small blocks
 constexpr int64_t kLargeSegment = int64_t{32} << 20;  // holds blocks up to half its size
 constexpr int64_t kSmallBlock = int64_t{1} << 20;
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 int64_t segment_bytes(int64_t size) {
   if (size <= kSmallBlock) return kSmallSegment;

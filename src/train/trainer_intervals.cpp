@@ -141,14 +141,13 @@ void Trainer::save(const std::string& keep_reason) {
     write_checkpoint(keep_reason, gathered);
   } else {
     saved_step_ = state_.iteration;
-    saving_ = false;
   }
+  saving_ = false;
   team_.wait_for("a checkpoint");
 }
 
 void Trainer::write_checkpoint(const std::string& keep_reason,
                                const std::vector<OptimizerBuffer>& gathered) {
-  saving_ = true;
   const TrainState state = current_state();
   folder_->check_there();
   metrics_->sync();
@@ -163,7 +162,6 @@ void Trainer::write_checkpoint(const std::string& keep_reason,
   if (!state.gemm_algorithms.empty()) {
     write_file_atomically(folder_->gemm_table(), state.gemm_algorithms);
   }
-  saving_ = false;
   observer_.on_checkpoint(state_.iteration, path);
 }
 
