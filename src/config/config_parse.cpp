@@ -17,6 +17,7 @@
 
 #include "config/config_table.h"
 #include "io/checksum.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -214,7 +215,52 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// The position behind the TOML string whose opening quote is at `i`; the text's end without a
+// closing quote.
+size_t behind_string(std::string_view text, size_t i) {
+  const char quote = text[i];
+  const std::string three(3, quote);
+  const bool long_form = text.substr(i).starts_with(three);  // may hold line ends and quotes
+  for (i += long_form ? 3 : 1; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\') {
+      ++i;
+    } else if (long_form && text.substr(i).starts_with(three)) {
+      i += 3;
+      for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more) ++i;
+      return i;
+    } else if (!long_form && text[i] == quote) {
+      return i + 1;
+    } else if (!long_form && text[i] == '\n') {
+      break;  // an error, at which the parser stops
+    }
+  }
+  return text.size();
+}
+
+// Refuses a character beyond ASCII outside of strings and comments, where TOML knows none: toml++
+// 3.3 reaches a point there that it has declared unreachable, which is undefined behaviour.
+void check_bare_characters(std::string_view text, const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  size_t i = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  while (i < text.size()) {
+    if (text[i] == '#') {
+      i = std::min(text.find('\n', i), text.size());
+    } else if (text[i] == '"' || text[i] == '\'') {
+      i = behind_string(text, i);
+    } else if (static_cast<unsigned char>(text[i]) >= 0x80) {
+      size_t end = i + 1;
+      while (end < text.size() && continues_utf8(text[end])) ++end;
+      usage_error(cat(path, ":", 1 + std::ranges::count(text.substr(0, i), '\n'),
+                      ": is not valid TOML: saw '", printable_utf8(text.substr(i, end - i)),
+                      "', expected it in straight quotes or in a comment"));
+    } else {
+      ++i;
+    }
+  }
+}
+
 std::vector<Assignment> read_text(const std::string& text, const std::string& path) {
+  check_bare_characters(text, path);
   toml::table root;
   try {
     root = toml::parse(std::string_view(text), path);
