@@ -20,7 +20,8 @@
 namespace quern {
 
 // The configuration keys of a benchmark without a model, and of one of a training step.
-inline const std::vector<std::string> kContextKeys = {"device", "threads", "seed", "deterministic"};
+inline const std::vector<std::string> kContextKeys = {"device", "threads", "cpu_level", "seed",
+                                                      "deterministic"};
 inline const std::vector<std::string> kStepKeys = {"[model]", "[compute]", "batch",      "seed",
                                                    "dropout", "z_loss",    "[optimizer]"};
 

@@ -89,7 +89,7 @@ validation split. --ctx takes shorter windows than the model's context.
     {{"latest", "use the newest checkpoint of the run, not the best", "false", true},
      {"json", "print one line of JSON", "false", true}},
     {"ctx", "batch", "eval_batches", "format", "document_mask", "device", "precision", "attention",
-     "kernels", "threads", "memory_limit"},
+     "kernels", "threads", "cpu_level", "memory_limit"},
     {"evaluate", "validate", "perplexity", "loss", "score"}};
 
 }  // namespace quern

@@ -233,7 +233,8 @@ of them are generated together, and each text is printed when it is complete.
      {"prompt_ids",
       "the prompt as token ids, separated by commas: for models that were not trained on text", ""},
      {"json", "a line of JSON for each prompt: prompt, text, tokens, finish", "false", true}},
-    {"[sample]", "batch", "device", "precision", "attention", "kernels", "threads", "memory_limit"},
+    {"[sample]", "batch", "device", "precision", "attention", "kernels", "threads", "cpu_level",
+     "memory_limit"},
     {"sample", "complete", "chat", "infer", "inference", "predict"}};
 
 }  // namespace quern

@@ -14,6 +14,7 @@
 #include "base/device.h"
 #include "commands.h"
 #include "config/config_parse.h"
+#include "kernels/cpu/level.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern {
@@ -73,6 +74,8 @@ void print_cpu() {
   line("name", cpu_info("model name"));
   line("cores", fmt::format("{}", sysconf(_SC_NPROCESSORS_ONLN)));
   line("instructions", instruction_set());
+  line("kernels",
+       fmt::format("{}, of {}", kernels::cpu::level(), fmt::join(kernels::cpu::levels(), ", ")));
   line("memory", fmt::format("{}, {} free", gibibytes(sysconf(_SC_PHYS_PAGES) * page),
                              gibibytes(sysconf(_SC_AVPHYS_PAGES) * page)));
 }

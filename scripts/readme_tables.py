@@ -122,9 +122,9 @@ def decode_table(entries):
 
 
 def cases_of(entries, *names):
-    """(machine, name, case) of the cases of compare_torch that are among the names, or of all steps."""
+    """(machine, name, case) of the cases of compare_torch that are among the names, or of all steps on GPUs."""
     return [(e["machine"], name, case) for e in entries for name, case in e["result"]["cases"].items()
-            if name in names or (not names and "quern" in case)]
+            if name in names or (not names and "quern" in case and "threads" not in case)]
 
 
 def case_commands(cases):
@@ -163,6 +163,15 @@ def compare_table(entries):
                      peaks, other])
     return table(["machine", "step", "PyTorch ms", "Quern ms", "times as fast", "Quern without graph, ms", "TFLOP/s",
                   "peak MiB, Quern / PyTorch", "published, of another run"], rows) + case_commands(cases_of(entries))
+
+
+def compare_cpu_table(entries):
+    cases = [(e["machine"], name, case) for e in entries for name, case in e["result"]["cases"].items() if "threads" in case]
+    rows = [[machine, shape_of(case["quern"]["command"]), str(case["threads"]), number(case["eager_ms"]),
+             number(case["block_ms"]), number(case["quern"]["ms"]), number(case["ratio"])] for machine, _, case in cases]
+    ran = [(machine, f"--threads {case['threads']} {name.rsplit('-', 1)[0]}", case) for machine, name, case in cases]
+    return table(["machine", "step", "threads", "PyTorch ms, eager", "compiled by block", "Quern ms", "times as fast"],
+                 rows) + case_commands(ran)
 
 
 def both_ways(row, name):
@@ -263,7 +272,7 @@ def summary_table(entries):
 
 
 TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "decode": decode_table,
-          "compare": compare_table, "attention": attention_table, "attention-course": course_table,
+          "compare": compare_table, "compare-cpu": compare_cpu_table, "attention": attention_table, "attention-course": course_table,
           "attention-memory": memory_table, "kernels": kernels_table, "summary": summary_table}
 
 
@@ -278,7 +287,10 @@ def load(folder):
         if entry["kind"] == "compare":
             for case in TABLES.keys() & entry["result"]["cases"].keys():
                 entries[case].append(entry)
-            if not any("quern" in case for case in entry["result"]["cases"].values()):
+            cases = entry["result"]["cases"].values()
+            if any("threads" in case for case in cases):
+                entries["compare-cpu"].append(entry)
+            if not any("quern" in case and "threads" not in case for case in cases):
                 continue
         entries[entry["kind"]].append(entry)
     return entries

@@ -81,13 +81,17 @@ double measure_gemm(const StepGemm& product) {
   const Tensor b = Tensor::empty({g.batch * g.k * g.n}, DType::f32, kCpu);
   const Tensor d = Tensor::empty({g.batch * g.m * g.n}, DType::f32, kCpu);
   for (const Tensor& operand : {a, b, d}) fill(operand, 0.5);
+  const kernels::cpu::Stream stream{};
+  kernels::GemmResources resources;
+  resources.scratch_bytes = gemm_scratch(g, DType::f32, stream);
+  const Tensor scratch = Tensor::empty({resources.scratch_bytes}, DType::u8, kCpu);
+  resources.scratch = scratch.raw_data();
 
   std::vector<double> seconds;
   double spent = 0.0;
   for (size_t i = 0; i < kMost && (i < kFewest || spent < kEnough); ++i) {
     const auto start = std::chrono::steady_clock::now();
-    kernels::cpu::gemm(d.data<float>(), a.data<float>(), b.data<float>(), g, {},
-                       kernels::cpu::Stream{});
+    gemm(d.data<float>(), a.data<float>(), b.data<float>(), g, resources, stream);
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     spent += seconds.back();

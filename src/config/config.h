@@ -18,6 +18,7 @@ namespace quern {
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class OnNonfinite { stop, skip };
 enum class PastContext { stop, slide };
+enum class CpuLevel { automatic, avx2, avx512 };
 enum class Parallel { automatic, none, ddp, zero1 };
 
 // [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
@@ -33,9 +34,10 @@ struct ModelSection : ModelConfig {
 // [compute]
 struct ComputeSection : ModelOptions {
   DeviceChoice device = DeviceChoice::automatic;
-  bool graph = true;         // capture the training step as a CUDA graph
-  std::string gemm_table;    // written by `quern tune`; empty: the shipped one, if any
-  int64_t threads = 0;       // 0: all cores
+  bool graph = true;       // capture the training step as a CUDA graph
+  std::string gemm_table;  // written by `quern tune`; empty: the shipped one, if any
+  int64_t threads = 0;     // 0: all cores
+  CpuLevel cpu_level = CpuLevel::automatic;
   int64_t memory_limit = 0;  // MiB that the device's allocator may hold; 0: no limit
 
   friend bool operator==(const ComputeSection&, const ComputeSection&) = default;

@@ -111,10 +111,12 @@ void add_compute(std::vector<ConfigKey>& table) {
   rows.choice("residual", &C::residual,
               {{"bf16", ResidualType::bf16}, {"fp32", ResidualType::fp32}},
               "storage of the residual stream when precision is bf16");
-  rows.choice("fp32_products", &C::fp32_products,
-              {{"split", Fp32Products::split}, {"fma", Fp32Products::fma}},
-              "matrix products when precision is fp32, both with FP32 error; split: where faster, "
-              "three BF16 parts on tensor cores of GPUs that have the kernel; fma: on CUDA cores");
+  rows.choice(
+      "fp32_products", &C::fp32_products,
+      {{"split", Fp32Products::split}, {"fma", Fp32Products::fma}},
+      "matrix products when precision is fp32, both with FP32 error; split: by Quern's "
+      "kernels where they are faster, on GPUs three BF16 parts on tensor cores; fma: by the "
+      "library, on CUDA cores or with Eigen");
   rows.boolean("deterministic", &C::deterministic, "the same seed gives the same bits");
   rows.boolean("graph", &C::graph,
                "capture the training step as a CUDA graph; on a GPU, with kernels = fused");
@@ -136,6 +138,11 @@ void add_compute(std::vector<ConfigKey>& table) {
       "cuBLASLt algorithms measured by `quern tune`; empty: the shipped table of this GPU, else "
       "the library's own choice");
   rows.integer("threads", &C::threads, 0, 4096, "CPU threads; 0: all cores");
+  rows.choice(
+      "cpu_level", &C::cpu_level,
+      {{"auto", CpuLevel::automatic}, {"avx2", CpuLevel::avx2}, {"avx512", CpuLevel::avx512}},
+      "vector instructions of the CPU kernels; auto: the best that processor and build have; "
+      "results are the same, but for products by Eigen");
   rows.integer("memory_limit", &C::memory_limit, 0, 1 << 30,
                "MiB of the device's memory that may be used; 0: no limit");
 }

@@ -1,5 +1,6 @@
 // Matrix products, single and batched. Row-major throughout.
-// CPU: Eigen. CUDA: cuBLASLt, and Quern's kernel for FP32 on Hopper (cuda/gemm/gemm_split.h).
+// CPU: packed panels (cpu/panels.h) and Eigen. CUDA: cuBLASLt, and Quern's kernel for FP32 on
+// Hopper (cuda/gemm/gemm_split.h).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,9 @@ struct Gemm {
   double alpha = 1.0, beta = 0.0;
   const void* c = nullptr;  // the term of beta, in D's type and layout; null: D itself
   MatmulMath math = MatmulMath::fp32;
-  // For float operands with math fp32: tensor cores multiply sums of three BF16 parts, with FP32's
-  // error, where that is supported and faster. The CPU ignores it.
+  // For float operands with math fp32: Quern's own kernel where there is one, instead of the
+  // library's. On a GPU, tensor cores multiply sums of three BF16 parts, with FP32's error, where
+  // that is supported and faster.
   bool split = false;
   // (n), in D's type: added to each row of D, if gemm_adds_bias() is true. cuBLASLt may round the
   // product first.
@@ -56,9 +58,7 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
           Stream stream);
 
 // Bytes of GemmResources::scratch, aligned to 256 bytes, that a product needs.
-inline int64_t gemm_scratch(const Gemm&, DType /*input*/, Stream) {
-  return 0;
-}
+int64_t gemm_scratch(const Gemm& g, DType input, Stream stream);
 inline bool gemm_adds_bias(const Gemm&, DType /*input*/, DType /*output*/, Stream) {
   return false;
 }

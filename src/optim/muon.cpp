@@ -160,7 +160,15 @@ Tensor orthogonalize(const Tensor& x, const MatrixBatch& batch, const NewtonSchu
   product.stride_d = batch.stride;
   product.alpha = 1.0, product.beta = options.a;
 
-  const kernels::GemmResources& resources = Context::current().gemm();
+  kernels::GemmResources resources = Context::current().gemm();
+  for (const kernels::Gemm& each : {gram, polynomial, product}) {
+    resources.scratch_bytes = std::max(
+        resources.scratch_bytes,
+        decide(x.device(), [&](auto stream) { return gemm_scratch(each, DType::bf16, stream); }));
+  }
+  const Tensor packed = Tensor::empty({resources.scratch_bytes}, DType::u8,
+                                      {"muon products", MemoryCategory::workspace});
+  resources.scratch = packed.raw_data();
   const Tensor g = workspace(batch.count * gram_stride, DType::bf16);
   const Tensor p = workspace(batch.count * gram_stride, DType::bf16);
   Tensor from = x, to = workspace(x.numel(), DType::bf16);

@@ -1,7 +1,12 @@
 #include "run/make_context.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "io/small_file.h"
+#include "kernels/cpu/level.h"
 #include "kernels/cpu/threads.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/gemm_table.h"
@@ -25,8 +30,25 @@ bool use_gemm_table_file(const std::string& path) {
   }
 }
 
+namespace {
+
+void choose_cpu_level(CpuLevel level) {
+  if (level == CpuLevel::automatic) return kernels::cpu::use_best_level();
+  const std::string name = level == CpuLevel::avx512 ? "avx512" : "avx2";
+  const std::vector<std::string> levels = kernels::cpu::levels();
+  if (std::ranges::count(levels, name) == 0) {
+    throw UsageError(
+        fmt::format("cpu_level: found {}, expected auto; this build has {} on this processor", name,
+                    fmt::join(levels, ", ")));
+  }
+  kernels::cpu::use_level(name);
+}
+
+}  // namespace
+
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed, int gpu) {
   if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
+  choose_cpu_level(compute.cpu_level);
   auto context = std::make_unique<Context>(choose_device(compute.device, gpu), seed);
   context->options = compute;
   context->allocator(context->device())->set_limit(compute.memory_limit << 20);

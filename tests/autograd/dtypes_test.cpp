@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/cpu_levels.h"
 #include "support/op_cases.h"
 #include "tensor/factory.h"
 
@@ -14,13 +15,15 @@ using namespace testing_support;
 
 // `relative` of the result's size, and as much again for results that cancel to almost nothing.
 void expect_close_to_double(DType dtype, double relative) {
-  for (const OpCase& c : op_cases()) {
-    SCOPED_TRACE(cat(c.op, ": ", c.label));
-    const auto exact = run_case(c, DType::f64), low = run_case(c, dtype);
-    for (size_t i = 0; i < exact.size(); ++i) {
-      EXPECT_LE(distance(low[i], exact[i]), relative * (norm(exact[i]) + 1.0)) << "result " << i;
+  at_each_cpu_level([&] {
+    for (const OpCase& c : op_cases()) {
+      SCOPED_TRACE(cat(c.op, ": ", c.label));
+      const auto exact = run_case(c, DType::f64), low = run_case(c, dtype);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        EXPECT_LE(distance(low[i], exact[i]), relative * (norm(exact[i]) + 1.0)) << "result " << i;
+      }
     }
-  }
+  });
 }
 
 // A few roundings of 6e-8, and exponents up to 4 that magnify them.
@@ -31,6 +34,18 @@ TEST(Dtypes, F32IsCloseToDouble) {
 // The naive twins round to 8 bits (2e-3) after each of up to ten small ops.
 TEST(Dtypes, Bf16IsCloseToDouble) {
   expect_close_to_double(DType::bf16, 2e-2);
+}
+
+// Vectors of any width add in the same order, so the processor changes no bit. (Only double and
+// fp32_products = fma leave their order to Eigen.)
+TEST(Dtypes, EveryCpuLevelGivesTheSameBits) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const OpCase& c : op_cases()) {
+      SCOPED_TRACE(cat(c.op, ": ", c.label, ", ", dtype));
+      const auto expected = run_case(c, dtype);
+      at_each_cpu_level([&] { EXPECT_EQ(run_case(c, dtype), expected); });
+    }
+  }
 }
 
 // The gradients of a case after `passes` backward passes, collected in FP32 buffers as a

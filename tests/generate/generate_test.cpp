@@ -164,7 +164,7 @@ TEST_F(Generate, LogitsThatAreNotFiniteEndIt) {
       [&] {
         generate(instance_.model, {1, 2}, greedy(5));
       },
-      {"generate: the logits of token 1 after prompt 1 hold ", "nan for token 0",
+      {"generate: the logits of token 1 after prompt 1 hold ", " for token 0",
        "expected finite numbers"});
   EXPECT_THROW(generate_batch(instance_.model, {{1}, {2}}, greedy(5), 2), NonfiniteLogits);
 }

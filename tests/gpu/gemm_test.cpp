@@ -9,6 +9,7 @@
 #include "compare.h"
 #include "kernels/cuda/gemm/gemm_handle.h"
 #include "kernels/gemm_algorithms.h"
+#include "support/cpu_gemm.h"
 
 namespace quern::test {
 namespace {
@@ -75,7 +76,7 @@ void GemmGpu::check(const Gemm& g, int64_t shift) {
   std::vector<TD> before = random_values<TD>(size.d, 3);
   if (g.beta == 0.0) std::fill(before.begin(), before.end(), static_cast<TD>(NAN));
   std::vector<TD> expected = before;
-  kernels::cpu::gemm(expected.data(), a.data(), b.data(), g, {}, {});
+  testing_support::cpu_gemm(expected.data(), a.data(), b.data(), g);
   // k products of size below 1 in another order, each addition rounding a sum of some units; the
   // tensor cores (bf16) truncate partial sums that FP32 would round. Rounding to TF32 instead of
   // exact products would show at 2^-12 times the square root of k. A bf16 result may round to the
@@ -181,7 +182,7 @@ TEST_F(GemmGpu, Bias) {
     const auto b = random_values<bfloat16>(n * k, 2, -1.0, 1.0);
     const auto bias = random_values<bfloat16>(n, 3, -4.0, 4.0);
     std::vector<float> expected(static_cast<size_t>(m * n));
-    kernels::cpu::gemm(expected.data(), a.data(), b.data(), g, {}, {});
+    testing_support::cpu_gemm(expected.data(), a.data(), b.data(), g);
     DeviceBuffer<bfloat16> device_a(a), device_b(b), device_bias(bias), d(m * n);
     g.bias = device_bias.get();
     ASSERT_TRUE(kernels::cuda::gemm_adds_bias(g, DType::bf16, DType::bf16, {}));
@@ -231,7 +232,7 @@ TEST_F(GemmGpu, Tf32RoundsTheOperandsOnly) {
   const auto a = random_values<float>(g.m * g.k, 1, -1.0, 1.0);
   const auto b = random_values<float>(g.k * g.n, 2, -1.0, 1.0);
   std::vector<float> exact(static_cast<size_t>(g.m * g.n));
-  kernels::cpu::gemm(exact.data(), a.data(), b.data(), g, {}, {});
+  testing_support::cpu_gemm(exact.data(), a.data(), b.data(), g);
   const auto error = [&](MatmulMath math) {
     g.math = math;
     const auto d = run<float, float>(g, a, b, exact, 0);

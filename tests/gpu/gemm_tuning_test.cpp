@@ -10,6 +10,7 @@
 #include "kernels/cuda/gemm/gemm_handle.h"
 #include "kernels/cuda/gemm/gemm_proposals.h"
 #include "kernels/gemm.h"
+#include "support/cpu_gemm.h"
 
 namespace quern::test {
 namespace {
@@ -88,7 +89,7 @@ TEST_F(GemmTuningGpu, EveryConfigurationMultipliesRight) {
       const auto a = random_values<float>(g.batch * g.stride_a, 1, -1.0, 1.0);
       const auto b = random_values<float>(g.batch * g.stride_b, 2, -1.0, 1.0);
       std::vector<float> expected(static_cast<size_t>(g.batch * g.stride_d));
-      kernels::cpu::gemm(expected.data(), a.data(), b.data(), g, {}, {});
+      testing_support::cpu_gemm(expected.data(), a.data(), b.data(), g);
       DeviceBuffer<float> device_a(a), device_b(b), d(g.batch * g.stride_d);
       const auto multiply = [&] {
         d.poison();

@@ -13,6 +13,7 @@
 
 #include "base/dtype.h"
 #include "kernels/cpu/threads.h"
+#include "support/cpu_levels.h"
 #include "support/guard_byte.h"
 
 namespace quern::kernel_test {
@@ -132,9 +133,11 @@ void expect_thread_count_does_not_matter(const Run& run) {
 // Calls f(T{}) for the types of the CPU kernels.
 template <class F>
 void for_float_types(const F& f) {
-  f(float{});
-  f(bfloat16{});
-  f(double{});
+  testing_support::at_each_cpu_level([&] {
+    f(float{});
+    f(bfloat16{});
+    f(double{});
+  });
 }
 
 }  // namespace quern::kernel_test

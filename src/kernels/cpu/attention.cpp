@@ -1,43 +1,52 @@
-// Flash attention on the CPU with the tiles, online softmax and names of "FlashAttention-2" (Dao,
-// 2023). Q_i, O_i, dO_i are tiles of kTile queries, K_j, V_j of kTile keys; S = scale Q_i K_j^T,
-// P = exp(S - L). All tiles are packed in acc_t<T> and stay in the cache; Eigen's products take
-// most of the time.
+// Flash attention on the CPU with the online softmax and the names of "FlashAttention-2" (Dao,
+// 2023). Q_i, O_i, dO_i are tiles of queries, K_j, V_j of keys; S = scale Q_i K_j^T, P = exp(S -
+// L). Tiles are packed in acc_t<T> and stay in the cache. Scores are computed as S^T (keys,
+// queries) in panels of queries (panels.h): a vector holds neighbouring queries, so the softmax
+// needs no sum across lanes, and P^T and dS^T are packed operands of O^T += V_j^T P^T and dQ^T +=
+// K_j^T dS^T as they are.
 #include "kernels/attention.h"
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <initializer_list>
+#include <new>
+#include <utility>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "kernels/common/math.h"
 #include "kernels/common/parallel.h"
 #include "kernels/common/rotate_gradients.h"
-#include "kernels/cpu/eigen.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/panels.h"
 
 namespace quern::kernels::cpu {
 namespace {
 
-constexpr int64_t kTile = 64;
+// Keys of a tile, and queries of one: more in the forward, which packs K_j and V_j for each.
+constexpr int64_t kKeys = 128, kForwardQueries = 128, kBackwardQueries = 64;
 
-int64_t tiles(int64_t length) {
-  return (length + kTile - 1) / kTile;
-}
-
-// Scratch memory of one task, handed out in tiles.
+// Scratch memory of one task, handed out in pieces that begin at a vector's boundary.
 template <class A>
 class Workspace {
  public:
-  explicit Workspace(int64_t size) : memory_(std::make_unique_for_overwrite<A[]>(size)) {}
-  A* take(int64_t size) {
-    A* start = memory_.get() + used_;
-    used_ += size;
-    return start;
+  explicit Workspace(std::initializer_list<int64_t> sizes) {
+    int64_t total = 0;
+    for (const int64_t size : sizes) total += aligned(size);
+    next_ = memory_ = static_cast<A*>(::operator new[](total * sizeof(A), kAlignment));
   }
+  ~Workspace() { ::operator delete[](memory_, kAlignment); }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  // The next piece, in the order of the constructor's sizes.
+  A* take(int64_t size) { return std::exchange(next_, next_ + aligned(size)); }
 
  private:
-  std::unique_ptr<A[]> memory_;
-  int64_t used_ = 0;
+  static constexpr std::align_val_t kAlignment{64};
+  static int64_t aligned(int64_t size) { return round_up(size, 64 / sizeof(A)); }
+
+  A *memory_, *next_;
 };
 
 // One head of one batch of a (B, T, H, D) tensor.
@@ -77,42 +86,81 @@ int64_t visible_keys(const AttentionShape& s, int64_t i, int64_t first, int64_t 
   return std::clamp<int64_t>(end - first, 0, count);
 }
 
-// One query tile's state of the online softmax: the running maximum m, the running sum l, and O
-// unnormalised.
+// Key `key` of the tile at j is hidden from the first lanes of the panel of queries at i.
+int64_t hidden_lanes(const AttentionShape& s, int64_t i, int64_t j, int64_t key, int64_t lanes) {
+  return s.causal ? std::clamp<int64_t>(j + key - (i + s.Tk - s.Tq), 0, lanes) : 0;
+}
+
+// A panel's hidden elements become `value`.
+template <class A>
+void hide(A* panel, A value, const AttentionShape& s, int64_t i, int64_t j, int64_t keys) {
+  for (int64_t key = 0; key < keys; ++key) {
+    std::fill_n(panel + key * kPanelCols<A>, hidden_lanes(s, i, j, key, kPanelCols<A>), value);
+  }
+}
+
+// The online softmax of one panel of queries: of each the running maximum m and sum l, and O^T
+// (D_rows, panel) unnormalised.
 template <class A>
 struct OnlineSoftmax {
+  static constexpr int kCols = kPanelCols<A>, kLanes = Vector<A>::kLanes;
   A *m, *l, *O;
-  int64_t D;
+  int64_t D_rows;
 
-  void start(int64_t rows) const {
-    std::fill_n(m, rows, A(-INFINITY));
-    std::fill_n(l, rows, A(0));
-    std::fill_n(O, rows * D, A(0));
+  void start() const {
+    std::fill_n(m, kCols, A(-INFINITY));
+    std::fill_n(l, kCols, A(0));
+    std::fill_n(O, D_rows * kCols, A(0));
   }
 
-  // Row r: m_new = max(m, rowmax S); P = exp(S - m_new) in place of S; l and O shrink by
-  // exp(m - m_new). Only the first `visible` of `cols` scores count, the others give P = 0.
-  void step(A* S, int64_t r, int64_t visible, int64_t cols) const {
-    std::fill(S + visible, S + cols, A(0));
-    if (visible == 0) return;
-    const A m_new = lane_max<A>(visible, m[r], [=](int64_t c) { return S[c]; });
-    const A correction = math::exp(m[r] - m_new);  // 0 at the first tile, where m = -inf
-    vector_for(0, visible, [=](int64_t c) { S[c] = math::exp(S[c] - m_new); });
-    l[r] = correction * l[r] + lane_sum<A>(visible, [=](int64_t c) { return S[c]; });
-    m[r] = m_new;
-    A* row = O + r * D;
-    if (correction != A(1)) {
-      vector_for(0, D, [=](int64_t d) { row[d] *= correction; });
+  // m_new = max(m, max of S over keys); P = exp(S - m_new) in place of S; l and O shrink by
+  // exp(m - m_new). As long as a query sees no key, 0 stands for its maximum.
+  void step(A* S, int64_t keys) const {
+    alignas(64) A shift[kCols], correction[kCols];
+    fold(shift, m, S, keys, [](auto best, auto score) { return best < score ? score : best; });
+    vector_for(0, kCols, [&](int64_t c) {
+      const A before = m[c];
+      m[c] = shift[c];
+      shift[c] = shift[c] == A(-INFINITY) ? A(0) : shift[c];
+      correction[c] = math::exp(before - shift[c]);  // 0 at the first tile, where m = -inf
+      l[c] *= correction[c];
+    });
+    for (int64_t key = 0; key < keys; ++key) {
+      A* row = S + key * kCols;
+      vector_for(0, kCols, [&](int64_t c) { row[c] = math::exp(row[c] - shift[c]); });
     }
+    fold(l, l, S, keys, [](auto sum, auto p) { return sum + p; });
+    if (std::all_of(correction, correction + kCols, [](A x) { return x == A(1); })) return;
+    scale_rows(correction);
   }
 
   // O = O / l and L = m + log l. A query that sees no key keeps O = 0 and has L = -inf.
-  void finish(A* L, int64_t rows) const {
-    for (int64_t r = 0; r < rows; ++r) {
-      const A inverse = l[r] == A(0) ? A(0) : A(1) / l[r];
-      A* row = O + r * D;
-      vector_for(0, D, [=](int64_t d) { row[d] *= inverse; });
-      L[r] = l[r] == A(0) ? A(-INFINITY) : m[r] + math::log(l[r]);
+  void finish(A* L) const {
+    alignas(64) A inverse[kCols];
+    for (int c = 0; c < kCols; ++c) {
+      inverse[c] = l[c] == A(0) ? A(0) : A(1) / l[c];
+      L[c] = l[c] == A(0) ? A(-INFINITY) : m[c] + math::log(l[c]);
+    }
+    scale_rows(inverse);
+  }
+
+ private:
+  // to[c] = f(... f(from[c], S[0][c]) ..., S[keys - 1][c]).
+  template <class F>
+  static void fold(A* to, const A* from, const A* S, int64_t keys, const F& f) {
+    auto left = load_vector(from), right = load_vector(from + kLanes);
+    for (int64_t key = 0; key < keys; ++key, S += kCols) {
+      left = f(left, load_vector(S));
+      right = f(right, load_vector(S + kLanes));
+    }
+    store_vector(to, left);
+    store_vector(to + kLanes, right);
+  }
+
+  void scale_rows(const A* factor) const {
+    for (int64_t d = 0; d < D_rows; ++d) {
+      A* row = O + d * kCols;
+      vector_for(0, kCols, [=](int64_t c) { row[c] *= factor[c]; });
     }
   }
 };
@@ -121,47 +169,67 @@ struct OnlineSoftmax {
 template <class T, class A>
 void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const AttentionShape& s,
                   int64_t b, int64_t h, int64_t i) {
-  const int64_t rows = std::min(kTile, s.Tq - i), D = s.D, kv_head = h / (s.H / s.Hk);
+  constexpr int kCols = kPanelCols<A>;
+  const int64_t rows = std::min(kForwardQueries, s.Tq - i), D = s.D, kv_head = h / (s.H / s.Hk);
+  const int64_t panels = panels_of(rows, kCols), D_panels = panels_of(D, kPanelRows);
+  const int64_t D_rows = D_panels * kPanelRows, key_rows = round_up(kKeys, kPanelRows);
   const Head<const T> Q(q, s.q_strides, b, h, D), K(k, s.k_strides, b, kv_head, D),
       V(v, s.v_strides, b, kv_head, D);
-  Workspace<A> space(4 * kTile * D + kTile * kTile + 2 * kTile);
-  A *Q_i = space.take(kTile * D), *K_j = space.take(kTile * D), *V_j = space.take(kTile * D);
-  A* S = space.take(kTile * kTile);
-  A *O_i = space.take(kTile * D), *m = space.take(kTile), *l = space.take(kTile);
-  const OnlineSoftmax<A> softmax{m, l, O_i, D};
+  const int64_t tile_size = std::max(kForwardQueries, kKeys) * D;
+  Workspace<A> space({tile_size, panels * kCols * D, key_rows * D, D_rows * kKeys, key_rows * kCols,
+                      panels * D_rows * kCols, panels * kCols, panels * kCols});
+  A* tile = space.take(tile_size);
+  A* Q_i = space.take(panels * kCols * D);                               // (D, queries)
+  A *K_j = space.take(key_rows * D), *V_j = space.take(D_rows * kKeys);  // (keys, D), (D, keys)
+  A* S = space.take(key_rows * kCols);
+  A* O_i = space.take(panels * D_rows * kCols);
+  A *m = space.take(panels * kCols), *l = space.take(panels * kCols);
+  const auto softmax = [=](int64_t p) {
+    return OnlineSoftmax<A>{m + p * kCols, l + p * kCols, O_i + p * D_rows * kCols, D_rows};
+  };
 
-  softmax.start(rows);
-  Q.load(Q_i, i, rows, static_cast<A>(s.scale));
+  for (int64_t p = 0; p < panels; ++p) softmax(p).start();
+  Q.load(tile, i, rows, static_cast<A>(s.scale));
+  pack_lines<kCols>(Q_i, kCols * D, tile, D, rows, D);
   const int64_t keys = visible_keys(s, i + rows - 1, 0, s.Tk);  // later tiles are masked entirely
-  for (int64_t j = 0; j < keys; j += kTile) {
-    const int64_t cols = std::min(kTile, keys - j);
-    K.load(K_j, j, cols);
-    V.load(V_j, j, cols);
-    multiply<A>(S, kTile, {Q_i, D}, {K_j, D, true}, rows, cols, D, A(1), false);
-    for (int64_t r = 0; r < rows; ++r) {
-      softmax.step(S + r * kTile, r, visible_keys(s, i + r, j, cols), cols);
+  for (int64_t j = 0; j < keys; j += kKeys) {
+    const int64_t cols = std::min(kKeys, keys - j);
+    K.load(tile, j, cols);
+    pack_lines<kPanelRows>(K_j, kPanelRows * D, tile, D, cols, D);
+    V.load(tile, j, cols);
+    pack_slices<kPanelRows>(V_j, tile, D, D, cols);
+    for (int64_t p = 0; p < panels; ++p) {
+      const int64_t first = i + p * kCols, last = std::min(first + kCols, i + rows) - 1;
+      const int64_t seen = visible_keys(s, last, j, cols);
+      if (seen == 0) continue;
+      multiply_panels<false>(S, K_j, kPanelRows * D, Q_i + p * kCols * D,
+                             panels_of(seen, kPanelRows), D);
+      hide(S, A(-INFINITY), s, first, j, seen);
+      softmax(p).step(S, seen);
+      multiply_panels<true>(softmax(p).O, V_j, kPanelRows * cols, S, D_panels,
+                            seen);  // O^T += V_j^T P^T
     }
-    multiply<A>(O_i, D, {S, kTile}, {V_j, D}, rows, D, cols, A(1), true);  // O += P V
   }
-  softmax.finish(lse + (b * s.H + h) * s.Tq + i, rows);
-  Head<T>(o, s.o_strides, b, h, D).store(O_i, i, rows);
+  for (int64_t p = 0; p < panels; ++p) {
+    const int64_t first = p * kCols, count = std::min<int64_t>(kCols, rows - first);
+    softmax(p).finish(l + first);
+    std::copy_n(l + first, count, lse + (b * s.H + h) * s.Tq + i + first);
+    transpose(tile + first * D, D, softmax(p).O, kCols, D, count);
+  }
+  Head<T>(o, s.o_strides, b, h, D).store(tile, i, rows);
 }
 
-// P = exp(S - L) in place of S, then dS = P (dP - delta) in place of dP, row by row.
+// P = exp(S - L) in place of S, then dS = P (dP - delta) in place of dP, in one panel.
 template <class A>
-void softmax_gradient(A* S, A* dP, const A* L, const A* delta, const AttentionShape& s, int64_t i,
-                      int64_t j, int64_t rows, int64_t cols) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t visible = visible_keys(s, i + r, j, cols);
-    A *p = S + r * kTile, *dp = dP + r * kTile;
-    const A shift = L[r], mean = delta[r];
-    vector_for(0, visible, [=](int64_t c) {
-      const A probability = math::exp(p[c] - shift);
+void softmax_gradient(A* S, A* dP, const A* L, const A* delta, int64_t keys) {
+  constexpr int kCols = kPanelCols<A>;
+  for (int64_t key = 0; key < keys; ++key) {
+    A *p = S + key * kCols, *dp = dP + key * kCols;
+    vector_for(0, kCols, [=](int64_t c) {
+      const A probability = math::exp(p[c] - L[c]);
       p[c] = probability;
-      dp[c] = probability * (dp[c] - mean);
+      dp[c] = probability * (dp[c] - delta[c]);
     });
-    std::fill(p + visible, p + cols, A(0));
-    std::fill(dp + visible, dp + cols, A(0));
   }
 }
 
@@ -183,53 +251,130 @@ struct BackwardArguments {
   const T *q, *k, *v;
 };
 
-// Algorithm 2 for the query heads of one kv head of one batch. dQ (group, Tq, D) sums over key
-// tiles in `dQ`; dK and dV of a key tile sum over the group and its query tiles.
+// One tile of queries as the products read it: as columns (D, queries) and as rows (queries, D).
+template <class A>
+struct QueryTile {
+  A *columns, *rows;
+
+  template <class T>
+  void load(A* tile, const Head<const T>& x, int64_t i, int64_t count, A scale) const {
+    constexpr int kCols = kPanelCols<A>;
+    x.load(tile, i, count, scale);
+    pack_lines<kCols>(columns, kCols * x.D, tile, x.D, count, x.D);
+    pack_slices<kCols>(rows, tile, x.D, x.D, count);
+  }
+};
+
+// The sizes of a head's dQ^T, panel by panel, and of its deltas.
+template <class A>
+struct GradientScratch {
+  int64_t queries, dQ;
+
+  explicit GradientScratch(const AttentionShape& s)
+      : queries(round_up(s.Tq, kPanelCols<A>)), dQ(queries * round_up(s.D, kPanelRows)) {}
+};
+
+// Algorithm 2 for the query heads of one kv head of one batch. dQ^T sums over key tiles in `dQ`; dK
+// and dV of a key tile sum over the group and its query tiles.
 template <class T, class A>
 void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int64_t b,
                     int64_t kv_head, A* dQ, A* delta) {
+  constexpr int kCols = kPanelCols<A>;
   const int64_t D = s.D, group = s.H / s.Hk, h0 = kv_head * group;
   const A scale = static_cast<A>(s.scale);
+  const GradientScratch<A> sizes(s);
+  const int64_t D_panels = panels_of(D, kPanelRows), D_rows = D_panels * kPanelRows;
+  const int64_t D_columns = round_up(D, kCols), key_rows = round_up(kKeys, kPanelRows);
+  const int64_t columns = round_up(kBackwardQueries, kCols);
   const Head<const T> K(x.k, s.k_strides, b, kv_head, D), V(x.v, s.v_strides, b, kv_head, D);
-  Workspace<A> space(6 * kTile * D + 2 * kTile * kTile);
-  A *K_j = space.take(kTile * D), *V_j = space.take(kTile * D);
-  A *dK_j = space.take(kTile * D), *dV_j = space.take(kTile * D);
-  A *Q_i = space.take(kTile * D), *dO_i = space.take(kTile * D);
-  A *S = space.take(kTile * kTile), *dP = space.take(kTile * kTile);
 
-  std::fill_n(dQ, group * s.Tq * D, A(0));
+  const int64_t tile_size = std::max(kKeys, kBackwardQueries) * D, keys_size = key_rows * D;
+  const int64_t sum_size = key_rows * D_columns, scores_size = key_rows * kCols;
+  const int64_t columns_size = columns * D, rows_size = kBackwardQueries * D_columns;
+  const int64_t turned_size = key_rows * kBackwardQueries;
+  Workspace<A> space({tile_size, keys_size, keys_size, D_rows * kKeys, sum_size, sum_size,
+                      columns_size, rows_size, columns_size, rows_size, scores_size, scores_size,
+                      turned_size, turned_size});
+  A* tile = space.take(tile_size);
+  A *K_j = space.take(keys_size), *V_j = space.take(keys_size);  // (keys, D)
+  A* K_turned = space.take(D_rows * kKeys);                      // (D, keys)
+  A *dK_j = space.take(sum_size), *dV_j = space.take(sum_size);  // (keys, D), panels of D
+  const QueryTile<A> Q_i{space.take(columns_size), space.take(rows_size)};
+  const QueryTile<A> dO_i{space.take(columns_size), space.take(rows_size)};
+  A *S = space.take(scores_size), *dP = space.take(scores_size);  // one panel, then P and dS
+  A *P = space.take(turned_size), *dS = space.take(turned_size);  // (keys, queries) of the tile
+
+  std::fill_n(dQ, group * sizes.dQ, A(0));
+  std::fill_n(delta, group * sizes.queries, A(0));
   for (int64_t g = 0; g < group; ++g) {
-    row_deltas(delta + g * s.Tq, Head<const T>(x.d_o, s.do_strides, b, h0 + g, D),
+    row_deltas(delta + g * sizes.queries, Head<const T>(x.d_o, s.do_strides, b, h0 + g, D),
                Head<const T>(x.o, s.o_strides, b, h0 + g, D), s.Tq);
   }
-  for (int64_t j = 0; j < s.Tk; j += kTile) {
-    const int64_t cols = std::min(kTile, s.Tk - j);
-    K.load(K_j, j, cols);
-    V.load(V_j, j, cols);
-    std::fill_n(dK_j, cols * D, A(0));
-    std::fill_n(dV_j, cols * D, A(0));
+  for (int64_t j = 0; j < s.Tk; j += kKeys) {
+    const int64_t cols = std::min(kKeys, s.Tk - j);
+    K.load(tile, j, cols);
+    pack_lines<kPanelRows>(K_j, kPanelRows * D, tile, D, cols, D);
+    pack_slices<kPanelRows>(K_turned, tile, D, D, cols);
+    V.load(tile, j, cols);
+    pack_lines<kPanelRows>(V_j, kPanelRows * D, tile, D, cols, D);
+    std::fill_n(dK_j, sum_size, A(0));
+    std::fill_n(dV_j, sum_size, A(0));
     for (int64_t g = 0; g < group; ++g) {
       const Head<const T> Q(x.q, s.q_strides, b, h0 + g, D), dO(x.d_o, s.do_strides, b, h0 + g, D);
       const A* L = x.lse + (b * s.H + h0 + g) * s.Tq;
-      for (int64_t i = 0; i < s.Tq; i += kTile) {
-        const int64_t rows = std::min(kTile, s.Tq - i);
-        if (visible_keys(s, i + rows - 1, j, cols) == 0) continue;
-        Q.load(Q_i, i, rows, scale);
-        dO.load(dO_i, i, rows);
-        multiply<A>(S, kTile, {Q_i, D}, {K_j, D, true}, rows, cols, D, A(1), false);
-        multiply<A>(dP, kTile, {dO_i, D}, {V_j, D, true}, rows, cols, D, A(1), false);
-        softmax_gradient(S, dP, L + i, delta + g * s.Tq + i, s, i, j, rows, cols);
-        A* dQ_i = dQ + (g * s.Tq + i) * D;
-        multiply<A>(dV_j, D, {S, kTile, true}, {dO_i, D}, cols, D, rows, A(1), true);  // P^T dO
-        multiply<A>(dQ_i, D, {dP, kTile}, {K_j, D}, rows, D, cols, A(1), true);        // dS K
-        multiply<A>(dK_j, D, {dP, kTile, true}, {Q_i, D}, cols, D, rows, A(1), true);  // dS^T Q
+      for (int64_t i = 0; i < s.Tq; i += kBackwardQueries) {
+        const int64_t rows = std::min(kBackwardQueries, s.Tq - i);
+        const int64_t tile_seen = visible_keys(s, i + rows - 1, j, cols);
+        if (tile_seen == 0) continue;
+        const int64_t key_panels = panels_of(tile_seen, kPanelRows);
+        Q_i.load(tile, Q, i, rows, scale);
+        dO_i.load(tile, dO, i, rows, A(1));
+        for (int64_t first = 0; first < rows; first += kCols) {
+          const int64_t count = std::min<int64_t>(kCols, rows - first);
+          alignas(64) A L_panel[kCols];  // +inf behind the last query, where P is 0
+          std::fill(std::copy_n(L + i + first, count, L_panel), L_panel + kCols, A(INFINITY));
+          const int64_t seen = visible_keys(s, i + first + count - 1, j, tile_seen);
+          const int64_t panels = panels_of(seen, kPanelRows);
+          multiply_panels<false>(S, K_j, kPanelRows * D, Q_i.columns + first * D, panels, D);
+          multiply_panels<false>(dP, V_j, kPanelRows * D, dO_i.columns + first * D, panels, D);
+          softmax_gradient(S, dP, L_panel, delta + g * sizes.queries + i + first, seen);
+          for (A* const panel : {S, dP}) {
+            hide(panel, A(0), s, i + first, j, seen);
+            std::fill(panel + seen * kCols, panel + tile_seen * kCols, A(0));
+          }
+          A* dQ_i = dQ + g * sizes.dQ + (i + first) * D_rows;
+          multiply_panels<true>(dQ_i, K_turned, kPanelRows * cols, dP, D_panels, seen);
+          pack_lines<kPanelRows>(P + first * kPanelRows, rows * kPanelRows, S, kCols, tile_seen,
+                                 count);
+          pack_lines<kPanelRows>(dS + first * kPanelRows, rows * kPanelRows, dP, kCols, tile_seen,
+                                 count);
+        }
+        for (int64_t d = 0; d < D; d += kCols) {  // dV += P^T dO, dK += dS^T Q
+          const int64_t stride = kPanelRows * rows, at = d * rows;
+          multiply_panels<true>(dV_j + d * key_rows, P, stride, dO_i.rows + at, key_panels, rows);
+          multiply_panels<true>(dK_j + d * key_rows, dS, stride, Q_i.rows + at, key_panels, rows);
+        }
       }
     }
-    Head<T>(x.dk, s.dk_strides, b, kv_head, D).store(dK_j, j, cols);
-    Head<T>(x.dv, s.dv_strides, b, kv_head, D).store(dV_j, j, cols);
+    const auto store = [&](T* out, const int64_t(&strides)[3], const A* sum) {
+      for (int64_t d = 0; d < D; d += kCols) {
+        const int64_t count = std::min<int64_t>(kCols, D - d);
+        for (int64_t key = 0; key < cols; ++key) {
+          std::copy_n(sum + d * key_rows + key * kCols, count, tile + key * D + d);
+        }
+      }
+      Head<T>(out, strides, b, kv_head, D).store(tile, j, cols);
+    };
+    store(x.dk, s.dk_strides, dK_j);
+    store(x.dv, s.dv_strides, dV_j);
   }
   for (int64_t g = 0; g < group; ++g) {
-    Head<T>(x.dq, s.dq_strides, b, h0 + g, D).store(dQ + g * s.Tq * D, 0, s.Tq, scale);
+    const Head<T> out(x.dq, s.dq_strides, b, h0 + g, D);
+    for (int64_t i = 0; i < s.Tq; i += kCols) {
+      const int64_t count = std::min<int64_t>(kCols, s.Tq - i);
+      transpose(tile, D, dQ + g * sizes.dQ + i * D_rows, kCols, D, count);
+      out.store(tile, i, count, scale);
+    }
   }
 }
 
@@ -239,16 +384,19 @@ template <class T>
 void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
                        const AttentionShape& s, Stream) {
   check_attention(s);
-  const int64_t query_tiles = tiles(s.Tq);
+  const int64_t query_tiles = panels_of(s.Tq, kForwardQueries);
   parallel_for(s.B * s.H * query_tiles, 1, [&](int64_t task, int64_t) {
-    const int64_t head = task / query_tiles, i = task % query_tiles * kTile;
+    const int64_t head = task / query_tiles, i = task % query_tiles * kForwardQueries;
     forward_tile(o, lse, q, k, v, s, head / s.H, head % s.H, i);
   });
 }
 
 int64_t attention_backward_scratch(const AttentionShape& s, DType dtype, Stream) {
-  const size_t width = dtype == DType::f64 ? sizeof(double) : sizeof(float);
-  return s.B * s.H * s.Tq * (s.D + 1) * static_cast<int64_t>(width);  // dQ and delta
+  const auto bytes = [&]<class A>(A) {
+    const GradientScratch<A> sizes(s);
+    return s.B * s.H * (sizes.dQ + sizes.queries) * static_cast<int64_t>(sizeof(A));
+  };
+  return dtype == DType::f64 ? bytes(double()) : bytes(float());
 }
 
 template <class T>
@@ -258,12 +406,13 @@ void attention_backward(T* dq, T* dk, T* dv, const T* d_o, const T* o, const acc
   using A = acc_t<T>;
   check_attention(s);
   const BackwardArguments<T> arguments{dq, dk, dv, d_o, o, lse, q, k, v};
+  const GradientScratch<A> sizes(s);
   A* dQ = static_cast<A*>(scratch);
-  A* delta = dQ + s.B * s.H * s.Tq * s.D;
-  const int64_t group_rows = s.H / s.Hk * s.Tq;
+  A* delta = dQ + s.B * s.H * sizes.dQ;
+  const int64_t group = s.H / s.Hk;
   parallel_for(s.B * s.Hk, 1, [&](int64_t task, int64_t) {
-    backward_group(arguments, s, task / s.Hk, task % s.Hk, dQ + task * group_rows * s.D,
-                   delta + task * group_rows);
+    backward_group(arguments, s, task / s.Hk, task % s.Hk, dQ + task * group * sizes.dQ,
+                   delta + task * group * sizes.queries);
   });
   rotate_gradients_back(dq, dk, s, rotary, stream);
 }

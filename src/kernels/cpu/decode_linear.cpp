@@ -39,7 +39,10 @@ void decode_linear(const DecodeLinear<T>& l, Stream stream, bool) {
   std::vector<T> y(static_cast<size_t>(l.rows * l.out));
   Gemm product{l.rows, l.out, l.in};
   product.transpose_b = true;
-  gemm(y.data(), l.x == nullptr ? x.data() : l.x, l.w, product, {}, stream);
+  std::vector<float> packed(gemm_scratch(product, dtype_of<T>, stream) / sizeof(float));
+  GemmResources resources;
+  resources.scratch = packed.data();
+  gemm(y.data(), l.x == nullptr ? x.data() : l.x, l.w, product, resources, stream);
   switch (l.output) {
     case DecodeOutput::store:
       for (size_t i = 0; i < y.size(); ++i) {

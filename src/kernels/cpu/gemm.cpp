@@ -1,29 +1,27 @@
-// Matrix products by Eigen. D is cut into tiles whose sizes depend only on the problem. The cores
-// share the tiles of all matrices of the batch; each tile is multiplied on one core.
+// Matrix products. Quern's own: all cores pack both operands in panels (panels.h), then share the
+// tiles of D; k is summed in order, slice by slice, so D's bits depend on nothing but its operands.
+// Eigen's: for double, and for float without Gemm::split.
 #include "kernels/gemm.h"
 
 #include <algorithm>
-#include <memory>
 #include <type_traits>
 
+#include "base/round_up.h"
 #include "kernels/common/parallel.h"
 #include "kernels/cpu/eigen.h"
+#include "kernels/cpu/panels.h"
 
 namespace quern::kernels::cpu {
 namespace {
 
-// Tall tiles pack B's panel less often; small ones give work to more cores.
-constexpr int64_t kTileCols = 768;
-int64_t tile_rows(int64_t m) {
-  return m >= 512 ? 128 : 64;
-}
-// Depth at which bfloat16 blocks are widened, so that they stay in the cache.
-constexpr int64_t kDepth = 256;
-
-// The number of units of `step` in `count` elements; the last unit may be shorter.
-int64_t units(int64_t count, int64_t step) {
-  return (count + step - 1) / step;
-}
+constexpr int kCols = kPanelCols<float>;
+// The length of a slice of k: a panel of each operand stays in the inner caches.
+constexpr int64_t kDepth = 512;
+// A tile of D, in panels: 64 or 48 rows and 256 columns at most.
+constexpr int64_t kTileDown = 8, kTileAcross = 256 / kCols;
+// The most floats of one operand that are packed at a time, if that is at least a panel.
+constexpr int64_t kPacked = int64_t{4} << 20;
+constexpr int64_t kAlignment = 16;  // floats: a vector of 64 bytes
 
 // One operand of one matrix of the batch, in its storage type.
 template <class T>
@@ -38,113 +36,219 @@ struct Stored {
   }
 };
 
-// D's tile at (i, j), `rows` by `cols`.
-struct Tile {
-  int64_t i, j, rows, cols;
+// The part of a batch that is packed and multiplied at a time.
+struct Parts {
+  int64_t matrices, rows, cols;  // rows and columns in whole panels
+
+  explicit Parts(const Gemm& g) {
+    const int64_t k = std::max<int64_t>(g.k, 1);
+    const auto most = [&](int64_t extent, int64_t width) {
+      return std::min(round_up(extent, width), std::max(kPacked / k / width, int64_t{1}) * width);
+    };
+    rows = most(g.m, kPanelRows);
+    cols = most(g.n, kCols);
+    const int64_t larger = std::max<int64_t>(std::max(rows, cols) * k, 1);
+    matrices = std::clamp<int64_t>(kPacked / larger, 1, std::max<int64_t>(g.batch, 1));
+  }
 };
 
-template <class A>
-void scale_rows(A* d, int64_t stride, const Tile& tile, A beta) {
-  for (int64_t r = 0; r < tile.rows; ++r) {
-    A* row = d + r * stride;
-    vector_for(0, tile.cols, [=](int64_t c) { row[c] *= beta; });
+// Floats that the packed parts of an operand with `lines` rows or columns take at most. Grows with
+// every extent, so the scratch memory of a product also serves parts of it.
+int64_t packed_size(const Gemm& g, int64_t lines, int64_t width) {
+  return std::min(g.batch * round_up(lines, width) * g.k, std::max(kPacked, width * g.k));
+}
+
+int64_t left_size(const Gemm& g) {
+  return round_up(packed_size(g, g.m, kPanelRows), kAlignment);
+}
+
+// Packs lines [first, first + count) of an operand: rows of A, columns of B.
+template <int kWidth, class T>
+void pack_panel(float* panel, const Stored<T>& x, bool rows, int64_t first, int64_t count,
+                int64_t k) {
+  const T* from = rows ? x.at(first, 0) : x.at(0, first);
+  if (x.transposed == rows) {
+    pack_slices<kWidth>(panel, from, x.stride, count, k);
+  } else {
+    pack_lines<kWidth>(panel, kWidth * k, from, x.stride, count, k);
   }
 }
 
-template <class A>
-void copy_rows(A* d, const A* c, int64_t stride, const Tile& tile) {
-  for (int64_t r = 0; r < tile.rows; ++r) {
-    std::copy_n(c + r * stride, tile.cols, d + r * stride);
+// A tile of D: `down` by `across` panels from row i and column j of one matrix. Its sums are in
+// panels of columns.
+struct Tile {
+  int64_t i, j, down, across;
+};
+
+void multiply_tile(float* sum, const float* a, const float* b, const Tile& tile, int64_t k) {
+  const int64_t column = tile.down * kPanelRows * kCols;
+  if (k == 0) std::fill_n(sum, tile.across * column, 0.0f);
+  for (int64_t begin = 0; begin < k; begin += kDepth) {
+    const int64_t depth = std::min(kDepth, k - begin);
+    for (int64_t p = 0; p < tile.across; ++p) {
+      const float *left = a + begin * kPanelRows, *right = b + p * kCols * k + begin * kCols;
+      if (begin == 0) {
+        multiply_panels<false>(sum + p * column, left, kPanelRows * k, right, tile.down, depth);
+      } else {
+        multiply_panels<true>(sum + p * column, left, kPanelRows * k, right, tile.down, depth);
+      }
+    }
   }
 }
 
-// float and double: Eigen reads the operands where they are.
-template <class A>
-void multiply_tile(A* d, const A* c, const Stored<A>& a, const Stored<A>& b, const Gemm& g,
-                   const Tile& tile) {
-  A* out = d + tile.i * g.ldd + tile.j;
-  const A beta = static_cast<A>(g.beta);
-  if (c != d) copy_rows(out, c + tile.i * g.ldd + tile.j, g.ldd, tile);
-  if (beta != A(0) && beta != A(1)) scale_rows(out, g.ldd, tile, beta);
-  multiply<A>(out, g.ldd, {a.at(tile.i, 0), a.stride, a.transposed},
-              {b.at(0, tile.j), b.stride, b.transposed}, tile.rows, tile.cols, g.k,
-              static_cast<A>(g.alpha), beta != A(0));
-}
-
-// Widens the (rows, cols) block at (row, col) in its stored layout; returns it as an operand.
-template <class T>
-Operand<float> widen(float* block, const Stored<T>& x, int64_t row, int64_t col, int64_t rows,
-                     int64_t cols) {
-  const int64_t lines = x.transposed ? cols : rows, length = x.transposed ? rows : cols;
-  const T* from = x.at(row, col);
-  for (int64_t line = 0; line < lines; ++line) {
-    const T* source = from + line * x.stride;
-    float* target = block + line * length;
-    vector_for(0, length, [=](int64_t i) { target[i] = static_cast<float>(source[i]); });
-  }
-  return {block, length, x.transposed};
-}
-
-// bfloat16: blocks are widened to float and summed in a float tile, which is rounded once.
-template <class TD, class T>
-void multiply_tile_widened(TD* d, const TD* c, const Stored<T>& a, const Stored<T>& b,
-                           const Gemm& g, const Tile& tile) {
-  const int64_t depth = std::min(kDepth, g.k);
-  const int64_t a_size = tile.rows * depth, b_size = depth * tile.cols;
-  const auto block =
-      std::make_unique_for_overwrite<float[]>(a_size + b_size + tile.rows * tile.cols);
-  float *a_block = block.get(), *b_block = a_block + a_size, *sum = b_block + b_size;
-
-  std::fill_n(sum, tile.rows * tile.cols, 0.0f);
-  for (int64_t k = 0; k < g.k; k += depth) {
-    const int64_t slice = std::min(depth, g.k - k);
-    const Operand<float> left = widen(a_block, a, tile.i, k, tile.rows, slice);
-    const Operand<float> right = widen(b_block, b, k, tile.j, slice, tile.cols);
-    multiply<float>(sum, tile.cols, left, right, tile.rows, tile.cols, slice, 1.0f, true);
-  }
-
+// D = alpha sum + beta C.
+template <class TD>
+void store_tile(TD* d, const TD* c, const float* sum, const Tile& tile, const Gemm& g) {
   const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
-  for (int64_t r = 0; r < tile.rows; ++r) {
-    TD* out = d + (tile.i + r) * g.ldd + tile.j;
-    const TD* added = c + (tile.i + r) * g.ldd + tile.j;
-    const float* row = sum + r * tile.cols;
-    vector_for(0, tile.cols, [=](int64_t j) {
-      const float before = beta == 0.0f ? 0.0f : beta * static_cast<float>(added[j]);
-      out[j] = static_cast<TD>(alpha * row[j] + before);
-    });
+  const int64_t rows = std::min(tile.down * kPanelRows, g.m - tile.i);
+  for (int64_t p = 0; p < tile.across; ++p) {
+    const int64_t cols = std::min<int64_t>(kCols, g.n - tile.j - p * kCols);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t at = (tile.i + r) * g.ldd + tile.j + p * kCols;
+      const float* row = sum + (p * tile.down * kPanelRows + r) * kCols;
+      TD* out = d + at;
+      const TD* added = c + at;
+      if (beta == 0.0f) {
+        vector_for(0, cols, [=](int64_t x) { out[x] = static_cast<TD>(alpha * row[x]); });
+      } else {
+        vector_for(0, cols, [=](int64_t x) {
+          out[x] = static_cast<TD>(alpha * row[x] + beta * static_cast<float>(added[x]));
+        });
+      }
+    }
   }
+}
+
+// The operands and D of matrix `index` of the batch.
+template <class TD, class T>
+struct Matrices {
+  TD* d;
+  const T *a, *b;
+  const Gemm& g;
+
+  Stored<T> left(int64_t index) const { return {a + index * g.stride_a, g.lda, g.transpose_a}; }
+  Stored<T> right(int64_t index) const { return {b + index * g.stride_b, g.ldb, g.transpose_b}; }
+  TD* out(int64_t index) const { return d + index * g.stride_d; }
+  const TD* added(int64_t index) const {
+    return g.c == nullptr ? out(index) : static_cast<const TD*>(g.c) + index * g.stride_d;
+  }
+};
+
+// Packs `count` lines of `matrices` operands, from line `first` of the first one on.
+template <int kWidth, class T, class F>
+void pack(float* panels, const F& operand, bool rows, int64_t matrices, int64_t first,
+          int64_t count, int64_t k) {
+  const int64_t each = panels_of(count, kWidth);
+  parallel_for(matrices * each, row_grain(kWidth * k), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t line = p % each * kWidth;
+      pack_panel<kWidth, T>(panels + p * kWidth * k, operand(p / each), rows, first + line,
+                            std::min<int64_t>(kWidth, count - line), k);
+    }
+  });
+}
+
+// Rows [i, i + rows) and columns [j, j + cols) of D of `count` matrices from `first` on, whose
+// operands are packed in a and b.
+template <class TD, class T>
+void multiply_part(const Matrices<TD, T>& x, const float* a, const float* b, int64_t first,
+                   int64_t count, int64_t i, int64_t rows, int64_t j, int64_t cols) {
+  const Gemm& g = x.g;
+  const int64_t down = panels_of(rows, kPanelRows), across = panels_of(cols, kCols);
+  int64_t tile_down = std::min(kTileDown, down), tile_across = std::min(kTileAcross, across);
+  const auto tiles = [&] {
+    return count * panels_of(down, tile_down) * panels_of(across, tile_across);
+  };
+  while (tile_across > 1 && tiles() < 4 * thread_count()) tile_across = (tile_across + 1) / 2;
+  while (tile_down > 1 && tiles() < 4 * thread_count()) tile_down = (tile_down + 1) / 2;
+  const int64_t tiles_down = panels_of(down, tile_down);
+  const int64_t each = tiles_down * panels_of(across, tile_across);
+  const int64_t cost = tile_down * kPanelRows * tile_across * kCols * (g.k + 1) / 64;
+  parallel_for(count * each, row_grain(cost), [&](int64_t begin, int64_t end) {
+    alignas(64) float sum[kTileDown * kPanelRows * kTileAcross * kCols];
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t matrix = piece / each, at = piece % each;
+      const int64_t top = at % tiles_down * tile_down, start = at / tiles_down * tile_across;
+      const Tile tile{i + top * kPanelRows, j + start * kCols, std::min(tile_down, down - top),
+                      std::min(tile_across, across - start)};
+      multiply_tile(sum, a + (matrix * down + top) * kPanelRows * g.k,
+                    b + (matrix * across + start) * kCols * g.k, tile, g.k);
+      store_tile(x.out(first + matrix), x.added(first + matrix), sum, tile, g);
+    }
+  });
+}
+
+template <class TD, class T>
+void multiply_packed(const Matrices<TD, T>& x, float* packed) {
+  const Gemm& g = x.g;
+  const Parts parts(g);
+  float *const a = packed, *const b = packed + left_size(g);
+  for (int64_t first = 0; first < g.batch; first += parts.matrices) {
+    const int64_t count = std::min(parts.matrices, g.batch - first);
+    for (int64_t j = 0; j < g.n; j += parts.cols) {
+      const int64_t cols = std::min(parts.cols, g.n - j);
+      pack<kCols, T>(
+          b, [&](int64_t m) { return x.right(first + m); }, false, count, j, cols, g.k);
+      for (int64_t i = 0; i < g.m; i += parts.rows) {
+        const int64_t rows = std::min(parts.rows, g.m - i);
+        pack<kPanelRows, T>(
+            a, [&](int64_t m) { return x.left(first + m); }, true, count, i, rows, g.k);
+        multiply_part(x, a, b, first, count, i, rows, j, cols);
+      }
+    }
+  }
+}
+
+// Eigen multiplies tiles of D whose sizes depend only on the problem, each on one core.
+constexpr int64_t kEigenRows = 64, kEigenCols = 768;
+
+template <class A>
+void multiply_with_eigen(const Matrices<A, A>& x) {
+  const Gemm& g = x.g;
+  const A alpha = static_cast<A>(g.alpha), beta = static_cast<A>(g.beta);
+  const int64_t tiles_down = panels_of(g.m, kEigenRows);
+  const int64_t tiles = tiles_down * panels_of(g.n, kEigenCols);
+  const int64_t cost = std::min(g.m, kEigenRows) * std::min(g.n, kEigenCols) * (g.k + 1) / 64;
+  parallel_for(g.batch * tiles, row_grain(cost), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t matrix = piece / tiles, tile = piece % tiles;
+      const int64_t i = tile % tiles_down * kEigenRows, j = tile / tiles_down * kEigenCols;
+      const int64_t rows = std::min(kEigenRows, g.m - i), cols = std::min(kEigenCols, g.n - j);
+      const Stored<A> a = x.left(matrix), b = x.right(matrix);
+      A* d = x.out(matrix) + i * g.ldd + j;
+      const A* c = x.added(matrix) + i * g.ldd + j;
+      for (int64_t r = 0; r < rows && beta != A(0); ++r) {
+        A* out = d + r * g.ldd;
+        const A* added = c + r * g.ldd;
+        vector_for(0, cols, [=](int64_t n) { out[n] = beta * added[n]; });
+      }
+      multiply<A>(d, g.ldd, {a.at(i, 0), a.stride, a.transposed},
+                  {b.at(0, j), b.stride, b.transposed}, rows, cols, g.k, alpha, beta != A(0));
+    }
+  });
 }
 
 }  // namespace
 
+int64_t gemm_scratch(const Gemm& g, DType input, Stream) {
+  if (input == DType::f64 || (input == DType::f32 && !g.split)) return 0;
+  return (left_size(g) + packed_size(g, g.n, kCols)) * static_cast<int64_t>(sizeof(float));
+}
+
 template <class TD, class T>
-void gemm(TD* d, const T* a, const T* b, const Gemm& packed, const GemmResources&, Stream) {
+void gemm(TD* d, const T* a, const T* b, const Gemm& packed, const GemmResources& resources,
+          Stream) {
   Gemm g = packed;
   if (g.lda == 0) g.lda = g.transpose_a ? g.m : g.k;
   if (g.ldb == 0) g.ldb = g.transpose_b ? g.k : g.n;
   if (g.ldd == 0) g.ldd = g.n;
-  const int64_t height = tile_rows(g.m);
-  const int64_t tiles_down = units(g.m, height), tiles_across = units(g.n, kTileCols);
-  const int64_t tiles = tiles_down * tiles_across;
-  const int64_t grain =
-      row_grain(std::min(g.m, height) * std::min(g.n, kTileCols) * (g.k + 1) / 64);
-
-  parallel_for(g.batch * tiles, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t matrix = piece / tiles, tile = piece % tiles;
-      const int64_t i = tile / tiles_across * height, j = tile % tiles_across * kTileCols;
-      const Tile at{i, j, std::min(height, g.m - i), std::min(kTileCols, g.n - j)};
-      const Stored<T> left{a + matrix * g.stride_a, g.lda, g.transpose_a};
-      const Stored<T> right{b + matrix * g.stride_b, g.ldb, g.transpose_b};
-      TD* out = d + matrix * g.stride_d;
-      const TD* c = g.c == nullptr ? out : static_cast<const TD*>(g.c) + matrix * g.stride_d;
-      if constexpr (std::is_same_v<T, bfloat16>) {
-        multiply_tile_widened(out, c, left, right, g, at);
-      } else {
-        multiply_tile(out, c, left, right, g, at);
-      }
-    }
-  });
+  const Matrices<TD, T> x{d, a, b, g};
+  if constexpr (!std::is_same_v<T, bfloat16>) {
+    if (std::is_same_v<T, double> || !g.split) return multiply_with_eigen(x);
+  }
+  if constexpr (!std::is_same_v<T, double>) {
+    multiply_packed(x, static_cast<float*>(resources.scratch));
+  }
 }
 
 template decltype(gemm<float, float>) gemm<float, float>;

@@ -1,0 +1,76 @@
+#include "kernels/cpu/level.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+#ifdef QUERN_CPU_LEVELS
+// Written by cmake/cpu_levels.sh: the kernels' addresses in use, those of each level in turn, their
+// number in one level, and the levels' names with a null pointer behind the last.
+extern "C" {
+extern void* quern_cpu_entries[];
+extern void* const quern_cpu_targets[];
+extern const long quern_cpu_functions;
+extern const char* const quern_cpu_level_names[];
+}
+#endif
+
+namespace quern::kernels::cpu {
+
+#ifdef QUERN_CPU_LEVELS
+
+namespace {
+
+size_t in_use = 0;
+
+bool processor_has(const std::string& level) {
+  __builtin_cpu_init();
+  return level == "avx512" ? __builtin_cpu_supports("x86-64-v4") != 0 : true;
+}
+
+}  // namespace
+
+std::vector<std::string> levels() {
+  std::vector<std::string> names;
+  for (const char* const* name = quern_cpu_level_names; *name != nullptr; ++name) {
+    if (processor_has(*name)) names.push_back(*name);
+  }
+  return names;
+}
+
+std::string level() {
+  return quern_cpu_level_names[in_use];
+}
+
+void use_level(const std::string& name) {
+  const std::vector<std::string> known = levels();
+  const auto found = std::ranges::find(known, name);
+  QUERN_CHECK(found != known.end(), "CPU kernels: this processor has no level ", name,
+              ", its best one is ", known.back());
+  in_use = static_cast<size_t>(found - known.begin());
+  std::memcpy(quern_cpu_entries, quern_cpu_targets + in_use * quern_cpu_functions,
+              quern_cpu_functions * sizeof(void*));
+}
+
+#else
+
+std::vector<std::string> levels() {
+  return {QUERN_CPU_LEVEL};
+}
+
+std::string level() {
+  return levels().back();
+}
+
+void use_level(const std::string& name) {
+  QUERN_CHECK(name == level(), "CPU kernels: this build has no level ", name, ", only ", level());
+}
+
+#endif
+
+void use_best_level() {
+  use_level(levels().back());
+}
+
+}  // namespace quern::kernels::cpu

@@ -1,0 +1,21 @@
+// Runs a check with the CPU kernels of each level that the build has and the processor runs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/level.h"
+
+namespace quern::testing_support {
+
+// Calls f() once per level, then uses the best one again.
+template <class F>
+void at_each_cpu_level(const F& f) {
+  for (const std::string& level : kernels::cpu::levels()) {
+    SCOPED_TRACE(level);
+    kernels::cpu::use_level(level);
+    f();
+  }
+  kernels::cpu::use_best_level();
+}
+
+}  // namespace quern::testing_support
