@@ -1,6 +1,7 @@
 // Matrix products. Quern's own: all cores pack both operands in panels (panels.h), then share the
-// tiles of D; k is summed in order, slice by slice, so D's bits depend on nothing but its operands.
-// Eigen's: for double, and for float without Gemm::split.
+// tiles of D; with at most kFew rows or columns, the other operand is read once where it is. The
+// order of each sum depends on the shape alone. Eigen's: for double, and for float without
+// Gemm::split.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "base/round_up.h"
 #include "kernels/common/parallel.h"
 #include "kernels/cpu/eigen.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/panels.h"
 
 namespace quern::kernels::cpu {
@@ -199,6 +201,102 @@ void multiply_packed(const Matrices<TD, T>& x, float* packed) {
   }
 }
 
+// As many rows or columns are a product that takes as long as reading the other operand.
+constexpr int64_t kFew = 4;
+
+bool is_narrow(const Gemm& g) {
+  return std::min(g.m, g.n) <= kFew;
+}
+
+// A product of few rows, or of few columns: then rows and columns change places.
+struct Narrow {
+  bool rows;
+  int64_t few, many, matrices;  // matrices: at a time
+
+  explicit Narrow(const Gemm& g)
+      : rows(g.m <= g.n), few(std::min(g.m, g.n)), many(std::max(g.m, g.n)) {
+    const int64_t one = std::max<int64_t>(few * g.k, 1);
+    matrices = std::clamp<int64_t>(kPacked / one, 1, std::max<int64_t>(g.batch, 1));
+  }
+  int64_t packed_size(int64_t k) const { return matrices * few * k; }
+};
+
+// D[r, line] = alpha sum(r, line) + beta C, or with rows and columns changed.
+template <class TD, class Sum>
+void store_narrow(TD* d, const TD* c, const Gemm& g, const Narrow& shape, int64_t line,
+                  const Sum& sum) {
+  const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+  for (int64_t r = 0; r < shape.few; ++r) {
+    const int64_t at = shape.rows ? r * g.ldd + line : line * g.ldd + r;
+    const float before = beta == 0.0f ? 0.0f : beta * static_cast<float>(c[at]);
+    d[at] = static_cast<TD>(alpha * sum(r) + before);
+  }
+}
+
+// Lines [begin, end) of the large operand of one matrix, stored contiguously along k.
+template <class TD, class T>
+void multiply_lines(TD* d, const TD* c, const float* few, const Stored<T>& x, const Gemm& g,
+                    const Narrow& shape, int64_t begin, int64_t end) {
+  for (int64_t line = begin; line < end; ++line) {
+    const T* from = x.data + line * x.stride;
+    store_narrow(d, c, g, shape, line, [&](int64_t r) {
+      const float* row = few + r * g.k;
+      return lane_sum<float>(g.k, [=](int64_t l) { return row[l] * static_cast<float>(from[l]); });
+    });
+  }
+}
+
+// The same of an operand stored as slices along k.
+template <class TD, class T>
+void multiply_slices(TD* d, const TD* c, const float* few, const Stored<T>& x, const Gemm& g,
+                     const Narrow& shape, int64_t begin, int64_t end) {
+  constexpr int64_t kLines = 256;
+  for (int64_t first = begin; first < end; first += kLines) {
+    const int64_t count = std::min(kLines, end - first);
+    alignas(64) float sums[kFew][kLines] = {};
+    for (int64_t l = 0; l < g.k; ++l) {
+      const T* from = x.data + l * x.stride + first;
+      for (int64_t r = 0; r < shape.few; ++r) {
+        float* sum = sums[r];
+        const float factor = few[r * g.k + l];
+        vector_for(0, count, [=](int64_t i) { sum[i] += factor * static_cast<float>(from[i]); });
+      }
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      store_narrow(d, c, g, shape, first + i, [&](int64_t r) { return sums[r][i]; });
+    }
+  }
+}
+
+template <class TD, class T>
+void multiply_narrow(const Matrices<TD, T>& x, float* packed) {
+  const Gemm& g = x.g;
+  const Narrow shape(g);
+  const bool along_k = shape.rows ? g.transpose_b : !g.transpose_a;
+  for (int64_t first = 0; first < g.batch; first += shape.matrices) {
+    const int64_t count = std::min(shape.matrices, g.batch - first);
+    parallel_for(count * shape.few, row_grain(g.k), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {  // the few rows or columns, in floats
+        const int64_t matrix = first + i / shape.few, r = i % shape.few;
+        const Stored<T> few = shape.rows ? x.left(matrix) : x.right(matrix);
+        const T* from = shape.rows ? few.at(r, 0) : few.at(0, r);
+        const int64_t step = few.transposed == shape.rows ? few.stride : 1;
+        for (int64_t l = 0; l < g.k; ++l) packed[i * g.k + l] = static_cast<float>(from[l * step]);
+      }
+    });
+    const int64_t grain = std::min(shape.many, row_grain(shape.few * (g.k + 1) / 16));
+    const int64_t pieces = panels_of(shape.many, std::max<int64_t>(grain, 1));
+    parallel_for(count * pieces, 1, [&](int64_t piece, int64_t) {
+      const int64_t matrix = piece / pieces, begin = piece % pieces * grain;
+      const int64_t end = std::min(begin + grain, shape.many);
+      const float* few = packed + matrix * shape.few * g.k;
+      const Stored<T> many = shape.rows ? x.right(first + matrix) : x.left(first + matrix);
+      const auto run = along_k ? multiply_lines<TD, T> : multiply_slices<TD, T>;
+      run(x.out(first + matrix), x.added(first + matrix), few, many, g, shape, begin, end);
+    });
+  }
+}
+
 // Eigen multiplies tiles of D whose sizes depend only on the problem, each on one core.
 constexpr int64_t kEigenRows = 64, kEigenCols = 768;
 
@@ -232,6 +330,7 @@ void multiply_with_eigen(const Matrices<A, A>& x) {
 
 int64_t gemm_scratch(const Gemm& g, DType input, Stream) {
   if (input == DType::f64 || (input == DType::f32 && !g.split)) return 0;
+  if (is_narrow(g)) return Narrow(g).packed_size(g.k) * static_cast<int64_t>(sizeof(float));
   return (left_size(g) + packed_size(g, g.n, kCols)) * static_cast<int64_t>(sizeof(float));
 }
 
@@ -247,7 +346,8 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& packed, const GemmResources
     if (std::is_same_v<T, double> || !g.split) return multiply_with_eigen(x);
   }
   if constexpr (!std::is_same_v<T, double>) {
-    multiply_packed(x, static_cast<float*>(resources.scratch));
+    const auto run = is_narrow(g) ? multiply_narrow<TD, T> : multiply_packed<TD, T>;
+    run(x, static_cast<float*>(resources.scratch));
   }
 }
 
