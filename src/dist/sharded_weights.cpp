@@ -121,7 +121,7 @@ std::vector<OptimizerBuffer> ShardedWeights::gathered(
       if (own > 0) copy(part.slice(0, begin, begin + own), share.data.slice(0, at, at + own));
       at += own;
       ranks_.gather(part.raw_data(), slices, kFloatBytes,
-                    cat(share.prefix, " of ", bucket.name).c_str(),
+                    cat("the optimizer state of ", bucket.name).c_str(),
                     Context::current().cuda_stream());
       if (whole.data.defined()) copy(whole.data.slice(0, bucket.begin, bucket.end), part);
     }
