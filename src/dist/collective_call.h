@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "dist/communicator.h"
@@ -22,6 +23,11 @@ struct CollectiveCall {
   std::string text() const {
     return cat(title(), ", ", count, " x ", width, " bytes",
                root < 0 ? std::string() : cat(" from rank ", root));
+  }
+
+  friend bool operator==(const CollectiveCall& a, const CollectiveCall& b) {
+    return std::string_view(a.name) == b.name && a.what == b.what && a.count == b.count &&
+           a.width == b.width && a.root == b.root;
   }
 };
 

@@ -1,12 +1,15 @@
 #include "dist/thread_group.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <map>
 #include <mutex>
-#include <numeric>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "base/philox.h"
@@ -17,178 +20,269 @@ namespace quern {
 
 namespace {
 
-constexpr uint32_t kMostDelay = 50;  // microseconds
+using SimulatedTime = std::chrono::nanoseconds;  // since the start
+using Needs = std::function<bool(int)>;          // whether the data of a rank are received
 
-struct Arrival {
+// What a rank brings to a collective: a copy of its data, which the others may read at any time.
+struct Part {
   CollectiveCall call;
-  void* data = nullptr;
+  std::vector<std::byte> data;
+  SimulatedTime sent{};
+};
+using Parts = std::vector<std::optional<Part>>;  // of a collective, by rank
+
+// A rank's wait for the parts of a collective.
+struct Wait {
+  int64_t number = 0;  // of the collective
+  Needs needs;
+  std::chrono::milliseconds limit{};
+  SimulatedTime delay{}, transfer{};  // before its own part is sent; until the others' are received
 };
 
-// What the ranks share. A collective is two meetings of all ranks: at the first each rank brings
-// its memory, which the others read until the second.
+// What the ranks share.
 class Meeting {
  public:
   Meeting(int size, const ThreadGroupOptions& options)
-      : options_(options), arrivals_(static_cast<size_t>(size)), order_(arrivals_.size()) {
-    shuffle();
-  }
+      : options_(options), ranks_(static_cast<size_t>(size)) {}
 
   const ThreadGroupOptions& options() const { return options_; }
-  void* data(int rank) const { return arrivals_[static_cast<size_t>(rank)].data; }
 
-  // `rank` waits until all are here: at a collective's first meeting with its arrival. Returns the
-  // reason when they do not meet.
-  std::string meet(int rank, const Arrival* arrival);
-  // Every rank that waits now or later gets this reason.
+  // Brings the part of `rank` and waits for those that it needs. Returns them, or the reason why
+  // they do not come.
+  std::pair<std::shared_ptr<const Parts>, std::string> meet(int rank, Part part, Wait wait);
+  void leave(int rank);  // it is gone
+  // Every rank that waits now in vain, or calls a collective later, gets this reason.
   void fail(const std::string& reason);
-  void set_limit(std::chrono::milliseconds limit);
 
  private:
-  template <class Condition>
-  void wait(std::unique_lock<std::mutex>& lock, Condition&& condition);
-  void end_meeting(bool is_first);
-  void compare_calls();
-  void shuffle();
+  enum class State { running, waiting, gone };
+  struct Rank {
+    State state = State::running;
+    Wait wait;
+    std::shared_ptr<Parts> parts;
+    SimulatedTime now{};  // while it waits: the time at which its part is sent
+    bool complete = false;
+    std::condition_variable changed;
+  };
+  static constexpr SimulatedTime kNever = SimulatedTime::max();
 
-  ThreadGroupOptions options_;  // the limit may change
+  bool is_simulated() const { return options_.seed != 0; }
+  void compare_calls(const Parts& parts, int rank, const CollectiveCall& call);
+  int lost_rank(const Rank& rank) const;
+  SimulatedTime received(const Rank& rank) const;
+  SimulatedTime end_of(const Rank& rank) const;
+  void end_wait(Rank& rank, SimulatedTime time);
+  void take_turn();
+  void wait_in_real_time(std::unique_lock<std::mutex>& lock, Rank& me);
+  void fail_for_lack_of_time(SimulatedTime now, std::chrono::milliseconds limit);
+  void wake_all();
+
+  ThreadGroupOptions options_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Arrival> arrivals_;
-  std::vector<int> order_;  // in which the ranks arrive at the next first meeting
-  std::vector<bool> here_ = std::vector<bool>(arrivals_.size());
-  size_t count_ = 0;         // of the ranks that are here
-  uint64_t generation_ = 0;  // meetings that have ended
+  std::vector<Rank> ranks_;
+  std::map<int64_t, std::pair<std::shared_ptr<Parts>, size_t>> collectives_;  // and who has left
   std::string failure_;
 };
 
-// A seeded order of the ranks (Fisher and Yates).
-void Meeting::shuffle() {
-  std::iota(order_.begin(), order_.end(), 0);
-  for (size_t i = order_.size(); i > 1 && options_.seed != 0; --i) {
-    const uint64_t index = generation_ * order_.size() + i;
-    const uint32_t other = kernels::philox_integer(~options_.seed, index, static_cast<uint32_t>(i));
-    std::swap(order_[i - 1], order_[other]);
+void Meeting::wake_all() {
+  for (Rank& rank : ranks_) rank.changed.notify_one();
+}
+
+void Meeting::compare_calls(const Parts& parts, int rank, const CollectiveCall& call) {
+  for (size_t i = 0; i < parts.size() && failure_.empty(); ++i) {
+    if (!parts[i] || parts[i]->call == call) continue;
+    const int other = static_cast<int>(i);
+    const auto text = [](int r, const CollectiveCall& c) {
+      return cat("rank ", r, " calls ", c.text());
+    };
+    const std::string mine = text(rank, call), theirs = text(other, parts[i]->call);
+    failure_ = other < rank ? cat(theirs, "; ", mine) : cat(mine, "; ", theirs);
   }
 }
 
-// Until the condition holds, or there is a failure: at the latest that the limit has passed.
-template <class Condition>
-void Meeting::wait(std::unique_lock<std::mutex>& lock, Condition&& condition) {
-  const auto is_over = [&] { return condition() || !failure_.empty(); };
-  if (changed_.wait_until(lock, Deadline(options_.limit).end(), is_over)) return;
+// One that is gone without the part that `rank` waits for; -1: none.
+int Meeting::lost_rank(const Rank& rank) const {
+  for (int p = 0; p < static_cast<int>(ranks_.size()); ++p) {
+    const auto i = static_cast<size_t>(p);
+    if (ranks_[i].state == State::gone && !(*rank.parts)[i] && rank.wait.needs(p)) return p;
+  }
+  return -1;
+}
+
+// When `rank` has all the parts that it waits for.
+SimulatedTime Meeting::received(const Rank& rank) const {
+  SimulatedTime last = rank.now;
+  for (size_t p = 0; p < ranks_.size(); ++p) {
+    if (!rank.wait.needs(static_cast<int>(p))) continue;
+    if (!(*rank.parts)[p]) return kNever;
+    last = std::max(last, (*rank.parts)[p]->sent);
+  }
+  return last + rank.wait.transfer;
+}
+
+// When the wait of `rank` ends, as far as is known while all ranks wait.
+SimulatedTime Meeting::end_of(const Rank& rank) const {
+  const SimulatedTime limit = rank.now + rank.wait.limit, end = received(rank);
+  if (end <= limit) return end;
+  return failure_.empty() && lost_rank(rank) < 0 ? limit : rank.now;
+}
+
+// It has failed if the parts are not there by this time.
+void Meeting::end_wait(Rank& rank, SimulatedTime time) {
+  rank.complete = received(rank) <= time;
+  const int lost = lost_rank(rank);
+  if (!rank.complete && failure_.empty()) {
+    if (lost >= 0) failure_ = cat("rank ", lost, " is gone");
+    if (lost < 0) fail_for_lack_of_time(time, rank.wait.limit);
+  }
+  rank.state = State::running;
+}
+
+// Names the ranks that do not wait themselves.
+void Meeting::fail_for_lack_of_time(SimulatedTime now, std::chrono::milliseconds limit) {
   std::string missing;
-  for (size_t i = 0; i < here_.size(); ++i) {
-    if (!here_[i]) missing += cat(missing.empty() ? "rank " : ", rank ", i);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const bool waits = ranks_[i].state == State::waiting && ranks_[i].now <= now;
+    if (!waits) missing += cat(missing.empty() ? "rank " : ", rank ", i);
   }
-  failure_ = cat("no answer from ", missing, " within ", in_words(options_.limit));
-  changed_.notify_all();
+  failure_ = cat("no answer from ", missing, " within ", in_words(limit));
 }
 
-void Meeting::compare_calls() {
-  const std::string first = arrivals_[0].call.text();
-  for (size_t i = 1; i < arrivals_.size() && failure_.empty(); ++i) {
-    const std::string other = arrivals_[i].call.text();
-    if (other != first) failure_ = cat("rank 0 calls ", first, "; rank ", i, " calls ", other);
+// While no rank runs: the one whose wait ends first runs.
+void Meeting::take_turn() {
+  Rank* next = nullptr;
+  SimulatedTime first = kNever;
+  for (Rank& rank : ranks_) {
+    if (rank.state == State::running) return;
+    if (rank.state == State::gone) continue;
+    const SimulatedTime end = end_of(rank);
+    if (next != nullptr && end >= first) continue;
+    next = &rank;
+    first = end;
   }
+  if (next == nullptr) return;
+  end_wait(*next, first);
+  next->now = first;
+  next->changed.notify_one();
 }
 
-void Meeting::end_meeting(bool is_first) {
-  if (is_first) compare_calls();
-  if (failure_.empty()) {
-    ++generation_;
-    count_ = 0;
-    here_.assign(here_.size(), false);
-    if (!is_first) shuffle();
-  }
-  changed_.notify_all();
-}
-
-std::string Meeting::meet(int rank, const Arrival* arrival) {
-  std::unique_lock lock(mutex_);
-  if (arrival && options_.seed != 0) wait(lock, [&] { return order_[count_] == rank; });
-  if (!failure_.empty()) return failure_;
-  if (arrival) arrivals_[static_cast<size_t>(rank)] = *arrival;
-  here_[static_cast<size_t>(rank)] = true;
-  const uint64_t current = generation_;
-  if (++count_ == arrivals_.size()) {
-    end_meeting(arrival != nullptr);
+void Meeting::wait_in_real_time(std::unique_lock<std::mutex>& lock, Rank& me) {
+  const auto end = Deadline(me.wait.limit).end();
+  if (is_simulated()) {
+    take_turn();
+    // A rank that hangs in earnest takes no turn.
+    if (me.changed.wait_until(lock, end, [&] { return me.state == State::running; })) return;
   } else {
-    if (arrival && options_.seed != 0) changed_.notify_all();  // the next one's turn
-    wait(lock, [&] { return generation_ != current; });
+    wake_all();
+    me.changed.wait_until(lock, end, [&] {
+      return received(me) != kNever || !failure_.empty() || lost_rank(me) >= 0;
+    });
   }
-  return generation_ != current ? std::string() : failure_;
+  end_wait(me, me.now + me.wait.limit);
+  if (!me.complete) wake_all();
+}
+
+std::pair<std::shared_ptr<const Parts>, std::string> Meeting::meet(int rank, Part part, Wait wait) {
+  std::unique_lock lock(mutex_);
+  if (!failure_.empty()) return {nullptr, failure_};
+  Rank& me = ranks_[static_cast<size_t>(rank)];
+  auto& [parts, left] = collectives_[wait.number];
+  if (!parts) parts = std::make_shared<Parts>(ranks_.size());
+  compare_calls(*parts, rank, part.call);
+  me.now += wait.delay;
+  part.sent = me.now;
+  if (failure_.empty()) (*parts)[static_cast<size_t>(rank)] = std::move(part);
+  me.parts = parts;
+  me.wait = std::move(wait);
+  me.state = State::waiting;
+  wait_in_real_time(lock, me);
+  if (!me.complete) return {nullptr, failure_};
+  if (++left == ranks_.size()) collectives_.erase(me.wait.number);
+  return {std::exchange(me.parts, nullptr), std::string()};
+}
+
+void Meeting::leave(int rank) {
+  const std::lock_guard lock(mutex_);
+  ranks_[static_cast<size_t>(rank)].state = State::gone;
+  if (is_simulated()) return take_turn();
+  wake_all();
 }
 
 void Meeting::fail(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (failure_.empty()) failure_ = reason;
-  changed_.notify_all();
-}
-
-void Meeting::set_limit(std::chrono::milliseconds limit) {
-  const std::lock_guard lock(mutex_);
-  options_.limit = limit;
+  wake_all();
 }
 
 class ThreadRank final : public Communicator {
  public:
   ThreadRank(int rank, int size, std::shared_ptr<Meeting> meeting)
       : Communicator(rank, size, meeting->options().limit), meeting_(std::move(meeting)) {}
-  ~ThreadRank() override { meeting_->fail(cat("rank ", rank(), " is gone")); }
+  ~ThreadRank() override { meeting_->leave(rank()); }
 
-  void set_limit(std::chrono::milliseconds limit) override {
-    Communicator::set_limit(limit);
-    meeting_->set_limit(limit);
-  }
   std::string engine() const override { return "threads"; }
 
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
                 Stream) override {
-    run({{"exchange", what, slices.count}, const_cast<float*>(data)}, [&] {
-      for (int p = 0; p < size(); ++p) {
-        std::copy_n(floats(p) + slices.begin(rank()), slices.size(rank()),
-                    received + p * slices.each);
-      }
-    });
+    const bool receives = slices.size(rank()) > 0;
+    run(
+        {"exchange", what, slices.count}, data, [&](int) { return receives; },
+        [&] {
+          for (int p = 0; p < size(); ++p) {
+            copy_part(received + p * slices.each, p, slices.begin(rank()) * kFloat,
+                      slices.size(rank()) * kFloat);
+          }
+        });
   }
 
   void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
               Stream) override {
-    run({{"gather", what, slices.count, width}, data}, [&] {
-      for (int p = 0; p < size(); ++p) {
-        copy_bytes(data, p, slices.begin(p) * width, slices.size(p) * width);
-      }
-    });
+    run(
+        {"gather", what, slices.count, width}, data, [&](int p) { return slices.size(p) > 0; },
+        [&] {
+          for (int p = 0; p < size(); ++p) {
+            place_part(data, p, slices.begin(p) * width, slices.size(p) * width);
+          }
+        });
   }
 
   void share(void* data, const std::vector<RankPiece>& pieces, const char* what, Stream) override {
-    run({{"share", what, bytes_of(pieces), 1}, data}, [&] {
-      for (const RankPiece& piece : pieces) copy_bytes(data, piece.owner, piece.begin, piece.bytes);
-    });
+    const auto needs = [&](int p) {
+      return std::any_of(pieces.begin(), pieces.end(), [&](const auto& x) { return x.owner == p; });
+    };
+    int64_t end = 0;
+    for (const RankPiece& piece : pieces) end = std::max(end, piece.begin + piece.bytes);
+    run(
+        {"share", what, bytes_of(pieces), 1}, data, needs,
+        [&] {
+          for (const RankPiece& piece : pieces) {
+            place_part(data, piece.owner, piece.begin, piece.bytes);
+          }
+        },
+        end);
   }
 
   void broadcast(void* data, int64_t bytes, int root, const char* what, Stream) override {
     QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
                 ", expected a rank below ", size());
-    run({{"broadcast", what, bytes, 1, root}, data}, [&] { copy_bytes(data, root, 0, bytes); });
+    run(
+        {"broadcast", what, bytes, 1, root}, data, [&](int p) { return p == root; },
+        [&] { place_part(data, root, 0, bytes); });
   }
 
   void all_reduce(float* data, int64_t count, const char* what, Stream) override {
-    std::vector<float> sums;
-    run({{"all_reduce", what, count}, data}, [&] { sums = sum(0, count); });
-    std::copy(sums.begin(), sums.end(), data);
+    run({"all_reduce", what, count}, data, kAll, [&] { sum(data, 0, count); });
   }
 
   void reduce_scatter(float* data, const RankSlices& slices, const char* what, Stream) override {
-    std::vector<float> sums;
-    run({{"reduce_scatter", what, slices.count}, data},
-        [&] { sums = sum(slices.begin(rank()), slices.size(rank())); });
-    std::fill_n(data, slices.count, std::numeric_limits<float>::quiet_NaN());
-    std::copy(sums.begin(), sums.end(), data + slices.begin(rank()));
+    run({"reduce_scatter", what, slices.count}, data, kAll, [&] {
+      std::fill_n(data, slices.count, std::numeric_limits<float>::quiet_NaN());
+      sum(data, slices.begin(rank()), slices.size(rank()));
+    });
   }
 
   void barrier(const char* what) override {
-    run({{"barrier", what}, nullptr}, [] {});
+    run({"barrier", what}, nullptr, kAll, [] {});
   }
 
   void abort() noexcept override {
@@ -197,61 +291,80 @@ class ThreadRank final : public Communicator {
   }
 
  private:
-  const float* floats(int rank) const { return static_cast<const float*>(meeting_->data(rank)); }
+  static constexpr int64_t kFloat = sizeof(float);
+  static constexpr auto kAll = [](int) { return true; };
 
-  void copy_bytes(void* data, int from, int64_t begin, int64_t bytes) const {
-    if (from == rank() || bytes == 0) return;
-    std::memcpy(static_cast<char*>(data) + begin,
-                static_cast<const char*>(meeting_->data(from)) + begin, static_cast<size_t>(bytes));
+  const std::byte* part(int rank) const {
+    return (*parts_)[static_cast<size_t>(rank)]->data.data();
+  }
+
+  void copy_part(void* to, int from, int64_t begin, int64_t bytes) const {
+    if (bytes > 0) std::memcpy(to, part(from) + begin, static_cast<size_t>(bytes));
+  }
+  void place_part(void* data, int from, int64_t begin, int64_t bytes) const {
+    if (from != rank()) copy_part(static_cast<std::byte*>(data) + begin, from, begin, bytes);
   }
 
   // Over the ranks, in their order.
-  std::vector<float> sum(int64_t begin, int64_t count) const {
-    std::vector<float> sums(floats(0) + begin, floats(0) + begin + count);
+  void sum(float* data, int64_t begin, int64_t count) const {
+    std::vector<float> term(static_cast<size_t>(count));
+    copy_part(data + begin, 0, begin * kFloat, count * kFloat);
     for (int p = 1; p < size(); ++p) {
-      const float* const terms = floats(p) + begin;
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += terms[i];
+      copy_part(term.data(), p, begin * kFloat, count * kFloat);
+      for (size_t i = 0; i < term.size(); ++i) data[begin + static_cast<int64_t>(i)] += term[i];
     }
-    return sums;
   }
 
+  // bytes: of the data; -1: as the call says.
   template <class Work>
-  void run(const Arrival& arrival, Work&& work);
-  void delay(int64_t stage) const;
+  void run(const CollectiveCall& call, const void* data, const Needs& needs, const Work& work,
+           int64_t bytes = -1);
+  SimulatedTime delay(int64_t stage) const;
+  void check(const CollectiveCall& call, const std::string& reason) const;
 
   std::shared_ptr<Meeting> meeting_;
-  int64_t number_ = 0;  // of the next collective
+  std::shared_ptr<const Parts> parts_;  // of the current collective
+  int64_t number_ = 0;                  // of the next collective
   std::atomic<bool> aborted_{false};
 };
 
-// Stage 0: before a collective; 1: within.
-void ThreadRank::delay(int64_t stage) const {
+// Stage 0: before a collective; 1: within. Half of them are almost none, and some are long, but far
+// from the limit. They are seldom equal, so ranks have an order.
+SimulatedTime ThreadRank::delay(int64_t stage) const {
   const uint64_t seed = meeting_->options().seed;
-  if (seed == 0) return;
+  if (seed == 0) return {};
   const auto index = static_cast<uint64_t>((2 * number_ + stage) * size() + rank());
-  const uint32_t drawn = kernels::philox_integer(seed, index, 2 * kMostDelay);
-  const std::chrono::microseconds time(drawn > kMostDelay ? 0 : drawn);  // none in half the cases
-  const auto end = Deadline::Clock::now() + time;  // a sleep would take 50 us longer
-  while (Deadline::Clock::now() < end) std::this_thread::yield();
+  const kernels::PhiloxBlock drawn = kernels::philox_block(seed, index);
+  const uint32_t kind = drawn.word[0] % 64;
+  return SimulatedTime(drawn.word[1] % (kind == 0 ? 10'000'000 : kind < 32 ? 1000 : 50'000));
+}
+
+void ThreadRank::check(const CollectiveCall& call, const std::string& reason) const {
+  if (reason.empty() && !aborted_) return;
+  throw CommunicationError(cat("rank ", rank(), " of ", size(), ": ", call.title(), ": ",
+                               aborted_ ? "aborted" : reason));
 }
 
 template <class Work>
-void ThreadRank::run(const Arrival& arrival, Work&& work) {
-  const auto check = [&](const std::string& reason) {
-    if (reason.empty()) return;
-    throw CommunicationError(cat("rank ", rank(), " of ", size(), ": ", arrival.call.title(), ": ",
-                                 aborted_ ? "aborted" : reason));
-  };
+void ThreadRank::run(const CollectiveCall& call, const void* data, const Needs& needs,
+                     const Work& work, int64_t bytes) {
   const ThreadGroupOptions& options = meeting_->options();
-  if (rank() == options.dying_rank && number_ >= options.dying_at) {
-    meeting_->fail(cat("rank ", rank(), " is gone"));
-    check(cat("the rank dies at its collective ", options.dying_at));
+  const bool dies = rank() == options.dying_rank && number_ >= options.dying_at;
+  if (dies && options.silence == 0.0) {
+    meeting_->leave(rank());
+    check(call, cat("the rank dies at its collective ", options.dying_at));
   }
-  delay(0);
-  check(meeting_->meet(rank(), &arrival));
-  delay(1);
+  Wait wait{number_, options.eager ? needs : Needs(kAll), limit(), delay(0), delay(1)};
+  if (dies && number_ == options.dying_at) {
+    wait.delay += std::chrono::duration_cast<SimulatedTime>(options.silence * limit());
+  }
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const int64_t size = begin == nullptr ? 0 : bytes < 0 ? call.count * call.width : bytes;
+  auto [parts, reason] = meeting_->meet(rank(), {call, {begin, begin + size}}, std::move(wait));
+  check(call, reason);
+  parts_ = std::move(parts);
   work();
-  check(meeting_->meet(rank(), nullptr));
+  parts_ = nullptr;
   ++number_;
 }
 

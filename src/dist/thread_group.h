@@ -1,5 +1,6 @@
-// N ranks as threads of one process on the CPU, for tests: with seeded delays and orders of arrival
-// at collectives, and deaths at them, each replayable by its seed.
+// N ranks as threads of one process on the CPU, for tests. With a seed they are simulated: one rank
+// runs at a time, from collective to collective, in simulated time. The seed alone gives their
+// order, delays and deaths, so each run can be repeated, and waiting for a limit takes no time.
 #pragma once
 
 #include <chrono>
@@ -12,15 +13,21 @@
 namespace quern {
 
 struct ThreadGroupOptions {
-  uint64_t seed = 0;    // of the delays and the order in which ranks arrive; 0: no delays
+  uint64_t seed = 0;    // of the simulation; 0: the ranks run at the same time
   int dying_rank = -1;  // throws instead of its collective number `dying_at`; -1: none
   int64_t dying_at = 0;
   std::chrono::milliseconds limit{10000};
+  // Only with a seed. Above 0: the dying rank does not throw, but comes later by this many limits.
+  double silence = 0.0;
+  // A collective ends for a rank as soon as the data that this rank receives have been sent: by the
+  // root of a broadcast, by the owners of slices and pieces. Else when all ranks have called it.
+  bool eager = false;
 };
 
-// One communicator a rank; each is used by one thread. Ranks that call different collectives all
-// get an error that names both calls. A rank whose communicator is destroyed is gone: the
-// collectives of the others fail. After a reduce_scatter the other slices are NaN.
+// One communicator a rank; each is used by one thread, and destroyed when the rank ends. Ranks that
+// call different collectives all get an error that names both calls. A rank whose communicator is
+// destroyed is gone: the collectives that need it fail. After a reduce_scatter the other slices are
+// NaN.
 std::vector<std::unique_ptr<Communicator>> thread_group(int size,
                                                         const ThreadGroupOptions& options = {});
 

@@ -80,6 +80,63 @@ TEST(ThreadGroupTest, ADeadRankStaysDead) {
   }
 }
 
+// In simulated time.
+TEST(ThreadGroupTest, ASilentRankExceedsTheLimitAtEachCollective) {
+  for (int64_t at = 0; at < std::ssize(kNames); ++at) {
+    ThreadGroupOptions options{5, 1, at, milliseconds(1'000'000)};
+    options.silence = 0.9;
+    EXPECT_EQ(run_thread_ranks(3, options, all_of_x), (Texts{"all", "all", "all"})) << at;
+    options.silence = 1.1;
+    const Texts texts = run_thread_ranks(3, options, all_of_x);
+    for (const int rank : {0, 2}) {
+      EXPECT_EQ(texts[static_cast<size_t>(rank)],
+                cat("rank ", rank, " of 3: ", kNames[static_cast<size_t>(at)],
+                    " of x: no answer from rank 1 within 1000 s"));
+    }
+  }
+}
+
+// Ranks run one at a time, so the log needs no lock.
+TEST(ThreadGroupTest, TheSeedGivesTheOrder) {
+  const auto log_of = [](uint64_t seed) {
+    std::vector<int> log;
+    run_thread_ranks(3, {.seed = seed, .eager = seed % 2 == 0}, [&](Communicator& ranks) {
+      for (int i = 0; i < 20; ++i) {
+        ranks.broadcast(&i, sizeof i, i % 3, "x", {});
+        log.push_back(ranks.rank());
+      }
+      return std::string();
+    });
+    return log;
+  };
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    const std::vector<int> log = log_of(seed);
+    EXPECT_EQ(log.size(), 60u);
+    EXPECT_EQ(log_of(seed), log);
+    EXPECT_NE(log_of(seed + 2), log);
+  }
+}
+
+// The root of a broadcast needs nothing from the others, nor a rank without a slice.
+TEST(ThreadGroupTest, AnEagerRankGoesOnWithWhatItHas) {
+  for (const uint64_t seed : {0, 1, 2}) {
+    std::string last;
+    const auto work = [&](Communicator& ranks) {
+      std::vector<float> data(64, 1.0f), received(128);
+      if (ranks.rank() == 1) return std::string("gone");
+      ranks.broadcast(data.data(), 256, 0, "x", {});
+      last = "broadcast";
+      ranks.gather(data.data(), RankSlices(64, 2), 4, "x", {});
+      last = "gather";
+      ranks.exchange(received.data(), data.data(), RankSlices(64, 2), "x", {});
+      return std::string("all");
+    };
+    EXPECT_EQ(run_thread_ranks(2, {.seed = seed, .eager = true}, work),
+              (Texts{"rank 0 of 2: exchange of x: rank 1 is gone", "gone"}));
+    EXPECT_EQ(last, "gather");
+  }
+}
+
 TEST(ThreadGroupTest, ARankThatEndsIsGone) {
   const Texts texts = run_thread_ranks(2, {}, [](Communicator& ranks) {
     ranks.barrier("the first");

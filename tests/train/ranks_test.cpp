@@ -22,17 +22,17 @@ void train_on(int ranks, const Config& config, Recorded& recorded,
   std::exception_ptr first_error;
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < group.size(); ++rank) {
-    threads.emplace_back([&, rank] {
+    threads.emplace_back([&, rank, own = std::move(group[rank])] {
       try {
         const auto context = make_context(config.compute, 1);
         const ContextScope scope(*context);
         Recorded silent;
-        Trainer trainer(config, rank == 0 ? recorded : silent, group[rank].get());
+        Trainer trainer(config, rank == 0 ? recorded : silent, own.get());
         trainer.run(rank + 1 == group.size() ? stop_of_last : nullptr);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first_error) first_error = std::current_exception();
-        group[rank]->abort();
+        own->abort();
       }
     });
   }
