@@ -135,6 +135,23 @@ expect 'other losses' 1 'FAIL losses: muon: the losses of steps 1 to 100 are not
 cp "$scratch/output" "$scratch/log"
 finds 'a check after a failed one' '^ok flips: 1 damaged files'
 
+# Simulated ranks: the seeds are passed on, and a failed test is told.
+plant simulated </dev/null
+cat >"$scratch/simulated/bin/quern_tests" <<'PROGRAM'
+#!/usr/bin/env bash
+echo "seeds: $QUERN_SEEDS, 4 undisturbed trainings"
+[[ -n ${PLANTED_FAILURE:-} ]] && echo 'seed 7: other weights' && exit 1
+[[ -n ${PLANTED_NOTHING:-} ]] || echo '[  PASSED  ] 1 test.'
+PROGRAM
+chmod +x "$scratch/simulated/bin/quern_tests"
+expect 'simulated ranks' 0 ', 4 undisturbed trainings' soak --build "$scratch/simulated" ranks 10
+cp "$scratch/output" "$scratch/log"
+finds 'their seeds' '^ok ranks: seeds ([0-9]+-[0-9]+): seeds: \1, '
+expect 'a seed that fails' 1 'seed 7: other weights' \
+  env PLANTED_FAILURE=1 "$scratch/tree/scripts/soak" --build "$scratch/simulated" ranks 10
+expect 'a program without this test' 1 'FAIL ranks: seeds ' \
+  env PLANTED_NOTHING=1 "$scratch/tree/scripts/soak" --build "$scratch/simulated" ranks 10
+
 # Fuzzers: a finding is kept.
 plant fuzzed </dev/null
 cat >"$scratch/fuzzed/bin/quern_fuzz" <<'PROGRAM'
