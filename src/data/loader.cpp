@@ -13,17 +13,61 @@ constexpr uint64_t kHeld = 2;
 constexpr uint64_t kAhead = 2;
 constexpr uint64_t kSlots = kHeld + kAhead;
 
+// Counts the targets of whole steps, whose batches are also those of other ranks. A step's batches
+// are drawn once more for it, since a rank's first one needs the count of all.
+class StepCount {
+ public:
+  StepCount(TokenSource source, DrawWindows draw, int64_t rows, int64_t context, uint64_t per_step)
+      : source_(std::move(source)),
+        draw_(std::move(draw)),
+        context_(context),
+        per_step_(per_step),
+        starts_(static_cast<size_t>(rows)),
+        tokens_(static_cast<size_t>(rows * context)),
+        targets_(tokens_.size()) {}
+
+  // Of the step that has batch k.
+  int64_t of_step(uint64_t k, int32_t end) {
+    const uint64_t step = k / per_step_;
+    if (step_ == step) return count_;
+    step_ = step;
+    count_ = 0;
+    for (uint64_t i = step * per_step_; i < (step + 1) * per_step_; ++i) {
+      draw_(i, starts_);
+      copy_windows(source_, starts_, context_, tokens_.data(), targets_.data());
+      count_ += mask_document_starts(tokens_, targets_, end);
+    }
+    return count_;
+  }
+
+ private:
+  TokenSource source_;
+  DrawWindows draw_;
+  int64_t context_;
+  uint64_t per_step_;
+  std::vector<int64_t> starts_;
+  std::vector<int32_t> tokens_, targets_;
+  std::optional<uint64_t> step_;
+  int64_t count_ = 0;
+};
+
 BatchLoader::Fill drawn_windows(TokenSource source, int64_t rows, int64_t context, uint64_t seed,
                                 const BatchOptions& options) {
   const DrawWindows draw = make_sampler(options.sampling, source.size(), context, seed);
   const auto count = static_cast<size_t>(rows * context);
+  std::optional<StepCount> step_count;
+  if (options.document_end && options.per_step > 1) {
+    step_count.emplace(source, draw, rows, context, options.per_step);
+  }
   return [=, end = options.document_end, vocabulary = options.vocabulary,
-          starts = std::vector<int64_t>(static_cast<size_t>(rows))](uint64_t k, int32_t* tokens,
-                                                                    int32_t* targets) mutable {
+          starts = std::vector<int64_t>(static_cast<size_t>(rows))](
+             uint64_t k, int32_t* tokens, int32_t* targets) mutable -> std::optional<int64_t> {
     draw(k, starts);
     copy_windows(source, starts, context, tokens, targets);
     if (vocabulary > 0) check_windows(source, starts, context, tokens, targets, vocabulary);
     if (end) mask_document_starts({tokens, count}, {targets, count}, *end);
+    if (!step_count) return std::nullopt;
+    return step_count->of_step(k, *end);
   };
 }
 
@@ -69,10 +113,10 @@ void BatchLoader::run() {
       // Batch `produced_` overwrites batch `produced_ - kSlots`, which must no longer be in use.
       consumed_one_.wait(lock, [this] { return stop_ || produced_ < consumed_ + kAhead; });
       if (stop_) return;
-      const Slot slot = slots_[produced_ % kSlots];
+      Slot& slot = slots_[produced_ % kSlots];
       const uint64_t k = first_.batch + produced_ * stride_;
       lock.unlock();
-      fill_(k, slot.tokens, slot.targets);
+      slot.counted = fill_(k, slot.tokens, slot.targets);
       lock.lock();
       ++produced_;
       produced_one_.notify_one();
@@ -88,10 +132,10 @@ Batch BatchLoader::next() {
   std::unique_lock lock(mutex_);
   produced_one_.wait(lock, [this] { return produced_ > consumed_ || error_; });
   if (produced_ == consumed_) std::rethrow_exception(error_);
-  const Slot slot = slots_[consumed_ % kSlots];
+  const Slot& slot = slots_[consumed_ % kSlots];
   const uint64_t k = first_.batch + consumed_++ * stride_;
   consumed_one_.notify_one();
-  return {slot.tokens, slot.targets, rows_, context_, k};
+  return {slot.tokens, slot.targets, rows_, context_, k, slot.counted};
 }
 
 SamplerState BatchLoader::state() const {

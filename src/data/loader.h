@@ -27,6 +27,8 @@ struct Batch {
   int64_t rows = 0;                  // B
   int64_t context = 0;               // T
   uint64_t index = 0;                // k, as in DrawWindows
+  // Targets that count in all batches of its step; none: all count, or a step has one batch.
+  std::optional<int64_t> counted = {};
 };
 
 // The sampling of the windows, the masking of their targets, and the share of a rank.
@@ -35,13 +37,14 @@ struct BatchOptions {
   std::optional<int32_t> document_end = {};  // mask the targets after this token; empty: none
   int64_t vocabulary = 0;                    // every token must be below it; 0: not checked
   uint64_t stride = 1;                       // every stride-th batch: one rank's, of `stride` ranks
+  uint64_t per_step = 1;                     // batches of a step, of all ranks
 };
 
 class BatchLoader {
  public:
-  // Writes batch k: tokens and targets (B, T). Runs on the loader's thread; next() rethrows its
-  // exceptions.
-  using Fill = std::function<void(uint64_t k, int32_t* tokens, int32_t* targets)>;
+  // Writes batch k: tokens and targets (B, T). Returns Batch::counted. Runs on the loader's thread;
+  // next() rethrows its exceptions.
+  using Fill = std::function<std::optional<int64_t>(uint64_t k, int32_t* tokens, int32_t* targets)>;
 
   BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
               const HostMemory& memory = ordinary_host_memory, uint64_t stride = 1);
@@ -63,6 +66,7 @@ class BatchLoader {
   struct Slot {
     int32_t* tokens;
     int32_t* targets;
+    std::optional<int64_t> counted = {};
   };
 
   void run();  // the thread

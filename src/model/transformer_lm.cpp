@@ -125,7 +125,8 @@ Variable TransformerLM::logits(const Tensor& tokens) const {
 }
 
 TransformerLM::LossTerms TransformerLM::loss_terms(const Tensor& tokens, const Tensor& targets,
-                                                   double scale) const {
+                                                   double scale,
+                                                   const Tensor& inverse_count) const {
   QUERN_CHECK(targets.shape() == tokens.shape(), "TransformerLM: targets have shape ",
               targets.shape(), ", expected the tokens' ", tokens.shape());
   const int64_t N = tokens.numel();
@@ -137,15 +138,17 @@ TransformerLM::LossTerms TransformerLM::loss_terms(const Tensor& tokens, const T
     const RangeScope range(RangeKind::module, "lm_head");
     const int64_t rows =
         head_chunk_rows(N, config_.vocab_size, config_.d_model, size_of(h.dtype()));
-    const LmHeadResult of = lm_head_loss(h, head().weight(), flat_targets,
-                                         {.chunk_rows = rows, .scale = scale, .z_loss = z_loss});
+    const LmHeadResult of = lm_head_loss(
+        h, head().weight(), flat_targets,
+        {.chunk_rows = rows, .scale = scale, .z_loss = z_loss, .inverse_count = inverse_count});
     return {of.loss, of.cross_entropy, of.z_loss};
   }
   const Variable logits = project(h);
-  const Variable mean = naive_cross_entropy(logits, flat_targets);
+  const Variable mean = naive_cross_entropy(logits, flat_targets, kIgnoreIndex, inverse_count);
   const Variable loss = scale == 1.0 ? mean : quern::scale(mean, scale);
   if (z_loss == 0.0) return {loss, loss.value(), {}};
-  const Variable z = quern::scale(naive_z_loss(logits, flat_targets), scale * z_loss);
+  const Variable z =
+      quern::scale(naive_z_loss(logits, flat_targets, kIgnoreIndex, inverse_count), scale * z_loss);
   return {add(loss, z), loss.value(), z.value()};
 }
 

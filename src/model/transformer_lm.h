@@ -31,7 +31,11 @@ class TransformerLM : public Module {
     Variable total;
     Tensor cross_entropy, z_loss;  // its terms, for reports; z_loss undefined when there is none
   };
-  LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const;
+  // inverse_count: one FP32 element; replaces 1 / the number of targets that count here, so that
+  // the sum of several batches' losses is the mean over all their targets. Undefined: the batch's
+  // own.
+  LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0,
+                       const Tensor& inverse_count = {}) const;
 
   // Seeds the masks of dropout. Training losses take the draws number, number + stride, ...
   // Required before the first training loss of a model with dropout.

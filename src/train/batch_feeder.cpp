@@ -35,6 +35,7 @@ void BatchFeeder::start_copy(size_t turn) {
   const Batch host = loader_.next();
   DeviceBatch& buffer = buffers_[turn];
   buffer.index = host.index;
+  buffer.counted = host.counted;
   if (!stream_) {
     std::copy_n(host.tokens, buffer.tokens.numel(), buffer.tokens.data<int32_t>());
     std::copy_n(host.targets, buffer.targets.numel(), buffer.targets.data<int32_t>());

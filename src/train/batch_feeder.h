@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "data/loader.h"
 #include "tensor/cuda_runtime.h"
@@ -11,8 +12,9 @@
 namespace quern {
 
 struct DeviceBatch {
-  Tensor tokens, targets;  // (B, T) i32
-  uint64_t index = 0;      // k, as in DrawWindows
+  Tensor tokens, targets;               // (B, T) i32
+  uint64_t index = 0;                   // k, as in DrawWindows
+  std::optional<int64_t> counted = {};  // as in Batch
 };
 
 // Owns the loader. Has two device buffers and, on a GPU, its own stream: while a step computes with

@@ -43,6 +43,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
       batches_(batch_options(config_.data, data_.tokens, data_.facts, data_.tokenizer)) {
   batches_.vocabulary = config_.model.vocab_size;
   batches_.stride = static_cast<uint64_t>(team_.count());
+  batches_.per_step = static_cast<uint64_t>(config_.train.accumulate) * batches_.stride;
   validate(config_);
   memory_.run(config_, MemoryPass::step, snapshots_, [this] { start(); });
 }
@@ -215,7 +216,7 @@ bool Trainer::train_step() {
   for (MicroBatch part{0, config_.train.accumulate}; part.index < part.count; ++part.index) {
     if (part.index > 0 && team_.is_one() && stopping()) return false;
     const DeviceBatch batch = feeder_->next();
-    step_->run(batch.tokens, batch.targets, part);
+    step_->run(batch.tokens, batch.targets, part, batch.counted);
     team_.check();
   }
   state_.iteration += 1;

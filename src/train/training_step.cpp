@@ -37,6 +37,7 @@ std::unique_ptr<ShardedWeights> make_shards(ParameterArena& arena, Communicator*
 struct TrainingStep::Kind {
   Shape shape;
   MicroBatch part;
+  bool counted = false;
 
   friend bool operator==(const Kind&, const Kind&) = default;
 };
@@ -58,11 +59,13 @@ BucketExchange exchange_of(const ComputeSection& compute) {
 }
 
 TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
-                                          const Tensor& targets, int64_t count) {
+                                          const Tensor& targets, int64_t count,
+                                          const Tensor& inverse_count) {
   TransformerLM::LossTerms loss;
   {
     const RangeScope range(RangeKind::phase, "forward");
-    loss = instance.model.loss_terms(tokens, targets, 1.0 / static_cast<double>(count));
+    loss =
+        instance.model.loss_terms(tokens, targets, 1.0 / static_cast<double>(count), inverse_count);
   }
   const RangeScope range(RangeKind::phase, "backward");
   backward(loss.total);
@@ -103,7 +106,9 @@ void TrainingStep::ask_to_stop() {
 void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
   gradients_->begin(kind.part);
   if (shards_ != nullptr && kind.part.first()) shards_->begin_forward();
-  const auto loss = forward_backward(instance_, tokens, targets, kind.part.count * ranks_);
+  const int64_t count = kind.counted ? 1 : kind.part.count * ranks_;
+  const auto loss =
+      forward_backward(instance_, tokens, targets, count, kind.counted ? inverse_count_ : Tensor());
   if (shards_ != nullptr && kind.part.first()) shards_->end_forward();
   copy(element(values_, kCrossEntropy), loss.cross_entropy);
   if (z_loss_.defined()) copy(element(values_, kZLoss), loss.z_loss);
@@ -125,9 +130,14 @@ TrainingStep::Recording& TrainingStep::recording_for(const Kind& kind) {
 
 // The uncaptured run also uses the recordings' pool: the following capture finds its memory there,
 // and no memory is held twice.
-void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch part) {
+void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch part,
+                       std::optional<int64_t> counted) {
   if (!part.first() && !part.last()) part.index = 1;
-  const Kind kind{tokens.shape(), part};
+  const Kind kind{tokens.shape(), part, counted.has_value()};
+  if (counted) {  // outside of the captures, which read it
+    if (!inverse_count_.defined()) inverse_count_ = zeros({});
+    fill(inverse_count_, *counted > 0 ? 1.0 / static_cast<double>(*counted) : 0.0);
+  }
   gradients_->prepare(part.count);
   if (shards_ != nullptr) shards_->begin_step();
   if (!capture_) return launch(tokens, targets, kind);

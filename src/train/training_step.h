@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "config/config.h"
 #include "dist/gradient_sum.h"
@@ -20,9 +21,11 @@ namespace quern {
 bool captures_steps(const ComputeSection& compute);
 
 // The computation of every training mode: adds the gradients of micro-batch loss / count to the
-// arena's. Returns that loss, its total already run backwards.
+// arena's. Returns that loss, its total already run backwards. With inverse_count the micro-batch's
+// sum takes part in a mean over the targets of all (TransformerLM::loss_terms), and count is 1.
 TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
-                                          const Tensor& targets, int64_t count);
+                                          const Tensor& targets, int64_t count,
+                                          const Tensor& inverse_count = {});
 
 // Between several ranks: the naive twin with naive kernels.
 BucketExchange exchange_of(const ComputeSection& compute);
@@ -42,16 +45,18 @@ class TrainingStep {
 
   // tokens and targets (B, T) i32. The first run of a kind (shape, place in the step) launches its
   // kernels one by one; the next captures them and every later one replays the capture, with the
-  // same bits. The optimizer's learning rate is set beforehand.
-  void run(const Tensor& tokens, const Tensor& targets, MicroBatch part);
+  // same bits. The optimizer's learning rate is set beforehand. counted: targets that count in all
+  // micro-batches of the step, of all ranks; none: as many in each.
+  void run(const Tensor& tokens, const Tensor& targets, MicroBatch part,
+           std::optional<int64_t> counted = {});
 
   // For work between steps (validation, samples): allocations during the scope's lifetime come from
   // the memory of the steps. Release them before the next run().
   PoolScope idle_memory() const;
 
-  // Means over the micro-batches of the step so far, of all ranks; the same tensors at every step:
-  // the cross-entropy and the z-loss (undefined when the model has none), one FP32 element each on
-  // the device.
+  // Means over the micro-batches of the step so far, of all ranks; with `counted` over its targets
+  // as far as they have come. The same tensors at every step: the cross-entropy and the z-loss
+  // (undefined when the model has none), one FP32 element each on the device.
   const Tensor& loss() const { return loss_; }
   const Tensor& z_loss() const { return z_loss_; }
 
@@ -74,6 +79,7 @@ class TrainingStep {
   std::unique_ptr<GradientSum> gradients_;
   Tensor values_, sums_;  // cross-entropy, z-loss, asking to stop: a micro-batch's, a step's
   Tensor loss_, z_loss_, asking_;     // elements of sums_
+  Tensor inverse_count_;              // (), 1 / counted; undefined until a step has it
   std::shared_ptr<MemoryPool> pool_;  // of all recordings: they run one after another
   std::list<std::unique_ptr<Recording>> recordings_;  // latest used first
 };

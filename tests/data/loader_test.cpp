@@ -73,6 +73,37 @@ TEST(BatchLoader, PermutesAndMasksWhenAsked) {
   EXPECT_GE(masked, 2);
 }
 
+// Steps of six batches on one, two or three ranks, from the second step on.
+TEST(BatchLoader, CountsTheTargetsOfTheWholeStep) {
+  constexpr uint64_t kPerStep = 6;
+  for (const uint64_t ranks : {1, 2, 3}) {
+    for (uint64_t rank = 0; rank < ranks; ++rank) {
+      const BatchOptions options{.document_end = 500, .stride = ranks, .per_step = kPerStep};
+      BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .batch = kPerStep + rank},
+                         ordinary_host_memory, options);
+      int64_t masked = 0;
+      for (uint64_t k = kPerStep + rank; k < 60 * kPerStep; k += ranks) {
+        int64_t counted = 0;
+        for (uint64_t i = 0; i < kPerStep; ++i) {
+          const Expected batch = directly(9, k / kPerStep * kPerStep + i);
+          counted += std::ssize(batch.tokens) - std::ranges::count(batch.tokens, 500);
+        }
+        EXPECT_EQ(loader.next().counted, counted);
+        masked += kPerStep * kCount - static_cast<size_t>(counted);
+      }
+      EXPECT_GT(masked, 0);
+    }
+  }
+}
+
+TEST(BatchLoader, CountsNothingWhereAllCountOrOneBatchIsTheStep) {
+  for (const BatchOptions& options :
+       {BatchOptions{.per_step = 6}, BatchOptions{.document_end = 500}}) {
+    BatchLoader loader(corpus(), kRows, kContext, {}, ordinary_host_memory, options);
+    EXPECT_FALSE(loader.next().counted);
+  }
+}
+
 TEST(BatchLoader, ContinuesExactlyFromItsState) {
   SamplerState state;
   {
@@ -98,7 +129,10 @@ TEST(BatchLoader, TheLastTwoBatchesStayAsTheyAre) {
 
 TEST(BatchLoader, PreparesAheadButNotWithoutEnd) {
   std::atomic<int> filled = 0;
-  const auto fill = [&](uint64_t, int32_t*, int32_t*) { ++filled; };
+  const auto fill = [&](uint64_t, int32_t*, int32_t*) {
+    ++filled;
+    return std::nullopt;
+  };
   BatchLoader loader(fill, kRows, kContext, {});
   for (int i = 0; i < 500 && filled < 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -112,6 +146,7 @@ TEST(BatchLoader, RethrowsWhatTheThreadThrew) {
   const auto fill = [](uint64_t k, int32_t* tokens, int32_t*) {
     QUERN_CHECK(k != 13, "batch 13 is bad luck");
     tokens[0] = static_cast<int32_t>(k);
+    return std::nullopt;
   };
   BatchLoader loader(fill, kRows, kContext, {.seed = 1, .batch = 10});
   for (int k = 10; k < 13; ++k) EXPECT_EQ(loader.next().tokens[0], k);  // before the error

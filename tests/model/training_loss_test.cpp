@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/ops/binary.h"
+#include "autograd/ops/cross_entropy.h"
 #include "autograd/tape.h"
 #include "run/model_instance.h"
 #include "support/files.h"
@@ -128,6 +129,37 @@ TEST(TrainingLoss, TheZLossIsReportedApart) {
     const double z = 0.5 * 0.01 * mean_squared_logsumexp(logits);
     EXPECT_NEAR(terms.z_loss.item(), z, 1e-6 * z);  // a few FP32 roundings of 6e-8
     EXPECT_NEAR(terms.total.value().item(), plain + z, 1e-6 * plain);
+  }
+}
+
+// Two parts of a batch with other numbers of targets, one of them without any: their losses and
+// gradients add up to those of the whole.
+TEST(TrainingLoss, AMeanOverTheTargetsOfSeveralBatches) {
+  for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+    ModelOptions options = dropping(0.0, 0.01);
+    options.kernels = kernels;
+    for (const int64_t masked : {48, 70, 2 * 48}) {  // of the first of two parts
+      Model whole(options), parts(options);
+      std::fill_n(whole.targets.data<int32_t>(), masked, kIgnoreIndex);
+      const auto expected = whole.loss_and_gradients();
+      const Tensor inverse = full({}, 1.0 / static_cast<double>(4 * 48 - masked));
+      parts.arena.zero_grad();
+      double loss = 0.0, cross_entropy = 0.0, z = 0.0;
+      for (const int64_t row : {0, 2}) {
+        const auto terms =
+            parts.model.loss_terms(whole.tokens.slice(0, row, row + 2),
+                                   whole.targets.slice(0, row, row + 2), 1.0, inverse);
+        backward(terms.total);
+        loss += terms.total.value().item();
+        cross_entropy += terms.cross_entropy.item();
+        z += terms.z_loss.item();
+      }
+      parts.arena.finish_gradients();
+      EXPECT_NEAR(loss, expected.first, 1e-5);  // FP32 sums in another order, as without
+      EXPECT_NEAR(loss, cross_entropy + z, 1e-6);
+      EXPECT_GT(z, 0.1);
+      EXPECT_LT(distance(parts.arena.grads().to_vector<float>(), expected.second), 2e-5);
+    }
   }
 }
 

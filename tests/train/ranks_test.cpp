@@ -46,13 +46,16 @@ struct Mode {
   double dropout = 0.0;
   OptimizerKind optimizer = OptimizerKind::adamw;
   Parallel parallel = Parallel::ddp;
+  bool masks = false;  // the starts of documents, of which micro-batches have other numbers
 };
 
 class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
  protected:
   Config config_for(int ranks, const std::string& out, int64_t steps) const {
     Config c = config(out);
-    const auto& [precision, kernels, dropout, optimizer, parallel] = GetParam();
+    const auto& [precision, kernels, dropout, optimizer, parallel, masks] = GetParam();
+    if (masks) c.data.train = write_documents(), c.data.validation = text().string();
+    c.data.document_mask = masks;
     c.parallel.parallel = parallel;
     c.compute.precision = precision;
     c.compute.kernels = kernels;
@@ -89,11 +92,11 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
 }
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
-  const auto& [precision, kernels, dropout, optimizer, parallel] = info.param;
+  const auto& [precision, kernels, dropout, optimizer, parallel, masks] = info.param;
   return cat(parallel == Parallel::zero1 ? "zero1_" : "ddp_",
              precision == Precision::bf16 ? "bf16" : "fp32",
              kernels == KernelKind::naive ? "_naive" : "_fused", dropout > 0.0 ? "_dropout" : "",
-             optimizer == OptimizerKind::muon ? "_muon" : "_adamw");
+             optimizer == OptimizerKind::muon ? "_muon" : "_adamw", masks ? "_masks" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -105,7 +108,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{Precision::fp32, KernelKind::fused, 0.2, OptimizerKind::adamw, Parallel::zero1},
         Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1},
         Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1},
-        Mode{Precision::bf16, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1}),
+        Mode{Precision::bf16, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1},
+        Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::ddp, true},
+        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1, true}),
     name_of);
 
 class RanksOfOneMode : public Ranks {};

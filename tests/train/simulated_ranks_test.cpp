@@ -9,6 +9,7 @@
 #include <iostream>
 #include <map>
 
+#include "autograd/ops/cross_entropy.h"
 #include "base/philox.h"
 #include "config/config.h"
 #include "dist/rank_team.h"
@@ -36,6 +37,8 @@ struct Training {
   KernelKind kernels = KernelKind::fused;
   double dropout = 0.0;
   int64_t micro_batches = 1;  // of a step, over all ranks
+
+  bool masks() const { return dropout > 0.0; }  // targets; fewer kinds than one more draw
 
   friend auto operator<=>(const Training&, const Training&) = default;
 };
@@ -147,7 +150,7 @@ class RankTraining {
       optimizer_->set_learning_rate(0.01 * static_cast<double>(done + 1));
       for (MicroBatch part{0, count}; part.index < count; ++part.index) {
         const int64_t m = done * training_.micro_batches + part.index * ranks + team_.rank();
-        step_.run(tokens_of(2 * m), tokens_of(2 * m + 1), part);
+        step_.run(tokens_of(2 * m), targets_of(m), part, counted_in(done));
       }
       losses_.push_back(step_.loss().item());
       if (std::ssize(losses_) % save_every == 0 || std::ssize(losses_) == kSteps) save();
@@ -217,6 +220,25 @@ class RankTraining {
       tokens.push_back(static_cast<int32_t>(kernels::philox_integer(7, index, kVocabulary)));
     }
     return from_vector(tokens, {1, kContext});
+  }
+
+  // Of micro-batch m, from none to all.
+  int64_t masked_in(int64_t m) const {
+    const auto index = static_cast<uint64_t>(m);
+    return training_.masks() ? kernels::philox_integer(8, index, kContext + 1) : 0;
+  }
+  Tensor targets_of(int64_t m) const {
+    Tensor targets = tokens_of(2 * m + 1);
+    std::fill_n(targets.data<int32_t>(), masked_in(m), kIgnoreIndex);
+    return targets;
+  }
+  std::optional<int64_t> counted_in(int64_t step) const {
+    if (!training_.masks()) return std::nullopt;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < training_.micro_batches; ++i) {
+      counted += kContext - masked_in(step * training_.micro_batches + i);
+    }
+    return counted;
   }
 
   Training training_;

@@ -39,6 +39,13 @@ class TrainerTest : public testing::Test {
 
   fs::path text() const { return folder_ / "text.txt"; }
   Config config(const std::string& out = "run") const { return tiny_config(text(), folder_ / out); }
+  // A folder of texts of 1 to 90 bytes.
+  std::string write_documents() const {
+    for (int64_t i = 0; i < 120; ++i) {
+      write_corpus(folder_ / "documents" / cat(i, ".txt"), 1 + i * i % 90);
+    }
+    return (folder_ / "documents").string();
+  }
   std::string error_of(const Config& config) const {
     try {
       Recorded recorded;

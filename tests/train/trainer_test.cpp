@@ -97,6 +97,31 @@ TEST_F(TrainerTest, ResumeIsExactWithAPermutationAndMaskedDocuments) {
   expect_resume_is_exact(c, folder_);
 }
 
+// Micro-batches with other numbers of targets: the mean is over those of all, as in one batch.
+TEST_F(TrainerTest, AccumulationWeighsEachTargetAlike) {
+  for (const KernelKind kernels : {KernelKind::fused, KernelKind::naive}) {
+    Recorded large, split;
+    Config c = config(cat("large", static_cast<int>(kernels)));
+    c.data.train = write_documents();
+    c.data.validation = text().string();
+    c.data.document_mask = true;
+    c.compute.kernels = kernels;
+    c.compute.z_loss = 0.01;
+    c.train.steps = 4;
+    c.train.batch = 4;
+    train(c, large);
+    c.run.out += "_split";
+    c.train.batch = 1;
+    c.train.accumulate = 4;
+    train(c, split);
+    for (size_t i = 0; i < 4; ++i) {  // FP32 sums in another order
+      EXPECT_NEAR(large.steps[i].loss, split.steps[i].loss, 1e-5);
+      EXPECT_NEAR(large.steps[i].grad_norm, split.steps[i].grad_norm, 1e-4);
+      EXPECT_NEAR(large.steps[i].z_loss.value(), split.steps[i].z_loss.value(), 1e-6);
+    }
+  }
+}
+
 TEST_F(TrainerTest, RecomputationChangesNothing) {
   Recorded stored, recomputed;
   Config c = config("a");

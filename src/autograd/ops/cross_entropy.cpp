@@ -76,8 +76,10 @@ struct Rows {
     count = add(sum_of_counts, none).value();  // 1 when every target is ignored: 0 / 1
   }
 
-  Variable mean(const Variable& losses) const {
-    return div(sum(masked_fill(losses, ignored, 0.0)), count);
+  Variable mean(const Variable& losses, const Tensor& inverse_count) const {
+    const Variable total = sum(masked_fill(losses, ignored, 0.0));
+    if (!inverse_count.defined()) return div(total, count);
+    return mul(total, inverse_count.to(total.dtype()));
   }
 };
 
@@ -88,23 +90,24 @@ Variable in_rows(const Variable& logits) {
 
 }  // namespace
 
-Variable naive_cross_entropy(const Variable& logits, const Tensor& targets_in,
-                             int32_t ignore_index) {
+Variable naive_cross_entropy(const Variable& logits, const Tensor& targets_in, int32_t ignore_index,
+                             const Tensor& inverse_count) {
   const RangeScope range("naive_cross_entropy");
   const Tensor targets = check_arguments("naive_cross_entropy", logits, targets_in);
   const Variable x = in_rows(logits);
   const Rows rows(targets, x.dtype(), ignore_index);
-  return rows.mean(neg(gather(log_softmax(x), -1, rows.index)));
+  return rows.mean(neg(gather(log_softmax(x), -1, rows.index)), inverse_count);
 }
 
 // logsumexp(x) = x[v] - log_softmax(x)[v] for any v.
-Variable naive_z_loss(const Variable& logits, const Tensor& targets_in, int32_t ignore_index) {
+Variable naive_z_loss(const Variable& logits, const Tensor& targets_in, int32_t ignore_index,
+                      const Tensor& inverse_count) {
   const RangeScope range("naive_z_loss");
   const Tensor targets = check_arguments("naive_z_loss", logits, targets_in);
   const Variable x = in_rows(logits);
   const Rows rows(targets, x.dtype(), ignore_index);
   const Variable lse = gather(sub(x, log_softmax(x)), -1, rows.index);
-  return rows.mean(mul(lse, lse));
+  return rows.mean(mul(lse, lse), inverse_count);
 }
 
 }  // namespace quern

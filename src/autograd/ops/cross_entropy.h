@@ -13,11 +13,12 @@ inline constexpr int32_t kIgnoreIndex = -100;
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        int32_t ignore_index = kIgnoreIndex);
 
-// The same composed of small ops: log_softmax, gather, mask, sum.
+// The same composed of small ops: log_softmax, gather, mask, sum. inverse_count: one element, by
+// which the sum is multiplied; undefined: 1 / the number of targets that count.
 Variable naive_cross_entropy(const Variable& logits, const Tensor& targets,
-                             int32_t ignore_index = kIgnoreIndex);
+                             int32_t ignore_index = kIgnoreIndex, const Tensor& inverse_count = {});
 // Mean of logsumexp(logits)^2 over the same rows: the z-loss of PaLM without its weight.
 Variable naive_z_loss(const Variable& logits, const Tensor& targets,
-                      int32_t ignore_index = kIgnoreIndex);
+                      int32_t ignore_index = kIgnoreIndex, const Tensor& inverse_count = {});
 
 }  // namespace quern

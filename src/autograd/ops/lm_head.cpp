@@ -9,6 +9,7 @@
 #include "autograd/ops/matrix_product.h"
 #include "autograd/ops/op_checks.h"
 #include "autograd/ops/pointwise.h"
+#include "autograd/ops/reduce.h"
 #include "base/round_up.h"
 #include "kernels/cross_entropy.h"
 #include "tensor/factory.h"
@@ -100,14 +101,23 @@ struct HeadGradients {
   bool add = false;  // add to dw
 };
 
+// From (softmax - onehot) to the gradient of the scaled mean: one element.
+Tensor gradient_factor(const Head& head) {
+  const DType sums = head.row_loss.dtype();
+  const Tensor& inverse = head.options.inverse_count;
+  if (inverse.defined()) return scale(inverse.to(sums), head.options.scale).value();
+  const Tensor made = Tensor::empty({}, sums, head.x.device(), "lm_head scale");
+  visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
+    cross_entropy_scale(made.data<acc_t<T>>(), head.targets.data<int32_t>(), head.N(),
+                        head.options.scale, head.options.ignore_index, stream);
+  });
+  return made;
+}
+
 // Computes the row losses. The same pass over each chunk of logits also computes dx = dlogits w and
 // dw = dlogits^T x.
 void losses_and_gradients(const Head& head, HeadGradients to) {
-  const Tensor factor = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "lm_head scale");
-  visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
-    cross_entropy_scale(factor.data<acc_t<T>>(), head.targets.data<int32_t>(), head.N(),
-                        head.options.scale, head.options.ignore_index, stream);
-  });
+  const Tensor factor = gradient_factor(head);
   head.for_each_chunk([&](int64_t begin, int64_t end, const Tensor& logits) {
     visit("lm_head_cross_entropy", logits, [&]<class T>(std::type_identity<T>, auto stream) {
       using A = acc_t<T>;
@@ -133,6 +143,9 @@ void losses_and_gradients(const Head& head, HeadGradients to) {
 
 // The mean over the rows that are not ignored, times `factor`.
 Tensor mean_of(const Head& head, const Tensor& rows, double factor) {
+  if (const Tensor& inverse = head.options.inverse_count; inverse.defined()) {
+    return scale(mul(sum(rows), inverse.to(rows.dtype())), factor).value();
+  }
   const Tensor loss = Tensor::empty({}, head.row_loss.dtype(), head.x.device(), "loss");
   const Tensor inverse_count = empty_like(loss, "lm_head inverse count");
   visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {

@@ -11,6 +11,8 @@ struct LmHeadOptions {
   int64_t chunk_rows = kLmHeadChunkRows;
   double scale = 1.0;
   double z_loss = 0.0;  // PaLM's term: plus z_loss times the mean of logsumexp(logits)^2
+  // One element: means are sums times this. Undefined: 1 / the number of targets that count.
+  Tensor inverse_count = {};
 };
 
 struct LmHeadResult {
