@@ -12,14 +12,17 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "dist/collective_call.h"
 #include "dist/deadline.h"
+#include "dist/gloo_notes.h"
 #include "dist/host_address.h"
 #include "dist/host_name.h"
 #include "dist/signal_block.h"
@@ -67,12 +70,18 @@ class GlooStore : public gloo::rendezvous::Store {
   quern::Store& store_;
 };
 
-// Slots below those of Gloo's collectives.
-constexpr uint64_t kFarewell = 1, kProbe = 2;
+constexpr uint64_t kProbe = 2;  // a slot beside those of the notes
+constexpr int64_t kHostBytes = 64;
+constexpr size_t kMostCall = 128;  // bytes of a collective's text in notes
 
-// A rank that leaves sends a farewell to the others. Whatever else ends a connection makes the
-// watcher close all others, so that every rank fails soon. Operations in the middle of a message do
-// not notice that their connection is closed: their waits are aborted one by one.
+// A rank that leaves sends a farewell to the others. Whatever else ends a connection makes a rank
+// close all others, so that every rank fails soon. Operations in the middle of a message do not
+// notice that their connection is closed: their waits are aborted one by one.
+//
+// Before the limit of a collective passes, a rank asks the others what they do. At the limit it
+// tells them who has not answered and closes all connections: so each rank names the one that hangs
+// and not the first one that left because of it. Gloo's own limit comes later; when it passes,
+// Gloo closes all connections at once.
 class GlooGroup final : public Communicator {
  public:
   GlooGroup(int rank, int size, milliseconds limit)
@@ -161,6 +170,8 @@ class GlooGroup final : public Communicator {
   void send_from(int root, void* data, int64_t bytes, const CollectiveCall& call);
 
   uint32_t next_tag(const CollectiveCall& call) { return tag_of(call, number_++); }
+  // Gloo's limit is the second one.
+  milliseconds gloo_limit() const { return 2 * limit(); }
   template <class Options>
   Buffer* out(Options& options, void* data, int64_t bytes) {
     auto buffer = context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
@@ -168,11 +179,15 @@ class GlooGroup final : public Communicator {
     options.template setOutput<char>(std::move(buffer));
     return raw;
   }
-  void start_watcher();
-  void watch();
-  void say_farewell();
+  void share_hosts();
+  void start_watching();
+  void receive(int from, NoteKind kind, const std::string& text);
+  void keep_time();
+  void end_late_collective();
+  std::string rank_on_host(int rank) const;
   void close();
   std::vector<int> lost_ranks();
+  std::string lost_text();
   std::string reason(const std::string& message);
 
   std::shared_ptr<gloo::rendezvous::Context> context_;
@@ -186,9 +201,19 @@ class GlooGroup final : public Communicator {
   std::vector<Buffer*> pending_;
   bool closed_ = false, aborted_ = false;
 
-  std::vector<char> farewells_;  // a byte for each rank
-  std::unique_ptr<Buffer> farewell_in_;
-  std::thread watcher_;
+  // With the mutex: what this rank does, and what the others have answered.
+  std::string call_;  // the pending collective; empty: none
+  uint64_t calls_ = 0;
+  Deadline::Clock::time_point called_;
+  milliseconds call_limit_{};
+  std::vector<std::optional<std::string>> answers_;
+  std::string verdict_;  // why all connections are closed, as far as known
+
+  std::vector<char> hosts_;  // kHostBytes for each rank
+  std::optional<GlooNotes> notes_;
+  std::condition_variable timer_wakes_;
+  bool ending_ = false;
+  std::thread timer_;
 };
 
 void GlooGroup::connect(Store& store) {
@@ -203,8 +228,8 @@ void GlooGroup::connect(Store& store) {
     GlooStore adapter(store);
     context_->setTimeout(std::max(limit() / 5, milliseconds(1)));  // it connects five times as long
     context_->connectFullMesh(adapter, device);
-    context_->setTimeout(limit());
-    start_watcher();
+    context_->setTimeout(gloo_limit());
+    start_watching();
   } catch (const CommunicationError& error) {
     throw CommunicationError(cat(rank_text(rank(), size()), ": ", error.what()));
   } catch (const std::exception& error) {
@@ -213,51 +238,118 @@ void GlooGroup::connect(Store& store) {
                                  is_late ? cat("no answer within ", in_words(limit()))
                                          : cat("a rank is gone: ", without_place(error.what()))));
   }
-  barrier("the start");  // now no rank needs the store
+  share_hosts();  // now no rank needs the store
 }
 
-void GlooGroup::start_watcher() {
-  farewells_.resize(static_cast<size_t>(size()));
-  farewell_in_ = context_->createUnboundBuffer(farewells_.data(), farewells_.size());
-  for (int p = 0; p < size(); ++p) {
-    if (p != rank()) farewell_in_->recv(p, kFarewell, static_cast<size_t>(p), 1);
-  }
+void GlooGroup::share_hosts() {
+  hosts_.resize(static_cast<size_t>(size() * kHostBytes));
+  const std::string host = host_name();
+  host.copy(hosts_.data() + rank() * kHostBytes, kHostBytes - 1);
+  gather(hosts_.data(), RankSlices(size() * kHostBytes, size()), 1, "the start", {});
+}
+
+// "rank 2 on HOST"
+std::string GlooGroup::rank_on_host(int rank) const {
+  const char* const host = hosts_.data() + rank * kHostBytes;
+  return *host == '\0' ? cat("rank ", rank) : cat("rank ", rank, " on ", host);
+}
+
+void GlooGroup::start_watching() {
+  answers_.resize(static_cast<size_t>(size()));
+  notes_.emplace(
+      context_, [this](int from, NoteKind kind, const auto& text) { receive(from, kind, text); },
+      [this] {
+        const std::string text = lost_text();
+        {
+          const std::lock_guard lock(mutex_);
+          if (verdict_.empty()) verdict_ = text;
+        }
+        close();
+      });
   const SignalBlock inherited;
-  watcher_ = std::thread([this] { watch(); });
+  timer_ = std::thread([this] { keep_time(); });
 }
 
-void GlooGroup::watch() {
-  try {
-    while (farewell_in_->waitRecv(nullptr, std::chrono::hours(8760))) {
-    }  // until the destructor aborts it
-  } catch (const std::exception&) {
+void GlooGroup::receive(int from, NoteKind kind, const std::string& text) {
+  std::unique_lock lock(mutex_);
+  if (kind == NoteKind::question) {
+    const std::string call = call_.substr(0, kMostCall);
+    lock.unlock();
+    notes_->send(from, NoteKind::answer, call);
+  } else if (kind == NoteKind::answer) {
+    answers_[static_cast<size_t>(from)] = text;
+  } else if (kind == NoteKind::verdict) {
+    if (verdict_.empty()) verdict_ = text;
+    lock.unlock();
     close();
   }
 }
 
-void GlooGroup::say_farewell() {
-  char byte = 0;
-  const auto out = context_->createUnboundBuffer(&byte, 1);
-  for (int p = 0; p < size(); ++p) {
-    if (p == rank()) continue;
-    try {
-      out->send(p, kFarewell, 0, 1);
-      out->waitSend(nullptr, limit());
-    } catch (const std::exception&) {  // it left before
+// Asks when nine tenths of a collective's limit have passed.
+void GlooGroup::keep_time() {
+  uint64_t asked = 0;
+  std::unique_lock lock(mutex_);
+  while (!ending_ && !closed_) {
+    const milliseconds pause = std::clamp(call_limit_ / 40, milliseconds(1), milliseconds(250));
+    timer_wakes_.wait_for(lock, call_limit_.count() == 0 ? milliseconds(1) : pause);
+    const auto passed = Deadline::Clock::now() - called_ + pause;
+    if (call_.empty() || passed < call_limit_ * 9 / 10) continue;
+    const uint64_t number = calls_;
+    if (asked != number) {
+      asked = number;
+      answers_.assign(answers_.size(), std::nullopt);
+      lock.unlock();
+      for (int p = 0; p < size(); ++p) {
+        if (p != rank()) notes_->send(p, NoteKind::question);
+      }
+      lock.lock();
+    } else if (passed >= call_limit_ && !call_.empty() && number == calls_) {
+      lock.unlock();
+      end_late_collective();
+      lock.lock();
     }
   }
 }
 
+// Tells the others why, and closes all connections.
+void GlooGroup::end_late_collective() {
+  std::string silent, elsewhere, verdict;
+  std::vector<int> answered;
+  {
+    const std::lock_guard lock(mutex_);
+    for (int p = 0; p < size(); ++p) {
+      const auto& answer = answers_[static_cast<size_t>(p)];
+      if (p == rank()) continue;
+      if (answer) answered.push_back(p);
+      if (!answer) silent += cat(silent.empty() ? "" : ", ", rank_on_host(p));
+      if (!answer || answer->substr(0, kMostCall) == call_.substr(0, kMostCall)) continue;
+      elsewhere += cat(elsewhere.empty() ? "" : "; ", rank_on_host(p),
+                       answer->empty() ? " is in no collective" : " is in " + *answer);
+    }
+    const std::string limit = in_words(call_limit_);
+    verdict =
+        !silent.empty()
+            ? cat("no answer within ", limit, " from ", silent, ": it hangs or cannot be reached")
+            : cat("not complete within ", limit, elsewhere.empty() ? "" : ": ", elsewhere);
+    if (verdict_.empty()) verdict_ = verdict;
+  }
+  for (const int p : answered) notes_->send(p, NoteKind::verdict, verdict);
+  for (const int p : answered) notes_->flush(p, milliseconds(100));
+  close();
+}
+
 GlooGroup::~GlooGroup() {
-  if (!watcher_.joinable()) return;
+  if (!timer_.joinable()) return;
   const PipeSignalBlock no_signals;
   const bool is_sound = [this] {
     const std::lock_guard lock(mutex_);
+    ending_ = true;
     return failure_.empty() && !closed_;
   }();
-  if (is_sound) say_farewell();
-  farewell_in_->abortWaitRecv();
-  watcher_.join();
+  timer_wakes_.notify_all();
+  timer_.join();
+  if (is_sound) notes_->say_farewell(limit());
+  notes_.reset();
 }
 
 void GlooGroup::run(const CollectiveCall& call,
@@ -267,9 +359,17 @@ void GlooGroup::run(const CollectiveCall& call,
   };
   if (!failure_.empty()) throw_error();
   const PipeSignalBlock no_signals;
+  {
+    const std::lock_guard lock(mutex_);
+    call_ = call.text();
+    calls_ += 1;
+    called_ = Deadline::Clock::now();
+    call_limit_ = limit();
+  }
   try {
     work(call);
     const std::lock_guard lock(mutex_);
+    call_.clear();
     if (!closed_) return;  // an aborted wait looks as if it were complete
   } catch (const std::exception& error) {
     failure_ = error.what();
@@ -294,7 +394,7 @@ void GlooGroup::swap_slices(float* received, const float* data, const RankSlices
   options.setInput<float>(std::move(in), sent);
   options.setOutput<float>(std::move(out), expected);
   options.setTag(next_tag(call));
-  options.setTimeout(limit());
+  options.setTimeout(gloo_limit());
   {
     const Pending pending(*this, buffers);
     gloo::alltoallv(options);
@@ -315,7 +415,7 @@ void GlooGroup::share_slices(void* data, const RankSlices& slices, const Collect
   const std::vector<Buffer*> buffers{out.get()};
   options.setOutput<char>(std::move(out), bytes);
   options.setTag(next_tag(call));
-  options.setTimeout(limit());
+  options.setTimeout(gloo_limit());
   const Pending pending(*this, buffers);
   gloo::allgatherv(options);
 }
@@ -325,7 +425,7 @@ void GlooGroup::send_from(int root, void* data, int64_t bytes, const CollectiveC
   const Pending pending(*this, {out(options, data, bytes)});
   options.setRoot(root);
   options.setTag(next_tag(call));
-  options.setTimeout(limit());
+  options.setTimeout(gloo_limit());
   gloo::broadcast(options);
 }
 
@@ -359,20 +459,25 @@ std::vector<int> GlooGroup::lost_ranks() {
   return lost;
 }
 
+// "rank 0 on HOST and rank 2 on HOST are gone: killed, ended or failed"; "" if none is lost.
+std::string GlooGroup::lost_text() {
+  const std::vector<int> lost = lost_ranks();
+  std::string list;
+  for (size_t i = 0; i < lost.size(); ++i) {
+    list += cat(i == 0 ? "" : i + 1 < lost.size() ? ", " : " and ", rank_on_host(lost[i]));
+  }
+  if (lost.empty()) return "";
+  return cat(list, lost.size() > 1 ? " are" : " is", " gone: killed, ended or failed");
+}
+
 std::string GlooGroup::reason(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) return "aborted";
+    if (!verdict_.empty()) return verdict_;
   }
-  const std::vector<int> lost = lost_ranks();
-  if (!lost.empty()) {
-    std::string list = cat(lost.size() > 1 ? "ranks " : "rank ", lost[0]);
-    for (size_t i = 1; i < lost.size(); ++i)
-      list += cat(i + 1 < lost.size() ? ", " : " and ", lost[i]);
-    return cat(list, lost.size() > 1 ? " are" : " is", " gone: killed, ended or failed");
-  }
-  if (message.find("Timed out") == std::string::npos) return cat("Gloo: ", without_place(message));
-  return cat("no answer within ", in_words(limit()), ": a rank hangs, or calls something else");
+  const std::string lost = lost_text();
+  return lost.empty() ? cat("Gloo: ", without_place(message)) : lost;
 }
 
 // A wait that is too short makes Gloo close all connections.

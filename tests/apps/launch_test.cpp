@@ -53,14 +53,17 @@ class RanksProgram : public testing::Test {
     run_shell(all + "wait");
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  // The rank that wrote into the file `name` failed with the message.
+  // The rank that wrote into the file `name` failed with the message, before a run folder was made.
   void expect_failure(const std::string& name, const std::string& message) const {
+    expect_message(name, message);
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+  }
+  void expect_message(const std::string& name, const std::string& message) const {
     const std::string text = read_file(folder_ / name);
     EXPECT_EQ(read_file(folder_ / (name + ".code")), "1\n") << name << ": " << text;
     EXPECT_TRUE(text.starts_with("quern: ")) << name << ": " << text;
     EXPECT_TRUE(std::regex_search(text, std::regex(message)))
         << name << " expected: " << message << "\nfound: " << text;
-    EXPECT_FALSE(fs::exists(folder_ / "run"));
   }
   bool saved_ranks(int count) const {
     return read_file(folder_ / "run/config.toml").find(cat("\nranks = ", count, "\n")) !=
@@ -255,6 +258,29 @@ TEST_F(RanksProgram, DifferentConfigurationsAreAnErrorOfAll) {
                    "differ in their configuration: line [0-9]+ is 'lr = 0.5' on rank 0 and "
                    "'lr = 0.25' on rank 1");
   }
+}
+
+// Without the process that starts and names ranks.
+TEST_F(RanksProgram, AStoppedRankIsNamedByTheOthers) {
+  const Args steps = {"--steps", "1000000"};
+  const std::string stopped = rank_command(2, 3, file_store(), "two", steps);
+  run_together({rank_command(0, 3, file_store(), "zero", steps),
+                rank_command(1, 3, file_store(), "one", steps),
+                cat("exec env ", stopped.substr(0, stopped.find(';')),
+                    " & P=$!; sleep 3; kill -STOP $P; sleep 3.5; kill -KILL $P")});
+  for (const char* name : {"zero", "one"}) {
+    expect_message(name, " of 3 on .*: no answer within 2 s from rank 2 on .*: it hangs");
+  }
+}
+
+TEST_F(RanksProgram, AFullDiskOfOneRankEndsAll) {
+  const Args steps = {"--steps", "1000000", "--checkpoint_every", "2"};
+  const double seconds =
+      run_together({"ulimit -f 60; " + rank_command(0, 2, file_store(), "zero", steps),
+                    rank_command(1, 2, file_store(), "one", steps)});
+  expect_message("zero", "model.safetensors: cannot be written: File too large");
+  expect_message("one", "rank 1 of 2 on .*: barrier of a checkpoint: rank 0 on .* is gone: ");
+  EXPECT_LT(seconds, 10.0);
 }
 
 // A port on which nothing answers, and one that another program has.
