@@ -64,8 +64,8 @@ TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const T
   TransformerLM::LossTerms loss;
   {
     const RangeScope range(RangeKind::phase, "forward");
-    loss =
-        instance.model.loss_terms(tokens, targets, 1.0 / static_cast<double>(count), inverse_count);
+    const double share = inverse_count.defined() ? 1.0 : 1.0 / static_cast<double>(count);
+    loss = instance.model.loss_terms(tokens, targets, share, inverse_count);
   }
   const RangeScope range(RangeKind::phase, "backward");
   backward(loss.total);
@@ -106,9 +106,8 @@ void TrainingStep::ask_to_stop() {
 void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
   gradients_->begin(kind.part);
   if (shards_ != nullptr && kind.part.first()) shards_->begin_forward();
-  const int64_t count = kind.counted ? 1 : kind.part.count * ranks_;
-  const auto loss =
-      forward_backward(instance_, tokens, targets, count, kind.counted ? inverse_count_ : Tensor());
+  const auto loss = forward_backward(instance_, tokens, targets, kind.part.count * ranks_,
+                                     kind.counted ? inverse_count_ : Tensor());
   if (shards_ != nullptr && kind.part.first()) shards_->end_forward();
   copy(element(values_, kCrossEntropy), loss.cross_entropy);
   if (z_loss_.defined()) copy(element(values_, kZLoss), loss.z_loss);

@@ -21,8 +21,8 @@ namespace quern {
 bool captures_steps(const ComputeSection& compute);
 
 // The computation of every training mode: adds the gradients of micro-batch loss / count to the
-// arena's. Returns that loss, its total already run backwards. With inverse_count the micro-batch's
-// sum takes part in a mean over the targets of all (TransformerLM::loss_terms), and count is 1.
+// arena's. Returns that loss, its total already run backwards. With inverse_count
+// (TransformerLM::loss_terms) its sum is a part of a mean over the targets of all micro-batches.
 TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
                                           const Tensor& targets, int64_t count,
                                           const Tensor& inverse_count = {});

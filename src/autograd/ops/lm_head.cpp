@@ -106,7 +106,7 @@ Tensor gradient_factor(const Head& head) {
   const DType sums = head.row_loss.dtype();
   const Tensor& inverse = head.options.inverse_count;
   if (inverse.defined()) return scale(inverse.to(sums), head.options.scale).value();
-  const Tensor made = Tensor::empty({}, sums, head.x.device(), "lm_head scale");
+  Tensor made = Tensor::empty({}, sums, head.x.device(), "lm_head scale");
   visit("lm_head_cross_entropy", head.x, [&]<class T>(std::type_identity<T>, auto stream) {
     cross_entropy_scale(made.data<acc_t<T>>(), head.targets.data<int32_t>(), head.N(),
                         head.options.scale, head.options.ignore_index, stream);
