@@ -169,7 +169,8 @@ def compare_cpu_table(entries):
     cases = [(e["machine"], name, case) for e in entries for name, case in e["result"]["cases"].items() if "threads" in case]
     rows = [[machine, shape_of(case["quern"]["command"]), str(case["threads"]), number(case["eager_ms"]),
              number(case["block_ms"]), number(case["quern"]["ms"]), number(case["ratio"])] for machine, _, case in cases]
-    ran = [(machine, f"--threads {case['threads']} {name.rsplit('-', 1)[0]}", case) for machine, name, case in cases]
+    ran = [(machine, name.rsplit("-", 1)[0], {**case, "rounds": f"{case['rounds']} --threads {case['threads']}"})
+           for machine, name, case in cases]
     return table(["machine", "step", "threads", "PyTorch ms, eager", "compiled by block", "Quern ms", "times as fast"],
                  rows) + case_commands(ran)
 

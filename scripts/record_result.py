@@ -75,8 +75,9 @@ def parse_bench(lines):
         if line.startswith('{"peer"'):
             return json.loads(line)
     text = "\n".join(lines)
-    head = re.search(r"^(\S+): ([\d.]+) M parameters, vocab (\d+), batch (\d+), ctx (\d+); (\w+), "
-                     r"attention (\w+), kernels (\w+), on (\S+)", text, re.M)
+    line = (r"^(\S+): ([\d.]+) M parameters, vocab (\d+), batch (\d+), ctx (\d+); (\w+), attention (\w+), "
+            r"kernels (\w+), on (\S+)")
+    head = re.search(line.replace(" ", r"\s+"), text, re.M)  # may be wrapped
     if not head:
         return None
     result = {"peer": "quern", "size": head[1], "params": round(float(head[2]) * 1e6), "vocab": int(head[3]),
