@@ -1,12 +1,14 @@
 # quern_compile(target): the compile options of every target of this project.
 
+# GCC 12 warns of each use of its own AVX-512 headers, which intentionally read undefined values (GCC bug 105593).
+set(quern_avx512_warnings "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  set(quern_avx512_warnings -Wno-uninitialized -Wno-maybe-uninitialized)
+endif()
+
 set(quern_cpu_flags "")
 if(QUERN_NATIVE)
-  set(quern_cpu_flags -march=native)
-  # GCC 12 warns of each use of its own AVX-512 headers, which intentionally read undefined values.
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    list(APPEND quern_cpu_flags -Wno-uninitialized -Wno-maybe-uninitialized)
-  endif()
+  set(quern_cpu_flags -march=native ${quern_avx512_warnings})
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(quern_cpu_flags -march=x86-64-v3) # AVX2 and FMA: Intel since 2013, AMD since 2015
 endif()

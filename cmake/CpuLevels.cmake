@@ -5,11 +5,7 @@
 
 set(quern_levels avx2 avx512)
 set(quern_level_flags_avx2 -march=x86-64-v3)
-set(quern_level_flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 warns of intentionally undefined values in its own AVX-512 header (GCC bug 105593).
-  list(APPEND quern_level_flags_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
-endif()
+set(quern_level_flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512 ${quern_avx512_warnings})
 
 function(quern_cpu_levels target options)
   if(NOT "-march=x86-64-v3" IN_LIST quern_cpu_flags OR QUERN_SANITIZE OR NOT CMAKE_OBJCOPY OR NOT CMAKE_NM

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/round_up.h"
 
 namespace quern {
 
@@ -123,7 +124,6 @@ int64_t head_chunk_rows(int64_t tokens, int64_t vocab_size, int64_t width,
   constexpr int64_t kMiB = int64_t{1} << 20, kRowsOfWidth = 6, kTile = 128;
   const bool fp32 = bytes_per_logit == 4;
   const int64_t least = (fp32 ? 512 : 1280) * kMiB, most = fp32 ? least : 2 * least;
-  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const auto tiles_in = [&](int64_t bytes) {
     return bytes / (kTile * vocab_size * bytes_per_logit);
   };

@@ -166,9 +166,9 @@ Tensor orthogonalize(const Tensor& x, const MatrixBatch& batch, const NewtonSchu
         resources.scratch_bytes,
         decide(x.device(), [&](auto stream) { return gemm_scratch(each, DType::bf16, stream); }));
   }
-  const Tensor packed = Tensor::empty({resources.scratch_bytes}, DType::u8,
-                                      {"muon products", MemoryCategory::workspace});
-  resources.scratch = packed.raw_data();
+  const Tensor packed =
+      resources.scratch_bytes > 0 ? workspace(resources.scratch_bytes, DType::u8) : Tensor();
+  if (packed.defined()) resources.scratch = packed.raw_data();
   const Tensor g = workspace(batch.count * gram_stride, DType::bf16);
   const Tensor p = workspace(batch.count * gram_stride, DType::bf16);
   Tensor from = x, to = workspace(x.numel(), DType::bf16);

@@ -171,7 +171,7 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
                   int64_t b, int64_t h, int64_t i) {
   constexpr int kCols = kPanelCols<A>;
   const int64_t rows = std::min(kForwardQueries, s.Tq - i), D = s.D, kv_head = h / (s.H / s.Hk);
-  const int64_t panels = panels_of(rows, kCols), D_panels = panels_of(D, kPanelRows);
+  const int64_t panels = ceil_div(rows, kCols), D_panels = ceil_div(D, kPanelRows);
   const int64_t D_rows = D_panels * kPanelRows, key_rows = round_up(kKeys, kPanelRows);
   const Head<const T> Q(q, s.q_strides, b, h, D), K(k, s.k_strides, b, kv_head, D),
       V(v, s.v_strides, b, kv_head, D);
@@ -203,7 +203,7 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
       const int64_t seen = visible_keys(s, last, j, cols);
       if (seen == 0) continue;
       multiply_panels<false>(S, K_j, kPanelRows * D, Q_i + p * kCols * D,
-                             panels_of(seen, kPanelRows), D);
+                             ceil_div(seen, kPanelRows), D);
       hide(S, A(-INFINITY), s, first, j, seen);
       softmax(p).step(S, seen);
       multiply_panels<true>(softmax(p).O, V_j, kPanelRows * cols, S, D_panels,
@@ -283,7 +283,7 @@ void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int6
   const int64_t D = s.D, group = s.H / s.Hk, h0 = kv_head * group;
   const A scale = static_cast<A>(s.scale);
   const GradientScratch<A> sizes(s);
-  const int64_t D_panels = panels_of(D, kPanelRows), D_rows = D_panels * kPanelRows;
+  const int64_t D_panels = ceil_div(D, kPanelRows), D_rows = D_panels * kPanelRows;
   const int64_t D_columns = round_up(D, kCols), key_rows = round_up(kKeys, kPanelRows);
   const int64_t columns = round_up(kBackwardQueries, kCols);
   const Head<const T> K(x.k, s.k_strides, b, kv_head, D), V(x.v, s.v_strides, b, kv_head, D);
@@ -326,7 +326,7 @@ void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int6
         const int64_t rows = std::min(kBackwardQueries, s.Tq - i);
         const int64_t tile_seen = visible_keys(s, i + rows - 1, j, cols);
         if (tile_seen == 0) continue;
-        const int64_t key_panels = panels_of(tile_seen, kPanelRows);
+        const int64_t key_panels = ceil_div(tile_seen, kPanelRows);
         Q_i.load(tile, Q, i, rows, scale);
         dO_i.load(tile, dO, i, rows, A(1));
         for (int64_t first = 0; first < rows; first += kCols) {
@@ -334,7 +334,7 @@ void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int6
           alignas(64) A L_panel[kCols];  // +inf behind the last query, where P is 0
           std::fill(std::copy_n(L + i + first, count, L_panel), L_panel + kCols, A(INFINITY));
           const int64_t seen = visible_keys(s, i + first + count - 1, j, tile_seen);
-          const int64_t panels = panels_of(seen, kPanelRows);
+          const int64_t panels = ceil_div(seen, kPanelRows);
           multiply_panels<false>(S, K_j, kPanelRows * D, Q_i.columns + first * D, panels, D);
           multiply_panels<false>(dP, V_j, kPanelRows * D, dO_i.columns + first * D, panels, D);
           softmax_gradient(S, dP, L_panel, delta + g * sizes.queries + i + first, seen);
@@ -384,7 +384,7 @@ template <class T>
 void attention_forward(T* o, acc_t<T>* lse, const T* q, const T* k, const T* v,
                        const AttentionShape& s, Stream) {
   check_attention(s);
-  const int64_t query_tiles = panels_of(s.Tq, kForwardQueries);
+  const int64_t query_tiles = ceil_div(s.Tq, kForwardQueries);
   parallel_for(s.B * s.H * query_tiles, 1, [&](int64_t task, int64_t) {
     const int64_t head = task / query_tiles, i = task % query_tiles * kForwardQueries;
     forward_tile(o, lse, q, k, v, s, head / s.H, head % s.H, i);

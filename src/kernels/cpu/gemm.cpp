@@ -140,7 +140,7 @@ struct Matrices {
 template <int kWidth, class T, class F>
 void pack(float* panels, const F& operand, bool rows, int64_t matrices, int64_t first,
           int64_t count, int64_t k) {
-  const int64_t each = panels_of(count, kWidth);
+  const int64_t each = ceil_div(count, kWidth);
   parallel_for(matrices * each, row_grain(kWidth * k), [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t line = p % each * kWidth;
@@ -156,15 +156,15 @@ template <class TD, class T>
 void multiply_part(const Matrices<TD, T>& x, const float* a, const float* b, int64_t first,
                    int64_t count, int64_t i, int64_t rows, int64_t j, int64_t cols) {
   const Gemm& g = x.g;
-  const int64_t down = panels_of(rows, kPanelRows), across = panels_of(cols, kCols);
+  const int64_t down = ceil_div(rows, kPanelRows), across = ceil_div(cols, kCols);
   int64_t tile_down = std::min(kTileDown, down), tile_across = std::min(kTileAcross, across);
   const auto tiles = [&] {
-    return count * panels_of(down, tile_down) * panels_of(across, tile_across);
+    return count * ceil_div(down, tile_down) * ceil_div(across, tile_across);
   };
   while (tile_across > 1 && tiles() < 4 * thread_count()) tile_across = (tile_across + 1) / 2;
   while (tile_down > 1 && tiles() < 4 * thread_count()) tile_down = (tile_down + 1) / 2;
-  const int64_t tiles_down = panels_of(down, tile_down);
-  const int64_t each = tiles_down * panels_of(across, tile_across);
+  const int64_t tiles_down = ceil_div(down, tile_down);
+  const int64_t each = tiles_down * ceil_div(across, tile_across);
   const int64_t cost = tile_down * kPanelRows * tile_across * kCols * (g.k + 1) / 64;
   parallel_for(count * each, row_grain(cost), [&](int64_t begin, int64_t end) {
     alignas(64) float sum[kTileDown * kPanelRows * kTileAcross * kCols];
@@ -285,7 +285,7 @@ void multiply_narrow(const Matrices<TD, T>& x, float* packed) {
       }
     });
     const int64_t grain = std::min(shape.many, row_grain(shape.few * (g.k + 1) / 16));
-    const int64_t pieces = panels_of(shape.many, std::max<int64_t>(grain, 1));
+    const int64_t pieces = ceil_div(shape.many, std::max<int64_t>(grain, 1));
     parallel_for(count * pieces, 1, [&](int64_t piece, int64_t) {
       const int64_t matrix = piece / pieces, begin = piece % pieces * grain;
       const int64_t end = std::min(begin + grain, shape.many);
@@ -304,8 +304,8 @@ template <class A>
 void multiply_with_eigen(const Matrices<A, A>& x) {
   const Gemm& g = x.g;
   const A alpha = static_cast<A>(g.alpha), beta = static_cast<A>(g.beta);
-  const int64_t tiles_down = panels_of(g.m, kEigenRows);
-  const int64_t tiles = tiles_down * panels_of(g.n, kEigenCols);
+  const int64_t tiles_down = ceil_div(g.m, kEigenRows);
+  const int64_t tiles = tiles_down * ceil_div(g.n, kEigenCols);
   const int64_t cost = std::min(g.m, kEigenRows) * std::min(g.n, kEigenCols) * (g.k + 1) / 64;
   parallel_for(g.batch * tiles, row_grain(cost), [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {

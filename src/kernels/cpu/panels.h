@@ -44,11 +44,6 @@ void store_vector(A* x, typename Vector<A>::type value) {
   std::memcpy(x, &value, sizeof(value));
 }
 
-// The panels that `count` rows or columns take.
-inline int64_t panels_of(int64_t count, int64_t width) {
-  return (count + width - 1) / width;
-}
-
 template <class A>
 using Four __attribute__((vector_size(4 * sizeof(A)))) = A;
 
@@ -57,13 +52,12 @@ Four<A> load_four(const T* x) {
   Four<A> value;
   if constexpr (std::is_same_v<A, T>) {
     std::memcpy(&value, x, sizeof(value));
-  } else if constexpr (std::is_same_v<T, bfloat16>) {  // the upper half of a float
+  } else {  // bfloat16: the upper half of a float
+    static_assert(std::is_same_v<A, float> && std::is_same_v<T, bfloat16>);
     Four<uint16_t> bits;
     std::memcpy(&bits, x, sizeof(bits));
     const Four<uint32_t> shifted = __builtin_convertvector(bits, Four<uint32_t>) << 16;
     std::memcpy(&value, &shifted, sizeof(value));
-  } else {
-    for (int i = 0; i < 4; ++i) value[i] = static_cast<A>(x[i]);
   }
   return value;
 }
