@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "dist/signal_block.h"
 #include "io/descriptor.h"
 #include "ranks.h"
 
@@ -28,7 +29,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr int kStopped = 128;  // exit codes above it: a signal asked the rank to stop
 
 [[noreturn]] void fail_to(const char* what) {
@@ -54,40 +54,62 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-// Makes signals readable from a descriptor instead of running handlers. An ignored SIGHUP (nohup)
-// stays ignored.
+// Makes signals readable from a descriptor. Handlers, unlike signalfd, also see a signal that the
+// kernel gives to another thread, such as those of the CUDA driver. An ignored SIGHUP (nohup) stays
+// ignored.
 class SignalQueue {
  public:
   SignalQueue() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (const int signal : kForwarded) sigaddset(&signals, signal);
-    sigaddset(&signals, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &signals, &before_);
-    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) std::signal(signal, SIG_DFL);
+    std::array<int, 2> ends{-1, -1};
+    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) fail_to("create a pipe");
+    reading_ = Descriptor(ends[0]);
+    writing_ = Descriptor(ends[1]);
+    open_end = writing_.get();
+    struct sigaction action {};
+    action.sa_handler = note;
+    action.sa_flags = SA_RESTART;
+    sigfillset(&action.sa_mask);
+    for (const int signal : kHandled) {
+      struct sigaction before {};
+      sigaction(signal, nullptr, &before);
+      if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
+      sigaction(signal, &action, nullptr);
+    }
     pipe_before_ = std::signal(SIGPIPE, SIG_IGN);  // a closed stderr must not end the supervision
-    queue_ = Descriptor(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
-    if (!queue_) fail_to("receive signals");
   }
   ~SignalQueue() { restore(); }
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
-  int descriptor() const { return queue_.get(); }
+  int descriptor() const { return reading_.get(); }
   int next() const {  // 0: none
-    signalfd_siginfo info{};
-    const ssize_t bytes = retried([&] { return read(queue_.get(), &info, sizeof(info)); });
-    return bytes == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+    uint8_t signal = 0;
+    const ssize_t bytes = retried([&] { return read(reading_.get(), &signal, 1); });
+    return bytes == 1 ? signal : 0;
   }
   void restore() const {  // also in a child, after fork
+    for (const int signal : kHandled) {
+      struct sigaction now {};
+      sigaction(signal, nullptr, &now);
+      if (now.sa_handler == note) std::signal(signal, SIG_DFL);
+    }
     std::signal(SIGPIPE, pipe_before_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
 
  private:
-  sigset_t before_{};
+  static constexpr int kHandled[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+  static inline volatile sig_atomic_t open_end = -1;
+
+  static void note(int signal) {
+    const int error = errno;
+    const auto number = static_cast<uint8_t>(signal);
+    // A full pipe has enough to wake the reader, who looks at every child.
+    [[maybe_unused]] const ssize_t written = write(open_end, &number, 1);
+    errno = error;
+  }
+
   void (*pipe_before_)(int) = SIG_DFL;
-  Descriptor queue_;
+  Descriptor reading_, writing_;
 };
 
 struct Child {
@@ -167,7 +189,7 @@ class Supervisor {
  private:
   void start(int rank);
   [[noreturn]] void become(int rank, int errors, pid_t parent, char* const* argv,
-                           char* const* variables) const;
+                           char* const* variables, std::optional<SignalBlock>& blocked) const;
   void wait_for_event() const;
   void take_signals();
   void reap();
@@ -220,15 +242,18 @@ void Supervisor::start(int rank) {
   std::vector<std::string> words = what_.argv;
   const std::vector<char*> argv = pointers(words), envp = pointers(variables);
   const pid_t parent = getpid();
+  std::optional<SignalBlock> until_forked(std::in_place);  // the child must not note signals
   const pid_t pid = fork();
-  if (pid == 0) become(rank, theirs.get(), parent, argv.data(), envp.data());
+  if (pid == 0) become(rank, theirs.get(), parent, argv.data(), envp.data(), until_forked);
   if (pid < 0) fail_to("start a process");
   children_.push_back({.rank = rank, .pid = pid, .errors = std::move(ours)});
 }
 
-// Runs in the child. Its own process group makes Ctrl-C reach it once, through the parent.
+// Runs in the child, with its signals blocked. Its own process group makes Ctrl-C reach it once,
+// through the parent.
 void Supervisor::become(int rank, int errors, pid_t parent, char* const* argv,
-                        char* const* variables) const {
+                        char* const* variables, std::optional<SignalBlock>& blocked) const {
+  signals_.restore();
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before
@@ -240,7 +265,7 @@ void Supervisor::become(int rank, int errors, pid_t parent, char* const* argv,
   }
   std::signal(SIGTTOU,
               SIG_IGN);  // a terminal may stop a background group that writes (stty tostop)
-  signals_.restore();
+  blocked.reset();
   execve(what_.program.c_str(), argv, variables);
   _exit(127);
 }

@@ -35,9 +35,13 @@ struct Ended {
 class Supervised {
  public:
   // `script`: of every rank, which is $QUERN_RANK.
-  Supervised(int ranks, const std::string& script, milliseconds limit = milliseconds(4000))
+  Supervised(int ranks, const std::string& script, milliseconds limit = milliseconds(4000),
+             bool beside_a_thread = false)
       : start_(Clock::now()), pid_(fork()) {
     if (pid_ != 0) return;
+    if (beside_a_thread) {
+      std::thread([] { std::this_thread::sleep_for(std::chrono::minutes(1)); }).detach();
+    }
     // A shell's background jobs, and nohup, ignore some of them.
     for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) ::signal(number, SIG_DFL);
     dup2(open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
@@ -295,6 +299,18 @@ TEST(Supervisor, NoRankSurvivesIt) {
   run.signal(SIGKILL);
   EXPECT_EQ(run.wait().code, -SIGKILL);
   for (const pid_t rank : ranks) Supervised::await([&] { return is_gone(rank); });
+}
+
+// The CUDA driver starts one to count GPUs, and the kernel may give it the supervisor's signals.
+TEST(Supervisor, SignalsReachItBesideAnotherThread) {
+  for (int i = 0; i < 20; ++i) {
+    Supervised run(2, "[ $QUERN_RANK = 0 ] || sleep 0.01; exit 0", milliseconds(4000), true);
+    expect_end(run.wait(), 0, "", 3.0);
+  }
+  Supervised stopped(2, kHangs, milliseconds(4000), true);
+  for (const int rank : {0, 1}) stopped.process(rank);
+  stopped.signal(SIGTERM);
+  EXPECT_EQ(stopped.wait().code, 128 + SIGTERM);
 }
 
 TEST(Supervisor, AProgramThatCannotStartIsAnError) {
