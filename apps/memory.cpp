@@ -104,7 +104,9 @@ BenchJob prepare_cluster(const BenchRun& run) {
   if (strategies[0] == Parallel::automatic) {
     strategies = {Parallel::ddp};
     const bool adamw = run.parsed.config.optimizer.kind == OptimizerKind::adamw;
-    if (cluster.gpus > 1 && adamw) strategies.push_back(Parallel::zero1);
+    if (cluster.gpus > 1 && adamw) {
+      strategies.insert(strategies.end(), {Parallel::zero1, Parallel::zero2, Parallel::fsdp});
+    }
   }
   return [=, config = run.parsed.config, varying = run.varying](Table& table) mutable {
     for (const Parallel strategy : strategies) {

@@ -75,8 +75,8 @@ class Traffic {
     add(busy, std::max(free - ms, 0.0));
   }
 
-  // The new weights, under zero1: a bucket's forward waits for its own.
-  void forward(double ms, double width) {
+  // Weights of the other ranks: a bucket's forward, or backward, waits for its own.
+  void weights(double ms, double width) {
     double reached = 0.0, arrived = 0.0, late = 0.0;
     for (const Part& part : parts_) {
       arrived += send(part.elements, width);
@@ -118,9 +118,9 @@ void check_cluster(const Config& config, const Cluster& c) {
   if (!(std::min({c.memory, c.link, c.network}) > 0.0)) {
     throw UsageError("memory: found a rate of 0 or less");
   }
-  if (config.parallel.parallel == Parallel::zero1 &&
-      config.optimizer.kind != OptimizerKind::adamw) {
-    throw UsageError("memory: parallel = zero1 needs optimizer = adamw");
+  if (shares_out(config.parallel.parallel) && config.optimizer.kind != OptimizerKind::adamw) {
+    throw UsageError(
+        cat("memory: parallel = ", name_of(config.parallel.parallel), " needs optimizer = adamw"));
   }
 }
 
@@ -134,7 +134,8 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   if (config.compute.recompute == Recompute::automatic) {
     config.compute.recompute = decided_recompute(config, hopper_target(), kGpuBytes);
   }
-  const bool shared = config.parallel.parallel == Parallel::zero1;
+  const bool shared = shares_out(config.parallel.parallel);
+  const bool twice = config.parallel.parallel == Parallel::fsdp;  // weights, in each micro-batch
   const bool copies = config.compute.precision == Precision::bf16;
   const ParameterTable table = parameter_table(config.model);
   const auto micro_batches = static_cast<double>(config.train.accumulate);
@@ -166,7 +167,11 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   for (int64_t i = 1; i <= config.train.accumulate; ++i) {
     traffic.backward(part_ms * 2.0 / 3.0, !shared && i == config.train.accumulate);
   }
-  if (shared) traffic.forward(part_ms / 3.0, copies ? 2.0 : kFloatBytes);
+  const double width = copies ? 2.0 : kFloatBytes;
+  for (int64_t i = 0; shared && i < (twice ? config.train.accumulate : 1); ++i) {
+    traffic.weights(part_ms / 3.0, width);
+    if (twice) traffic.weights(part_ms * 2.0 / 3.0, width);
+  }
   step.share = alone / step.step_ms();
   step.memory_bytes = predict_peak(config, MemoryPass::step, hopper_target()).total();
   return step;

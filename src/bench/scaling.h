@@ -38,8 +38,8 @@ struct ScalingPrediction {
   double share = 0.0;  // of the throughput of `gpus` single GPUs
 };
 
-// config.parallel.parallel is ddp or zero1. Throws UsageError when the cluster is not one, and for
-// zero1 with another optimizer than AdamW.
+// config.parallel.parallel is ddp, zero1, zero2 or fsdp. Throws UsageError when the cluster is not
+// one, and for all but ddp with another optimizer than AdamW.
 ScalingPrediction predict_scaling(Config config, const Cluster& cluster);
 
 // A row. In tables for people, settings outside `varying` stand above, but for the strategy.

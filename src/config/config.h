@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "data/sampler.h"
 #include "data/token_file.h"
+#include "dist/parallel.h"
 #include "model/model_config.h"
 #include "nn/options.h"
 #include "optim/optimizer_kind.h"
@@ -19,7 +20,6 @@ enum class DeviceChoice { automatic, cpu, cuda };
 enum class OnNonfinite { stop, skip };
 enum class PastContext { stop, slide };
 enum class CpuLevel { automatic, avx2, avx512 };
-enum class Parallel { automatic, none, ddp, zero1 };
 
 // [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
 struct ModelSection : ModelConfig {

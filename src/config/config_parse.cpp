@@ -395,9 +395,10 @@ void validate(const Config& config) {
     validate_options(model, config.compute);
     const ParallelSection& p = config.parallel;
     QUERN_CHECK(p.ranks == 1 || p.parallel != Parallel::none, "parallel is none, but there are ",
-                p.ranks, " ranks; expected auto, ddp or zero1");
-    QUERN_CHECK(p.parallel != Parallel::zero1 || config.optimizer.kind == OptimizerKind::adamw,
-                "parallel is zero1, which shares out AdamW's update; found optimizer = muon");
+                p.ranks, " ranks; expected auto, ddp, zero1, zero2 or fsdp");
+    QUERN_CHECK(!shares_out(p.parallel) || config.optimizer.kind == OptimizerKind::adamw,
+                "parallel is ", name_of(p.parallel),
+                ", which shares out AdamW's update; found optimizer = muon");
   } catch (const Error& error) {
     throw UsageError(error.what());
   }

@@ -249,10 +249,13 @@ void add_parallel(std::vector<ConfigKey>& table) {
               {{"auto", Parallel::automatic},
                {"none", Parallel::none},
                {"ddp", Parallel::ddp},
-               {"zero1", Parallel::zero1}},
+               {"zero1", Parallel::zero1},
+               {"zero2", Parallel::zero2},
+               {"fsdp", Parallel::fsdp}},
               "how several ranks share a training; ddp: each has the whole model and a part of the "
-              "batch; zero1: and updates a part of the weights, with AdamW's moments of that part "
-              "alone; auto: ddp with several ranks");
+              "batch; zero1: FP32 weights and AdamW's moments of a part alone, which it updates; "
+              "zero2: gradients of that part, too; fsdp: and the other weights only while they are "
+              "used; auto: ddp with several ranks");
   rows.integer("ranks", &P::ranks, 1, 65536,
                "processes of a training, started on this machine unless a launcher has started "
                "them; on GPUs one a GPU");

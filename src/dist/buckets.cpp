@@ -8,8 +8,10 @@ std::vector<Bucket> make_buckets(const ParameterTable& table, BucketExchange exc
   if (exchange == BucketExchange::naive) return {{"all parameters", 0, table.trainable()}};
   std::vector<Bucket> buckets;
   int64_t at = 0;
+  int turn = 0;
   const auto up_to = [&](int64_t end, const std::string& name, bool is_block = false) {
-    if (end > at) buckets.push_back({name, std::exchange(at, end), end, is_block});
+    if (end <= at) return;
+    buckets.push_back({name, std::exchange(at, end), end, is_block ? turn++ : -1});
   };
   for (size_t i = 0; i < table.block_count(); ++i) {
     const ParameterTable::Range& block = table.block(i);
@@ -19,16 +21,6 @@ std::vector<Bucket> make_buckets(const ParameterTable& table, BucketExchange exc
   }
   up_to(table.trainable(), "the parameters after the blocks");
   return buckets;
-}
-
-OptimizerShare share_of(const std::vector<Bucket>& buckets, int ranks, int rank) {
-  OptimizerShare share{std::in_place};
-  for (const Bucket& bucket : buckets) {
-    const RankSlices slices = bucket.slices(ranks);
-    if (slices.size(rank) == 0) continue;
-    share->push_back({bucket.begin + slices.begin(rank), bucket.begin + slices.end(rank)});
-  }
-  return share;
 }
 
 }  // namespace quern

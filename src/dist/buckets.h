@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "dist/communicator.h"
+#include "kernels/optimizer.h"
 #include "nn/parameter_table.h"
-#include "optim/optimizer.h"
 
 namespace quern {
 
@@ -18,8 +18,9 @@ enum class BucketExchange { naive, overlapped };
 struct Bucket {
   std::string name;  // in messages: "block 3"
   int64_t begin = 0, end = 0;
-  bool is_block = false;
+  int turn = -1;  // number among the blocks; -1: not a block
 
+  bool is_block() const { return turn >= 0; }
   int64_t size() const { return end - begin; }
   bool holds(int64_t element) const { return begin <= element && element < end; }
   // They begin at multiples of kernels::kNormChunk in the arena.
@@ -28,8 +29,5 @@ struct Bucket {
 
 // Of the trainable parameters, in forward order.
 std::vector<Bucket> make_buckets(const ParameterTable& table, BucketExchange exchange);
-
-// A rank's slices of all buckets, as ranges of the arena.
-OptimizerShare share_of(const std::vector<Bucket>& buckets, int ranks, int rank);
 
 }  // namespace quern

@@ -74,8 +74,8 @@ class Communicator {
   virtual void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) = 0;
   // In place, in an order that the engine chooses.
   virtual void all_reduce(float* data, int64_t count, const char* what, Stream stream) = 0;
-  // Slice rank() of `data` = its sum over the ranks, in an order that the engine chooses; the other
-  // slices are undefined afterwards.
+  // Slice rank() of `data` = its sum over the ranks, in an order that the engine chooses. The other
+  // slices stay as they are.
   virtual void reduce_scatter(float* data, const RankSlices& slices, const char* what,
                               Stream stream) = 0;
   virtual void barrier(const char* what) = 0;  // of the host's threads

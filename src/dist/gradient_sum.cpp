@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "dist/layout.h"
 #include "kernels/optimizer.h"
 #include "kernels/rank_sum.h"
 #include "tensor/cuda_runtime.h"
@@ -20,12 +21,16 @@ constexpr int64_t kScalars = 64;  // a rank's slot for sum_scalars: 256 bytes
 
 struct OpenBucket : Bucket {
   int parameters = 0, missing = 0;  // missing: whose gradient is not complete in this micro-batch
-  int64_t place = 0;  // in the running sums: this rank's slice; in the fresh gradients: the bucket
+  int64_t own = 0;                  // of this rank's slice in the running sums
+  cuda::Event moved;                // its gradients' memory may be written again
 };
 
 std::vector<OpenBucket> open_buckets(const ParameterTable& table, BucketExchange exchange) {
   std::vector<OpenBucket> buckets;
-  for (Bucket& bucket : make_buckets(table, exchange)) buckets.push_back({std::move(bucket)});
+  for (Bucket& bucket : make_buckets(table, exchange)) {
+    buckets.emplace_back();
+    static_cast<Bucket&>(buckets.back()) = std::move(bucket);
+  }
   for (const ParameterEntry& entry : table.entries()) {
     for (OpenBucket& bucket : buckets) bucket.parameters += bucket.holds(entry.begin) ? 1 : 0;
   }
@@ -36,28 +41,39 @@ std::vector<OpenBucket> open_buckets(const ParameterTable& table, BucketExchange
 // to its running sums, and after the last micro-batch shows the result to all, or with `partials`
 // the norm's partial sums alone. One rank computes the gradients of later micro-batches in memory
 // that blocks use in turn, and adds a bucket to the arena as soon as it is complete. In any order:
-// gradients add up in the arena, and one all-reduce or reduce-scatter follows the last.
+// gradients add up in the arena, and one all-reduce or reduce-scatter follows the last. Where
+// blocks write gradients in turn (zero2, fsdp), each micro-batch's are summed in either order.
 class BucketSum final : public GradientSum {
  public:
-  BucketSum(ParameterArena& arena, Communicator* ranks, BucketExchange exchange, Tensor partials)
+  BucketSum(ParameterArena& arena, Communicator* ranks, BucketExchange exchange, Tensor partials,
+            ShardedWeights* weights)
       : arena_(arena),
         ranks_(ranks),
+        weights_(weights),
         size_(ranks == nullptr ? 1 : ranks->size()),
         rank_(ranks == nullptr ? 0 : ranks->rank()),
         deterministic_(Context::current().options.deterministic),
         overlapped_(exchange == BucketExchange::overlapped || size_ == 1),
+        turns_(arena.layout().gradients_in_turns),
         partials_(std::move(partials)),
         buckets_(open_buckets(arena.table(), size_ > 1 ? exchange : BucketExchange::overlapped)) {
     if (overlapped_) watch();
     if (size_ == 1) return;
     int64_t received = 0;
-    for (const OpenBucket& bucket : buckets_) {
-      received = std::max(received, size_ * bucket.slices(size_).each);
+    for (OpenBucket& bucket : buckets_) {
+      const RankSlices slices = bucket.slices(size_);
+      received = std::max(received, size_ * slices.each);
+      if (turns_ && slices.size(rank_) > 0) {
+        bucket.own = arena.layout().sums.of(bucket.begin + slices.begin(rank_));
+      }
     }
     if (deterministic_) received_ = buffer(received, "gradients of other ranks");
+    if (turns_) sums_ = arena.sums();
     scalars_ = buffer(size_ * kScalars, "losses of the ranks");
     if (!arena.grads().device().is_cuda() || Context::current().is_dry()) return;
-    side_ = cuda::OwnedStream::create();
+    if (weights == nullptr) side_ = cuda::OwnedStream::create();
+    stream_ = weights == nullptr ? static_cast<kernels::cuda::Stream>(side_) : weights->stream();
+    for (OpenBucket& bucket : buckets_) bucket.moved = cuda::Event(cuda::EventKind::order);
     forked_ = cuda::Event(cuda::EventKind::order);
     joined_ = cuda::Event(cuda::EventKind::order);
   }
@@ -69,10 +85,14 @@ class BucketSum final : public GradientSum {
 
   void prepare(int64_t count) override {
     if (!deterministic_ || count == 1 || sums_.defined() || fresh_.defined()) return;
-    if (size_ == 1) return place_fresh();
+    if (size_ == 1) {
+      fresh_places_ = in_turns({buckets_.begin(), buckets_.end()});
+      fresh_ = buffer(fresh_places_.size(), "gradients of a micro-batch");
+      return;
+    }
     int64_t size = 0;
     for (OpenBucket& bucket : buckets_) {
-      bucket.place = std::exchange(size, size + bucket.slices(size_).each);
+      bucket.own = std::exchange(size, size + bucket.slices(size_).each);
     }
     sums_ = buffer(size, "gradient sums");
   }
@@ -80,23 +100,26 @@ class BucketSum final : public GradientSum {
   void begin(const MicroBatch& part) override {
     part_ = part;
     running_ = true;
-    if (part.first() || ordered()) arena_.zero_grad();
-    if (writes_fresh()) write_to(fresh_);
+    if (part.first() || anew()) arena_.zero_grad();
+    if (writes_fresh()) write_to(fresh_, fresh_places_);
     for (OpenBucket& bucket : buckets_) bucket.missing = bucket.parameters;
   }
 
   void finish(const Tensor& sums, const Tensor& values) override {
     if (sums_now()) {
       arena_.finish_gradients();
-      for (const OpenBucket& bucket : buckets_) {
-        if (!overlapped_ || bucket.missing > 0) sum(bucket);
+      for (OpenBucket& bucket : buckets_) {
+        if (overlapped_ && bucket.missing == 0) continue;
+        QUERN_CHECK(!turns_ || !bucket.is_block(), bucket.name, ": the gradients of ",
+                    bucket.missing, " parameters are not complete after a backward");
+        sum(bucket);
       }
     }
     running_ = false;
-    if (writes_fresh()) write_to(arena_.grads());
+    if (writes_fresh()) write_to(arena_.grads(), arena_.layout().gradients);
     sum_scalars(sums, values);
-    if (!side_) return;
-    joined_.record(side_);
+    if (!stream_.handle) return;
+    joined_.record(stream_);
     joined_.wait(Context::current().cuda_stream());
   }
 
@@ -108,106 +131,111 @@ class BucketSum final : public GradientSum {
   }
 
   // Whether each micro-batch's gradients are computed anew and then added.
-  bool ordered() const { return deterministic_ && (size_ > 1 || part_.count > 1); }
-  bool writes_fresh() const { return size_ == 1 && ordered() && !part_.first(); }
-  bool sums_now() const { return ordered() || (size_ > 1 && part_.last()); }
+  bool anew() const { return turns_ || (deterministic_ && (size_ > 1 || part_.count > 1)); }
+  bool writes_fresh() const { return size_ == 1 && anew() && !part_.first(); }
+  bool sums_now() const { return anew() || (size_ > 1 && part_.last()); }
 
   // Sums a bucket as soon as the backward has written its last gradient.
   void watch() {
     for (Parameter* parameter : arena_.parameters()) {
-      for (OpenBucket& bucket : buckets_) {
-        if (!bucket.holds(parameter->begin())) continue;
-        parameter->leaf()->on_ready = [this, &bucket](Leaf& leaf) {
-          if (!running_) return;
-          if (leaf.fresh) fill(leaf.grad, 0.0);  // no gradient reached it
-          leaf.fresh = false;
-          QUERN_CHECK(--bucket.missing >= 0, leaf.name,
-                      ": its gradient is complete for the second ", "time in a backward");
-          check_turn(bucket);
-          if (bucket.missing == 0 && sums_now()) sum(bucket);
+      for (size_t i = 0; i < buckets_.size(); ++i) {
+        if (!buckets_[i].holds(parameter->begin())) continue;
+        parameter->leaf()->on_ready = [this, i](Leaf& leaf) {
+          if (running_) take(leaf, i);
         };
       }
     }
   }
 
-  // Blocks take turns in two places, so the backward of one may begin before the next one's
-  // gradients are added.
-  void place_fresh() {
-    int64_t block = 0, size = 0;
-    for (const OpenBucket& bucket : buckets_) {
-      if (bucket.is_block) block = std::max(block, bucket.size());
-    }
-    size = 2 * block;
-    int64_t turn = 0;
-    for (OpenBucket& bucket : buckets_) {
-      bucket.place =
-          bucket.is_block ? turn++ % 2 * block : std::exchange(size, size + bucket.size());
-    }
-    fresh_ = buffer(size, "gradients of a micro-batch");
+  void take(Leaf& leaf, size_t index) {
+    OpenBucket& bucket = buckets_[index];
+    if (leaf.fresh) fill(leaf.grad, 0.0);  // no gradient reached it
+    leaf.fresh = false;
+    if (weights_ && bucket.missing == bucket.parameters) weights_->enter_backward(index);
+    QUERN_CHECK(--bucket.missing >= 0, leaf.name, ": its gradient is complete for the second ",
+                "time in a backward");
+    check_turn(bucket);
+    if (bucket.missing > 0) return;
+    if (sums_now()) sum(bucket);
+    if (weights_) weights_->leave_backward(index);
+    if (turns_ && stream_.handle && bucket.is_block()) wait_for_turn(bucket.turn - 1);
   }
 
-  // Blocks of one place must not have gradients under way at the same time.
-  void check_turn(const OpenBucket& bucket) const {
-    if (!fresh_.defined() || !bucket.is_block) return;
-    for (const OpenBucket& other : buckets_) {
-      const bool is_open = other.missing > 0 && other.missing < other.parameters;
-      QUERN_CHECK(!is_open || !other.is_block || other.place != bucket.place || &other == &bucket,
-                  "the gradients of ", bucket.name, " are computed before those of ", other.name,
-                  " are complete");
-    }
-  }
-
-  // Where the next backward writes gradients: the arena's, or fresh_.
-  void write_to(const Tensor& buffer) {
-    for (const OpenBucket& bucket : buckets_) {
-      const int64_t moved = &buffer == &fresh_ ? bucket.place - bucket.begin : 0;
-      for (Parameter* parameter : arena_.parameters()) {
-        if (!bucket.holds(parameter->begin())) continue;
-        parameter->leaf()->grad = ParameterArena::slice(
-            buffer, {parameter->name(), parameter->shape(), parameter->begin() + moved});
+  // The next block of the backward writes where the one after this block has written.
+  void wait_for_turn(int turn) {
+    for (OpenBucket& other : buckets_) {
+      if (other.is_block() && other.turn == turn + 2) {
+        other.moved.wait(Context::current().cuda_stream());
       }
     }
   }
 
-  void sum(const OpenBucket& bucket) {
-    float* const data = arena_.grads().data<float>() + bucket.begin;
+  // Blocks of one place must not have gradients under way at the same time.
+  void check_turn(const OpenBucket& bucket) const {
+    if ((!turns_ && !fresh_.defined()) || !bucket.is_block()) return;
+    for (const OpenBucket& other : buckets_) {
+      const bool is_open = other.missing > 0 && other.missing < other.parameters;
+      const bool shares = other.is_block() && (other.turn - bucket.turn) % 2 == 0;
+      QUERN_CHECK(!is_open || !shares || &other == &bucket, "the gradients of ", bucket.name,
+                  " are computed before those of ", other.name, " are complete");
+    }
+  }
+
+  // Where the next backward writes gradients.
+  void write_to(const Tensor& buffer, const Placement& places) {
+    for (Parameter* parameter : arena_.parameters()) {
+      if (parameter->begin() >= arena_.trainable()) continue;
+      parameter->leaf()->grad = ParameterArena::slice(
+          buffer, {parameter->name(), parameter->shape(), places.of(parameter->begin())});
+    }
+  }
+
+  void sum(OpenBucket& bucket) {
+    float* const data = arena_.grads().data<float>() + arena_.layout().gradients.of(bucket.begin);
     if (size_ == 1) {
       if (part_.first()) return;
-      return add_parts(data, data, fresh_.data<float>() + bucket.place, 0, bucket.size());
+      const float* const fresh = fresh_.data<float>() + fresh_places_.of(bucket.begin);
+      return add_parts(data, data, fresh, 1, 0, bucket.size());
     }
     const RankSlices slices = bucket.slices(size_);
+    const int64_t count = slices.size(rank_);
     const std::string name = cat("the gradients of ", bucket.name);
     const char* const what = name.c_str();
+    float* const slice = data + slices.begin(rank_);
+    float* const running = sums_.defined() ? sums_.data<float>() + bucket.own : nullptr;
+    float* const before = part_.first() ? nullptr : running;
+    float* const out = turns_ || !part_.last() ? running : slice;
     fork();
     if (deterministic_) {
       float* const received = received_.data<float>();
-      ranks_->exchange(received, data, slices, what, side_);
-      float* const running = sums_.defined() ? sums_.data<float>() + bucket.place : nullptr;
-      float* const out = part_.last() ? data + slices.begin(rank_) : running;
-      add_parts(out, part_.first() ? nullptr : running, received, slices.each, slices.size(rank_));
-      if (!part_.last()) return;
-      if (!partials_.defined()) ranks_->gather(data, slices, sizeof(float), what, side_);
+      ranks_->exchange(received, data, slices, what, stream_);
+      add_parts(out, before, received, size_, slices.each, count);
+      if (part_.last() && !partials_.defined()) {
+        ranks_->gather(data, slices, sizeof(float), what, stream_);
+      }
     } else if (partials_.defined()) {
-      ranks_->reduce_scatter(data, slices, what, side_);
+      ranks_->reduce_scatter(data, slices, what, stream_);
+      if (turns_) add_parts(out, before, slice, 1, 0, count);
     } else {
-      ranks_->all_reduce(data, bucket.size(), what, side_);
+      ranks_->all_reduce(data, bucket.size(), what, stream_);
     }
-    if (partials_.defined()) share_norm(bucket, slices);
+    if (turns_ && stream_.handle) bucket.moved.record(stream_);
+    if (part_.last() && partials_.defined()) share_norm(bucket, slices, turns_ ? running : slice);
   }
 
   // Every rank gets the partial sums of the bucket's norm.
-  void share_norm(const OpenBucket& bucket, const RankSlices& slices) {
+  void share_norm(const OpenBucket& bucket, const RankSlices& slices, const float* own_sums) {
     on_side_stream([&](auto stream) {
       const int64_t width = norm_partial_bytes(stream);
       const auto place = [&](int64_t element) {
         return static_cast<char*>(partials_.raw_data()) + element / kernels::kNormChunk * width;
       };
       const int64_t own = bucket.begin + slices.begin(rank_);
-      sum_squares(place(own), arena_.grads().data<float>() + own, slices.size(rank_), stream);
+      sum_squares(place(own), own_sums, slices.size(rank_), stream);
       RankSlices chunks(kernels::norm_chunks(slices.count), size_);
       chunks.each = slices.each / kernels::kNormChunk;
       ranks_->gather(place(bucket.begin), chunks, width, cat("the norm of ", bucket.name).c_str(),
-                     side_);
+                     stream_);
     });
   }
 
@@ -218,30 +246,31 @@ class BucketSum final : public GradientSum {
       copy(scalars_.slice(0, mine, mine + values.numel()), values);
       fork();
       ranks_->gather(scalars_.raw_data(), RankSlices(size_ * kScalars, size_), sizeof(float),
-                     "the losses", side_);
+                     "the losses", stream_);
       parts = &scalars_;
     }
     add_parts(sums.data<float>(), part_.first() ? nullptr : sums.data<float>(),
-              parts->data<float>(), kScalars, values.numel());
+              parts->data<float>(), size_, kScalars, values.numel());
   }
 
-  // Later work on the side stream comes after the work enqueued so far.
+  // Later work on the collectives' stream comes after the work enqueued so far.
   void fork() {
-    if (!side_) return;
+    if (!stream_.handle) return;
     forked_.record(Context::current().cuda_stream());
-    forked_.wait(side_);
+    forked_.wait(stream_);
   }
 
-  void add_parts(float* out, const float* before, const float* parts, int64_t stride, int64_t n) {
+  void add_parts(float* out, const float* before, const float* parts, int count, int64_t stride,
+                 int64_t n) {
     if (n == 0) return;
-    on_side_stream([&](auto stream) { rank_sum(out, before, parts, size_, stride, n, stream); });
+    on_side_stream([&](auto stream) { rank_sum(out, before, parts, count, stride, n, stream); });
   }
 
   template <class F>
   void on_side_stream(const F& f) {
     on_device(arena_.grads().device(), [&](auto stream) {
       if constexpr (std::is_same_v<decltype(stream), kernels::cuda::Stream>) {
-        if (side_) stream.handle = static_cast<kernels::cuda::Stream>(side_).handle;
+        if (stream_.handle) stream.handle = stream_.handle;
       }
       f(stream);
     });
@@ -249,15 +278,18 @@ class BucketSum final : public GradientSum {
 
   ParameterArena& arena_;
   Communicator* ranks_;
+  ShardedWeights* weights_;
   int size_, rank_;
-  bool deterministic_, overlapped_;
+  bool deterministic_, overlapped_, turns_;
   Tensor partials_;  // of the norm, if the ranks share the update
   std::vector<OpenBucket> buckets_;
-  Tensor sums_;             // of this rank's slices over the micro-batches so far
-  Tensor fresh_;            // gradients of one rank's later micro-batches
-  Tensor received_;         // one bucket's slices from all ranks
-  Tensor scalars_;          // a slot for each rank
-  cuda::OwnedStream side_;  // of the collectives and their sums, on GPUs
+  Tensor sums_;   // of this rank's slices over the micro-batches so far
+  Tensor fresh_;  // gradients of one rank's later micro-batches
+  Placement fresh_places_;
+  Tensor received_;                 // one bucket's slices from all ranks
+  Tensor scalars_;                  // a slot for each rank
+  cuda::OwnedStream side_;          // on GPUs, unless the weights have one
+  kernels::cuda::Stream stream_{};  // of the collectives and their sums, on GPUs
   cuda::Event forked_, joined_;
   MicroBatch part_;
   bool running_ = false;  // between begin() and finish()
@@ -266,9 +298,9 @@ class BucketSum final : public GradientSum {
 }  // namespace
 
 std::unique_ptr<GradientSum> make_gradient_sum(ParameterArena& arena, Communicator* ranks,
-                                               BucketExchange exchange,
-                                               const Tensor& norm_partials) {
-  return std::make_unique<BucketSum>(arena, ranks, exchange, norm_partials);
+                                               BucketExchange exchange, const Tensor& norm_partials,
+                                               ShardedWeights* weights) {
+  return std::make_unique<BucketSum>(arena, ranks, exchange, norm_partials, weights);
 }
 
 }  // namespace quern

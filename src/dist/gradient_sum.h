@@ -8,6 +8,7 @@
 
 #include "dist/buckets.h"
 #include "dist/communicator.h"
+#include "dist/sharded_weights.h"
 #include "nn/arena.h"
 
 namespace quern {
@@ -32,7 +33,7 @@ class GradientSum {
   virtual void prepare(int64_t count) = 0;
 
   // Around the forward and backward of each micro-batch. After the last finish() of a step the
-  // arena's gradients are the sum over all micro-batches of all ranks, and so is `sums` of `values`
+  // arena's sums() are the sum over all micro-batches of all ranks, and so is `sums` of `values`
   // (at most 64 FP32 elements each).
   virtual void begin(const MicroBatch& part) = 0;
   virtual void finish(const Tensor& sums, const Tensor& values) = 0;
@@ -41,11 +42,13 @@ class GradientSum {
   GradientSum() = default;
 };
 
-// ranks: null or of size 1 for one rank. The arena and the ranks outlive the result. With
-// norm_partials (Optimizer::norm_partials()) only this rank's slices of the buckets
-// (dist/buckets.h) are summed, and every rank gets the partial sums of the norm.
+// ranks: null or of size 1 for one rank. The arena, the ranks and the weights outlive the result.
+// With norm_partials (Optimizer::norm_partials()) only this rank's slices of the buckets
+// (dist/buckets.h) are summed, into the arena's sums(), and every rank gets the partial sums of the
+// norm. `weights`: of an arena that ranks share out; they are told how far each backward is.
 std::unique_ptr<GradientSum> make_gradient_sum(ParameterArena& arena, Communicator* ranks,
                                                BucketExchange exchange,
-                                               const Tensor& norm_partials = {});
+                                               const Tensor& norm_partials = {},
+                                               ShardedWeights* weights = nullptr);
 
 }  // namespace quern

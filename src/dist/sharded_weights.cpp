@@ -1,9 +1,14 @@
 #include "dist/sharded_weights.h"
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
+#include "dist/layout.h"
+#include "kernels/copy.h"
 #include "tensor/factory.h"
+#include "tensor/visit.h"
 
 namespace quern {
 
@@ -11,24 +16,19 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// The parameters that are read in FP32 under every precision, cut at the ranks' slices.
-std::vector<RankPiece> fp32_pieces(const ParameterTable& table, const std::vector<Bucket>& buckets,
-                                   int ranks) {
-  std::vector<RankPiece> pieces;
-  for (const ParameterEntry& entry : table.entries()) {
-    for (const Bucket& bucket : buckets) {
-      if (!entry.fp32 || !bucket.holds(entry.begin)) continue;
-      const RankSlices slices = bucket.slices(ranks);
-      for (int owner = 0; owner < ranks; ++owner) {
-        const int64_t begin = std::max(entry.begin, bucket.begin + slices.begin(owner));
-        const int64_t end = std::min(entry.end(), bucket.begin + slices.end(owner));
-        if (begin < end) {
-          pieces.push_back({begin * kFloatBytes, (end - begin) * kFloatBytes, owner});
-        }
-      }
+// to = from, converted, on a stream of the device.
+void convert(const Tensor& to, const Tensor& from, kernels::cuda::Stream stream) {
+  on_device(to.device(), [&](auto current) {
+    if constexpr (std::is_same_v<decltype(current), kernels::cuda::Stream>) {
+      current.handle = stream.handle;
     }
-  }
-  return pieces;
+    const float* const values = from.data<float>();
+    if (to.dtype() == DType::bf16) {
+      accumulate(to.data<bfloat16>(), values, to.numel(), false, current);
+    } else {
+      accumulate(to.data<float>(), values, to.numel(), false, current);
+    }
+  });
 }
 
 }  // namespace
@@ -37,19 +37,39 @@ ShardedWeights::ShardedWeights(ParameterArena& arena, Communicator& ranks, Bucke
     : arena_(arena),
       ranks_(ranks),
       buckets_(make_buckets(arena.table(), exchange)),
-      share_(share_of(buckets_, ranks.size(), ranks.rank())),
+      turns_(arena.layout().weights_in_turns),
       awaited_(buckets_.size(), true) {
-  if (arena.copies().defined()) fp32_ = fp32_pieces(arena.table(), buckets_, ranks.size());
-  if (!arena.values().device().is_cuda() || Context::current().is_dry()) return;
-  side_ = cuda::OwnedStream::create();
-  forked_ = cuda::Event(cuda::EventKind::order);
+  QUERN_CHECK(arena.is_shared_out(), "sharded weights: this arena has all weights on every rank");
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    arrived_.emplace_back(cuda::EventKind::order);
-    for (Parameter* parameter : arena.parameters()) {
-      if (!buckets_[i].holds(parameter->begin())) continue;
-      parameter->leaf()->on_use = [this, i] { wait_for(i); };
+    if (buckets_[i].is_block()) blocks_.push_back(i);
+  }
+  // The parameters that are read in FP32 under bf16, cut at the ranks' slices.
+  for (const ParameterEntry& entry : arena.table().entries()) {
+    for (const Bucket& bucket : buckets_) {
+      if (!arena.vectors().defined() || !entry.fp32 || !bucket.holds(entry.begin)) continue;
+      const RankSlices slices = bucket.slices(ranks.size());
+      for (int owner = 0; owner < ranks.size(); ++owner) {
+        const int64_t begin = std::max(entry.begin, bucket.begin + slices.begin(owner));
+        const int64_t end = std::min(entry.end(), bucket.begin + slices.end(owner));
+        if (begin >= end) continue;
+        vectors_.push_back(
+            {arena.vector_places().of(begin) * kFloatBytes, (end - begin) * kFloatBytes, owner});
+        if (owner == ranks.rank()) sources_.push_back(arena.layout().values.of(begin));
+      }
     }
   }
+  const bool on_gpu = arena.values().device().is_cuda();
+  if (Context::current().is_dry() || (!on_gpu && !turns_)) return;
+  for (Parameter* parameter : arena.parameters()) {
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      if (!buckets_[i].holds(parameter->begin())) continue;
+      parameter->leaf()->on_use = [this, i] { on_use(i); };
+    }
+  }
+  if (!on_gpu) return;
+  side_ = cuda::OwnedStream::create();
+  forked_ = cuda::Event(cuda::EventKind::order);
+  for (size_t i = 0; i < buckets_.size(); ++i) arrived_.emplace_back(cuda::EventKind::order);
 }
 
 ShardedWeights::~ShardedWeights() {
@@ -57,32 +77,55 @@ ShardedWeights::~ShardedWeights() {
   side_.finish();
 }
 
-void ShardedWeights::begin_forward() {
-  if (side_) {
-    forked_.record(Context::current().cuda_stream());
-    forked_.wait(side_);
-  }
-  share_fp32(side_);
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& bucket = buckets_[i];
-    const std::string name = cat("the weights of ", bucket.name);
-    const RankSlices slices = bucket.slices(ranks_.size());
-    if (arena_.copies().defined()) {
-      ranks_.gather(arena_.copies().data<bfloat16>() + bucket.begin, slices, sizeof(bfloat16),
-                    name.c_str(), side_);
-    } else {
-      ranks_.gather(arena_.values().data<float>() + bucket.begin, slices, kFloatBytes, name.c_str(),
-                    side_);
-    }
-    if (!side_) continue;
-    arrived_[i].record(side_);
-    awaited_[i] = false;
-  }
+void ShardedWeights::begin_micro_batch(bool first) {
+  if (!first && !turns_) return;
+  fork();
+  share_vectors(side_);
+  next_ = 0;
+  ahead_ = turns_ ? 1 : std::numeric_limits<int>::max();
+  in_forward_ = true;
+  gather_ahead();
 }
 
-void ShardedWeights::share_fp32(kernels::cuda::Stream stream) {
-  if (fp32_.empty()) return;
-  ranks_.share(arena_.values().raw_data(), fp32_, "the weights in FP32", stream);
+// The buckets of the forward whose places are free.
+void ShardedWeights::gather_ahead() {
+  while (next_ < buckets_.size() && buckets_[next_].turn <= ahead_) gather_home(next_++, side_);
+}
+
+void ShardedWeights::on_use(size_t bucket) {
+  const int next_turn = buckets_[bucket].turn + 1;
+  if (in_forward_ && buckets_[bucket].is_block() && next_turn > ahead_) {
+    ahead_ = next_turn;  // in the place of the block before this one
+    fork();
+    gather_ahead();
+  }
+  wait_for(bucket);
+}
+
+void ShardedWeights::enter_backward(size_t bucket) {
+  in_forward_ = false;
+  const int turn = buckets_[bucket].turn;
+  // The forward has left the last two blocks in place.
+  if (!turns_ || turn < 1 || turn + 1 >= std::ssize(blocks_)) return;
+  fork();
+  gather_home(blocks_[static_cast<size_t>(turn - 1)], side_);
+}
+
+void ShardedWeights::leave_backward(size_t bucket) {
+  const int turn = buckets_[bucket].turn;
+  if (turns_ && turn > 0) wait_for(blocks_[static_cast<size_t>(turn - 1)]);
+}
+
+void ShardedWeights::end_micro_batch() {
+  in_forward_ = false;
+  for (size_t i = 0; i < buckets_.size(); ++i) wait_for(i);
+}
+
+// Later work on the side stream comes after the work enqueued so far.
+void ShardedWeights::fork() {
+  if (!side_) return;
+  forked_.record(Context::current().cuda_stream());
+  forked_.wait(side_);
 }
 
 void ShardedWeights::wait_for(size_t bucket) {
@@ -91,18 +134,73 @@ void ShardedWeights::wait_for(size_t bucket) {
   arrived_[bucket].wait(Context::current().cuda_stream());
 }
 
-void ShardedWeights::end_forward() {
-  for (size_t i = 0; i < buckets_.size(); ++i) wait_for(i);
+// To its place in arena.copies().
+void ShardedWeights::gather_home(size_t bucket, kernels::cuda::Stream stream) {
+  gather(bucket, arena_.copies(), arena_.layout().weights.of(buckets_[bucket].begin), stream);
+  if (!side_) return;
+  arrived_[bucket].record(stream);
+  awaited_[bucket] = false;
 }
 
-void ShardedWeights::complete() {
-  if (std::exchange(complete_, true)) return;
-  for (const Bucket& bucket : buckets_) {
-    ranks_.gather(arena_.values().data<float>() + bucket.begin, bucket.slices(ranks_.size()),
-                  kFloatBytes, cat("the weights of ", bucket.name).c_str(),
-                  Context::current().cuda_stream());
+void ShardedWeights::gather(size_t bucket, const Tensor& to, int64_t place,
+                            kernels::cuda::Stream stream) {
+  const Bucket& b = buckets_[bucket];
+  const RankSlices slices = b.slices(ranks_.size());
+  const int64_t begin = slices.begin(ranks_.rank()), own = slices.size(ranks_.rank());
+  if (own > 0) {
+    const int64_t source = arena_.layout().values.of(b.begin + begin);
+    convert(to.slice(0, place + begin, place + begin + own),
+            arena_.values().slice(0, source, source + own), stream);
   }
-  arena_.refresh_copies();
+  const int64_t width = size_of(to.dtype());
+  ranks_.gather(static_cast<char*>(to.raw_data()) + place * width, slices, width,
+                cat("the weights of ", b.name).c_str(), stream);
+}
+
+void ShardedWeights::share_vectors(kernels::cuda::Stream stream) {
+  if (vectors_.empty()) return;
+  size_t source = 0;
+  for (const RankPiece& piece : vectors_) {
+    if (piece.owner != ranks_.rank()) continue;
+    const int64_t from = sources_[source++], count = piece.bytes / kFloatBytes;
+    const int64_t to = piece.begin / kFloatBytes;
+    convert(arena_.vectors().slice(0, to, to + count), arena_.values().slice(0, from, from + count),
+            stream);
+  }
+  ranks_.share(arena_.vectors().raw_data(), vectors_, "the weights in FP32", stream);
+}
+
+ShardedWeights::Whole::Whole(ShardedWeights& weights) : weights_(weights) {
+  const bool current = std::exchange(weights.complete_, true);
+  if (current && !weights.turns_) return;
+  const kernels::cuda::Stream stream = Context::current().cuda_stream();
+  weights.share_vectors(stream);
+  Placement places;
+  if (weights.turns_) {
+    for (const size_t i : weights.blocks_) {
+      places.append(weights.buckets_[i].begin, weights.buckets_[i].end);
+    }
+    blocks_ = Tensor::empty({places.size()}, weights.arena_.copies().dtype(),
+                            {"parameters (whole)", MemoryCategory::parameters});
+  }
+  for (size_t i = 0; i < weights.buckets_.size(); ++i) {
+    const Bucket& bucket = weights.buckets_[i];
+    const bool in_place = !weights.turns_ || !bucket.is_block();
+    const Placement& all = weights.arena_.layout().weights;
+    weights.gather(i, in_place ? weights.arena_.copies() : blocks_,
+                   (in_place ? all : places).of(bucket.begin), stream);
+  }
+  if (weights.turns_) weights.arena_.read_weights_from(blocks_, places);
+}
+
+ShardedWeights::Whole::~Whole() {
+  if (!blocks_.defined()) return;
+  Placement places;
+  for (const size_t i : weights_.blocks_) {
+    const Bucket& bucket = weights_.buckets_[i];
+    places.add(bucket.begin, bucket.end, weights_.arena_.layout().weights.of(bucket.begin));
+  }
+  weights_.arena_.read_weights_from(weights_.arena_.copies(), places);
 }
 
 std::vector<OptimizerBuffer> ShardedWeights::gathered(
@@ -111,17 +209,23 @@ std::vector<OptimizerBuffer> ShardedWeights::gathered(
   for (const OptimizerBuffer& share : shares) {
     OptimizerBuffer whole{share.prefix, {}, share.slices};
     if (ranks_.rank() == 0) {
-      whole.data = Tensor::empty({arena_.trainable()}, DType::f32, kCpu, "optimizer state");
+      const NamedSlice& last = share.slices.back();
+      const int64_t size = std::max(arena_.trainable(), last.begin + last.shape.numel());
+      whole.data = Tensor::empty({size}, DType::f32, kCpu, "state of all ranks");
+      share.share->for_each_part(
+          arena_.trainable(), size, [&](int64_t begin, int64_t end, int64_t at) {
+            copy(whole.data.slice(0, begin, end), share.data.slice(0, at, at + end - begin));
+          });
     }
-    int64_t at = 0;
     for (const Bucket& bucket : buckets_) {
       const RankSlices slices = bucket.slices(ranks_.size());
       const int64_t own = slices.size(ranks_.rank()), begin = slices.begin(ranks_.rank());
-      const Tensor part = Tensor::empty({bucket.size()}, DType::f32, "optimizer state");
-      if (own > 0) copy(part.slice(0, begin, begin + own), share.data.slice(0, at, at + own));
-      at += own;
-      ranks_.gather(part.raw_data(), slices, kFloatBytes,
-                    cat("the optimizer state of ", bucket.name).c_str(),
+      const Tensor part = Tensor::empty({bucket.size()}, DType::f32, "state of a bucket");
+      if (own > 0) {
+        const int64_t at = share.share->of(bucket.begin + begin);
+        copy(part.slice(0, begin, begin + own), share.data.slice(0, at, at + own));
+      }
+      ranks_.gather(part.raw_data(), slices, kFloatBytes, cat("the state of ", bucket.name).c_str(),
                     Context::current().cuda_stream());
       if (whole.data.defined()) copy(whole.data.slice(0, bucket.begin, bucket.end), part);
     }

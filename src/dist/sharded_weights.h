@@ -1,52 +1,80 @@
-// The weights of ranks that each update a share of them (parallel = zero1): a rank's new weights
-// reach the others while the next step's forward runs.
+// The weights of ranks that each update a share of them (parallel = zero1, zero2, fsdp). A rank's
+// new weights reach the others while the next step's forward runs. Under fsdp a block's weights
+// have one of two places while they are used, and arrive one block ahead, in the forward and again
+// in the backward.
 #pragma once
 
 #include <vector>
 
 #include "dist/buckets.h"
 #include "nn/arena.h"
+#include "optim/optimizer.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern {
 
 class ShardedWeights {
  public:
-  // Every rank has all weights at first. The arena and the ranks outlive this.
+  // arena: with layout_of() of the same exchange. It and the ranks outlive this.
   ShardedWeights(ParameterArena& arena, Communicator& ranks, BucketExchange exchange);
   ~ShardedWeights();
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
 
-  const OptimizerShare& share() const { return share_; }
-
   // Before each step, also one that replays a graph.
   void begin_step() { complete_ = false; }
-  // Around its first forward. In between, a parameter's first use waits until its bucket has
-  // arrived; on the CPU begin_forward() waits for all.
-  void begin_forward();
-  void end_forward();
+  // Around the forward and backward of each micro-batch. In between, a parameter's first use waits
+  // until its bucket has arrived; on the CPU a bucket has when its collective returns.
+  void begin_micro_batch(bool first);
+  void end_micro_batch();
+  // Within: the backward has written the first gradient of a bucket; the last one.
+  void enter_backward(size_t bucket);
+  void leave_backward(size_t bucket);
 
-  // Gives every rank the values and copies of all weights, after steps. Does nothing a second time.
-  void complete();
+  // The stream of the collectives, on GPUs.
+  kernels::cuda::Stream stream() { return side_; }
 
-  // A share's tensor put together, in host memory: the first rank's result. Others get none.
+  // While it lives, ops read the weights of all ranks on each, without a collective: for work
+  // between steps. Every rank makes one at the same time.
+  class Whole {
+   public:
+    explicit Whole(ShardedWeights& weights);
+    ~Whole();
+    Whole(const Whole&) = delete;
+    Whole& operator=(const Whole&) = delete;
+
+   private:
+    ShardedWeights& weights_;
+    Tensor blocks_;  // where they have no place of their own
+  };
+
+  // Buffers of shares put together, in host memory: the first rank's result. Others get none.
   std::vector<OptimizerBuffer> gathered(const std::vector<OptimizerBuffer>& shares) const;
 
  private:
+  void gather(size_t bucket, const Tensor& to, int64_t place, kernels::cuda::Stream stream);
+  void gather_home(size_t bucket, kernels::cuda::Stream stream);
+  void gather_ahead();
+  void on_use(size_t bucket);
   void wait_for(size_t bucket);
-  void share_fp32(kernels::cuda::Stream stream);
+  void fork();
+  void share_vectors(kernels::cuda::Stream stream);
 
   ParameterArena& arena_;
   Communicator& ranks_;
   std::vector<Bucket> buckets_;
-  OptimizerShare share_;
-  std::vector<RankPiece> fp32_;  // weights that are read in FP32 beside BF16 copies
+  bool turns_;
+  std::vector<size_t> blocks_;      // buckets that are blocks
+  std::vector<RankPiece> vectors_;  // bytes of arena.vectors()
+  std::vector<int64_t> sources_;    // of those of this rank, in arena.values()
   bool complete_ = true;
+  size_t next_ = 0;  // bucket of the forward that has not been called for
+  int ahead_ = 0;    // the last turn whose place is free in the forward
+  bool in_forward_ = false;
   cuda::OwnedStream side_;  // of the gathers, on GPUs
   cuda::Event forked_;
   std::vector<cuda::Event> arrived_;  // of each bucket
-  std::vector<bool> awaited_;         // in this forward
+  std::vector<bool> awaited_;         // since it was last called for
 };
 
 }  // namespace quern

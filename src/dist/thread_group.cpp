@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -275,10 +274,8 @@ class ThreadRank final : public Communicator {
   }
 
   void reduce_scatter(float* data, const RankSlices& slices, const char* what, Stream) override {
-    run({"reduce_scatter", what, slices.count}, data, kAll, [&] {
-      std::fill_n(data, slices.count, std::numeric_limits<float>::quiet_NaN());
-      sum(data, slices.begin(rank()), slices.size(rank()));
-    });
+    run({"reduce_scatter", what, slices.count}, data, kAll,
+        [&] { sum(data, slices.begin(rank()), slices.size(rank())); });
   }
 
   void barrier(const char* what) override {

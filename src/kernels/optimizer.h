@@ -25,8 +25,9 @@ struct StepState {
 struct AdamWRange {
   int64_t begin = 0, count = 0;  // elements
   float lr_scale = 1.0f;
-  float decay = 0.0f;  // weight decay of this range
-  int64_t shift = 0;   // the moments of element i lie at i + shift
+  float decay = 0.0f;      // weight decay of this range
+  int64_t shift = 0;       // the moments of element i lie at i + shift
+  int64_t grad_shift = 0;  // its gradient at i + grad_shift
 };
 
 struct AdamWHyper {
@@ -60,7 +61,7 @@ void finish_norm(StepState* state, void* partial, int64_t count, float grad_scal
 // correction: g = grad clip; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 // p -= lr lr_scale (decay p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)), copy = bf16(p),
 // with t = state->step + 1. Does nothing at all when state->finite is 0. `ranges` lies on the
-// device; offsets are in elements, those of the moments shifted; copy may be null.
+// device; offsets are in elements, those of moments and gradients shifted; copy may be null.
 void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);

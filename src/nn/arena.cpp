@@ -1,6 +1,7 @@
 #include "nn/arena.h"
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "kernels/random.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"
@@ -21,18 +22,15 @@ ParameterArena::ParameterArena(Module& model, const Options& options)
     : ParameterArena(ParameterList(model), options) {}
 
 ParameterArena::ParameterArena(const ParameterList& list, const Options& options)
-    : table_(list, options.regroup) {
+    : table_(list, options.regroup), shared_out_(options.layout) {
   for (const auto& make : list.constants()) make();
-  values_ = Tensor::empty({size()}, DType::f32, {"parameters", MemoryCategory::parameters});
-  fill(values_, 0.0);
-  if (options.precision == Precision::bf16) {
-    copies_ = Tensor::empty({size()}, DType::bf16,
-                            {"parameters (bf16 copy)", MemoryCategory::parameters});
+  if (shared_out_) {
+    layout_ = options.layout(table_);
+  } else {
+    const Placement all = Placement::whole(size()), trained = Placement::whole(trainable());
+    layout_ = {all, all, trained, trained, false, false};
   }
-  if (options.training) {
-    grads_ = Tensor::empty({trainable()}, DType::f32, {"gradients", MemoryCategory::gradients});
-    fill(grads_, 0.0);
-  }
+  allocate(options);
   for (const ParameterEntry& entry : table_.entries()) {
     parameters_.push_back(list.entries()[entry.order].parameter);
     connect(*parameters_.back(), entry, options.training);
@@ -40,36 +38,97 @@ ParameterArena::ParameterArena(const ParameterList& list, const Options& options
   initialise(options.seed);
 }
 
+void ParameterArena::allocate(const Options& options) {
+  const auto buffer = [](const Placement& places, const char* name, MemoryCategory category) {
+    const Tensor made = Tensor::empty({places.size()}, DType::f32, {name, category});
+    fill(made, 0.0);
+    return made;
+  };
+  const bool bf16 = options.precision == Precision::bf16;
+  values_ = buffer(layout_.values, "parameters", MemoryCategory::parameters);
+  if (bf16) {
+    copies_ = Tensor::empty({layout_.weights.size()}, DType::bf16,
+                            {"parameters (bf16 copy)", MemoryCategory::parameters});
+    if (shared_out_) fill(copies_, 0.0);
+  } else if (shared_out_) {
+    copies_ = buffer(layout_.weights, "parameters (all ranks')", MemoryCategory::parameters);
+  }
+  if (bf16 && shared_out_) {
+    constexpr int64_t kAligned = 64;  // 256 bytes
+    for (const ParameterEntry& entry : table_.entries()) {
+      const int64_t place = round_up(vector_places_.size(), kAligned);
+      if (entry.fp32) vector_places_.add(entry.begin, entry.end(), place);
+    }
+    vectors_ =
+        buffer(vector_places_, "parameters (all ranks' vectors)", MemoryCategory::parameters);
+  }
+  if (!options.training) return;
+  grads_ = buffer(layout_.gradients, "gradients", MemoryCategory::gradients);
+  sums_ = grads_;
+  if (layout_.gradients_in_turns) {
+    sums_ = buffer(layout_.sums, "gradient sums", MemoryCategory::gradients);
+  }
+}
+
 void ParameterArena::connect(Parameter& parameter, const ParameterEntry& entry, bool training) {
-  QUERN_CHECK(!parameter.master_.defined(), "parameter ", entry.name,
-              " has the memory of another arena");
+  QUERN_CHECK(parameter.begin_ < 0, "parameter ", entry.name, " has the memory of another arena");
   parameter.name_ = parameter.store_->name = entry.name;
   parameter.begin_ = entry.begin;
   parameter.group = entry.group;
-  const Tensor value = view(values_, parameter.begin_, parameter.shape_);
-  const Tensor compute =
-      copies_.defined() ? view(copies_, parameter.begin_, parameter.shape_) : value;
+  const auto place = [&](const Tensor& buffer, const Placement& places) {
+    return view(buffer, places.of(entry.begin), entry.shape);
+  };
+  const Tensor weight =
+      copies_.defined() ? place(copies_, layout_.weights) : place(values_, layout_.values);
+  Tensor master = weight;  // under bf16 of a shared-out arena only where ops read it
+  if (weight.dtype() == DType::bf16) {
+    if (!shared_out_) master = place(values_, layout_.values);
+    if (shared_out_) master = entry.fp32 ? place(vectors_, vector_places_) : Tensor();
+  }
   if (!training || parameter.group.frozen) {
-    parameter.master_ = value;
-    parameter.weight_ = compute;
+    parameter.master_ = master;
+    parameter.weight_ = weight;
     return;
   }
   Leaf& leaf = *parameter.store_;
-  leaf.grad = view(grads_, parameter.begin_, parameter.shape_);
+  leaf.grad = place(grads_, layout_.gradients);
   leaf.has_buffer = true;
-  parameter.master_ = Variable::leaf(value, parameter.store_);
-  parameter.weight_ = Variable::leaf(compute, parameter.store_);
+  if (master.defined()) parameter.master_ = Variable::leaf(master, parameter.store_);
+  parameter.weight_ = Variable::leaf(weight, parameter.store_);
+}
+
+void ParameterArena::read_weights_from(const Tensor& buffer, const Placement& places) {
+  for (Parameter* parameter : parameters_) {
+    if (!places.holds(parameter->begin())) continue;
+    const bool is_master = parameter->weight_.dtype() == DType::f32;
+    parameter->weight_ = Variable::leaf(
+        view(buffer, places.of(parameter->begin()), parameter->shape()), parameter->store_);
+    if (is_master) parameter->master_ = parameter->weight_;
+  }
+}
+
+// Calls `set` with the values of a range; of what is not here it sets a copy.
+void ParameterArena::set_values(int64_t begin, const Shape& shape,
+                                const std::function<void(const Tensor&)>& set) {
+  if (!shared_out_) return set(view(values_, begin, shape));
+  const Tensor all = Tensor::empty({shape.numel()}, DType::f32, "initial values");
+  set(all);
+  layout_.values.for_each_part(
+      begin, begin + shape.numel(), [&](int64_t from, int64_t to, int64_t place) {
+        copy(values_.slice(0, place, place + to - from), all.slice(0, from - begin, to - begin));
+      });
 }
 
 // Each value depends only on the seed and the offset.
 void ParameterArena::initialise(uint64_t seed) {
   const auto draw = [&](int64_t begin, const Shape& shape, const Init& init) {
-    const Tensor value = view(values_, begin, shape);
-    if (init.kind == Init::Kind::constant) return fill(value, init.value);
-    const double cut = init.kind == Init::Kind::truncated_normal ? kTruncation : 0.0;
-    const kernels::PhiloxKey key{seed, static_cast<uint64_t>(begin)};
-    on_device(value.device(), [&](auto stream) {
-      normal(value.data<float>(), value.numel(), 0.0, init.std, cut, key, stream);
+    set_values(begin, shape, [&](const Tensor& value) {
+      if (init.kind == Init::Kind::constant) return fill(value, init.value);
+      const double cut = init.kind == Init::Kind::truncated_normal ? kTruncation : 0.0;
+      const kernels::PhiloxKey key{seed, static_cast<uint64_t>(begin)};
+      on_device(value.device(), [&](auto stream) {
+        normal(value.data<float>(), value.numel(), 0.0, init.std, cut, key, stream);
+      });
     });
   };
   for (const Parameter* parameter : parameters_) {
@@ -113,7 +172,14 @@ void ParameterArena::finish_gradients() {
 }
 
 void ParameterArena::refresh_copies() {
-  if (copies_.defined()) copy(copies_, values_);
+  if (!copies_.defined()) return;
+  if (!shared_out_) return copy(copies_, values_);
+  for (const Parameter* parameter : parameters_) {
+    if (parameter->begin() < trainable()) continue;
+    const Tensor value = view(values_, layout_.values.of(parameter->begin()), parameter->shape());
+    copy(parameter->weight_.value(), value);
+    if (parameter->master_.defined()) copy(parameter->master_.value(), value);
+  }
 }
 
 }  // namespace quern

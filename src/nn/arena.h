@@ -1,17 +1,32 @@
 // The parameter arena: one buffer for all parameters of a model, one for their gradients and one
-// for the BF16 compute copies, with the same offsets; optimizers use the same layout for their
-// state. Slices are 256-byte aligned, blocks padded to 1 KiB, padding is zero. So the gradient norm
-// is one reduction, AdamW one launch, a checkpoint one write, an all-reduce one slice.
+// for the weights that ops read where these are not the FP32 ones, with the same offsets;
+// optimizers use the same layout for their state. Slices are 256-byte aligned, blocks padded to
+// 1 KiB, padding is zero. So the gradient norm is one reduction, AdamW one launch, a checkpoint one
+// write, an all-reduce one slice. Under an ArenaLayout a rank has a part of each buffer.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "nn/options.h"
 #include "nn/parameter_table.h"
+#include "nn/placement.h"
 
 namespace quern {
+
+// What a rank has of the buffers of a model that ranks share out (dist/layout.h).
+struct ArenaLayout {
+  Placement values;     // FP32 weights: this rank's share, and what is frozen
+  Placement weights;    // that ops read
+  Placement gradients;  // that a backward writes
+  Placement sums;       // gradients that the optimizer reads: those written, or the share's
+  // Blocks have two places in turn, so their contents are of use only while they are run.
+  bool weights_in_turns = false, gradients_in_turns = false;
+};
+
+using ArenaLayoutOf = std::function<ArenaLayout(const ParameterTable&)>;
 
 class ParameterArena {
  public:
@@ -20,6 +35,7 @@ class ParameterArena {
     bool training = true;  // false: no gradients
     uint64_t seed = 0;     // of the initial values
     ParameterTable::Regroup regroup = {};
+    ArenaLayoutOf layout = {};  // none: everything is here
   };
 
   // Allocates on the current Context's device, initialises, and gives every parameter of `model`
@@ -33,24 +49,45 @@ class ParameterArena {
   std::vector<NamedSlice> named_slices() const { return table_.slices(); }
   std::vector<NamedSlice> trainable_slices() const;  // those that have gradients
 
-  const Tensor& values() const { return values_; }  // (size) f32
-  const Tensor& grads() const { return grads_; }    // (trainable) f32
-  const Tensor& copies() const { return copies_; }  // (size) bf16, defined if precision is bf16
+  // Whether ranks share out the values. Then copies() are the weights that ops read, and vectors()
+  // those that they read in FP32 under bf16; dist/sharded_weights.h keeps both current.
+  bool is_shared_out() const { return shared_out_; }
+  const ArenaLayout& layout() const { return layout_; }
+  const Placement& vector_places() const { return vector_places_; }
+
+  // By default each has the whole arena, and a parameter lies at its begin().
+  const Tensor& values() const { return values_; }  // f32, placed by layout().values
+  const Tensor& grads() const { return grads_; }    // f32, by layout().gradients
+  const Tensor& sums() const { return sums_; }      // f32, by layout().sums; may be grads()
+  const Tensor& copies() const {
+    return copies_;
+  }                                                   // bf16 or f32, by layout().weights; may be
+                                                      // undefined: ops read the values
+  const Tensor& vectors() const { return vectors_; }  // f32, by vector_places(); may be undefined
 
   static Tensor slice(const Tensor& buffer, const NamedSlice& slice);  // a view of its shape
 
   void zero_grad();         // the next backward overwrites the gradients; moves no memory
   void finish_gradients();  // zeroes gradients that no backward wrote since zero_grad
-  void refresh_copies();    // after values were written by other means than fused_update
+  // After values were written by other means than fused_update. Where ranks share them out, only
+  // the frozen ones, which all have.
+  void refresh_copies();
+  // Ops read the weights that `places` has from `buffer`, of the dtype of copies(), from now on.
+  void read_weights_from(const Tensor& buffer, const Placement& places);
 
  private:
   ParameterArena(const ParameterList& list, const Options& options);
+  void allocate(const Options& options);
   void connect(Parameter& parameter, const ParameterEntry& entry, bool training);
   void initialise(uint64_t seed);
+  void set_values(int64_t begin, const Shape& shape, const std::function<void(const Tensor&)>& set);
 
   ParameterTable table_;
   std::vector<Parameter*> parameters_;
-  Tensor values_, grads_, copies_;
+  bool shared_out_ = false;
+  ArenaLayout layout_;
+  Placement vector_places_;
+  Tensor values_, grads_, sums_, copies_, vectors_;
 };
 
 }  // namespace quern

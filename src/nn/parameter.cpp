@@ -22,7 +22,8 @@ Parameter::Parameter(Shape shape, Init init, std::vector<ParameterPart> parts)
 
 const Variable& Parameter::checked(const Variable& variable) const {
   QUERN_CHECK(variable.defined(), "parameter ", name_.empty() ? "(undeclared)" : name_,
-              " has no memory yet: build a ParameterArena for its model first");
+              begin_ >= 0 ? ": ranks share out its FP32 values; read weight()"
+                          : " has no memory yet: build a ParameterArena for its model first");
   if (store_->on_use) store_->on_use();
   return variable;
 }

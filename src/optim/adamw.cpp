@@ -9,8 +9,8 @@
 namespace quern {
 
 AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
-                           const ParameterFilter& selects, const OptimizerShare& share)
-    : arena_(arena), options_(options), share_(share) {
+                           const ParameterFilter& selects)
+    : arena_(arena), options_(options) {
   int64_t left_out = 0;  // elements
   bool adjacent = false;
   const std::vector<ParameterEntry>& all = arena.table().entries();
@@ -36,13 +36,9 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
     }
     adjacent = true;
   }
-  QUERN_CHECK(!share_ || left_out == 0, "adamw: found a filter and a share, expected one");
-  int64_t count = arena.trainable() - left_out;
-  if (share_) {
-    cut_runs();
-    count = 0;
-    for (const ParameterTable::Range& range : *share_) count += range.end - range.begin;
-  }
+  const bool shared = arena.is_shared_out();
+  QUERN_CHECK(!shared || left_out == 0, "adamw: found a filter and a rank's share, expected one");
+  const int64_t count = shared ? cut_runs() : arena.trainable() - left_out;
   ranges_ = upload_table(runs_, "adamw ranges");
   for (Tensor* moment : {&first_, &second_}) {
     const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
@@ -51,57 +47,72 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
   }
 }
 
-// Leaves the parts of the runs that lie in the share.
-void AdamWMoments::cut_runs() {
+// Leaves the parts of the runs that the arena has, and places them there. Returns the elements.
+int64_t AdamWMoments::cut_runs() {
+  const ArenaLayout& layout = arena_.layout();
+  int64_t size = 0;
+  layout.values.for_each_part(0, arena_.trainable(),
+                              [&](int64_t begin, int64_t end, int64_t place) {
+                                size = std::max(size, place + end - begin);
+                              });
   std::vector<kernels::AdamWRange> cut;
-  int64_t moments = 0;  // of the ranges so far
-  for (const auto& [begin, end] : *share_) {
-    for (kernels::AdamWRange run : runs_) {
-      const int64_t last = std::min(run.begin + run.count, end);
-      run.begin = std::max(run.begin, begin);
-      run.count = last - run.begin;
-      run.shift = moments - begin;
-      if (run.count > 0) cut.push_back(run);
-    }
-    moments += end - begin;
+  for (const kernels::AdamWRange& run : runs_) {
+    layout.values.for_each_part(run.begin, run.begin + run.count,
+                                [&](int64_t begin, int64_t end, int64_t place) {
+                                  cut.push_back({.begin = place,
+                                                 .count = end - begin,
+                                                 .lr_scale = run.lr_scale,
+                                                 .decay = run.decay,
+                                                 .grad_shift = layout.sums.of(begin) - place});
+                                });
   }
   runs_ = std::move(cut);
+  return size;
 }
 
 std::vector<OptimizerBuffer> AdamWMoments::buffers() const {
-  return {{"moment1.", first_, slices_, share_}, {"moment2.", second_, slices_, share_}};
+  std::optional<Placement> share;
+  if (arena_.is_shared_out()) {
+    share.emplace();
+    arena_.layout().values.for_each_part(
+        0, arena_.trainable(),
+        [&](int64_t begin, int64_t end, int64_t place) { share->add(begin, end, place); });
+  }
+  return {{"moment1.", first_, slices_, share}, {"moment2.", second_, slices_, share}};
 }
 
 void AdamWMoments::fused_update(const kernels::StepState* state) {
   const kernels::AdamWHyper hyper{static_cast<float>(options_.beta1),
                                   static_cast<float>(options_.beta2),
                                   static_cast<float>(options_.eps)};
-  const Tensor& copies = arena_.copies();
+  const Tensor copies = arena_.is_shared_out() ? Tensor() : arena_.copies();  // or gathered later
   on_device(ranges_.device(), [&](auto stream) {
     adamw(arena_.values().data<float>(), first_.data<float>(), second_.data<float>(),
-          copies.defined() ? copies.data<bfloat16>() : nullptr, arena_.grads().data<float>(),
+          copies.defined() ? copies.data<bfloat16>() : nullptr, arena_.sums().data<float>(),
           static_cast<const kernels::AdamWRange*>(ranges_.raw_data()),
-          static_cast<int64_t>(runs_.size()), arena_.trainable(), hyper, state, stream);
+          static_cast<int64_t>(runs_.size()), arena_.values().numel(), hyper, state, stream);
   });
 }
 
 void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
-  const Tensor &values = arena_.values(), &grads = arena_.grads();
-  if (first_.numel() == arena_.trainable()) {  // no parameter is left out: the fewest ops
+  const Tensor &values = arena_.values(), &grads = arena_.sums();
+  if (first_.numel() == grads.numel() && !arena_.is_shared_out()) {
+    // No parameter is left out: the fewest ops.
     return naive_adamw({values, first_, second_, grads}, runs_, options_, clip, now);
   }
   for (kernels::AdamWRange run : runs_) {
-    const int64_t begin = std::exchange(run.begin, 0), end = begin + run.count;
-    const int64_t from = begin + std::exchange(run.shift, 0), to = from + run.count;
-    const AdamWTensors tensors{values.slice(0, begin, end), first_.slice(0, from, to),
-                               second_.slice(0, from, to), grads.slice(0, begin, end)};
+    const auto part = [&](const Tensor& buffer, int64_t shift) {
+      return buffer.slice(0, run.begin + shift, run.begin + shift + run.count);
+    };
+    const AdamWTensors tensors{part(values, 0), part(first_, run.shift), part(second_, run.shift),
+                               part(grads, run.grad_shift)};
+    run.begin = 0;
     naive_adamw(tensors, {&run, 1}, options_, clip, now);
   }
 }
 
-AdamW::AdamW(ParameterArena& arena, const AdamWOptions& options, const OptimizerShare& share)
-    : Optimizer(arena, options.guard(), share),
-      moments_(
-          arena, options, [](const ParameterEntry&) { return true; }, share) {}
+AdamW::AdamW(ParameterArena& arena, const AdamWOptions& options)
+    : Optimizer(arena, options.guard()),
+      moments_(arena, options, [](const ParameterEntry&) { return true; }) {}
 
 }  // namespace quern

@@ -21,13 +21,12 @@ struct AdamWOptions {
 
 using ParameterFilter = std::function<bool(const ParameterEntry&)>;
 
-// Moments and update of the trainable parameters that a filter selects, or of a rank's share of
-// all. The moments have the layout of the arena's gradients without what is left out.
+// Moments and update of the trainable parameters that a filter selects. The moments have the layout
+// of the arena's values without what is left out.
 class AdamWMoments {
  public:
-  // The arena outlives this. A share needs a filter that selects every parameter.
-  AdamWMoments(ParameterArena& arena, const AdamWOptions& options, const ParameterFilter& selects,
-               const OptimizerShare& share = {});
+  // The arena outlives this. One that ranks share out needs a filter that selects everything.
+  AdamWMoments(ParameterArena& arena, const AdamWOptions& options, const ParameterFilter& selects);
 
   std::vector<OptimizerBuffer> buffers() const;
   const Tensor& first() const { return first_; }  // f32
@@ -37,26 +36,25 @@ class AdamWMoments {
   void naive_update(double clip, const kernels::StepState& now);
 
  private:
-  void cut_runs();
+  int64_t cut_runs();
 
   ParameterArena& arena_;
   AdamWOptions options_;
-  OptimizerShare share_;
   std::vector<kernels::AdamWRange> runs_;  // of parameters with one treatment, sorted
   Tensor ranges_;                          // u8, the same on the device
   std::vector<NamedSlice> slices_;         // of the moments
   Tensor first_, second_;
 };
 
-// AdamW of every trainable parameter, or of a rank's share of them. A fused step is four launches:
+// AdamW of every trainable parameter, or of a rank's share. A fused step is four launches:
 // two of the norm, the update and the counter.
 class AdamW : public Optimizer {
  public:
-  AdamW(ParameterArena& arena, const AdamWOptions& options, const OptimizerShare& share = {});
+  AdamW(ParameterArena& arena, const AdamWOptions& options);
 
   const char* name() const override { return "adamw"; }
   std::vector<OptimizerBuffer> buffers() const override { return moments_.buffers(); }
-  const Tensor& moment1() const { return moments_.first(); }  // (trainable) f32, or its share
+  const Tensor& moment1() const { return moments_.first(); }  // (trainable) f32, or a share
   const Tensor& moment2() const { return moments_.second(); }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
@@ -12,8 +11,7 @@
 
 namespace quern {
 
-Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard, OptimizerShare share)
-    : arena_(arena), guard_(guard), share_(std::move(share)) {
+Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard) : arena_(arena), guard_(guard) {
   QUERN_CHECK(arena.grads().defined(),
               "optimizer: the arena was built without gradients (training = false)");
   state_ = Tensor::empty({sizeof(kernels::StepState)}, DType::u8,
@@ -73,7 +71,7 @@ void Optimizer::fused_step(const Tensor& loss) {
   const float* loss_data = loss.defined() ? loss.data<float>() : nullptr;
   on_device(state_.device(), [&](auto stream) {
     const int64_t n = arena_.trainable();
-    if (!share_) {
+    if (!arena_.is_shared_out()) {
       sum_squares(partials_.raw_data(), arena_.grads().data<float>(), n, stream);
     }
     finish_norm(state_data(), partials_.raw_data(), kernels::norm_chunks(n), 1.0f,

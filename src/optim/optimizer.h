@@ -11,16 +11,12 @@
 
 namespace quern {
 
-// A rank's share of the parameters: ascending ranges of the arena, which begin at multiples of
-// kernels::kNormChunk. None: everything.
-using OptimizerShare = std::optional<std::vector<ParameterTable::Range>>;
-
 // Optimizer state in files: a tensor named `prefix` + parameter name for each slice.
 struct OptimizerBuffer {
   std::string prefix;                   // "moment1."
   Tensor data;                          // f32
   std::vector<NamedSlice> slices = {};  // of data; of the whole state, if this is a share
-  OptimizerShare share = {};            // data is that of these ranges, one behind the other
+  std::optional<Placement> share = {};  // what data has of the whole state; none: everything
 };
 
 // Limits on a step's change of the weights.
@@ -62,14 +58,14 @@ class Optimizer {
   void set_progress(int64_t step, int64_t skipped);
   const Tensor& device_state() const { return state_; }  // u8, one kernels::StepState
 
-  // What a step updates. With a share, a fused one takes the norm of all gradients from
-  // norm_partials(), which the caller fills before (kernels::sum_squares).
-  const OptimizerShare& share() const { return share_; }
+  // A step updates the values that the arena has. Where ranks share them out, a fused one takes the
+  // norm of all gradients from norm_partials(), which the caller fills before
+  // (kernels::sum_squares).
   const Tensor& norm_partials() const { return partials_; }  // u8
 
  protected:
   // The arena must have been built for training, and outlive this.
-  Optimizer(ParameterArena& arena, const StepGuard& guard, OptimizerShare share = {});
+  Optimizer(ParameterArena& arena, const StepGuard& guard);
 
   // One update by fused kernels, which read rate, clip factor and t - 1 from state_data() on the
   // device and change nothing when its `finite` is 0. May allocate, but reads nothing back.
@@ -89,7 +85,6 @@ class Optimizer {
 
   ParameterArena& arena_;
   StepGuard guard_;
-  OptimizerShare share_;
   Tensor state_, partials_;
   bool updating_ = false;
 };

@@ -5,16 +5,16 @@
 
 namespace quern {
 
-std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config,
-                                          const OptimizerShare& share) {
+std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config) {
   const OptimizerSection& o = config.optimizer;
   const bool halt = config.train.on_nonfinite == OnNonfinite::stop;
   const AdamWOptions adamw{o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels,
                            halt};
   switch (o.kind) {
-    case OptimizerKind::adamw: return std::make_unique<AdamW>(arena, adamw, share);
+    case OptimizerKind::adamw: return std::make_unique<AdamW>(arena, adamw);
     case OptimizerKind::muon: {
-      QUERN_CHECK(!share, "optimizer is muon, which cannot be shared out; expected adamw");
+      QUERN_CHECK(!arena.is_shared_out(),
+                  "optimizer is muon, which cannot be shared out; expected adamw");
       const MuonOptions muon{adamw, o.momentum, o.nesterov, o.muon_lr_scale, o.muon_adjust};
       return std::make_unique<Muon>(arena, muon);
     }

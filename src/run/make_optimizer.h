@@ -10,7 +10,6 @@ namespace quern {
 
 // The optimizer named in [optimizer], with the kernels chosen in [compute]. It halts after a
 // non-finite step under on_nonfinite = stop. Only AdamW can have a share.
-std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config,
-                                          const OptimizerShare& share = {});
+std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config);
 
 }  // namespace quern

@@ -1,16 +1,23 @@
 // A model in memory: its modules and the arena of its parameters.
 #pragma once
 
+#include <utility>
+
 #include "model/transformer_lm.h"
 #include "nn/arena.h"
 
 namespace quern {
 
-// Needs a current Context. Members are destroyed in the right order.
+// Needs a current Context. Members are destroyed in the right order. layout: what this rank has of
+// the arena (train/training_step.h); none: everything.
 struct ModelInstance {
   ModelInstance(const ModelConfig& config, const ModelOptions& options, InitScheme init,
-                bool training, uint64_t seed)
-      : model(config, options, init), arena(model, {options.precision, training, seed}) {
+                bool training, uint64_t seed, ArenaLayoutOf layout = {})
+      : model(config, options, init),
+        arena(model, {.precision = options.precision,
+                      .training = training,
+                      .seed = seed,
+                      .layout = std::move(layout)}) {
     if (training) model.start_dropout(seed);
   }
 

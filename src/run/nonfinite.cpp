@@ -34,9 +34,8 @@ bool all_finite(const Tensor& x) {
 
 std::string find_nonfinite(const OptimizerBuffer& buffer) {
   if (all_finite(buffer.data)) return "";
-  const Tensor whole = buffer.share ? spread(buffer) : buffer.data;
   for (const NamedSlice& slice : buffer.slices) {
-    const auto values = ParameterArena::slice(whole, slice).to_vector<float>();
+    const auto values = spread(buffer, slice).to_vector<float>();
     const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
     if (bad == values.end()) continue;
     return cat("tensor '", buffer.prefix, slice.name, "' holds ", *bad, " at element ",
@@ -79,7 +78,9 @@ class Finder : public RangeObserver, public OutputObserver {
 
 std::string find_nonfinite(ParameterArena& arena, const std::function<void()>& step) {
   for (const Parameter* parameter : arena.parameters()) {
-    if (!all_finite(parameter->value())) return cat("weight ", parameter->name());
+    const bool here = !arena.is_shared_out();
+    const Variable& weight = here ? parameter->master() : parameter->weight();
+    if (!all_finite(weight.value())) return cat("weight ", parameter->name());
   }
   Finder finder;
   for (const Parameter* parameter : arena.parameters()) {

@@ -98,12 +98,17 @@ std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        TrainState state,
                                        const std::vector<OptimizerBuffer>& gathered) {
   state.optimizer = optimizer.name();
-  const HostTensors values = weights_of(arena);
+  std::vector<OptimizerBuffer> buffers = gathered;
+  if (buffers.empty()) {
+    buffers = optimizer.buffers();
+    buffers.insert(buffers.begin(), values_of(arena));
+  }
+  const HostTensors values = host_tensors(buffers[0]);
   CheckpointContents contents{
       state.iteration, values.views, {}, to_json(state), state.gemm_algorithms};
   std::vector<Tensor> memory;  // of the views
-  for (const OptimizerBuffer& buffer : gathered.empty() ? optimizer.buffers() : gathered) {
-    const HostTensors host = host_tensors(buffer);
+  for (size_t i = 1; i < buffers.size(); ++i) {
+    const HostTensors host = host_tensors(buffers[i]);
     memory.push_back(host.memory);
     contents.moments.insert(contents.moments.end(), host.views.begin(), host.views.end());
   }

@@ -31,7 +31,8 @@ struct TrainState {
 };
 
 // Writes checkpoints/step_<iteration>: the weights under their Hugging Face names, the optimizer's
-// buffers and the state. gathered: the whole buffers of an optimizer that has a share of them.
+// buffers and the state. gathered: the weights and the optimizer's buffers, whole, where ranks
+// share them out.
 std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const Optimizer& optimizer,
                                        TrainState state,

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "run/nonfinite.h"
+#include "tensor/factory.h"
 
 namespace quern {
 
@@ -34,12 +35,27 @@ Tensors tensors_of(const SafetensorsFile& file, const std::string& prefix) {
   return tensors;
 }
 
-void load_slice(const Tensor& target, const TensorView& view, const std::string& where) {
-  QUERN_CHECK(view.shape == target.shape(), where, ": tensor '", view.name, "' has shape ",
-              view.shape, ", expected ", target.shape());
+// Calls f(a part of a slice that the buffer has, the same of `whole`, of the slice's shape).
+template <class F>
+void for_each_part(const OptimizerBuffer& buffer, const NamedSlice& slice, const Tensor& whole,
+                   const F& f) {
+  const int64_t begin = slice.begin, end = begin + slice.shape.numel();
+  const Tensor all = whole.reshape({slice.shape.numel()});
+  buffer.share->for_each_part(begin, end, [&](int64_t from, int64_t to, int64_t place) {
+    f(buffer.data.slice(0, place, place + to - from), all.slice(0, from - begin, to - begin));
+  });
+}
+
+void load_slice(const OptimizerBuffer& buffer, const NamedSlice& slice, const TensorView& view,
+                const std::string& where) {
+  QUERN_CHECK(view.shape == slice.shape, where, ": tensor '", view.name, "' has shape ", view.shape,
+              ", expected ", slice.shape);
   QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", view.name, "' is ", view.dtype,
               ", expected f32, bf16, f16 or f64");
-  copy(target, tensor_of(view));
+  const Tensor found = tensor_of(view);
+  if (!buffer.share) return copy(ParameterArena::slice(buffer.data, slice), found);
+  for_each_part(buffer, slice, found,
+                [](const Tensor& part, const Tensor& of_whole) { copy(part, of_whole); });
 }
 
 // `table`: of the model whose spare tensors the file may contain; null: it may contain no other
@@ -48,7 +64,7 @@ void load(const OptimizerBuffer& buffer, const Tensors& tensors, const Parameter
   std::set<std::string> expected;
   for (const NamedSlice& slice : buffer.slices) {
     const std::string name = buffer.prefix + slice.name;
-    load_slice(ParameterArena::slice(buffer.data, slice), tensors.find(name), tensors.where);
+    load_slice(buffer, slice, tensors.find(name), tensors.where);
     expected.insert(name);
   }
   for (const std::string& name : tensors.names) {
@@ -76,34 +92,20 @@ void load_weights(ParameterArena& arena, Tensors tensors, const std::string& fir
       return name == cut->name ? head_of(find(name), cut->shape) : find(name);
     };
   }
-  load({"", arena.values(), arena.named_slices()}, tensors, &arena.table());
-  const std::string bad = find_nonfinite({"", arena.values(), arena.named_slices()});
+  const OptimizerBuffer values = values_of(arena);
+  load(values, tensors, &arena.table());
+  const std::string bad = find_nonfinite(values);
   QUERN_CHECK(bad.empty(), tensors.where, ": ", bad, ", expected finite numbers");
   arena.refresh_copies();
 }
 
-// Zeros for the whole state of which the buffer is a share.
-Tensor host_memory_of(const OptimizerBuffer& share) {
-  int64_t size = share.share->empty() ? 0 : share.share->back().end;
-  for (const NamedSlice& slice : share.slices) {
-    size = std::max(size, slice.begin + slice.shape.numel());
-  }
-  const Tensor whole = Tensor::empty({size}, DType::f32, kCpu, "optimizer state");
-  fill(whole, 0.0);
-  return whole;
-}
-
-// Calls f(a range of the share, the same of the whole) for each range.
-template <class F>
-void for_each_part(const OptimizerBuffer& share, const Tensor& whole, const F& f) {
-  int64_t at = 0;
-  for (const auto& [begin, end] : *share.share) {
-    const int64_t from = std::exchange(at, at + end - begin);
-    f(share.data.slice(0, from, at), whole.slice(0, begin, end));
-  }
-}
-
 }  // namespace
+
+OptimizerBuffer values_of(const ParameterArena& arena) {
+  OptimizerBuffer values{"", arena.values(), arena.named_slices()};
+  if (arena.is_shared_out()) values.share = arena.layout().values;
+  return values;
+}
 
 Tensor tensor_of(const TensorView& view) {
   const Tensor tensor = Tensor::empty(view.shape, view.dtype, kCpu, "weights from a file");
@@ -122,16 +124,14 @@ void load_weights(ParameterArena& arena, const SafetensorsFile& file,
 }
 
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file) {
-  if (!buffer.share) return load(buffer, tensors_of(file, buffer.prefix), nullptr);
-  const OptimizerBuffer whole{buffer.prefix, host_memory_of(buffer), buffer.slices};
-  load_buffer(whole, file);
-  for_each_part(buffer, whole.data,
-                [](const Tensor& part, const Tensor& of_whole) { copy(part, of_whole); });
+  load(buffer, tensors_of(file, buffer.prefix), nullptr);
 }
 
-Tensor spread(const OptimizerBuffer& share) {
-  Tensor whole = host_memory_of(share);
-  for_each_part(share, whole,
+Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice) {
+  if (!buffer.share) return ParameterArena::slice(buffer.data, slice);
+  const Tensor whole = Tensor::empty(slice.shape, DType::f32, kCpu, "part of a tensor");
+  fill(whole, 0.0);
+  for_each_part(buffer, slice, whole,
                 [](const Tensor& part, const Tensor& of_whole) { copy(of_whole, part); });
   return whole;
 }
@@ -151,7 +151,7 @@ HostTensors host_tensors(const OptimizerBuffer& buffer) {
 }
 
 HostTensors weights_of(const ParameterArena& arena) {
-  return host_tensors({"", arena.values(), arena.named_slices()});
+  return host_tensors(values_of(arena));
 }
 
 HostTensors gradients_of(const ParameterArena& arena) {

@@ -27,9 +27,11 @@ void load_weights(ParameterArena& arena, const SafetensorsFile& file,
 // with the same checks except for finite values; tensors without the prefix are ignored.
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file);
 
-// A share's state on the host in the layout of the buffer's slices, with zeros where other ranks
-// have theirs.
-Tensor spread(const OptimizerBuffer& share);
+// One of the buffer's slices; of a share in host memory, with zeros where other ranks have it.
+Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice);
+
+// The weights as files have them: the arena's values, or this rank's share.
+OptimizerBuffer values_of(const ParameterArena& arena);
 
 // A buffer's named slices in host memory, in arena order.
 struct HostTensors {

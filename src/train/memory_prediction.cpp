@@ -36,8 +36,10 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
   constexpr int kRuns = 2;
   const MemoryRecorder recorder(std::numeric_limits<size_t>::max());
   const bool training = pass == MemoryPass::step;
+  SilentGroup others(0, static_cast<int>(config.parallel.ranks));
+  Communicator* const ranks = training && config.parallel.ranks > 1 ? &others : nullptr;
   ModelInstance instance(config.model, config.compute, config.model.init, training,
-                         static_cast<uint64_t>(config.train.seed));
+                         static_cast<uint64_t>(config.train.seed), layout_for(config, ranks));
   const Shape shape{config.train.batch, config.model.context};
   const auto V = static_cast<int32_t>(config.model.vocab_size);
   const Tensor tokens = random_integers(shape, V), targets = random_integers(shape, V);
@@ -49,11 +51,8 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
     }
     return recorder.trace();
   }
-  SilentGroup others(0, static_cast<int>(config.parallel.ranks));
-  Communicator* const ranks = config.parallel.ranks > 1 ? &others : nullptr;
   const auto shards = make_shards(instance.arena, ranks, config);
-  const auto optimizer =
-      make_optimizer(instance.arena, config, shards ? shards->share() : std::nullopt);
+  const auto optimizer = make_optimizer(instance.arena, config);
   optimizer->set_learning_rate(config.optimizer.lr);
   TrainingStep step(instance, *optimizer, false, ranks, exchange_of(config.compute), shards.get());
   // More micro-batches than two need no more memory.

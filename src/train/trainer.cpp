@@ -53,7 +53,7 @@ void Trainer::start() {
   config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
   check_machine_memory(config_, MemoryPass::step);
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
-                                              true, seed);
+                                              true, seed, layout_for(config_, team_.group()));
   const auto begins = [&] {
     return config_.run.resume.empty() || !has_checkpoint(config_.run.resume) ? "anew" : "";
   };
@@ -62,7 +62,7 @@ void Trainer::start() {
   if (starts_from) load_weights_from(instance_->arena, config_.model);
   const BucketExchange exchange = exchange_of(config_.compute);
   shards_ = make_shards(instance_->arena, team_.group(), config_);
-  optimizer_ = make_optimizer(instance_->arena, config_, shards_ ? shards_->share() : std::nullopt);
+  optimizer_ = make_optimizer(instance_->arena, config_);
   step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute),
                                          team_.group(), exchange, shards_.get());
   const OptimizerSection& o = config_.optimizer;

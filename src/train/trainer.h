@@ -120,6 +120,7 @@ class Trainer {
   void save(const std::string& keep_reason = "");
   void write_checkpoint(const std::string& keep_reason = "",
                         const std::vector<OptimizerBuffer>& gathered = {});
+  std::unique_ptr<ShardedWeights::Whole> whole_weights();
   TrainState current_state() const;
   bool due(int64_t every) const;
   bool stopping() const;
@@ -134,7 +135,7 @@ class Trainer {
   std::optional<RunFolder> folder_;        // created after the model
   std::filesystem::path snapshots_ = ".";  // of memory: the run folder, once there is one
   std::unique_ptr<ModelInstance> instance_;
-  std::unique_ptr<ShardedWeights> shards_;  // under parallel = zero1
+  std::unique_ptr<ShardedWeights> shards_;  // where ranks share out the arena
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<BatchFeeder> feeder_;

@@ -12,6 +12,7 @@
 #include "io/atomic_file.h"
 #include "run/checkpoint.h"
 #include "run/nonfinite.h"
+#include "run/weights.h"
 #include "tensor/gemm_table.h"
 #include "train/trainer.h"
 
@@ -45,9 +46,9 @@ void Trainer::catch_up() {
 }
 
 void Trainer::validate_now() {
-  if (shards_) shards_->complete();
   const Evaluation result = [this] {
     const PoolScope memory = step_->idle_memory();
+    const auto whole = whole_weights();
     return evaluate(
         instance_->model, data_.tokens.validation, config_.train.batch, config_.model.context,
         config_.train.eval_batches, batches_.document_end,
@@ -77,8 +78,11 @@ void Trainer::take_validation(double loss) {
 
 // By the first rank; the others wait.
 void Trainer::sample_now() {
-  if (shards_) shards_->complete();
-  if (team_.leads() && !sampled_) write_sample();
+  {
+    const PoolScope memory = step_->idle_memory();
+    const auto whole = whole_weights();
+    if (team_.leads() && !sampled_) write_sample();
+  }
   team_.wait_for("a sample");
 }
 
@@ -87,7 +91,6 @@ void Trainer::write_sample() {
   std::vector<int32_t> tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
   Generation made;
   try {
-    const PoolScope memory = step_->idle_memory();
     made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer),
                     [this](int32_t) { return !stopping(); });
   } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
@@ -104,6 +107,11 @@ void Trainer::write_sample() {
   observer_.on_sample(state_.iteration, text);
 }
 
+// On every rank; null where each has all weights.
+std::unique_ptr<ShardedWeights::Whole> Trainer::whole_weights() {
+  return shards_ ? std::make_unique<ShardedWeights::Whole>(*shards_) : nullptr;
+}
+
 TrainState Trainer::current_state() const {
   TrainState state = state_;
   state.sampler = sampler_after(state_.iteration);
@@ -118,7 +126,7 @@ TrainState Trainer::current_state() const {
 void Trainer::check_state() const {
   std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
   const ParameterArena& arena = instance_->arena;
-  buffers.insert(buffers.begin(), {"", arena.values(), arena.named_slices()});
+  buffers.insert(buffers.begin(), values_of(arena));
   for (const OptimizerBuffer& buffer : buffers) {
     const std::string bad = find_nonfinite(buffer);
     if (bad.empty()) continue;
@@ -133,10 +141,13 @@ void Trainer::check_state() const {
 // By the first rank; the others wait.
 void Trainer::save(const std::string& keep_reason) {
   saving_ = true;
-  if (shards_) shards_->complete();
   check_state();
   std::vector<OptimizerBuffer> gathered;
-  if (shards_) gathered = shards_->gathered(optimizer_->buffers());
+  if (shards_) {
+    gathered = optimizer_->buffers();
+    gathered.insert(gathered.begin(), values_of(instance_->arena));
+    gathered = shards_->gathered(gathered);
+  }
   if (team_.leads()) {
     write_checkpoint(keep_reason, gathered);
   } else {
@@ -195,6 +206,7 @@ std::string Trainer::trace_nonfinite(int64_t bad_step) {
   feed_from(bad_step - 1);
   instance_->arena.zero_grad();
   const PoolScope memory = step_->idle_memory();
+  const auto whole = whole_weights();
   return find_nonfinite(instance_->arena, [this] {
     for (int64_t i = 0; i < config_.train.accumulate; ++i) {
       const DeviceBatch batch = feeder_->next();

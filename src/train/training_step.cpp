@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "base/error.h"
+#include "dist/layout.h"
 #include "tensor/factory.h"
 
 namespace quern {
@@ -26,9 +27,18 @@ bool shares_norm(const ShardedWeights* shards, BucketExchange exchange) {
 
 }  // namespace
 
+ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks) {
+  const Parallel parallel = config.parallel.parallel;
+  if (ranks == nullptr || !shares_out(parallel)) return {};
+  return [parallel, exchange = exchange_of(config.compute), size = ranks->size(),
+          rank = ranks->rank()](const ParameterTable& table) {
+    return layout_of(table, parallel, exchange, size, rank);
+  };
+}
+
 std::unique_ptr<ShardedWeights> make_shards(ParameterArena& arena, Communicator* ranks,
                                             const Config& config) {
-  if (ranks == nullptr || config.parallel.parallel != Parallel::zero1) return nullptr;
+  if (!arena.is_shared_out()) return nullptr;
   return std::make_unique<ShardedWeights>(arena, *ranks, exchange_of(config.compute));
 }
 
@@ -79,9 +89,9 @@ TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool c
       shards_(shards),
       capture_(capture),
       ranks_(ranks == nullptr ? 1 : ranks->size()),
-      gradients_(
-          make_gradient_sum(instance.arena, ranks, exchange,
-                            shares_norm(shards, exchange) ? optimizer.norm_partials() : Tensor())),
+      gradients_(make_gradient_sum(
+          instance.arena, ranks, exchange,
+          shares_norm(shards, exchange) ? optimizer.norm_partials() : Tensor(), shards)),
       values_(zeros({kScalars})),
       sums_(zeros({kScalars})),
       loss_(element(sums_, kCrossEntropy)),
@@ -105,10 +115,10 @@ void TrainingStep::ask_to_stop() {
 
 void TrainingStep::launch(const Tensor& tokens, const Tensor& targets, const Kind& kind) {
   gradients_->begin(kind.part);
-  if (shards_ != nullptr && kind.part.first()) shards_->begin_forward();
+  if (shards_ != nullptr) shards_->begin_micro_batch(kind.part.first());
   const auto loss = forward_backward(instance_, tokens, targets, kind.part.count * ranks_,
                                      kind.counted ? inverse_count_ : Tensor());
-  if (shards_ != nullptr && kind.part.first()) shards_->end_forward();
+  if (shards_ != nullptr) shards_->end_micro_batch();
   copy(element(values_, kCrossEntropy), loss.cross_entropy);
   if (z_loss_.defined()) copy(element(values_, kZLoss), loss.z_loss);
   gradients_->finish(sums_, values_);

@@ -30,14 +30,16 @@ TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const T
 // Between several ranks: the naive twin with naive kernels.
 BucketExchange exchange_of(const ComputeSection& compute);
 
-// Of parallel = zero1 with several ranks; null otherwise.
+// Under parallel = zero1, zero2 or fsdp with several ranks, what this rank has of the arena, and
+// its weights; none and null otherwise.
+ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks);
 std::unique_ptr<ShardedWeights> make_shards(ParameterArena& arena, Communicator* ranks,
                                             const Config& config);
 
 class TrainingStep {
  public:
   // instance, optimizer, ranks and shards outlive this. ranks: null for one rank. shards: of an
-  // optimizer with a share; null: it updates everything.
+  // arena that ranks share out; null: each has everything.
   TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool capture,
                Communicator* ranks = nullptr, BucketExchange exchange = BucketExchange::overlapped,
                ShardedWeights* shards = nullptr);

@@ -106,10 +106,11 @@ TEST_F(RanksProgram, RefusesWrongFlagsBeforeTheFirstRank) {
   expect_refusal({"--ranks", "5000", "--device", "cuda"},
                  "train: found ranks = 5000 and device = cuda, but this machine has ");
   expect_refusal({"--ranks", "0"}, "--ranks is 0, expected an integer from 1 to 65536");
-  expect_refusal({"--ranks", "2", "--parallel", "none", "--device", "cpu"},
-                 "parallel is none, but there are 2 ranks; expected auto, ddp or zero1");
+  expect_refusal(
+      {"--ranks", "2", "--parallel", "none", "--device", "cpu"},
+      "parallel is none, but there are 2 ranks; expected auto, ddp, zero1, zero2 or fsdp");
   expect_refusal({"--parallel", "ddpp"},
-                 "--parallel is ddpp, expected one of auto, none, ddp, zero1");
+                 "--parallel is ddpp, expected one of auto, none, ddp, zero1, zero2, fsdp");
   expect_refusal({"--parallel", "zero1", "--optimizer", "muon", "--ranks", "2"},
                  "parallel is zero1, which shares out AdamW's update; found optimizer = muon");
   expect_refusal({"--store", "host:5"}, "--store is 'host:5', expected file:FOLDER or tcp:HOST");

@@ -50,6 +50,11 @@ TEST_F(Scaling, RanksSendTheirSlicesOfTheGradients) {
     // Gradients to their ranks, and weights in BF16 from there.
     EXPECT_NEAR(predict_scaling(small(Parallel::zero1), on(gpus)).sent_gb, 1.5 * gradients * share,
                 1e-6);
+    EXPECT_NEAR(predict_scaling(small(Parallel::zero2), on(gpus)).sent_gb, 1.5 * gradients * share,
+                1e-6);
+    // Weights in the forward and in the backward.
+    EXPECT_NEAR(predict_scaling(small(Parallel::fsdp), on(gpus)).sent_gb, 2.0 * gradients * share,
+                1e-6);
   }
 }
 
@@ -59,6 +64,26 @@ TEST_F(Scaling, Zero1SharesOptimizerAndMoments) {
   EXPECT_DOUBLE_EQ(zero1.optimizer_ms, ddp.optimizer_ms / 8.0);
   EXPECT_LT(zero1.memory_bytes, ddp.memory_bytes);
   EXPECT_LT(zero1.step_ms(), ddp.step_ms());
+}
+
+TEST_F(Scaling, EachStrategyNeedsLessMemoryThanTheOneBefore) {
+  const Config config = of("1.5B", 50304, 4, Parallel::ddp);
+  const auto parameters = static_cast<double>(parameter_table(config.model).trainable());
+  double before = 0.0;
+  // Bytes a parameter that 8 ranks save: AdamW's moments and FP32 weights; gradients; BF16 weights.
+  for (const auto& [parallel, saved] : {std::pair{Parallel::ddp, 0.0},
+                                        {Parallel::zero1, 12.0},
+                                        {Parallel::zero2, 4.0},
+                                        {Parallel::fsdp, 2.0}}) {
+    const auto bytes = static_cast<double>(
+        predict_scaling(of("1.5B", 50304, 4, parallel), on(8, 1, 152.0)).memory_bytes);
+    if (saved > 0.0) {
+      const double share = (before - bytes) / (saved * parameters * 7.0 / 8.0);
+      EXPECT_GT(share, 0.75) << name_of(parallel);
+      EXPECT_LT(share, 1.01) << name_of(parallel);
+    }
+    before = bytes;
+  }
 }
 
 TEST_F(Scaling, ANetworkIsSlowerThanLinks) {

@@ -1,4 +1,4 @@
-#include "dist/buckets.h"
+#include "dist/layout.h"
 
 #include <gtest/gtest.h>
 
@@ -19,15 +19,17 @@ TEST(Buckets, RanksShareOutTheArena) {
     for (const int ranks : {1, 2, 3, 4, 7, 1000}) {
       std::vector<int> owners(static_cast<size_t>(table.trainable()));
       for (int rank = 0; rank < ranks; ++rank) {
-        const OptimizerShare share = share_of(buckets, ranks, rank);
-        ASSERT_TRUE(share);
-        for (const auto& [begin, end] : *share) {
+        const Placement share = share_of(buckets, ranks, rank);
+        int64_t held = 0;
+        for (const auto& [begin, end, place] : share.pieces()) {
           EXPECT_EQ(begin % kernels::kNormChunk, 0);
+          EXPECT_EQ(place, std::exchange(held, held + end - begin));
           EXPECT_LT(begin, end);
           for (int64_t i = begin; i < end; ++i) ++owners[static_cast<size_t>(i)];
         }
-        EXPECT_TRUE(!share->empty() || ranks == 1000) << rank;
-        EXPECT_TRUE(share->empty() || rank != 999);
+        EXPECT_EQ(share.size(), held);
+        EXPECT_TRUE(held > 0 || ranks == 1000) << rank;
+        EXPECT_TRUE(held == 0 || rank != 999);
       }
       EXPECT_EQ(owners, std::vector<int>(owners.size(), 1)) << ranks;
     }

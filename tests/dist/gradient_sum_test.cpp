@@ -8,6 +8,7 @@
 #include "autograd/ops/binary.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
+#include "dist/layout.h"
 #include "dist/thread_group.h"
 #include "kernels/optimizer.h"
 #include "nn/module.h"
@@ -19,7 +20,7 @@ namespace {
 
 using namespace testing_support;
 
-// Two blocks of vectors of odd lengths between two other vectors; one vector that no loss uses.
+// Four blocks of vectors of odd lengths between two other vectors; one vector that no loss uses.
 class Vectors : public Module {
  public:
   class Block : public Module {
@@ -33,8 +34,7 @@ class Vectors : public Module {
 
   void declare(ParameterList& list) override {
     list.add("first", first);
-    list.add_block("block0", blocks[0]);
-    list.add_block("block1", blocks[1]);
+    for (size_t i = 0; i < blocks.size(); ++i) list.add_block(cat("block", i), blocks[i]);
     list.add("last", last);
     list.add("unused", unused);
   }
@@ -42,7 +42,12 @@ class Vectors : public Module {
   // d loss / d p = x for every parameter but the unused one.
   Variable loss(const std::vector<Tensor>& x) const {
     Variable total = zeros({});
-    const std::array used{&first, &blocks[0].a, &blocks[0].b, &blocks[1].a, &blocks[1].b, &last};
+    std::vector<const Parameter*> used{&first};
+    for (const Block& block : blocks) {
+      used.push_back(&block.a);
+      used.push_back(&block.b);
+    }
+    used.push_back(&last);
     for (size_t i = 0; i < used.size(); ++i) {
       total = add(total, sum(mul(used[i]->master(), x[i])));
     }
@@ -51,10 +56,10 @@ class Vectors : public Module {
 
   Parameter first{{5}, Init::constant(1.0)}, last{{64}, Init::constant(1.0)},
       unused{{3}, Init::constant(1.0)};
-  Block blocks[2];
+  std::array<Block, 4> blocks;
 };
 
-constexpr std::array<int64_t, 6> kLengths{5, 33, 1025, 33, 1025, 64};
+constexpr std::array<int64_t, 10> kLengths{5, 33, 1025, 33, 1025, 33, 1025, 33, 1025, 64};
 
 // The gradients of micro-batch m, the same on every rank: random, of very different sizes.
 std::vector<std::vector<float>> gradients_of(int64_t m) {
@@ -150,12 +155,21 @@ TEST(GradientSum, RanksGiveTheBitsOfOne) {
 
 // Each rank has the sum of its slices, and the partial sums of the whole norm.
 TEST(GradientSum, RanksWithAShareGetTheNormOfAll) {
-  const auto sums_of = [](Communicator* group, bool deterministic) {
+  const auto sums_of = [](Communicator* group, bool deterministic, Parallel parallel) {
     Context context(kCpu);
     context.options.deterministic = deterministic;
     const ContextScope scope(context);
     Vectors model;
-    ParameterArena arena(model, {});
+    ParameterArena::Options options;
+    if (parallel == Parallel::zero2) {
+      options.layout = [=](const ParameterTable& table) {
+        ArenaLayout layout =
+            layout_of(table, parallel, BucketExchange::overlapped, group->size(), group->rank());
+        layout.values = layout.weights;  // which the loss reads
+        return layout;
+      };
+    }
+    ParameterArena arena(model, options);
     const Tensor partials = full({kernels::norm_chunks(arena.trainable())}, 9.0, DType::f64);
     const int64_t ranks = group == nullptr ? 1 : group->size();
     const auto sum = make_gradient_sum(arena, group, BucketExchange::overlapped,
@@ -178,25 +192,30 @@ TEST(GradientSum, RanksWithAShareGetTheNormOfAll) {
     }
     std::vector<float> own = arena.grads().to_vector<float>();
     if (group != nullptr) {
-      std::vector<float> kept(own.size());
+      std::vector<float> kept(static_cast<size_t>(arena.trainable()));
       const auto buckets = make_buckets(arena.table(), BucketExchange::overlapped);
-      const OptimizerShare share = share_of(buckets, group->size(), group->rank());
-      for (const auto& [begin, end] : *share) {
-        std::copy(own.begin() + begin, own.begin() + end, kept.begin() + begin);
+      const Placement share = share_of(buckets, group->size(), group->rank());
+      own = arena.sums().to_vector<float>();
+      for (const auto& [begin, end, place] : share.pieces()) {
+        const int64_t at = arena.layout().sums.of(begin);
+        std::copy(own.begin() + at, own.begin() + at + end - begin, kept.begin() + begin);
       }
       own = kept;
     }
     return std::pair{own, partials.to_vector<double>()};
   };
-  const auto one = sums_of(nullptr, true);
-  for (const bool deterministic : {true, false}) {
+  const auto one = sums_of(nullptr, true, Parallel::none);
+  for (const auto& [deterministic, parallel] :
+       {std::pair{true, Parallel::zero1}, std::pair{false, Parallel::zero1},
+        std::pair{true, Parallel::zero2}, std::pair{false, Parallel::zero2}}) {
     for (const int ranks : {2, 3, 4}) {
       const auto group = thread_group(ranks);
       std::vector<std::pair<std::vector<float>, std::vector<double>>> found(group.size());
       std::vector<std::thread> threads;
       for (size_t rank = 0; rank < group.size(); ++rank) {
-        threads.emplace_back(
-            [&, rank] { found[rank] = sums_of(group[rank].get(), deterministic); });
+        threads.emplace_back([&, rank, deterministic, parallel] {
+          found[rank] = sums_of(group[rank].get(), deterministic, parallel);
+        });
       }
       for (std::thread& thread : threads) thread.join();
       std::vector<float> all(one.first.size());

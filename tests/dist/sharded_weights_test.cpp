@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dist/layout.h"
 #include "model/transformer_lm.h"
 #include "optim/adamw.h"
 #include "run/weights.h"
@@ -15,81 +16,137 @@ namespace {
 
 using namespace testing_support;
 
-using Case = std::tuple<Precision, BucketExchange, int>;
+using Case = std::tuple<Precision, BucketExchange, Parallel, int>;
 
 class ShardedWeightsTest : public testing::TestWithParam<Case> {
  protected:
-  // What rank p's AdamW gives element i.
-  static float value_of(int64_t i) { return 1.0f + 0.001f * static_cast<float>(i % 1000); }
+  // What the owner's AdamW gives element i: a number of BF16 too.
+  static float value_of(int64_t i) { return 1.0f + 0.0078125f * static_cast<float>(i % 127); }
+  static std::vector<float> values_of_all(int64_t begin, int64_t count) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < count; ++i) values.push_back(value_of(begin + i));
+    return values;
+  }
+  static void expect_weights(const Parameter& parameter, const char* when) {
+    const auto expected = values_of_all(parameter.begin(), parameter.numel());
+    EXPECT_EQ(parameter.weight().value().to(DType::f32).to_vector<float>(), expected)
+        << parameter.name() << ' ' << when;
+    if (!parameter.fp32) return;
+    EXPECT_EQ(parameter.master().value().to_vector<float>(), expected)
+        << parameter.name() << ' ' << when;
+  }
 };
 
 TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
-  const auto& [precision, exchange, ranks] = GetParam();
+  const auto& [precision, exchange, parallel, ranks] = GetParam();
   const auto texts = run_thread_ranks(ranks, {}, [&](Communicator& group) {
     Context context(kCpu);
     const ContextScope scope(context);
     ModelOptions options;
     options.precision = precision;
-    TransformerLM model(tiny_model(), options);
-    ParameterArena arena(model, {.precision = precision});
+    ModelConfig config = tiny_model();
+    config.layers = 5;
+    TransformerLM model(config, options);
+    const auto layout = [&](const ParameterTable& table) {
+      return layout_of(table, parallel, exchange, ranks, group.rank());
+    };
+    ParameterArena arena(model, {.precision = precision, .layout = layout});
     ShardedWeights shards(arena, group, exchange);
-    AdamW optimizer(arena, {}, shards.share());
+    AdamW optimizer(arena, {});
+    const int64_t n = arena.trainable();
+    EXPECT_EQ(arena.values().numel() == n, ranks == 1);
+    const bool in_turns = parallel == Parallel::fsdp && exchange == BucketExchange::overlapped;
+    EXPECT_EQ(arena.copies().numel() < n, in_turns);
 
-    const Tensor updated = from_vector(std::vector<float>(arena.trainable()), {arena.trainable()});
-    for (int64_t i = 0; i < arena.trainable(); ++i) updated.data<float>()[i] = value_of(i);
-    fill(arena.values(), -1.0);
-    int64_t at = 0;
     const OptimizerBuffer moment = optimizer.buffers()[0];
-    for (const auto& [begin, end] : *shards.share()) {
-      copy(arena.values().slice(0, begin, end), updated.slice(0, begin, end));
-      copy(moment.data.slice(0, at, at + end - begin), updated.slice(0, begin, end));
-      at += end - begin;
-    }
-    EXPECT_EQ(moment.data.numel(), at);
-    EXPECT_EQ(at == arena.trainable(), ranks == 1);
-    arena.refresh_copies();
-
-    shards.begin_step();
-    shards.begin_forward();
-    const Tensor copies = Tensor::empty(updated.shape(), DType::bf16, kCpu);
-    copy(copies, updated);
-    for (const Parameter* parameter : arena.parameters()) {
-      const NamedSlice slice{parameter->name(), parameter->shape(), parameter->begin()};
-      EXPECT_EQ(parameter->weight().value().to(DType::f32).to_vector<float>(),
-                ParameterArena::slice(arena.copies().defined() ? copies : updated, slice)
-                    .to(DType::f32)
-                    .to_vector<float>())
-          << parameter->name();
-      if (parameter->fp32) {
-        EXPECT_EQ(parameter->master().value().to_vector<float>(),
-                  ParameterArena::slice(updated, slice).to_vector<float>());
+    for (const auto& [begin, end, place] : arena.layout().values.pieces()) {
+      for (int64_t i = begin; i < end; ++i) {
+        arena.values().data<float>()[place + i - begin] = value_of(i);
+        moment.data.data<float>()[place + i - begin] = value_of(i);
       }
     }
-    shards.end_forward();
-    shards.complete();
-    EXPECT_EQ(arena.values().to_vector<float>(), updated.to_vector<float>());
-    if (arena.copies().defined()) {
-      EXPECT_EQ(arena.copies().to(DType::f32).to_vector<float>(),
-                copies.to(DType::f32).to_vector<float>());
+    shards.begin_step();
+    const std::vector<Bucket> buckets = make_buckets(arena.table(), exchange);
+    for (const bool first : {true, false}) {
+      shards.begin_micro_batch(first);
+      for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "forward");
+      for (size_t i = buckets.size(); i-- > 0;) {
+        for (const Parameter* parameter : arena.parameters()) {
+          if (buckets[i].holds(parameter->begin())) expect_weights(*parameter, "backward");
+        }
+        shards.enter_backward(i);
+        shards.leave_backward(i);
+      }
+      shards.end_micro_batch();
     }
+    for (const int round : {1, 2}) {
+      const ShardedWeights::Whole whole(shards);
+      for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "whole");
+      EXPECT_GT(round, 0);
+    }
+    shards.begin_micro_batch(true);
+    expect_weights(*arena.parameters().front(), "again");
+    shards.end_micro_batch();
 
-    const std::vector<OptimizerBuffer> whole = shards.gathered({moment});
-    EXPECT_EQ(whole[0].prefix, moment.prefix);
-    EXPECT_FALSE(whole[0].share);
-    EXPECT_EQ(whole[0].data.defined(), group.rank() == 0);
-    if (group.rank() == 0) {
-      EXPECT_EQ(whole[0].data.to_vector<float>(), updated.to_vector<float>());
+    const auto gathered = shards.gathered({values_of(arena), moment});
+    for (const OptimizerBuffer& whole : gathered) {
+      EXPECT_FALSE(whole.share);
+      EXPECT_EQ(whole.data.defined(), group.rank() == 0);
+      if (group.rank() == 0) {
+        EXPECT_EQ(whole.data.to_vector<float>(), values_of_all(0, n));
+      }
     }
+    EXPECT_EQ(gathered[1].prefix, moment.prefix);
     return std::string();
   });
   EXPECT_EQ(texts, std::vector<std::string>(static_cast<size_t>(ranks)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, ShardedWeightsTest,
-                         testing::Combine(testing::Values(Precision::fp32, Precision::bf16),
-                                          testing::Values(BucketExchange::naive,
-                                                          BucketExchange::overlapped),
-                                          testing::Values(1, 2, 3)));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ShardedWeightsTest,
+    testing::Combine(testing::Values(Precision::fp32, Precision::bf16),
+                     testing::Values(BucketExchange::naive, BucketExchange::overlapped),
+                     testing::Values(Parallel::zero1, Parallel::fsdp), testing::Values(1, 2, 3)));
+
+// The frozen weights are on every rank, and a share begins with the values of the whole.
+TEST(ShardedWeights, InitialValuesAreThoseOfTheWhole) {
+  Context context(kCpu);
+  const ContextScope scope(context);
+  const auto regroup = [](const std::string& name, ParameterGroup& group) {
+    group.frozen = name.find("layers.1") != std::string::npos;
+  };
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    ModelOptions options;
+    options.precision = precision;
+    TransformerLM model(tiny_model(), options);
+    const ParameterArena whole(model, {.precision = precision, .seed = 3, .regroup = regroup});
+    for (int rank = 0; rank < 3; ++rank) {
+      TransformerLM part_model(tiny_model(), options);
+      const ParameterArena part(part_model, {.precision = precision,
+                                             .seed = 3,
+                                             .regroup = regroup,
+                                             .layout = [&](const ParameterTable& table) {
+                                               return layout_of(table, Parallel::fsdp,
+                                                                BucketExchange::overlapped, 3,
+                                                                rank);
+                                             }});
+      EXPECT_LT(part.values().numel(), whole.values().numel());
+      for (const auto& [begin, end, place] : part.layout().values.pieces()) {
+        EXPECT_EQ(part.values().slice(0, place, place + end - begin).to_vector<float>(),
+                  whole.values().slice(0, begin, end).to_vector<float>());
+      }
+      for (size_t i = 0; i < whole.parameters().size(); ++i) {
+        const Parameter &a = *part.parameters()[i], &b = *whole.parameters()[i];
+        if (!b.group.frozen) continue;
+        EXPECT_EQ(a.weight().value().to(DType::f32).to_vector<float>(),
+                  b.weight().value().to(DType::f32).to_vector<float>());
+        if (b.fp32) {
+          EXPECT_EQ(a.value().to_vector<float>(), b.value().to_vector<float>());
+        }
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace quern

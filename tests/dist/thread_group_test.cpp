@@ -232,22 +232,6 @@ TEST(ThreadGroupTest, DifferentCallsAreNamedOnBothRanks) {
   }
 }
 
-TEST(ThreadGroupTest, ReduceScatterMakesOtherSlicesNaN) {
-  run_thread_ranks(2, {}, [](Communicator& ranks) {
-    std::vector<float> data(128, 1.0f);
-    ranks.reduce_scatter(data.data(), RankSlices(128, 2), "x", {});
-    for (int i = 0; i < 128; ++i) {
-      const float found = data[static_cast<size_t>(i)];
-      if (i / 64 == ranks.rank()) {
-        EXPECT_EQ(found, 2.0f);
-      } else {
-        EXPECT_TRUE(std::isnan(found));
-      }
-    }
-    return std::string();
-  });
-}
-
 TEST(ThreadGroupTest, WrongArgumentsThrow) {
   expect_error([] { thread_group(0); }, {"thread group: 0 ranks, expected at least 1"});
   const auto ranks = thread_group(1);

@@ -280,42 +280,58 @@ TEST(Optimizer, NeedsGradientsAndMayLeaveThemUnclipped) {
 
 // Three ranks, one of them without a share, update what one does.
 TEST_P(AdamWTest, SharesGiveTheBitsOfTheWhole) {
-  const auto make = [](Sequential& net) {
-    net.append<Linear>(100, 30, Init::normal(1.0), true).weight.group.lr_scale = 0.5;
-    net.append<Linear>(30, 50, Init::normal(1.0), true);
-    return ParameterArena(net, {.precision = Precision::bf16, .seed = 7});
+  struct Rank {
+    Sequential net;
+    std::unique_ptr<ParameterArena> arena;
+    std::unique_ptr<AdamW> optimizer;
   };
   AdamWOptions options;
   options.kernels = GetParam();
-  Sequential whole_net, net;
-  ParameterArena whole = make(whole_net), arena = make(net);
-  AdamW reference(whole, options);
+  const auto make = [&](Rank& rank, const ArenaLayoutOf& layout) {
+    rank.net.append<Linear>(100, 30, Init::normal(1.0), true).weight.group.lr_scale = 0.5;
+    rank.net.append<Linear>(30, 50, Init::normal(1.0), true);
+    const ParameterArena::Options of_arena{
+        .precision = Precision::bf16, .seed = 7, .layout = layout};
+    rank.arena = std::make_unique<ParameterArena>(rank.net, of_arena);
+    rank.optimizer = std::make_unique<AdamW>(*rank.arena, options);
+  };
+  Rank whole;
+  make(whole, {});
   constexpr int64_t kCut = 3 * kernels::kNormChunk;
-  const int64_t n = arena.trainable();
-  std::vector<std::unique_ptr<AdamW>> ranks;
-  for (const OptimizerShare& share : {OptimizerShare({{{0, kCut}}}), OptimizerShare(std::in_place),
-                                      OptimizerShare({{{kCut, n}}})}) {
-    ranks.push_back(std::make_unique<AdamW>(arena, options, share));
+  const int64_t n = whole.arena->trainable();
+  std::array<Rank, 3> ranks;
+  const std::array<std::pair<int64_t, int64_t>, 3> shares{{{0, kCut}, {kCut, kCut}, {kCut, n}}};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    make(ranks[i], [&](const ParameterTable& table) {
+      const Placement all = Placement::whole(table.size());
+      ArenaLayout layout{{}, all, all, all};
+      layout.values.append(shares[i].first, shares[i].second);
+      return layout;
+    });
   }
-  for (uint64_t step = 1; step <= 3; ++step) {
-    set_gradients(whole, step);
-    reference.step(0.01);
-    for (const auto& rank : ranks) {
-      set_gradients(arena, step);
-      kernels::cpu::sum_squares(rank->norm_partials().raw_data(), arena.grads().data<float>(), n,
-                                {});
-      rank->step(0.01);
-      EXPECT_EQ(rank->state().norm, reference.state().norm);
+  const auto joined = [&](const auto& part_of) {
+    std::vector<float> all;
+    for (const Rank& rank : ranks) {
+      const std::vector<float> part = part_of(rank).template to_vector<float>();
+      all.insert(all.end(), part.begin(), part.end());
     }
-    EXPECT_EQ(arena.values().to_vector<float>(), whole.values().to_vector<float>());
-    EXPECT_EQ(arena.copies().to(DType::f32).to_vector<float>(),
-              whole.copies().to(DType::f32).to_vector<float>());
+    return all;
+  };
+  for (uint64_t step = 1; step <= 3; ++step) {
+    set_gradients(*whole.arena, step);
+    whole.optimizer->step(0.01);
+    for (Rank& rank : ranks) {
+      set_gradients(*rank.arena, step);
+      kernels::cpu::sum_squares(rank.optimizer->norm_partials().raw_data(),
+                                rank.arena->grads().data<float>(), n, {});
+      rank.optimizer->step(0.01);
+      EXPECT_EQ(rank.optimizer->state().norm, whole.optimizer->state().norm);
+    }
+    EXPECT_EQ(joined([](const Rank& rank) { return rank.arena->values(); }),
+              whole.arena->values().to_vector<float>());
   }
-  std::vector<float> moments;
-  for (const auto& rank : ranks) {
-    for (const float m : rank->moment2().to_vector<float>()) moments.push_back(m);
-  }
-  EXPECT_EQ(moments, reference.moment2().to_vector<float>());
+  EXPECT_EQ(joined([](const Rank& rank) { return rank.optimizer->moment2(); }),
+            whole.optimizer->moment2().to_vector<float>());
 }
 
 // The last parameter may be left out, whether or not frozen ones follow it.
@@ -336,10 +352,13 @@ TEST(AdamWMoments, LeavesOutTheLast) {
 
 TEST(AdamWMoments, AShareIsOfAllParameters) {
   Linear net(3, 5, Init::normal(1.0));
-  ParameterArena arena(net, {});
+  const auto whole = [](const ParameterTable& table) {
+    const Placement all = Placement::whole(table.size());
+    return ArenaLayout{all, all, all, all};
+  };
+  ParameterArena arena(net, {.layout = whole});
   const auto none = [](const ParameterEntry&) { return false; };
-  const OptimizerShare share = std::vector<ParameterTable::Range>{{0, 4}};
-  EXPECT_THROW(AdamWMoments(arena, {}, none, share), Error);
+  EXPECT_THROW(AdamWMoments(arena, {}, none), Error);
 }
 
 }  // namespace

@@ -83,14 +83,15 @@ TEST_F(Nonfinite, PaddingHasNoEffect) {
 
 TEST_F(Nonfinite, ARanksShareIsNamedByParameter) {
   const std::vector<NamedSlice> slices{{"first", {2}, 0}, {"second", {4}, 4}};
-  const std::vector<ParameterTable::Range> ranges{{0, 2}, {6, 8}};
+  Placement share;
+  share.append(0, 2);
+  share.append(6, 8);
   const Tensor data = from_vector<float>({1.0f, 2.0f, 3.0f, std::nanf("")}, {4});
-  EXPECT_EQ(find_nonfinite({"moment1.", data, slices, ranges}),
+  EXPECT_EQ(find_nonfinite({"moment1.", data, slices, share}),
             "tensor 'moment1.second' holds nan at element 3");
   // A rank of which the share is empty has zeros.
-  const Tensor none =
-      spread({"moment1.", zeros({0}), slices, std::vector<ParameterTable::Range>{}});
-  EXPECT_EQ(none.to_vector<float>(), std::vector<float>(8, 0.0f));
+  const Tensor none = spread({"moment1.", zeros({0}), slices, Placement()}, slices[1]);
+  EXPECT_EQ(none.to_vector<float>(), std::vector<float>(4, 0.0f));
 }
 
 }  // namespace

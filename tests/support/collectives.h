@@ -170,8 +170,14 @@ class CollectiveCheck {
     auto data = data_.values(ranks_.rank(), slices_.count);
     data.push_back(7);
     ranks_.reduce_scatter(data.data(), slices_, "the gradients", {});
-    for (int64_t i = slices_.begin(ranks_.rank()); i < slices_.end(ranks_.rank()); ++i) {
-      expect_sum("reduce_scatter", i, data[static_cast<size_t>(i)]);
+    const auto before = data_.values(ranks_.rank(), slices_.count);
+    for (int64_t i = 0; i < slices_.count; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (slices_.begin(ranks_.rank()) <= i && i < slices_.end(ranks_.rank())) {
+        expect_sum("reduce_scatter", i, data[at]);
+      } else {
+        expect("another slice of reduce_scatter", i, data[at], before[at]);
+      }
     }
     expect("guard of reduce_scatter", slices_.count, data.back(), 7.0f);
   }

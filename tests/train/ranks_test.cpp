@@ -60,6 +60,7 @@ class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
     c.compute.precision = precision;
     c.compute.kernels = kernels;
     c.compute.dropout = dropout;
+    c.model.layers = 3;
     c.optimizer.kind = optimizer;
     c.train.batch = 2;
     c.train.accumulate = kMicroBatches / ranks;
@@ -93,8 +94,7 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
   const auto& [precision, kernels, dropout, optimizer, parallel, masks] = info.param;
-  return cat(parallel == Parallel::zero1 ? "zero1_" : "ddp_",
-             precision == Precision::bf16 ? "bf16" : "fp32",
+  return cat(name_of(parallel), '_', precision == Precision::bf16 ? "bf16" : "fp32",
              kernels == KernelKind::naive ? "_naive" : "_fused", dropout > 0.0 ? "_dropout" : "",
              optimizer == OptimizerKind::muon ? "_muon" : "_adamw", masks ? "_masks" : "");
 }
@@ -109,6 +109,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1},
         Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1},
         Mode{Precision::bf16, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1},
+        Mode{Precision::fp32, KernelKind::fused, 0.2, OptimizerKind::adamw, Parallel::zero2},
+        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero2},
+        Mode{Precision::fp32, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::fsdp},
+        Mode{Precision::bf16, KernelKind::fused, 0.2, OptimizerKind::adamw, Parallel::fsdp},
+        Mode{Precision::bf16, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::fsdp},
         Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::ddp, true},
         Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1, true}),
     name_of);
@@ -128,8 +133,8 @@ TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
   c.run.resume = c.run.out;
   c.train.steps = 6;
   c.train.accumulate = kMicroBatches / 3;
-  const bool sharded = c.parallel.parallel == Parallel::zero1;
-  c.parallel.parallel = sharded ? Parallel::ddp : Parallel::zero1;
+  const bool shared = shares_out(c.parallel.parallel);
+  c.parallel.parallel = shared ? Parallel::ddp : Parallel::zero1;
   train_on(3, c, recorded);
   c.train.steps = 9;
   c.train.accumulate = kMicroBatches;
@@ -186,7 +191,9 @@ TEST_P(RanksOfOneMode, ADeathAtAnyCollectiveLosesNothingSaved) {
 INSTANTIATE_TEST_SUITE_P(Modes, RanksOfOneMode,
                          testing::Values(Mode{Precision::fp32, KernelKind::fused, 0.1},
                                          Mode{Precision::bf16, KernelKind::fused, 0.1,
-                                              OptimizerKind::adamw, Parallel::zero1}),
+                                              OptimizerKind::adamw, Parallel::zero1},
+                                         Mode{Precision::bf16, KernelKind::fused, 0.1,
+                                              OptimizerKind::adamw, Parallel::fsdp}),
                          name_of);
 
 }  // namespace

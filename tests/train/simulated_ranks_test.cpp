@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "dist/rank_team.h"
 #include "run/make_optimizer.h"
+#include "run/weights.h"
 #include "support/thread_ranks.h"
 #include "tensor/factory.h"
 #include "train/training_step.h"
@@ -57,9 +58,7 @@ struct Simulation {
 
   bool kills() const { return group.dying_rank >= 0; }
   std::string text() const {
-    const auto name = [](const Team& t) {
-      return cat(t.ranks, t.parallel == Parallel::zero1 ? " x zero1" : " x ddp");
-    };
+    const auto name = [](const Team& t) { return cat(t.ranks, " x ", name_of(t.parallel)); };
     return cat(name(team), ", then ", name(second), "; ", training.micro_batches,
                " micro-batches, ", training.layers, " layers, d_ff ", training.d_ff,
                training.precision == Precision::bf16 ? ", bf16" : ", fp32",
@@ -78,7 +77,7 @@ Simulation simulation_of(uint64_t seed) {
   const auto below = [&](int64_t bound) {
     return static_cast<int>(kernels::philox_integer(~seed, index++, static_cast<uint32_t>(bound)));
   };
-  const std::array parallel{Parallel::ddp, Parallel::zero1};
+  const std::array parallel{Parallel::ddp, Parallel::zero1, Parallel::zero2, Parallel::fsdp};
   Simulation s;
   s.team = {1 + below(4), one_of(parallel)};
   Training& t = s.training;
@@ -86,7 +85,7 @@ Simulation simulation_of(uint64_t seed) {
   do {
     s.second = {1 + below(4), one_of(parallel)};
   } while (t.micro_batches % s.second.ranks != 0);
-  t.layers = one_of(std::array{1, 1, 2});
+  t.layers = one_of(std::array{1, 1, 2, 4});
   t.d_ff = one_of(std::array{8, 32, 64});  // a block has parts for 1, 3 or 4 ranks
   t.precision = one_of(std::array{Precision::fp32, Precision::bf16});
   t.kernels = below(5) == 0 ? KernelKind::naive : KernelKind::fused;  // the naive ones are slow
@@ -103,11 +102,11 @@ Simulation simulation_of(uint64_t seed) {
 // A training after some of its steps: that of one rank, or one rank's share of it.
 struct State {
   std::vector<double> losses;  // of the steps
-  std::vector<float> weights;  // of the whole arena
+  std::vector<float> weights;
   std::vector<std::vector<float>> moments;
-  OptimizerShare share;
-  int64_t updates = 0;  // as the optimizer counts them
-  std::string error;    // that ended the training
+  std::optional<Placement> share;  // of the weights, and so of the moments
+  int64_t updates = 0;             // as the optimizer counts them
+  std::string error;               // that ended the training
 
   int64_t steps() const { return std::ssize(losses); }
 };
@@ -120,19 +119,21 @@ class RankTraining {
         team_(group),
         config_(config_for(training, parallel)),
         scope_(context_),
-        instance_(config_.model, config_.compute, InitScheme::normal, true, 1),
+        instance_(config_.model, config_.compute, InitScheme::normal, true, 1,
+                  layout_for(config_, group)),
         shards_(make_shards(instance_.arena, group, config_)),
-        optimizer_(
-            make_optimizer(instance_.arena, config_, shards_ ? shards_->share() : std::nullopt)),
+        optimizer_(make_optimizer(instance_.arena, config_)),
         step_(instance_, *optimizer_, false, group, exchange_of(config_.compute), shards_.get()) {}
 
   void restore(const State& state) {
     losses_ = state.losses;
-    copy(instance_.arena.values(), from_vector(state.weights, instance_.arena.values().shape()));
+    const std::optional<Placement> share = values_of(instance_.arena).share;
+    const std::vector<float> weights = part_of(state.weights, share);
+    copy(instance_.arena.values(), from_vector(weights, instance_.arena.values().shape()));
     instance_.arena.refresh_copies();
     const std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
     for (size_t i = 0; i < buffers.size(); ++i) {
-      std::copy_n(part_of(state.moments[i], optimizer_->share()).data(), buffers[i].data.numel(),
+      std::copy_n(part_of(state.moments[i], share).data(), buffers[i].data.numel(),
                   buffers[i].data.data<float>());
     }
     optimizer_->set_progress(state.steps(), 0);
@@ -159,15 +160,18 @@ class RankTraining {
 
   // The whole training; on the first rank alone. Every rank calls it.
   State whole() {
-    if (shards_) shards_->complete();
     State state = own();
-    if (shards_) {
-      state.moments.clear();
-      for (const OptimizerBuffer& buffer : shards_->gathered(optimizer_->buffers())) {
-        if (team_.leads()) state.moments.push_back(buffer.data.to_vector<float>());
-      }
-      state.share = {};
+    if (!shards_) return state;
+    state.moments.clear();
+    state.share = {};
+    std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
+    buffers.push_back(values_of(instance_.arena));
+    for (const OptimizerBuffer& buffer : shards_->gathered(buffers)) {
+      if (team_.leads()) state.moments.push_back(buffer.data.to_vector<float>());
     }
+    if (!team_.leads()) return state;
+    state.weights = state.moments.back();
+    state.moments.pop_back();
     return state;
   }
 
@@ -178,17 +182,18 @@ class RankTraining {
     for (const OptimizerBuffer& buffer : optimizer_->buffers()) {
       state.moments.push_back(buffer.data.to_vector<float>());
     }
-    state.share = optimizer_->share();
+    state.share = values_of(instance_.arena).share;
     state.updates = optimizer_->state().step;
     return state;
   }
 
   const RankTeam& team() const { return team_; }
 
-  static std::vector<float> part_of(const std::vector<float>& all, const OptimizerShare& share) {
+  static std::vector<float> part_of(const std::vector<float>& all,
+                                    const std::optional<Placement>& share) {
     if (!share) return all;
     std::vector<float> part;
-    for (const auto& [begin, end] : *share) {
+    for (const auto& [begin, end, place] : share->pieces()) {
       part.insert(part.end(), all.begin() + begin, all.begin() + end);
     }
     return part;
@@ -304,7 +309,7 @@ std::string difference(const State& found, const std::vector<State>& undisturbed
   const auto part = [&](const auto& all) { return RankTraining::part_of(all, found.share); };
   if (found.losses != expected.losses) return "other losses";
   if (found.updates != found.steps()) return cat(found.updates, " updates");
-  if (part(found.weights) != part(expected.weights)) return "other weights";
+  if (found.weights != part(expected.weights)) return "other weights";
   for (size_t i = 0; i < found.moments.size(); ++i) {
     if (found.moments[i] != part(expected.moments[i])) return "other moments";
   }

@@ -85,14 +85,15 @@ void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
   step.inverse_bias2 = static_cast<float>(1.0 / (1.0 - std::pow(double{hyper.beta2}, t)));
   step.clip = state->clip;
   for (int64_t r = 0; r < range_count; ++r) {
-    const auto [begin, count, lr_scale, decay, shift] = ranges[r];
+    const auto [begin, count, lr_scale, decay, shift, grad_shift] = ranges[r];
     float *const first = m + begin + shift, *const second = v + begin + shift;
+    const float* const gradient = grad + begin + grad_shift;
     step.lr = state->lr * lr_scale;
     step.decay = decay;
     if (copy != nullptr) {
-      update_range<true>(param + begin, first, second, copy + begin, grad + begin, count, step);
+      update_range<true>(param + begin, first, second, copy + begin, gradient, count, step);
     } else {
-      update_range<false>(param + begin, first, second, nullptr, grad + begin, count, step);
+      update_range<false>(param + begin, first, second, nullptr, gradient, count, step);
     }
   }
 }

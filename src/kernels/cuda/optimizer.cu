@@ -98,7 +98,7 @@ struct AdamWArrays {
 struct AdamWFactors {
   float clip, lr, decay;
   float correction1, correction2;  // 1 - beta^t
-  int64_t shift;                   // of the moments
+  int64_t shift, grad_shift;       // of the moments; of the gradients
 };
 
 template <int kWidth>
@@ -108,7 +108,7 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays& a, int64_t i,
   load_vec(p, a.param + i);
   load_vec(m, a.m + i + f.shift);
   load_vec(v, a.v + i + f.shift);
-  load_vec(g, a.grad + i);
+  load_vec(g, a.grad + i + f.grad_shift);
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
     g[e] *= f.clip;
@@ -161,10 +161,12 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t from = range.begin > begin ? range.begin : begin;
       const int64_t range_end = range.begin + range.count;
       const int64_t to = range_end < end ? range_end : end;
-      const AdamWFactors factors{state->clip,   state->lr * range.lr_scale,
-                                 range.decay,   correction[0],
-                                 correction[1], range.shift};
-      const bool whole = aligned && from % 4 == 0 && range.shift % 4 == 0;
+      const AdamWFactors factors{state->clip,     state->lr * range.lr_scale,
+                                 range.decay,     correction[0],
+                                 correction[1],   range.shift,
+                                 range.grad_shift};
+      const bool whole =
+          aligned && from % 4 == 0 && range.shift % 4 == 0 && range.grad_shift % 4 == 0;
       const int64_t vectors = whole ? (to - from) / 4 : 0;
       for (int64_t k = threadIdx.x; k < vectors; k += kThreads) {
         adamw_update<4>(arrays, from + 4 * k, hyper, factors);

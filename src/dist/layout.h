@@ -1,0 +1,21 @@
+// What each rank of a training has of the model's buffers.
+#pragma once
+
+#include "dist/buckets.h"
+#include "dist/parallel.h"
+#include "nn/arena.h"
+
+namespace quern {
+
+// Under zero1, zero2 or fsdp of several ranks. The naive exchange has whole weights and gradients
+// on every rank under each of them.
+ArenaLayout layout_of(const ParameterTable& table, Parallel parallel, BucketExchange exchange,
+                      int ranks, int rank);
+
+// This rank's slices of all buckets, one behind the other.
+Placement share_of(const std::vector<Bucket>& buckets, int ranks, int rank);
+
+// Blocks at two places in turn, the other buckets each at its own.
+Placement in_turns(const std::vector<Bucket>& buckets);
+
+}  // namespace quern

@@ -1,0 +1,21 @@
+// How several ranks share a training: the configuration key `parallel`.
+#pragma once
+
+#include "base/enum_names.h"
+
+namespace quern {
+
+// What each rank has of the model; docs/several-gpus.md. ddp: everything. zero1: AdamW's state and
+// the FP32 weights of its share alone. zero2: the gradients' sums, too. fsdp: and a block's weights
+// only while they are used.
+enum class Parallel { automatic, none, ddp, zero1, zero2, fsdp };
+
+template <>
+inline constexpr std::array kNamesOf<Parallel>{"auto", "none", "ddp", "zero1", "zero2", "fsdp"};
+
+// Whether ranks have shares of the FP32 weights and of the optimizer's state.
+inline bool shares_out(Parallel parallel) {
+  return parallel == Parallel::zero1 || parallel == Parallel::zero2 || parallel == Parallel::fsdp;
+}
+
+}  // namespace quern
