@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -139,6 +141,10 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
   check_start(*store, place, device);
   auto ranks = device.is_cuda() ? nccl_group(*store, place.rank, place.size, limit)
                                 : gloo_group(*store, place.rank, place.size, limit);
+  ranks->set_on_stuck([](const std::string& failure) {
+    std::fprintf(stderr, "quern: %s\n", failure.c_str());
+    std::_Exit(1);
+  });
   check_agreement(*ranks, *store, "configuration", common_configuration(config));
   return ranks;
 }

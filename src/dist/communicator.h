@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -15,11 +18,20 @@
 
 namespace quern {
 
+class MemorySource;  // tensor/allocator.h
+
 // `count` elements cut into one slice a rank. All slices have `each` elements but the last ones,
 // which are shorter or empty. They begin at multiples of `step`, by default 256 bytes of FP32.
 struct RankSlices {
-  RankSlices(int64_t count, int ranks, int64_t step = 64) : count(count) {
+  RankSlices(int64_t count, int ranks, int64_t step = 64) : count(count), ranks(ranks) {
     each = round_up((count + ranks - 1) / ranks, step);
+  }
+
+  // The same with a last slice of full length, where the buffer has room for it.
+  RankSlices filled() const {
+    RankSlices all = *this;
+    all.count = ranks * each;
+    return all;
   }
 
   int64_t begin(int rank) const { return std::min(rank * each, count); }
@@ -27,6 +39,7 @@ struct RankSlices {
   int64_t size(int rank) const { return end(rank) - begin(rank); }
 
   int64_t count = 0, each = 0;
+  int ranks = 1;
 };
 
 // Bytes of a buffer that one rank has, and the others need.
@@ -61,8 +74,15 @@ class Communicator {
   virtual void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
   virtual std::string engine() const = 0;  // with its version: "NCCL 2.28.3", "Gloo", "threads"
 
+  // Memory for buffers that exchange() and gather() move without a GPU's multiprocessors, by copies
+  // from rank to rank, once register_memory() has them; null: there is none. The group outlives it.
+  virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
+  // A segment of memory(), of the same size on every rank. A collective of the host's threads.
+  virtual void register_memory(void* /*segment*/, int64_t /*bytes*/) {}
+
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
-  // received: size() * slices.each elements, apart from data: slices.count elements.
+  // received: size() * slices.each elements, apart from data: slices.count elements. Elements of
+  // received beyond a shorter slice are undefined.
   virtual void exchange(float* received, const float* data, const RankSlices& slices,
                         const char* what, Stream stream) = 0;
   // Slice p of every rank's `data` = slice p of rank p's, in place; elements of `width` bytes.
@@ -86,16 +106,24 @@ class Communicator {
   // before it uses the results. After a failure they are garbage.
   virtual void check(Stream /*stream*/) {}
 
+  // Called from another thread with a failure that no call of this rank has thrown within a second:
+  // its thread may wait for a copy from a rank that is gone, which nothing ends but the process.
+  void set_on_stuck(std::function<void(const std::string&)> on_stuck) {
+    on_stuck_ = std::move(on_stuck);
+  }
+
   // Makes every pending and later collective of this rank fail. From any thread.
   virtual void abort() noexcept = 0;
 
  protected:
   Communicator(int rank, int size, std::chrono::milliseconds limit)
       : rank_(rank), size_(size), limit_(limit) {}
+  const std::function<void(const std::string&)>& on_stuck() const { return on_stuck_; }
 
  private:
   int rank_, size_;
   std::chrono::milliseconds limit_;
+  std::function<void(const std::string&)> on_stuck_;
 };
 
 }  // namespace quern

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dist/layout.h"
+#include "dist/rank_memory.h"
 #include "kernels/optimizer.h"
 #include "kernels/rank_sum.h"
 #include "tensor/cuda_runtime.h"
@@ -67,7 +68,11 @@ class BucketSum final : public GradientSum {
         bucket.own = arena.layout().sums.of(bucket.begin + slices.begin(rank_));
       }
     }
-    if (deterministic_) received_ = buffer(received, "gradients of other ranks");
+    if (deterministic_) {
+      const RankMemoryScope memory(ranks);
+      received_ = buffer(received, "gradients of other ranks");
+    }
+    for (const Tensor& moved : {arena.grads(), received_}) register_with(ranks, moved);
     if (turns_) sums_ = arena.sums();
     scalars_ = buffer(size_ * kScalars, "losses of the ranks");
     if (!arena.grads().device().is_cuda() || Context::current().is_dry()) return;
@@ -86,7 +91,7 @@ class BucketSum final : public GradientSum {
   void prepare(int64_t count) override {
     if (!deterministic_ || count == 1 || sums_.defined() || fresh_.defined()) return;
     if (size_ == 1) {
-      fresh_places_ = in_turns({buckets_.begin(), buckets_.end()});
+      fresh_places_ = placed({buckets_.begin(), buckets_.end()}, true, 1);
       fresh_ = buffer(fresh_places_.size(), "gradients of a micro-batch");
       return;
     }

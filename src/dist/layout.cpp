@@ -18,22 +18,15 @@ void add_frozen(Placement& places, const ParameterTable& table) {
 ArenaLayout layout_of(const ParameterTable& table, Parallel parallel, BucketExchange exchange,
                       int ranks, int rank) {
   const std::vector<Bucket> buckets = make_buckets(table, exchange);
-  const Placement share = share_of(buckets, ranks, rank);
   const bool overlapped = exchange == BucketExchange::overlapped;
   ArenaLayout layout;
-  layout.values = share;
-  layout.weights = Placement::whole(table.size());
-  layout.gradients = layout.sums = Placement::whole(table.trainable());
-  if (overlapped && parallel != Parallel::zero1) {
-    layout.gradients = in_turns(buckets);
-    layout.sums = share;
-    layout.gradients_in_turns = true;
-  }
-  if (overlapped && parallel == Parallel::fsdp) {
-    layout.weights = in_turns(buckets);
-    add_frozen(layout.weights, table);
-    layout.weights_in_turns = true;
-  }
+  layout.values = share_of(buckets, ranks, rank);
+  layout.weights_in_turns = overlapped && parallel == Parallel::fsdp;
+  layout.gradients_in_turns = overlapped && parallel != Parallel::zero1;
+  layout.weights = placed(buckets, layout.weights_in_turns, ranks);
+  layout.gradients = placed(buckets, layout.gradients_in_turns, ranks);
+  layout.sums = layout.gradients_in_turns ? layout.values : layout.gradients;
+  add_frozen(layout.weights, table);
   add_frozen(layout.values, table);
   return layout;
 }
@@ -47,18 +40,20 @@ Placement share_of(const std::vector<Bucket>& buckets, int ranks, int rank) {
   return share;
 }
 
-Placement in_turns(const std::vector<Bucket>& buckets) {
+Placement placed(const std::vector<Bucket>& buckets, bool in_turns, int ranks) {
+  const auto size_of = [&](const Bucket& bucket) { return ranks * bucket.slices(ranks).each; };
   int64_t block = 0;
   for (const Bucket& bucket : buckets) {
-    if (bucket.is_block()) block = std::max(block, bucket.size());
+    if (bucket.is_block()) block = std::max(block, size_of(bucket));
   }
   Placement places;
-  int64_t rest = 2 * block;
+  int64_t next = in_turns ? 2 * block : 0;
   for (const Bucket& bucket : buckets) {
-    const int64_t place = bucket.is_block() ? bucket.turn % 2 * block : rest;
-    if (!bucket.is_block()) rest += round_up(bucket.size(), kernels::kNormChunk);
-    places.add(bucket.begin, bucket.end, place);
+    const bool turns = in_turns && bucket.is_block();
+    places.add(bucket.begin, bucket.end, turns ? bucket.turn % 2 * block : next);
+    if (!turns) next += size_of(bucket);
   }
+  places.extend(next);
   return places;
 }
 

@@ -15,7 +15,8 @@ ArenaLayout layout_of(const ParameterTable& table, Parallel parallel, BucketExch
 // This rank's slices of all buckets, one behind the other.
 Placement share_of(const std::vector<Bucket>& buckets, int ranks, int rank);
 
-// Blocks at two places in turn, the other buckets each at its own.
-Placement in_turns(const std::vector<Bucket>& buckets);
+// Each bucket at a place of its own, or blocks at two places in turn. Behind a bucket there is room
+// up to the end of a last slice of full length, so that all slices can travel alike.
+Placement placed(const std::vector<Bucket>& buckets, bool in_turns, int ranks);
 
 }  // namespace quern

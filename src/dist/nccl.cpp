@@ -15,8 +15,11 @@ static constexpr char kHowToInstall[] =
 #include <dlfcn.h>
 #include <nccl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -25,6 +28,7 @@ static constexpr char kHowToInstall[] =
 #include "dist/collective_watch.h"
 #include "dist/deadline.h"
 #include "dist/signal_block.h"
+#include "tensor/allocator.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -61,8 +65,16 @@ struct Nccl {
   decltype(&ncclAllReduce) all_reduce = nullptr;
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&ncclReduce) reduce = nullptr;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)  // copies by copy engines; null in older libraries
+  decltype(&ncclMemAlloc) allocate = nullptr;
+  decltype(&ncclMemFree) free = nullptr;
+  decltype(&ncclCommWindowRegister) add_window = nullptr;
+  decltype(&ncclAlltoAll) all_to_all = nullptr;
+#endif
 
   std::string load(const std::string& library);  // the reason for a failure, else ""
+  void find_copies(void* handle);
+  bool has_copies() const;
   std::string version() const;
   std::string text(ncclResult_t result, ncclComm_t comm) const;
 };
@@ -99,8 +111,30 @@ std::string Nccl::load(const std::string& library) {
   find(all_reduce, "ncclAllReduce");
   find(reduce_scatter, "ncclReduceScatter");
   find(reduce, "ncclReduce");
+  find_copies(handle);
   return error;
 }
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+void Nccl::find_copies(void* handle) {
+  const auto find = [&]<class F>(F& function, const char* name) {
+    function = reinterpret_cast<F>(dlsym(handle, name));
+  };
+  find(allocate, "ncclMemAlloc");
+  find(free, "ncclMemFree");
+  find(add_window, "ncclCommWindowRegister");
+  find(all_to_all, "ncclAlltoAll");
+}
+
+bool Nccl::has_copies() const {
+  return allocate && free && add_window && all_to_all;
+}
+#else
+void Nccl::find_copies(void* /*handle*/) {}
+bool Nccl::has_copies() const {
+  return false;
+}
+#endif
 
 std::string Nccl::version() const {
   int code = 0;
@@ -138,6 +172,8 @@ class NcclGroup : public Communicator {
 
   void set_limit(milliseconds limit) override;
   std::string engine() const override { return cat("NCCL ", nccl_.version()); }
+  std::shared_ptr<MemorySource> memory() override;
+  void register_memory(void* segment, int64_t bytes) override;
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
                 Stream stream) override;
   void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
@@ -155,6 +191,11 @@ class NcclGroup : public Communicator {
   void abort() noexcept override;
 
  private:
+  class WindowMemory;
+  struct Window {
+    int64_t bytes = 0;
+    ncclWindow_t handle = nullptr;
+  };
   struct ReleaseDevice {
     void operator()(void* data) const noexcept { cuda::device_release(data); }
   };
@@ -164,12 +205,15 @@ class NcclGroup : public Communicator {
                const Calls& calls);
   void reduce_all(const char* kind, float* data, int64_t count, const char* what, Stream stream);
   void settle(const std::string& call);
+  bool is_registered(const void* data, int64_t bytes) const;
   void run_watchdog(int device) noexcept;
 
   // These expect mutex_ to be locked.
   ncclResult_t state() const;
   void set_failure(const std::string& call, const std::string& reason);
   void throw_failure() const;
+  void tell_unless_heard() const;
+  void free_segments() noexcept;
 
   const Nccl nccl_;
   // Guards the following members. It is held during every call of NCCL with comm_ but the last.
@@ -179,7 +223,11 @@ class NcclGroup : public Communicator {
   bool failed_ = false, stop_ = false;
   std::string failure_;
   CollectiveWatch watch_;
-  bool aborted_ = false;  // of the watchdog; read when it has ended
+  bool aborted_ = false;                   // of the watchdog; read when it has ended
+  std::map<const char*, Window> windows_;  // by address
+  std::vector<void*> segments_;            // of memory(), to be freed behind the communicator
+  // Set when the failure has reached a caller, or the group has ended.
+  std::shared_ptr<std::atomic<bool>> heard_ = std::make_shared<std::atomic<bool>>(false);
   std::thread watchdog_;
   // For barrier().
   cuda::OwnedStream host_stream_;
@@ -189,6 +237,9 @@ class NcclGroup : public Communicator {
 void NcclGroup::connect(const ncclUniqueId& id, int device) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  config.CTAPolicy = NCCL_CTA_POLICY_ZERO;  // copy engines where memory is registered
+#endif
   const std::string call = "start of the group";
   {
     const SignalBlock inherited;  // by NCCL's threads
@@ -214,10 +265,12 @@ NcclGroup::~NcclGroup() {
     }
   }
   wake_.notify_all();
+  *heard_ = true;
   if (watchdog_.joinable()) watchdog_.join();
   if (!comm_ || aborted_) return;
   if (is_idle && !failed_) {
     nccl_.destroy(comm_);
+    free_segments();
   } else {
     nccl_.abort(comm_);
   }
@@ -241,6 +294,7 @@ void NcclGroup::set_failure(const std::string& call, const std::string& reason) 
 
 void NcclGroup::throw_failure() const {
   if (!failed_) return;
+  *heard_ = true;
   throw CommunicationError(
       failure_.empty() ? cat("rank ", rank(), " of ", size(), ": NCCL: aborted") : failure_);
 }
@@ -301,6 +355,15 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
 void NcclGroup::exchange(float* received, const float* data, const RankSlices& slices,
                          const char* what, Stream stream) {
   const int64_t own = slices.size(rank());
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  const int64_t all = size() * slices.each * kFloatBytes;
+  if (size() > 1 && is_registered(data, all) && is_registered(received, all)) {
+    return enqueue("exchange", what, slices.count * kFloatBytes, stream, [&](cudaStream_t raw) {
+      const auto count = static_cast<size_t>(slices.each);
+      return nccl_.all_to_all(data, received, count, ncclFloat, comm_, raw);
+    });
+  }
+#endif
   cuda::copy(received + rank() * slices.each, data + slices.begin(rank()), own * kFloatBytes,
              stream);
   const int64_t bytes = size() == 1 ? 0 : slices.count * kFloatBytes;
@@ -384,6 +447,61 @@ void NcclGroup::reduce_scatter(float* data, const RankSlices& slices, const char
   });
 }
 
+// Segments of which the collectives may be copies. The group frees them: they stay registered until
+// it ends.
+class NcclGroup::WindowMemory : public MemorySource {
+ public:
+  explicit WindowMemory(NcclGroup& group) : group_(group) {}
+  void* allocate(int64_t bytes) override {
+    void* data = nullptr;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+    if (group_.nccl_.allocate(&data, static_cast<size_t>(bytes)) != ncclSuccess) return nullptr;
+    group_.segments_.push_back(data);
+#endif
+    return data;
+  }
+  void release(void* /*segment*/) noexcept override {}
+  std::string name() const override {
+    return cat("NCCL on rank ", group_.rank());
+  }
+
+ private:
+  NcclGroup& group_;
+};
+
+std::shared_ptr<MemorySource> NcclGroup::memory() {
+  if (!nccl_.has_copies() || size() == 1) return nullptr;
+  return std::make_shared<WindowMemory>(*this);
+}
+
+bool NcclGroup::is_registered(const void* data, int64_t bytes) const {
+  const auto* const begin = static_cast<const char*>(data);
+  const auto after = windows_.upper_bound(begin);
+  if (after == windows_.begin()) return false;
+  const auto& [address, window] = *std::prev(after);
+  return begin + bytes <= address + window.bytes;
+}
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+void NcclGroup::register_memory(void* segment, int64_t bytes) {
+  if (std::ranges::find(segments_, segment) == segments_.end()) return;
+  const std::string call = "registration of memory";
+  Window& window = windows_[static_cast<const char*>(segment)];
+  {
+    const std::lock_guard lock(mutex_);
+    throw_failure();
+    const ncclResult_t result = nccl_.add_window(comm_, segment, static_cast<size_t>(bytes),
+                                                 &window.handle, NCCL_WIN_COLL_SYMMETRIC);
+    if (is_error(result)) return;  // as on every rank: kernels move this memory
+  }
+  settle(call);
+  // Without a handle this memory cannot be shared, and NCCL's kernels move it.
+  if (window.handle) window.bytes = bytes;
+}
+#else
+void NcclGroup::register_memory(void* /*segment*/, int64_t /*bytes*/) {}
+#endif
+
 // A sum of one value of each rank, for which the host waits.
 void NcclGroup::barrier(const char* what) {
   auto* const value = static_cast<float*>(host_value_.get());
@@ -431,9 +549,23 @@ void NcclGroup::run_watchdog(int device) noexcept {
     }
   }
   if (!failed_) return;
+  if (!windows_.empty() && on_stuck()) tell_unless_heard();
   lock.unlock();
   nccl_.abort(comm_);
   aborted_ = true;
+}
+
+void NcclGroup::tell_unless_heard() const {
+  std::thread([heard = heard_, failure = failure_, tell = on_stuck()] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (!*heard) tell(failure);
+  }).detach();
+}
+
+void NcclGroup::free_segments() noexcept {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  for (void* const segment : segments_) nccl_.free(segment);
+#endif
 }
 
 Nccl load_nccl(const std::string& library) {

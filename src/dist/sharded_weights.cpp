@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dist/layout.h"
+#include "dist/rank_memory.h"
 #include "kernels/copy.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"
@@ -56,6 +57,8 @@ ShardedWeights::ShardedWeights(ParameterArena& arena, Communicator& ranks, Bucke
             {arena.vector_places().of(begin) * kFloatBytes, (end - begin) * kFloatBytes, owner});
         if (owner == ranks.rank()) sources_.push_back(arena.layout().values.of(begin));
       }
+      const auto here = static_cast<size_t>(&bucket - buckets_.data());
+      first_vector_ = std::min(first_vector_, here);
     }
   }
   const bool on_gpu = arena.values().device().is_cuda();
@@ -67,6 +70,7 @@ ShardedWeights::ShardedWeights(ParameterArena& arena, Communicator& ranks, Bucke
     }
   }
   if (!on_gpu) return;
+  register_with(&ranks, arena.copies());
   side_ = cuda::OwnedStream::create();
   forked_ = cuda::Event(cuda::EventKind::order);
   for (size_t i = 0; i < buckets_.size(); ++i) arrived_.emplace_back(cuda::EventKind::order);
@@ -80,7 +84,6 @@ ShardedWeights::~ShardedWeights() {
 void ShardedWeights::begin_micro_batch(bool first) {
   if (!first && !turns_) return;
   fork();
-  share_vectors(side_);
   next_ = 0;
   ahead_ = turns_ ? 1 : std::numeric_limits<int>::max();
   in_forward_ = true;
@@ -89,7 +92,10 @@ void ShardedWeights::begin_micro_batch(bool first) {
 
 // The buckets of the forward whose places are free.
 void ShardedWeights::gather_ahead() {
-  while (next_ < buckets_.size() && buckets_[next_].turn <= ahead_) gather_home(next_++, side_);
+  while (next_ < buckets_.size() && buckets_[next_].turn <= ahead_) {
+    if (next_ == first_vector_) share_vectors(side_);
+    gather_home(next_++, side_);
+  }
 }
 
 void ShardedWeights::on_use(size_t bucket) {
@@ -153,7 +159,7 @@ void ShardedWeights::gather(size_t bucket, const Tensor& to, int64_t place,
             arena_.values().slice(0, source, source + own), stream);
   }
   const int64_t width = size_of(to.dtype());
-  ranks_.gather(static_cast<char*>(to.raw_data()) + place * width, slices, width,
+  ranks_.gather(static_cast<char*>(to.raw_data()) + place * width, slices.filled(), width,
                 cat("the weights of ", b.name).c_str(), stream);
 }
 
@@ -177,9 +183,9 @@ ShardedWeights::Whole::Whole(ShardedWeights& weights) : weights_(weights) {
   weights.share_vectors(stream);
   Placement places;
   if (weights.turns_) {
-    for (const size_t i : weights.blocks_) {
-      places.append(weights.buckets_[i].begin, weights.buckets_[i].end);
-    }
+    std::vector<Bucket> blocks;
+    for (const size_t i : weights.blocks_) blocks.push_back(weights.buckets_[i]);
+    places = placed(blocks, false, weights.ranks_.size());
     blocks_ = Tensor::empty({places.size()}, weights.arena_.copies().dtype(),
                             {"parameters (whole)", MemoryCategory::parameters});
   }

@@ -67,6 +67,7 @@ class ShardedWeights {
   std::vector<size_t> blocks_;      // buckets that are blocks
   std::vector<RankPiece> vectors_;  // bytes of arena.vectors()
   std::vector<int64_t> sources_;    // of those of this rank, in arena.values()
+  size_t first_vector_ = SIZE_MAX;  // the first bucket that has one
   bool complete_ = true;
   size_t next_ = 0;  // bucket of the forward that has not been called for
   int ahead_ = 0;    // the last turn whose place is free in the forward

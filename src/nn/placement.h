@@ -22,6 +22,8 @@ class Placement {
   void add(int64_t begin, int64_t end, int64_t place);
   void append(int64_t begin, int64_t end) { add(begin, end, size_); }  // behind the others
 
+  void extend(int64_t size) { size_ = std::max(size_, size); }  // with elements of no use
+
   int64_t size() const { return size_; }  // elements of the buffer
   const std::vector<Piece>& pieces() const { return pieces_; }
   bool holds(int64_t element) const { return find(element) != nullptr; }

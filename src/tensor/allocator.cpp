@@ -97,7 +97,8 @@ struct Allocator::Block {
 
 class MemoryPool {
  public:
-  explicit MemoryPool(std::weak_ptr<Allocator> owner) : owner(std::move(owner)) {}
+  MemoryPool(std::weak_ptr<Allocator> owner, std::shared_ptr<MemorySource> source)
+      : owner(std::move(owner)), source(std::move(source)) {}
   ~MemoryPool() {
     if (const auto allocator = owner.lock()) {
       const std::lock_guard lock(allocator->mutex_);
@@ -106,6 +107,7 @@ class MemoryPool {
   }
 
   std::weak_ptr<Allocator> owner;
+  std::shared_ptr<MemorySource> source;
   std::map<char*, Allocator::Block> blocks;          // all blocks by address
   std::set<std::pair<int64_t, char*>> free_by_size;  // the free ones, for best fit by lower_bound
   std::map<char*, int64_t> segments;                 // address and bytes
@@ -118,15 +120,15 @@ Allocator::Allocator(std::unique_ptr<MemorySource> source, kernels::cuda::Stream
     : source_(std::move(source)),
       home_(home),
       events_(std::move(events)),
-      default_pool_(std::make_shared<MemoryPool>(std::weak_ptr<Allocator>())),
+      default_pool_(std::make_shared<MemoryPool>(std::weak_ptr<Allocator>(), source_)),
       current_pool_(default_pool_) {}
 
 Allocator::~Allocator() {
   release_free_segments(*default_pool_);
 }
 
-std::shared_ptr<MemoryPool> Allocator::make_pool() {
-  return std::make_shared<MemoryPool>(weak_from_this());
+std::shared_ptr<MemoryPool> Allocator::make_pool(std::shared_ptr<MemorySource> source) {
+  return std::make_shared<MemoryPool>(weak_from_this(), source ? std::move(source) : source_);
 }
 
 void Allocator::begin_pool(std::shared_ptr<MemoryPool> pool) {
@@ -144,9 +146,9 @@ void Allocator::pin_pool() {
   if (current_pool_ != default_pool_) current_pool_->pinned = true;
 }
 
-void* Allocator::take_segment(int64_t bytes) {
+void* Allocator::take_segment(MemoryPool& pool, int64_t bytes) {
   if (limit_ > 0 && stats_.reserved + bytes > limit_) return nullptr;
-  return source_->allocate(bytes);
+  return pool.source->allocate(bytes);
 }
 
 // Best fit among the pool's free blocks, else a new segment. The rest becomes a free block.
@@ -154,12 +156,12 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
   auto fit = pool.free_by_size.lower_bound({size, nullptr});
   if (fit == pool.free_by_size.end()) {
     int64_t bytes = segment_bytes(size);
-    void* segment = take_segment(bytes);
+    void* segment = take_segment(pool, bytes);
     if (!segment) {  // release the fragmented cache, and try again with less
       release_free_segments(*default_pool_);
       if (!pool.pinned) release_free_segments(pool);
       bytes = size;
-      segment = take_segment(bytes);
+      segment = take_segment(pool, bytes);
     }
     if (!segment) return nullptr;
     char* address = static_cast<char*>(segment);
@@ -279,7 +281,7 @@ void Allocator::release_free_segments(MemoryPool& pool) noexcept {
     pool.free_by_size.erase({block->second.bytes, block->first});
     pool.blocks.erase(block);
     if (observer_) observer_->on_unreserve(segment->first, segment->second);
-    source_->release(segment->first);  // waits for the uses
+    pool.source->release(segment->first);  // waits for the uses
     uses_.erase(uses_.lower_bound({segment->first, nullptr}),
                 uses_.lower_bound({segment->first + segment->second, nullptr}));
     stats_.reserved -= segment->second;

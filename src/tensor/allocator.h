@@ -126,7 +126,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 
   // Allocations between begin_pool and end_pool come from `pool`, or from the common memory if it
   // is null. A pool outlives its allocations.
-  std::shared_ptr<MemoryPool> make_pool();
+  // `source`: of its segments; null: the allocator's.
+  std::shared_ptr<MemoryPool> make_pool(std::shared_ptr<MemorySource> source = nullptr);
   void begin_pool(std::shared_ptr<MemoryPool> pool);
   void end_pool();
   // Pins the current pool if make_pool made it: it keeps its memory even when the device runs out.
@@ -156,12 +157,12 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 
   void wait_for_uses(char* data, int64_t bytes);
   void* find_memory(MemoryPool& pool, int64_t size);
-  void* take_segment(int64_t bytes);
+  void* take_segment(MemoryPool& pool, int64_t bytes);
   std::string out_of_memory_message(int64_t bytes, const char* name) const;
   void release_free_segments(MemoryPool& pool) noexcept;
 
   mutable std::recursive_mutex mutex_;  // a pool may end inside release()
-  std::unique_ptr<MemorySource> source_;
+  std::shared_ptr<MemorySource> source_;
   kernels::cuda::Stream home_;
   EventSource events_;
   Uses uses_;  // not yet waited for by the home stream

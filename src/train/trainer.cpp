@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "config/config_print.h"
 #include "data/text_stream.h"
+#include "dist/rank_memory.h"
 #include "generate/generate.h"
 #include "io/append_file.h"
 #include "io/atomic_file.h"
@@ -52,8 +53,11 @@ void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
   check_machine_memory(config_, MemoryPass::step);
-  instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
-                                              true, seed, layout_for(config_, team_.group()));
+  {
+    const RankMemoryScope memory(team_.group());
+    instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
+                                                true, seed, layout_for(config_, team_.group()));
+  }
   const auto begins = [&] {
     return config_.run.resume.empty() || !has_checkpoint(config_.run.resume) ? "anew" : "";
   };

@@ -7,11 +7,14 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "compare.h"
 #include "dist/nccl.h"
+#include "dist/rank_memory.h"
 #include "tensor/context.h"
+#include "tensor/factory.h"
 #include "tensor/graph.h"
 
 namespace quern::test {
@@ -229,6 +232,50 @@ void check_gather(const Rank& group, int64_t count) {
       });
 }
 
+// Of registered memory, with a last slice that is shorter than the others.
+void check_copies(const Rank& group) {
+  const int64_t count = (int64_t{6} << 20) - 700;
+  const RankSlices slices(count, group.size(), 512);
+  const int64_t all = group.size() * slices.each;
+  ASSERT_GT(all, count);
+  std::optional<RankMemoryScope> memory(std::in_place, &group.communicator);
+  const Tensor data = Tensor::empty({all}, DType::f32, "data");
+  const Tensor received = Tensor::empty({all}, DType::f32, "received");
+  memory.reset();
+  group.meet();
+  for (const Tensor& buffer : {data, received}) register_with(&group.communicator, buffer);
+  group.meet();
+  const auto upload = [&](const Tensor& to, const std::vector<float>& values) {
+    const Shape shape{std::ssize(values)};
+    copy(to, Tensor::borrow(const_cast<float*>(values.data()), shape, DType::f32, kCpu));
+  };
+  const std::vector<float> own = values_of<float>(group.rank(), all);
+  const std::vector<float> before(static_cast<size_t>(all), -1.0f);
+  repeat(
+      group, [&] { upload(data, own), upload(received, before); },
+      [&] { group->exchange(received.data<float>(), data.data<float>(), slices, "x", stream()); },
+      [&] {
+        const std::vector<float> found = received.to_vector<float>();
+        for (int peer = 0; peer < group.size(); ++peer) {
+          const std::vector<float> values = values_of<float>(peer, all);
+          const int64_t begin = slices.begin(group.rank()), end = slices.end(group.rank());
+          expect_same_bits(part_of(found, peer * slices.each, peer * slices.each + end - begin),
+                           part_of(values, begin, end));
+        }
+        expect_same_bits(data.to_vector<float>(), own);
+      });
+  std::vector<float> gathered;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const std::vector<float> values = values_of<float>(peer, all);
+    gathered.insert(gathered.end(), values.begin() + peer * slices.each,
+                    values.begin() + (peer + 1) * slices.each);
+  }
+  repeat(
+      group, [&] { upload(data, own); },
+      [&] { group->gather(data.raw_data(), slices.filled(), 4, "x", stream()); },
+      [&] { expect_same_bits(data.to_vector<float>(), gathered); });
+}
+
 void check_broadcast(const Rank& group, int64_t bytes) {
   for (const int root : {0, group.size() - 1}) {
     DeviceBuffer<uint8_t> data(bytes);
@@ -319,6 +366,10 @@ TEST_F(CollectivesGpus, EqualSlices) {
       check_reduce_scatter(group, count);
     }
   });
+}
+
+TEST_F(CollectivesGpus, RegisteredMemory) {
+  on_gpus(size, 60s, check_copies);
 }
 
 // No rank passes before all have come.

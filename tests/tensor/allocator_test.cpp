@@ -222,6 +222,24 @@ TEST_F(AllocatorTest, AScopeWithoutAPoolUsesTheCommonMemory) {
   EXPECT_EQ(allocator->allocate(1000, "y"), first);
 }
 
+TEST_F(AllocatorTest, APoolMayHaveASourceOfItsOwn) {
+  const auto own = std::make_shared<Counters>();
+  std::shared_ptr<MemoryPool> pool = allocator->make_pool(std::make_shared<FakeMemory>(own));
+  void* inside = nullptr;
+  {
+    const PoolScope scope(*allocator, pool);
+    inside = allocator->allocate(40 * kMiB, "inside");
+  }
+  EXPECT_EQ(own->held, 40 * kMiB);
+  EXPECT_EQ(source->held, 0);
+  void* outside = allocator->allocate(40 * kMiB, "outside");
+  EXPECT_EQ(own->held, 40 * kMiB);
+  allocator->release(outside);
+  pool.reset();
+  allocator->release(inside);
+  EXPECT_EQ(own->held, 0);
+}
+
 TEST_F(AllocatorTest, CountsWhatIsAliveInAPool) {
   const std::shared_ptr<MemoryPool> pool = allocator->make_pool();
   allocator->allocate(1000, "elsewhere");
