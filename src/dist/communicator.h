@@ -77,7 +77,8 @@ class Communicator {
   // Memory for buffers that exchange() and gather() move without a GPU's multiprocessors, by copies
   // from rank to rank, once register_memory() has them; null: there is none. The group outlives it.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
-  // A segment of memory(), of the same size on every rank. A collective of the host's threads.
+  // A segment of memory(), of the same size on every rank, without content: its first 256 bytes a
+  // rank may change. A collective of the host's threads.
   virtual void register_memory(void* /*segment*/, int64_t /*bytes*/) {}
 
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.

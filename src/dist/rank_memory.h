@@ -18,8 +18,8 @@ class RankMemoryScope {
   std::optional<PoolScope> scope_;
 };
 
-// A collective of the host's threads. `buffer` has as many bytes on every rank. Does nothing for
-// what was allocated elsewhere, or shares its segment: kernels move that.
+// A collective of the host's threads. `buffer` has as many bytes on every rank and no content yet.
+// Does nothing for what was allocated elsewhere, or shares its segment: kernels move that.
 void register_with(Communicator* ranks, const Tensor& buffer);
 
 }  // namespace quern

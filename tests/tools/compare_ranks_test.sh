@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# benchmarks/compare_ranks trains on one GPU and on several, ends each run after its rows, keeps a
+# record case by case, and the record becomes a table.
+set -euo pipefail
+# shellcheck source=tests/tools/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+mkdir "$scratch/bin" "$scratch/results"
+printf '#!/bin/sh\necho "Test GPU"\n' >"$scratch/bin/nvidia-smi"
+cat >"$scratch/bin/quern" <<'PROGRAM'
+#!/bin/sh
+[ "$1" = info ] && { echo "  version        0.1.0 (abc1234)"; exit; }
+echo "${CUDA_VISIBLE_DEVICES:-all} $*" >>"$LOG"
+ms=100 out=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --out) out=$2 ;;
+    --gpus) ms=125 ;;
+    --parallel) [ "$2" = zero2 ] && { echo "quern: no memory" >&2; exit 1; } ;;
+  esac
+  shift
+done
+[ "$CUDA_VISIBLE_DEVICES" = 1 ] && ms=110
+mkdir -p "$out"
+for row in 900 800 $ms $ms $ms $ms; do
+  echo "{\"step\":5,\"ms\":$row.0,\"tokens_per_s\":2000.0,\"memory_bytes\":2097152}"
+done >"$out/metrics.jsonl"
+exec sleep 60
+PROGRAM
+chmod +x "$scratch/bin/"*
+export PATH="$scratch/bin:$PATH" LOG="$scratch/log"
+
+compare() {
+  "$root/benchmarks/compare_ranks" --quern "$scratch/bin/quern" --record "$scratch/results/ranks.json" "$@"
+}
+
+compare --gpus 2 --strategies zero1,zero2 small >"$scratch/table"
+expect 'a strategy' 0 'small         2 zero1        125.00    110.00  88.0 %       2000       2' cat "$scratch/table"
+expect 'one that fails' 0 'small         2 zero2     quern: no memory' cat "$scratch/table"
+holds 'one GPU at a time' grep -q '^1 train --size small .*--accumulate 1 --precision bf16' "$LOG"
+holds 'all together' grep -q '^all train --size small .*--gpus 2 --parallel zero1 ' "$LOG"
+expect 'a case without one GPU' 0 '8B-long       4 fsdp         125.00' compare --gpus 4 --strategies fsdp 8B-long
+holds 'a record' python3 -c 'import json, sys
+cases = json.load(open(sys.argv[1]))["result"]["cases"]
+assert sorted(cases) == ["8B-long-4-fsdp", "small-2-zero1", "small-2-zero2"]
+assert cases["small-2-zero1"]["commit"] == "abc1234" and "share" not in cases["8B-long-4-fsdp"]' "$scratch/results/ranks.json"
+
+printf '<!-- results:compare_ranks -->\n<!-- /results:compare_ranks -->\n' >"$scratch/page"
+"$root/scripts/readme_tables.py" --page "$scratch/page" --results "$scratch/results"
+expect 'a table' 0 '| Test GPU | small | 2 | zero1 | 125.00 | 110.00 | 88.0 % | 2000 | 2 |' cat "$scratch/page"
+expect 'its command' 0 'compare_ranks --gpus 2 --strategies zero1,zero2 small` (Test GPU' cat "$scratch/page"
+
+expect 'another machine' 1 "is a record of 'Test GPU', this is 'Other'" compare --machine Other small
+expect 'an unknown case' 2 "invalid choice: 'smal'" compare smal
+exit $((failures > 0))
