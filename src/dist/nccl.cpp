@@ -498,8 +498,9 @@ void NcclGroup::register_memory(void* segment, int64_t bytes) {
   // Without a handle this memory cannot be shared, and NCCL's kernels move it.
   if (!window.handle) return;
   window.bytes = bytes;
-  // Outside of graphs NCCL numbers the signals of its copies from 1 on; in a graph each signal is 1.
-  // If a single copy came before a graph, its replays would take the old signal for a new one.
+  // Outside of graphs NCCL numbers the signals of its copies from 1 on; in a graph each signal
+  // is 1. If a single copy came before a graph, its replays would take the old signal for a new
+  // one.
   for (int i = 0; i < 2; ++i) {
     gather(segment, RankSlices(size() * 64, size()), kFloatBytes, "registered memory",
            host_stream_);

@@ -105,18 +105,34 @@ TEST_F(Scaling, MicroBatchesShareTheGatheringOfTheirSums) {
   EXPECT_GT(eight.share, one.share);
 }
 
-// docs/scaling.md: two H100 of one host. The steps are those that one constant was fitted to.
+// docs/scaling.md: two and eight H200 of one host. The steps are those that one constant was fitted
+// to.
 TEST_F(Scaling, IsNearMeasuredSteps) {
   struct Measured {
-    Config config;
-    double one, two;
+    const char* size;
+    Parallel parallel;
+    int64_t gpus;
+    double one, many;
   };
-  for (const Measured& m : {Measured{small(), 66.2, 70.6},
-                            {small(Parallel::zero1), 66.2, 69.9},
-                            {of("1.5B", 257, 8, Parallel::ddp), 149.6, 171.4},
-                            {of("1.5B", 257, 8, Parallel::zero1), 151.5, 164.3}}) {
-    const double step = predict_scaling(m.config, on(2, 1, m.one)).step_ms();
-    EXPECT_NEAR(step / m.two, 1.0, 0.04) << step << " ms, measured " << m.two;
+  for (const Measured& m : {Measured{"small", Parallel::ddp, 2, 60.9, 65.2},
+                            {"small", Parallel::zero1, 2, 60.9, 63.4},
+                            {"small", Parallel::fsdp, 2, 60.9, 63.7},
+                            {"1.5B", Parallel::ddp, 2, 138.5, 148.8},
+                            {"1.5B", Parallel::zero1, 2, 138.5, 145.0},
+                            {"1.5B", Parallel::fsdp, 2, 138.5, 144.7},
+                            {"small", Parallel::ddp, 8, 60.46, 66.26},
+                            {"small", Parallel::zero1, 8, 60.46, 62.91},
+                            {"small", Parallel::fsdp, 8, 60.46, 62.70},
+                            {"1.5B", Parallel::ddp, 8, 140.79, 154.37},
+                            {"1.5B", Parallel::zero1, 8, 140.79, 143.55},
+                            {"1.5B", Parallel::fsdp, 8, 140.79, 140.07}}) {
+    const bool is_small = std::string_view(m.size) == "small";
+    Cluster cluster = on(m.gpus, 1, m.one);
+    cluster.memory = 3900.0;  // an H200's
+    const Config config = of(m.size, is_small ? 50304 : 257, is_small ? 32 : 8, m.parallel);
+    const double step = predict_scaling(config, cluster).step_ms();
+    EXPECT_NEAR(step / m.many, 1.0, 0.05) << m.size << ' ' << name_of(m.parallel) << " on "
+                                          << m.gpus << ": " << step << " ms, measured " << m.many;
   }
 }
 
