@@ -486,18 +486,19 @@ bool NcclGroup::is_registered(const void* data, int64_t bytes) const {
 void NcclGroup::register_memory(void* segment, int64_t bytes) {
   if (std::ranges::find(segments_, segment) == segments_.end()) return;
   const std::string call = "registration of memory";
-  Window& window = windows_[static_cast<const char*>(segment)];
+  Window* added = nullptr;
   {
     const std::lock_guard lock(mutex_);
     throw_failure();
+    added = &windows_[static_cast<const char*>(segment)];
     const ncclResult_t result = nccl_.add_window(comm_, segment, static_cast<size_t>(bytes),
-                                                 &window.handle, NCCL_WIN_COLL_SYMMETRIC);
+                                                 &added->handle, NCCL_WIN_COLL_SYMMETRIC);
     if (is_error(result)) return;  // as on every rank: kernels move this memory
   }
   settle(call);
   // Without a handle this memory cannot be shared, and NCCL's kernels move it.
-  if (!window.handle) return;
-  window.bytes = bytes;
+  if (!added->handle) return;
+  added->bytes = bytes;
   // Outside of graphs NCCL numbers the signals of its copies from 1 on; in a graph each signal
   // is 1. If a single copy came before a graph, its replays would take the old signal for a new
   // one.

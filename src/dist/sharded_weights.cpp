@@ -86,7 +86,7 @@ void ShardedWeights::begin_micro_batch(bool first) {
   fork();
   next_ = 0;
   ahead_ = turns_ ? 1 : std::numeric_limits<int>::max();
-  in_forward_ = true;
+  in_forward_ = running_ = true;
   gather_ahead();
 }
 
@@ -105,16 +105,21 @@ void ShardedWeights::on_use(size_t bucket) {
     fork();
     gather_ahead();
   }
+  if (running_) bring(bucket);
   wait_for(bucket);
+}
+
+// A block that is not in its place: several are computed again before their backward.
+void ShardedWeights::bring(size_t bucket) {
+  if (!turns_ || !buckets_[bucket].is_block() || in_place(bucket) == bucket) return;
+  fork();
+  gather_home(bucket, side_);
 }
 
 void ShardedWeights::enter_backward(size_t bucket) {
   in_forward_ = false;
   const int turn = buckets_[bucket].turn;
-  // The forward has left the last two blocks in place.
-  if (!turns_ || turn < 1 || turn + 1 >= std::ssize(blocks_)) return;
-  fork();
-  gather_home(blocks_[static_cast<size_t>(turn - 1)], side_);
+  if (turn > 0) bring(blocks_[static_cast<size_t>(turn - 1)]);  // where the block behind it was
 }
 
 void ShardedWeights::leave_backward(size_t bucket) {
@@ -123,7 +128,7 @@ void ShardedWeights::leave_backward(size_t bucket) {
 }
 
 void ShardedWeights::end_micro_batch() {
-  in_forward_ = false;
+  in_forward_ = running_ = false;
   for (size_t i = 0; i < buckets_.size(); ++i) wait_for(i);
 }
 
@@ -143,6 +148,7 @@ void ShardedWeights::wait_for(size_t bucket) {
 // To its place in arena.copies().
 void ShardedWeights::gather_home(size_t bucket, kernels::cuda::Stream stream) {
   gather(bucket, arena_.copies(), arena_.layout().weights.of(buckets_[bucket].begin), stream);
+  if (buckets_[bucket].is_block()) in_place(bucket) = bucket;
   if (!side_) return;
   arrived_[bucket].record(stream);
   awaited_[bucket] = false;

@@ -4,6 +4,8 @@
 // in the backward.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "dist/buckets.h"
@@ -56,6 +58,8 @@ class ShardedWeights {
   void gather_home(size_t bucket, kernels::cuda::Stream stream);
   void gather_ahead();
   void on_use(size_t bucket);
+  void bring(size_t bucket);
+  size_t& in_place(size_t bucket) { return in_place_[buckets_[bucket].turn % 2]; }
   void wait_for(size_t bucket);
   void fork();
   void share_vectors(kernels::cuda::Stream stream);
@@ -69,10 +73,11 @@ class ShardedWeights {
   std::vector<int64_t> sources_;    // of those of this rank, in arena.values()
   size_t first_vector_ = SIZE_MAX;  // the first bucket that has one
   bool complete_ = true;
-  size_t next_ = 0;  // bucket of the forward that has not been called for
-  int ahead_ = 0;    // the last turn whose place is free in the forward
-  bool in_forward_ = false;
-  cuda::OwnedStream side_;  // of the gathers, on GPUs
+  size_t next_ = 0;                            // bucket of the forward that has not been called for
+  int ahead_ = 0;                              // the last turn whose place is free in the forward
+  bool in_forward_ = false, running_ = false;  // running: within a micro-batch
+  std::array<size_t, 2> in_place_{SIZE_MAX, SIZE_MAX};  // the blocks, where they take turns
+  cuda::OwnedStream side_;                              // of the gathers, on GPUs
   cuda::Event forked_;
   std::vector<cuda::Event> arrived_;  // of each bucket
   std::vector<bool> awaited_;         // since it was last called for

@@ -25,10 +25,17 @@ bool shares_norm(const ShardedWeights* shards, BucketExchange exchange) {
   return shards != nullptr && exchange == BucketExchange::overlapped;
 }
 
+// auto: the fastest on GPUs, and on CPUs what saves the last step when a rank is lost.
+Parallel decided_parallel(const Config& config) {
+  if (config.parallel.parallel != Parallel::automatic) return config.parallel.parallel;
+  const bool can_share = config.optimizer.kind == OptimizerKind::adamw;
+  return can_share && Context::current().device().is_cuda() ? Parallel::zero1 : Parallel::ddp;
+}
+
 }  // namespace
 
 ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks) {
-  const Parallel parallel = config.parallel.parallel;
+  const Parallel parallel = decided_parallel(config);
   if (ranks == nullptr || !shares_out(parallel)) return {};
   return [parallel, exchange = exchange_of(config.compute), size = ranks->size(),
           rank = ranks->rank()](const ParameterTable& table) {

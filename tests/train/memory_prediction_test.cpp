@@ -93,6 +93,22 @@ TEST(MemoryPrediction, SharesOfTheStateByHand) {
   }
 }
 
+// auto: zero1 with AdamW on GPUs, ddp otherwise.
+TEST(MemoryPrediction, AutomaticRanksAreThoseOfTheirStrategy) {
+  const auto total_of = [](Parallel parallel, const MemoryTarget& target, OptimizerKind optimizer) {
+    Config config = small(Precision::bf16);
+    config.optimizer.kind = optimizer;
+    config.parallel = {.parallel = parallel, .ranks = 4};
+    return predict_peak(config, MemoryPass::step, target).total();
+  };
+  const auto adamw = OptimizerKind::adamw, muon = OptimizerKind::muon;
+  for (const MemoryTarget& target : {kCpuTarget, hopper_target()}) {
+    const auto expected = target.device.is_cuda() ? Parallel::zero1 : Parallel::ddp;
+    EXPECT_EQ(total_of(Parallel::automatic, target, adamw), total_of(expected, target, adamw));
+    EXPECT_EQ(total_of(Parallel::automatic, target, muon), total_of(Parallel::ddp, target, muon));
+  }
+}
+
 TEST(MemoryPrediction, FusedBf16ActivationsByHand) {
   // A token and block: two norms 2 * (2 * 768 + 4) = 3080; q, k, v and output 4 * 768 * 2 = 6144,
   // logsumexp 12 * 4 = 48; gate and up 2 * 3072 * 2 = 12288: 21560. Twelve blocks. Final norm:

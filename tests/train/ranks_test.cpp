@@ -47,20 +47,23 @@ struct Mode {
   OptimizerKind optimizer = OptimizerKind::adamw;
   Parallel parallel = Parallel::ddp;
   bool masks = false;  // the starts of documents, of which micro-batches have other numbers
+  Recompute recompute = Recompute::none;
 };
 
 class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
  protected:
   Config config_for(int ranks, const std::string& out, int64_t steps) const {
     Config c = config(out);
-    const auto& [precision, kernels, dropout, optimizer, parallel, masks] = GetParam();
+    const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute] = GetParam();
     if (masks) c.data.train = write_documents(), c.data.validation = text().string();
     c.data.document_mask = masks;
     c.parallel.parallel = parallel;
     c.compute.precision = precision;
     c.compute.kernels = kernels;
     c.compute.dropout = dropout;
-    c.model.layers = 3;
+    c.model.layers = 5;
+    c.compute.recompute = recompute;
+    c.compute.segment = 3;
     c.optimizer.kind = optimizer;
     c.train.batch = 2;
     c.train.accumulate = kMicroBatches / ranks;
@@ -93,10 +96,11 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
 }
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
-  const auto& [precision, kernels, dropout, optimizer, parallel, masks] = info.param;
+  const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute] = info.param;
   return cat(name_of(parallel), '_', precision == Precision::bf16 ? "bf16" : "fp32",
              kernels == KernelKind::naive ? "_naive" : "_fused", dropout > 0.0 ? "_dropout" : "",
-             optimizer == OptimizerKind::muon ? "_muon" : "_adamw", masks ? "_masks" : "");
+             optimizer == OptimizerKind::muon ? "_muon" : "_adamw", masks ? "_masks" : "",
+             recompute == Recompute::blocks ? "_blocks" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -114,6 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{Precision::fp32, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::fsdp},
         Mode{Precision::bf16, KernelKind::fused, 0.2, OptimizerKind::adamw, Parallel::fsdp},
         Mode{Precision::bf16, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::fsdp},
+        Mode{Precision::fp32, KernelKind::fused, 0.1, OptimizerKind::adamw, Parallel::fsdp, false,
+             Recompute::blocks},
         Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::ddp, true},
         Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1, true}),
     name_of);
