@@ -75,11 +75,13 @@ class Communicator {
   virtual std::string engine() const = 0;  // with its version: "NCCL 2.28.3", "Gloo", "threads"
 
   // Memory for buffers that exchange() and gather() move without a GPU's multiprocessors, by copies
-  // from rank to rank, once register_memory() has them; null: there is none. The group outlives it.
+  // from rank to rank, once register_memory() has them; null: there is none. It is used as long as
+  // the group lives.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
-  // A segment of memory(), of the same size on every rank, without content: its first 256 bytes a
-  // rank may change. A collective of the host's threads.
-  virtual void register_memory(void* /*segment*/, int64_t /*bytes*/) {}
+  // The beginning of a segment of memory(), of as many bytes on every rank and without content: its
+  // first 256 bytes a rank may change. Does nothing for other memory. A collective of the host's
+  // threads.
+  virtual void register_memory(void* /*data*/, int64_t /*bytes*/) {}
 
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
   // received: size() * slices.each elements, apart from data: slices.count elements. Elements of
@@ -107,8 +109,9 @@ class Communicator {
   // before it uses the results. After a failure they are garbage.
   virtual void check(Stream /*stream*/) {}
 
-  // Called from another thread with a failure that no call of this rank has thrown within a second:
-  // its thread may wait for a copy from a rank that is gone, which nothing ends but the process.
+  // Called from another thread with a failure that no call of this rank has thrown within half the
+  // limit, or after which the group is still there when the limit is over: a thread may wait for a
+  // copy from a rank that is gone, which nothing ends but the process.
   void set_on_stuck(std::function<void(const std::string&)> on_stuck) {
     on_stuck_ = std::move(on_stuck);
   }

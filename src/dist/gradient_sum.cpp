@@ -69,7 +69,8 @@ class BucketSum final : public GradientSum {
       }
     }
     if (deterministic_) {
-      const RankMemoryScope memory(ranks);
+      const Context& context = Context::current();
+      const PoolScope scope(*context.allocator(context.device()), rank_pool(ranks));
       received_ = buffer(received, "gradients of other ranks");
     }
     for (const Tensor& moved : {arena.grads(), received_}) register_with(ranks, moved);

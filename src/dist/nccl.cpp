@@ -19,6 +19,7 @@ static constexpr char kHowToInstall[] =
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <list>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -192,9 +193,9 @@ class NcclGroup : public Communicator {
 
  private:
   class WindowMemory;
-  struct Window {
-    int64_t bytes = 0;
-    ncclWindow_t handle = nullptr;
+  struct Hearing {
+    std::atomic<bool> heard = false;  // the failure has reached a caller
+    std::atomic<bool> ended = false;  // and the group is gone
   };
   struct ReleaseDevice {
     void operator()(void* data) const noexcept { cuda::device_release(data); }
@@ -212,7 +213,7 @@ class NcclGroup : public Communicator {
   ncclResult_t state() const;
   void set_failure(const std::string& call, const std::string& reason);
   void throw_failure() const;
-  void tell_unless_heard() const;
+  void tell_unless_ended() const;
   void free_segments() noexcept;
 
   const Nccl nccl_;
@@ -223,11 +224,11 @@ class NcclGroup : public Communicator {
   bool failed_ = false, stop_ = false;
   std::string failure_;
   CollectiveWatch watch_;
-  bool aborted_ = false;                   // of the watchdog; read when it has ended
-  std::map<const char*, Window> windows_;  // by address
-  std::vector<void*> segments_;            // of memory(), to be freed behind the communicator
-  // Set when the failure has reached a caller, or the group has ended.
-  std::shared_ptr<std::atomic<bool>> heard_ = std::make_shared<std::atomic<bool>>(false);
+  bool aborted_ = false;                    // of the watchdog; read when it has ended
+  std::map<const char*, int64_t> windows_;  // registered memory and its bytes
+  std::list<ncclWindow_t> handles_;         // NCCL may write to one until the group ends
+  std::vector<void*> segments_;             // of memory(), to be freed behind the communicator
+  std::shared_ptr<Hearing> hearing_ = std::make_shared<Hearing>();
   std::thread watchdog_;
   // For barrier().
   cuda::OwnedStream host_stream_;
@@ -265,15 +266,14 @@ NcclGroup::~NcclGroup() {
     }
   }
   wake_.notify_all();
-  *heard_ = true;
   if (watchdog_.joinable()) watchdog_.join();
-  if (!comm_ || aborted_) return;
-  if (is_idle && !failed_) {
+  if (comm_ && !aborted_ && is_idle && !failed_) {
     nccl_.destroy(comm_);
     free_segments();
-  } else {
+  } else if (comm_ && !aborted_) {
     nccl_.abort(comm_);
   }
+  hearing_->ended = true;
 }
 
 // Also joins the thread that enqueued the last call.
@@ -294,7 +294,7 @@ void NcclGroup::set_failure(const std::string& call, const std::string& reason) 
 
 void NcclGroup::throw_failure() const {
   if (!failed_) return;
-  *heard_ = true;
+  hearing_->heard = true;
   throw CommunicationError(
       failure_.empty() ? cat("rank ", rank(), " of ", size(), ": NCCL: aborted") : failure_);
 }
@@ -478,27 +478,29 @@ bool NcclGroup::is_registered(const void* data, int64_t bytes) const {
   const auto* const begin = static_cast<const char*>(data);
   const auto after = windows_.upper_bound(begin);
   if (after == windows_.begin()) return false;
-  const auto& [address, window] = *std::prev(after);
-  return begin + bytes <= address + window.bytes;
+  const auto& [address, registered] = *std::prev(after);
+  return begin + bytes <= address + registered;
 }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 void NcclGroup::register_memory(void* segment, int64_t bytes) {
   if (std::ranges::find(segments_, segment) == segments_.end()) return;
   const std::string call = "registration of memory";
-  Window* added = nullptr;
+  ncclWindow_t* window = nullptr;
   {
     const std::lock_guard lock(mutex_);
     throw_failure();
-    added = &windows_[static_cast<const char*>(segment)];
-    const ncclResult_t result = nccl_.add_window(comm_, segment, static_cast<size_t>(bytes),
-                                                 &added->handle, NCCL_WIN_COLL_SYMMETRIC);
+    window = &handles_.emplace_back(nullptr);
+    const ncclResult_t result = nccl_.add_window(comm_, segment, static_cast<size_t>(bytes), window,
+                                                 NCCL_WIN_COLL_SYMMETRIC);
     if (is_error(result)) return;  // as on every rank: kernels move this memory
   }
   settle(call);
-  // Without a handle this memory cannot be shared, and NCCL's kernels move it.
-  if (!added->handle) return;
-  added->bytes = bytes;
+  if (*window == nullptr) return;  // likewise
+  {
+    const std::lock_guard lock(mutex_);
+    windows_[static_cast<const char*>(segment)] = bytes;
+  }
   // Outside of graphs NCCL numbers the signals of its copies from 1 on; in a graph each signal
   // is 1. If a single copy came before a graph, its replays would take the old signal for a new
   // one.
@@ -559,16 +561,19 @@ void NcclGroup::run_watchdog(int device) noexcept {
     }
   }
   if (!failed_) return;
-  if (!windows_.empty() && on_stuck()) tell_unless_heard();
+  if (!windows_.empty() && on_stuck()) tell_unless_ended();
   lock.unlock();
   nccl_.abort(comm_);
   aborted_ = true;
 }
 
-void NcclGroup::tell_unless_heard() const {
-  std::thread([heard = heard_, failure = failure_, tell = on_stuck()] {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    if (!*heard) tell(failure);
+// A thread that has heard of the failure may still wait for a copy: when it gives the GPU's work
+// up.
+void NcclGroup::tell_unless_ended() const {
+  std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(), half = limit() / 2] {
+    std::this_thread::sleep_for(half);
+    if (hearing->heard) std::this_thread::sleep_for(half);
+    if (!hearing->ended) tell(failure);
   }).detach();
 }
 

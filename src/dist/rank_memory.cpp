@@ -1,36 +1,26 @@
 #include "dist/rank_memory.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "tensor/context.h"
 
 namespace quern {
 
-namespace {
+// Larger ones have a segment of their own (tensor/allocator.cpp).
+static constexpr int64_t kSmall = int64_t{16} << 20;
 
-// A tensor of more bytes has a segment of its own (tensor/allocator.cpp).
-constexpr int64_t kOwnSegment = int64_t{16} << 20;
-
-Allocator& allocator() {
+std::shared_ptr<MemoryPool> rank_pool(Communicator* ranks) {
+  if (ranks == nullptr || Context::current().is_dry()) return nullptr;
+  auto memory = ranks->memory();
   const Context& context = Context::current();
-  return *context.allocator(context.device());
-}
-
-}  // namespace
-
-RankMemoryScope::RankMemoryScope(Communicator* ranks) {
-  if (ranks == nullptr || Context::current().is_dry()) return;
-  if (auto memory = ranks->memory()) {
-    scope_.emplace(allocator(), allocator().make_pool(std::move(memory)));
-  }
+  return memory ? context.allocator(context.device())->make_pool(std::move(memory)) : nullptr;
 }
 
 void register_with(Communicator* ranks, const Tensor& buffer) {
-  if (ranks == nullptr || !buffer.defined() || buffer.bytes() <= kOwnSegment) return;
-  if (Context::current().is_dry() || !ranks->memory()) return;
-  for (const auto& [segment, bytes] : allocator().held_segments()) {
-    if (segment == buffer.raw_data()) return ranks->register_memory(segment, bytes);
-  }
+  if (ranks == nullptr || !buffer.defined() || buffer.bytes() <= kSmall) return;
+  if (Context::current().is_dry()) return;
+  Context::current().synchronize();  // its first contents may be on their way
+  ranks->register_memory(buffer.raw_data(), buffer.bytes());
 }
 
 }  // namespace quern

@@ -1,7 +1,7 @@
 // Buffers that collectives move by copies from GPU to GPU, where the ranks' engine can.
 #pragma once
 
-#include <optional>
+#include <memory>
 
 #include "dist/communicator.h"
 #include "tensor/allocator.h"
@@ -9,17 +9,11 @@
 
 namespace quern {
 
-// Large allocations of its lifetime may be registered with the ranks. null: ordinary memory.
-class RankMemoryScope {
- public:
-  explicit RankMemoryScope(Communicator* ranks);
-
- private:
-  std::optional<PoolScope> scope_;
-};
+// Of buffers to be registered; null: there are no copies, or one rank alone.
+std::shared_ptr<MemoryPool> rank_pool(Communicator* ranks);
 
 // A collective of the host's threads. `buffer` has as many bytes on every rank and no content yet.
-// Does nothing for what was allocated elsewhere, or shares its segment: kernels move that.
+// Does nothing for a small one, which kernels move sooner, or one that is not of a rank_pool().
 void register_with(Communicator* ranks, const Tensor& buffer);
 
 }  // namespace quern

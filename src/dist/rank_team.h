@@ -22,6 +22,8 @@ class RankTeam {
 
   // What `find` returns on the leading rank, the only one to call it. Needs a current Context.
   std::string of_leader(const std::function<std::string()>& find, const char* what) const;
+  // The first rank's text that is not empty, on every rank: an error that one of them has found.
+  std::string first_text(const std::string& own, const char* what) const;
   // Waits until every rank has come this far, behind work of the leading one alone: "a checkpoint".
   void wait_for(const char* work) const;
   // Throws when a collective has failed meanwhile, on the Context's stream too: see Communicator.

@@ -85,16 +85,20 @@ void ShardedWeights::begin_micro_batch(bool first) {
   if (!first && !turns_) return;
   fork();
   next_ = 0;
+  first_ = first;
   ahead_ = turns_ ? 1 : std::numeric_limits<int>::max();
   in_forward_ = running_ = true;
   gather_ahead();
 }
 
-// The buckets of the forward whose places are free.
+// The buckets of the forward whose places are free, but for those that are there from the
+// micro-batch before.
 void ShardedWeights::gather_ahead() {
-  while (next_ < buckets_.size() && buckets_[next_].turn <= ahead_) {
-    if (next_ == first_vector_) share_vectors(side_);
-    gather_home(next_++, side_);
+  for (; next_ < buckets_.size() && buckets_[next_].turn <= ahead_; ++next_) {
+    const bool there = !buckets_[next_].is_block() || in_place(next_) == next_;
+    if (!first_ && there) continue;
+    if (next_ == first_vector_ && first_) share_vectors(side_);
+    gather_home(next_, side_);
   }
 }
 
@@ -147,7 +151,7 @@ void ShardedWeights::wait_for(size_t bucket) {
 
 // To its place in arena.copies().
 void ShardedWeights::gather_home(size_t bucket, kernels::cuda::Stream stream) {
-  gather(bucket, arena_.copies(), arena_.layout().weights.of(buckets_[bucket].begin), stream);
+  gather(bucket, arena_.copies(), place_of(buckets_[bucket]), stream);
   if (buckets_[bucket].is_block()) in_place(bucket) = bucket;
   if (!side_) return;
   arrived_[bucket].record(stream);
@@ -183,36 +187,37 @@ void ShardedWeights::share_vectors(kernels::cuda::Stream stream) {
 }
 
 ShardedWeights::Whole::Whole(ShardedWeights& weights) : weights_(weights) {
-  const bool current = std::exchange(weights.complete_, true);
-  if (current && !weights.turns_) return;
+  if (weights.complete_ && !weights.turns_) return;
   const kernels::cuda::Stream stream = Context::current().cuda_stream();
   weights.share_vectors(stream);
-  Placement places;
-  if (weights.turns_) {
-    std::vector<Bucket> blocks;
-    for (const size_t i : weights.blocks_) blocks.push_back(weights.buckets_[i]);
-    places = placed(blocks, false, weights.ranks_.size());
-    blocks_ = Tensor::empty({places.size()}, weights.arena_.copies().dtype(),
-                            {"parameters (whole)", MemoryCategory::parameters});
-  }
   for (size_t i = 0; i < weights.buckets_.size(); ++i) {
     const Bucket& bucket = weights.buckets_[i];
-    const bool in_place = !weights.turns_ || !bucket.is_block();
-    const Placement& all = weights.arena_.layout().weights;
-    weights.gather(i, in_place ? weights.arena_.copies() : blocks_,
-                   (in_place ? all : places).of(bucket.begin), stream);
+    if (!weights.turns_ || !bucket.is_block()) {
+      weights.gather(i, weights.arena_.copies(), weights.place_of(bucket), stream);
+      continue;
+    }
+    const Placement place = placed({bucket}, false, weights.ranks_.size());
+    blocks_.push_back(Tensor::empty({place.size()}, weights.arena_.copies().dtype(),
+                                    {"parameters (whole)", MemoryCategory::parameters}));
+    weights.gather(i, blocks_.back(), 0, stream);
   }
-  if (weights.turns_) weights.arena_.read_weights_from(blocks_, places);
+  if (weights.turns_) {
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      const Bucket& bucket = weights.buckets_[weights.blocks_[i]];
+      weights.arena_.read_weights_from(blocks_[i], placed({bucket}, false, weights.ranks_.size()));
+    }
+  }
+  weights.complete_ = true;
 }
 
 ShardedWeights::Whole::~Whole() {
-  if (!blocks_.defined()) return;
-  Placement places;
+  if (blocks_.empty()) return;
   for (const size_t i : weights_.blocks_) {
     const Bucket& bucket = weights_.buckets_[i];
-    places.add(bucket.begin, bucket.end, weights_.arena_.layout().weights.of(bucket.begin));
+    Placement place;
+    place.add(bucket.begin, bucket.end, weights_.place_of(bucket));
+    weights_.arena_.read_weights_from(weights_.arena_.copies(), place);
   }
-  weights_.arena_.read_weights_from(weights_.arena_.copies(), places);
 }
 
 std::vector<OptimizerBuffer> ShardedWeights::gathered(

@@ -47,7 +47,7 @@ class ShardedWeights {
 
    private:
     ShardedWeights& weights_;
-    Tensor blocks_;  // where they have no place of their own
+    std::vector<Tensor> blocks_;  // where they have no places of their own
   };
 
   // Buffers of shares put together, in host memory: the first rank's result. Others get none.
@@ -59,6 +59,7 @@ class ShardedWeights {
   void gather_ahead();
   void on_use(size_t bucket);
   void bring(size_t bucket);
+  int64_t place_of(const Bucket& bucket) const { return arena_.layout().weights.of(bucket.begin); }
   size_t& in_place(size_t bucket) { return in_place_[buckets_[bucket].turn % 2]; }
   void wait_for(size_t bucket);
   void fork();
@@ -68,13 +69,14 @@ class ShardedWeights {
   Communicator& ranks_;
   std::vector<Bucket> buckets_;
   bool turns_;
-  std::vector<size_t> blocks_;      // buckets that are blocks
-  std::vector<RankPiece> vectors_;  // bytes of arena.vectors()
-  std::vector<int64_t> sources_;    // of those of this rank, in arena.values()
-  size_t first_vector_ = SIZE_MAX;  // the first bucket that has one
-  bool complete_ = true;
+  std::vector<size_t> blocks_;                 // buckets that are blocks
+  std::vector<RankPiece> vectors_;             // bytes of arena.vectors()
+  std::vector<int64_t> sources_;               // of those of this rank, in arena.values()
+  size_t first_vector_ = SIZE_MAX;             // the first bucket that has one
+  bool complete_ = false;                      // every rank has all weights as they are
   size_t next_ = 0;                            // bucket of the forward that has not been called for
   int ahead_ = 0;                              // the last turn whose place is free in the forward
+  bool first_ = true;                          // micro-batch of a step
   bool in_forward_ = false, running_ = false;  // running: within a micro-batch
   std::array<size_t, 2> in_place_{SIZE_MAX, SIZE_MAX};  // the blocks, where they take turns
   cuda::OwnedStream side_;                              // of the gathers, on GPUs

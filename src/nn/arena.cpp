@@ -1,5 +1,7 @@
 #include "nn/arena.h"
 
+#include <optional>
+
 #include "base/error.h"
 #include "base/round_up.h"
 #include "kernels/random.h"
@@ -45,7 +47,13 @@ void ParameterArena::allocate(const Options& options) {
     return made;
   };
   const bool bf16 = options.precision == Precision::bf16;
+  std::optional<PoolScope> moved;
+  const auto begin_moved = [&] {
+    const Context& context = Context::current();
+    if (options.moved) moved.emplace(*context.allocator(context.device()), options.moved);
+  };
   values_ = buffer(layout_.values, "parameters", MemoryCategory::parameters);
+  begin_moved();
   if (bf16) {
     copies_ = Tensor::empty({layout_.weights.size()}, DType::bf16,
                             {"parameters (bf16 copy)", MemoryCategory::parameters});
@@ -53,6 +61,7 @@ void ParameterArena::allocate(const Options& options) {
   } else if (shared_out_) {
     copies_ = buffer(layout_.weights, "parameters (all ranks')", MemoryCategory::parameters);
   }
+  moved.reset();
   if (bf16 && shared_out_) {
     constexpr int64_t kAligned = 64;  // 256 bytes
     for (const ParameterEntry& entry : table_.entries()) {
@@ -63,7 +72,9 @@ void ParameterArena::allocate(const Options& options) {
         buffer(vector_places_, "parameters (all ranks' vectors)", MemoryCategory::parameters);
   }
   if (!options.training) return;
+  begin_moved();
   grads_ = buffer(layout_.gradients, "gradients", MemoryCategory::gradients);
+  moved.reset();
   sums_ = grads_;
   if (layout_.gradients_in_turns) {
     sums_ = buffer(layout_.sums, "gradient sums", MemoryCategory::gradients);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class ParameterArena {
     uint64_t seed = 0;     // of the initial values
     ParameterTable::Regroup regroup = {};
     ArenaLayoutOf layout = {};  // none: everything is here
+    // Of the buffers that ranks move, gradients and copies; null: as for any allocation.
+    std::shared_ptr<MemoryPool> moved = nullptr;
   };
 
   // Allocates on the current Context's device, initialises, and gives every parameter of `model`

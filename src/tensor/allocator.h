@@ -125,8 +125,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void forget_uses() noexcept;  // after a failed capture, with the device idle
 
   // Allocations between begin_pool and end_pool come from `pool`, or from the common memory if it
-  // is null. A pool outlives its allocations.
-  // `source`: of its segments; null: the allocator's.
+  // is null. A pool outlives its allocations. Its segments come from `source`, or from the
+  // allocator's if it is null.
   std::shared_ptr<MemoryPool> make_pool(std::shared_ptr<MemorySource> source = nullptr);
   void begin_pool(std::shared_ptr<MemoryPool> pool);
   void end_pool();

@@ -53,11 +53,9 @@ void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
   check_machine_memory(config_, MemoryPass::step);
-  {
-    const RankMemoryScope memory(team_.group());
-    instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
-                                                true, seed, layout_for(config_, team_.group()));
-  }
+  instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
+                                              true, seed, layout_for(config_, team_.group()),
+                                              rank_pool(team_.group()));
   const auto begins = [&] {
     return config_.run.resume.empty() || !has_checkpoint(config_.run.resume) ? "anew" : "";
   };
@@ -292,7 +290,7 @@ std::string Trainer::save_after_error() {
     report_rest();
     if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
     step = cat("step ", state_.iteration);
-    check_state();
+    if (const std::string problem = state_problem(); !problem.empty()) fail(problem);
     write_checkpoint();
     return cat("The weights of ", step, " are saved; continue with --resume ",
                folder_->path().string());

@@ -79,7 +79,8 @@ class Trainer {
 
   // Runs to the last step, or until *stop becomes true, and saves a checkpoint. Throws for a loss
   // or norm that is not finite under on_nonfinite = stop, after saving the last finite state. Any
-  // other error, too, is thrown after saving the last whole step.
+  // other error, too, is thrown after saving the last whole step, except where ranks share out the
+  // state.
   // Throws OutOfMemory with a report (memory_report.h), after writing the folder's memory.pickle.
   TrainResult run(const std::atomic<bool>* stop = nullptr);
 
@@ -116,7 +117,7 @@ class Trainer {
   void take_validation(double loss);
   void sample_now();
   void write_sample();
-  void check_state() const;
+  std::string state_problem() const;
   void save(const std::string& keep_reason = "");
   void write_checkpoint(const std::string& keep_reason = "",
                         const std::vector<OptimizerBuffer>& gathered = {});

@@ -123,27 +123,30 @@ TrainState Trainer::current_state() const {
 }
 
 // A checkpoint with a NaN cannot be resumed, and rotation would remove the last good one for it.
-void Trainer::check_state() const {
+// Empty: there is none.
+std::string Trainer::state_problem() const {
   std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
-  const ParameterArena& arena = instance_->arena;
-  buffers.insert(buffers.begin(), values_of(arena));
+  buffers.insert(buffers.begin(), values_of(instance_->arena));
   for (const OptimizerBuffer& buffer : buffers) {
     const std::string bad = find_nonfinite(buffer);
     if (bad.empty()) continue;
     const auto newest = latest_checkpoint(folder_->checkpoints());
-    fail(cat("after step ", state_.iteration, ": ", bad,
-             ", expected finite numbers; this state is not saved. The newest checkpoint is ",
-             newest ? newest->string() : "none", ". Lower lr or clip",
-             newest ? cat(" and continue with --resume ", folder_->path().string()) : ""));
+    return cat("after step ", state_.iteration, ": ", bad,
+               ", expected finite numbers; this state is not saved. The newest checkpoint is ",
+               newest ? newest->string() : "none", ". Lower lr or clip",
+               newest ? cat(" and continue with --resume ", folder_->path().string()) : "");
   }
+  return "";
 }
 
 // By the first rank; the others wait.
 void Trainer::save(const std::string& keep_reason) {
   saving_ = true;
-  check_state();
+  const std::string problem = team_.first_text(state_problem(), "the state to be saved");
+  if (!problem.empty()) fail(problem);
   std::vector<OptimizerBuffer> gathered;
   if (shards_) {
+    const PoolScope memory = step_->idle_memory();
     gathered = optimizer_->buffers();
     gathered.insert(gathered.begin(), values_of(instance_->arena));
     gathered = shards_->gathered(gathered);

@@ -36,7 +36,7 @@ Parallel decided_parallel(const Config& config) {
 
 ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks) {
   const Parallel parallel = decided_parallel(config);
-  if (ranks == nullptr || !shares_out(parallel)) return {};
+  if (ranks == nullptr || ranks->size() == 1 || !shares_out(parallel)) return {};
   return [parallel, exchange = exchange_of(config.compute), size = ranks->size(),
           rank = ranks->rank()](const ParameterTable& table) {
     return layout_of(table, parallel, exchange, size, rank);

@@ -65,6 +65,10 @@ TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
         moment.data.data<float>()[place + i - begin] = value_of(i);
       }
     }
+    {
+      const ShardedWeights::Whole resumed(shards);  // before the first step
+      for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "resumed");
+    }
     shards.begin_step();
     const std::vector<Bucket> buckets = make_buckets(arena.table(), exchange);
     for (const bool first : {true, false}) {
@@ -106,7 +110,8 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, ShardedWeightsTest,
     testing::Combine(testing::Values(Precision::fp32, Precision::bf16),
                      testing::Values(BucketExchange::naive, BucketExchange::overlapped),
-                     testing::Values(Parallel::zero1, Parallel::fsdp), testing::Values(1, 2, 3)));
+                     testing::Values(Parallel::zero1, Parallel::zero2, Parallel::fsdp),
+                     testing::Values(1, 2, 3)));
 
 // The frozen weights are on every rank, and a share begins with the values of the whole.
 TEST(ShardedWeights, InitialValuesAreThoseOfTheWhole) {

@@ -238,7 +238,9 @@ void check_copies(const Rank& group) {
   const RankSlices slices(count, group.size(), 512);
   const int64_t all = group.size() * slices.each;
   ASSERT_GT(all, count);
-  std::optional<RankMemoryScope> memory(std::in_place, &group.communicator);
+  const Context& context = Context::current();
+  std::optional<PoolScope> memory(std::in_place, *context.allocator(context.device()),
+                                  rank_pool(&group.communicator));
   const Tensor data = Tensor::empty({all}, DType::f32, "data");
   const Tensor received = Tensor::empty({all}, DType::f32, "received");
   memory.reset();
