@@ -12,9 +12,6 @@ static constexpr char kHowToInstall[] =
 
 #if defined(QUERN_WITH_CUDA) && __has_include(<nccl.h>)
 
-#include <dlfcn.h>
-#include <nccl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -28,6 +25,7 @@ static constexpr char kHowToInstall[] =
 #include "dist/collective_call.h"
 #include "dist/collective_watch.h"
 #include "dist/deadline.h"
+#include "dist/nccl_library.h"
 #include "dist/signal_block.h"
 #include "tensor/allocator.h"
 #include "tensor/context.h"
@@ -42,115 +40,6 @@ using Clock = CollectiveWatch::Clock;
 constexpr milliseconds kWatchPeriod{50};
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr char kPeerLost[] = ": another rank is gone, hangs, or called something else";
-
-bool is_error(ncclResult_t result) {
-  return result != ncclSuccess && result != ncclInProgress;
-}
-
-// The functions of libnccl.so.2. It is never unloaded: its threads may still run.
-struct Nccl {
-  decltype(&ncclGetVersion) get_version = nullptr;
-  decltype(&ncclGetUniqueId) get_id = nullptr;
-  decltype(&ncclCommInitRankConfig) init = nullptr;
-  decltype(&ncclCommGetAsyncError) get_state = nullptr;
-  decltype(&ncclCommDestroy) destroy = nullptr;
-  decltype(&ncclCommAbort) abort = nullptr;
-  decltype(&ncclGetErrorString) error_string = nullptr;
-  decltype(&ncclGetLastError) last_error = nullptr;
-  decltype(&ncclGroupStart) group_start = nullptr;
-  decltype(&ncclGroupEnd) group_end = nullptr;
-  decltype(&ncclSend) send = nullptr;
-  decltype(&ncclRecv) recv = nullptr;
-  decltype(&ncclAllGather) all_gather = nullptr;
-  decltype(&ncclBroadcast) broadcast = nullptr;
-  decltype(&ncclAllReduce) all_reduce = nullptr;
-  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
-  decltype(&ncclReduce) reduce = nullptr;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)  // copies by copy engines; null in older libraries
-  decltype(&ncclMemAlloc) allocate = nullptr;
-  decltype(&ncclMemFree) free = nullptr;
-  decltype(&ncclCommWindowRegister) add_window = nullptr;
-  decltype(&ncclAlltoAll) all_to_all = nullptr;
-#endif
-
-  std::string load(const std::string& library);  // the reason for a failure, else ""
-  void find_copies(void* handle);
-  bool has_copies() const;
-  std::string version() const;
-  std::string text(ncclResult_t result, ncclComm_t comm) const;
-};
-
-std::string Nccl::load(const std::string& library) {
-  std::vector<std::string> paths{library};
-  if (library == "auto") paths = {"libnccl.so.2", QUERN_CUDA_LIBRARIES "/libnccl.so.2"};
-  void* handle = nullptr;
-  std::string error;
-  for (size_t i = 0; i < paths.size() && !handle; ++i) {
-    handle = dlopen(paths[i].c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle && error.empty()) error = dlerror();
-  }
-  if (!handle) return error;
-  const auto find = [&]<class F>(F& function, const char* name) {
-    function = reinterpret_cast<F>(dlsym(handle, name));
-    if (!function && error.empty()) error = cat("the library has no ", name);
-  };
-  error.clear();
-  find(get_version, "ncclGetVersion");
-  find(get_id, "ncclGetUniqueId");
-  find(init, "ncclCommInitRankConfig");
-  find(get_state, "ncclCommGetAsyncError");
-  find(destroy, "ncclCommDestroy");
-  find(abort, "ncclCommAbort");
-  find(error_string, "ncclGetErrorString");
-  find(last_error, "ncclGetLastError");
-  find(group_start, "ncclGroupStart");
-  find(group_end, "ncclGroupEnd");
-  find(send, "ncclSend");
-  find(recv, "ncclRecv");
-  find(all_gather, "ncclAllGather");
-  find(broadcast, "ncclBroadcast");
-  find(all_reduce, "ncclAllReduce");
-  find(reduce_scatter, "ncclReduceScatter");
-  find(reduce, "ncclReduce");
-  find_copies(handle);
-  return error;
-}
-
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-void Nccl::find_copies(void* handle) {
-  const auto find = [&]<class F>(F& function, const char* name) {
-    function = reinterpret_cast<F>(dlsym(handle, name));
-  };
-  find(allocate, "ncclMemAlloc");
-  find(free, "ncclMemFree");
-  find(add_window, "ncclCommWindowRegister");
-  find(all_to_all, "ncclAlltoAll");
-}
-
-bool Nccl::has_copies() const {
-  return allocate && free && add_window && all_to_all;
-}
-#else
-void Nccl::find_copies(void* /*handle*/) {}
-bool Nccl::has_copies() const {
-  return false;
-}
-#endif
-
-std::string Nccl::version() const {
-  int code = 0;
-  get_version(&code);
-  return cat(code / 10000, '.', code / 100 % 100, '.', code % 100);
-}
-
-// NCCL keeps its last message for the whole process; it may be empty.
-std::string Nccl::text(ncclResult_t result, ncclComm_t comm) const {
-  std::string text = error_string(result);
-  const char* last = last_error(comm);
-  if (last && *last) text += cat(": ", last);
-  text.erase(text.find_last_not_of(" \n") + 1);
-  return text;
-}
 
 // NCCL's communicator is non-blocking: a call returns before its work is on the stream, and
 // settle() waits for that. Only the watchdog, or the destructor after it, destroys or aborts the
