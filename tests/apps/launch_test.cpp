@@ -76,7 +76,7 @@ class RanksProgram : public testing::Test {
     const std::string train = program(
         train_args({"--ranks", "2", "--device", "cpu", "--steps", "1000000", "--log_every", "1"}));
     Outcome outcome = run_shell("TMPDIR='" + folder_.path().string() + "' " + train + " >'" + out +
-                                "' & P=$!; for i in $(seq 600); do grep -q '^step' '" + out +
+                                "' & P=$!; for i in $(seq 600); do grep -qs '^step' '" + out +
                                 "' && break; sleep 0.1; done; " + command + "; wait $P");
     outcome.out = read_file(out);
     return outcome;
