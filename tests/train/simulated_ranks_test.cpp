@@ -85,7 +85,7 @@ Simulation simulation_of(uint64_t seed) {
   do {
     s.second = {1 + below(4), one_of(parallel)};
   } while (t.micro_batches % s.second.ranks != 0);
-  t.layers = one_of(std::array{1, 1, 2, 4});
+  t.layers = one_of(std::array{1, 1, 1, 1, 2, 3});
   t.d_ff = one_of(std::array{8, 32, 64});  // a block has parts for 1, 3 or 4 ranks
   t.precision = one_of(std::array{Precision::fp32, Precision::bf16});
   t.kernels = below(5) == 0 ? KernelKind::naive : KernelKind::fused;  // the naive ones are slow
