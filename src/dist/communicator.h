@@ -78,10 +78,9 @@ class Communicator {
   // from rank to rank, once register_memory() has them; null: there is none. It is used as long as
   // the group lives.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
-  // The beginning of a segment of memory(), of as many bytes on every rank and without content: its
-  // first 256 bytes a rank may change. Does nothing for other memory. A collective of the host's
-  // threads.
-  virtual void register_memory(void* /*data*/, int64_t /*bytes*/) {}
+  // A segment of memory(), of the same size on every rank and without content: its first 256 bytes
+  // a rank may change. Does nothing for other memory. A collective of the host's threads.
+  virtual void register_memory(void* /*segment*/, int64_t /*bytes*/) {}
 
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
   // received: size() * slices.each elements, apart from data: slices.count elements. Elements of

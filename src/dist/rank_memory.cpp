@@ -19,8 +19,12 @@ std::shared_ptr<MemoryPool> rank_pool(Communicator* ranks) {
 void register_with(Communicator* ranks, const Tensor& buffer) {
   if (ranks == nullptr || !buffer.defined() || buffer.bytes() <= kSmall) return;
   if (Context::current().is_dry()) return;
-  Context::current().synchronize();  // its first contents may be on their way
-  ranks->register_memory(buffer.raw_data(), buffer.bytes());
+  const Context& context = Context::current();
+  for (const auto& [segment, bytes] : context.allocator(context.device())->held_segments()) {
+    if (segment != buffer.raw_data()) continue;
+    context.synchronize();  // the buffer's first contents may be on their way
+    return ranks->register_memory(segment, bytes);
+  }
 }
 
 }  // namespace quern

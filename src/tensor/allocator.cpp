@@ -160,7 +160,7 @@ void* Allocator::find_memory(MemoryPool& pool, int64_t size) {
     if (!segment) {  // release the fragmented cache, and try again with less
       release_free_segments(*default_pool_);
       if (!pool.pinned) release_free_segments(pool);
-      bytes = size;
+      if (pool.source == source_) bytes = size;
       segment = take_segment(pool, bytes);
     }
     if (!segment) return nullptr;

@@ -126,7 +126,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 
   // Allocations between begin_pool and end_pool come from `pool`, or from the common memory if it
   // is null. A pool outlives its allocations. Its segments come from `source`, or from the
-  // allocator's if it is null.
+  // allocator's if it is null; those of a source have sizes that do not depend on the memory left.
   std::shared_ptr<MemoryPool> make_pool(std::shared_ptr<MemorySource> source = nullptr);
   void begin_pool(std::shared_ptr<MemoryPool> pool);
   void end_pool();

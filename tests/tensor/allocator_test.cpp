@@ -224,7 +224,8 @@ TEST_F(AllocatorTest, AScopeWithoutAPoolUsesTheCommonMemory) {
 
 TEST_F(AllocatorTest, APoolMayHaveASourceOfItsOwn) {
   const auto own = std::make_shared<Counters>();
-  std::shared_ptr<MemoryPool> pool = allocator->make_pool(std::make_shared<FakeMemory>(own));
+  const auto own_memory = std::make_shared<FakeMemory>(own);
+  std::shared_ptr<MemoryPool> pool = allocator->make_pool(own_memory);
   void* inside = nullptr;
   {
     const PoolScope scope(*allocator, pool);
@@ -232,6 +233,11 @@ TEST_F(AllocatorTest, APoolMayHaveASourceOfItsOwn) {
   }
   EXPECT_EQ(own->held, 40 * kMiB);
   EXPECT_EQ(source->held, 0);
+  own->capacity = 40 * kMiB + 3 * kMiB / 2;
+  {
+    const PoolScope scope(*allocator, allocator->make_pool(own_memory));
+    EXPECT_THROW(allocator->allocate(kMiB + 1, "less than a segment"), OutOfMemory);
+  }
   void* outside = allocator->allocate(40 * kMiB, "outside");
   EXPECT_EQ(own->held, 40 * kMiB);
   allocator->release(outside);
