@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -20,6 +19,7 @@
 #include "dist/nccl.h"
 #include "dist/store.h"
 #include "io/descriptor.h"
+#include "terminal.h"
 
 namespace quern {
 
@@ -142,7 +142,7 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
   auto ranks = device.is_cuda() ? nccl_group(*store, place.rank, place.size, limit)
                                 : gloo_group(*store, place.rank, place.size, limit);
   ranks->set_on_stuck([](const std::string& failure) {
-    std::fprintf(stderr, "quern: %s\n", failure.c_str());
+    print_error(failure);
     std::_Exit(1);
   });
   check_agreement(*ranks, *store, "configuration", common_configuration(config));

@@ -24,6 +24,7 @@
 #include "commands.h"
 #include "io/json_file.h"
 #include "io/utf8.h"
+#include "terminal.h"
 
 namespace {
 
@@ -34,7 +35,7 @@ constexpr const char* kOutOfMemory =
 // Does not throw when the message cannot be written.
 int report(std::string_view message, int code) {
   std::fflush(stdout);
-  std::fputs(quern::cat("quern: ", quern::printable_utf8(message), "\n").c_str(), stderr);
+  quern::print_error(message);
   return code;
 }
 

@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <clocale>
+#include <cstdio>
 #include <cstdlib>
+
+#include "base/error.h"
+#include "io/utf8.h"
 
 namespace quern {
 
@@ -37,6 +41,10 @@ ScreenSize Terminal::size() const {
     size.rows = window.ws_row;
   }
   return size;
+}
+
+void print_error(std::string_view message) {
+  std::fputs(cat("quern: ", printable_utf8(message), "\n").c_str(), stderr);
 }
 
 bool progress_is_live() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/watch.h"
@@ -18,6 +19,9 @@ struct Terminal {
   static Terminal of_stdout();
   ScreenSize size() const;  // the current size; 80 x 24 when unknown
 };
+
+// "quern: MESSAGE" on stderr.
+void print_error(std::string_view message);
 
 // Progress on stderr: in a terminal one line that is overwritten, else a line for each call.
 bool progress_is_live();

@@ -5,8 +5,8 @@ Usage: scripts/readme_tables.py [--check] [--page FILE]... [--results FOLDER]
 
 The text between <!-- results:KIND --> and <!-- /results:KIND --> becomes the table of the result files of that
 kind: train, verify, bench, sgemm, decode; compare, attention, attention-course, attention-memory, kernels (the
-parts of compare_torch's record); compare_ranks; summary (the README's six rows). The text between <!-- output:NAME --> and
-<!-- /output:NAME --> becomes that of results/NAME.txt, whose lines of commands begin with "$ ".
+parts of compare_torch's record); compare_ranks; summary (the README's six rows). The text between
+<!-- output:NAME --> and <!-- /output:NAME --> becomes that of results/NAME.txt, whose lines of commands begin with "$ ".
 With --check the script writes nothing, and the exit status is 1 when a page would change.
 """
 import argparse, difflib, glob, json, os, re, sys
@@ -180,14 +180,18 @@ def ranks_table(entries):
     rows, ran = [], {}
     for e in entries:
         for name, case in e["result"]["cases"].items():
-            model, gpus, strategy = name.rsplit("-", 2) if not name.endswith("torch-ddp") else (*name[:-10].rsplit("-", 1), "PyTorch DDP")
+            model, gpus, strategy = name.rsplit("-", 2)  # "torch": PyTorch's DDP
             share = f"{100 * case['share']:.1f} %" if case.get("share") else "-"
             rows.append([e["machine"], model, gpus, strategy, case.get("error") or number(case["ms"]), number(case.get("one_gpu_ms")),
                          share, case.get("tokens_per_s", "-"), case.get("memory_mib", "-")])
             group = ran.setdefault((e["machine"], gpus, case["commit"], case["date"]), {"models": {}, "strategies": {}})
             group["models"][model] = group["strategies"][strategy] = None
-    made = [{"command": f"benchmarks/compare_ranks --gpus {gpus} --strategies {','.join(group['strategies'])} {' '.join(group['models'])}",
-             "machine": machine, "date": date, "commit": commit} for (machine, gpus, commit, date), group in ran.items()]
+    made = []
+    for (machine, gpus, commit, date), group in ran.items():
+        own = ",".join(strategy for strategy in group["strategies"] if strategy != "torch")
+        peer = " --torch" if "torch" in group["strategies"] else ""
+        made.append({"command": f"benchmarks/compare_ranks --gpus {gpus} --strategies {own}{peer} {' '.join(group['models'])}",
+                     "machine": machine, "date": date, "commit": commit})
     return table(["machine", "case", "GPUs", "strategy", "ms a step", "one GPU, ms", "share of its throughput", "tokens/s",
                   "MiB a GPU"], rows) + commands(made)
 
@@ -290,8 +294,8 @@ def summary_table(entries):
 
 
 TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "decode": decode_table,
-          "compare": compare_table, "compare-cpu": compare_cpu_table, "compare_ranks": ranks_table, "attention": attention_table, "attention-course": course_table,
-          "attention-memory": memory_table, "kernels": kernels_table, "summary": summary_table}
+          "compare": compare_table, "compare-cpu": compare_cpu_table, "compare_ranks": ranks_table, "attention": attention_table,
+          "attention-course": course_table, "attention-memory": memory_table, "kernels": kernels_table, "summary": summary_table}
 
 
 def load(folder):

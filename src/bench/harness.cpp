@@ -118,7 +118,7 @@ double student_t_975(int64_t degrees) {
 
 Allocator& current_allocator() {
   const Context& context = Context::current();
-  return *context.allocator(context.device());
+  return *context.allocator();
 }
 
 std::string out_of_memory_in(const std::function<void()>& work) {

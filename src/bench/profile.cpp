@@ -220,7 +220,7 @@ MemoryTrace trace_memory(const Config& config, const ProfileOptions& options) {
   ProfileOptions launched = options;
   launched.graph = false;
   const Context& context = Context::current();
-  context.allocator(context.device())->release_cached();
+  context.allocator()->release_cached();
   const MemoryRecorder recorder;
   const KernelWork work = make_work(config, launched);
   for (int64_t i = 0; i < kTracedSteps; ++i) {

@@ -24,7 +24,7 @@ class MemorySource;  // tensor/allocator.h
 // which are shorter or empty. They begin at multiples of `step`, by default 256 bytes of FP32.
 struct RankSlices {
   RankSlices(int64_t count, int ranks, int64_t step = 64) : count(count), ranks(ranks) {
-    each = round_up((count + ranks - 1) / ranks, step);
+    each = round_up(ceil_div(count, ranks), step);
   }
 
   // The same with a last slice of full length, where the buffer has room for it.

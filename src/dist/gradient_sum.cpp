@@ -69,8 +69,7 @@ class BucketSum final : public GradientSum {
       }
     }
     if (deterministic_) {
-      const Context& context = Context::current();
-      const PoolScope scope(*context.allocator(context.device()), rank_pool(ranks));
+      const PoolScope scope(*Context::current().allocator(), rank_pool(ranks));
       received_ = buffer(received, "gradients of other ranks");
     }
     for (const Tensor& moved : {arena.grads(), received_}) register_with(ranks, moved);
@@ -164,15 +163,13 @@ class BucketSum final : public GradientSum {
     if (bucket.missing > 0) return;
     if (sums_now()) sum(bucket);
     if (weights_) weights_->leave_backward(index);
-    if (turns_ && stream_.handle && bucket.is_block()) wait_for_turn(bucket.turn - 1);
+    if (turns_ && stream_.handle && bucket.is_block()) wait_for_place(bucket.turn + 1);
   }
 
-  // The next block of the backward writes where the one after this block has written.
-  void wait_for_turn(int turn) {
+  // The next block of the backward writes where the one behind this block has written.
+  void wait_for_place(int turn) {
     for (OpenBucket& other : buckets_) {
-      if (other.is_block() && other.turn == turn + 2) {
-        other.moved.wait(Context::current().cuda_stream());
-      }
+      if (other.turn == turn) other.moved.wait(Context::current().cuda_stream());
     }
   }
 

@@ -55,7 +55,6 @@ ShardedWeights::ShardedWeights(ParameterArena& arena, Communicator& ranks, Bucke
         if (begin >= end) continue;
         vectors_.push_back(
             {arena.vector_places().of(begin) * kFloatBytes, (end - begin) * kFloatBytes, owner});
-        if (owner == ranks.rank()) sources_.push_back(arena.layout().values.of(begin));
       }
       const auto here = static_cast<size_t>(&bucket - buckets_.data());
       first_vector_ = std::min(first_vector_, here);
@@ -175,13 +174,13 @@ void ShardedWeights::gather(size_t bucket, const Tensor& to, int64_t place,
 
 void ShardedWeights::share_vectors(kernels::cuda::Stream stream) {
   if (vectors_.empty()) return;
-  size_t source = 0;
-  for (const RankPiece& piece : vectors_) {
-    if (piece.owner != ranks_.rank()) continue;
-    const int64_t from = sources_[source++], count = piece.bytes / kFloatBytes;
-    const int64_t to = piece.begin / kFloatBytes;
-    convert(arena_.vectors().slice(0, to, to + count), arena_.values().slice(0, from, from + count),
-            stream);
+  for (const Placement::Piece& vector : arena_.vector_places().pieces()) {
+    arena_.layout().values.for_each_part(
+        vector.begin, vector.end, [&](int64_t begin, int64_t end, int64_t from) {
+          const int64_t to = arena_.vector_places().of(begin), count = end - begin;
+          convert(arena_.vectors().slice(0, to, to + count),
+                  arena_.values().slice(0, from, from + count), stream);
+        });
   }
   ranks_.share(arena_.vectors().raw_data(), vectors_, "the weights in FP32", stream);
 }
@@ -201,11 +200,9 @@ ShardedWeights::Whole::Whole(ShardedWeights& weights) : weights_(weights) {
                                     {"parameters (whole)", MemoryCategory::parameters}));
     weights.gather(i, blocks_.back(), 0, stream);
   }
-  if (weights.turns_) {
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-      const Bucket& bucket = weights.buckets_[weights.blocks_[i]];
-      weights.arena_.read_weights_from(blocks_[i], placed({bucket}, false, weights.ranks_.size()));
-    }
+  for (size_t i = 0; i < blocks_.size(); ++i) {  // not before all could be allocated
+    const Bucket& bucket = weights.buckets_[weights.blocks_[i]];
+    weights.arena_.read_weights_from(blocks_[i], placed({bucket}, false, weights.ranks_.size()));
   }
   weights.complete_ = true;
 }
@@ -229,21 +226,14 @@ std::vector<OptimizerBuffer> ShardedWeights::gathered(
       const NamedSlice& last = share.slices.back();
       const int64_t size = std::max(arena_.trainable(), last.begin + last.shape.numel());
       whole.data = Tensor::empty({size}, DType::f32, kCpu, "state of all ranks");
-      share.share->for_each_part(
-          arena_.trainable(), size, [&](int64_t begin, int64_t end, int64_t at) {
-            copy(whole.data.slice(0, begin, end), share.data.slice(0, at, at + end - begin));
-          });
+      copy_from_places(whole.data.slice(0, arena_.trainable(), size), share.data, *share.share,
+                       arena_.trainable());
     }
     for (const Bucket& bucket : buckets_) {
-      const RankSlices slices = bucket.slices(ranks_.size());
-      const int64_t own = slices.size(ranks_.rank()), begin = slices.begin(ranks_.rank());
       const Tensor part = Tensor::empty({bucket.size()}, DType::f32, "state of a bucket");
-      if (own > 0) {
-        const int64_t at = share.share->of(bucket.begin + begin);
-        copy(part.slice(0, begin, begin + own), share.data.slice(0, at, at + own));
-      }
-      ranks_.gather(part.raw_data(), slices, kFloatBytes, cat("the state of ", bucket.name).c_str(),
-                    Context::current().cuda_stream());
+      copy_from_places(part, share.data, *share.share, bucket.begin);
+      ranks_.gather(part.raw_data(), bucket.slices(ranks_.size()), kFloatBytes,
+                    cat("the state of ", bucket.name).c_str(), Context::current().cuda_stream());
       if (whole.data.defined()) copy(whole.data.slice(0, bucket.begin, bucket.end), part);
     }
     all.push_back(whole);

@@ -71,7 +71,6 @@ class ShardedWeights {
   bool turns_;
   std::vector<size_t> blocks_;                 // buckets that are blocks
   std::vector<RankPiece> vectors_;             // bytes of arena.vectors()
-  std::vector<int64_t> sources_;               // of those of this rank, in arena.values()
   size_t first_vector_ = SIZE_MAX;             // the first bucket that has one
   bool complete_ = false;                      // every rank has all weights as they are
   size_t next_ = 0;                            // bucket of the forward that has not been called for

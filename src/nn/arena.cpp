@@ -1,7 +1,5 @@
 #include "nn/arena.h"
 
-#include <optional>
-
 #include "base/error.h"
 #include "base/round_up.h"
 #include "kernels/random.h"
@@ -18,7 +16,28 @@ Tensor view(const Tensor& buffer, int64_t begin, const Shape& shape) {
   return buffer.slice(0, begin, begin + shape.numel()).reshape(shape);
 }
 
+// Calls f(a part that the buffer has, the same of the range).
+template <class F>
+void for_each_part(const Tensor& buffer, const Placement& places, int64_t begin,
+                   const Tensor& range, const F& f) {
+  places.for_each_part(begin, begin + range.numel(), [&](int64_t from, int64_t to, int64_t place) {
+    f(buffer.slice(0, place, place + to - from), range.slice(0, from - begin, to - begin));
+  });
+}
+
 }  // namespace
+
+void copy_to_places(const Tensor& buffer, const Placement& places, int64_t begin,
+                    const Tensor& range) {
+  for_each_part(buffer, places, begin, range,
+                [](const Tensor& part, const Tensor& of_range) { copy(part, of_range); });
+}
+
+void copy_from_places(const Tensor& range, const Tensor& buffer, const Placement& places,
+                      int64_t begin) {
+  for_each_part(buffer, places, begin, range,
+                [](const Tensor& part, const Tensor& of_range) { copy(of_range, part); });
+}
 
 ParameterArena::ParameterArena(Module& model, const Options& options)
     : ParameterArena(ParameterList(model), options) {}
@@ -47,21 +66,7 @@ void ParameterArena::allocate(const Options& options) {
     return made;
   };
   const bool bf16 = options.precision == Precision::bf16;
-  std::optional<PoolScope> moved;
-  const auto begin_moved = [&] {
-    const Context& context = Context::current();
-    if (options.moved) moved.emplace(*context.allocator(context.device()), options.moved);
-  };
   values_ = buffer(layout_.values, "parameters", MemoryCategory::parameters);
-  begin_moved();
-  if (bf16) {
-    copies_ = Tensor::empty({layout_.weights.size()}, DType::bf16,
-                            {"parameters (bf16 copy)", MemoryCategory::parameters});
-    if (shared_out_) fill(copies_, 0.0);
-  } else if (shared_out_) {
-    copies_ = buffer(layout_.weights, "parameters (all ranks')", MemoryCategory::parameters);
-  }
-  moved.reset();
   if (bf16 && shared_out_) {
     constexpr int64_t kAligned = 64;  // 256 bytes
     for (const ParameterEntry& entry : table_.entries()) {
@@ -71,14 +76,20 @@ void ParameterArena::allocate(const Options& options) {
     vectors_ =
         buffer(vector_places_, "parameters (all ranks' vectors)", MemoryCategory::parameters);
   }
-  if (!options.training) return;
-  begin_moved();
-  grads_ = buffer(layout_.gradients, "gradients", MemoryCategory::gradients);
-  moved.reset();
-  sums_ = grads_;
-  if (layout_.gradients_in_turns) {
+  if (options.training && layout_.gradients_in_turns) {
     sums_ = buffer(layout_.sums, "gradient sums", MemoryCategory::gradients);
   }
+  const PoolScope moved(*Context::current().allocator(), options.moved);
+  if (bf16) {
+    copies_ = Tensor::empty({layout_.weights.size()}, DType::bf16,
+                            {"parameters (bf16 copy)", MemoryCategory::parameters});
+    if (shared_out_) fill(copies_, 0.0);
+  } else if (shared_out_) {
+    copies_ = buffer(layout_.weights, "parameters (all ranks')", MemoryCategory::parameters);
+  }
+  if (!options.training) return;
+  grads_ = buffer(layout_.gradients, "gradients", MemoryCategory::gradients);
+  if (!sums_.defined()) sums_ = grads_;
 }
 
 void ParameterArena::connect(Parameter& parameter, const ParameterEntry& entry, bool training) {
@@ -124,10 +135,7 @@ void ParameterArena::set_values(int64_t begin, const Shape& shape,
   if (!shared_out_) return set(view(values_, begin, shape));
   const Tensor all = Tensor::empty({shape.numel()}, DType::f32, "initial values");
   set(all);
-  layout_.values.for_each_part(
-      begin, begin + shape.numel(), [&](int64_t from, int64_t to, int64_t place) {
-        copy(values_.slice(0, place, place + to - from), all.slice(0, from - begin, to - begin));
-      });
+  copy_to_places(values_, layout_.values, begin, all);
 }
 
 // Each value depends only on the seed and the offset.

@@ -27,6 +27,13 @@ struct ArenaLayout {
   bool weights_in_turns = false, gradients_in_turns = false;
 };
 
+// Copies what `buffer` has of the elements from `begin` on: from `range`, or to it, which has one
+// dimension.
+void copy_to_places(const Tensor& buffer, const Placement& places, int64_t begin,
+                    const Tensor& range);
+void copy_from_places(const Tensor& range, const Tensor& buffer, const Placement& places,
+                      int64_t begin);
+
 using ArenaLayoutOf = std::function<ArenaLayout(const ParameterTable&)>;
 
 class ParameterArena {

@@ -38,7 +38,11 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
   }
   const bool shared = arena.is_shared_out();
   QUERN_CHECK(!shared || left_out == 0, "adamw: found a filter and a rank's share, expected one");
-  const int64_t count = shared ? cut_runs() : arena.trainable() - left_out;
+  if (shared) {
+    share_ = arena.layout().values.until(arena.trainable());
+    cut_runs();
+  }
+  const int64_t count = shared ? share_->size() : arena.trainable() - left_out;
   ranges_ = upload_table(runs_, "adamw ranges");
   for (Tensor* moment : {&first_, &second_}) {
     const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
@@ -47,14 +51,9 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
   }
 }
 
-// Leaves the parts of the runs that the arena has, and places them there. Returns the elements.
-int64_t AdamWMoments::cut_runs() {
+// Leaves the parts of the runs that the arena has, and places them there.
+void AdamWMoments::cut_runs() {
   const ArenaLayout& layout = arena_.layout();
-  int64_t size = 0;
-  layout.values.for_each_part(0, arena_.trainable(),
-                              [&](int64_t begin, int64_t end, int64_t place) {
-                                size = std::max(size, place + end - begin);
-                              });
   std::vector<kernels::AdamWRange> cut;
   for (const kernels::AdamWRange& run : runs_) {
     layout.values.for_each_part(run.begin, run.begin + run.count,
@@ -67,18 +66,10 @@ int64_t AdamWMoments::cut_runs() {
                                 });
   }
   runs_ = std::move(cut);
-  return size;
 }
 
 std::vector<OptimizerBuffer> AdamWMoments::buffers() const {
-  std::optional<Placement> share;
-  if (arena_.is_shared_out()) {
-    share.emplace();
-    arena_.layout().values.for_each_part(
-        0, arena_.trainable(),
-        [&](int64_t begin, int64_t end, int64_t place) { share->add(begin, end, place); });
-  }
-  return {{"moment1.", first_, slices_, share}, {"moment2.", second_, slices_, share}};
+  return {{"moment1.", first_, slices_, share_}, {"moment2.", second_, slices_, share_}};
 }
 
 void AdamWMoments::fused_update(const kernels::StepState* state) {

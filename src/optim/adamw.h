@@ -36,13 +36,14 @@ class AdamWMoments {
   void naive_update(double clip, const kernels::StepState& now);
 
  private:
-  int64_t cut_runs();
+  void cut_runs();
 
   ParameterArena& arena_;
   AdamWOptions options_;
   std::vector<kernels::AdamWRange> runs_;  // of parameters with one treatment, sorted
   Tensor ranges_;                          // u8, the same on the device
   std::vector<NamedSlice> slices_;         // of the moments
+  std::optional<Placement> share_;         // what they have, where ranks share them out
   Tensor first_, second_;
 };
 

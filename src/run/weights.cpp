@@ -35,17 +35,6 @@ Tensors tensors_of(const SafetensorsFile& file, const std::string& prefix) {
   return tensors;
 }
 
-// Calls f(a part of a slice that the buffer has, the same of `whole`, of the slice's shape).
-template <class F>
-void for_each_part(const OptimizerBuffer& buffer, const NamedSlice& slice, const Tensor& whole,
-                   const F& f) {
-  const int64_t begin = slice.begin, end = begin + slice.shape.numel();
-  const Tensor all = whole.reshape({slice.shape.numel()});
-  buffer.share->for_each_part(begin, end, [&](int64_t from, int64_t to, int64_t place) {
-    f(buffer.data.slice(0, place, place + to - from), all.slice(0, from - begin, to - begin));
-  });
-}
-
 void load_slice(const OptimizerBuffer& buffer, const NamedSlice& slice, const TensorView& view,
                 const std::string& where) {
   QUERN_CHECK(view.shape == slice.shape, where, ": tensor '", view.name, "' has shape ", view.shape,
@@ -54,8 +43,7 @@ void load_slice(const OptimizerBuffer& buffer, const NamedSlice& slice, const Te
               ", expected f32, bf16, f16 or f64");
   const Tensor found = tensor_of(view);
   if (!buffer.share) return copy(ParameterArena::slice(buffer.data, slice), found);
-  for_each_part(buffer, slice, found,
-                [](const Tensor& part, const Tensor& of_whole) { copy(part, of_whole); });
+  copy_to_places(buffer.data, *buffer.share, slice.begin, found.reshape({found.numel()}));
 }
 
 // `table`: of the model whose spare tensors the file may contain; null: it may contain no other
@@ -131,8 +119,7 @@ Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice) {
   if (!buffer.share) return ParameterArena::slice(buffer.data, slice);
   const Tensor whole = Tensor::empty(slice.shape, DType::f32, kCpu, "part of a tensor");
   fill(whole, 0.0);
-  for_each_part(buffer, slice, whole,
-                [](const Tensor& part, const Tensor& of_whole) { copy(of_whole, part); });
+  copy_from_places(whole.reshape({whole.numel()}), buffer.data, *buffer.share, slice.begin);
   return whole;
 }
 

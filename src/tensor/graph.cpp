@@ -9,7 +9,7 @@ Graph::Graph(const std::function<void()>& work) {
   QUERN_CHECK(Context::current().device().is_cuda(),
               "graph: the current device is the CPU, expected a GPU");
   const Context& context = Context::current();
-  Allocator& allocator = *context.allocator(context.device());
+  Allocator& allocator = *context.allocator();
   allocator.pin_pool();
   allocator.wait_for_uses();
   const cuda::Stream stream = context.cuda_stream();
@@ -28,7 +28,7 @@ Graph::Graph(const std::function<void()>& work) {
 
 void Graph::launch() const {
   const Context& context = Context::current();
-  context.allocator(context.device())->wait_for_uses();
+  context.allocator()->wait_for_uses();
   cuda::launch(executable_, context.cuda_stream());
 }
 

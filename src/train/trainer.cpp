@@ -86,7 +86,7 @@ void Trainer::start() {
     sampled_ = folder_->keep_samples_until(saved_step_);
   }
   feed_from(state_.iteration);
-  const auto allocator = Context::current().allocator(Context::current().device());
+  const auto allocator = Context::current().allocator();
   allocator->release_cached();
   allocator->reset_peak();  // the peak of training excludes the start
   started_.model = seconds_since_process_start();
@@ -238,7 +238,7 @@ void Trainer::finish_start() {
         {state_.iteration, started_.first_step, device_name(), parameter_count(config_.model)});
   }
   stop_clock();
-  Allocator& allocator = *context.allocator(context.device());
+  Allocator& allocator = *context.allocator();
   peak_bytes_ = allocator.stats().peak_allocated;
   started_.peak_flops = measure_peak_flops(config_.compute.precision, *step_);
   if (context.device().is_cuda() && started_.peak_flops == 0.0) {
@@ -406,8 +406,7 @@ void Trainer::report(const StepResult& result) {
   const double peak = started_.peak_flops * static_cast<double>(team_.count());
   m.mfu = peak > 0.0 ? flops / peak : 0.0;
   const Context& context = Context::current();
-  m.memory_bytes =
-      std::max(peak_bytes_, context.allocator(context.device())->stats().peak_allocated);
+  m.memory_bytes = std::max(peak_bytes_, context.allocator()->stats().peak_allocated);
   m.skipped = result.state.skipped;
   m.tokens = result.step * tokens_per_step;
   m.time = unix_time();

@@ -106,14 +106,14 @@ TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool c
   if (instance.model.options().z_loss > 0.0) z_loss_ = element(sums_, kZLoss);
   if (!capture_) return;
   const Context& context = Context::current();
-  pool_ = context.allocator(context.device())->make_pool();
+  pool_ = context.allocator()->make_pool();
 }
 
 TrainingStep::~TrainingStep() = default;
 
 PoolScope TrainingStep::idle_memory() const {
   const Context& context = Context::current();
-  return PoolScope(*context.allocator(context.device()), pool_);
+  return PoolScope(*context.allocator(), pool_);
 }
 
 void TrainingStep::ask_to_stop() {
@@ -159,14 +159,14 @@ void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch p
   if (!capture_) return launch(tokens, targets, kind);
 
   const Context& context = Context::current();
-  const int64_t held = context.allocator(context.device())->allocations_in(*pool_);
+  const int64_t held = context.allocator()->allocations_in(*pool_);
   QUERN_CHECK(held == 0, "training step: ", held,
               " tensors are held in the memory that the step is about to write to");
   Recording& recording = recording_for(kind);
   if (!recording.launched) {
     recording.tokens = empty_like(tokens, "step tokens");
     recording.targets = empty_like(targets, "step targets");
-    const PoolScope scope(*context.allocator(context.device()), pool_);
+    const PoolScope scope(*context.allocator(), pool_);
     launch(tokens, targets, kind);
     recording.launched = true;
     return;
@@ -174,7 +174,7 @@ void TrainingStep::run(const Tensor& tokens, const Tensor& targets, MicroBatch p
   copy(recording.tokens, tokens);
   copy(recording.targets, targets);
   if (!recording.graph) {
-    const PoolScope scope(*context.allocator(context.device()), pool_);
+    const PoolScope scope(*context.allocator(), pool_);
     recording.graph =
         std::make_unique<Graph>([&] { launch(recording.tokens, recording.targets, kind); });
   }

@@ -122,7 +122,7 @@ class AllocatedBytes : public AllocationObserver {
 // the code: an added or missing launch shows. Softmax's max also writes N indices.
 TEST(KernelAccounts, NaiveWritesAreTheOpsOutputs) {
   const Context& context = Context::current();
-  Allocator& allocator = *context.allocator(context.device());
+  Allocator& allocator = *context.allocator();
   for (const KernelFamily& family : kernel_families()) {
     const std::string name = family.name;
     const bool in_place_or_backward = name == "adamw" || name.starts_with("cross_entropy");

@@ -184,7 +184,7 @@ TEST(ProfileSteps, LeavesNoObserverBehind) {
   profile_steps(tiny(), quick());
   const Context& context = Context::current();
   EXPECT_EQ(context.observer<InputObserver>(), nullptr);
-  EXPECT_EQ(context.allocator(context.device())->set_observer(nullptr), nullptr);
+  EXPECT_EQ(context.allocator()->set_observer(nullptr), nullptr);
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_F(AllocatorStreamsGpu, ACaptureMayForkAndJoin) {
   const ContextScope scope(context);
   SideStream side;
   const Tensor in = zeros({kCount}), copied = zeros({kCount}), last = zeros({kCount});
-  const std::shared_ptr<MemoryPool> pool = context.allocator(context.device())->make_pool();
+  const std::shared_ptr<MemoryPool> pool = context.allocator()->make_pool();
   const auto work = [&] {
     Tensor x = in.clone();
     const void* const place = x.raw_data();
@@ -106,7 +106,7 @@ TEST_F(AllocatorStreamsGpu, ACaptureMayForkAndJoin) {
     side.copy(copied, z);
     z.record_use(side.get());
   };
-  const PoolScope scope_of_memory(*context.allocator(context.device()), pool);
+  const PoolScope scope_of_memory(*context.allocator(), pool);
   work();
   const Graph graph(work);
   for (const float value : {1.0f, 2.0f, 3.0f}) {
@@ -123,8 +123,8 @@ TEST_F(AllocatorStreamsGpu, AReplayWaitsForUsesOfItsMemory) {
   SideStream side;
   HeldStep held;
   const Tensor copied = zeros({kCount}), last = zeros({kCount});
-  const std::shared_ptr<MemoryPool> pool = context.allocator(context.device())->make_pool();
-  const PoolScope scope_of_memory(*context.allocator(context.device()), pool);
+  const std::shared_ptr<MemoryPool> pool = context.allocator()->make_pool();
+  const PoolScope scope_of_memory(*context.allocator(), pool);
   const void* place = nullptr;
   const auto work = [&] {
     const Tensor x = full({kCount}, 5.0);

@@ -239,7 +239,7 @@ void check_copies(const Rank& group) {
   const int64_t all = group.size() * slices.each;
   ASSERT_GT(all, count);
   const Context& context = Context::current();
-  std::optional<PoolScope> memory(std::in_place, *context.allocator(context.device()),
+  std::optional<PoolScope> memory(std::in_place, *context.allocator(),
                                   rank_pool(&group.communicator));
   const Tensor data = Tensor::empty({all}, DType::f32, "data");
   const Tensor received = Tensor::empty({all}, DType::f32, "received");

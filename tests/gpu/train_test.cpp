@@ -139,9 +139,7 @@ TEST_F(GpuTraining, AResumedRunUsesTheAlgorithmsOfItsCheckpoint) {
 // memory of the captured step.
 TEST_F(GpuTraining, ValidationAndSamplesTakeNoMemoryOfTheirOwn) {
   struct Watch : Recorded {
-    static Allocator& allocator() {
-      return *Context::current().allocator(Context::current().device());
-    }
+    static Allocator& allocator() { return *Context::current().allocator(); }
     int64_t before = 0, validated = 0, sampled = 0;
     void on_step(const StepMetrics& m) override {
       Recorded::on_step(m);
@@ -172,7 +170,7 @@ TEST_F(GpuTraining, MemoryDoesNotGrow) {
   struct Watch : Recorded {
     int64_t at100 = 0, at_end = 0, free100 = 0, free_end = 0;
     void on_progress(int64_t step, double) override {
-      at_end = Context::current().allocator(Context::current().device())->stats().reserved;
+      at_end = Context::current().allocator()->stats().reserved;
       free_end = cuda::device_info(0).free_bytes;
       if (step == 100) at100 = at_end, free100 = free_end;
     }

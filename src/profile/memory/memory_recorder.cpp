@@ -47,7 +47,7 @@ std::vector<T> all_of(const Live& live, const std::deque<T>& ended) {
 
 MemoryRecorder::MemoryRecorder(size_t history)
     : RangeTracker(recorder_names),
-      allocator_(Context::current().allocator(Context::current().device())),
+      allocator_(Context::current().allocator()),
       device_(cat(Context::current().device())),
       thread_(std::this_thread::get_id()),
       history_(history),

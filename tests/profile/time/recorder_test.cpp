@@ -14,7 +14,7 @@ namespace {
 
 Allocator& allocator() {
   const Context& context = Context::current();
-  return *context.allocator(context.device());
+  return *context.allocator();
 }
 
 void work() {
