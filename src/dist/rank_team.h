@@ -1,9 +1,10 @@
 // A training's ranks as the training loop sees them: one, or several of a Communicator. The first
-// rank leads: it alone writes files.
+// rank leads: it alone writes the logs, and what a checkpoint has once.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "dist/communicator.h"
 
@@ -22,9 +23,14 @@ class RankTeam {
 
   // What `find` returns on the leading rank, the only one to call it. Needs a current Context.
   std::string of_leader(const std::function<std::string()>& find, const char* what) const;
-  // The first rank's text that is not empty, on every rank: an error that one of them has found.
-  std::string first_text(const std::string& own, const char* what) const;
-  // Waits until every rank has come this far, behind work of the leading one alone: "a checkpoint".
+  // Runs `work` on the leading rank; all wait. When it throws, so do they: see on_each.
+  void on_leader(const std::function<void()>& work, const char* what) const;
+  // What `work` returns on each rank, on every rank. It may take long, and makes no collective.
+  // When it throws on a rank, every rank throws: that one its own error, the others one that names
+  // it.
+  std::vector<std::string> on_each(const std::function<std::string()>& work,
+                                   const char* what) const;
+  // Waits until every rank has come this far, behind work of the leading one alone: "a sample".
   void wait_for(const char* work) const;
   // Throws when a collective has failed meanwhile, on the Context's stream too: see Communicator.
   void check() const;

@@ -217,28 +217,23 @@ ShardedWeights::Whole::~Whole() {
   }
 }
 
-std::vector<OptimizerBuffer> ShardedWeights::gathered(
-    const std::vector<OptimizerBuffer>& shares) const {
-  std::vector<OptimizerBuffer> all;
-  for (const OptimizerBuffer& share : shares) {
-    OptimizerBuffer whole{share.prefix, {}, share.slices};
-    if (ranks_.rank() == 0) {
-      const NamedSlice& last = share.slices.back();
-      const int64_t size = std::max(arena_.trainable(), last.begin + last.shape.numel());
-      whole.data = Tensor::empty({size}, DType::f32, kCpu, "state of all ranks");
-      copy_from_places(whole.data.slice(0, arena_.trainable(), size), share.data, *share.share,
-                       arena_.trainable());
-    }
-    for (const Bucket& bucket : buckets_) {
-      const Tensor part = Tensor::empty({bucket.size()}, DType::f32, "state of a bucket");
-      copy_from_places(part, share.data, *share.share, bucket.begin);
-      ranks_.gather(part.raw_data(), bucket.slices(ranks_.size()), kFloatBytes,
-                    cat("the state of ", bucket.name).c_str(), Context::current().cuda_stream());
-      if (whole.data.defined()) copy(whole.data.slice(0, bucket.begin, bucket.end), part);
-    }
-    all.push_back(whole);
+Tensor ShardedWeights::gathered(const OptimizerBuffer& share, int64_t begin, int64_t end) const {
+  const Tensor range = Tensor::empty({end - begin}, DType::f32, kCpu, "state of all ranks");
+  for (const Bucket& bucket : buckets_) {
+    const Tensor part = Tensor::empty({bucket.size()}, DType::f32, "state of a bucket");
+    copy_from_places(part, share.data, *share.share, bucket.begin);
+    ranks_.gather(part.raw_data(), bucket.slices(ranks_.size()), kFloatBytes,
+                  cat("the state of ", bucket.name).c_str(), Context::current().cuda_stream());
+    const int64_t from = std::max(begin, bucket.begin), to = std::min(end, bucket.end);
+    if (from >= to) continue;
+    copy(range.slice(0, from - begin, to - begin),
+         part.slice(0, from - bucket.begin, to - bucket.begin));
   }
-  return all;
+  const int64_t frozen = std::max(begin, arena_.trainable());  // every rank has those
+  if (frozen < end) {
+    copy_from_places(range.slice(0, frozen - begin, end - begin), share.data, *share.share, frozen);
+  }
+  return range;
 }
 
 }  // namespace quern

@@ -50,8 +50,9 @@ class ShardedWeights {
     std::vector<Tensor> blocks_;  // where they have no places of their own
   };
 
-  // Buffers of shares put together, in host memory: the first rank's result. Others get none.
-  std::vector<OptimizerBuffer> gathered(const std::vector<OptimizerBuffer>& shares) const;
+  // Elements [begin, end) of the whole buffer that the ranks have shares of, in host memory. A
+  // collective, in which each rank asks for a range of its own.
+  Tensor gathered(const OptimizerBuffer& share, int64_t begin, int64_t end) const;
 
  private:
   void gather(size_t bucket, const Tensor& to, int64_t place, kernels::cuda::Stream stream);

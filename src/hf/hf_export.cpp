@@ -1,12 +1,9 @@
 #include "hf/hf_export.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "hf/huggingface.h"
@@ -128,17 +125,12 @@ void write_shard(const fs::path& path, const Shard& shard) {
 }
 
 void write_shards(const fs::path& folder, const std::vector<Shard>& shards) {
-  if (shards.size() == 1) return write_shard(folder / "model.safetensors", shards[0]);
-  nlohmann::ordered_json map = nlohmann::ordered_json::object();
-  int64_t total = 0;
+  std::vector<std::vector<TensorEntry>> entries;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_shard(folder / name, shards[i]);
-    for (const TensorEntry& entry : shards[i].entries) map[entry.name] = name;
-    total += shards[i].bytes;
+    write_shard(folder / safetensors_shard_name(kHfStem, i, shards.size()), shards[i]);
+    entries.push_back(shards[i].entries);
   }
-  const nlohmann::ordered_json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  if (shards.size() > 1) write_safetensors_index(folder, kHfStem, entries);
 }
 
 }  // namespace

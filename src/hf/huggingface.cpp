@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <unordered_set>
-#include <utility>
 
 #include "base/error.h"
-#include "io/json_file.h"
 #include "model/model_cost.h"
 
 namespace quern {
@@ -16,26 +13,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kHead = "lm_head.weight";
 
 // OpenAI's GPT-2 files hold the model without its head, and their names lack this prefix.
 constexpr const char* kGpt2Prefix = "transformer.";
-
-// Maps each tensor to its shard file.
-std::map<std::string, std::string> read_index(const fs::path& path) {
-  const JsonFile index(path);
-  const JsonPlace map = index.root().object("weight_map");
-  std::map<std::string, std::string> shards;
-  for (const auto& [tensor, shard] : map.json.items()) {
-    const std::string& name = JsonPlace{shard, cat(map.path, tensor)}.text();
-    QUERN_CHECK(!name.empty() && fs::path(name).filename() == name && name != "..", path.string(),
-                ": tensor '", tensor, "' is in '", name, "', expected a file of the same folder");
-    shards[tensor] = name;
-  }
-  return shards;
-}
 
 // Reports a folder without weights that Quern can read.
 [[noreturn]] void refuse_weights(const fs::path& folder) {
@@ -45,7 +26,8 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
     QUERN_CHECK(!fs::exists(folder / name, ignored), folder.string(), ": has its weights in ", name,
                 ", expected safetensors; transformers' save_pretrained writes them");
   }
-  fail(cat(folder.string(), ": has neither ", kSingle, " nor ", kIndex));
+  fail(cat(folder.string(), ": has neither ", safetensors_name(kHfStem), " nor ",
+           safetensors_index_name(kHfStem)));
 }
 
 }  // namespace
@@ -71,60 +53,26 @@ std::vector<std::byte> transposed(const TensorView& view) {
 }
 
 TensorSource TensorSource::open(const fs::path& folder) {
-  TensorSource source = open_shards(folder);
-  if (!source.contains("wte.weight")) return source;
-  source.prefix_ = kGpt2Prefix;
-  for (const auto& [name, shard] : std::exchange(source.shard_of_, {})) {
-    source.shard_of_[kGpt2Prefix + name] = shard;
-  }
-  return source;
-}
-
-TensorSource TensorSource::open_shards(const fs::path& folder) {
-  TensorSource source;
-  source.folder_ = folder;
-  std::error_code ignored;  // an inaccessible file is reported as missing
-  if (fs::exists(folder / kSingle, ignored)) {
-    source.shards_.push_back(SafetensorsFile::open(folder / kSingle));
-    for (const auto& entry : source.shards_[0].entries()) source.shard_of_[entry.name] = 0;
-    return source;
-  }
-  if (!fs::exists(folder / kIndex, ignored)) refuse_weights(folder);
-  const std::map<std::string, std::string> index = read_index(folder / kIndex);
-  std::map<std::string, std::vector<std::string>> files;
-  for (const auto& [tensor, file] : index) files[file].push_back(tensor);
-  for (const auto& [file, tensors] : files) {
-    QUERN_CHECK(fs::exists(folder / file, ignored), (folder / file).string(),
-                ": shard is missing; ", kIndex, " lists it for ", tensors.size(), " tensors");
-    const SafetensorsFile& shard =
-        source.shards_.emplace_back(SafetensorsFile::open(folder / file));
-    for (const std::string& tensor : tensors) {
-      QUERN_CHECK(shard.contains(tensor), shard.path().string(), ": has no tensor '", tensor,
-                  "', but ", kIndex, " says so");
-    }
-    for (const auto& entry : shard.entries()) {
-      const auto listed = index.find(entry.name);
-      QUERN_CHECK(listed != index.end(), (folder / file).string(), ": holds tensor '", entry.name,
-                  "', which ", kIndex, " does not list");
-      QUERN_CHECK(listed->second == file, (folder / file).string(), ": holds tensor '", entry.name,
-                  "', which ", kIndex, " says is in ", listed->second);
-      source.shard_of_[entry.name] = source.shards_.size() - 1;
-    }
-  }
+  if (!SafetensorsShards::are_in(folder, kHfStem)) refuse_weights(folder);
+  TensorSource source(folder, SafetensorsShards::open(folder, kHfStem));
+  if (source.shards_.contains("wte.weight")) source.prefix_ = kGpt2Prefix;
   return source;
 }
 
 std::vector<std::string> TensorSource::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, shard] : shard_of_) names.push_back(name);
+  for (const std::string& name : shards_.names()) names.push_back(prefix_ + name);
   std::sort(names.begin(), names.end());
   return names;
 }
 
+bool TensorSource::contains(const std::string& name) const {
+  return name.starts_with(prefix_) && shards_.contains(name.substr(prefix_.size()));
+}
+
 TensorView TensorSource::tensor(const std::string& name) const {
-  const auto found = shard_of_.find(name);
-  QUERN_CHECK(found != shard_of_.end(), folder_.string(), ": has no tensor '", name, "'");
-  TensorView view = shards_[found->second].tensor(name.substr(prefix_.size()));
+  QUERN_CHECK(contains(name), folder_.string(), ": has no tensor '", name, "'");
+  TensorView view = shards_.tensor(name.substr(prefix_.size()));
   view.name = name;
   if (!is_conv1d(name, view.shape)) return view;
   const auto [matrix, first] = transposed_.try_emplace(name);
@@ -134,8 +82,8 @@ TensorView TensorSource::tensor(const std::string& name) const {
 
 TensorView TensorSource::tensor(const std::string& name, const Shape& expected) const {
   TensorView view = tensor(name);
-  QUERN_CHECK(view.shape == expected, shards_[shard_of_.at(name)].path().string(), ": tensor '",
-              name, "' has shape ", view.shape, ", expected ", expected);
+  QUERN_CHECK(view.shape == expected, shards_.file_of(name.substr(prefix_.size())).path().string(),
+              ": tensor '", name, "' has shape ", view.shape, ", expected ", expected);
   return view;
 }
 

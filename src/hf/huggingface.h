@@ -6,15 +6,18 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/shape.h"
 #include "hf/hf_config.h"
-#include "io/safetensors.h"
+#include "io/safetensors_shards.h"
 #include "model/model_config.h"
 #include "nn/parameter_table.h"
 
 namespace quern {
+
+inline constexpr const char* kHfStem = "model";  // of the weights' files
 
 // True for Conv1D: Hugging Face files store the matrices of GPT-2's blocks as (in, out).
 bool is_conv1d(const std::string& name, const Shape& shape);
@@ -31,18 +34,18 @@ class TensorSource {
 
   const std::filesystem::path& folder() const { return folder_; }
   std::vector<std::string> names() const;  // sorted
-  bool contains(const std::string& name) const { return shard_of_.contains(name); }
+  bool contains(const std::string& name) const;
   // Throws naming the folder when the tensor is missing. Valid as long as this object.
   TensorView tensor(const std::string& name) const;
   // Also throws when its shape is not `expected`.
   TensorView tensor(const std::string& name, const Shape& expected) const;
 
  private:
-  static TensorSource open_shards(const std::filesystem::path& folder);
+  TensorSource(std::filesystem::path folder, SafetensorsShards shards)
+      : folder_(std::move(folder)), shards_(std::move(shards)) {}
 
   std::filesystem::path folder_;
-  std::vector<SafetensorsFile> shards_;
-  std::unordered_map<std::string, size_t> shard_of_;
+  SafetensorsShards shards_;
   std::string prefix_;  // of all names; the files omit it
   mutable std::unordered_map<std::string, std::vector<std::byte>> transposed_;
 };

@@ -25,20 +25,21 @@ namespace fs = std::filesystem;
 namespace {
 
 // Throws with file and tensor when it holds a NaN or an infinity.
-void check_finite(const SafetensorsFile& file) {
-  for (const SafetensorsFile::Entry& entry : file.entries()) {
-    const TensorView view = file.tensor(entry.name);
-    QUERN_CHECK(!is_floating(view.dtype) || all_finite(tensor_of(view)), file.path().string(),
-                ": tensor '", entry.name, "' holds a NaN or an infinity, expected finite numbers");
+void check_finite(const SafetensorsShards& files) {
+  for (const std::string& name : files.names()) {
+    const TensorView view = files.tensor(name);
+    QUERN_CHECK(!is_floating(view.dtype) || all_finite(tensor_of(view)),
+                files.file_of(name).path().string(), ": tensor '", name,
+                "' holds a NaN or an infinity, expected finite numbers");
   }
 }
 
 // Throws with file and tensor when a weight of the model is missing or has another shape.
-void check_weights(const SafetensorsFile& file, const ModelConfig& model) {
+void check_weights(const SafetensorsShards& files, const ModelConfig& model) {
   for (const NamedSlice& slice : parameter_table(model).slices()) {
-    const TensorView view = file.tensor(slice.name);
-    QUERN_CHECK(view.shape == slice.shape, file.path().string(), ": tensor '", slice.name,
-                "' has shape ", view.shape, ", expected ", slice.shape);
+    const TensorView view = files.tensor(slice.name);
+    QUERN_CHECK(view.shape == slice.shape, files.file_of(slice.name).path().string(), ": tensor '",
+                slice.name, "' has shape ", view.shape, ", expected ", slice.shape);
   }
 }
 

@@ -23,10 +23,10 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kOneFile = 1, kSeveralFiles = 2;  // format versions
 constexpr const char* kManifest = "manifest.json";
-constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kMoments = "optimizer.safetensors";
+constexpr const char* kWeights = "model";  // stems of the tensors' files
+constexpr const char* kMoments = "optimizer";
 constexpr const char* kAlgorithms = "gemm_algorithms.txt";
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kTemporary = ".tmp";
@@ -108,8 +108,8 @@ Json read_manifest(const fs::path& path) {
   const JsonPlace members{sorted, path.string() + ": "};
   const int64_t version = members.at("format").count();
   const std::string& expected = members.at("xxh3").text();
-  QUERN_CHECK(version == kFormatVersion, path.string(), ": format version is ", version,
-              ", expected ", kFormatVersion);
+  QUERN_CHECK(version == kOneFile || version == kSeveralFiles, path.string(),
+              ": format version is ", version, ", expected ", kOneFile, " or ", kSeveralFiles);
   manifest.erase("xxh3");
   const std::string found = manifest_checksum(manifest);
   QUERN_CHECK(found == expected, path.string(), ": checksum of its content is ", found,
@@ -129,9 +129,23 @@ MappedFile verified(const fs::path& path, const JsonPlace& expected) {
   return raw;
 }
 
-SafetensorsFile open_verified(const fs::path& path, const JsonPlace& expected) {
-  verified(path, expected);
-  return SafetensorsFile::open(path);
+// The tensors in one file or several, each of which must be in the manifest. files: its entries.
+SafetensorsShards open_verified(const fs::path& folder, const char* stem, const JsonPlace& files) {
+  const auto check = [&](const std::string& name) {
+    verified(folder / name, files.at(name.c_str()));
+  };
+  const std::string one = safetensors_name(stem), index = safetensors_index_name(stem);
+  if (!files.has(index.c_str())) {
+    check(one);
+  } else {
+    check(index);
+    std::set<std::string> names;
+    for (const auto& [tensor, name] : read_safetensors_index(folder / index)) names.insert(name);
+    for (const std::string& name : names) check(name);
+    QUERN_CHECK(!is_there(folder / one), folder.string(), ": has ", one, " as well as ", index,
+                ", expected one of them");
+  }
+  return SafetensorsShards::open(folder, stem);
 }
 
 std::string read_verified(const fs::path& path, const JsonPlace& expected) {
@@ -185,28 +199,75 @@ void restore_replaced_checkpoints(const fs::path& folder) {
   }
 }
 
-fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& contents) {
-  fs::path path = checkpoint_path(folder, contents.step);
-  Json manifest{{"format", kFormatVersion}, {"step", contents.step}};
-  manifest["state"] = parse_state(contents.state_json);
+namespace {
 
-  create_folder(folder);
-  remove_half_written(folder);
-  restore_replaced_checkpoints(folder);
-  const TemporaryFolder temporary{fs::path(path) += kTemporary};
-  remove_tree(temporary.path);
-  create_folder(temporary.path);
+// This rank's file. Adds its manifest entry to `files`.
+void write_tensors(const fs::path& folder, const char* stem, const std::vector<TensorView>& tensors,
+                   const FileNumber& file, Json& files) {
+  if (file.number == file.count) return;
+  QUERN_CHECK(is_there(folder), folder.string(),
+              ": is not there, but the first rank has made it; "
+              "ranks on several machines need a run folder that all of them share");
+  const std::string name = safetensors_shard_name(stem, file.number, file.count);
+  files[name] = to_json(write_safetensors(folder / name, tensors, {{"format", "pt"}}));
+}
 
-  const Metadata format{{"format", "pt"}};
-  manifest["files"] = {
-      {kWeights, to_json(write_safetensors(temporary.path / kWeights, contents.weights, format))},
-      {kMoments, to_json(write_safetensors(temporary.path / kMoments, contents.moments, format))}};
-  if (const std::string& text = contents.gemm_algorithms; !text.empty()) {
-    write_file_atomically(temporary.path / kAlgorithms, text);
-    manifest["files"][kAlgorithms] = to_json(digest_of(std::as_bytes(std::span(text))));
+// The index of the ranks' files, read from their headers.
+void write_index(const fs::path& folder, const char* stem, size_t count, Json& files) {
+  if (count == 1) return;
+  std::vector<std::vector<TensorEntry>> entries(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto file = SafetensorsFile::open(folder / safetensors_shard_name(stem, i, count));
+    for (const SafetensorsFile::Entry& entry : file.entries()) {
+      entries[i].push_back({entry.name, file.tensor(entry.name).dtype, entry.shape});
+    }
   }
-  write_manifest(temporary.path, manifest);
-  replace_directory(temporary.path, path);
+  files[safetensors_index_name(stem)] = to_json(write_safetensors_index(folder, stem, entries));
+}
+
+}  // namespace
+
+fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& contents,
+                          const RankTeam& team) {
+  fs::path path = checkpoint_path(folder, contents.step);
+  const bool one_file = contents.weights_file.count == 1 && contents.moments_file.count == 1;
+  Json manifest{{"format", one_file ? kOneFile : kSeveralFiles}, {"step", contents.step}};
+  const fs::path temporary = fs::path(path) += kTemporary;
+  std::optional<TemporaryFolder> removed_after_errors;
+
+  team.on_leader(
+      [&] {
+        manifest["state"] = parse_state(contents.state_json);
+        create_folder(folder);
+        remove_half_written(folder);
+        restore_replaced_checkpoints(folder);
+        removed_after_errors.emplace(temporary);
+        remove_tree(temporary);
+        create_folder(temporary);
+      },
+      "the folder of a checkpoint");
+  const std::vector<std::string> written = team.on_each(
+      [&] {
+        Json files = Json::object();
+        write_tensors(temporary, kWeights, contents.weights, contents.weights_file, files);
+        write_tensors(temporary, kMoments, contents.moments, contents.moments_file, files);
+        return files.dump();
+      },
+      "the files of a checkpoint");
+  team.on_leader(
+      [&] {
+        Json& files = manifest["files"] = Json::object();
+        for (const std::string& of_rank : written) files.update(Json::parse(of_rank));
+        write_index(temporary, kWeights, contents.weights_file.count, files);
+        write_index(temporary, kMoments, contents.moments_file.count, files);
+        if (const std::string& text = contents.gemm_algorithms; !text.empty()) {
+          write_file_atomically(temporary / kAlgorithms, text);
+          files[kAlgorithms] = to_json(digest_of(std::as_bytes(std::span(text))));
+        }
+        write_manifest(temporary, manifest);
+        replace_directory(temporary, path);
+      },
+      "a checkpoint");
   return path;
 }
 
@@ -224,16 +285,16 @@ Checkpoint open_checkpoint(const fs::path& path) {
   members.at("state");  // throws when there is none
   return {path,
           members.at("step").count(),
-          open_verified(path / kWeights, files.at(kWeights)),
-          open_verified(path / kMoments, files.at(kMoments)),
+          open_verified(path, kWeights, files),
+          open_verified(path, kMoments, files),
           manifest["state"].dump(),
           files.has(kAlgorithms) ? read_verified(path / kAlgorithms, files.at(kAlgorithms))
                                  : std::string()};
 }
 
 std::optional<std::string> checkpoint_damage(const fs::path& path) {
-  for (const char* name : {kManifest, kWeights, kMoments, kAlgorithms}) {
-    read_if_there(path / name, 1);  // throws when it is there and unreadable
+  for (const fs::path& file : entries_if_there(path)) {
+    read_if_there(file, 1);  // throws when it is there and unreadable
   }
   try {
     open_checkpoint(path);

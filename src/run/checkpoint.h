@@ -1,6 +1,8 @@
 // Checkpoints of a run: folders checkpoints/step_NNNNNNNN with
 //   model.safetensors      weights, Hugging Face names
 //   optimizer.safetensors  moments
+//                          of several ranks, each writes one file of both, as
+//                          safetensors_shards.h names them, and the first one the indices
 //   gemm_algorithms.txt    the GEMM table in use, of a GPU
 //   manifest.json          format version, step, sizes and checksums, and the trainer's state
 // A checkpoint is complete or absent: it is written as step_NNNNNNNN.tmp, fsynced and renamed.
@@ -13,32 +15,41 @@
 #include <string>
 #include <vector>
 
-#include "io/safetensors.h"
+#include "dist/rank_team.h"
+#include "io/safetensors_shards.h"
 
 namespace quern {
 
+// The file that a rank writes, of several. number == count: none.
+struct FileNumber {
+  size_t number = 0, count = 1;
+};
+
 struct CheckpointContents {
   int64_t step = 0;
-  std::vector<TensorView> weights;
+  std::vector<TensorView> weights;  // of this rank's file
   std::vector<TensorView> moments;
   std::string state_json = "{}";     // the trainer's remaining state, as JSON
   std::string gemm_algorithms = {};  // text; empty: no such file
+  FileNumber weights_file = {}, moments_file = {};
 };
 
 struct Checkpoint {
   std::filesystem::path path;
   int64_t step = 0;
-  SafetensorsFile weights;
-  SafetensorsFile moments;
+  SafetensorsShards weights;
+  SafetensorsShards moments;
   std::string state_json;  // the same JSON value that was written
   std::string gemm_algorithms;
 };
 
 // Writes folder/step_N, replacing an existing one, and removes incomplete ones of an interrupted
-// run. Returns its path. When the disk is full it throws with the path, and leaves nothing of the
-// new checkpoint behind.
+// run. Returns its path. When the disk is full it throws with the path, on every rank, and leaves
+// nothing of the new checkpoint behind. Every rank of `team` calls this; the folder must be one
+// that their machines share. State and algorithms are the leading rank's.
 std::filesystem::path write_checkpoint(const std::filesystem::path& folder,
-                                       const CheckpointContents& contents);
+                                       const CheckpointContents& contents,
+                                       const RankTeam& team = RankTeam(nullptr));
 
 // Puts checkpoints back that a crash left between the two renames of replace_directory
 // (step_N.old). Only for the process that trains.

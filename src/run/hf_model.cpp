@@ -128,8 +128,8 @@ fs::path export_model(const fs::path& run, const fs::path& folder, const ExportO
     write_byte_tokenizer(staging.temporary());
   }
   std::vector<TensorView> weights;
-  for (const SafetensorsFile::Entry& entry : checkpoint.weights.entries()) {
-    weights.push_back(checkpoint.weights.tensor(entry.name));
+  for (const std::string& name : checkpoint.weights.names()) {
+    weights.push_back(checkpoint.weights.tensor(name));
   }
   export_hf(staging.temporary(), state.model, weights, hf);
   staging.commit();

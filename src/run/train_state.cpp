@@ -1,9 +1,12 @@
 #include "run/train_state.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "config/config_table.h"
 #include "io/json_file.h"
 #include "run/model_difference.h"
@@ -91,28 +94,50 @@ TrainState from_json(const std::string& text, const std::filesystem::path& path)
   return s;
 }
 
+// Cuts the slices of all buffers, one behind the other, into a file a rank of about as many
+// elements each, and keeps those of this rank's. Where tensors are few or large, there are fewer
+// files than ranks.
+FileNumber keep_one_file(std::vector<OptimizerBuffer>& buffers, const RankTeam& team) {
+  int64_t total = 0, before = 0;
+  for (const OptimizerBuffer& buffer : buffers) {
+    for (const NamedSlice& slice : buffer.slices) total += slice.shape.numel();
+  }
+  const int64_t each = std::max<int64_t>(1, ceil_div(total, team.count()));
+  std::set<int64_t> files;
+  for (OptimizerBuffer& buffer : buffers) {
+    std::erase_if(buffer.slices, [&](const NamedSlice& slice) {
+      const int64_t file = (before + slice.shape.numel() / 2) / each;
+      before += slice.shape.numel();
+      files.insert(file);
+      return file != team.rank();
+    });
+  }
+  if (files.empty()) files.insert(0);  // an optimizer without state
+  const auto own = files.find(team.rank());
+  return {static_cast<size_t>(std::distance(files.begin(), own)), files.size()};
+}
+
 }  // namespace
 
 std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const Optimizer& optimizer,
-                                       TrainState state,
-                                       const std::vector<OptimizerBuffer>& gathered) {
+                                       TrainState state, const RankTeam& team,
+                                       const ShardedWeights* shards) {
   state.optimizer = optimizer.name();
-  std::vector<OptimizerBuffer> buffers = gathered;
-  if (buffers.empty()) {
-    buffers = optimizer.buffers();
-    buffers.insert(buffers.begin(), values_of(arena));
-  }
-  const HostTensors values = host_tensors(buffers[0]);
-  CheckpointContents contents{
-      state.iteration, values.views, {}, to_json(state), state.gemm_algorithms};
+  CheckpointContents contents{state.iteration, {}, {}, to_json(state), state.gemm_algorithms};
   std::vector<Tensor> memory;  // of the views
-  for (size_t i = 1; i < buffers.size(); ++i) {
-    const HostTensors host = host_tensors(buffers[i]);
-    memory.push_back(host.memory);
-    contents.moments.insert(contents.moments.end(), host.views.begin(), host.views.end());
-  }
-  return write_checkpoint(checkpoints, contents);
+  const auto take = [&](std::vector<OptimizerBuffer> buffers, std::vector<TensorView>& views,
+                        FileNumber& file) {
+    file = keep_one_file(buffers, team);
+    for (const OptimizerBuffer& buffer : buffers) {
+      const HostTensors host = host_tensors(buffer, shards);
+      memory.push_back(host.memory);
+      views.insert(views.end(), host.views.begin(), host.views.end());
+    }
+  };
+  take({values_of(arena)}, contents.weights, contents.weights_file);
+  take(optimizer.buffers(), contents.moments, contents.moments_file);
+  return write_checkpoint(checkpoints, contents, team);
 }
 
 void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state) {
@@ -145,7 +170,7 @@ TrainState load_train_state(const std::filesystem::path& path, ParameterArena& a
               " in the configuration");
   load_weights(arena, checkpoint.weights);
   const std::vector<OptimizerBuffer> buffers = optimizer.buffers();
-  QUERN_CHECK(buffers.empty() || !checkpoint.moments.entries().empty(), path.string(),
+  QUERN_CHECK(buffers.empty() || !checkpoint.moments.names().empty(), path.string(),
               " holds only weights, as `quern import` writes them, expected a training run; "
               "begin one from it with --from ",
               path.string());

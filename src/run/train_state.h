@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "data/sampler.h"
+#include "dist/rank_team.h"
+#include "dist/sharded_weights.h"
 #include "model/model_config.h"
 #include "nn/arena.h"
 #include "optim/optimizer.h"
@@ -31,12 +33,12 @@ struct TrainState {
 };
 
 // Writes checkpoints/step_<iteration>: the weights under their Hugging Face names, the optimizer's
-// buffers and the state. gathered: the weights and the optimizer's buffers, whole, where ranks
-// share them out.
+// buffers and the state, of which the leading rank's counts. Every rank of `team` calls this, and
+// writes a file of each kind. shards: where the ranks share out weights and buffers.
 std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
                                        const ParameterArena& arena, const Optimizer& optimizer,
-                                       TrainState state,
-                                       const std::vector<OptimizerBuffer>& gathered = {});
+                                       TrainState state, const RankTeam& team = RankTeam(nullptr),
+                                       const ShardedWeights* shards = nullptr);
 
 // The same for an imported model: its weights in any floating dtypes and no optimizer state, so a
 // run cannot be resumed from it.

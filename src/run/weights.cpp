@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -26,12 +27,10 @@ Tensors tensors_of(const TensorSource& source) {
           [&source](const std::string& name) { return source.tensor(name); }};
 }
 
-Tensors tensors_of(const SafetensorsFile& file, const std::string& prefix) {
-  Tensors tensors{
-      file.path().string(), {}, [&file](const std::string& name) { return file.tensor(name); }};
-  for (const SafetensorsFile::Entry& entry : file.entries()) {
-    if (entry.name.starts_with(prefix)) tensors.names.push_back(entry.name);
-  }
+Tensors tensors_of(const SafetensorsShards& files, const std::string& prefix) {
+  Tensors tensors{files.path().string(), files.names(),
+                  [&files](const std::string& name) { return files.tensor(name); }};
+  std::erase_if(tensors.names, [&](const std::string& name) { return !name.starts_with(prefix); });
   return tensors;
 }
 
@@ -106,13 +105,13 @@ void load_weights(ParameterArena& arena, const TensorSource& source,
   load_weights(arena, tensors_of(source), first_rows);
 }
 
-void load_weights(ParameterArena& arena, const SafetensorsFile& file,
+void load_weights(ParameterArena& arena, const SafetensorsShards& files,
                   const std::string& first_rows) {
-  load_weights(arena, tensors_of(file, ""), first_rows);
+  load_weights(arena, tensors_of(files, ""), first_rows);
 }
 
-void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file) {
-  load(buffer, tensors_of(file, buffer.prefix), nullptr);
+void load_buffer(const OptimizerBuffer& buffer, const SafetensorsShards& files) {
+  load(buffer, tensors_of(files, buffer.prefix), nullptr);
 }
 
 Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice) {
@@ -123,13 +122,20 @@ Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice) {
   return whole;
 }
 
-HostTensors host_tensors(const OptimizerBuffer& buffer) {
-  QUERN_CHECK(!buffer.share, "files: '", buffer.prefix,
+HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* shards) {
+  QUERN_CHECK(!buffer.share || shards, "files: '", buffer.prefix,
               "' is one rank's share, expected all of it");
-  HostTensors host{buffer.data.to(kCpu), {}};
+  int64_t begin = buffer.slices.empty() ? 0 : std::numeric_limits<int64_t>::max(), end = 0;
+  for (const NamedSlice& slice : buffer.slices) {
+    begin = std::min(begin, slice.begin);
+    end = std::max(end, slice.begin + slice.shape.numel());
+  }
+  HostTensors host{buffer.share ? shards->gathered(buffer, begin, end)
+                                : buffer.data.slice(0, begin, end).to(kCpu),
+                   {}};
   const float* data = host.memory.data<float>();
   for (const NamedSlice& slice : buffer.slices) {
-    const std::span<const float> elements(data + slice.begin,
+    const std::span<const float> elements(data + slice.begin - begin,
                                           static_cast<size_t>(slice.shape.numel()));
     host.views.push_back(
         {buffer.prefix + slice.name, DType::f32, slice.shape, std::as_bytes(elements)});

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "dist/sharded_weights.h"
 #include "hf/huggingface.h"
 #include "optim/optimizer.h"
 
@@ -20,12 +21,12 @@ Tensor tensor_of(const TensorView& view);
 // than the arena takes (positions beyond the context); empty: none.
 void load_weights(ParameterArena& arena, const TensorSource& source,
                   const std::string& first_rows = {});
-void load_weights(ParameterArena& arena, const SafetensorsFile& file,
+void load_weights(ParameterArena& arena, const SafetensorsShards& files,
                   const std::string& first_rows = {});
 
 // Loads an optimizer's buffer, or its share of one, from the tensors named prefix + slice name,
 // with the same checks except for finite values; tensors without the prefix are ignored.
-void load_buffer(const OptimizerBuffer& buffer, const SafetensorsFile& file);
+void load_buffer(const OptimizerBuffer& buffer, const SafetensorsShards& files);
 
 // One of the buffer's slices; of a share in host memory, with zeros where other ranks have it.
 Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice);
@@ -33,14 +34,15 @@ Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice);
 // The weights as files have them: the arena's values, or this rank's share.
 OptimizerBuffer values_of(const ParameterArena& arena);
 
-// A buffer's named slices in host memory, in arena order.
+// A buffer's named slices in host memory.
 struct HostTensors {
-  Tensor memory;                  // the whole buffer, f32 on the CPU; the views point into it
+  Tensor memory;  // the range that they lie in, f32 on the CPU; the views point to it
   std::vector<TensorView> views;  // named prefix + slice name
 };
 
-// A buffer on the host: itself if it lies there, else a copy that waits for the device.
-HostTensors host_tensors(const OptimizerBuffer& buffer);
+// A buffer on the host: itself if it lies there, else a copy that waits for the device. Where ranks
+// have shares of it, every rank calls this with the same buffer and slices of its own.
+HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* shards = nullptr);
 HostTensors weights_of(const ParameterArena& arena);
 HostTensors gradients_of(const ParameterArena& arena);  // of trainable parameters
 

@@ -290,8 +290,7 @@ std::string Trainer::save_after_error() {
     report_rest();
     if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
     step = cat("step ", state_.iteration);
-    if (const std::string problem = state_problem(); !problem.empty()) fail(problem);
-    write_checkpoint();
+    write_checkpoint("", RankTeam(nullptr));
     return cat("The weights of ", step, " are saved; continue with --resume ",
                folder_->path().string());
   } catch (const std::exception& error) {

@@ -119,8 +119,7 @@ class Trainer {
   void write_sample();
   std::string state_problem() const;
   void save(const std::string& keep_reason = "");
-  void write_checkpoint(const std::string& keep_reason = "",
-                        const std::vector<OptimizerBuffer>& gathered = {});
+  void write_checkpoint(const std::string& keep_reason, const RankTeam& team);
   std::unique_ptr<ShardedWeights::Whole> whole_weights();
   TrainState current_state() const;
   bool due(int64_t every) const;

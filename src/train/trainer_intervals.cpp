@@ -139,35 +139,30 @@ std::string Trainer::state_problem() const {
   return "";
 }
 
-// By the first rank; the others wait.
 void Trainer::save(const std::string& keep_reason) {
   saving_ = true;
-  const std::string problem = team_.first_text(state_problem(), "the state to be saved");
-  if (!problem.empty()) fail(problem);
-  std::vector<OptimizerBuffer> gathered;
-  if (shards_) {
-    const PoolScope memory = step_->idle_memory();
-    gathered = optimizer_->buffers();
-    gathered.insert(gathered.begin(), values_of(instance_->arena));
-    gathered = shards_->gathered(gathered);
-  }
-  if (team_.leads()) {
-    write_checkpoint(keep_reason, gathered);
-  } else {
-    saved_step_ = state_.iteration;
-  }
+  const PoolScope memory = step_->idle_memory();
+  write_checkpoint(keep_reason, team_);
   saving_ = false;
-  team_.wait_for("a checkpoint");
+  team_.wait_for("the end of a checkpoint");
 }
 
-void Trainer::write_checkpoint(const std::string& keep_reason,
-                               const std::vector<OptimizerBuffer>& gathered) {
+// By every rank of `team`.
+void Trainer::write_checkpoint(const std::string& keep_reason, const RankTeam& team) {
+  team.on_each(
+      [this] {
+        if (const std::string problem = state_problem(); !problem.empty()) fail(problem);
+        if (!team_.leads()) return std::string();
+        folder_->check_there();
+        metrics_->sync();
+        return std::string();
+      },
+      "the state to be saved");
   const TrainState state = current_state();
-  folder_->check_there();
-  metrics_->sync();
-  const auto path =
-      save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state, gathered);
+  const auto path = save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state,
+                                     team, shards_.get());
   saved_step_ = state_.iteration;
+  if (!team.leads()) return;
   if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
   std::vector<std::string> warnings = remove_later_checkpoints(folder_->checkpoints());
   std::ranges::move(rotate_checkpoints(folder_->checkpoints(), config_.train.keep),

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "config/config_print.h"
+#include "support/checkpoints.h"
 #include "support/program.h"
 #include "support/training.h"
 
@@ -146,7 +147,7 @@ TEST_F(RanksProgram, OneRankOfALauncherIsAPlainTraining) {
 }
 
 std::string weights_after(const fs::path& run, const std::string& step) {
-  return read_file(run / "checkpoints" / ("step_" + step) / "model.safetensors");
+  return saved_weights(run / "checkpoints" / ("step_" + step));
 }
 
 TEST_F(RanksProgram, TrainTogether) {
@@ -159,6 +160,12 @@ TEST_F(RanksProgram, TrainTogether) {
   EXPECT_TRUE(saved_ranks(2));
   EXPECT_EQ(leftovers(), 0);
   fs::rename(folder_ / "run", folder_ / "two");
+  EXPECT_TRUE(
+      fs::exists(folder_ / "two/checkpoints/step_00000004/model-00002-of-00002.safetensors"));
+  EXPECT_EQ(run({"verify-run", folder_ / "two"}).code, 0);
+  const Outcome exported = run({"export", folder_ / "two", folder_ / "hf"});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_TRUE(fs::exists(folder_ / "hf/model.safetensors"));
   ASSERT_EQ(run(train_args({"--accumulate", "2", "--device", "cpu", "--steps", "4"})).code, 0);
   EXPECT_TRUE(weights_after(folder_ / "two", "00000004") ==
               weights_after(folder_ / "run", "00000004"))
@@ -274,14 +281,23 @@ TEST_F(RanksProgram, AStoppedRankIsNamedByTheOthers) {
   }
 }
 
+// Either one: each writes a file of its own.
 TEST_F(RanksProgram, AFullDiskOfOneRankEndsAll) {
   const Args steps = {"--steps", "1000000", "--checkpoint_every", "2"};
-  const double seconds =
-      run_together({"ulimit -f 60; " + rank_command(0, 2, file_store(), "zero", steps),
-                    rank_command(1, 2, file_store(), "one", steps)});
-  expect_message("zero", "model.safetensors: cannot be written: File too large");
-  expect_message("one", "rank 1 of 2 on .*: barrier of a checkpoint: rank 0 on .* is gone: ");
-  EXPECT_LT(seconds, 10.0);
+  for (const int full : {0, 1}) {
+    for (const char* of_before : {"run", "store"}) fs::remove_all(folder_ / of_before);
+    const auto command = [&](int rank, const std::string& name) {
+      return (rank == full ? "ulimit -f 30; " : "") +
+             rank_command(rank, 2, file_store(), name, steps);
+    };
+    const double seconds = run_together({command(0, "zero"), command(1, "one")});
+    const std::string message =
+        cat("model-0000", full + 1, "-of-00002.safetensors: cannot be written: File too large");
+    expect_message(full == 0 ? "zero" : "one", message);
+    expect_message(full == 0 ? "one" : "zero", cat("rank ", full, " of 2 on .*", message));
+    EXPECT_TRUE(fs::is_empty(folder_ / "run/checkpoints"));
+    EXPECT_LT(seconds, 10.0);
+  }
 }
 
 // A port on which nothing answers, and one that another program has.

@@ -76,8 +76,8 @@ TEST_F(VerifyRun, ADamagedCheckpointIsNotTheOneToResume) {
 TEST_F(VerifyRun, WeightsThatAreNotFiniteAreDamage) {
   const Checkpoint good = open_checkpoint(checkpoint(4));
   CheckpointContents contents{4, {}, {}, good.state_json, ""};
-  for (const auto& entry : good.weights.entries()) {
-    contents.weights.push_back(good.weights.tensor(entry.name));
+  for (const std::string& name : good.weights.names()) {
+    contents.weights.push_back(good.weights.tensor(name));
   }
   std::vector<std::byte> with_nan(contents.weights[1].data.begin(), contents.weights[1].data.end());
   std::fill(with_nan.end() - 4, with_nan.end(), std::byte{0xff});
@@ -89,7 +89,7 @@ TEST_F(VerifyRun, WeightsThatAreNotFiniteAreDamage) {
 
 TEST_F(VerifyRun, ACheckpointWithoutAWeightOfItsModelIsDamaged) {
   const Checkpoint good = open_checkpoint(checkpoint(4));
-  const std::string& name = good.weights.entries()[1].name;
+  const std::string name = good.weights.names()[1];
   write_checkpoint(run_ / "checkpoints", {4, {good.weights.tensor(name)}, {}, good.state_json, ""});
   expect_damage("checkpoints/step_00000004", "model.safetensors");
 }

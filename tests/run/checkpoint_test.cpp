@@ -127,7 +127,7 @@ TEST(Checkpoint, AChangedManifestIsFound) {
   EXPECT_NO_THROW(with("", "")());
   expect_error(with("1.25", "1.75"), {"manifest.json", "checksum of its content"});
   expect_error(with("\"step\": 7", "\"step\": 8"), {"manifest.json", "checksum of its content"});
-  expect_error(with("\"format\": 1", "\"format\": 2"), {"format version is 2", "expected 1"});
+  expect_error(with("\"format\": 1", "\"format\": 3"), {"format version is 3", "expected 1 or 2"});
   expect_error(with("{", ""), {"manifest.json", "not valid JSON"});
   expect_error(with(manifest, "[1]"), {"manifest.json", "expected an object"});
   expect_error(with(manifest, "{\"format\": \"x\"}"), {"manifest.json", "format is \"x\""});

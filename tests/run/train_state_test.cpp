@@ -7,7 +7,10 @@
 #include "bench/golden_case.h"
 #include "config/config_parse.h"
 #include "run/checkpoint.h"
+#include "run/make_optimizer.h"
+#include "support/checkpoints.h"
 #include "support/files.h"
+#include "support/thread_ranks.h"
 #include "support/training.h"
 
 namespace quern {
@@ -129,6 +132,46 @@ TEST(TrainState, AnOptimizerWithoutMomentsNeedsNone) {
   state.model = tiny_model();
   const fs::path path = save_train_state(folder / "checkpoints", instance.arena, optimizer, state);
   EXPECT_NO_THROW(load_train_state(path, instance.arena, tiny_model(), optimizer));
+}
+
+// Also more ranks than tensors.
+TEST(TrainState, AnyNumberOfRanksWritesTheSameTensors) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+    const TemporaryFolder folder;
+    const auto save = [&](const std::string& name, const RankTeam& team) {
+      Context context(kCpu);
+      const ContextScope scope(context);
+      Config config;
+      config.optimizer.kind = kind;
+      ModelInstance instance(tiny_model(), {}, InitScheme::normal, true, 1);
+      const auto optimizer = make_optimizer(instance.arena, config);
+      float value = 0.0f;
+      for (const OptimizerBuffer& buffer : optimizer->buffers()) {
+        for (const NamedSlice& slice : buffer.slices) {
+          fill(ParameterArena::slice(buffer.data, slice), value += 0.25f);
+        }
+      }
+      TrainState state;
+      state.model = tiny_model();
+      return save_train_state(folder / name, instance.arena, *optimizer, state, team);
+    };
+    const Checkpoint one = open_checkpoint(save("one", RankTeam(nullptr)));
+    const size_t tensors = one.weights.names().size();
+    for (const int ranks : {2, 3, 50}) {
+      run_thread_ranks(ranks, {}, [&](Communicator& group) {
+        save(cat("ranks", ranks), RankTeam(&group));
+        return std::string();
+      });
+      const auto path = latest_checkpoint(folder / cat("ranks", ranks));
+      ASSERT_TRUE(path);
+      const Checkpoint several = open_checkpoint(*path);
+      EXPECT_EQ(content_of(several.weights), content_of(one.weights));
+      EXPECT_EQ(content_of(several.moments), content_of(one.moments));
+      const auto most = std::min<size_t>(tensors, static_cast<size_t>(ranks));
+      EXPECT_LE(several.weights.files().size(), most);
+      EXPECT_GE(several.weights.files().size(), std::min<size_t>(most, 3) - 1);
+    }
+  }
 }
 
 }  // namespace

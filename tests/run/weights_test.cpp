@@ -139,15 +139,15 @@ TEST(Weights, WeightsAndMomentsComeBackFromAFile) {
   const AdamW optimizer(saved.arena, {});
   fill(optimizer.moment1(), 0.25);
   const TemporaryFolder files;
-  write_safetensors(files / "weights", weights_of(saved.arena).views);
-  write_safetensors(files / "moments", host_tensors(optimizer.buffers()[0]).views);
+  write_safetensors(files / "weights.safetensors", weights_of(saved.arena).views);
+  write_safetensors(files / "moments.safetensors", host_tensors(optimizer.buffers()[0]).views);
 
   ModelInstance loaded = make_instance(folder);
   fill(loaded.arena.values(), 0.0);
-  load_weights(loaded.arena, SafetensorsFile::open(files / "weights"));
+  load_weights(loaded.arena, SafetensorsShards::open(files.path(), "weights"));
   EXPECT_EQ(loaded.arena.values().to_vector<float>(), saved.arena.values().to_vector<float>());
   const OptimizerBuffer moment = AdamW(loaded.arena, {}).buffers()[0];
-  load_buffer(moment, SafetensorsFile::open(files / "moments"));
+  load_buffer(moment, SafetensorsShards::open(files.path(), "moments"));
   for (const TensorView& view : host_tensors(moment).views) {
     float first = 0.0f;
     std::memcpy(&first, view.data.data(), sizeof first);
@@ -177,8 +177,8 @@ TEST(Weights, AMomentOfNoParameterIsRefused) {
   TensorView more = views[0];
   more.name = "moment1.more";
   views.push_back(more);
-  write_safetensors(files / "moments", views);
-  expect_error([&] { load_buffer(moment, SafetensorsFile::open(files / "moments")); },
+  write_safetensors(files / "moments.safetensors", views);
+  expect_error([&] { load_buffer(moment, SafetensorsShards::open(files.path(), "moments")); },
                {"'moment1.more' is not one of the model's"});
 }
 

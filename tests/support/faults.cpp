@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdarg>
+#include <mutex>
 #include <utility>
 
 namespace quern::testing_support {
@@ -21,6 +22,8 @@ namespace {
 
 FaultyCalls::Hook hook;
 std::atomic<bool> active{false};
+std::mutex one_at_a_time;               // calls of the hook
+thread_local bool inside_hook = false;  // whose own calls go on
 
 template <class F>
 F* next(const char* name) {
@@ -42,10 +45,12 @@ std::string path_of(int fd) {
 // without a hook: a test may let that fail, too.
 template <class Where>
 bool fails(const char* call, Where where) {
-  if (!active.exchange(false)) return false;  // calls of the hook itself go on
+  if (!active || inside_hook) return false;
+  const std::lock_guard lock(one_at_a_time);
   const int before = errno;
+  inside_hook = true;
   const int reason = hook(call, path_of(where));
-  active = true;
+  inside_hook = false;
   errno = reason != 0 ? reason : before;
   return reason != 0;
 }

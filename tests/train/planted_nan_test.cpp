@@ -117,8 +117,8 @@ class PlantedNan : public TrainerTest, public testing::WithParamInterface<Mode> 
     EXPECT_FALSE(checkpoint_steps(checkpoints).empty());
     for (const int64_t step : checkpoint_steps(checkpoints)) {
       const Checkpoint checkpoint = open_checkpoint(checkpoint_path(checkpoints, step));
-      for (const SafetensorsFile* file : {&checkpoint.weights, &checkpoint.moments}) {
-        for (const auto& entry : file->entries()) {
+      for (const SafetensorsShards* shards : {&checkpoint.weights, &checkpoint.moments}) {
+        for (const auto& entry : shards->files().at(0).entries()) {
           std::vector<float> values(static_cast<size_t>(entry.shape.numel()));
           std::memcpy(values.data(), entry.data.data(), entry.data.size());
           EXPECT_TRUE(std::ranges::all_of(values, [](float x) { return std::isfinite(x); }))

@@ -166,8 +166,9 @@ class RankTraining {
     state.share = {};
     std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
     buffers.push_back(values_of(instance_.arena));
-    for (const OptimizerBuffer& buffer : shards_->gathered(buffers)) {
-      if (team_.leads()) state.moments.push_back(buffer.data.to_vector<float>());
+    for (const OptimizerBuffer& buffer : buffers) {
+      const int64_t end = team_.leads() ? instance_.arena.trainable() : 0;
+      state.moments.push_back(shards_->gathered(buffer, 0, end).to_vector<float>());
     }
     if (!team_.leads()) return state;
     state.weights = state.moments.back();

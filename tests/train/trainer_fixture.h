@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "run/checkpoint.h"
+#include "support/checkpoints.h"
 #include "support/files.h"
 #include "support/training.h"
 
@@ -20,15 +21,15 @@ namespace fs = std::filesystem;
 // What a training leaves: compared bit for bit.
 struct TrainingResult {
   std::vector<double> losses, validations;
-  std::string weights, moments;  // the files of the last checkpoint
+  std::string weights, moments;  // of the last checkpoint
   bool operator==(const TrainingResult&) const = default;
 };
 
 inline TrainingResult outcome_of(const Config& c, const Recorded& recorded) {
   const fs::path last = checkpoint_path(fs::path(c.run.out) / "checkpoints", c.train.steps);
-  TrainingResult outcome{recorded.losses(), recorded.validations,
-                         read_file(last / "model.safetensors"),
-                         read_file(last / "optimizer.safetensors")};
+  const Checkpoint checkpoint = open_checkpoint(last);
+  TrainingResult outcome{recorded.losses(), recorded.validations, content_of(checkpoint.weights),
+                         content_of(checkpoint.moments)};
   EXPECT_GT(std::min(outcome.weights.size(), outcome.moments.size()), 10000u);
   return outcome;
 }

@@ -282,7 +282,7 @@ TEST_F(TrainerTest, NonfiniteLossStopsWithTheLastFiniteStateSaved) {
   const auto kept = latest_checkpoint(folder_ / "run" / "checkpoints");
   ASSERT_TRUE(kept);
   const Checkpoint checkpoint = open_checkpoint(*kept);
-  for (const auto& entry : checkpoint.weights.entries()) {
+  for (const auto& entry : checkpoint.weights.files().at(0).entries()) {
     const auto* values = reinterpret_cast<const float*>(entry.data.data());
     for (int64_t i = 0; i < entry.shape.numel(); ++i)
       ASSERT_TRUE(std::isfinite(values[i])) << entry.name;

@@ -1,0 +1,217 @@
+// Checkpoints that several ranks write, each a file of its own.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "dist/thread_group.h"
+#include "run/checkpoint.h"
+#include "support/checkpoints.h"
+#include "support/faults.h"
+#include "support/files.h"
+#include "support/thread_ranks.h"
+#include "tensor/context.h"
+
+namespace quern {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing_support;
+
+constexpr int kRanks = 3;
+
+class ShardedCheckpoint : public testing::Test {
+ protected:
+  ShardedCheckpoint() : values_(1200) { std::iota(values_.begin(), values_.end(), 0.5f); }
+
+  TensorView view(const std::string& name, size_t begin, size_t size) const {
+    return {name,
+            DType::f32,
+            {static_cast<int64_t>(size)},
+            std::as_bytes(std::span(values_).subspan(begin, size))};
+  }
+
+  // The weights in three files, the moments in two: the last rank has none of them.
+  CheckpointContents contents_of(size_t rank, int64_t step) const {
+    CheckpointContents contents{step, {}, {}, rank == 0 ? R"({"of":"the first"})" : "{}"};
+    contents.weights = {view(cat("w", 2 * rank), 100 * rank, 100),
+                        view(cat("w", 2 * rank + 1), 300 + 100 * rank, 60)};
+    if (rank < 2) contents.moments = {view(cat("m", rank), 600 + 100 * rank, 80)};
+    contents.weights_file = {rank, 3};
+    contents.moments_file = {rank, 2};
+    return contents;
+  }
+
+  // What each rank throws, or "".
+  std::vector<std::string> write(int64_t step,
+                                 const std::function<fs::path(int)>& folder_of = nullptr) const {
+    return run_thread_ranks(kRanks, {}, [&](Communicator& group) {
+      Context context(kCpu);
+      const ContextScope scope(context);
+      try {
+        write_checkpoint(folder_of ? folder_of(group.rank()) : folder_.path(),
+                         contents_of(static_cast<size_t>(group.rank()), step), RankTeam(&group));
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    });
+  }
+
+  std::set<std::string> names_in(const fs::path& path) const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path)) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  const std::vector<std::string> fine_ = std::vector<std::string>(kRanks);
+  std::vector<float> values_;
+  const TemporaryFolder folder_;
+};
+
+TEST_F(ShardedCheckpoint, HasAFileOfEachRankAndTheirIndices) {
+  ASSERT_EQ(write(7), fine_);
+  const fs::path path = checkpoint_path(folder_.path(), 7);
+  EXPECT_EQ(names_in(folder_.path()), std::set<std::string>{"step_00000007"});
+  EXPECT_EQ(names_in(path),
+            (std::set<std::string>{
+                "manifest.json", "model-00001-of-00003.safetensors",
+                "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
+                "model.safetensors.index.json", "optimizer-00001-of-00002.safetensors",
+                "optimizer-00002-of-00002.safetensors", "optimizer.safetensors.index.json"}));
+  const auto index = nlohmann::json::parse(read_file(path / "model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], 4 * 480);
+  EXPECT_EQ(index["weight_map"]["w3"], "model-00002-of-00003.safetensors");
+  EXPECT_EQ(index["weight_map"].size(), 6u);
+
+  const Checkpoint read = open_checkpoint(path);
+  EXPECT_EQ(read.state_json, R"({"of":"the first"})");
+  EXPECT_EQ(read.weights.names(), (std::vector<std::string>{"w0", "w1", "w2", "w3", "w4", "w5"}));
+  EXPECT_EQ(read.moments.names(), (std::vector<std::string>{"m0", "m1"}));
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    for (const TensorView& expected : contents_of(rank, 7).weights) {
+      EXPECT_TRUE(std::ranges::equal(read.weights.tensor(expected.name).data, expected.data));
+    }
+  }
+  rewrite_checkpoint_state(path, R"({"of":"later"})");
+  EXPECT_EQ(open_checkpoint(path).state_json, R"({"of":"later"})");
+}
+
+TEST_F(ShardedCheckpoint, ReplacesOneOfOtherFiles) {
+  write_checkpoint(folder_.path(), {7, {view("w", 0, 9)}, {view("m", 9, 9)}});
+  ASSERT_EQ(write(7), fine_);
+  EXPECT_EQ(open_checkpoint(checkpoint_path(folder_.path(), 7)).weights.names().size(), 6u);
+  write_checkpoint(folder_.path(), {7, {view("w", 0, 9)}, {view("m", 9, 9)}});
+  EXPECT_EQ(names_in(checkpoint_path(folder_.path(), 7)),
+            (std::set<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors"}));
+}
+
+TEST_F(ShardedCheckpoint, AnyChangeOfAFileIsFound) {
+  const fs::path path = checkpoint_path(folder_.path(), 1);
+  const auto damage_after = [&](const std::function<void()>& change) {
+    EXPECT_EQ(write(1), fine_);
+    change();
+    return checkpoint_damage(path).value_or("none");
+  };
+  write(1);
+  for (const std::string& name : names_in(path)) {
+    const std::string cut = damage_after([&] { fs::resize_file(path / name, 20); });
+    EXPECT_NE(cut.find(name), std::string::npos) << name << ": " << cut;
+    const std::string gone = damage_after([&] { fs::remove(path / name); });
+    EXPECT_NE(gone.find(name == "manifest.json" ? "is not a checkpoint" : name), std::string::npos)
+        << name << ": " << gone;
+  }
+  const std::string swapped = damage_after([&] {
+    fs::rename(path / "model-00001-of-00003.safetensors", path / "other");
+    fs::rename(path / "model-00002-of-00003.safetensors",
+               path / "model-00001-of-00003.safetensors");
+    fs::rename(path / "other", path / "model-00002-of-00003.safetensors");
+  });
+  EXPECT_NE(swapped.find("model-00001-of-00003.safetensors: checksum is"), std::string::npos)
+      << swapped;
+  const std::string two = damage_after([&] { write_safetensors(path / "model.safetensors", {}); });
+  EXPECT_NE(two.find("has model.safetensors as well as model.safetensors.index.json"),
+            std::string::npos)
+      << two;
+  EXPECT_EQ(damage_after([] {}), "none");
+}
+
+// A call that fails on any file: all ranks throw, those without the fault the name of the rank
+// that met it; the checkpoint before is whole, and the next save succeeds.
+TEST_F(ShardedCheckpoint, AFaultOfAnyRankIsAnErrorOfAll) {
+  ASSERT_EQ(write(1), fine_);
+  struct Fault {
+    const char *call, *file;
+    int rank;
+  };
+  for (const Fault& fault :
+       {Fault{"mkdir", "step_00000002.tmp", 0},
+        Fault{"write", "model-00001-of-00003.safetensors.tmp", 0},
+        Fault{"open", "model-00002-of-00003.safetensors.tmp", 1},
+        Fault{"fsync", "optimizer-00002-of-00002.safetensors.tmp", 1},
+        Fault{"rename", "model-00003-of-00003.safetensors.tmp", 2},
+        Fault{"write", "optimizer.safetensors.index.json.tmp", 0},
+        Fault{"write", "manifest.json.tmp", 0}, Fault{"rename", "step_00000002.tmp", 0}}) {
+    SCOPED_TRACE(cat(fault.call, ' ', fault.file));
+    std::vector<std::string> errors;
+    {
+      const FaultyCalls full([&](const std::string& call, const std::string& file) {
+        return call == fault.call && file.ends_with(fault.file) ? ENOSPC : 0;
+      });
+      errors = write(2);
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::string& error = errors[static_cast<size_t>(rank)];
+      EXPECT_NE(error.find("No space left on device"), std::string::npos) << rank << ": " << error;
+      const bool names_rank = error.find(cat("rank ", fault.rank, " of 3 on ")) == 0;
+      EXPECT_EQ(names_rank, rank != fault.rank) << rank << ": " << error;
+    }
+    EXPECT_EQ(checkpoint_steps(folder_.path()), std::vector<int64_t>{1});
+    EXPECT_EQ(names_in(folder_.path()), std::set<std::string>{"step_00000001"});
+    EXPECT_FALSE(checkpoint_damage(checkpoint_path(folder_.path(), 1)));
+  }
+  EXPECT_EQ(write(2), fine_);
+}
+
+TEST_F(ShardedCheckpoint, AFolderThatIsNotSharedIsAnError) {
+  const auto errors = write(
+      2, [this](int rank) { return rank == 1 ? folder_ / "of another machine" : folder_.path(); });
+  for (const std::string& error : errors) {
+    EXPECT_NE(
+        error.find("step_00000002.tmp: is not there, but the first rank has made it; ranks on "
+                   "several machines need a run folder that all of them share"),
+        std::string::npos)
+        << error;
+  }
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+// Each dies in turn, at any collective of the save: the checkpoint is whole or not there.
+TEST_F(ShardedCheckpoint, ADeathLeavesAWholeOneOrNone) {
+  bool survived = false, lost = false;
+  for (int64_t at = 0; !survived; ++at) {
+    const fs::path folder = folder_ / cat("death", at);
+    const auto errors = run_thread_ranks(
+        kRanks, {.dying_rank = static_cast<int>(at % kRanks), .dying_at = at},
+        [&](Communicator& group) {
+          Context context(kCpu);
+          const ContextScope scope(context);
+          write_checkpoint(folder, contents_of(static_cast<size_t>(group.rank()), 5),
+                           RankTeam(&group));
+          return std::string();
+        });
+    survived = errors == fine_;
+    lost |= checkpoint_steps(folder).empty();
+    if (const auto latest = latest_checkpoint(folder)) {
+      EXPECT_FALSE(checkpoint_damage(*latest)) << "death at " << at;
+    }
+  }
+  EXPECT_TRUE(lost);
+}
+
+}  // namespace
+}  // namespace quern
