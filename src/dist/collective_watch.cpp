@@ -21,18 +21,6 @@ std::shared_ptr<WatchedEvent> cuda_watched_event() {
   return std::make_shared<CudaWatchedEvent>();
 }
 
-void CollectiveWatch::add(const char* kind, const char* what, int64_t bytes,
-                          Clock::time_point now) {
-  ++added_;
-  Record& record = latest();
-  record.number = added_;
-  record.kind = kind;
-  record.what = what;
-  record.bytes = bytes;
-  record.begun = now;
-  record.state = CollectiveState::called;
-}
-
 void CollectiveWatch::record(std::shared_ptr<WatchedEvent>& event, Stream stream,
                              Clock::time_point now) {
   if (!event || event == probe_) event = spare_ ? std::move(spare_) : make_event_();
@@ -43,8 +31,8 @@ void CollectiveWatch::record(std::shared_ptr<WatchedEvent>& event, Stream stream
 }
 
 void CollectiveWatch::set_running(Stream stream, Clock::time_point now) {
-  record(latest().end, stream, now);
-  latest().state = CollectiveState::running;
+  record(ends_[ring_.latest_place()], stream, now);
+  ring_.latest().state = CollectiveState::running;
 }
 
 void CollectiveWatch::watch(Stream stream, Clock::time_point now) {
@@ -53,17 +41,20 @@ void CollectiveWatch::watch(Stream stream, Clock::time_point now) {
 
 // The latest one, as far as is known: collectives complete in the order of their numbers.
 std::shared_ptr<WatchedEvent> CollectiveWatch::find_pending() {
-  const Record* last = nullptr;
-  for (Record& record : records_) {
+  std::shared_ptr<WatchedEvent> last;
+  int64_t last_number = 0;
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    CollectiveRing::Record& record = ring_.at(i);
     if (record.state != CollectiveState::running) continue;
-    if (record.end->is_done()) {
+    if (ends_[i]->is_done()) {
       record.state = CollectiveState::complete;
-    } else if (!last || record.number > last->number) {
-      last = &record;
+    } else if (record.number > last_number) {
+      last = ends_[i];
+      last_number = record.number;
     }
   }
   if (watched_ && !watched_->is_done()) return watched_;
-  return last ? last->end : nullptr;
+  return last;
 }
 
 bool CollectiveWatch::is_late(Clock::time_point now) {
@@ -80,24 +71,13 @@ bool CollectiveWatch::is_idle() {
 }
 
 std::string CollectiveWatch::running() const {
-  const Record* first = nullptr;
-  for (const Record& record : records_) {
+  const CollectiveRing::Record* first = nullptr;
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    const CollectiveRing::Record& record = ring_.at(i);
     if (record.state != CollectiveState::running) continue;
     if (!first || record.number < first->number) first = &record;
   }
   return first ? cat(first->kind, " of ", first->what) : "work of the stream";
-}
-
-std::string CollectiveWatch::text(Clock::time_point now) const {
-  std::string lines;
-  for (size_t i = 0; i < kRecords; ++i) {
-    const Record& r = records_[(static_cast<size_t>(added_) + i) % kRecords];
-    if (r.number == 0) continue;
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now - r.begun).count();
-    lines += cat("\n  #", r.number, ' ', r.kind, " of ", r.what, ", ", r.bytes, " bytes, ",
-                 ms / 1000, '.', ms % 1000 / 100, " s ago: ", name_of(r.state));
-  }
-  return lines;
 }
 
 }  // namespace quern

@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "base/enum_names.h"
 #include "base/stream.h"
+#include "dist/collective_ring.h"
 
 namespace quern {
 
@@ -24,17 +24,10 @@ class WatchedEvent {
 using WatchedEventSource = std::function<std::shared_ptr<WatchedEvent>()>;
 std::shared_ptr<WatchedEvent> cuda_watched_event();
 
-// called: not yet on the stream. captured: in a graph, whose replays have no records.
-enum class CollectiveState : uint8_t { called, captured, running, complete };
-template <>
-inline constexpr std::array kNamesOf<CollectiveState>{"not enqueued", "captured", "running",
-                                                      "complete"};
-
 class CollectiveWatch {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = CollectiveRing::Clock;
   using Stream = kernels::cuda::Stream;
-  static constexpr size_t kRecords = 16;
 
   CollectiveWatch(std::chrono::milliseconds limit, WatchedEventSource make_event)
       : limit_(limit), make_event_(std::move(make_event)) {}
@@ -42,8 +35,10 @@ class CollectiveWatch {
   void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
 
   // A collective is called, and is then on its stream: captured, or running from now on.
-  void add(const char* kind, const char* what, int64_t bytes, Clock::time_point now);
-  void set_captured() { latest().state = CollectiveState::captured; }
+  void add(const char* kind, const char* what, int64_t bytes, Clock::time_point now) {
+    ring_.add(kind, what, bytes, now);
+  }
+  void set_captured() { ring_.latest().state = CollectiveState::captured; }
   void set_running(Stream stream, Clock::time_point now);
   // Also watches everything enqueued on `stream` so far.
   void watch(Stream stream, Clock::time_point now);
@@ -55,30 +50,17 @@ class CollectiveWatch {
 
   // The oldest running collective: "all_reduce of the loss"; without one "work of the stream".
   std::string running() const;
-  // A line for each record, the oldest first: "#7 all_reduce of the loss, 4 bytes, 2.1 s ago:
-  // running". Every line begins with a newline.
-  std::string text(Clock::time_point now) const;
+  std::string text(Clock::time_point now) const { return ring_.text(now); }
 
  private:
-  struct Record {
-    int64_t number = 0;     // of the collective on this rank, from 1; 0: no record
-    const char* kind = "";  // "all_reduce"
-    std::string what;       // "the gradients of block 3"
-    int64_t bytes = 0;
-    Clock::time_point begun;
-    CollectiveState state = CollectiveState::called;
-    std::shared_ptr<WatchedEvent> end;  // of a running collective
-  };
-
-  Record& latest() { return records_[static_cast<size_t>(added_ - 1) % kRecords]; }
   void record(std::shared_ptr<WatchedEvent>& event, Stream stream, Clock::time_point now);
   std::shared_ptr<WatchedEvent> find_pending();
 
   std::chrono::milliseconds limit_;
   WatchedEventSource make_event_;
-  int64_t added_ = 0;
-  std::array<Record, kRecords> records_;   // number n at (n - 1) % kRecords
-  std::shared_ptr<WatchedEvent> watched_;  // recorded by watch()
+  CollectiveRing ring_;
+  std::array<std::shared_ptr<WatchedEvent>, CollectiveRing::kRecords> ends_;  // of running ones
+  std::shared_ptr<WatchedEvent> watched_;                                     // recorded by watch()
   // The event that time is counted for. It is never recorded anew, so a host that runs ahead cannot
   // postpone it; when it is done, the latest pending event takes its place.
   std::shared_ptr<WatchedEvent> probe_;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "dist/collective_call.h"
+#include "dist/collective_ring.h"
 #include "dist/deadline.h"
 #include "dist/gloo_notes.h"
 #include "dist/host_address.h"
@@ -202,12 +203,14 @@ class GlooGroup final : public Communicator {
   bool closed_ = false, aborted_ = false;
 
   // With the mutex: what this rank does, and what the others have answered.
+  CollectiveRing ring_;
   std::string call_;  // the pending collective; empty: none
   uint64_t calls_ = 0;
   Deadline::Clock::time_point called_;
   milliseconds call_limit_{};
   std::vector<std::optional<std::string>> answers_;
-  std::string verdict_;  // why all connections are closed, as far as known
+  std::string verdict_;   // why all connections are closed, as far as known
+  bool is_late_ = false;  // because a collective takes too long
 
   std::vector<char> hosts_;  // kHostBytes for each rank
   std::optional<GlooNotes> notes_;
@@ -279,6 +282,7 @@ void GlooGroup::receive(int from, NoteKind kind, const std::string& text) {
   } else if (kind == NoteKind::answer) {
     answers_[static_cast<size_t>(from)] = text;
   } else if (kind == NoteKind::verdict) {
+    is_late_ = true;
     if (verdict_.empty()) verdict_ = text;
     lock.unlock();
     close();
@@ -331,6 +335,7 @@ void GlooGroup::end_late_collective() {
         !silent.empty()
             ? cat("no answer within ", limit, " from ", silent, ": it hangs or cannot be reached")
             : cat("not complete within ", limit, elsewhere.empty() ? "" : ": ", elsewhere);
+    is_late_ = true;
     if (verdict_.empty()) verdict_ = verdict;
   }
   for (const int p : answered) notes_->send(p, NoteKind::verdict, verdict);
@@ -365,11 +370,14 @@ void GlooGroup::run(const CollectiveCall& call,
     calls_ += 1;
     called_ = Deadline::Clock::now();
     call_limit_ = limit();
+    ring_.add(call.name, call.what, call.count * call.width, called_);
+    ring_.latest().state = CollectiveState::running;
   }
   try {
     work(call);
     const std::lock_guard lock(mutex_);
     call_.clear();
+    if (!closed_) ring_.latest().state = CollectiveState::complete;
     if (!closed_) return;  // an aborted wait looks as if it were complete
   } catch (const std::exception& error) {
     failure_ = error.what();
@@ -474,7 +482,9 @@ std::string GlooGroup::reason(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) return "aborted";
-    if (!verdict_.empty()) return verdict_;
+    if (!verdict_.empty()) {
+      return is_late_ ? verdict_ + ring_.text(Deadline::Clock::now()) : verdict_;
+    }
   }
   const std::string lost = lost_text();
   return lost.empty() ? cat("Gloo: ", without_place(message)) : lost;

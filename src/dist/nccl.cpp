@@ -175,9 +175,8 @@ ncclResult_t NcclGroup::state() const {
 void NcclGroup::set_failure(const std::string& call, const std::string& reason) {
   if (failed_) return;
   failed_ = true;
-  failure_ = cat("rank ", rank(), " of ", size(), ": NCCL ", call, ": ", reason);
-  const std::string records = watch_.text(Clock::now());
-  if (!records.empty()) failure_ += cat("; the latest collectives of this rank:", records);
+  failure_ = cat("rank ", rank(), " of ", size(), ": NCCL ", call, ": ", reason,
+                 watch_.text(Clock::now()));
   wake_.notify_all();
 }
 

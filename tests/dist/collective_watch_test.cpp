@@ -114,7 +114,10 @@ TEST_F(CollectiveWatchTest, ListsTheLatestSixteen) {
   watch.add("barrier", "the end", 4, begin + 32ms);
   const std::string text = watch.text(begin + 2351ms);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 16);
-  EXPECT_EQ(text.find("\n  #7 all_reduce of a, 4 bytes, 2.3 s ago: complete"), 0u) << text;
+  EXPECT_TRUE(
+      text.starts_with("; the latest collectives of this rank:\n  #7 all_reduce of a, 4 bytes, "
+                       "2.3 s ago: complete\n"))
+      << text;
   EXPECT_NE(text.find("#18 all_reduce of a, 4 bytes, 2.3 s ago: complete\n"), std::string::npos);
   EXPECT_NE(text.find("#20 all_reduce of the loss, 4 bytes, 2.3 s ago: running\n"),
             std::string::npos);

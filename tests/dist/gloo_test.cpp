@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <functional>
+#include <regex>
 #include <thread>
 
 #include "dist/host_name.h"
@@ -63,6 +64,12 @@ class GlooTest : public testing::Test {
 std::string failed(int rank, int size, const std::string& rest) {
   return cat("CommunicationError: ", rank_text(rank, size), ": ", rest);
 }
+// The first line, and the others.
+std::pair<std::string, std::string> cut(const std::string& text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  return {text.substr(0, end), text.substr(end)};
+}
+
 std::string on_host(int rank) {
   return cat("rank ", rank, " on ", host_name());
 }
@@ -159,9 +166,18 @@ TEST_F(GlooTest, OtherRanksFailWithinTheLimitWhenOneIsStopped) {
     const auto begin = Clock::now();
     ranks.send(1, SIGSTOP);
     for (const int rank : {0, 2}) {
-      EXPECT_EQ(ranks.text(rank), failed(rank, 3,
-                                         cat(name, " of x: no answer within 1 s from ", on_host(1),
-                                             ": it hangs or cannot be reached")));
+      const auto [message, collectives] = cut(ranks.text(rank));
+      EXPECT_EQ(
+          message,
+          failed(rank, 3,
+                 cat(name, " of x: no answer within 1 s from ", on_host(1),
+                     ": it hangs or cannot be reached; the latest collectives of this rank:")));
+      const std::regex row(cat("\n  #[0-9]+ ", name, " of x, [0-9]+ bytes, [0-9]+\\.[0-9] s ago: ",
+                               "(running|complete)"));
+      const auto rows =
+          std::distance(std::sregex_iterator(collectives.begin(), collectives.end(), row), {});
+      EXPECT_GE(rows, 2) << collectives;
+      EXPECT_EQ(collectives.find("running"), collectives.size() - 7) << "not the last one alone";
     }
     EXPECT_LT(Clock::now() - begin, milliseconds(2000)) << name;
   }
@@ -182,8 +198,13 @@ TEST_F(GlooTest, ARankThatIsElsewhereIsNamed) {
   });
   ForkedRanks ranks(3, work);
   for (const int rank : {0, 1, 2}) {
-    EXPECT_EQ(ranks.text(rank), cat(rank_text(rank, 3), ": barrier of x: not complete within 1 s: ",
-                                    on_host(1), " is in no collective"));
+    const auto [message, collectives] = cut(ranks.text(rank));
+    EXPECT_EQ(message,
+              cat(rank_text(rank, 3), ": barrier of x: not complete within 1 s: ", on_host(1),
+                  " is in no collective; the latest collectives of this rank:"));
+    EXPECT_NE(collectives.find(" gather of the start, "), std::string::npos) << collectives;
+    EXPECT_NE(collectives.find(" s ago: complete\n  #2 barrier of x, 0 bytes, "), std::string::npos)
+        << collectives;
   }
 }
 
