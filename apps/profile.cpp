@@ -1,18 +1,20 @@
 // quern profile: shows where the time of a step goes.
-#include "bench/profile.h"
-#include "run/load_model.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
 
+#include "base/slow_path.h"
+#include "bench/profile.h"
 #include "bench/profile_report.h"
 #include "bench_flags.h"
 #include "commands.h"
 #include "config/config_print.h"
+#include "join_ranks.h"
+#include "launch.h"
 #include "profile/memory/memory_page.h"
 #include "profile/memory/memory_snapshot.h"
-#include "run/make_context.h"
+#include "run/load_model.h"
 #include "tensor/context.h"
 #include "train/memory_report.h"
 
@@ -53,17 +55,29 @@ ProfileReportOptions report_options_of(const ParsedArgs& parsed) {
 }
 
 int run_profile(const Arguments& args) {
-  const ParsedArgs parsed =
-      parse_args(args, kProfileCommand.flags, bench_config(), apply_model_from);
+  ParsedArgs parsed = parse_args(args, kProfileCommand.flags, bench_config(), apply_model_from);
   const ProfileOptions options = options_of(parsed);
   const ProfileReportOptions report = report_options_of(parsed);
   const TableFormat format = format_of(parsed);
   const bool with_memory = truth_of(parsed, "memory");
   const std::filesystem::path folder = parsed.extra.at("out");
   const Config& config = parsed.config;
-  const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
-  const ContextScope scope(*context);
+  apply_gpus(kProfileCommand.name, args, parsed);
   check_options(config, options);
+  RankPlace place;
+  if (const auto code = launch_ranks(kProfileCommand, args, parsed, place)) return *code;
+  const auto context =
+      make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
+  const ContextScope scope(*context);
+  check_graph(config, options);
+  std::unique_ptr<Communicator> group;
+  if (place.size > 1) group = join_ranks(place, context->device(), config);
+  if (place.rank > 0) {  // as rank 0 does, in silence
+    handle_slow_paths({});
+    profile_steps(config, options, group.get());
+    if (with_memory) trace_memory(config, options, group.get());
+    return 0;
+  }
   check_writable("out", folder);
 
   MemoryWatch watch;
@@ -71,11 +85,11 @@ int run_profile(const Arguments& args) {
   const auto watched = [&](const auto& f) {  // only training has a memory prediction
     return options.target == "train" ? watch.run(config, pass, folder, f) : f();
   };
-  const Profile profile = watched([&] { return profile_steps(config, options); });
+  const Profile profile = watched([&] { return profile_steps(config, options, group.get()); });
   print_now(profile_report(profile, report, format));  // print before writing files, which may fail
   write_profile(profile, folder, report);
   if (with_memory) {
-    const MemoryTrace memory = watched([&] { return trace_memory(config, options); });
+    const MemoryTrace memory = watched([&] { return trace_memory(config, options, group.get()); });
     const bool whole = options.target == "train";
     write_memory_page(memory, whole ? model_words(config) : options.target, folder / "memory.html");
     write_memory_snapshot(memory, folder / "memory.pickle");
@@ -91,14 +105,16 @@ const Command kProfileCommand{
     "time of a training step by op and kernel",
     R"(Usage: quern profile [--size NAME] [--batch N] [--ctx N] [--target NAME]
                      [--KEY VALUE ...]
+       quern profile --gpus N ...
 
 Runs training steps with random weights on random tokens, or a single part,
 and shows where their time goes, by op, kernel, phase and module. Writes to the
 folder --out: tables, trace.json for ui.perfetto.dev, stacks for speedscope.app
-and the memory in use.
+and the memory in use. With --gpus N or --ranks N --device cpu it shows those
+of the first of N ranks: what they exchange, and how much of it is exposed.
 )",
     run_profile,
-    with_format_flags(
+    with_rank_flags(with_format_flags(
         {{"target", "train, or a single part", "train", false, profile_targets},
          {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step"},
          {"forward_only", "the same as --phases fwd", "", true},
@@ -113,7 +129,8 @@ and the memory in use.
           "false", true},
          {"memory", "a run more, whose allocations become memory.html and memory.pickle", "true",
           true},
-         {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead", "auto"}}),
+         {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead",
+          "auto"}})),
     kStepKeys,
     {"trace", "nsys", "roofline"}};
 

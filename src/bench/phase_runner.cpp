@@ -1,6 +1,7 @@
 #include "bench/phase_runner.h"
 
 #include "autograd/tape.h"
+#include "dist/rank_memory.h"
 #include "tensor/factory.h"
 #include "train/choose_recompute.h"
 
@@ -26,12 +27,16 @@ RandomBatch random_batch(const Config& config, int64_t rows) {
   return {tokens, random_integers(shape, V)};
 }
 
-PhaseRunner::PhaseRunner(const Config& config, Phase phase)
+PhaseRunner::PhaseRunner(const Config& config, Phase phase, Communicator* group)
     : phase_(phase),
+      group_(group),
+      exchange_(exchange_of(config.compute)),
       instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
-                static_cast<uint64_t>(config.train.seed)) {
+                static_cast<uint64_t>(config.train.seed), layout_for(config, group),
+                rank_pool(group)) {
   for (RandomBatch& batch : batches_) batch = random_batch(config, config.train.batch);
   if (phase != Phase::step) return;
+  shards_ = make_shards(instance_.arena, group, config);
   optimizer_ = make_optimizer(instance_.arena, config);
   optimizer_->set_learning_rate(config.optimizer.lr);
 }
@@ -41,9 +46,12 @@ void PhaseRunner::launch(const Mark& mark) {
 }
 
 void PhaseRunner::train(bool capture) {
-  if (!step_) step_.emplace(instance_, *optimizer_, capture);
+  if (!step_) {
+    step_.emplace(instance_, *optimizer_, capture, group_, exchange_, shards_.get());
+  }
   const RandomBatch& batch = next_batch();
   step_->run(batch.tokens, batch.targets, {});
+  if (group_) group_->check(Context::current().cuda_stream());
 }
 
 void PhaseRunner::replay() {

@@ -44,8 +44,9 @@ inline constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is c
 
 class PhaseRunner {
  public:
-  // Makes four batches, which the calls below use in turn.
-  PhaseRunner(const Config& config, Phase phase);
+  // Makes four batches, which the calls below use in turn. group: all ranks, for train() alone, and
+  // outlives this; null: one rank.
+  PhaseRunner(const Config& config, Phase phase, Communicator* group = nullptr);
 
   // Launches kernel by kernel; marks the end of each part.
   void launch(const Mark& mark);
@@ -61,9 +62,12 @@ class PhaseRunner {
   void record(const RandomBatch& batch);
 
   Phase phase_;
+  Communicator* group_;
+  BucketExchange exchange_;
   ModelInstance instance_;
   std::array<RandomBatch, 4> batches_;
   size_t next_ = 0;
+  std::unique_ptr<ShardedWeights> shards_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<TrainingStep> step_;
   RandomBatch input_;

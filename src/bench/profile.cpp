@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "autograd/ops/attention.h"
 #include "autograd/ops/matmul.h"
@@ -12,6 +13,7 @@
 #include "bench/mlp.h"
 #include "bench/precision_scope.h"
 #include "config/config_parse.h"
+#include "dist/ranged_group.h"
 #include "profile/memory/memory_recorder.h"
 #include "profile/time/recorder.h"
 #include "tensor/factory.h"
@@ -84,9 +86,9 @@ KernelWork kernel_part(const KernelFamily& family, const Config& config) {
 }
 
 // A part, or training of a model with random weights: as the trainer does, or only up to a phase.
-KernelWork make_work(const Config& config, const ProfileOptions& options) {
+KernelWork make_work(const Config& config, const ProfileOptions& options, Communicator* group) {
   if (options.target != "train") return make_part(options.target, config);
-  const auto runner = std::make_shared<PhaseRunner>(config, options.phase);
+  const auto runner = std::make_shared<PhaseRunner>(config, options.phase, group);
   if (options.phase != Phase::step) return {[=] { runner->launch([] {}); }};
   return {[runner, capture = options.graph] { runner->train(capture); }};
 }
@@ -167,8 +169,16 @@ void check_options(const Config& config, const ProfileOptions& options) {
                          "found ", options.target));
   }
   if (training) check_vocabulary(config);
+  if (config.parallel.ranks > 1 && (!training || options.phase != Phase::step)) {
+    throw UsageError(
+        cat("--ranks is ", config.parallel.ranks,
+            ", which needs --target train and --phases step: nothing else communicates"));
+  }
+}
+
+void check_graph(const Config& config, const ProfileOptions& options) {
   if (!options.graph) return;
-  if (!training || options.phase != Phase::step) {
+  if (options.target != "train" || options.phase != Phase::step) {
     throw UsageError("--graph is for whole steps of --target train: nothing else is captured");
   }
   if (!Context::current().device().is_cuda()) {
@@ -179,12 +189,18 @@ void check_options(const Config& config, const ProfileOptions& options) {
   }
 }
 
-Profile profile_steps(const Config& config, const ProfileOptions& options) {
+Profile profile_steps(const Config& config, const ProfileOptions& options, Communicator* ranks) {
   check_options(config, options);
+  check_graph(config, options);
+  std::optional<RangedGroup> ranged;
+  Communicator* const group = ranks ? &ranged.emplace(*ranks) : nullptr;
   Profile profile;
   profile.target = target_text(options);
+  if (ranks) {
+    profile.ranks = cat("rank ", ranks->rank(), " of ", ranks->size(), " over ", ranks->engine());
+  }
   profile.captured = options.graph;
-  KernelWork work = make_work(config, options);
+  KernelWork work = make_work(config, options, group);
   const int64_t warmup = options.graph ? std::max(options.warmup, kCaptureWarmup) : options.warmup;
   for (int64_t i = 0; i < warmup; ++i) {
     work.prepare();
@@ -193,7 +209,7 @@ Profile profile_steps(const Config& config, const ProfileOptions& options) {
   profile.unprofiled_step_ms = time_steps(work, options.steps);
   if (options.graph) {
     work = {};  // its graph was captured without a recorder: capture a new one
-    work = make_work(config, options);
+    work = make_work(config, options, group);
     work.run();
     // The second step captures the graph under the recorder, which thus learns the ranges of its
     // kernels. Later steps replay it.
@@ -215,14 +231,14 @@ Profile profile_steps(const Config& config, const ProfileOptions& options) {
   return profile;
 }
 
-MemoryTrace trace_memory(const Config& config, const ProfileOptions& options) {
+MemoryTrace trace_memory(const Config& config, const ProfileOptions& options, Communicator* group) {
   check_options(config, options);
   ProfileOptions launched = options;
   launched.graph = false;
   const Context& context = Context::current();
   context.allocator()->release_cached();
   const MemoryRecorder recorder;
-  const KernelWork work = make_work(config, launched);
+  const KernelWork work = make_work(config, launched, group);
   for (int64_t i = 0; i < kTracedSteps; ++i) {
     work.prepare();
     work.run();

@@ -36,17 +36,22 @@ struct ProfileOptions {
   std::string cupti = "auto";    // see RecorderOptions
 };
 
-// Throws UsageError on an unknown target, a count below 1 (warmup: 0), a phase without training, a
-// graph of a target that is not captured, and a missing vocabulary.
+// Throws UsageError on an unknown target, a count below 1 (warmup: 0), a phase without training,
+// several ranks of anything but whole training steps, and a missing vocabulary. Needs no Context.
 void check_options(const Config& config, const ProfileOptions& options);
+// Throws UsageError on a graph of what is not captured.
+void check_graph(const Config& config, const ProfileOptions& options);
 
 // Uses random weights and tokens on the current Context's device: the warm-up, the steps without a
 // recorder, then those with it. Training runs kernel by kernel unless `graph` is set, and the note
-// says so. Throws UsageError like check_options, and OutOfMemory.
-Profile profile_steps(const Config& config, const ProfileOptions& options);
+// says so. Throws UsageError like both checks, and OutOfMemory.
+// group: all ranks, whose collectives are ops of the profile; each makes its own. null: one rank.
+Profile profile_steps(const Config& config, const ProfileOptions& options,
+                      Communicator* group = nullptr);
 
 // Traces the memory of the same work, from before its construction through two launched steps. A
 // separate run, so that recording allocations does not affect the times.
-MemoryTrace trace_memory(const Config& config, const ProfileOptions& options);
+MemoryTrace trace_memory(const Config& config, const ProfileOptions& options,
+                         Communicator* group = nullptr);
 
 }  // namespace quern

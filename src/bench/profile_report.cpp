@@ -191,8 +191,9 @@ std::vector<std::string> groups_to_show(const ProfileReportOptions& options, Tab
 
 std::string title(const Profile& profile) {
   const size_t steps = profile.steps.size();
-  return fmt::format("{} on {}: {} step{}{}\n\n", profile.target, profile.device, steps,
-                     steps == 1 ? "" : "s", profile.captured ? ", replayed as a CUDA graph" : "");
+  return fmt::format("{} on {}{}{}: {} step{}{}\n\n", profile.target, profile.device,
+                     profile.ranks.empty() ? "" : ", ", profile.ranks, steps, steps == 1 ? "" : "s",
+                     profile.captured ? ", replayed as a CUDA graph" : "");
 }
 
 }  // namespace
@@ -253,6 +254,7 @@ Json split_json(const StepSplit& split) {
   Json json{{"step_ms", split.step_ms}};
   for (const WorkKind kind : kAllWork) json["work_ms"][name_of(kind)] = split.of(kind);
   for (const IdleKind kind : kAllIdle) json["idle_ms"][name_of(kind)] = split.of(kind);
+  json["communication_ms"] = split.communication_ms;
   json["launch_ms"] = split.launch_ms;
   json["launches"] = split.launches;
   json["wait_ms"] = split.wait_ms;
@@ -274,6 +276,7 @@ Json table_json(const Profile& profile, const std::string& group,
 std::string profile_json(const Profile& profile, const ProfileReportOptions& options) {
   Json json{{"target", profile.target},
             {"device", profile.device},
+            {"ranks", profile.ranks},
             {"note", profile.note},
             {"gpu_times", name_of(profile.gpu_times)},
             {"captured", profile.captured},

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <thread>
 
@@ -170,6 +171,55 @@ TEST_F(RanksProgram, TrainTogether) {
   EXPECT_TRUE(weights_after(folder_ / "two", "00000004") ==
               weights_after(folder_ / "run", "00000004"))
       << "other bits than of two micro-batches";
+}
+
+TEST_F(RanksProgram, AProfileShowsWhatTheyExchange) {
+  const auto profile = [&](const Args& more) {
+    Args args = {"profile",
+                 "--ranks",
+                 "2",
+                 "--device",
+                 "cpu",
+                 "--d_model",
+                 "32",
+                 "--layers",
+                 "2",
+                 "--heads",
+                 "2",
+                 "--vocab",
+                 "64",
+                 "--ctx",
+                 "16",
+                 "--batch",
+                 "2",
+                 "--out",
+                 folder_ / "profile"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  };
+  for (const char* parallel : {"ddp", "fsdp"}) {
+    const Outcome outcome = profile({"--parallel", parallel, "--steps", "2"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_NE(outcome.out.find("train on CPU, rank 0 of 2 over Gloo"), std::string::npos)
+        << outcome.out;
+    EXPECT_EQ(outcome.out.find("rank 1"), std::string::npos) << outcome.out;
+    for (const char* row : {"\nexchange ", "\ngather ", "\nCommunication takes "}) {
+      EXPECT_NE(outcome.out.find(row), std::string::npos) << row << outcome.out;
+    }
+    const auto json = nlohmann::json::parse(read_file(folder_ / "profile/profile.json"));
+    const double communication = json["split"]["communication_ms"];
+    EXPECT_GT(communication, 0.0);
+    EXPECT_EQ(json["split"]["work_ms"]["communication"], communication);
+    EXPECT_TRUE(fs::exists(folder_ / "profile/memory.html"));
+  }
+  EXPECT_EQ(leftovers(), 0);
+  const Outcome forward = profile({"--forward_only"});
+  EXPECT_EQ(forward.code, 2);
+  EXPECT_EQ(forward.err,
+            "quern: --ranks is 2, which needs --target train and --phases step: nothing "
+            "else communicates\n");
+  EXPECT_EQ(profile({"--target", "softmax"}).code, 2);
 }
 
 TEST_F(RanksProgram, AResumedRunHasAsManyRanks) {

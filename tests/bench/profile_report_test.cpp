@@ -133,8 +133,8 @@ TEST(ProfileReport, ProgramsGetOneHeadingAndNoWords) {
   EXPECT_EQ(lines[0],
             "group,name,shapes,kind,calls,cpu_ms,cpu_self_ms,cpu_us_call,cpu_share,gpu_ms,"
             "gpu_self_ms,gpu_us_call,gpu_share,error\r");
-  // step 11 parts, 4 phases, 4 modules, 6 ops, 5 kernels
-  EXPECT_EQ(lines.size(), 1u + 11 + 4 + 4 + 6 + 5);
+  // step 12 parts, 4 phases, 4 modules, 6 ops, 5 kernels
+  EXPECT_EQ(lines.size(), 1u + 12 + 4 + 4 + 6 + 5);
   for (const std::string& line : lines_of(profile_report(two_steps(), {}, TableFormat::json))) {
     EXPECT_TRUE(Json::parse(line).contains("group"));
   }

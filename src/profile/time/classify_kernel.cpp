@@ -15,6 +15,7 @@ struct Rule {
 };
 
 constexpr std::array kKernelRules{
+    Rule{"nccl", WorkKind::communication},
     Rule{"attention", WorkKind::attention},  // this project's: hopper_, mma_, tf32_ and scalar
     Rule{"flash", WorkKind::attention},      // of other projects
     Rule{"fmha", WorkKind::attention},
@@ -39,6 +40,13 @@ constexpr std::array kOpRules{
     Rule{"flash_attention", WorkKind::attention},
     Rule{"rope_attention", WorkKind::attention},
     Rule{"qkv_attention", WorkKind::attention},
+    Rule{"exchange", WorkKind::communication},  // of a RangedGroup
+    Rule{"gather", WorkKind::communication},
+    Rule{"share", WorkKind::communication},
+    Rule{"broadcast", WorkKind::communication},
+    Rule{"all_reduce", WorkKind::communication},
+    Rule{"reduce_scatter", WorkKind::communication},
+    Rule{"barrier", WorkKind::communication},
 };
 
 void remove_all(std::string& text, std::string_view part) {
@@ -65,6 +73,14 @@ WorkKind timed_kind(const Profile& profile, const DeviceEvent& event) {
   const bool op =
       event.range >= 0 && profile.ranges[static_cast<size_t>(event.range)].kind == RangeKind::op;
   return op || name == "optimizer" ? op_kind(name) : WorkKind::other;
+}
+
+// Copy engines may move what ranks exchange.
+WorkKind copy_kind(const Profile& profile, const DeviceEvent& event) {
+  if (event.range < 0) return WorkKind::copy;
+  const RangeEvent& range = profile.ranges[static_cast<size_t>(event.range)];
+  const WorkKind kind = op_kind(profile.names[range.name]);
+  return kind == WorkKind::communication ? kind : WorkKind::copy;
 }
 
 }  // namespace
@@ -100,7 +116,7 @@ WorkKind work_kind(const Profile& profile, const DeviceEvent& event) {
   switch (event.kind) {
     case DeviceEventKind::kernel: return kernel_kind(profile.names[event.name]);
     case DeviceEventKind::copy:
-    case DeviceEventKind::set: return WorkKind::copy;
+    case DeviceEventKind::set: return copy_kind(profile, event);
     case DeviceEventKind::op: return timed_kind(profile, event);
   }
   fail("profile: unknown kind of device event");

@@ -16,18 +16,20 @@ enum class WorkKind : uint8_t {
   attention,
   memory_bound,
   copy,
-  other,  // unknown: CUDA events that time more than an op
+  communication,  // between ranks
+  other,          // unknown: CUDA events that time more than an op
 };
-inline constexpr size_t kWorkKinds = 5;
-inline constexpr std::array kAllWork{WorkKind::gemm, WorkKind::attention, WorkKind::memory_bound,
-                                     WorkKind::copy, WorkKind::other};
+inline constexpr size_t kWorkKinds = 6;
+inline constexpr std::array kAllWork{WorkKind::gemm,          WorkKind::attention,
+                                     WorkKind::memory_bound,  WorkKind::copy,
+                                     WorkKind::communication, WorkKind::other};
 
 template <>
-inline constexpr std::array kNamesOf<WorkKind>{"GEMM", "attention", "memory-bound", "copies",
-                                               "other"};
+inline constexpr std::array kNamesOf<WorkKind>{"GEMM",   "attention",     "memory-bound",
+                                               "copies", "communication", "other"};
 
-// By a kernel's demangled name. A kernel that is neither a matrix product nor attention counts as
-// memory-bound. Naive attention consists of products and memory-bound kernels.
+// By a kernel's demangled name. A kernel that is none of a matrix product, attention or NCCL's
+// counts as memory-bound. Naive attention consists of products and memory-bound kernels.
 WorkKind kernel_kind(std::string_view name);
 
 WorkKind work_kind(const Profile& profile, const DeviceEvent& event);

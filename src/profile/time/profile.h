@@ -107,6 +107,7 @@ struct Profile {
   Names names;
   std::string device;  // "NVIDIA H200", or the CPU
   std::string target;  // "train", "forward", "softmax"
+  std::string ranks;   // "rank 0 of 2 over NCCL 2.28.3"; empty: one rank
   std::string note;    // a warning to the reader: "CUPTI is missing (...): CUDA events ..."
   bool on_gpu = false;
   // Steps replayed a CUDA graph: `ranges` are those of its capture, before the first step, and the

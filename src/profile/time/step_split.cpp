@@ -80,8 +80,14 @@ class Splitter {
       host_.push_back({call.begin, call.end});
       if (call.correlation != 0) told_[call.correlation] = call.end;
     }
-    for (const DeviceEvent& event : profile.device_events) {
-      device_.push_back({event.begin, event.end});
+    // Communication is the lowest layer.
+    order_.resize(profile.device_events.size());
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    const auto other = std::stable_partition(order_.begin(), order_.end(),
+                                             [&](size_t event) { return communicates(event); });
+    communications_ = static_cast<size_t>(other - order_.begin());
+    for (const size_t event : order_) {
+      device_.push_back({profile.device_events[event].begin, profile.device_events[event].end});
     }
   }
 
@@ -99,7 +105,10 @@ class Splitter {
     const double unit = 1e6 * static_cast<double>(steps_.size());
     for (double& ns : result_.work_ms) ns /= unit;
     for (double& ns : result_.idle_ms) ns /= unit;
-    for (double* ns : {&result_.step_ms, &result_.launch_ms, &result_.wait_ms}) *ns /= unit;
+    for (double* ns :
+         {&result_.step_ms, &result_.communication_ms, &result_.launch_ms, &result_.wait_ms}) {
+      *ns /= unit;
+    }
     result_.launches /= static_cast<double>(steps_.size());
     return result_;
   }
@@ -116,6 +125,11 @@ class Splitter {
     }
     return span;
   }
+
+  bool communicates(size_t event) const {
+    return work_kind(profile_, profile_.device_events[event]) == WorkKind::communication;
+  }
+  const DeviceEvent& event_of(size_t layer) const { return profile_.device_events[order_[layer]]; }
 
   void add(WorkKind kind, int64_t ns) {
     result_.work_ms[static_cast<size_t>(kind)] += static_cast<double>(ns);
@@ -134,11 +148,16 @@ class Splitter {
   }
 
   void add_device(const TimeSpan& step) {
+    const std::vector<TimeSpan> communication(
+        device_.begin(), device_.begin() + static_cast<std::ptrdiff_t>(communications_));
+    for (const Segment& now : seen(communication, step.begin, step.end)) {
+      if (now.layer != kNone) result_.communication_ms += static_cast<double>(now.end - now.begin);
+    }
     const std::vector<Segment> segments = seen(device_, step.begin, step.end);
     for (size_t i = 0; i < segments.size(); ++i) {
       const Segment& now = segments[i];
       if (now.layer != kNone) {
-        add(work_kind(profile_, profile_.device_events[now.layer]), now.end - now.begin);
+        add(work_kind(profile_, event_of(now.layer)), now.end - now.begin);
       } else {
         add_gap(now, i + 1 < segments.size() ? segments[i + 1].layer : kNone);
       }
@@ -149,7 +168,7 @@ class Splitter {
   void add_gap(const Segment& gap, size_t next) {
     int64_t told = gap.end;
     if (next != kNone) {
-      const auto found = told_.find(profile_.device_events[next].correlation);
+      const auto found = told_.find(event_of(next).correlation);
       if (found != told_.end()) told = std::clamp(found->second, gap.begin, gap.end);
     }
     add(IdleKind::kernel_start, gap.end - told);
@@ -165,7 +184,10 @@ class Splitter {
     for (const Segment& now : host_now_) {
       const IdleKind kind = host_kind(now.layer);
       if (kind == IdleKind::op) {
-        add(op_kind(profile_.names[profile_.ranges[now.layer].name]), now.end - now.begin);
+        const WorkKind work = op_kind(profile_.names[profile_.ranges[now.layer].name]);
+        const int64_t ns = now.end - now.begin;
+        add(work, ns);
+        if (work == WorkKind::communication) result_.communication_ms += static_cast<double>(ns);
       } else {
         add(kind, now.end - now.begin);
       }
@@ -190,6 +212,8 @@ class Splitter {
   const Profile& profile_;
   std::vector<bool> work_;                       // whether each range is work: see work_ranges
   std::vector<TimeSpan> steps_, host_, device_;  // host_: the ranges, then the calls
+  std::vector<size_t> order_;                    // the event of each layer of device_
+  size_t communications_ = 0;                    // the first ones
   std::unordered_map<uint64_t, int64_t> told_;   // the end of the call, by correlation
   std::vector<Segment> host_now_;                // the host's activity in this step
   StepSplit result_;

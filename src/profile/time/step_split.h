@@ -30,14 +30,16 @@ inline constexpr std::array kNamesOf<IdleKind>{
     "launch overhead", "waiting for the host inside ops",  "waiting for the host between ops",
     "synchronisation", "between kernels already launched", "outside the phases"};
 
-// Milliseconds a step, the mean of all steps. Among overlapping kernels the last to start counts.
+// Milliseconds a step, the mean of all steps. Among overlapping kernels the last to start counts,
+// but communication only where nothing else runs: where it is exposed.
 struct StepSplit {
   double step_ms = 0.0;
   std::array<double, kWorkKinds> work_ms{};
   std::array<double, kIdleKinds> idle_ms{};
-  double launch_ms = 0.0;  // host time in calls that put work on the GPU, idle or not
-  double launches = 0.0;   // host time in calls that put work on the GPU, even while it is busy
-  double wait_ms = 0.0;    // host time spent waiting for the GPU
+  double communication_ms = 0.0;  // exposed or not
+  double launch_ms = 0.0;         // host time in calls that put work on the GPU, idle or not
+  double launches = 0.0;  // host time in calls that put work on the GPU, even while it is busy
+  double wait_ms = 0.0;   // host time spent waiting for the GPU
 
   double work() const;  // sums
   double idle() const;

@@ -242,6 +242,17 @@ std::string gpu_words(const Profile& profile, const StepSplit& split) {
   return text;
 }
 
+std::string communication_words(const StepSplit& split) {
+  const double all = split.communication_ms, exposed = split.of(WorkKind::communication);
+  if (all <= 0.0) return "";
+  const std::string part = exposed > 0.9995 * all
+                               ? "all of it exposed"
+                               : fmt::format("{} ({}) of it exposed", time_text(exposed),
+                                             percent(exposed, split.step_ms));
+  return fmt::format("Communication takes {} ({}), {}: without other work at the time.\n",
+                     time_text(all), percent(all, split.step_ms), part);
+}
+
 std::string cpu_words(const StepSplit& split) {
   std::vector<Part> parts = work_parts(split, false);
   for (Part& part : idle_parts(split, false)) parts.push_back(std::move(part));
@@ -335,7 +346,7 @@ std::string summary_in_words(const Profile& profile) {
   if (split.step_ms <= 0.0) return text + "Nothing was recorded.\n";
   const bool gpu = profile.has_gpu_times();
   text += gpu ? gpu_words(profile, split) : cpu_words(split);
-  text += profiling_cost(profile) + memory_words(profile);
+  text += communication_words(split) + profiling_cost(profile) + memory_words(profile);
   return text + advice(profile, split);
 }
 

@@ -128,6 +128,30 @@ inline Profile captured_steps() {
   return std::move(made.profile);
 }
 
+// One step of 100 us on a GPU: a product of 50, beside and behind it 60 of a collective's kernel,
+// 20 of which are exposed; then a copy of 15 of a collective, with nothing beside it, and one of 5
+// that is none.
+inline Profile two_ranks() {
+  ProfileMaker made;
+  made.profile.device = "NVIDIA H200";
+  made.profile.target = "train";
+  made.profile.ranks = "rank 0 of 2 over NCCL 2.28.3";
+  made.profile.on_gpu = true;
+  made.profile.gpu_times = GpuTimes::cupti;
+  made.step(0, 100);
+  const int32_t linear = made.range(RangeKind::op, "linear", 0, 10, -1, "forward");
+  const int32_t exchange = made.range(RangeKind::op, "exchange", 0, 12, -1, "backward");
+  const int32_t gather = made.range(RangeKind::op, "gather", 0, 14, -1, "");
+  made.kernel(kGemm, 0, 50, linear, 0);
+  const auto beside = [&](DeviceEventKind kind, const char* name, int64_t begin, int64_t end,
+                          int32_t range) { made.device(kind, name, begin, end, range, 0, 64, 8); };
+  beside(DeviceEventKind::kernel, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 10,
+         70, exchange);
+  beside(DeviceEventKind::copy, "copy device to device", 75, 90, gather);
+  beside(DeviceEventKind::copy, "copy device to host", 95, 100, -1);
+  return std::move(made.profile);
+}
+
 // One step of 100 us on a CPU: 60 in a product, 20 of them in a nested cast, 15 in attention.
 inline Profile cpu_step() {
   ProfileMaker made;

@@ -165,6 +165,32 @@ TEST(StepSplit, OfAGraphKnowsTheGapsBetweenItsKernels) {
   expect_split(split_step(captured_steps()), {40, 0, 30, 0}, {10, 0, 0, 0, 13, 7});
 }
 
+TEST(StepSplit, CommunicationCountsWhereItIsExposed) {
+  const StepSplit split = split_step(two_ranks());
+  // GEMM, attention, memory-bound, copies, communication
+  expect_split(split, {50, 0, 0, 5, 35}, {0, 0, 0, 0, 0, 10});
+  EXPECT_NEAR(split.communication_ms, 0.075, kExact);
+  const std::string text = summary_in_words(two_ranks());
+  EXPECT_NE(text.find("Communication takes 75.0 us (75 %), 35.0 us (35 %) of it exposed"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(summary_in_words(two_steps()).find("ommunication"), std::string::npos);
+}
+
+TEST(StepSplit, CommunicationOnTheCpuIsAllExposed) {
+  ProfileMaker made;
+  made.step(0, 100);
+  const int32_t linear = made.range(RangeKind::op, "linear", 0, 80, -1, "backward");
+  made.range(RangeKind::op, "exchange", 60, 80, linear, "backward");
+  made.range(RangeKind::op, "gather", 90, 100, -1, "");
+  const StepSplit split = split_step(made.profile);
+  EXPECT_NEAR(split.of(WorkKind::gemm), 0.060, kExact);
+  EXPECT_NEAR(split.of(WorkKind::communication), 0.030, kExact);
+  EXPECT_NEAR(split.communication_ms, 0.030, kExact);
+  EXPECT_NE(summary_in_words(made.profile).find("30.0 us (30 %), all of it exposed"),
+            std::string::npos);
+}
+
 TEST(StepSplit, OnTheCpuIsTheOpsSelfTimes) {
   expect_split(split_step(cpu_step()), {40, 15, 20, 0}, {0, 0, 15, 0, 0, 10});
 }
@@ -185,7 +211,7 @@ TEST(StepSplit, OfAnEventWithoutItsOpDoesNotGuess) {
   made.device(DeviceEventKind::op, "backward", 40, 80, backward, 0);
   const int32_t optimizer = made.range(RangeKind::phase, "optimizer", 60, 70, -1, "optimizer");
   made.device(DeviceEventKind::op, "optimizer", 80, 90, optimizer, 0);
-  expect_split(split_step(made.profile), {0, 0, 10, 0, 70}, {0, 0, 0, 0, 0, 20});
+  expect_split(split_step(made.profile), {0, 0, 10, 0, 0, 70}, {0, 0, 0, 0, 0, 20});
 }
 
 // Two streams, 0 to 60 and 40 to 100: overlapping time counts once.
@@ -301,6 +327,9 @@ TEST(WorkKind, IsToldByName) {
   EXPECT_EQ(op_kind("linear"), WorkKind::gemm);
   EXPECT_EQ(op_kind("rope_attention"), WorkKind::attention);
   EXPECT_EQ(op_kind("softmax"), WorkKind::memory_bound);
+  EXPECT_EQ(op_kind("all_reduce"), WorkKind::communication);
+  EXPECT_EQ(kernel_kind("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+            WorkKind::communication);
 }
 
 TEST(WorkKind, ShortKernelNamesKeepWhatTellsThemApart) {
