@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,10 +19,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/error.h"
 #include "base/slow_path.h"
 #include "commands.h"
+#include "dist/communicator.h"
 #include "io/json_file.h"
 #include "io/utf8.h"
 #include "terminal.h"
@@ -29,6 +32,9 @@
 namespace {
 
 constexpr int kFailure = 1, kUsage = 2;
+// A rank that others have left, or that follows another's error, ends later by this: the process
+// that started them names the first one to end.
+constexpr std::chrono::milliseconds kAfterTheCause{200};
 constexpr const char* kOutOfMemory =
     "out of memory: the model, batch or data is too large for this machine";
 
@@ -94,6 +100,10 @@ int main(int argc, char** argv) {
     return code;
   } catch (const quern::UsageError& error) {
     return report(error.what(), kUsage);
+  } catch (const quern::CommunicationError& error) {
+    const int code = report(error.what(), kFailure);
+    std::this_thread::sleep_for(kAfterTheCause);
+    return code;
   } catch (const std::bad_alloc&) {
     return report(kOutOfMemory, kFailure);
   } catch (const std::length_error&) {

@@ -70,15 +70,14 @@ int run_profile(const Arguments& args) {
       make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
   check_graph(config, options);
+  if (place.rank == 0) check_writable("out", folder);
   std::unique_ptr<Communicator> group;
   if (place.size > 1) group = join_ranks(place, context->device(), config);
   if (place.rank > 0) {  // as rank 0 does, in silence
     handle_slow_paths({});
     profile_steps(config, options, group.get());
-    if (with_memory) trace_memory(config, options, group.get());
     return 0;
   }
-  check_writable("out", folder);
 
   MemoryWatch watch;
   const MemoryPass pass = options.phase == Phase::fwd ? MemoryPass::forward : MemoryPass::step;
@@ -88,8 +87,8 @@ int run_profile(const Arguments& args) {
   const Profile profile = watched([&] { return profile_steps(config, options, group.get()); });
   print_now(profile_report(profile, report, format));  // print before writing files, which may fail
   write_profile(profile, folder, report);
-  if (with_memory) {
-    const MemoryTrace memory = watched([&] { return trace_memory(config, options, group.get()); });
+  if (with_memory && !group) {
+    const MemoryTrace memory = watched([&] { return trace_memory(config, options); });
     const bool whole = options.target == "train";
     write_memory_page(memory, whole ? model_words(config) : options.target, folder / "memory.html");
     write_memory_snapshot(memory, folder / "memory.pickle");
@@ -127,7 +126,8 @@ of the first of N ranks: what they exchange, and how much of it is exposed.
          {"rows", "rows of a table, at most; 0: all", "20"},
          {"graph", "replay the training step as a CUDA graph instead of launching every kernel",
           "false", true},
-         {"memory", "a run more, whose allocations become memory.html and memory.pickle", "true",
+         {"memory",
+          "a run more of one rank, whose allocations become memory.html and memory.pickle", "true",
           true},
          {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead",
           "auto"}})),

@@ -86,11 +86,16 @@ KernelWork kernel_part(const KernelFamily& family, const Config& config) {
 }
 
 // A part, or training of a model with random weights: as the trainer does, or only up to a phase.
-KernelWork make_work(const Config& config, const ProfileOptions& options, Communicator* group) {
-  if (options.target != "train") return make_part(options.target, config);
+struct Work {
+  KernelWork run;
+  std::shared_ptr<PhaseRunner> training;  // null: a part
+};
+
+Work make_work(const Config& config, const ProfileOptions& options, Communicator* group) {
+  if (options.target != "train") return {make_part(options.target, config), nullptr};
   const auto runner = std::make_shared<PhaseRunner>(config, options.phase, group);
-  if (options.phase != Phase::step) return {[=] { runner->launch([] {}); }};
-  return {[runner, capture = options.graph] { runner->train(capture); }};
+  if (options.phase != Phase::step) return {{[=] { runner->launch([] {}); }}, runner};
+  return {{[runner, capture = options.graph] { runner->train(capture); }}, runner};
 }
 
 std::string target_text(const ProfileOptions& options) {
@@ -136,6 +141,11 @@ void add_note(Profile& profile, const std::string& note) {
   profile.note = note + (profile.note.empty() ? "" : "; ") + profile.note;
 }
 
+void note_untimed_collectives(Profile& profile) {
+  if (profile.ranks.empty() || profile.gpu_times != GpuTimes::events) return;
+  add_note(profile, "without CUPTI collectives have no times: they are beside the timed stream");
+}
+
 }  // namespace
 
 std::vector<std::string> profile_targets() {
@@ -170,9 +180,9 @@ void check_options(const Config& config, const ProfileOptions& options) {
   }
   if (training) check_vocabulary(config);
   if (config.parallel.ranks > 1 && (!training || options.phase != Phase::step)) {
-    throw UsageError(
-        cat("--ranks is ", config.parallel.ranks,
-            ", which needs --target train and --phases step: nothing else communicates"));
+    throw UsageError(cat("profile: found ", config.parallel.ranks,
+                         " ranks, which need --target train and ",
+                         "--phases step: nothing else communicates"));
   }
 }
 
@@ -200,7 +210,7 @@ Profile profile_steps(const Config& config, const ProfileOptions& options, Commu
     profile.ranks = cat("rank ", ranks->rank(), " of ", ranks->size(), " over ", ranks->engine());
   }
   profile.captured = options.graph;
-  KernelWork work = make_work(config, options, group);
+  const auto [work, training] = make_work(config, options, group);
   const int64_t warmup = options.graph ? std::max(options.warmup, kCaptureWarmup) : options.warmup;
   for (int64_t i = 0; i < warmup; ++i) {
     work.prepare();
@@ -208,8 +218,7 @@ Profile profile_steps(const Config& config, const ProfileOptions& options, Commu
   }
   profile.unprofiled_step_ms = time_steps(work, options.steps);
   if (options.graph) {
-    work = {};  // its graph was captured without a recorder: capture a new one
-    work = make_work(config, options, group);
+    training->forget_capture();  // its graph was captured without a recorder
     work.run();
     // The second step captures the graph under the recorder, which thus learns the ranges of its
     // kernels. Later steps replay it.
@@ -217,11 +226,13 @@ Profile profile_steps(const Config& config, const ProfileOptions& options, Commu
     if (profile.gpu_times == GpuTimes::events) {
       add_note(profile, "without CUPTI a replayed graph is timed as one op");
     }
+    note_untimed_collectives(profile);
     return profile;
   }
   Profile first;  // discarded: CUPTI sets itself up in this step
   record(first, work, options, 0, 1);
   record(profile, work, options, 0, options.steps);
+  note_untimed_collectives(profile);
   if (options.target == "train" && options.phase == Phase::step && profile.on_gpu &&
       config.compute.kernels == KernelKind::fused) {
     add_note(profile,
@@ -231,14 +242,14 @@ Profile profile_steps(const Config& config, const ProfileOptions& options, Commu
   return profile;
 }
 
-MemoryTrace trace_memory(const Config& config, const ProfileOptions& options, Communicator* group) {
+MemoryTrace trace_memory(const Config& config, const ProfileOptions& options) {
   check_options(config, options);
   ProfileOptions launched = options;
   launched.graph = false;
   const Context& context = Context::current();
   context.allocator()->release_cached();
   const MemoryRecorder recorder;
-  const KernelWork work = make_work(config, launched, group);
+  const KernelWork work = make_work(config, launched, nullptr).run;
   for (int64_t i = 0; i < kTracedSteps; ++i) {
     work.prepare();
     work.run();

@@ -19,7 +19,7 @@ std::string CollectiveRing::text(Clock::time_point now) const {
     lines += cat("\n  #", r.number, ' ', r.kind, " of ", r.what, ", ", r.bytes, " bytes, ",
                  ms / 1000, '.', ms % 1000 / 100, " s ago: ", name_of(r.state));
   }
-  return lines.empty() ? "" : cat("; the latest collectives of this rank:", lines);
+  return lines.empty() ? "" : cat("\nThe latest collectives of this rank:", lines);
 }
 
 }  // namespace quern

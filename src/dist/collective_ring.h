@@ -38,8 +38,8 @@ class CollectiveRing {
   Record& at(size_t place) { return records_[place]; }  // places: 0 to kRecords - 1
   const Record& at(size_t place) const { return records_[place]; }
 
-  // "; the latest collectives of this rank:" and a line for each, the oldest first: "#7 all_reduce
-  // of the loss, 4 bytes, 2.1 s ago: running". Every line begins with a newline. Empty without any.
+  // "The latest collectives of this rank:" and a line for each, the oldest first: "#7 all_reduce of
+  // the loss, 4 bytes, 2.1 s ago: running". Every line begins with a newline. Empty without any.
   std::string text(Clock::time_point now) const;
 
  private:

@@ -71,7 +71,9 @@ class Communicator {
   int size() const { return size_; }
   // How long a collective may take: another rank that does not answer by then is lost.
   std::chrono::milliseconds limit() const { return limit_; }
-  virtual void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
+  // A longer time for a collective in which ranks wait for another's work; 0: none. Over Gloo every
+  // rank must still answer within limit(); NCCL cannot ask.
+  virtual void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   virtual std::string engine() const = 0;  // with its version: "NCCL 2.28.3", "Gloo", "threads"
 
   // Memory for buffers that exchange() and gather() move without a GPU's multiprocessors, by copies
@@ -122,10 +124,11 @@ class Communicator {
   Communicator(int rank, int size, std::chrono::milliseconds limit)
       : rank_(rank), size_(size), limit_(limit) {}
   const std::function<void(const std::string&)>& on_stuck() const { return on_stuck_; }
+  std::chrono::milliseconds longest() const { return std::max(limit_, patience_); }
 
  private:
   int rank_, size_;
-  std::chrono::milliseconds limit_;
+  std::chrono::milliseconds limit_, patience_{0};
   std::function<void(const std::string&)> on_stuck_;
 };
 

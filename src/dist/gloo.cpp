@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dist/collective_call.h"
@@ -81,8 +82,8 @@ constexpr size_t kMostCall = 128;  // bytes of a collective's text in notes
 //
 // Before the limit of a collective passes, a rank asks the others what they do. At the limit it
 // tells them who has not answered and closes all connections: so each rank names the one that hangs
-// and not the first one that left because of it. Gloo's own limit comes later; when it passes,
-// Gloo closes all connections at once.
+// and not the first one that left because of it. A patient one goes on while all answer, and asks
+// again. Gloo's own limit comes later; when it passes, Gloo closes all connections at once.
 class GlooGroup final : public Communicator {
  public:
   GlooGroup(int rank, int size, milliseconds limit)
@@ -172,7 +173,7 @@ class GlooGroup final : public Communicator {
 
   uint32_t next_tag(const CollectiveCall& call) { return tag_of(call, number_++); }
   // Gloo's limit is the second one.
-  milliseconds gloo_limit() const { return 2 * limit(); }
+  milliseconds gloo_limit() const { return 2 * longest(); }
   template <class Options>
   Buffer* out(Options& options, void* data, int64_t bytes) {
     auto buffer = context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
@@ -183,6 +184,7 @@ class GlooGroup final : public Communicator {
   void share_hosts();
   void start_watching();
   void receive(int from, NoteKind kind, const std::string& text);
+  void set_late(const std::string& why);
   void keep_time();
   void end_late_collective();
   std::string rank_on_host(int rank) const;
@@ -205,12 +207,9 @@ class GlooGroup final : public Communicator {
   // With the mutex: what this rank does, and what the others have answered.
   CollectiveRing ring_;
   std::string call_;  // the pending collective; empty: none
-  uint64_t calls_ = 0;
-  Deadline::Clock::time_point called_;
   milliseconds call_limit_{};
   std::vector<std::optional<std::string>> answers_;
-  std::string verdict_;   // why all connections are closed, as far as known
-  bool is_late_ = false;  // because a collective takes too long
+  std::string verdict_;  // why all connections are closed, as far as known
 
   std::vector<char> hosts_;  // kHostBytes for each rank
   std::optional<GlooNotes> notes_;
@@ -282,35 +281,48 @@ void GlooGroup::receive(int from, NoteKind kind, const std::string& text) {
   } else if (kind == NoteKind::answer) {
     answers_[static_cast<size_t>(from)] = text;
   } else if (kind == NoteKind::verdict) {
-    is_late_ = true;
-    if (verdict_.empty()) verdict_ = text;
+    set_late(text);
     lock.unlock();
     close();
   }
 }
 
-// Asks when nine tenths of a collective's limit have passed.
+// Expects the mutex to be locked.
+void GlooGroup::set_late(const std::string& why) {
+  if (verdict_.empty()) verdict_ = why + ring_.text(Deadline::Clock::now());
+}
+
+// Asks when nine tenths of the limit have passed, and judges at the limit; a patient collective
+// again and again.
 void GlooGroup::keep_time() {
-  uint64_t asked = 0;
+  const milliseconds pause = std::clamp(limit() / 40, milliseconds(1), milliseconds(250));
+  int64_t number = 0, round = 0;  // of the collective, and how often its ranks have answered
+  bool asked = false;
   std::unique_lock lock(mutex_);
   while (!ending_ && !closed_) {
-    const milliseconds pause = std::clamp(call_limit_ / 40, milliseconds(1), milliseconds(250));
-    timer_wakes_.wait_for(lock, call_limit_.count() == 0 ? milliseconds(1) : pause);
-    const auto passed = Deadline::Clock::now() - called_ + pause;
-    if (call_.empty() || passed < call_limit_ * 9 / 10) continue;
-    const uint64_t number = calls_;
-    if (asked != number) {
-      asked = number;
+    timer_wakes_.wait_for(lock, pause);
+    if (call_.empty()) continue;
+    const CollectiveRing::Record& call = ring_.latest();
+    if (std::exchange(number, call.number) != call.number) round = 0, asked = false;
+    const auto passed = Deadline::Clock::now() - call.begun + pause;
+    if (!asked && passed >= limit() * round + limit() * 9 / 10) {
+      asked = true;
       answers_.assign(answers_.size(), std::nullopt);
       lock.unlock();
       for (int p = 0; p < size(); ++p) {
         if (p != rank()) notes_->send(p, NoteKind::question);
       }
       lock.lock();
-    } else if (passed >= call_limit_ && !call_.empty() && number == calls_) {
-      lock.unlock();
-      end_late_collective();
-      lock.lock();
+    } else if (asked && passed >= limit() * (round + 1)) {
+      const auto answered = std::ranges::count_if(answers_, [](const auto& a) { return bool(a); });
+      if (answered + 1 < size() || passed >= call_limit_) {
+        lock.unlock();
+        end_late_collective();
+        lock.lock();
+      } else {
+        round += 1;
+        asked = false;
+      }
     }
   }
 }
@@ -330,13 +342,11 @@ void GlooGroup::end_late_collective() {
       elsewhere += cat(elsewhere.empty() ? "" : "; ", rank_on_host(p),
                        answer->empty() ? " is in no collective" : " is in " + *answer);
     }
-    const std::string limit = in_words(call_limit_);
-    verdict =
-        !silent.empty()
-            ? cat("no answer within ", limit, " from ", silent, ": it hangs or cannot be reached")
-            : cat("not complete within ", limit, elsewhere.empty() ? "" : ": ", elsewhere);
-    is_late_ = true;
-    if (verdict_.empty()) verdict_ = verdict;
+    verdict = !silent.empty() ? cat("no answer within ", in_words(limit()), " from ", silent,
+                                    ": it hangs or cannot be reached")
+                              : cat("not complete within ", in_words(call_limit_),
+                                    elsewhere.empty() ? "" : ": ", elsewhere);
+    set_late(verdict);
   }
   for (const int p : answered) notes_->send(p, NoteKind::verdict, verdict);
   for (const int p : answered) notes_->flush(p, milliseconds(100));
@@ -367,10 +377,8 @@ void GlooGroup::run(const CollectiveCall& call,
   {
     const std::lock_guard lock(mutex_);
     call_ = call.text();
-    calls_ += 1;
-    called_ = Deadline::Clock::now();
-    call_limit_ = limit();
-    ring_.add(call.name, call.what, call.count * call.width, called_);
+    call_limit_ = longest();
+    ring_.add(call.name, call.what, call.count * call.width, Deadline::Clock::now());
     ring_.latest().state = CollectiveState::running;
   }
   try {
@@ -482,9 +490,7 @@ std::string GlooGroup::reason(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) return "aborted";
-    if (!verdict_.empty()) {
-      return is_late_ ? verdict_ + ring_.text(Deadline::Clock::now()) : verdict_;
-    }
+    if (!verdict_.empty()) return verdict_;
   }
   const std::string lost = lost_text();
   return lost.empty() ? cat("Gloo: ", without_place(message)) : lost;

@@ -60,7 +60,7 @@ class NcclGroup : public Communicator {
   // Waits for all ranks.
   void connect(const ncclUniqueId& id, int device);
 
-  void set_limit(milliseconds limit) override;
+  void set_patience(milliseconds patience) override;
   std::string engine() const override { return cat("NCCL ", nccl_.version()); }
   std::shared_ptr<MemorySource> memory() override;
   void register_memory(void* segment, int64_t bytes) override;
@@ -413,10 +413,10 @@ void NcclGroup::barrier(const char* what) {
   throw_failure();  // an aborted sum also ends
 }
 
-void NcclGroup::set_limit(milliseconds limit) {
+void NcclGroup::set_patience(milliseconds patience) {
   const std::lock_guard lock(mutex_);
-  Communicator::set_limit(limit);
-  watch_.set_limit(limit);
+  Communicator::set_patience(patience);
+  watch_.set_limit(longest());
 }
 
 void NcclGroup::check(Stream stream) {
@@ -442,7 +442,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
       if (is_error(result)) {
         set_failure("communication", nccl_.text(result, comm_));
       } else if (watch_.is_late(Clock::now())) {
-        set_failure(watch_.running(), cat("not complete within ", in_words(limit()), kPeerLost));
+        set_failure(watch_.running(), cat("not complete within ", in_words(longest()), kPeerLost));
       }
     } catch (const Error& error) {
       set_failure("communication", error.what());

@@ -12,10 +12,7 @@ class RangedGroup final : public Communicator {
   explicit RangedGroup(Communicator& group)
       : Communicator(group.rank(), group.size(), group.limit()), group_(group) {}
 
-  void set_limit(std::chrono::milliseconds limit) override {
-    Communicator::set_limit(limit);
-    group_.set_limit(limit);
-  }
+  void set_patience(std::chrono::milliseconds patience) override { group_.set_patience(patience); }
   std::string engine() const override { return group_.engine(); }
   std::shared_ptr<MemorySource> memory() override { return group_.memory(); }
   void register_memory(void* segment, int64_t bytes) override {

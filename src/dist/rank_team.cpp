@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "base/error.h"
 #include "dist/host_name.h"
@@ -15,43 +16,51 @@ namespace {
 // meanwhile is noticed at once.
 class PatientGroup {
  public:
-  explicit PatientGroup(Communicator& group) : group_(group), limit_(group.limit()) {
-    group.set_limit(std::max<std::chrono::milliseconds>(limit_, std::chrono::minutes(30)));
+  explicit PatientGroup(Communicator& group) : group_(group) {
+    group.set_patience(std::chrono::minutes(30));
   }
-  ~PatientGroup() { group_.set_limit(limit_); }
+  ~PatientGroup() { group_.set_patience(std::chrono::milliseconds(0)); }
   PatientGroup(const PatientGroup&) = delete;
   PatientGroup& operator=(const PatientGroup&) = delete;
 
  private:
   Communicator& group_;
-  const std::chrono::milliseconds limit_;
 };
 
-// Every rank's result is the root's text.
-std::string broadcast(Communicator& group, const std::string& own, int root, const char* what) {
-  const auto send = [&](const Tensor& bytes) {
-    group.broadcast(bytes.raw_data(), bytes.bytes(), root, what, Context::current().cuda_stream());
-  };
-  const Tensor length = from_vector(std::vector<int64_t>{std::ssize(own)}, {1});
-  send(length);
-  const auto count = length.to_vector<int64_t>()[0];
-  std::vector<uint8_t> bytes(static_cast<size_t>(count));
+kernels::cuda::Stream stream() {
+  return Context::current().cuda_stream();
+}
+
+// The numbers of all ranks, by rank.
+std::vector<int64_t> gathered(Communicator& group, int64_t own, const char* what) {
+  std::vector<int64_t> numbers(static_cast<size_t>(group.size()));
+  numbers[static_cast<size_t>(group.rank())] = own;
+  const Tensor shared = from_vector(numbers, {group.size()});
+  group.gather(shared.raw_data(), RankSlices(group.size(), group.size(), 1), sizeof(int64_t), what,
+               stream());
+  return shared.to_vector<int64_t>();
+}
+
+// Every rank's result is the root's text, of `size` bytes.
+std::string broadcast(Communicator& group, const std::string& own, int root, int64_t size,
+                      const char* what) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(size));
   if (group.rank() == root) bytes.assign(own.begin(), own.end());
-  const Tensor shared = from_vector(bytes, {count});
-  send(shared);
+  const Tensor shared = from_vector(bytes, {size});
+  group.broadcast(shared.raw_data(), size, root, what, stream());
   const std::vector<uint8_t> received = shared.to_vector<uint8_t>();
   return {received.begin(), received.end()};
 }
 
 }  // namespace
 
-std::string RankTeam::of_leader(const std::function<std::string()>& find, const char* what) const {
-  const std::string found = leads() ? find() : "";
-  return is_one() ? found : broadcast(*group_, found, 0, what);
+std::string RankTeam::of_leader(const std::function<std::string()>& work, const char* what,
+                                WorkLength length) const {
+  return on_each([&] { return leads() ? work() : std::string(); }, what, length).front();
 }
 
 std::vector<std::string> RankTeam::on_each(const std::function<std::string()>& work,
-                                           const char* what) const {
+                                           const char* what, WorkLength length) const {
   if (is_one()) return {work()};
   constexpr char kResult = 'r', kError = 'e';
   std::exception_ptr own_error;
@@ -60,34 +69,33 @@ std::vector<std::string> RankTeam::on_each(const std::function<std::string()>& w
     own = kResult + work();
   } catch (const std::exception& error) {
     own_error = std::current_exception();
-    own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", error.what());
+    own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", what, ": ", error.what());
   }
-  const PatientGroup patient(*group_);
+  std::optional<PatientGroup> patient;
+  if (length == WorkLength::long_lasting) patient.emplace(*group_);
+  const std::vector<int64_t> sizes = gathered(*group_, std::ssize(own), what);
   std::vector<std::string> texts;
   std::string error;
   for (int rank = 0; rank < group_->size(); ++rank) {
-    const std::string text = broadcast(*group_, own, rank, what);
+    const int64_t size = sizes[static_cast<size_t>(rank)];
+    const std::string text =
+        size == 1 ? std::string(1, kResult) : broadcast(*group_, own, rank, size, what);
     if (text.front() == kError && error.empty()) error = text.substr(1);
     texts.push_back(text.substr(1));
   }
   if (own_error) std::rethrow_exception(own_error);
-  if (!error.empty()) fail(error);
+  if (!error.empty()) throw CommunicationError(error);
   return texts;
 }
 
-void RankTeam::on_leader(const std::function<void()>& work, const char* what) const {
-  on_each(
+void RankTeam::on_leader(const std::function<void()>& work, const char* what,
+                         WorkLength length) const {
+  of_leader(
       [&] {
-        if (leads()) work();
+        work();
         return std::string();
       },
-      what);
-}
-
-void RankTeam::wait_for(const char* work) const {
-  if (is_one()) return;
-  const PatientGroup patient(*group_);
-  group_->barrier(work);
+      what, length);
 }
 
 void RankTeam::check() const {

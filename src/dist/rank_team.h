@@ -10,6 +10,8 @@
 
 namespace quern {
 
+enum class WorkLength { brief, long_lasting };  // of what other ranks wait for
+
 class RankTeam {
  public:
   // group: null for one rank; outlives this.
@@ -21,17 +23,17 @@ class RankTeam {
   int64_t rank() const { return is_one() ? 0 : group_->rank(); }
   bool leads() const { return rank() == 0; }
 
-  // What `find` returns on the leading rank, the only one to call it. Needs a current Context.
-  std::string of_leader(const std::function<std::string()>& find, const char* what) const;
-  // Runs `work` on the leading rank; all wait. When it throws, so do they: see on_each.
-  void on_leader(const std::function<void()>& work, const char* what) const;
-  // What `work` returns on each rank, on every rank. It may take long, and makes no collective.
-  // When it throws on a rank, every rank throws: that one its own error, the others one that names
-  // it.
-  std::vector<std::string> on_each(const std::function<std::string()>& work,
-                                   const char* what) const;
-  // Waits until every rank has come this far, behind work of the leading one alone: "a sample".
-  void wait_for(const char* work) const;
+  // What `work` returns on each rank, on every rank. It makes no collective. When it throws on a
+  // rank, every rank throws: that one its own error, the others a CommunicationError that names it.
+  // Of long work a rank is lost only when it does not answer (Communicator::set_patience). Needs a
+  // current Context.
+  std::vector<std::string> on_each(const std::function<std::string()>& work, const char* what,
+                                   WorkLength length = WorkLength::brief) const;
+  // The same where the leading rank alone works.
+  std::string of_leader(const std::function<std::string()>& work, const char* what,
+                        WorkLength length = WorkLength::brief) const;
+  void on_leader(const std::function<void()>& work, const char* what,
+                 WorkLength length = WorkLength::brief) const;
   // Throws when a collective has failed meanwhile, on the Context's stream too: see Communicator.
   void check() const;
 

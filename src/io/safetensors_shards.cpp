@@ -107,8 +107,9 @@ std::map<std::string, std::string> read_safetensors_index(const fs::path& path) 
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : map.json.items()) {
     const std::string& name = JsonPlace{file, cat(map.path, tensor)}.text();
-    QUERN_CHECK(!name.empty() && fs::path(name).filename() == name && name != "..", path.string(),
-                ": tensor '", tensor, "' is in '", name, "', expected a file of the same folder");
+    QUERN_CHECK(!name.empty() && fs::path(name).filename() == name && name != ".." && name != ".",
+                path.string(), ": tensor '", tensor, "' is in '", name,
+                "', expected a file of the same folder");
     files[tensor] = name;
   }
   return files;

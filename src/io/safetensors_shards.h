@@ -15,7 +15,8 @@ namespace quern {
 
 std::string safetensors_name(const std::string& stem);        // "model.safetensors"
 std::string safetensors_index_name(const std::string& stem);  // "model.safetensors.index.json"
-// Of file `number` of `count`, from 0: "model-00001-of-00002.safetensors". Of one: as above.
+// Of file `number` of `count`, from 0: "model-00001-of-00002.safetensors"; of the only one
+// "model.safetensors".
 std::string safetensors_shard_name(const std::string& stem, size_t number, size_t count);
 
 class SafetensorsShards {
@@ -29,7 +30,6 @@ class SafetensorsShards {
 
   // The one file, or the index.
   const std::filesystem::path& path() const { return path_; }
-  const std::vector<SafetensorsFile>& files() const { return files_; }
   std::vector<std::string> names() const;  // in the order of the files and their data
   bool contains(const std::string& name) const { return file_of_.contains(name); }
   // Throws as SafetensorsFile::tensor does. Valid as long as this object, or the one it was moved

@@ -75,12 +75,18 @@ void remove_half_written(const fs::path& folder) {
 }
 
 // The folder in which a checkpoint is written; removed unless it was renamed.
-struct TemporaryFolder {
-  fs::path path;
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) {}
   ~TemporaryFolder() {
     std::error_code ignored;  // during an exception, or nothing to remove
-    remove_tree(path, ignored);
+    remove_tree(path_, ignored);
   }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+ private:
+  fs::path path_;
 };
 
 Json to_json(const FileDigest& digest) {
@@ -204,11 +210,11 @@ namespace {
 // This rank's file. Adds its manifest entry to `files`.
 void write_tensors(const fs::path& folder, const char* stem, const std::vector<TensorView>& tensors,
                    const FileNumber& file, Json& files) {
-  if (file.number == file.count) return;
+  if (!file.number) return;
   QUERN_CHECK(is_there(folder), folder.string(),
               ": is not there, but the first rank has made it; "
               "ranks on several machines need a run folder that all of them share");
-  const std::string name = safetensors_shard_name(stem, file.number, file.count);
+  const std::string name = safetensors_shard_name(stem, *file.number, file.count);
   files[name] = to_json(write_safetensors(folder / name, tensors, {{"format", "pt"}}));
 }
 
@@ -253,7 +259,7 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
         write_tensors(temporary, kMoments, contents.moments, contents.moments_file, files);
         return files.dump();
       },
-      "the files of a checkpoint");
+      "the files of a checkpoint", WorkLength::long_lasting);
   team.on_leader(
       [&] {
         Json& files = manifest["files"] = Json::object();
@@ -267,7 +273,7 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
         write_manifest(temporary, manifest);
         replace_directory(temporary, path);
       },
-      "a checkpoint");
+      "a checkpoint", WorkLength::long_lasting);
   return path;
 }
 

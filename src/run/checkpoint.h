@@ -1,8 +1,8 @@
 // Checkpoints of a run: folders checkpoints/step_NNNNNNNN with
 //   model.safetensors      weights, Hugging Face names
 //   optimizer.safetensors  moments
-//                          of several ranks, each writes one file of both, as
-//                          safetensors_shards.h names them, and the first one the indices
+//                          several ranks write a file each in place of either, and the first
+//                          rank their indices: safetensors_shards.h
 //   gemm_algorithms.txt    the GEMM table in use, of a GPU
 //   manifest.json          format version, step, sizes and checksums, and the trainer's state
 // A checkpoint is complete or absent: it is written as step_NNNNNNNN.tmp, fsynced and renamed.
@@ -20,9 +20,10 @@
 
 namespace quern {
 
-// The file that a rank writes, of several. number == count: none.
+// The file that a rank writes, of those of all ranks.
 struct FileNumber {
-  size_t number = 0, count = 1;
+  std::optional<size_t> number = 0;  // empty: none
+  size_t count = 1;
 };
 
 struct CheckpointContents {

@@ -103,18 +103,23 @@ FileNumber keep_one_file(std::vector<OptimizerBuffer>& buffers, const RankTeam& 
     for (const NamedSlice& slice : buffer.slices) total += slice.shape.numel();
   }
   const int64_t each = std::max<int64_t>(1, ceil_div(total, team.count()));
-  std::set<int64_t> files;
+  std::set<int64_t> ranks;  // that write a file
   for (OptimizerBuffer& buffer : buffers) {
-    std::erase_if(buffer.slices, [&](const NamedSlice& slice) {
-      const int64_t file = (before + slice.shape.numel() / 2) / each;
+    std::vector<NamedSlice> own;
+    for (const NamedSlice& slice : buffer.slices) {
+      const int64_t middle = before + slice.shape.numel() / 2;
+      const int64_t rank = std::min(middle / each, team.count() - 1);
       before += slice.shape.numel();
-      files.insert(file);
-      return file != team.rank();
-    });
+      ranks.insert(rank);
+      if (rank == team.rank()) own.push_back(slice);
+    }
+    buffer.slices = std::move(own);
   }
-  if (files.empty()) files.insert(0);  // an optimizer without state
-  const auto own = files.find(team.rank());
-  return {static_cast<size_t>(std::distance(files.begin(), own)), files.size()};
+  if (ranks.empty()) ranks.insert(0);  // an optimizer without state
+  FileNumber file{{}, ranks.size()};
+  const auto found = ranks.find(team.rank());
+  if (found != ranks.end()) file.number = std::distance(ranks.begin(), found);
+  return file;
 }
 
 }  // namespace

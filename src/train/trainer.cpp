@@ -132,8 +132,14 @@ void Trainer::resume() {
     const auto warn = [this](const std::string& what) { observer_.on_warning(what); };
     return checkpoint_to_resume(config_.run.resume, warn).string();
   };
-  const std::filesystem::path checkpoint = team_.of_leader(find, "the checkpoint's path");
-  state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
+  const std::filesystem::path checkpoint =
+      team_.of_leader(find, "the checkpoint's path", WorkLength::long_lasting);
+  team_.on_each(
+      [&] {
+        state_ = load_train_state(checkpoint, instance_->arena, config_.model, *optimizer_);
+        return std::string();
+      },
+      "the reading of the checkpoint", WorkLength::long_lasting);
   logged_ = read_logged_state(folder_->metrics(), state_.iteration);
   const bool finished = state_.iteration == config_.train.steps && logged_.done;
   QUERN_CHECK(!finished && state_.iteration <= config_.train.steps, "resume: ", checkpoint.string(),
@@ -150,7 +156,6 @@ void Trainer::resume() {
   optimizer_->set_progress(state_.step, state_.skipped);
   saved_step_ = state_.iteration;
   use_saved_algorithms();
-  team_.wait_for("the reading of the checkpoint");
   if (!team_.leads()) return;
   forget_later_checkpoints();
   Config resumed = config_;

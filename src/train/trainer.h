@@ -120,6 +120,8 @@ class Trainer {
   std::string state_problem() const;
   void save(const std::string& keep_reason = "");
   void write_checkpoint(const std::string& keep_reason, const RankTeam& team);
+  void finish_checkpoint(const std::filesystem::path& path, const TrainState& state,
+                         const std::string& keep_reason);
   std::unique_ptr<ShardedWeights::Whole> whole_weights();
   TrainState current_state() const;
   bool due(int64_t every) const;

@@ -68,22 +68,25 @@ void Trainer::take_validation(double loss) {
   if (!(loss < state_.best_loss)) return;
   state_.best_loss = loss;
   state_.best_iteration = state_.iteration;
-  if (saved_step_ != state_.iteration) {
-    save();
-  } else if (team_.leads()) {
-    update_train_state(folder_->checkpoints(), current_state());
-  }
-  if (team_.leads()) mark_best(folder_->checkpoints(), state_.iteration);
+  const bool saved = saved_step_ == state_.iteration;
+  if (!saved) save();
+  team_.on_leader(
+      [&] {
+        if (saved) update_train_state(folder_->checkpoints(), current_state());
+        mark_best(folder_->checkpoints(), state_.iteration);
+      },
+      "the mark of the best checkpoint");
 }
 
 // By the first rank; the others wait.
 void Trainer::sample_now() {
-  {
-    const PoolScope memory = step_->idle_memory();
-    const auto whole = whole_weights();
-    if (team_.leads() && !sampled_) write_sample();
-  }
-  team_.wait_for("a sample");
+  const PoolScope memory = step_->idle_memory();
+  const auto whole = whole_weights();
+  team_.on_leader(
+      [&] {
+        if (!sampled_) write_sample();
+      },
+      "a sample", WorkLength::long_lasting);
 }
 
 void Trainer::write_sample() {
@@ -144,17 +147,14 @@ void Trainer::save(const std::string& keep_reason) {
   const PoolScope memory = step_->idle_memory();
   write_checkpoint(keep_reason, team_);
   saving_ = false;
-  team_.wait_for("the end of a checkpoint");
 }
 
 // By every rank of `team`.
 void Trainer::write_checkpoint(const std::string& keep_reason, const RankTeam& team) {
   team.on_each(
-      [this] {
+      [&] {
         if (const std::string problem = state_problem(); !problem.empty()) fail(problem);
-        if (!team_.leads()) return std::string();
-        folder_->check_there();
-        metrics_->sync();
+        if (team.leads()) folder_->check_there(), metrics_->sync();
         return std::string();
       },
       "the state to be saved");
@@ -162,7 +162,12 @@ void Trainer::write_checkpoint(const std::string& keep_reason, const RankTeam& t
   const auto path = save_train_state(folder_->checkpoints(), instance_->arena, *optimizer_, state,
                                      team, shards_.get());
   saved_step_ = state_.iteration;
-  if (!team.leads()) return;
+  team.on_leader([&] { finish_checkpoint(path, state, keep_reason); }, "the end of a checkpoint",
+                 WorkLength::long_lasting);
+}
+
+void Trainer::finish_checkpoint(const std::filesystem::path& path, const TrainState& state,
+                                const std::string& keep_reason) {
   if (!keep_reason.empty()) mark_kept(folder_->checkpoints(), state_.iteration, keep_reason);
   std::vector<std::string> warnings = remove_later_checkpoints(folder_->checkpoints());
   std::ranges::move(rotate_checkpoints(folder_->checkpoints(), config_.train.keep),

@@ -113,9 +113,9 @@ TEST_F(CollectiveWatchTest, ListsTheLatestSixteen) {
   watch.set_captured();
   watch.add("barrier", "the end", 4, begin + 32ms);
   const std::string text = watch.text(begin + 2351ms);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 16);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 17);
   EXPECT_TRUE(
-      text.starts_with("; the latest collectives of this rank:\n  #7 all_reduce of a, 4 bytes, "
+      text.starts_with("\nThe latest collectives of this rank:\n  #7 all_reduce of a, 4 bytes, "
                        "2.3 s ago: complete\n"))
       << text;
   EXPECT_NE(text.find("#18 all_reduce of a, 4 bytes, 2.3 s ago: complete\n"), std::string::npos);

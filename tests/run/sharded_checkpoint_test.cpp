@@ -7,6 +7,7 @@
 #include <set>
 
 #include "dist/thread_group.h"
+#include "io/checksum.h"
 #include "run/checkpoint.h"
 #include "support/checkpoints.h"
 #include "support/faults.h"
@@ -40,7 +41,8 @@ class ShardedCheckpoint : public testing::Test {
                         view(cat("w", 2 * rank + 1), 300 + 100 * rank, 60)};
     if (rank < 2) contents.moments = {view(cat("m", rank), 600 + 100 * rank, 80)};
     contents.weights_file = {rank, 3};
-    contents.moments_file = {rank, 2};
+    contents.moments_file.count = 2;
+    contents.moments_file.number = rank < 2 ? std::optional(rank) : std::nullopt;
     return contents;
   }
 
@@ -138,6 +140,36 @@ TEST_F(ShardedCheckpoint, AnyChangeOfAFileIsFound) {
             std::string::npos)
       << two;
   EXPECT_EQ(damage_after([] {}), "none");
+}
+
+// Digests that fit, but other files than those of the manifest, or other tensors.
+TEST_F(ShardedCheckpoint, AnIndexOfOtherFilesIsRefused) {
+  const fs::path path = checkpoint_path(folder_.path(), 1);
+  const std::string index = "model.safetensors.index.json";
+  const auto refusal_of = [&](const std::string& tensor, const std::string& file) {
+    EXPECT_EQ(write(1), fine_);
+    auto map = nlohmann::json::parse(read_file(path / index));
+    map["weight_map"][tensor] = file;
+    write_file(path / index, map.dump());
+    auto manifest = nlohmann::ordered_json::parse(read_file(path / "manifest.json"));
+    const std::string text = map.dump();
+    const FileDigest digest = digest_of(std::as_bytes(std::span(text)));
+    manifest["files"][index] = {{"bytes", digest.bytes}, {"xxh3", hex(digest.xxh3)}};
+    manifest.erase("xxh3");
+    manifest["xxh3"] = checksum_of(manifest.dump());
+    write_file(path / "manifest.json", manifest.dump());
+    return checkpoint_damage(path).value_or("none");
+  };
+  write_safetensors(folder_ / "model-00004-of-00003.safetensors", std::vector{view("w9", 0, 10)});
+  for (const auto& [file, reason] :
+       {std::pair{"model-00004-of-00003.safetensors", "files: has no model-00004"},
+        {"../model-00004-of-00003.safetensors", "expected a file of the same folder"},
+        {"model-00001-of-00003.safetensors", "has no tensor 'w9', but"}}) {
+    const std::string damage = refusal_of("w9", file);
+    EXPECT_NE(damage.find(reason), std::string::npos) << damage;
+  }
+  const std::string moved = refusal_of("w2", "model-00001-of-00003.safetensors");
+  EXPECT_NE(moved.find("has no tensor 'w2', but"), std::string::npos) << moved;
 }
 
 // A call that fails on any file: all ranks throw, those without the fault the name of the rank

@@ -118,11 +118,12 @@ class PlantedNan : public TrainerTest, public testing::WithParamInterface<Mode> 
     for (const int64_t step : checkpoint_steps(checkpoints)) {
       const Checkpoint checkpoint = open_checkpoint(checkpoint_path(checkpoints, step));
       for (const SafetensorsShards* shards : {&checkpoint.weights, &checkpoint.moments}) {
-        for (const auto& entry : shards->files().at(0).entries()) {
-          std::vector<float> values(static_cast<size_t>(entry.shape.numel()));
-          std::memcpy(values.data(), entry.data.data(), entry.data.size());
+        for (const std::string& name : shards->names()) {
+          const TensorView tensor = shards->tensor(name);
+          std::vector<float> values(static_cast<size_t>(tensor.shape.numel()));
+          std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
           EXPECT_TRUE(std::ranges::all_of(values, [](float x) { return std::isfinite(x); }))
-              << "step " << step << ", " << entry.name;
+              << "step " << step << ", " << name;
         }
       }
     }

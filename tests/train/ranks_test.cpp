@@ -142,6 +142,10 @@ TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
   const bool shared = shares_out(c.parallel.parallel);
   c.parallel.parallel = shared ? Parallel::ddp : Parallel::zero1;
   train_on(3, c, recorded);
+  c.train.steps = 8;
+  c.train.accumulate = kMicroBatches / 4;
+  c.parallel.parallel = Parallel::zero2;
+  if (c.optimizer.kind == OptimizerKind::adamw) train_on(4, c, recorded);
   c.train.steps = 9;
   c.train.accumulate = kMicroBatches;
   train(c, recorded);

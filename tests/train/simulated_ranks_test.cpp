@@ -285,8 +285,7 @@ std::vector<State> train(const Simulation& s, const Team& team, const ThreadGrou
     try {
       training.run(s.save_every, [&] {
         const State whole = training.whole();
-        if (all.leads()) saved = whole;
-        all.wait_for("a checkpoint");
+        all.on_leader([&] { saved = whole; }, "a checkpoint");
       });
     } catch (const Error& caught) {
       error = caught.what();

@@ -282,10 +282,11 @@ TEST_F(TrainerTest, NonfiniteLossStopsWithTheLastFiniteStateSaved) {
   const auto kept = latest_checkpoint(folder_ / "run" / "checkpoints");
   ASSERT_TRUE(kept);
   const Checkpoint checkpoint = open_checkpoint(*kept);
-  for (const auto& entry : checkpoint.weights.files().at(0).entries()) {
-    const auto* values = reinterpret_cast<const float*>(entry.data.data());
-    for (int64_t i = 0; i < entry.shape.numel(); ++i)
-      ASSERT_TRUE(std::isfinite(values[i])) << entry.name;
+  for (const std::string& name : checkpoint.weights.names()) {
+    const TensorView tensor = checkpoint.weights.tensor(name);
+    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
+    for (int64_t i = 0; i < tensor.shape.numel(); ++i)
+      ASSERT_TRUE(std::isfinite(values[i])) << name;
   }
   rotate_checkpoints(folder_ / "run" / "checkpoints", 1);
   EXPECT_TRUE(fs::exists(*kept));

@@ -140,9 +140,9 @@ struct Records {
     }
   }
 
-  void add_call(const CUpti_ActivityAPI& call, const char* name) {
+  void add_call(const CUpti_ActivityAPI& call, const char* name, bool other_thread) {
     calls.push_back({name ? name : "CUDA call", static_cast<int64_t>(call.start),
-                     static_cast<int64_t>(call.end), call.correlationId});
+                     static_cast<int64_t>(call.end), call.correlationId, other_thread});
   }
 };
 
@@ -299,11 +299,10 @@ std::string Cupti::finish(Profile& profile) {
     const bool runtime = at->kind == CUPTI_ACTIVITY_KIND_RUNTIME;
     if (!runtime && at->kind != CUPTI_ACTIVITY_KIND_DRIVER) return records.add_device(at);
     const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(at);
-    if (system_threads_ && call.threadId != thread) return;
     const char* name = nullptr;
     l.callback_name(runtime ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API, call.cbid,
                     &name);
-    records.add_call(call, name);
+    records.add_call(call, name, system_threads_ && call.threadId != thread);
   };
   {
     const std::lock_guard lock(Buffers::instance().mutex);

@@ -32,7 +32,7 @@ bool in_steps(const Profile& profile, int64_t time) {
 }
 
 struct Calls {
-  std::vector<CudaCall> all;                      // the outermost, by begin
+  std::vector<CudaCall> all;                      // the outermost
   std::vector<bool> wanted;                       // whether the profile shows each of them
   std::unordered_map<uint64_t, size_t> by_cause;  // correlation of a call, or of one inside it
 };
@@ -40,15 +40,26 @@ struct Calls {
 Calls outermost_calls(Profile& profile, const std::vector<ApiRecord>& api,
                       const std::unordered_set<uint64_t>& causes) {
   Calls calls;
+  const auto add = [&](const ApiRecord& record) {
+    const std::string_view name = plain_name(record.name);
+    calls.all.push_back({profile.names.id(name), range_at(profile.ranges, record.begin),
+                         record.begin, record.end, record.correlation});
+    calls.wanted.push_back(launches_or_waits(name));
+  };
   for (const ApiRecord& record : api) {
+    if (record.other_thread) continue;
     if (calls.all.empty() || record.end > calls.all.back().end) {
-      const std::string_view name = plain_name(record.name);
-      calls.all.push_back({profile.names.id(name), range_at(profile.ranges, record.begin),
-                           record.begin, record.end, record.correlation});
-      calls.wanted.push_back(launches_or_waits(name));
+      add(record);
     }
     calls.by_cause.emplace(record.correlation, calls.all.size() - 1);
     if (causes.contains(record.correlation)) calls.wanted.back() = true;
+  }
+  for (const ApiRecord& record : api) {
+    const bool known = calls.by_cause.contains(record.correlation);
+    if (!record.other_thread || known || !causes.contains(record.correlation)) continue;
+    add(record);
+    calls.wanted.back() = true;
+    calls.by_cause.emplace(record.correlation, calls.all.size() - 1);
   }
   return calls;
 }
@@ -84,6 +95,8 @@ int64_t attribute(Profile& profile, std::vector<ApiRecord> api, std::vector<Devi
       profile.calls.push_back(calls.all[i]);
     }
   }
+  std::stable_sort(profile.calls.begin(), profile.calls.end(),
+                   [](const CudaCall& a, const CudaCall& b) { return a.begin < b.begin; });
   int64_t unknown = 0;
   for (const DeviceRecord& record : device) {
     DeviceEvent event = record.event;

@@ -18,6 +18,7 @@ struct ApiRecord {
   std::string name;  // "cudaLaunchKernelExC_v11060"
   int64_t begin = 0, end = 0;
   uint64_t correlation = 0;
+  bool other_thread = false;  // than the one that recorded the ranges
 };
 
 struct DeviceRecord {
@@ -29,8 +30,9 @@ struct DeviceRecord {
 // Adds the steps' device records and CUDA calls to `profile`. A record's range is that of its
 // launch; a graph node has the range of its capture, from `node_ranges`. Calls are added if they
 // caused a record, or if they launch, copy, allocate or wait; of nested calls only the outermost.
-// `api` holds calls of the thread that recorded the ranges. Returns the number of device records
-// without a known call or graph node.
+// Those of other threads count only if they caused a record: NCCL launches from a thread of its
+// own, while the recording thread waits in the range. Returns the number of device records without
+// a known call or graph node.
 int64_t attribute(Profile& profile, std::vector<ApiRecord> api, std::vector<DeviceRecord> device,
                   const std::unordered_map<uint64_t, int32_t>& node_ranges);
 

@@ -38,8 +38,8 @@ struct StepSplit {
   std::array<double, kIdleKinds> idle_ms{};
   double communication_ms = 0.0;  // exposed or not
   double launch_ms = 0.0;         // host time in calls that put work on the GPU, idle or not
-  double launches = 0.0;  // host time in calls that put work on the GPU, even while it is busy
-  double wait_ms = 0.0;   // host time spent waiting for the GPU
+  double launches = 0.0;          // calls that put work on the GPU
+  double wait_ms = 0.0;           // host time spent waiting for the GPU
 
   double work() const;  // sums
   double idle() const;

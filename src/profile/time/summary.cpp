@@ -242,9 +242,9 @@ std::string gpu_words(const Profile& profile, const StepSplit& split) {
   return text;
 }
 
-std::string communication_words(const StepSplit& split) {
+std::string communication_words(const Profile& profile, const StepSplit& split) {
   const double all = split.communication_ms, exposed = split.of(WorkKind::communication);
-  if (all <= 0.0) return "";
+  if (all <= 0.0 || profile.gpu_times == GpuTimes::events) return "";
   const std::string part = exposed > 0.9995 * all
                                ? "all of it exposed"
                                : fmt::format("{} ({}) of it exposed", time_text(exposed),
@@ -346,7 +346,7 @@ std::string summary_in_words(const Profile& profile) {
   if (split.step_ms <= 0.0) return text + "Nothing was recorded.\n";
   const bool gpu = profile.has_gpu_times();
   text += gpu ? gpu_words(profile, split) : cpu_words(split);
-  text += communication_words(split) + profiling_cost(profile) + memory_words(profile);
+  text += communication_words(profile, split) + profiling_cost(profile) + memory_words(profile);
   return text + advice(profile, split);
 }
 

@@ -64,6 +64,23 @@ TEST(Attribute, AKernelIsOfTheRangeThatLaunchedIt) {
   EXPECT_EQ(profile.device_events[1].range, 3);
 }
 
+// Another thread launches while the recording one waits in range 3, beside its calls.
+TEST(Attribute, AKernelOfAnotherThreadIsOfTheOpenRange) {
+  Profile profile = example();
+  const int64_t unknown = attribute(profile,
+                                    {{"cudaEventQuery_v3020", 165, 280, 6},
+                                     {"cudaLaunchKernelExC_v11060", 170, 175, 8, true},
+                                     {"cudaMalloc_v3020", 180, 185, 9, true},
+                                     {"cudaLaunchKernel_v7000", 320, 330, 10}},
+                                    {kernel("nccl", 200, 390, 8), kernel("b", 400, 450, 10)}, {});
+  EXPECT_EQ(unknown, 0);
+  ASSERT_EQ(profile.calls.size(), 2u);  // not the allocation of the other thread
+  EXPECT_EQ(profile.calls[0].correlation, 8u);
+  EXPECT_EQ(profile.calls[0].range, 3);
+  EXPECT_EQ(profile.device_events[0].range, 3);
+  EXPECT_EQ(profile.device_events[1].range, 4);
+}
+
 // The runtime calls the driver: a kernel of either call belongs to the outer one.
 TEST(Attribute, NestedCallsAreOne) {
   Profile profile = example();
