@@ -25,8 +25,9 @@ class ShardedWeights {
 
   // Before each step, also one that replays a graph.
   void begin_step() { complete_ = false; }
-  // Around the forward and backward of each micro-batch. In between, a parameter's first use waits
-  // until its bucket has arrived; on the CPU a bucket has when its collective returns.
+  // Around the forward and backward of each micro-batch, or a forward alone. In between, a
+  // parameter's first use waits until its bucket has arrived; on the CPU a bucket has when its
+  // collective returns.
   void begin_micro_batch(bool first);
   void end_micro_batch();
   // Within: the backward has written the first gradient of a bucket; the last one.

@@ -62,7 +62,8 @@ class BatchValues {
 
 Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64_t batch,
                     int64_t context, int64_t max_batches, std::optional<int32_t> document_end,
-                    const std::function<void(int64_t, int64_t)>& progress, Communicator* ranks) {
+                    const std::function<void(int64_t, int64_t)>& progress, Communicator* ranks,
+                    ShardedWeights* shards) {
   const auto start = std::chrono::steady_clock::now();
   int64_t windows = sequential_window_count(source.size(), context);
   QUERN_CHECK(windows > 0, "evaluate: ", source.name(), " has ", source.size(),
@@ -78,7 +79,10 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
   BatchValues losses(batches, ranks), counts(batches, ranks);
   std::vector<int64_t> starts;
   std::vector<int32_t> tokens, targets;
-  for (int64_t i = rank; i < batches; i += stride) {
+  const int64_t rounds = (batches + stride - 1) / stride;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const int64_t own = round * stride + rank;
+    const int64_t i = std::min(own, batches - 1);  // without one of its own, the last one again
     const int64_t first = i * batch;
     if (progress) progress(first, windows);
     const int64_t rows = std::min(batch, windows - first);
@@ -93,8 +97,11 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
                   model.config().vocab_size);
     const auto all = static_cast<int64_t>(targets.size());
     const int64_t here = document_end ? mask_document_starts(tokens, targets, *document_end) : all;
+    if (shards) shards->begin_micro_batch(round == 0);
     const Variable loss =
         model.loss(from_vector(tokens, {rows, context}), from_vector(targets, {rows, context}));
+    if (shards) shards->end_micro_batch();
+    if (i != own) continue;
     const double worth = static_cast<double>(here) / static_cast<double>(context);
     losses.set(i, scale(loss, worth).value());
     counts.set(i, full({}, static_cast<double>(here)));

@@ -48,7 +48,6 @@ void Trainer::catch_up() {
 void Trainer::validate_now() {
   const Evaluation result = [this] {
     const PoolScope memory = step_->idle_memory();
-    const auto whole = whole_weights();
     return evaluate(
         instance_->model, data_.tokens.validation, config_.train.batch, config_.model.context,
         config_.train.eval_batches, batches_.document_end,
@@ -56,7 +55,7 @@ void Trainer::validate_now() {
           observer_.on_validating(done, windows);
           if (stopping()) throw Stopped();
         },
-        team_.group());
+        team_.group(), shards_.get());
   }();
   if (metrics_) metrics_->write_validation(state_.iteration, result.loss);
   observer_.on_validation(state_.iteration, result, result.loss < state_.best_loss);

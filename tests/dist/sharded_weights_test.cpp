@@ -83,6 +83,13 @@ TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
       }
       shards.end_micro_batch();
     }
+    for (const bool first : {true, false}) {
+      shards.begin_micro_batch(first);
+      for (const Parameter* parameter : arena.parameters()) {
+        expect_weights(*parameter, "forward alone");
+      }
+      shards.end_micro_batch();
+    }
     for (const int round : {1, 2}) {
       const ShardedWeights::Whole whole(shards);
       for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "whole");

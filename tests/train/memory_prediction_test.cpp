@@ -12,6 +12,7 @@
 #include "run/make_optimizer.h"
 #include "support/thread_ranks.h"
 #include "tensor/factory.h"
+#include "train/evaluate.h"
 #include "train/training_step.h"
 
 namespace quern {
@@ -247,6 +248,13 @@ int64_t measured_peak(const Config& config, MemoryPass pass, Communicator* ranks
   const auto optimizer = make_optimizer(instance.arena, config);
   TrainingStep step(instance, *optimizer, false, ranks, exchange_of(config.compute), shards.get());
   for (int i = 0; i < 2; ++i) step.run(tokens, targets, {});
+  if (ranks) {  // a validation needs no more
+    const PoolScope memory = step.idle_memory();
+    const TokenSource source(std::vector<int32_t>(5 * tokens.numel() + 1, 7), "sevens");
+    const Evaluation result = evaluate(instance.model, source, config.train.batch,
+                                       config.model.context, 0, {}, {}, ranks, shards.get());
+    EXPECT_EQ(result.windows, 5 * config.train.batch);
+  }
   return allocator.stats().peak_allocated;
 }
 
@@ -370,6 +378,20 @@ TEST(MemoryPrediction, PeaksOfRanksAreTheAllocators) {
       }
     }
   }
+}
+
+// More weights than a step has idle memory: a validation must not gather them all.
+TEST(MemoryPrediction, AValidationOfShardsNeedsNoMoreThanAStep) {
+  Config config = config_of(kPeakCases[0]);
+  config.model.layers = 8;
+  config.model.context = 8;
+  config.train.batch = 1;
+  config.parallel = {.parallel = Parallel::fsdp, .ranks = 2};
+  const int64_t predicted = predict_peak(config, MemoryPass::step, kCpuTarget).total();
+  run_thread_ranks(2, {}, [&](Communicator& ranks) {
+    EXPECT_LE(measured_peak(config, MemoryPass::step, &ranks), predicted);
+    return std::string();
+  });
 }
 
 // Each of a step's options alone, and all together.
