@@ -110,6 +110,7 @@ class Trainer {
   void end_log_after_error(const std::string& how);
   void take_counters(const StepResult& result);
   void handle_nonfinite(const StepResult& result);
+  std::string nonfinite_origin(int64_t bad_step);
   std::string trace_nonfinite(int64_t bad_step);
   void at_intervals();
   void catch_up();

@@ -190,13 +190,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
   }
   save("last state before a non-finite loss");
   end_log("a loss or gradient norm that is not finite");
-  std::string origin;
-  try {
-    origin = trace_nonfinite(result.step);
-    if (origin.empty()) origin = "not found again when the step is repeated";
-  } catch (const OutOfMemory&) {  // checking every output needs more memory than a step
-    origin = "unknown: too little memory to repeat the step";
-  }
+  const std::string origin = nonfinite_origin(result.step);
   fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",
            state_.iteration, " are saved in ",
            checkpoint_path(folder_->checkpoints(), state_.iteration).string(),
@@ -204,11 +198,32 @@ void Trainer::handle_nonfinite(const StepResult& result) {
            folder_->path().string(), ", or set on_nonfinite = skip"));
 }
 
+// Repeats the step, each rank its own part: the first rank that finds a tensor names it.
+std::string Trainer::nonfinite_origin(int64_t bad_step) {
+  const PoolScope memory = step_->idle_memory();
+  const auto whole = whole_weights();
+  const std::string too_little = "unknown: too little memory to repeat the step";
+  const auto search = [&] {
+    try {
+      return trace_nonfinite(bad_step);
+    } catch (const OutOfMemory&) {  // checking every output needs more memory than a step
+      return too_little;
+    }
+  };
+  const std::vector<std::string> found =
+      team_.on_each(search, "the search for a non-finite tensor", WorkLength::long_lasting);
+  std::string origin = "not found again when the step is repeated";
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    if (found[rank] == too_little) origin = too_little;
+    if (found[rank].empty() || found[rank] == too_little) continue;
+    return team_.is_one() ? found[rank] : cat(found[rank], " on rank ", rank);
+  }
+  return origin;
+}
+
 std::string Trainer::trace_nonfinite(int64_t bad_step) {
   feed_from(bad_step - 1);
   instance_->arena.zero_grad();
-  const PoolScope memory = step_->idle_memory();
-  const auto whole = whole_weights();
   return find_nonfinite(instance_->arena, [this] {
     for (int64_t i = 0; i < config_.train.accumulate; ++i) {
       const DeviceBatch batch = feeder_->next();

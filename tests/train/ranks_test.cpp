@@ -154,6 +154,17 @@ TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
   EXPECT_EQ(recorded.losses(), one.losses);
 }
 
+TEST_P(RanksOfOneMode, ALossThatIsNotFiniteIsTraced) {
+  Config c = config_for(2, "nan", 9);
+  c.optimizer.lr = 1e30;
+  c.optimizer.clip = 0.0;
+  c.optimizer.warmup = 0;
+  Recorded recorded;
+  expect_error([&] { train_on(2, c, recorded); },
+               {"The first non-finite tensor is ", " on rank 0. The weights of step "});
+  EXPECT_TRUE(latest_checkpoint(fs::path(c.run.out) / "checkpoints"));
+}
+
 // Only the last rank is asked to stop, before its first step: all end after the same one.
 TEST_P(RanksOfOneMode, AllStopAfterTheSameStep) {
   const TrainingResult one = outcome(1, config_for(1, "one", 9));
