@@ -12,6 +12,7 @@
 
 #include "config/config_print.h"
 #include "support/checkpoints.h"
+#include "support/paths.h"
 #include "support/program.h"
 #include "support/training.h"
 
@@ -348,6 +349,27 @@ TEST_F(RanksProgram, AFullDiskOfOneRankEndsAll) {
     expect_message(full == 0 ? "one" : "zero", cat("rank ", full, " of 2 on .*", message));
     EXPECT_TRUE(fs::is_empty(folder_ / "run/checkpoints"));
     EXPECT_LT(seconds, 10.0);
+  }
+}
+
+// Its end is the cause, and the others' follow: the last line names it.
+TEST_F(RanksProgram, AFaultOfOneRankIsItsOwn) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
+#endif
+  for (const int rank : {0, 1}) {
+    fs::remove_all(folder_ / "run");
+    const Outcome outcome = run_shell(
+        cat("QUERN_FAULT_ROOT='", (folder_ / "run/checkpoints").string(),
+            "' QUERN_FAULT_RANK=", rank, " QUERN_FAULT=4:28 LD_PRELOAD='", fault_shim_path(), "' ",
+            program(train_args({"--ranks", "2", "--device", "cpu", "--steps", "4"}))));
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    const std::regex last(cat("\nquern: rank ", rank,
+                              " \\(process [0-9]+\\) ended with exit code 1; "
+                              "all ranks have ended\n$"));
+    EXPECT_TRUE(std::regex_search(outcome.err, last)) << outcome.err;
+    const std::regex other(cat("quern: rank ", rank, " of 2 on .*: No space left on device"));
+    EXPECT_TRUE(std::regex_search(outcome.err, other)) << outcome.err;
   }
 }
 

@@ -3,6 +3,7 @@
 // or a folder), write, fsync, ftruncate, close, rename, mkdir, unlink, rmdir, with their variants.
 //   QUERN_FAULT=N:WHAT     at call N; WHAT is an errno's number, short (half a write), kill-before
 //                          or kill-after
+//   QUERN_FAULT_RANK=R     only in the process of this rank (QUERN_RANK)
 //   QUERN_FAULT_LOG=FILE   appends a line "N CALL PATH" for each call; both paths for a rename
 // Apart from that, QUERN_FAULT_CLOCK=1 lets the wall clock jump by days at each look at it.
 #include <dlfcn.h>
@@ -36,6 +37,8 @@ struct Settings {
   Settings() {
     const char* fault = getenv("QUERN_FAULT");
     if (fault != nullptr) sscanf(fault, "%ld:%31s", &at, what);
+    const char *of = getenv("QUERN_FAULT_RANK"), *rank = getenv("QUERN_RANK");
+    if (of != nullptr && (rank == nullptr || strcmp(of, rank) != 0)) at = 0;
   }
 };
 
