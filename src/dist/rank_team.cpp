@@ -1,6 +1,6 @@
 #include "dist/rank_team.h"
 
-#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <optional>
 

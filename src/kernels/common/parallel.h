@@ -34,9 +34,10 @@ void parallel_for(int64_t n, int64_t grain, const Body& body) {
 }
 
 // Calls body(i) for i in [begin, end) in vector instructions. No call may read what another call
-// writes: the output may be the input itself, but not shifted.
+// writes: the output may be the input itself, but not shifted. Everything that body calls is
+// inlined: one call left makes the loop scalar.
 template <class Body>
-void vector_for(int64_t begin, int64_t end, const Body& body) {
+[[gnu::flatten]] void vector_for(int64_t begin, int64_t end, const Body& body) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) body(i);
 }
