@@ -8,6 +8,7 @@ import json, os, sys
 def tensors(folder):
     """The bytes of each tensor, by the stem of its file and its name."""
     found = {}
+    if not os.path.isdir(folder): sys.exit(f"{folder}: is no folder")
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".safetensors"): continue
         with open(os.path.join(folder, name), "rb") as file:
