@@ -118,7 +118,7 @@ class Trainer {
   void take_validation(double loss);
   void sample_now();
   void write_sample();
-  std::string state_problem() const;
+  void check_state() const;
   void save(const std::string& keep_reason = "");
   void write_checkpoint(const std::string& keep_reason, const RankTeam& team);
   void finish_checkpoint(const std::filesystem::path& path, const TrainState& state,

@@ -125,20 +125,18 @@ TrainState Trainer::current_state() const {
 }
 
 // A checkpoint with a NaN cannot be resumed, and rotation would remove the last good one for it.
-// Empty: there is none.
-std::string Trainer::state_problem() const {
+void Trainer::check_state() const {
   std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
   buffers.insert(buffers.begin(), values_of(instance_->arena));
   for (const OptimizerBuffer& buffer : buffers) {
     const std::string bad = find_nonfinite(buffer);
     if (bad.empty()) continue;
     const auto newest = latest_checkpoint(folder_->checkpoints());
-    return cat("after step ", state_.iteration, ": ", bad,
-               ", expected finite numbers; this state is not saved. The newest checkpoint is ",
-               newest ? newest->string() : "none", ". Lower lr or clip",
-               newest ? cat(" and continue with --resume ", folder_->path().string()) : "");
+    fail(cat("after step ", state_.iteration, ": ", bad,
+             ", expected finite numbers; this state is not saved. The newest checkpoint is ",
+             newest ? newest->string() : "none", ". Lower lr or clip",
+             newest ? cat(" and continue with --resume ", folder_->path().string()) : ""));
   }
-  return "";
 }
 
 void Trainer::save(const std::string& keep_reason) {
@@ -152,7 +150,7 @@ void Trainer::save(const std::string& keep_reason) {
 void Trainer::write_checkpoint(const std::string& keep_reason, const RankTeam& team) {
   team.on_each(
       [&] {
-        if (const std::string problem = state_problem(); !problem.empty()) fail(problem);
+        check_state();
         if (team.leads()) folder_->check_there(), metrics_->sync();
         return std::string();
       },
