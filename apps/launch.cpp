@@ -87,6 +87,7 @@ std::optional<int> launch_ranks(const Command& command, const Arguments& args, P
     parallel.ranks = place.size;
   }
   validate(parsed.config);
+  validate_ranks(parallel);
   if (place.size > 1) return std::nullopt;
   check_gpus(command.name, parsed);
   if (parallel.ranks == 1) return std::nullopt;

@@ -394,14 +394,18 @@ void validate(const Config& config) {
     model.validate();
     validate_options(model, config.compute);
     const ParallelSection& p = config.parallel;
-    QUERN_CHECK(p.ranks == 1 || p.parallel != Parallel::none, "parallel is none, but there are ",
-                p.ranks, " ranks; expected auto, ddp, zero1, zero2 or fsdp");
     QUERN_CHECK(!shares_out(p.parallel) || config.optimizer.kind == OptimizerKind::adamw,
                 "parallel is ", name_of(p.parallel),
                 ", which shares out AdamW's update; found optimizer = muon");
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
+}
+
+void validate_ranks(const ParallelSection& parallel) {
+  if (parallel.ranks == 1 || parallel.parallel != Parallel::none) return;
+  usage_error(cat("parallel is none, but there are ", parallel.ranks,
+                  " ranks; expected auto, ddp, zero1, zero2 or fsdp"));
 }
 
 ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<ExtraFlag>& extra,

@@ -37,6 +37,8 @@ struct ParsedArgs {
 // Checks keys against each other: the dimensions, and the dimensions against the attention. Throws
 // UsageError.
 void validate(const Config& config);
+// The same of `parallel` and the number of ranks, which is final when the launcher has been asked.
+void validate_ranks(const ParallelSection& parallel);
 
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
 // Flags: --key value, --key=value, --switch; a flag's name may use - or _; `--` ends the flags.

@@ -86,7 +86,7 @@ class Communicator {
 
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
   // received: size() * slices.each elements, apart from data: slices.count elements. Elements of
-  // received beyond a shorter slice are undefined.
+  // received beyond a shorter slice are undefined. Both are registered memory, or neither.
   virtual void exchange(float* received, const float* data, const RankSlices& slices,
                         const char* what, Stream stream) = 0;
   // Slice p of every rank's `data` = slice p of rank p's, in place; elements of `width` bytes.

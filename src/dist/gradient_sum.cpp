@@ -72,7 +72,9 @@ class BucketSum final : public GradientSum {
       const PoolScope scope(*Context::current().allocator(), rank_pool(ranks));
       received_ = buffer(received, "gradients of other ranks");
     }
-    for (const Tensor& moved : {arena.grads(), received_}) register_with(ranks, moved);
+    std::vector<Tensor> exchanged{arena.grads()};
+    if (received_.defined()) exchanged.push_back(received_);
+    register_with(ranks, exchanged);
     if (turns_) sums_ = arena.sums();
     scalars_ = buffer(size_ * kScalars, "losses of the ranks");
     if (!arena.grads().device().is_cuda() || Context::current().is_dry()) return;

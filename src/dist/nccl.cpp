@@ -15,6 +15,7 @@ static constexpr char kHowToInstall[] =
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <map>
@@ -38,6 +39,7 @@ using std::chrono::milliseconds;
 using Clock = CollectiveWatch::Clock;
 
 constexpr milliseconds kWatchPeriod{50};
+constexpr milliseconds kGrace{200};  // between the clocks of ranks that wait for the same one
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr char kPeerLost[] = ": another rank is gone, hangs, or called something else";
 
@@ -243,6 +245,9 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
 void NcclGroup::exchange(float* received, const float* data, const RankSlices& slices,
                          const char* what, Stream stream) {
   const int64_t own = slices.size(rank());
+  // NCCL hangs if one side of a transfer is registered and the other is not.
+  QUERN_CHECK(is_registered(data, 1) == is_registered(received, 1), "NCCL exchange of ", what,
+              ": registered memory on one side only; expected both or neither");
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   const int64_t all = size() * slices.each * kFloatBytes;
   if (size() > 1 && is_registered(data, all) && is_registered(received, all)) {
@@ -443,6 +448,9 @@ void NcclGroup::run_watchdog(int device) noexcept {
         set_failure("communication", nccl_.text(result, comm_));
       } else if (watch_.is_late(Clock::now())) {
         set_failure(watch_.running(), cat("not complete within ", in_words(longest()), kPeerLost));
+        // An abort can complete the collective on other ranks, with garbage: they shall see first
+        // that it is late.
+        wake_.wait_for(lock, kGrace, [&] { return stop_; });
       }
     } catch (const Error& error) {
       set_failure("communication", error.what());
@@ -491,6 +499,9 @@ std::unique_ptr<Communicator> nccl_group(Store& store, int rank, int size, milli
   const Device device = Context::current().device();
   QUERN_CHECK(device.is_cuda(), "NCCL: the current device is ", device, ", expected a GPU");
   const Nccl nccl = load_nccl(library);
+  // NCCL 2.28.3 registers what a captured collective uses and is in memory(): broadcasts then read
+  // illegal addresses. Segments that gain from it register_memory() has.
+  setenv("NCCL_GRAPH_REGISTER", "0", 0);
   cuda::set_device(device.index);
   auto group = std::make_unique<NcclGroup>(nccl, rank, size, limit);
   ncclUniqueId id;

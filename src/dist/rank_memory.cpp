@@ -1,5 +1,6 @@
 #include "dist/rank_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tensor/context.h"
@@ -15,15 +16,20 @@ std::shared_ptr<MemoryPool> rank_pool(Communicator* ranks) {
   return memory ? Context::current().allocator()->make_pool(std::move(memory)) : nullptr;
 }
 
-void register_with(Communicator* ranks, const Tensor& buffer) {
+void register_with(Communicator* ranks, const std::vector<Tensor>& buffers) {
   const Context& context = Context::current();
   if (ranks == nullptr || context.is_dry()) return;
-  if (!buffer.defined() || buffer.bytes() <= kSmall) return;
-  for (const auto& [segment, bytes] : context.allocator()->held_segments()) {
-    if (segment != buffer.raw_data()) continue;
-    context.synchronize();  // the buffer's first contents may be on their way
-    return ranks->register_memory(segment, bytes);
+  const auto held = context.allocator()->held_segments();
+  std::vector<std::pair<void*, int64_t>> segments;
+  for (const Tensor& buffer : buffers) {
+    if (!buffer.defined() || buffer.bytes() <= kSmall) return;
+    const auto found = std::ranges::find(held, buffer.raw_data(),
+                                         [](const auto& segment) { return segment.first; });
+    if (found == held.end()) return;
+    segments.emplace_back(found->first, found->second);
   }
+  context.synchronize();  // the buffers' first contents may be on their way
+  for (const auto& [segment, bytes] : segments) ranks->register_memory(segment, bytes);
 }
 
 }  // namespace quern

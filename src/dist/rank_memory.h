@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "dist/communicator.h"
 #include "tensor/allocator.h"
@@ -12,8 +13,9 @@ namespace quern {
 // Of buffers to be registered; null: there are no copies, or one rank alone.
 std::shared_ptr<MemoryPool> rank_pool(Communicator* ranks);
 
-// A collective of the host's threads. `buffer` has as many bytes on every rank and no content yet.
-// Does nothing for a small one, which kernels move sooner, or one that is not of a rank_pool().
-void register_with(Communicator* ranks, const Tensor& buffer);
+// A collective of the host's threads. `buffers` are what one collective reads and writes; each has
+// as many bytes on every rank and no content yet. Registers all or none: none if one is small,
+// which kernels move sooner, or not of a rank_pool().
+void register_with(Communicator* ranks, const std::vector<Tensor>& buffers);
 
 }  // namespace quern

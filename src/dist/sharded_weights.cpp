@@ -69,7 +69,7 @@ ShardedWeights::ShardedWeights(ParameterArena& arena, Communicator& ranks, Bucke
     }
   }
   if (!on_gpu) return;
-  register_with(&ranks, arena.copies());
+  register_with(&ranks, {arena.copies()});
   side_ = cuda::OwnedStream::create();
   forked_ = cuda::Event(cuda::EventKind::order);
   for (size_t i = 0; i < buckets_.size(); ++i) arrived_.emplace_back(cuda::EventKind::order);

@@ -46,6 +46,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
   batches_.stride = static_cast<uint64_t>(team_.count());
   batches_.per_step = static_cast<uint64_t>(config_.train.accumulate) * batches_.stride;
   validate(config_);
+  validate_ranks(config_.parallel);
   memory_.run(config_, MemoryPass::step, snapshots_, [this] { start(); });
 }
 

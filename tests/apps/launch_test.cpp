@@ -12,9 +12,11 @@
 
 #include "config/config_print.h"
 #include "support/checkpoints.h"
+#include "support/files.h"
 #include "support/paths.h"
 #include "support/program.h"
 #include "support/training.h"
+#include "tensor/cuda_runtime.h"
 
 namespace quern {
 namespace {
@@ -112,6 +114,11 @@ TEST_F(RanksProgram, RefusesWrongFlagsBeforeTheFirstRank) {
   expect_refusal(
       {"--ranks", "2", "--parallel", "none", "--device", "cpu"},
       "parallel is none, but there are 2 ranks; expected auto, ddp, zero1, zero2 or fsdp");
+  if (cuda::device_count() == 0) {  // a run of four ranks that goes on with one
+    write_file(folder_ / "four.toml", "[parallel]\nranks = 4\n");
+    expect_refusal({"--config", folder_ / "four.toml", "--gpus", "1", "--parallel", "none"},
+                   "found --gpus 1, but this machine has 0 GPUs");
+  }
   expect_refusal({"--parallel", "ddpp"},
                  "--parallel is ddpp, expected one of auto, none, ddp, zero1, zero2, fsdp");
   expect_refusal({"--parallel", "zero1", "--optimizer", "muon", "--ranks", "2"},

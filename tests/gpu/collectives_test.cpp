@@ -245,7 +245,7 @@ void check_copies(const Rank& group) {
   const Tensor received = Tensor::empty({all}, DType::f32, "received");
   memory.reset();
   group.meet();
-  for (const Tensor& buffer : {data, received}) register_with(&group.communicator, buffer);
+  register_with(&group.communicator, {data, received});
   group.meet();
   const auto upload = [&](const Tensor& to, const std::vector<float>& values) {
     const Shape shape{std::ssize(values)};
@@ -372,6 +372,52 @@ TEST_F(CollectivesGpus, EqualSlices) {
 
 TEST_F(CollectivesGpus, RegisteredMemory) {
   on_gpus(size, 60s, check_copies);
+}
+
+// A part of a large buffer goes to a small one, as the gradients of small blocks do.
+TEST_F(CollectivesGpus, SmallBuffersAreNotRegistered) {
+  on_gpus(size, 20s, [](const Rank& group) {
+    const int64_t each = 1 << 18;
+    const RankSlices slices(group.size() * each, group.size());
+    const Context& context = Context::current();
+    std::optional<PoolScope> memory(std::in_place, *context.allocator(),
+                                    rank_pool(&group.communicator));
+    const Tensor data = Tensor::empty({int64_t{5} << 20}, DType::f32, "data");
+    const Tensor received = Tensor::empty({group.size() * each}, DType::f32, "received");
+    memory.reset();
+    fill(data, group.rank() + 1.0);
+    group.meet();
+    register_with(&group.communicator, {data, received});
+    group.meet();
+    const auto exchange = [&] {
+      group->exchange(received.data<float>(), data.data<float>(), slices, "the gradients",
+                      stream());
+    };
+    repeat(
+        group, [&] { fill(received, -1.0); }, exchange,
+        [&] {
+          const std::vector<float> found = received.to_vector<float>();
+          for (int peer = 0; peer < group.size(); ++peer) {
+            EXPECT_EQ(part_of(found, peer * each, (peer + 1) * each),
+                      std::vector<float>(each, peer + 1.0f));
+          }
+        });
+    group.meet();
+    group->register_memory(data.raw_data(), data.bytes());
+    group.meet();
+    try {
+      exchange();
+      if (rank_pool(&group.communicator)) ADD_FAILURE() << "expected an error";
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("exchange of the gradients: registered memory on"),
+                std::string::npos)
+          << error.what();
+    }
+    finish(group);
+    group.meet();
+  });
 }
 
 // No rank passes before all have come.
