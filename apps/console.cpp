@@ -132,11 +132,14 @@ void ConsoleObserver::on_start(const RunSummary& s) {
                                          s.config.model.context * s.config.parallel.ranks));
   labelled_line("data", fmt::format("{} tokens to train on, {} to validate",
                                     count_text(s.train_tokens), count_text(s.validation_tokens)));
-  labelled_line(
-      "memory",
+  std::string memory =
       fmt::format("{:.1f} MiB predicted: {:.1f} weights and optimizer, {:.1f} activations",
                   mebibytes(s.memory.total()), mebibytes(s.memory.state()),
-                  mebibytes(s.memory.total() - s.memory.state())));
+                  mebibytes(s.memory.total() - s.memory.state()));
+  if (s.memory.on_host > 0) {
+    memory += fmt::format("; {:.1f} on the host", mebibytes(s.memory.on_host));
+  }
+  labelled_line("memory", memory);
   labelled_line("device", s.device);
   line("run folder  " + s.folder.string());
   if (s.first_step > 0) labelled_line("resumed", fmt::format("after step {}", s.first_step));

@@ -53,8 +53,7 @@ extern "C" void request_stop(int signal) {
 // A resumed run starts from its own configuration; flags override it. Its matrix products keep the
 // algorithms saved in its folder, even if the original table has changed.
 Config base_config(const Arguments& args) {
-  const std::string resume =
-      parse_args(args, kTrainCommand.flags, {}, apply_model_from).config.run.resume;
+  const std::string resume = parse_unvalidated(args, kTrainCommand.flags).config.run.resume;
   // A run that was not resumed has an empty value in its configuration; a flag must not be empty.
   if (resume.empty() &&
       (std::ranges::count(args, "--resume") > 0 || std::ranges::count(args, "--resume=") > 0)) {

@@ -1,18 +1,38 @@
 #include "autograd/checkpoint.h"
 
+#include <utility>
+
+#include "tensor/context.h"
+
 namespace quern {
 
-std::vector<Variable> checkpoint(const CheckpointFn& fn, const std::vector<Variable>& inputs) {
-  std::vector<Tensor> saved;  // saves: the inputs
+namespace {
+
+// The function returns the tensors, once if there is a stash.
+std::function<std::vector<Tensor>()> kept(std::vector<Tensor> tensors,
+                                          const std::shared_ptr<HostStash>& stash) {
+  if (stash == nullptr || !Context::current().grad_enabled) {
+    return [tensors = std::move(tensors)] { return tensors; };
+  }
+  return [stash, group = stash->put(tensors)] { return stash->take(*group); };
+}
+
+}  // namespace
+
+std::vector<Variable> checkpoint(const CheckpointFn& fn, const std::vector<Variable>& inputs,
+                                 const std::shared_ptr<HostStash>& stash) {
+  std::vector<Tensor> values;
+  for (const Variable& input : inputs) values.push_back(input.value());
+  const auto saved = kept(std::move(values), stash);  // saves: the inputs
   std::vector<Tensor> outputs;
   std::vector<bool> wanted;
   {
     const NoGrad no_grad;
+    std::vector<Variable> detached;
     for (const Variable& input : inputs) {
-      saved.push_back(input.value());
+      detached.emplace_back(input.value());
       wanted.push_back(input.requires_grad());
     }
-    const std::vector<Variable> detached(saved.begin(), saved.end());
     for (const Variable& output : fn(detached)) outputs.push_back(output.value());
   }
   const bool always = true;  // fn's parameters need gradients even when no input does
@@ -20,8 +40,8 @@ std::vector<Variable> checkpoint(const CheckpointFn& fn, const std::vector<Varia
       "checkpoint", std::move(outputs), inputs,
       [fn, saved, wanted](Gradients& g) {
         std::vector<Variable> again;
-        for (size_t i = 0; i < saved.size(); ++i) {
-          again.push_back(wanted[i] ? Variable::leaf(saved[i]) : Variable(saved[i]));
+        for (const Tensor& input : saved()) {
+          again.push_back(wanted[again.size()] ? Variable::leaf(input) : Variable(input));
         }
         std::vector<Variable> roots;
         std::vector<Tensor> grads;

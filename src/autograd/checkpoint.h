@@ -4,8 +4,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "autograd/host_stash.h"
 #include "autograd/tape.h"
 
 namespace quern {
@@ -14,7 +16,9 @@ using CheckpointFn = std::function<std::vector<Variable>(const std::vector<Varia
 
 // fn must depend only on its arguments and on leaves (parameters), with the same result each time.
 // Calls may nest. A leaf used by several checkpointed calls is reported ready after each of them.
-std::vector<Variable> checkpoint(const CheckpointFn& fn, const std::vector<Variable>& inputs);
+// With a stash, the inputs wait for the backward in the host's memory.
+std::vector<Variable> checkpoint(const CheckpointFn& fn, const std::vector<Variable>& inputs,
+                                 const std::shared_ptr<HostStash>& stash = nullptr);
 Variable checkpoint(const std::function<Variable(const Variable&)>& fn, const Variable& x);
 
 }  // namespace quern

@@ -20,11 +20,13 @@ void measure(MemoryStudy& study) {
   study.measured = true;
   study.out_of_memory = out_of_memory_in([&] {
     current_allocator().reset_peak();
+    Context::current().offload_allocator()->reset_peak();
     study.trace = trace_memory(study.config, study.pass);
   });
   if (!study.out_of_memory.empty()) return;
   study.peak_bytes = current_allocator().stats().peak_allocated;
   study.by_category = peak_of(study.trace).by_category;
+  study.on_host_bytes = offloaded_bytes();
 }
 
 }  // namespace
@@ -130,7 +132,8 @@ constexpr std::array<CategoryColumn, kMemoryCategories> kCategoryColumns{
 
 // One of a study's two rows: predicted or measured.
 TableRow memory_row(const MemoryStudy& study, const std::set<std::string>& varying,
-                    const char* peak, int64_t bytes, const MemoryByCategory& categories) {
+                    const char* peak, int64_t bytes, const MemoryByCategory& categories,
+                    int64_t on_host) {
   TableRow row{setting_fields(kSettings, study.config, varying), {}, {}};
   row.settings.insert(row.settings.end(),
                       {{{"", "params"}, parameter_count(study.config.model)},
@@ -143,6 +146,9 @@ TableRow memory_row(const MemoryStudy& study, const std::set<std::string>& varyi
     const auto& [name, rank] = kCategoryColumns[i];
     row.figures.push_back({{name, key, 1, 7, Align::right, rank}, mebibytes(categories[i])});
   }
+  const ModelOptions& options = study.config.compute;
+  const bool offloads = options.offload != Offload::none || options.offload_activations;
+  row.figures.push_back({{offloads ? "host" : "", "on_host_mib", 1, 7}, mebibytes(on_host)});
   row.figures.push_back({{"off by %", "deviation_percent", 2, 8, Align::right, 1}, Cell()});
   return row;
 }
@@ -152,12 +158,13 @@ TableRow memory_row(const MemoryStudy& study, const std::set<std::string>& varyi
 std::string memory_rows(Table& table, const MemoryStudy& study,
                         const std::set<std::string>& varying) {
   const std::string head = shared_settings(kSettings, study.config, varying) + "; MiB\n\n";
-  TableRow row =
-      memory_row(study, varying, "predicted", study.predicted.total(), study.predicted.by_category);
+  TableRow row = memory_row(study, varying, "predicted", study.predicted.total(),
+                            study.predicted.by_category, study.predicted.on_host);
   row.figures.back().value = study.deviation();
   const std::string text = table.add(row, head);
   if (!study.measured) return text;
-  row = memory_row(study, varying, "measured", study.peak_bytes, study.by_category);
+  row = memory_row(study, varying, "measured", study.peak_bytes, study.by_category,
+                   study.on_host_bytes);
   row.out_of_memory = study.out_of_memory;
   return text + table.add(row);
 }

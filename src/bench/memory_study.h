@@ -27,6 +27,7 @@ struct MemoryStudy {
   std::string out_of_memory;  // the allocator's message; empty when it fitted
   int64_t peak_bytes = 0;     // as counted by the allocator
   MemoryByCategory by_category{};
+  int64_t on_host_bytes = 0;
   MemoryTrace trace;
 
   // Deviation of the prediction from the measured peak, in percent; NaN without a measurement.

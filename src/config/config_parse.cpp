@@ -408,8 +408,9 @@ void validate_ranks(const ParallelSection& parallel) {
                   " ranks; expected auto, ddp, zero1, zero2 or fsdp"));
 }
 
-ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<ExtraFlag>& extra,
-                      const Config& base, const ResolveFrom& resolve) {
+ParsedArgs parse_unvalidated(const std::vector<std::string>& args,
+                             const std::vector<ExtraFlag>& extra, const Config& base,
+                             const ResolveFrom& resolve) {
   ArgReader reader(args, extra);
   reader.read();
   ParsedArgs parsed = std::move(reader.parsed);
@@ -432,6 +433,12 @@ ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<Ex
     }
     if (resolve) resolve(parsed.config, parsed.given);
   }
+  return parsed;
+}
+
+ParsedArgs parse_args(const std::vector<std::string>& args, const std::vector<ExtraFlag>& extra,
+                      const Config& base, const ResolveFrom& resolve) {
+  ParsedArgs parsed = parse_unvalidated(args, extra, base, resolve);
   validate(parsed.config);
   return parsed;
 }

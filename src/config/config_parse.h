@@ -49,6 +49,11 @@ ParsedArgs parse_args(const std::vector<std::string>& args,
                       const std::vector<ExtraFlag>& extra = {}, const Config& base = {},
                       const ResolveFrom& resolve = {});
 
+// The same without the validation, where the base is still unknown.
+ParsedArgs parse_unvalidated(const std::vector<std::string>& args,
+                             const std::vector<ExtraFlag>& extra, const Config& base = {},
+                             const ResolveFrom& resolve = {});
+
 // Applies the file's keys to `base`, and validates. Throws when the file has a seal
 // (io/checksum.h) that does not fit.
 Config load_config(const std::string& path, const Config& base = {});

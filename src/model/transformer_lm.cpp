@@ -37,6 +37,7 @@ TransformerLM::TransformerLM(const ModelConfig& config, const ModelOptions& opti
   config.validate();
   validate_options(config, options);
   const ModelInit init{scheme, config.layers};
+  if (options.offload_activations) stash_ = HostStash::make();
   positions_ = architecture.make_positions(config);
   for (int64_t i = 0; i < config.layers; ++i) {
     blocks_.push_back(
@@ -104,7 +105,7 @@ Variable TransformerLM::hidden(const Tensor& tokens, bool training) const {
     };
     std::vector<Variable> in{stream.x};
     if (stream.branch.defined()) in.push_back(stream.branch);
-    const std::vector<Variable> out = checkpoint(run, in);
+    const std::vector<Variable> out = checkpoint(run, in, stash_);
     stream = {out[0], out[1]};
   }
   return norm_->add_and_norm(stream.x, stream.branch).second;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "autograd/host_stash.h"
 #include "model/architecture.h"
 #include "nn/embedding.h"
 
@@ -74,6 +75,7 @@ class TransformerLM : public Module {
   Embedding embedding_;
   std::unique_ptr<Positions> positions_;
   std::vector<std::unique_ptr<Block>> blocks_;
+  std::shared_ptr<HostStash> stash_;  // null: activations stay on the device
   std::unique_ptr<Norm> norm_;
   std::optional<Parameter> head_;  // absent when tied to the embedding
   Tensor draws_;                   // of dropout

@@ -43,7 +43,7 @@ ParameterArena::ParameterArena(Module& model, const Options& options)
     : ParameterArena(ParameterList(model), options) {}
 
 ParameterArena::ParameterArena(const ParameterList& list, const Options& options)
-    : table_(list, options.regroup), shared_out_(options.layout) {
+    : table_(list, options.regroup), shared_out_(options.layout), offload_(options.offload) {
   for (const auto& make : list.constants()) make();
   if (shared_out_) {
     layout_ = options.layout(table_);
@@ -60,21 +60,25 @@ ParameterArena::ParameterArena(const ParameterList& list, const Options& options
 }
 
 void ParameterArena::allocate(const Options& options) {
-  const auto buffer = [](const Placement& places, const char* name, MemoryCategory category) {
-    const Tensor made = Tensor::empty({places.size()}, DType::f32, {name, category});
+  const auto buffer = [](const Placement& places, const char* name, MemoryCategory category,
+                         bool on_host = false) {
+    const Shape shape{places.size()};
+    const MemoryTag tag(name, category);
+    const Tensor made = on_host ? Tensor::empty_on_host(shape, DType::f32, tag)
+                                : Tensor::empty(shape, DType::f32, tag);
     fill(made, 0.0);
     return made;
   };
   const bool bf16 = options.precision == Precision::bf16;
-  values_ = buffer(layout_.values, "parameters", MemoryCategory::parameters);
-  if (bf16 && shared_out_) {
+  const bool on_host = bf16 && offload_ == Offload::optimizer;
+  values_ = buffer(layout_.values, "parameters", MemoryCategory::parameters, on_host);
+  if (bf16 && (shared_out_ || on_host)) {
     constexpr int64_t kAligned = 64;  // 256 bytes
     for (const ParameterEntry& entry : table_.entries()) {
       const int64_t place = round_up(vector_places_.size(), kAligned);
       if (entry.fp32) vector_places_.add(entry.begin, entry.end(), place);
     }
-    vectors_ =
-        buffer(vector_places_, "parameters (all ranks' vectors)", MemoryCategory::parameters);
+    vectors_ = buffer(vector_places_, "parameters (vectors in FP32)", MemoryCategory::parameters);
   }
   if (options.training && layout_.gradients_in_turns) {
     sums_ = buffer(layout_.sums, "gradient sums", MemoryCategory::gradients);
@@ -102,11 +106,9 @@ void ParameterArena::connect(Parameter& parameter, const ParameterEntry& entry, 
   };
   const Tensor weight =
       copies_.defined() ? place(copies_, layout_.weights) : place(values_, layout_.values);
-  Tensor master = weight;  // under bf16 of a shared-out arena only where ops read it
-  if (weight.dtype() == DType::bf16) {
-    if (!shared_out_) master = place(values_, layout_.values);
-    if (shared_out_) master = entry.fp32 ? place(vectors_, vector_places_) : Tensor();
-  }
+  Tensor master = weight;
+  if (weight.dtype() == DType::bf16 && !has_vectors()) master = place(values_, layout_.values);
+  if (has_vectors()) master = entry.fp32 ? place(vectors_, vector_places_) : Tensor();
   if (!training || parameter.group.frozen) {
     parameter.master_ = master;
     parameter.weight_ = weight;
@@ -190,9 +192,21 @@ void ParameterArena::finish_gradients() {
   }
 }
 
+void ParameterArena::refresh_vectors() {
+  if (!has_vectors() || shared_out_) return;
+  for (const Placement::Piece& vector : vector_places_.pieces()) {
+    const int64_t count = vector.end - vector.begin;
+    copy(vectors_.slice(0, vector.place, vector.place + count),
+         values_.slice(0, vector.begin, vector.end));
+  }
+}
+
 void ParameterArena::refresh_copies() {
   if (!copies_.defined()) return;
-  if (!shared_out_) return copy(copies_, values_);
+  if (!shared_out_) {
+    copy(copies_, values_);
+    return refresh_vectors();
+  }
   for (const Parameter* parameter : parameters_) {
     if (parameter->begin() < trainable()) continue;
     const Tensor value = view(values_, layout_.values.of(parameter->begin()), parameter->shape());

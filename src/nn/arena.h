@@ -46,6 +46,7 @@ class ParameterArena {
     ArenaLayoutOf layout = {};  // none: everything is here
     // Of the buffers that ranks move, gradients and copies; null: as for any allocation.
     std::shared_ptr<MemoryPool> moved = nullptr;
+    Offload offload = Offload::none;
   };
 
   // Allocates on the current Context's device, initialises, and gives every parameter of `model`
@@ -62,13 +63,17 @@ class ParameterArena {
   // Whether ranks share out the values. Then copies() are the weights that ops read, and vectors()
   // those that they read in FP32 under bf16; dist/sharded_weights.h keeps both current.
   bool is_shared_out() const { return shared_out_; }
+  Offload offload() const { return offload_; }
+  // Whether ops read no FP32 weights from values(), which are elsewhere, but from vectors().
+  bool has_vectors() const { return vectors_.defined(); }
   const ArenaLayout& layout() const { return layout_; }
   const Placement& vector_places() const { return vector_places_; }
 
   // By default each has the whole arena, and a parameter lies at its begin().
-  const Tensor& values() const { return values_; }  // f32, placed by layout().values
-  const Tensor& grads() const { return grads_; }    // f32, by layout().gradients
-  const Tensor& sums() const { return sums_; }      // f32, by layout().sums; may be grads()
+  // f32, placed by layout().values; in the host's memory under Offload::optimizer and bf16
+  const Tensor& values() const { return values_; }
+  const Tensor& grads() const { return grads_; }  // f32, by layout().gradients
+  const Tensor& sums() const { return sums_; }    // f32, by layout().sums; may be grads()
   const Tensor& copies() const {
     return copies_;
   }                                                   // bf16 or f32, by layout().weights; may be
@@ -82,6 +87,7 @@ class ParameterArena {
   // After values were written by other means than fused_update. Where ranks share them out, only
   // the frozen ones, which all have.
   void refresh_copies();
+  void refresh_vectors();  // after fused_update; nothing where ranks share the values out
   // Ops read the weights that `places` has from `buffer`, of the dtype of copies(), from now on.
   void read_weights_from(const Tensor& buffer, const Placement& places);
 
@@ -95,6 +101,7 @@ class ParameterArena {
   ParameterTable table_;
   std::vector<Parameter*> parameters_;
   bool shared_out_ = false;
+  Offload offload_ = Offload::none;
   ArenaLayout layout_;
   Placement vector_places_;
   Tensor values_, grads_, sums_, copies_, vectors_;

@@ -29,12 +29,18 @@ enum class NormKind { rms, layer };
 // norms, as train/choose_recompute.h decides; a model treats it as norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
+// What a GPU's training keeps in the host's memory; the update reads and writes it over the bus.
+// optimizer: the moments and, under Precision::bf16, the FP32 weights.
+enum class Offload { none, moments, optimizer };
+
 struct ModelOptions : OpOptions {
   AttentionKind attention = AttentionKind::flash;
   KernelKind kernels = KernelKind::fused;
   ResidualType residual = ResidualType::bf16;
   Recompute recompute = Recompute::automatic;
   int segment = 1;  // under Recompute::blocks: blocks recomputed together
+  Offload offload = Offload::none;
+  bool offload_activations = false;  // under Recompute::blocks: inputs of segments, to the host
 
   // Only for training losses (TransformerLM::loss).
   double dropout = 0.0;  // of the embeddings and of each sublayer's output, < 1

@@ -51,7 +51,7 @@ class Parameter {
   // For GEMMs: the BF16 copy under bf16, else the FP32 master. Its gradient is FP32 either way.
   const Variable& weight() const { return checked(weight_); }
   // For parameters kept in FP32 under every precision: norm weights. Others do not have it where
-  // ranks share out the values under bf16.
+  // the arena has vectors().
   const Variable& master() const { return checked(master_); }
 
   int64_t begin() const { return begin_; }  // first element in the arena

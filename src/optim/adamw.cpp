@@ -46,8 +46,7 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
   ranges_ = upload_table(runs_, "adamw ranges");
   for (Tensor* moment : {&first_, &second_}) {
     const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
-    *moment = Tensor::empty({count}, DType::f32, {name, MemoryCategory::optimizer});
-    fill(*moment, 0.0);
+    *moment = zero_state(arena, count, name);
   }
 }
 

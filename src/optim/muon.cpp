@@ -71,8 +71,7 @@ Muon::Muon(ParameterArena& arena, const MuonOptions& options)
     group.table = upload_table(group.matrices, "muon matrices");
     size += group.count() * group.stride;
   }
-  momentum_ = Tensor::empty({size}, DType::f32, {"muon momentum", MemoryCategory::optimizer});
-  fill(momentum_, 0.0);
+  momentum_ = zero_state(arena, size, "muon momentum");
 }
 
 void Muon::add_matrix(const ParameterGroup& treatment, const NamedSlice& slice) {

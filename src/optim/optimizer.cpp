@@ -11,6 +11,15 @@
 
 namespace quern {
 
+Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name) {
+  const MemoryTag tag(name, MemoryCategory::optimizer);
+  const Tensor buffer = arena.offload() == Offload::none
+                            ? Tensor::empty({count}, DType::f32, tag)
+                            : Tensor::empty_on_host({count}, DType::f32, tag);
+  fill(buffer, 0.0);
+  return buffer;
+}
+
 Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard) : arena_(arena), guard_(guard) {
   QUERN_CHECK(arena.grads().defined(),
               "optimizer: the arena was built without gradients (training = false)");
@@ -25,10 +34,7 @@ Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard) : arena_(are
 }
 
 Tensor Optimizer::zeros_like_gradients(const char* name) const {
-  Tensor buffer =
-      Tensor::empty({arena_.trainable()}, DType::f32, {name, MemoryCategory::optimizer});
-  fill(buffer, 0.0);
-  return buffer;
+  return zero_state(arena_, arena_.trainable(), name);
 }
 
 kernels::StepState* Optimizer::state_data() const {
@@ -78,6 +84,7 @@ void Optimizer::fused_step(const Tensor& loss) {
                 static_cast<float>(guard_.clip), loss_data, stream);
   });
   fused_update();
+  arena_.refresh_vectors();
   on_device(state_.device(), [&](auto stream) { finish_step(state_data(), stream); });
 }
 

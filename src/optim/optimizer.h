@@ -19,6 +19,9 @@ struct OptimizerBuffer {
   std::optional<Placement> share = {};  // what data has of the whole state; none: everything
 };
 
+// FP32 zeros, where the arena's Offload has an optimizer's state.
+Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name);
+
 // Limits on a step's change of the weights.
 struct StepGuard {
   double clip = 1.0;  // largest gradient norm; 0: no clipping

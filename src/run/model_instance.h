@@ -20,7 +20,8 @@ struct ModelInstance {
                       .training = training,
                       .seed = seed,
                       .layout = std::move(layout),
-                      .moved = std::move(moved)}) {
+                      .moved = std::move(moved),
+                      .offload = training ? options.offload : Offload::none}) {
     if (training) model.start_dropout(seed);
   }
 

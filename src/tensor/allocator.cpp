@@ -44,6 +44,16 @@ class DeviceMemory : public MemorySource {
   int index_;
 };
 
+class PinnedMemory : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override { return cuda::pinned_allocate(bytes); }
+  void release(void* data) noexcept override { cuda::pinned_release(data); }
+  std::string name() const override { return "the host, in memory that the GPU reads and writes"; }
+  std::string advice() const override {
+    return "Move less to the host: offload = moments or none.";
+  }
+};
+
 class DeviceEvent : public StreamEvent {
  public:
   void record(kernels::cuda::Stream stream) override { event_.record(stream); }
@@ -75,11 +85,20 @@ std::string mebibytes(int64_t bytes) {
 
 }  // namespace
 
+std::string MemorySource::advice() const {
+  return "Lower batch or ctx, set recompute = blocks, choose attention = flash and kernels = "
+         "fused, "
+         "or precision = bf16.";
+}
+
 std::unique_ptr<MemorySource> host_memory() {
   return std::make_unique<HostMemory>();
 }
 std::unique_ptr<MemorySource> device_memory(int index) {
   return std::make_unique<DeviceMemory>(index);
+}
+std::unique_ptr<MemorySource> pinned_memory() {
+  return std::make_unique<PinnedMemory>();
 }
 std::unique_ptr<StreamEvent> device_event() {
   return std::make_unique<DeviceEvent>();
@@ -360,9 +379,7 @@ std::string Allocator::out_of_memory_message(int64_t bytes, const char* name) co
     message += cat("\n  ", mebibytes(total), "  ", rows[i].first);
     if (count > 1) message += cat(" (", count, " tensors)");
   }
-  return message +
-         "\nLower batch or ctx, set recompute = blocks, choose attention = flash and kernels = "
-         "fused, or precision = bf16.";
+  return cat(message, "\n", source_->advice());
 }
 
 }  // namespace quern

@@ -32,10 +32,12 @@ class MemorySource {
   virtual void* allocate(int64_t bytes) = 0;      // nullptr when out of memory
   virtual void release(void* data) noexcept = 0;  // waits for the device's uses
   virtual std::string name() const = 0;           // "cpu", "cuda:0": for messages
+  virtual std::string advice() const;             // the last line of OutOfMemory
 };
 
 std::unique_ptr<MemorySource> host_memory();                // 256-byte aligned
 std::unique_ptr<MemorySource> device_memory(int index);     // cudaMalloc
+std::unique_ptr<MemorySource> pinned_memory();              // cudaMallocHost
 std::unique_ptr<MemorySource> no_memory(std::string name);  // addresses without memory
 
 // A point that one stream reaches and another waits for: a CUDA event, or a test's fake.

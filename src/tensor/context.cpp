@@ -28,7 +28,7 @@ NvtxRanges nvtx_ranges;
 Context::Context(Device device, uint64_t seed)
     : device_(device), host_(std::make_shared<Allocator>(host_memory())), random_{seed, 0} {
   if (!device.is_cuda()) {
-    device_allocator_ = host_;
+    device_allocator_ = offload_allocator_ = host_;
     return;
   }
   QUERN_CHECK(kBuiltWithCuda,
@@ -42,6 +42,7 @@ Context::Context(Device device, uint64_t seed)
   stream_ = cuda::OwnedStream::create();
   device_allocator_ =
       std::make_shared<Allocator>(device_memory(device.index), cuda_stream(), device_event);
+  offload_allocator_ = std::make_shared<Allocator>(pinned_memory(), cuda_stream(), device_event);
   range_observers_.push_back(&nvtx_ranges);
 #ifdef QUERN_WITH_CUDA
   traits_ = kernels::cuda::query_device_traits();
@@ -61,9 +62,11 @@ Context::Context(Device device, const kernels::cuda::DeviceTraits& traits)
       traits_(traits),
       dry_(true),
       host_(std::make_shared<Allocator>(no_memory(cat(kCpu)))),
-      device_allocator_(host_) {
+      device_allocator_(host_),
+      offload_allocator_(host_) {
   if (!device.is_cuda()) return;
   device_allocator_ = std::make_shared<Allocator>(no_memory(cat(device)));
+  offload_allocator_ = std::make_shared<Allocator>(no_memory("the host"));
   take_gemm_workspace();
 }
 

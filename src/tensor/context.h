@@ -91,6 +91,8 @@ class Context {
   // The allocator of `device`: the host's or this Context's. Throws for another GPU.
   const std::shared_ptr<Allocator>& allocator(Device device) const;
   const std::shared_ptr<Allocator>& allocator() const { return device_allocator_; }  // of device()
+  // Of host memory that the device reads and writes by itself, over the bus: pinned memory.
+  const std::shared_ptr<Allocator>& offload_allocator() const { return offload_allocator_; }
   kernels::cuda::Stream cuda_stream() const;
   const kernels::GemmResources& gemm() const { return gemm_; }
   void synchronize() const;  // waits for the stream; nothing on the CPU
@@ -116,7 +118,7 @@ class Context {
   bool dry_ = false;
   cuda::OwnedStream stream_;  // none on the CPU
   std::shared_ptr<Allocator> host_;
-  std::shared_ptr<Allocator> device_allocator_;  // host_ on the CPU
+  std::shared_ptr<Allocator> device_allocator_, offload_allocator_;  // host_ on the CPU
   kernels::GemmResources gemm_;
   std::vector<std::shared_ptr<void>> gemm_parts_;  // the owned objects that gemm_ points to
   kernels::PhiloxKey random_;

@@ -88,19 +88,39 @@ void set_device(int index) {
   check(cudaSetDevice(index), "cudaSetDevice");
 }
 
-void* device_allocate(int64_t bytes) {
+namespace {
+
+template <class Allocate>
+void* allocate_if_room(const char* call, const Allocate& allocate) {
   void* data = nullptr;
-  const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+  const cudaError_t status = allocate(&data);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;
   }
-  check(status, "cudaMalloc");
+  check(status, call);
   return data;
+}
+
+}  // namespace
+
+void* device_allocate(int64_t bytes) {
+  return allocate_if_room(
+      "cudaMalloc", [&](void** data) { return cudaMalloc(data, static_cast<size_t>(bytes)); });
 }
 
 void device_release(void* data) noexcept {
   cudaFree(data);
+}
+
+void* pinned_allocate(int64_t bytes) {
+  return allocate_if_room("cudaMallocHost", [&](void** data) {
+    return cudaMallocHost(data, static_cast<size_t>(bytes));
+  });
+}
+
+void pinned_release(void* data) noexcept {
+  cudaFreeHost(data);
 }
 
 void* host_allocate(int64_t bytes, bool pinned) {

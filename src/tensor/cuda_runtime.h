@@ -33,6 +33,8 @@ void set_device(int index);
 
 void* device_allocate(int64_t bytes);  // nullptr when the device has no room
 void device_release(void* data) noexcept;
+void* pinned_allocate(int64_t bytes);  // of the host, for kernels too; nullptr without room
+void pinned_release(void* data) noexcept;
 
 struct ReleaseHost {
   bool pinned = false;

@@ -28,6 +28,16 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, MemoryTag tag) {
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device, MemoryTag tag) {
+  return allocate(shape, dtype, device, Context::current().allocator(device), tag);
+}
+
+Tensor Tensor::empty_on_host(const Shape& shape, DType dtype, MemoryTag tag) {
+  const Context& context = Context::current();
+  return allocate(shape, dtype, context.device(), context.offload_allocator(), tag);
+}
+
+Tensor Tensor::allocate(const Shape& shape, DType dtype, Device device,
+                        const std::shared_ptr<Allocator>& allocator, MemoryTag tag) {
   for (const int64_t dim : shape)
     QUERN_CHECK(dim >= 0, tag.name, ": shape ", shape, " has a negative extent");
   Tensor tensor;
@@ -35,8 +45,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device, MemoryTag t
   tensor.strides_ = contiguous_strides(shape);
   tensor.dtype_ = dtype;
   tensor.device_ = device;
-  tensor.storage_ =
-      std::make_shared<Storage>(Context::current().allocator(device), tensor.bytes(), tag);
+  tensor.storage_ = std::make_shared<Storage>(allocator, tensor.bytes(), tag);
   return tensor;
 }
 

@@ -41,6 +41,8 @@ class Tensor {
   // Uninitialised, on the given device (or the current Context's).
   static Tensor empty(const Shape& shape, DType dtype, MemoryTag tag = "tensor");
   static Tensor empty(const Shape& shape, DType dtype, Device device, MemoryTag tag = "tensor");
+  // The same on the current Context's device, but in memory of its offload_allocator().
+  static Tensor empty_on_host(const Shape& shape, DType dtype, MemoryTag tag = "tensor");
   // Uses memory owned elsewhere; the storage keeps keep_alive.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, Device device,
                        std::shared_ptr<void> keep_alive = nullptr);
@@ -94,6 +96,8 @@ class Tensor {
   }
 
  private:
+  static Tensor allocate(const Shape& shape, DType dtype, Device device,
+                         const std::shared_ptr<Allocator>& allocator, MemoryTag tag);
   void check_dtype(DType expected) const;
   void download(void* out) const;
   Tensor view(const Shape& shape, const Strides& strides, int64_t offset) const;

@@ -32,6 +32,11 @@ int64_t PeakEstimate::total() const {
   return std::accumulate(by_category.begin(), by_category.end(), int64_t{0});
 }
 
+int64_t offloaded_bytes() {
+  const Context& context = Context::current();
+  return context.device().is_cuda() ? context.offload_allocator()->stats().peak_allocated : 0;
+}
+
 MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
   constexpr int kRuns = 2;
   const MemoryRecorder recorder(std::numeric_limits<size_t>::max());
@@ -69,8 +74,10 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
 PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTarget& target) {
   QUERN_CHECK(config.train.batch >= 1 && config.model.context >= 1, "predict_peak: batch is ",
               config.train.batch, " and ctx is ", config.model.context, ", expected at least 1");
-  return run_dry(target, config.compute,
-                 [&] { return PeakEstimate{peak_of(trace_memory(config, pass)).by_category}; });
+  return run_dry(target, config.compute, [&] {
+    const MemoryTrace trace = trace_memory(config, pass);
+    return PeakEstimate{peak_of(trace).by_category, offloaded_bytes()};
+  });
 }
 
 }  // namespace quern

@@ -27,6 +27,7 @@ MemoryTarget current_target();  // the current Context's device
 // Bytes in use at the moment of the peak.
 struct PeakEstimate {
   MemoryByCategory by_category{};
+  int64_t on_host = 0;  // in the host's memory beside a GPU: Offload
 
   int64_t of(MemoryCategory category) const { return by_category[static_cast<size_t>(category)]; }
   int64_t state() const;  // parameters, gradients and optimizer
@@ -37,6 +38,10 @@ struct PeakEstimate {
 // tokens, launched kernel by kernel, as the allocator counts it: exact but for a GPU whose traits
 // differ from the target's. Throws when batch or context is below 1.
 PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTarget& target);
+
+// The most bytes that the current Context's GPU has had in the host's memory since their
+// reset_peak.
+int64_t offloaded_bytes();
 
 // The memory of the pass, run twice on the current Context with random weights and tokens: the
 // second run starts like all later ones. The recording begins before the model is built.

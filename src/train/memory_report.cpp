@@ -99,6 +99,7 @@ class Remedies {
       set("recompute = norms", &C::recompute, Recompute::norms);
     }
     if (step_) set("recompute = blocks", &C::recompute, Recompute::blocks);
+    if (step_ && Context::current().device().is_cuda()) offload();
     set("precision = bf16", &C::precision, Precision::bf16);
     set("attention = flash", &C::attention, AttentionKind::flash);
     set("kernels = fused", &C::kernels, KernelKind::fused);
@@ -141,6 +142,17 @@ class Remedies {
     const int64_t accumulate = config_.train.accumulate * config_.train.batch / batch;
     add(step_ ? cat("batch = ", batch, ", accumulate = ", accumulate) : cat("batch = ", batch),
         [&](Config& c) { c.train.batch = batch, c.train.accumulate = accumulate; });
+  }
+
+  void offload() {
+    using C = ComputeSection;
+    if (config_.compute.offload == Offload::none) {
+      set("offload = moments", &C::offload, Offload::moments);
+    }
+    set("offload = optimizer", &C::offload, Offload::optimizer);
+    if (config_.compute.recompute == Recompute::blocks) {
+      set("offload_activations = true", &C::offload_activations, true);
+    }
   }
 
   // Halves it until it fits.

@@ -234,6 +234,17 @@ TEST_F(TrainProgram, RefusesFoldersThatDoNotFit) {
   expect_refusal(1, {"generate", folder_ / "nowhere"}, "there is no such folder");
 }
 
+// A flag may need what the run's configuration has: here bf16.
+TEST_F(TrainProgram, AResumedRunMayMoveItsStateToTheHost) {
+  ASSERT_EQ(run(train_args("run", {"--steps", "2", "--precision", "bf16"})).code, 0);
+  const std::string path = folder_ / "run";
+  const Outcome resumed =
+      run({"train", "--resume", path, "--steps", "3", "--offload", "optimizer"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  expect_refusal(2, {"train", "--resume", path, "--steps", "4", "--precision", "fp32"},
+                 "offload is optimizer, which needs precision = bf16");
+}
+
 // Flags that contradict the checkpoint must be rejected, not ignored.
 TEST_F(TrainProgram, AModelIsNotGivenAnew) {
   ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);

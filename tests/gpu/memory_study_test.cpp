@@ -31,6 +31,7 @@ void expect_exact(const Config& config, MemoryPass pass) {
   const ComputeSection& o = config.compute;
   EXPECT_TRUE(study.measured);
   EXPECT_EQ(peak_of(study.trace).bytes, study.peak_bytes);
+  EXPECT_EQ(study.predicted.on_host, study.on_host_bytes);
   EXPECT_EQ(study.predicted.by_category, study.by_category)
       << name_of(pass) << ", precision " << static_cast<int>(o.precision) << ", flash "
       << (o.attention == AttentionKind::flash) << ", fused " << (o.kernels == KernelKind::fused)
@@ -77,6 +78,23 @@ TEST(MemoryStudyOnGpu, PredictionOfGpt2MuonDropoutAndZLossIsExact) {
           config.optimizer.kind = OptimizerKind::muon;
           expect_exact(config, MemoryPass::step);
         }
+      }
+    }
+  }
+}
+
+TEST(MemoryStudyOnGpu, PredictionOfWhatIsOnTheHostIsExact) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const Offload offload : {Offload::none, Offload::moments, Offload::optimizer}) {
+    for (const bool activations : {false, true}) {
+      for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+        Config config = tiny("small");
+        config.compute.precision = Precision::bf16;
+        config.compute.offload = offload;
+        config.compute.recompute = Recompute::blocks;
+        config.compute.offload_activations = activations;
+        config.optimizer.kind = kind;
+        expect_exact(config, MemoryPass::step);
       }
     }
   }

@@ -69,6 +69,37 @@ TEST_P(GpuTrainingModes, TwoRunsAreBitEqual) {
   EXPECT_EQ(first.losses(), second.losses());
 }
 
+// Also when a captured step is replayed, with micro-batches and dropout.
+TEST_P(GpuTrainingModes, OffloadChangesNoBits) {
+  Config c = config("none");
+  c.train.steps = 12;
+  c.train.accumulate = 2;
+  c.compute.dropout = 0.1;
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+    c.optimizer.kind = kind;
+    Recorded expected;
+    c.run.out = (folder_.path() / cat("none", static_cast<int>(kind))).string();
+    train(c, expected);
+    for (const Offload offload : {Offload::moments, Offload::optimizer}) {
+      if (offload == Offload::optimizer && c.compute.precision != Precision::bf16) continue;
+      Config changed = c;
+      changed.compute.offload = offload;
+      changed.compute.recompute = Recompute::blocks;
+      changed.compute.offload_activations = true;
+      changed.run.out += cat("-offload", static_cast<int>(offload));
+      Recorded found;
+      train(changed, found);
+      SCOPED_TRACE(changed.run.out);
+      EXPECT_EQ(found.losses(), expected.losses());
+      for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+        const std::filesystem::path path =
+            std::filesystem::path("checkpoints/step_00000012") / file;
+        EXPECT_TRUE(read_file(changed.run.out / path) == read_file(c.run.out / path)) << file;
+      }
+    }
+  }
+}
+
 TEST_P(GpuTrainingModes, FollowsTheCpu) {
   Config c = config("gpu");
   c.train.steps = 10;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/model_cost.h"
+#include "support/files.h"
 
 namespace quern {
 namespace {
@@ -203,6 +204,23 @@ TEST(ModelConfig, FlashHeadDimensions) {
     EXPECT_THROW(validate_options(config, flash), Error) << D;
     EXPECT_NO_THROW(validate_options(config, naive)) << D;
   }
+}
+
+TEST(ModelConfig, WhatCannotBeOffloaded) {
+  ModelOptions options;
+  options.offload = Offload::moments;
+  EXPECT_NO_THROW(validate_options({}, options));
+  options.offload = Offload::optimizer;
+  testing_support::expect_error(
+      [&] { validate_options({}, options); },
+      {"offload is optimizer, which needs precision = bf16", "offload = moments"});
+  options.precision = Precision::bf16;
+  EXPECT_NO_THROW(validate_options({}, options));
+  options.offload_activations = true;
+  testing_support::expect_error([&] { validate_options({}, options); },
+                                {"offload_activations needs recompute = blocks"});
+  options.recompute = Recompute::blocks;
+  EXPECT_NO_THROW(validate_options({}, options));
 }
 
 }  // namespace

@@ -94,6 +94,34 @@ TEST(MemoryPrediction, SharesOfTheStateByHand) {
   }
 }
 
+// What leaves the GPU is what the host gets, but for the FP32 vectors, which both have.
+TEST(MemoryPrediction, OffloadedStateByHand) {
+  const auto peak = [](Offload offload, bool activations = false) {
+    Config config = small(Precision::bf16);
+    config.compute.offload = offload;
+    config.compute.recompute = Recompute::blocks;
+    config.compute.offload_activations = activations;
+    return predict_peak(config, MemoryPass::step, hopper_target());
+  };
+  const ParameterTable table = parameter_table(small(Precision::bf16).model);
+  const int64_t all = table.size(), trainable = table.trainable();
+  const PeakEstimate none = peak(Offload::none), moments = peak(Offload::moments),
+                     optimizer = peak(Offload::optimizer);
+  EXPECT_EQ(none.on_host, 0);
+  EXPECT_EQ(moments.on_host, 8 * trainable);
+  EXPECT_EQ(none.total() - moments.total(), 8 * trainable);
+  EXPECT_EQ(optimizer.on_host, 8 * trainable + 4 * all);
+  int64_t vectors = 0;
+  for (const ParameterEntry& entry : table.entries()) vectors += entry.fp32 ? entry.numel() : 0;
+  EXPECT_EQ(moments.total() - optimizer.total(), 4 * (all - vectors));
+  // The residual stream and a branch of each of twelve blocks, of which two are on the GPU at once.
+  const int64_t stream = kBatch * kT * 768 * 2;
+  const PeakEstimate blocks = peak(Offload::none, true);
+  EXPECT_EQ(blocks.on_host, (2 * 12 - 1) * stream);
+  EXPECT_EQ(none.of(MemoryCategory::activations) - blocks.of(MemoryCategory::activations),
+            (2 * 12 - 1) * stream - 4 * stream);
+}
+
 // auto: zero1 with AdamW on GPUs, ddp otherwise.
 TEST(MemoryPrediction, AutomaticRanksAreThoseOfTheirStrategy) {
   const auto total_of = [](Parallel parallel, const MemoryTarget& target, OptimizerKind optimizer) {

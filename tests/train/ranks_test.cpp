@@ -88,7 +88,13 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
   const TrainingResult one = outcome(1, config_for(1, "one", kSteps));
   ASSERT_EQ(one.losses.size(), 5u);
   for (const int ranks : {2, 3, 4}) {
-    const TrainingResult several = outcome(ranks, config_for(ranks, cat("ranks", ranks), kSteps));
+    Config c = config_for(ranks, cat("ranks", ranks), kSteps);
+    if (ranks == 3) {  // nor does it matter where their state lies
+      const bool bf16 = c.compute.precision == Precision::bf16;
+      c.compute.offload = bf16 ? Offload::optimizer : Offload::moments;
+      c.compute.offload_activations = c.compute.recompute == Recompute::blocks;
+    }
+    const TrainingResult several = outcome(ranks, c);
     EXPECT_EQ(several.losses, one.losses) << ranks;
     EXPECT_EQ(several.validations, one.validations) << ranks;
     EXPECT_TRUE(several == one) << ranks;
