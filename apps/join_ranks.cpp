@@ -135,11 +135,14 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                          const Config& config) {
   const std::chrono::milliseconds limit = std::chrono::seconds(config.parallel.comm_limit);
   const OwnFolder folder(place);
-  const auto store =
-      open_store({.address = place.store, .rank = place.rank, .size = place.size, .limit = limit});
+  const std::shared_ptr<Store> store = open_store({.address = place.store,
+                                                   .rank = place.rank,
+                                                   .size = place.size,
+                                                   .limit = limit,
+                                                   .own_folder = place.own_store});
   announce(*store, place);
   check_start(*store, place, device);
-  auto ranks = device.is_cuda() ? nccl_group(*store, place.rank, place.size, limit)
+  auto ranks = device.is_cuda() ? nccl_group(store, place.rank, place.size, limit)
                                 : gloo_group(*store, place.rank, place.size, limit);
   ranks->set_on_stuck([](const std::string& failure) {
     print_error(failure);

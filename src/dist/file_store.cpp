@@ -37,20 +37,18 @@ std::string file_name(const std::string& key) {
 class FileStore final : public Store {
  public:
   explicit FileStore(const StoreOptions& options)
-      : address_(options.address), folder_(options.address.substr(5)), limit_(options.limit) {
-    std::error_code error;
-    fs::create_directories(folder_, error);
-    if (!fs::is_directory(folder_)) {
-      throw CommunicationError(cat(address_, ": the folder cannot be made: ",
-                                   error ? error.message() : "there is a file of this name"));
-    }
+      : Store(options.address, options.limit),
+        folder_(options.address.substr(5)),
+        own_(options.own_folder) {
+    make_folder();
   }
 
   void set(const std::string& key, const std::string& value) override {
-    check_store_entry(address_, key, value);
+    check_store_entry(address(), key, value);
+    if (own_) make_folder();
     if (const auto old = read(key)) {
       if (*old == value) return;
-      throw CommunicationError(cat(address_, ": set of '", key,
+      throw CommunicationError(cat(address(), ": set of '", key,
                                    "': it has another value already. Is the folder that of another "
                                    "training, or of an earlier one?"));
     }
@@ -65,24 +63,29 @@ class FileStore final : public Store {
     if (!file || error) {
       const std::string reason = error ? error.message() : std::strerror(errno);
       fs::remove(temporary, error);
-      throw CommunicationError(cat(address_, ": set of '", key, "': ", reason));
+      throw CommunicationError(cat(address(), ": set of '", key, "': ", reason));
     }
   }
 
-  std::string get(const std::string& key) override {
-    check_store_entry(address_, key, {});
-    const Deadline deadline(limit_);
+  std::optional<std::string> find(const std::string& key, milliseconds limit) override {
+    check_store_entry(address(), key, {});
+    const Deadline deadline(limit);
     for (milliseconds pause{1};; pause = std::min(2 * pause, milliseconds(50))) {
-      if (auto value = read(key)) return *value;
-      if (deadline.passed()) {
-        throw CommunicationError(
-            cat(address_, ": get of '", key, "': no rank set it within ", in_words(limit_)));
-      }
+      if (auto value = read(key)) return value;
+      if (deadline.passed()) return {};
       std::this_thread::sleep_for(std::min(pause, deadline.left()));
     }
   }
 
  private:
+  void make_folder() const {
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (fs::is_directory(folder_)) return;
+    throw CommunicationError(cat(address(), ": the folder cannot be made: ",
+                                 error ? error.message() : "there is a file of this name"));
+  }
+
   fs::path path(const std::string& key) const { return folder_ / file_name(key); }
 
   std::optional<std::string> read(const std::string& key) const {
@@ -92,15 +95,14 @@ class FileStore final : public Store {
     std::string value(kMostValueBytes, '\0');
     file.read(value.data(), static_cast<std::streamsize>(value.size()));
     if (!file.is_open() || file.bad()) {
-      throw CommunicationError(cat(address_, ": read of '", key, "': ", std::strerror(errno)));
+      throw CommunicationError(cat(address(), ": read of '", key, "': ", std::strerror(errno)));
     }
     value.resize(static_cast<size_t>(file.gcount()));
     return value;
   }
 
-  std::string address_;
   fs::path folder_;
-  milliseconds limit_;
+  bool own_;
   std::atomic<int> written_{0};
 };
 

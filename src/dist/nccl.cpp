@@ -17,16 +17,19 @@ static constexpr char kHowToInstall[] =
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dist/collective_call.h"
 #include "dist/collective_watch.h"
 #include "dist/deadline.h"
 #include "dist/nccl_library.h"
+#include "dist/roll_call.h"
 #include "dist/signal_block.h"
 #include "tensor/allocator.h"
 #include "tensor/context.h"
@@ -39,9 +42,9 @@ using std::chrono::milliseconds;
 using Clock = CollectiveWatch::Clock;
 
 constexpr milliseconds kWatchPeriod{50};
+constexpr milliseconds kRollCall{1000};
 constexpr milliseconds kGrace{200};  // between the clocks of ranks that wait for the same one
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr char kPeerLost[] = ": another rank is gone, hangs, or called something else";
 
 // NCCL's communicator is non-blocking: a call returns before its work is on the stream, and
 // settle() waits for that. Only the watchdog, or the destructor after it, destroys or aborts the
@@ -59,8 +62,9 @@ class NcclGroup : public Communicator {
   }
   ~NcclGroup() override;
 
-  // Waits for all ranks.
+  // Both wait for all ranks.
   void connect(const ncclUniqueId& id, int device);
+  void enter_roll(const std::shared_ptr<Store>& store, const std::string& group);
 
   void set_patience(milliseconds patience) override;
   std::string engine() const override { return cat("NCCL ", nccl_.version()); }
@@ -103,6 +107,8 @@ class NcclGroup : public Communicator {
   // These expect mutex_ to be locked.
   ncclResult_t state() const;
   void set_failure(const std::string& call, const std::string& reason);
+  void give_up(std::unique_lock<std::mutex>& lock, const std::string& call,
+               const std::string& reason);
   void throw_failure() const;
   void tell_unless_ended() const;
   void free_segments() noexcept;
@@ -119,6 +125,8 @@ class NcclGroup : public Communicator {
   std::map<const char*, int64_t> windows_;  // registered memory and its bytes
   std::list<ncclWindow_t> handles_;         // NCCL may write to one until the group ends
   std::vector<void*> segments_;             // of memory(), to be freed behind the communicator
+  std::unique_ptr<RollCall> roll_;          // none before enter_roll
+  bool roll_called_ = false;
   std::shared_ptr<Hearing> hearing_ = std::make_shared<Hearing>();
   std::thread watchdog_;
   // For barrier().
@@ -143,6 +151,12 @@ void NcclGroup::connect(const ncclUniqueId& id, int device) {
   settle(call);
   const SignalBlock inherited;
   watchdog_ = std::thread([this, device] { run_watchdog(device); });
+}
+
+void NcclGroup::enter_roll(const std::shared_ptr<Store>& store, const std::string& group) {
+  auto roll = std::make_unique<RollCall>(store, rank(), size(), group);
+  const std::lock_guard lock(mutex_);
+  roll_ = std::move(roll);
 }
 
 // Without failure and pending work, NCCL's state is the same on all ranks and is just freed.
@@ -182,6 +196,22 @@ void NcclGroup::set_failure(const std::string& call, const std::string& reason) 
   wake_.notify_all();
 }
 
+// For want of another rank, which the failure names. Unlocks meanwhile; one thread asks, and one
+// that comes later waits for its result.
+void NcclGroup::give_up(std::unique_lock<std::mutex>& lock, const std::string& call,
+                        const std::string& reason) {
+  if (std::exchange(roll_called_, true)) {
+    return wake_.wait(lock, [&] { return failed_ || stop_; });
+  }
+  std::string who = "another rank is gone, hangs, or called something else";
+  if (roll_) {
+    lock.unlock();
+    who = roll_->answer(call, kRollCall);
+    lock.lock();
+  }
+  set_failure(call, cat(reason, ": ", who));
+}
+
 void NcclGroup::throw_failure() const {
   if (!failed_) return;
   hearing_->heard = true;
@@ -194,14 +224,14 @@ void NcclGroup::settle(const std::string& call) {
   const Clock::time_point begin = Clock::now();
   for (int round = 0;; ++round) {
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
       throw_failure();
       const ncclResult_t result = state();
       if (result == ncclSuccess) return;
       if (is_error(result)) {
         set_failure(call, nccl_.text(result, comm_));
       } else if (Clock::now() - begin > limit()) {
-        set_failure(call, cat("no answer within ", in_words(limit()), kPeerLost));
+        give_up(lock, call, cat("no answer within ", in_words(limit())));
       }
       throw_failure();
     }
@@ -447,7 +477,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
       if (is_error(result)) {
         set_failure("communication", nccl_.text(result, comm_));
       } else if (watch_.is_late(Clock::now())) {
-        set_failure(watch_.running(), cat("not complete within ", in_words(longest()), kPeerLost));
+        give_up(lock, watch_.running(), cat("not complete within ", in_words(longest())));
         // An abort can complete the collective on other ranks, with garbage: they shall see first
         // that it is late.
         wake_.wait_for(lock, kGrace, [&] { return stop_; });
@@ -494,8 +524,8 @@ bool nccl_available(std::string* why_not, const std::string& library) {
   return reason.empty();
 }
 
-std::unique_ptr<Communicator> nccl_group(Store& store, int rank, int size, milliseconds limit,
-                                         const std::string& library) {
+std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, int rank, int size,
+                                         milliseconds limit, const std::string& library) {
   const Device device = Context::current().device();
   QUERN_CHECK(device.is_cuda(), "NCCL: the current device is ", device, ", expected a GPU");
   const Nccl nccl = load_nccl(library);
@@ -512,14 +542,16 @@ std::unique_ptr<Communicator> nccl_group(Store& store, int rank, int size, milli
       throw CommunicationError(
           cat("rank 0 of ", size, ": NCCL start of the group: ", nccl.text(result, nullptr)));
     }
-    store.set(kKey, std::string(id.internal, sizeof(id.internal)));
+    store->set(kKey, std::string(id.internal, sizeof(id.internal)));
   } else {
-    const std::string text = store.get(kKey);
+    const std::string text = store->get(kKey);
     QUERN_CHECK(text.size() == sizeof(id.internal), "NCCL: the store's ", kKey, " has ",
                 text.size(), " bytes, expected ", sizeof(id.internal));
     std::memcpy(id.internal, text.data(), sizeof(id.internal));
   }
   group->connect(id, device.index);
+  group->enter_roll(store,
+                    cat(std::hash<std::string>()(std::string(id.internal, sizeof(id.internal)))));
   return group;
 }
 
@@ -544,8 +576,8 @@ bool nccl_available(std::string* why_not, const std::string& /*library*/) {
   return false;
 }
 
-std::unique_ptr<Communicator> nccl_group(Store& /*store*/, int /*rank*/, int /*size*/,
-                                         std::chrono::milliseconds /*limit*/,
+std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& /*store*/, int /*rank*/,
+                                         int /*size*/, std::chrono::milliseconds /*limit*/,
                                          const std::string& /*library*/) {
   throw UsageError(cat("NCCL is not available: ", kReason, kHowToInstall));
 }

@@ -16,9 +16,10 @@ bool nccl_available(std::string* why_not = nullptr, const std::string& library =
 
 // A group of GPUs, one a rank: that of the current Context. One group a store. Throws UsageError
 // without NCCL, with what to install; CommunicationError when a rank does not appear within the
-// limit. A graph that captured its collectives must be destroyed before the group. Work that runs
-// when the group is destroyed is aborted.
-std::unique_ptr<Communicator> nccl_group(Store& store, int rank, int size,
+// limit. A collective's failure names the rank that does not take part, as far as the store tells.
+// A graph that captured its collectives must be destroyed before the group. Work that runs when the
+// group is destroyed is aborted.
+std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, int rank, int size,
                                          std::chrono::milliseconds limit,
                                          const std::string& library = "auto");
 

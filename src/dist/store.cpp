@@ -2,10 +2,17 @@
 
 #include "base/error.h"
 #include "dist/communicator.h"
+#include "dist/deadline.h"
 #include "dist/file_store.h"
 #include "dist/tcp_store.h"
 
 namespace quern {
+
+std::string Store::get(const std::string& key) {
+  if (auto value = find(key, limit_)) return *std::move(value);
+  throw CommunicationError(
+      cat(address_, ": get of '", key, "': no rank set it within ", in_words(limit_)));
+}
 
 std::unique_ptr<Store> open_store(const StoreOptions& options) {
   QUERN_CHECK(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "store: rank ",

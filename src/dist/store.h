@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace quern {
 
@@ -14,9 +16,22 @@ class Store {
   virtual ~Store() = default;
   // Keys have 1 to 80 bytes, values at most 1 MiB.
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits until some rank has set the key. Throws CommunicationError, with the key, when none did
-  // within the time limit or the store cannot be reached.
-  virtual std::string get(const std::string& key) = 0;
+  // Waits until some rank has set the key; none: no rank did within `limit`. Throws
+  // CommunicationError, with the key, when the store cannot be reached.
+  virtual std::optional<std::string> find(const std::string& key,
+                                          std::chrono::milliseconds limit) = 0;
+  // The same within the store's time limit, and an error when no rank did.
+  std::string get(const std::string& key);
+
+ protected:
+  Store(std::string address, std::chrono::milliseconds limit)
+      : address_(std::move(address)), limit_(limit) {}
+  const std::string& address() const { return address_; }
+  std::chrono::milliseconds limit() const { return limit_; }
+
+ private:
+  std::string address_;
+  std::chrono::milliseconds limit_;
 };
 
 // `address` is "file:FOLDER", a folder that all ranks see, new for each training and made by the
@@ -26,6 +41,7 @@ struct StoreOptions {
   std::string address;
   int rank = 0, size = 1;
   std::chrono::milliseconds limit{10000};
+  bool own_folder = false;  // which may be removed once all have joined: set() makes it again
 };
 std::unique_ptr<Store> open_store(const StoreOptions& options);
 

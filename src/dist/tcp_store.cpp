@@ -19,52 +19,50 @@ using std::chrono::milliseconds;
 class TcpStore final : public Store {
  public:
   explicit TcpStore(const StoreOptions& options)
-      : address_(options.address), place_(parse_tcp_address(address_)), limit_(options.limit) {
-    if (options.rank == 0) server_.emplace(address_, limit_);
-    ask(StoreOp::ping, "", "", "cannot be reached");
+      : Store(options.address, options.limit), place_(parse_tcp_address(address())) {
+    if (options.rank == 0) server_.emplace(address(), limit());
+    ask(StoreOp::ping, "", "", "cannot be reached", limit());
   }
 
   void set(const std::string& key, const std::string& value) override {
-    check_store_entry(address_, key, value);
-    ask(StoreOp::set, key, value, cat("set of '", key, "'"));
+    check_store_entry(address(), key, value);
+    ask(StoreOp::set, key, value, cat("set of '", key, "'"), limit());
   }
 
-  std::string get(const std::string& key) override {
-    check_store_entry(address_, key, {});
-    return ask(StoreOp::get, key, "", cat("get of '", key, "'"));
+  std::optional<std::string> find(const std::string& key, milliseconds limit) override {
+    check_store_entry(address(), key, {});
+    return ask(StoreOp::get, key, "", cat("get of '", key, "'"), limit);
   }
 
  private:
   [[noreturn]] void fail(const std::string& title, const std::string& reason) const {
-    throw CommunicationError(cat(address_, ": ", title, ": ", reason));
+    throw CommunicationError(cat(address(), ": ", title, ": ", reason));
   }
-  std::string ask(StoreOp op, const std::string& key, const std::string& value,
-                  const std::string& title) const;
+  // None only for a get that waits for a key.
+  std::optional<std::string> ask(StoreOp op, const std::string& key, const std::string& value,
+                                 const std::string& title, milliseconds limit) const;
   std::optional<std::string> receive(const Socket& socket, const Deadline& deadline,
                                      const std::string& title, std::string& why_not) const;
 
-  std::string address_;
   HostAndPort place_;
-  milliseconds limit_;
   std::optional<StoreServer> server_;
 };
 
 // A connection for each request, again until the limit: rank 0 may start later, and repeating a
 // request changes nothing.
-std::string TcpStore::ask(StoreOp op, const std::string& key, const std::string& value,
-                          const std::string& title) const {
-  const Deadline deadline(limit_);
+std::optional<std::string> TcpStore::ask(StoreOp op, const std::string& key,
+                                         const std::string& value, const std::string& title,
+                                         milliseconds limit) const {
+  const Deadline deadline(limit);
   std::string reason;
   for (milliseconds pause{5};; pause = std::min(2 * pause, milliseconds(200))) {
     const Socket socket = connect_to(place_, deadline, reason);
     if (socket && send_all(socket, request(op, key, value), deadline, reason)) {
-      if (auto answer = receive(socket, deadline, title, reason)) return *answer;
-      if (op == StoreOp::get && deadline.passed()) {
-        fail(title, cat("no rank set it within ", in_words(limit_)));
-      }
+      if (auto answer = receive(socket, deadline, title, reason)) return answer;
+      if (op == StoreOp::get && deadline.passed()) return {};
     }
     if (deadline.passed()) {
-      fail(title, cat("rank 0's store did not answer within ", in_words(limit_), ": ", reason));
+      fail(title, cat("rank 0's store did not answer within ", in_words(limit), ": ", reason));
     }
     std::this_thread::sleep_for(std::min(pause, deadline.left()));
   }

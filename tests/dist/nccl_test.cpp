@@ -11,13 +11,17 @@ namespace quern {
 namespace {
 
 using namespace std::chrono_literals;
+using std::chrono::milliseconds;
 using namespace testing_support;
 
 struct NoStore : Store {
+  NoStore() : Store("none", 10ms) {}
   void set(const std::string& /*key*/, const std::string& /*value*/) override {
     fail("store: set");
   }
-  std::string get(const std::string& /*key*/) override { fail("store: get"); }
+  std::optional<std::string> find(const std::string& /*key*/, milliseconds /*limit*/) override {
+    fail("store: find");
+  }
 };
 
 TEST(Nccl, AMissingLibraryIsAReason) {
@@ -37,7 +41,7 @@ TEST(Nccl, AnotherLibraryIsAReason) {
 }
 
 TEST(Nccl, TheCpuHasNone) {
-  NoStore store;
+  const auto store = std::make_shared<NoStore>();
   std::string reason;
   nccl_available(&reason, "/no/such/libnccl.so.2");
   if (reason.starts_with("this build")) {

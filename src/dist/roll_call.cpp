@@ -1,0 +1,60 @@
+#include "dist/roll_call.h"
+
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "dist/deadline.h"
+#include "dist/host_name.h"
+
+namespace quern {
+
+RollCall::RollCall(std::shared_ptr<Store> store, int rank, int size, const std::string& group)
+    : store_(std::move(store)), rank_(rank), size_(size), group_(group) {
+  constexpr char kHosts[] = "hosts";
+  const auto host_of = [&](int other) { return cat("host/", other); };
+  if (rank == 0) {
+    std::string all = host_name();
+    for (int other = 1; other < size; ++other) all += cat("\n", store_->get(host_of(other)));
+    store_->set(kHosts, all);
+  } else {
+    store_->set(host_of(rank), host_name());
+  }
+  std::istringstream lines(store_->get(kHosts));
+  for (std::string host; std::getline(lines, host);) hosts_.push_back(host);
+  QUERN_CHECK(std::ssize(hosts_) == size, "the store's ", kHosts, " has ", hosts_.size(),
+              " lines, expected ", size);
+}
+
+std::string RollCall::name_of(int rank) const {
+  return cat("rank ", rank, " of ", size_, " on ", hosts_[static_cast<size_t>(rank)]);
+}
+
+std::string RollCall::key_of(int rank) const {
+  return cat("late/", group_, '/', rank);
+}
+
+std::string RollCall::answer(const std::string& call,
+                             std::chrono::milliseconds limit) const noexcept {
+  constexpr int kMostNamed = 4;
+  const Deadline deadline(limit);
+  std::string text;
+  int named = 0;
+  try {
+    store_->set(key_of(rank_), call);
+    for (int other = 0; other < size_; ++other) {
+      if (other == rank_) continue;
+      const std::optional<std::string> found = store_->find(key_of(other), deadline.left());
+      if (found == call || ++named > kMostNamed) continue;
+      text += cat(text.empty() ? "" : "; ", name_of(other),
+                  found ? cat(" waits in ", *found) : " has not called it, hangs or is gone");
+    }
+  } catch (const std::exception& error) {
+    return cat("another rank is gone, hangs, or called something else; ", error.what());
+  }
+  if (named > kMostNamed) text += cat("; and ", named - kMostNamed, " more");
+  return text.empty() ? "every rank waits in it: a GPU or a link hangs" : text;
+}
+
+}  // namespace quern

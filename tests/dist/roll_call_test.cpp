@@ -1,0 +1,103 @@
+#include "dist/roll_call.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "dist/communicator.h"
+#include "dist/host_name.h"
+#include "support/files.h"
+
+namespace quern {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace testing_support;
+
+constexpr char kIdle[] = "";  // does not answer
+
+// What each rank is told when it waits in the call of its number; "" for a rank that does not.
+std::vector<std::string> answers(const std::vector<std::string>& calls) {
+  const TemporaryFolder folder;
+  const auto size = static_cast<int>(calls.size());
+  std::vector<std::string> told(calls.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<size_t>(rank);
+      const std::shared_ptr<Store> store = open_store(
+          {.address = "file:" + folder.path().string(), .rank = rank, .size = size, .limit = 5s});
+      const RollCall roll(store, rank, size, "group");
+      if (calls[at] != kIdle) told[at] = roll.answer(calls[at], 500ms);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return told;
+}
+
+std::string named(int rank, int size) {
+  return cat("rank ", rank, " of ", size, " on ", host_name());
+}
+
+TEST(RollCall, NamesWhoDoesNotAnswer) {
+  const std::vector<std::string> told = answers({"the loss", "the loss", kIdle});
+  const std::string expected = named(2, 3) + " has not called it, hangs or is gone";
+  EXPECT_EQ(told, (std::vector<std::string>{expected, expected, kIdle}));
+}
+
+TEST(RollCall, NamesWhoWaitsElsewhere) {
+  const std::vector<std::string> told = answers({"the loss", "the weights"});
+  EXPECT_EQ(told[0], named(1, 2) + " waits in the weights");
+  EXPECT_EQ(told[1], named(0, 2) + " waits in the loss");
+}
+
+TEST(RollCall, NamesSeveralButNotAHundred) {
+  std::vector<std::string> calls(9, kIdle);
+  calls[0] = "the loss";
+  const std::string told = answers(calls)[0];
+  EXPECT_TRUE(told.starts_with(named(1, 9))) << told;
+  EXPECT_NE(told.find(named(4, 9)), std::string::npos) << told;
+  EXPECT_EQ(told.find(named(5, 9)), std::string::npos) << told;
+  EXPECT_TRUE(told.ends_with("; and 4 more")) << told;
+}
+
+TEST(RollCall, NobodyIsToBlameWhereAllWait) {
+  for (const std::string& told : answers({"the loss", "the loss"})) {
+    EXPECT_EQ(told, "every rank waits in it: a GPU or a link hangs");
+  }
+}
+
+// Rank 0, which serves the store, is gone.
+struct LostStore : Store {
+  LostStore() : Store("tcp:first:29500", 1s) {}
+  void set(const std::string& key, const std::string& /*value*/) override {
+    if (key.starts_with("late/")) throw CommunicationError(address() + ": rank 0's store is gone");
+  }
+  std::optional<std::string> find(const std::string& /*key*/,
+                                  std::chrono::milliseconds /*limit*/) override {
+    return "first\nsecond";
+  }
+};
+
+TEST(RollCall, SaysThatTheStoreIsGone) {
+  const RollCall roll(std::make_shared<LostStore>(), 1, 2, "group");
+  EXPECT_EQ(
+      roll.answer("the loss", 100ms),
+      "another rank is gone, hangs, or called something else; tcp:first:29500: rank 0's store "
+      "is gone");
+}
+
+// A store's folder that was removed once all had joined is made again for the answers.
+TEST(RollCall, TheFolderMayBeGone) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const std::shared_ptr<Store> store =
+      open_store({.address = "file:" + path, .size = 1, .limit = 1s, .own_folder = true});
+  const RollCall roll(store, 0, 1, "group");
+  std::filesystem::remove_all(path);
+  EXPECT_EQ(roll.answer("the loss", 100ms), "every rank waits in it: a GPU or a link hangs");
+}
+
+}  // namespace
+}  // namespace quern
