@@ -5,7 +5,7 @@ Usage: scripts/readme_tables.py [--check] [--page FILE]... [--results FOLDER]
 
 The text between <!-- results:KIND --> and <!-- /results:KIND --> becomes the table of the result files of that
 kind: train, verify, bench, sgemm, decode; compare, attention, attention-course, attention-memory, kernels (the
-parts of compare_torch's record); compare_ranks; summary (the README's six rows). The text between
+parts of compare_torch's record); compare_ranks; compare_collectives; summary (the README's six rows). The text between
 <!-- output:NAME --> and <!-- /output:NAME --> becomes that of results/NAME.txt, whose lines of commands begin with "$ ".
 With --check the script writes nothing, and the exit status is 1 when a page would change.
 """
@@ -196,6 +196,21 @@ def ranks_table(entries):
                   "MiB a GPU"], rows) + commands(made)
 
 
+def collectives_table(entries):
+    """compare_collectives: Quern's figure / PyTorch's."""
+    columns = [(1 << 10, "us"), (1 << 16, "us"), (1 << 20, "us"), (1 << 24, "gb_s"), (1 << 28, "gb_s"), (1 << 30, "gb_s")]
+    rows = []
+    for e in entries:
+        found = {(row["collective"], row["bytes"]): row for row in e["result"]["rows"]}
+        for collective in dict.fromkeys(row["collective"] for row in e["result"]["rows"]):
+            cells = [found.get((collective, size), {}) for size, _ in columns]
+            rows.append([e["machine"], e["result"]["gpus"], collective] +
+                        [f"{number(cell.get(f'quern_{unit}'), 1)} / {number(cell.get(f'torch_{unit}'), 1)}"
+                         for cell, (_, unit) in zip(cells, columns)])
+    header = ["machine", "GPUs", "collective", "1 KiB, us", "64 KiB, us", "1 MiB, us", "16 MiB, GB/s", "256 MiB, GB/s", "1 GiB, GB/s"]
+    return table(header, rows) + commands(entries)
+
+
 def both_ways(row, name):
     """Forward / backward in TFLOP/s."""
     return " / ".join(number(value, 0) for value in row.get(name) or [None])
@@ -294,7 +309,7 @@ def summary_table(entries):
 
 
 TABLES = {"train": train_table, "verify": verify_table, "bench": bench_table, "sgemm": sgemm_table, "decode": decode_table,
-          "compare": compare_table, "compare-cpu": compare_cpu_table, "compare_ranks": ranks_table, "attention": attention_table,
+          "compare": compare_table, "compare-cpu": compare_cpu_table, "compare_ranks": ranks_table, "compare_collectives": collectives_table, "attention": attention_table,
           "attention-course": course_table, "attention-memory": memory_table, "kernels": kernels_table, "summary": summary_table}
 
 

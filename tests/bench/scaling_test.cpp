@@ -120,6 +120,14 @@ TEST_F(Scaling, IsNearMeasuredSteps) {
                             {"1.5B", Parallel::ddp, 2, 138.5, 148.8},
                             {"1.5B", Parallel::zero1, 2, 138.5, 145.0},
                             {"1.5B", Parallel::fsdp, 2, 138.5, 144.7},
+                            {"small", Parallel::ddp, 4, 60.42, 63.60},
+                            {"small", Parallel::zero1, 4, 60.42, 61.85},
+                            {"small", Parallel::zero2, 4, 60.42, 61.06},
+                            {"small", Parallel::fsdp, 4, 60.42, 61.80},
+                            {"1.5B", Parallel::ddp, 4, 140.70, 152.00},
+                            {"1.5B", Parallel::zero1, 4, 140.70, 141.84},
+                            {"1.5B", Parallel::zero2, 4, 140.70, 141.93},
+                            {"1.5B", Parallel::fsdp, 4, 140.70, 140.65},
                             {"small", Parallel::ddp, 8, 60.46, 66.26},
                             {"small", Parallel::zero1, 8, 60.46, 62.91},
                             {"small", Parallel::fsdp, 8, 60.46, 62.70},
@@ -129,7 +137,7 @@ TEST_F(Scaling, IsNearMeasuredSteps) {
     const bool is_small = std::string_view(m.size) == "small";
     Cluster cluster = on(m.gpus, 1, m.one);
     cluster.memory = 3900.0;  // an H200's
-    const Config config = of(m.size, is_small ? 50304 : 257, is_small ? 32 : 8, m.parallel);
+    const Config config = of(m.size, is_small ? 50304 : 151936, is_small ? 32 : 8, m.parallel);
     const double step = predict_scaling(config, cluster).step_ms();
     EXPECT_NEAR(step / m.many, 1.0, 0.05) << m.size << ' ' << name_of(m.parallel) << " on "
                                           << m.gpus << ": " << step << " ms, measured " << m.many;
