@@ -25,6 +25,7 @@ void write_trace(const MemoryStudy& study, const std::filesystem::path& folder) 
 
 BenchJob prepare_passes(const BenchRun& run) {
   const std::map<std::string, std::string>& extra = run.parsed.extra;
+  validate_ranks(run.parsed.config.parallel);
   const std::vector<MemoryPass> passes = parse_passes(extra.at("passes"));
   const bool predict = extra.at("predict") == "true";
   const std::string& out = extra.at("out");
@@ -78,6 +79,7 @@ constexpr double kBf16Tflops = 500.0;  // of an H100 in the forward and backward
 BenchJob prepare_cluster(const BenchRun& run) {
   refuse(run.parsed.extra_given, {"passes", "predict", "out", "block"}, "--gpus");
   refuse(run.parsed.given, {"ranks", "device"}, "--gpus, which predicts for GPUs");
+  refuse(run.parsed.given, {"offload"}, "--gpus, whose update is of the GPU's memory");
   Cluster cluster;
   cluster.gpus = number_of<int64_t>(run.parsed, "gpus", 1, 65536);
   cluster.nodes = number_of<int64_t>(run.parsed, "nodes", 1, cluster.gpus);

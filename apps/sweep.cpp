@@ -139,6 +139,7 @@ std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Ar
     ParsedArgs parsed = parse_args(c.train, with_gpus_flag({}), {}, apply_model_from);
     check_common(parsed);
     apply_gpus("sweep", c.train, parsed);
+    validate_ranks(parsed.config.parallel);
     c.config = parsed.config;
     c.folder = fs::path(c.config.run.out) / c.name;
     c.train.push_back(cat("--out=", c.folder.string()));

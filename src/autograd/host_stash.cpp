@@ -45,8 +45,7 @@ Tensor HostStash::place_for(size_t index, size_t part, int64_t bytes) {
 
 // Later work on the side stream comes after the work enqueued so far.
 void HostStash::fork() {
-  forked_.record(Context::current().cuda_stream());
-  forked_.wait(side_);
+  forked_.order(Context::current().cuda_stream(), side_);
 }
 
 std::shared_ptr<HostStash::Group> HostStash::put(const std::vector<Tensor>& tensors) {
@@ -83,6 +82,7 @@ void HostStash::bring(Group& group) {
   if (streams) fork();
   for (const Group::Part& part : group.parts_) {
     copy_bytes(part.arrived, part.host, part.host.bytes(), side_);
+    if (streams) part.arrived.record_use(side_);  // it may be dropped before it is taken
   }
   if (!streams) return;
   group.arrival_ = cuda::Event(cuda::EventKind::order);

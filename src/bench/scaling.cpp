@@ -17,7 +17,7 @@ namespace {
 // Costs of a collective before its first byte, and of each other rank; assumed.
 constexpr double kStartMs = 0.01, kMessageMs = 0.002;
 // Time that kernels lose to a collective beside them, as a share of its own: fitted to steps of two
-// H100 (docs/scaling.md).
+// to eight H200 (docs/scaling.md).
 constexpr double kSlowedShare = 0.25;
 constexpr double kFloatBytes = 4.0;
 constexpr int64_t kGpuBytes = int64_t{80} << 30;  // for recompute = auto

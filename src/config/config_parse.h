@@ -37,7 +37,7 @@ struct ParsedArgs {
 // Checks keys against each other: the dimensions, and the dimensions against the attention. Throws
 // UsageError.
 void validate(const Config& config);
-// The same of `parallel` and the number of ranks, which is final when the launcher has been asked.
+// Checks `parallel` against the number of ranks. Call it when the launcher's number is known.
 void validate_ranks(const ParallelSection& parallel);
 
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.

@@ -81,8 +81,9 @@ class Communicator {
   // the group lives.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
   // A segment of memory(), of the same size on every rank and without content: its first 256 bytes
-  // a rank may change. Does nothing for other memory. A collective of the host's threads.
-  virtual void register_memory(void* /*segment*/, int64_t /*bytes*/) {}
+  // a rank may change. Returns whether copies move it from now on, the same on every rank; false
+  // for other memory. A collective of the host's threads.
+  virtual bool register_memory(void* /*segment*/, int64_t /*bytes*/) { return false; }
 
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
   // received: size() * slices.each elements, apart from data: slices.count elements. Elements of

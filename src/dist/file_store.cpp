@@ -1,5 +1,6 @@
 #include "dist/file_store.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -42,10 +43,14 @@ class FileStore final : public Store {
         own_(options.own_folder) {
     make_folder();
   }
+  ~FileStore() override {
+    std::error_code ignored;
+    if (remade_) fs::remove_all(folder_, ignored);
+  }
 
-  void set(const std::string& key, const std::string& value) override {
+  void put(const std::string& key, const std::string& value, milliseconds /*limit*/) override {
     check_store_entry(address(), key, value);
-    if (own_) make_folder();
+    if (own_ && mkdir(folder_.c_str(), 0700) == 0) remade_ = true;
     if (const auto old = read(key)) {
       if (*old == value) return;
       throw CommunicationError(cat(address(), ": set of '", key,
@@ -103,6 +108,7 @@ class FileStore final : public Store {
 
   fs::path folder_;
   bool own_;
+  std::atomic<bool> remade_ = false;  // by this rank, after another had removed it
   std::atomic<int> written_{0};
 };
 

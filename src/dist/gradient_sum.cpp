@@ -261,8 +261,7 @@ class BucketSum final : public GradientSum {
   // Later work on the collectives' stream comes after the work enqueued so far.
   void fork() {
     if (!stream_.handle) return;
-    forked_.record(Context::current().cuda_stream());
-    forked_.wait(stream_);
+    forked_.order(Context::current().cuda_stream(), stream_);
   }
 
   void add_parts(float* out, const float* before, const float* parts, int count, int64_t stride,

@@ -43,7 +43,7 @@ using Clock = CollectiveWatch::Clock;
 
 constexpr milliseconds kWatchPeriod{50};
 constexpr milliseconds kRollCall{1000};
-constexpr milliseconds kGrace{200};  // between the clocks of ranks that wait for the same one
+constexpr milliseconds kGrace{200};  // for other ranks to see the same failure
 constexpr int64_t kFloatBytes = sizeof(float);
 
 // NCCL's communicator is non-blocking: a call returns before its work is on the stream, and
@@ -69,7 +69,7 @@ class NcclGroup : public Communicator {
   void set_patience(milliseconds patience) override;
   std::string engine() const override { return cat("NCCL ", nccl_.version()); }
   std::shared_ptr<MemorySource> memory() override;
-  void register_memory(void* segment, int64_t bytes) override;
+  bool register_memory(void* segment, int64_t bytes) override;
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
                 Stream stream) override;
   void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
@@ -196,14 +196,14 @@ void NcclGroup::set_failure(const std::string& call, const std::string& reason) 
   wake_.notify_all();
 }
 
-// For want of another rank, which the failure names. Unlocks meanwhile; one thread asks, and one
-// that comes later waits for its result.
+// Fails the group, and names the missing rank. Unlocks meanwhile: one thread asks, and one that
+// comes later waits for its result.
 void NcclGroup::give_up(std::unique_lock<std::mutex>& lock, const std::string& call,
                         const std::string& reason) {
   if (std::exchange(roll_called_, true)) {
     return wake_.wait(lock, [&] { return failed_ || stop_; });
   }
-  std::string who = "another rank is gone, hangs, or called something else";
+  std::string who = RollCall::kUnknown;
   if (roll_) {
     lock.unlock();
     who = roll_->answer(call, kRollCall);
@@ -406,8 +406,8 @@ bool NcclGroup::is_registered(const void* data, int64_t bytes) const {
 }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-void NcclGroup::register_memory(void* segment, int64_t bytes) {
-  if (std::ranges::find(segments_, segment) == segments_.end()) return;
+bool NcclGroup::register_memory(void* segment, int64_t bytes) {
+  if (std::ranges::find(segments_, segment) == segments_.end()) return false;
   const std::string call = "registration of memory";
   ncclWindow_t* window = nullptr;
   {
@@ -416,10 +416,10 @@ void NcclGroup::register_memory(void* segment, int64_t bytes) {
     window = &handles_.emplace_back(nullptr);
     const ncclResult_t result = nccl_.add_window(comm_, segment, static_cast<size_t>(bytes), window,
                                                  NCCL_WIN_COLL_SYMMETRIC);
-    if (is_error(result)) return;  // as on every rank: kernels move this memory
+    if (is_error(result)) return false;  // as on every rank
   }
   settle(call);
-  if (*window == nullptr) return;  // likewise
+  if (*window == nullptr) return false;  // likewise
   {
     const std::lock_guard lock(mutex_);
     windows_[static_cast<const char*>(segment)] = bytes;
@@ -432,9 +432,12 @@ void NcclGroup::register_memory(void* segment, int64_t bytes) {
            host_stream_);
   }
   barrier("the registration of memory");
+  return true;
 }
 #else
-void NcclGroup::register_memory(void* /*segment*/, int64_t /*bytes*/) {}
+bool NcclGroup::register_memory(void* /*segment*/, int64_t /*bytes*/) {
+  return false;
+}
 #endif
 
 // A sum of one value of each rank, for which the host waits.
@@ -529,9 +532,9 @@ std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, in
   const Device device = Context::current().device();
   QUERN_CHECK(device.is_cuda(), "NCCL: the current device is ", device, ", expected a GPU");
   const Nccl nccl = load_nccl(library);
-  // NCCL 2.28.3 registers what a captured collective uses and is in memory(): broadcasts then read
-  // illegal addresses. Segments that gain from it register_memory() has.
-  setenv("NCCL_GRAPH_REGISTER", "0", 0);
+  // NCCL 2.28.3 registers memory() that a captured collective uses by itself, and its broadcasts
+  // then read illegal addresses. register_memory() registers what gains from it.
+  setenv("NCCL_GRAPH_REGISTER", "0", 1);
   cuda::set_device(device.index);
   auto group = std::make_unique<NcclGroup>(nccl, rank, size, limit);
   ncclUniqueId id;

@@ -15,8 +15,8 @@ class RangedGroup final : public Communicator {
   void set_patience(std::chrono::milliseconds patience) override { group_.set_patience(patience); }
   std::string engine() const override { return group_.engine(); }
   std::shared_ptr<MemorySource> memory() override { return group_.memory(); }
-  void register_memory(void* segment, int64_t bytes) override {
-    group_.register_memory(segment, bytes);
+  bool register_memory(void* segment, int64_t bytes) override {
+    return group_.register_memory(segment, bytes);
   }
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
                 Stream stream) override {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -29,7 +30,12 @@ void register_with(Communicator* ranks, const std::vector<Tensor>& buffers) {
     segments.emplace_back(found->first, found->second);
   }
   context.synchronize();  // the buffers' first contents may be on their way
-  for (const auto& [segment, bytes] : segments) ranks->register_memory(segment, bytes);
+  for (const auto& [segment, bytes] : segments) {
+    if (ranks->register_memory(segment, bytes)) continue;
+    QUERN_CHECK(segment == segments.front().first, ranks->engine(), " registered the first of ",
+                segments.size(), " buffers that one collective uses, but not all");
+    return;
+  }
 }
 
 }  // namespace quern

@@ -1,5 +1,6 @@
 #include "dist/roll_call.h"
 
+#include <algorithm>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -38,20 +39,22 @@ std::string RollCall::key_of(int rank) const {
 std::string RollCall::answer(const std::string& call,
                              std::chrono::milliseconds limit) const noexcept {
   constexpr int kMostNamed = 4;
+  constexpr std::chrono::milliseconds kOneAnswer{100};  // also when others have used the time up
   const Deadline deadline(limit);
   std::string text;
   int named = 0;
   try {
-    store_->set(key_of(rank_), call);
+    store_->put(key_of(rank_), call, limit);
     for (int other = 0; other < size_; ++other) {
       if (other == rank_) continue;
-      const std::optional<std::string> found = store_->find(key_of(other), deadline.left());
+      const std::optional<std::string> found =
+          store_->find(key_of(other), std::max(deadline.left(), kOneAnswer));
       if (found == call || ++named > kMostNamed) continue;
       text += cat(text.empty() ? "" : "; ", name_of(other),
-                  found ? cat(" waits in ", *found) : " has not called it, hangs or is gone");
+                  found ? cat(" waits in ", *found) : " does not wait in it, or came later");
     }
   } catch (const std::exception& error) {
-    return cat("another rank is gone, hangs, or called something else; ", error.what());
+    return cat(text.empty() ? kUnknown : text, "; ", error.what());
   }
   if (named > kMostNamed) text += cat("; and ", named - kMostNamed, " more");
   return text.empty() ? "every rank waits in it: a GPU or a link hangs" : text;

@@ -138,8 +138,7 @@ void ShardedWeights::end_micro_batch() {
 // Later work on the side stream comes after the work enqueued so far.
 void ShardedWeights::fork() {
   if (!side_) return;
-  forked_.record(Context::current().cuda_stream());
-  forked_.wait(side_);
+  forked_.order(Context::current().cuda_stream(), side_);
 }
 
 void ShardedWeights::wait_for(size_t bucket) {

@@ -14,13 +14,15 @@ namespace quern {
 class Store {
  public:
   virtual ~Store() = default;
-  // Keys have 1 to 80 bytes, values at most 1 MiB.
-  virtual void set(const std::string& key, const std::string& value) = 0;
+  // Keys have 1 to 80 bytes, values at most 1 MiB. Tries for up to `limit`.
+  virtual void put(const std::string& key, const std::string& value,
+                   std::chrono::milliseconds limit) = 0;
   // Waits until some rank has set the key; none: no rank did within `limit`. Throws
   // CommunicationError, with the key, when the store cannot be reached.
   virtual std::optional<std::string> find(const std::string& key,
                                           std::chrono::milliseconds limit) = 0;
-  // The same within the store's time limit, and an error when no rank did.
+  // The same two within the store's own limit; get() throws when no rank has set the key.
+  void set(const std::string& key, const std::string& value) { put(key, value, limit_); }
   std::string get(const std::string& key);
 
  protected:

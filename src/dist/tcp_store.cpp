@@ -24,9 +24,9 @@ class TcpStore final : public Store {
     ask(StoreOp::ping, "", "", "cannot be reached", limit());
   }
 
-  void set(const std::string& key, const std::string& value) override {
+  void put(const std::string& key, const std::string& value, milliseconds limit) override {
     check_store_entry(address(), key, value);
-    ask(StoreOp::set, key, value, cat("set of '", key, "'"), limit());
+    ask(StoreOp::set, key, value, cat("set of '", key, "'"), limit);
   }
 
   std::optional<std::string> find(const std::string& key, milliseconds limit) override {

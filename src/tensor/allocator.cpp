@@ -50,7 +50,7 @@ class PinnedMemory : public MemorySource {
   void release(void* data) noexcept override { cuda::pinned_release(data); }
   std::string name() const override { return "the host, in memory that the GPU reads and writes"; }
   std::string advice() const override {
-    return "Move less to the host: offload = moments or none.";
+    return "Move less to the host: offload = moments or none, or offload_activations = false.";
   }
 };
 

@@ -79,8 +79,13 @@ class Event {
 
   void record(Stream stream);      // after the work enqueued there so far
   void wait(Stream stream) const;  // later work there runs after the record
-  void synchronize() const;        // blocks the host; returns at once before the first record
-  void finish() const noexcept;    // the same; leaves errors to the next call
+  // Later work on `next` runs after the work enqueued on `first` so far.
+  void order(Stream first, Stream next) {
+    record(first);
+    wait(next);
+  }
+  void synchronize() const;      // blocks the host; returns at once before the first record
+  void finish() const noexcept;  // the same; leaves errors to the next call
   bool is_done() const;
   double ms_since(const Event& earlier) const;  // both: timing events, done
 

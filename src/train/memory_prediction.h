@@ -39,8 +39,7 @@ struct PeakEstimate {
 // differ from the target's. Throws when batch or context is below 1.
 PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTarget& target);
 
-// The most bytes that the current Context's GPU has had in the host's memory since their
-// reset_peak.
+// The peak of the current Context's GPU in the host's memory, since reset_peak of that allocator.
 int64_t offloaded_bytes();
 
 // The memory of the pass, run twice on the current Context with random weights and tokens: the

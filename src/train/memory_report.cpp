@@ -172,10 +172,16 @@ class Remedies {
         step_ ? cat("batch = 1, accumulate = ", parts,
                     ", recompute = blocks, precision = bf16, attention = flash, kernels = fused")
               : "batch = 1, precision = bf16, attention = flash, kernels = fused";
-    add(change, [&](Config& c) {
+    const auto smallest = [&](Config& c) {
       c.train.batch = 1, c.train.accumulate = parts;
       c.compute.recompute = Recompute::blocks, c.compute.precision = Precision::bf16;
       c.compute.attention = AttentionKind::flash, c.compute.kernels = KernelKind::fused;
+    };
+    add(change, smallest);
+    if (!step_ || !Context::current().device().is_cuda()) return;
+    add(change + ", offload = optimizer, offload_activations = true", [&](Config& c) {
+      smallest(c);
+      c.compute.offload = Offload::optimizer, c.compute.offload_activations = true;
     });
   }
 
@@ -248,7 +254,14 @@ MemoryCapacity machine_memory() {
 }
 
 void check_machine_memory(const Config& config, MemoryPass pass, const MemoryCapacity& machine) {
-  if (Context::current().device().is_cuda() || machine.bytes == 0) return;
+  if (machine.bytes == 0) return;
+  if (Context::current().device().is_cuda()) {
+    const int64_t on_host = predict_peak(config, pass, current_target()).on_host;
+    if (on_host <= machine.bytes) return;
+    throw OutOfMemory(cat("out of memory on the host, before any was asked for: offload needs ",
+                          size_text(on_host), "; ", machine.of, " has ", size_text(machine.bytes),
+                          "\n", pinned_memory()->advice()));
+  }
   if (need_of(config, pass) <= machine.bytes) return;
   throw OutOfMemory(cat("out of memory on cpu, before any was asked for\n",
                         need_and_remedies(config, pass, machine)));

@@ -27,9 +27,9 @@ MemoryCapacity memory_capacity(const Config& config);
 // less.
 MemoryCapacity machine_memory();
 
-// Throws OutOfMemory with the predicted need and the keys to lower, when the current Context is on
-// the CPU and the pass needs more than `machine` has. Linux would grant the memory and kill the
-// process later. Call it before the model is built.
+// Throws OutOfMemory with the predicted need and the keys to lower, when the pass needs more of the
+// host's memory than `machine` has: on the CPU, or beside a GPU by Offload. Linux would grant the
+// memory and kill the process later. Call it before the model is built.
 void check_machine_memory(const Config& config, MemoryPass pass,
                           const MemoryCapacity& machine = machine_memory());
 

@@ -16,8 +16,9 @@ using namespace testing_support;
 
 struct NoStore : Store {
   NoStore() : Store("none", 10ms) {}
-  void set(const std::string& /*key*/, const std::string& /*value*/) override {
-    fail("store: set");
+  void put(const std::string& /*key*/, const std::string& /*value*/,
+           milliseconds /*limit*/) override {
+    fail("store: put");
   }
   std::optional<std::string> find(const std::string& /*key*/, milliseconds /*limit*/) override {
     fail("store: find");

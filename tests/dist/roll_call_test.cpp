@@ -1,6 +1,9 @@
 #include "dist/roll_call.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
 #include <thread>
@@ -18,7 +21,8 @@ using namespace testing_support;
 constexpr char kIdle[] = "";  // does not answer
 
 // What each rank is told when it waits in the call of its number; "" for a rank that does not.
-std::vector<std::string> answers(const std::vector<std::string>& calls) {
+std::vector<std::string> answers(const std::vector<std::string>& calls,
+                                 const std::string& address = "") {
   const TemporaryFolder folder;
   const auto size = static_cast<int>(calls.size());
   std::vector<std::string> told(calls.size());
@@ -26,14 +30,30 @@ std::vector<std::string> answers(const std::vector<std::string>& calls) {
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       const auto at = static_cast<size_t>(rank);
-      const std::shared_ptr<Store> store = open_store(
-          {.address = "file:" + folder.path().string(), .rank = rank, .size = size, .limit = 5s});
+      const std::shared_ptr<Store> store =
+          open_store({.address = address.empty() ? "file:" + folder.path().string() : address,
+                      .rank = rank,
+                      .size = size,
+                      .limit = 5s});
       const RollCall roll(store, rank, size, "group");
       if (calls[at] != kIdle) told[at] = roll.answer(calls[at], 500ms);
+      std::this_thread::sleep_for(1s);  // the first rank serves the store
     });
   }
   for (std::thread& thread : threads) thread.join();
   return told;
+}
+
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(socket);
+  return ntohs(address.sin_port);
 }
 
 std::string named(int rank, int size) {
@@ -42,8 +62,17 @@ std::string named(int rank, int size) {
 
 TEST(RollCall, NamesWhoDoesNotAnswer) {
   const std::vector<std::string> told = answers({"the loss", "the loss", kIdle});
-  const std::string expected = named(2, 3) + " has not called it, hangs or is gone";
+  const std::string expected = named(2, 3) + " does not wait in it, or came later";
   EXPECT_EQ(told, (std::vector<std::string>{expected, expected, kIdle}));
+}
+
+// The ranks behind the absent one have no time left to be asked, and are not blamed.
+TEST(RollCall, NamesOnlyWhoDoesNotAnswerOverTcp) {
+  const std::string address = cat("tcp:127.0.0.1:", free_port());
+  const std::vector<std::string> told =
+      answers({"the loss", kIdle, "the loss", "the loss"}, address);
+  const std::string expected = named(1, 4) + " does not wait in it, or came later";
+  EXPECT_EQ(told, (std::vector<std::string>{expected, kIdle, expected, expected}));
 }
 
 TEST(RollCall, NamesWhoWaitsElsewhere) {
@@ -71,7 +100,8 @@ TEST(RollCall, NobodyIsToBlameWhereAllWait) {
 // Rank 0, which serves the store, is gone.
 struct LostStore : Store {
   LostStore() : Store("tcp:first:29500", 1s) {}
-  void set(const std::string& key, const std::string& /*value*/) override {
+  void put(const std::string& key, const std::string& /*value*/,
+           std::chrono::milliseconds /*limit*/) override {
     if (key.starts_with("late/")) throw CommunicationError(address() + ": rank 0's store is gone");
   }
   std::optional<std::string> find(const std::string& /*key*/,

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 class MemoryStore : public Store {
  public:
   MemoryStore() : Store("memory", 30s) {}
-  void set(const std::string& key, const std::string& value) override {
+  void put(const std::string& key, const std::string& value, milliseconds /*limit*/) override {
     const std::lock_guard lock(mutex_);
     values_[key] = value;
     changed_.notify_all();
@@ -508,7 +508,7 @@ void check_absence(int size, bool connected, bool captured, const std::string& e
             finish(group);
           },
           {cat("rank ", group.rank(), " of ", size, ": NCCL ", expected), "within 10 s",
-           cat("rank ", size - 1, " of ", size, " on "), "has not called it, hangs or is gone"});
+           cat("rank ", size - 1, " of ", size, " on "), "does not wait in it, or came later"});
       const std::lock_guard lock(mutex);
       ++failed;
       changed.notify_all();

@@ -167,6 +167,26 @@ TEST_F(LimitedTraining, MoreThanTheMachineHasIsRefusedBeforeTheModelIsBuilt) {
   }
 }
 
+// Beside a GPU, what is offloaded must fit.
+TEST_F(LimitedTraining, AHostThatIsTooSmallForOffloadIsAnError) {
+  const MemoryTarget target = hopper_target();
+  Context context(target.device, target.traits);
+  const ContextScope scope(context);
+  Config c = config();
+  c.model.vocab_size = 300;
+  EXPECT_NO_THROW(check_machine_memory(c, MemoryPass::step, {1, "this machine"}));
+  c.compute.offload = Offload::moments;
+  EXPECT_NO_THROW(check_machine_memory(c, MemoryPass::step, {int64_t{1} << 30, "this machine"}));
+  try {
+    check_machine_memory(c, MemoryPass::step, {kMiB / 8, "this machine"});
+    FAIL() << "expected OutOfMemory";
+  } catch (const OutOfMemory& error) {
+    expect_parts(error.what(),
+                 {"out of memory on the host, before any was asked for: offload needs ",
+                  "this machine has 128.0 KiB", "offload = moments or none"});
+  }
+}
+
 TEST_F(LimitedTraining, ABadAllocNamesThePredictedNeed) {
   Context context{kCpu};
   const ContextScope scope(context);
