@@ -256,6 +256,8 @@ MemoryCapacity machine_memory() {
 void check_machine_memory(const Config& config, MemoryPass pass, const MemoryCapacity& machine) {
   if (machine.bytes == 0) return;
   if (Context::current().device().is_cuda()) {
+    const ModelOptions& options = config.compute;
+    if (options.offload == Offload::none && !options.offload_activations) return;
     const int64_t on_host = predict_peak(config, pass, current_target()).on_host;
     if (on_host <= machine.bytes) return;
     throw OutOfMemory(cat("out of memory on the host, before any was asked for: offload needs ",

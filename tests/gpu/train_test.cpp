@@ -80,13 +80,8 @@ TEST_P(GpuTrainingModes, OffloadChangesNoBits) {
     Recorded expected;
     c.run.out = (folder_.path() / cat("none", static_cast<int>(kind))).string();
     train(c, expected);
-    for (const Offload offload : {Offload::moments, Offload::optimizer}) {
-      if (offload == Offload::optimizer && c.compute.precision != Precision::bf16) continue;
-      Config changed = c;
-      changed.compute.offload = offload;
-      changed.compute.recompute = Recompute::blocks;
-      changed.compute.offload_activations = true;
-      changed.run.out += cat("-offload", static_cast<int>(offload));
+    for (Config changed : offloaded(c)) {
+      changed.run.out += cat("-offload", static_cast<int>(changed.compute.offload));
       Recorded found;
       train(changed, found);
       SCOPED_TRACE(changed.run.out);

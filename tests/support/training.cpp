@@ -71,6 +71,19 @@ struct StopAt : Recorded {
 
 }  // namespace
 
+std::vector<Config> offloaded(const Config& config) {
+  std::vector<Config> all;
+  for (const Offload offload : {Offload::moments, Offload::optimizer}) {
+    if (offload == Offload::optimizer && config.compute.precision != Precision::bf16) continue;
+    Config changed = config;
+    changed.compute.offload = offload;
+    changed.compute.recompute = Recompute::blocks;
+    changed.compute.offload_activations = true;
+    all.push_back(changed);
+  }
+  return all;
+}
+
 void expect_resume_is_exact(Config config, const fs::path& folder) {
   config.run.out = (folder / "whole").string();
   Recorded whole;

@@ -34,6 +34,10 @@ struct Recorded : TrainObserver {
 TrainResult train(const Config& config, Recorded& recorded,
                   const std::atomic<bool>* stop = nullptr);
 
+// The same training, with its state and the inputs of recomputed blocks in the host's memory: one
+// configuration for each Offload that its precision allows.
+std::vector<Config> offloaded(const Config& config);
+
 // Trains 100 steps at once and 50 + 50 in two runs, and expects the same losses, rates, weights and
 // moments, bit for bit.
 void expect_resume_is_exact(Config config, const std::filesystem::path& folder);
