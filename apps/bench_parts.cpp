@@ -102,7 +102,9 @@ std::vector<MatmulShape> shapes_of(const ParsedArgs& parsed) {
 
 BenchJob prepare_matmul(const BenchRun& run) {
   std::vector<MatmulShape> shapes = shapes_of(run.parsed);
-  std::vector<Precision> precisions = choices_of(run.parsed, "precision", kPrecisions);
+  std::vector<Precision> every = kPrecisions;
+  every.push_back(Precision::fp8);
+  std::vector<Precision> precisions = choices_of(run.parsed, "precision", every);
   const MatmulBenchOptions options{iterations_of(run.parsed, "warmup", 1),
                                    iterations_of(run.parsed, "steps", 1)};
   return [=](Table& table) mutable {

@@ -25,6 +25,7 @@ class Saved {
   Saved() = default;  // for an input that the backward does not need
   explicit Saved(const Variable& x);
   Tensor value() const;
+  bool has_recipe() const { return recipe_ != nullptr; }
 
  private:
   Tensor value_;

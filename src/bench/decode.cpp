@@ -111,7 +111,7 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
   row.batch = options.batch;
   row.prompt = options.prompt;
   row.vocab_size = config.vocab_size;
-  const int64_t element = compute.precision == Precision::bf16 ? 2 : 4;
+  const int64_t element = is_half(compute.precision) ? 2 : 4;
   row.weight_bytes = decode_weight_bytes(config, element);
   row.cache_bytes = 2 * config.layers * config.kv_width() * element * options.batch *
                     (options.prompt + options.tokens / 2);

@@ -122,13 +122,15 @@ Entries rope(const std::vector<int64_t>& shape, DType dtype) {
 }
 
 // swiglu: M is 2 F, gate beside up; silu(x) = x / (1 + exp(-x)) costs 4.
+// quantize: magnitude and maximum, then times the scale's inverse; both FP8 copies.
 // cross-entropy: forward and backward over N x V logits. Tensors of N elements (targets, losses,
 // logsumexp) are left out, since V is tens of thousands. Forward: max, -, exp, +. Backward: (exp(x
 // - lse) - 1 at the target) / N. In place: one pass reads the logits and overwrites them.
 // adamw: dtype bf16 includes the BF16 copy of the parameters, which fused writes from registers.
 Entries training(const Operands& o) {
   const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
-  const Elements half{NM / 2, x.dtype}, copies{x.dtype == DType::f32 ? 0 : N, x.dtype};
+  const Elements half{NM / 2, x.dtype}, bytes{NM, DType::u8},
+      copies{x.dtype == DType::f32 ? 0 : N, x.dtype};
   const std::vector<Launch> naive_cross_entropy{
       o.widen(),
       {{x32}, {x32}, 5 * NM},       // log_softmax: max, -, exp, +, -
@@ -140,6 +142,8 @@ Entries training(const Operands& o) {
            {{{half}, {half}, 4 * half.count},      // silu(gate)
             {{half, half}, {half}, half.count}}},  // times up
           {"swiglu_fwd", "fused", {{{x}, {half}, 5 * half.count}}},
+          {"quantize", "fused", {{{x}, {times(2, bytes)}, 3 * NM}}},
+          {"quantize_swiglu_bwd", "fused", {{{x, half}, {times(2, bytes)}, 9 * NM}}},
           {"cross_entropy_fwd_bwd", "naive", naive_cross_entropy},
           {"cross_entropy_fwd_bwd", "fused", {{{x}, {}, 4 * NM}, {{x}, {x}, 3 * NM}}},
           {"cross_entropy_in_place", "naive", naive_cross_entropy},

@@ -8,6 +8,7 @@
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/dropout.h"
 #include "autograd/ops/embedding.h"
+#include "autograd/ops/fp8.h"
 #include "autograd/ops/gather.h"
 #include "autograd/ops/layer_norm.h"
 #include "autograd/ops/matmul.h"
@@ -21,6 +22,7 @@
 #include "autograd/tape.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/softmax.h"
+#include "kernels/swiglu.h"
 #include "optim/adamw.h"
 #include "tensor/cuda_runtime.h"
 #include "tensor/factory.h"
@@ -219,6 +221,52 @@ KernelCase swiglu_case(int64_t rows, int64_t halves_moved, Timed timed) {
       },
       [](const Inputs& in) { return naive_swiglu(in[0]); },
       [](const Inputs& in) { return swiglu(in[0]); });
+}
+
+// Both FP8 copies of a gradient: 2 bytes read and 2 written an element. naive: the transpose is
+// stored in BF16 first.
+Cases quantize_cases(int64_t rows) {
+  const int64_t N = rows_or(rows, kNormRows);
+  const auto of = [=](const std::function<void(const Tensor&)>& run) {
+    return [=] {
+      const Tensor x = normal({N, kNormWidth}, 0.0, 1.0, DType::bf16);
+      return KernelWork{[=] { run(x); }};
+    };
+  };
+  using detail::Fp8Operand;
+  const auto naive = [](const Tensor& x) {
+    detail::quantize(x, Fp8Operand::gradient, {.transpose = false});
+    detail::quantize(x.transpose(0, 1).contiguous(), Fp8Operand::gradient, {.transpose = false});
+  };
+  const auto fused = [](const Tensor& x) { detail::quantize(x, Fp8Operand::gradient, {}); };
+  return {{{N, kNormWidth},
+           DType::bf16,
+           4 * N * kNormWidth,
+           {{"naive", of(naive)}, {"fused", of(fused)}}}};
+}
+
+// The same of the gradient of SwiGLU's input (N, 2F), from that and the gradient of (N, F). naive:
+// it is stored in BF16 first.
+Cases quantize_swiglu_cases(int64_t rows) {
+  const int64_t N = rows_or(rows, 32768), F = 4096;
+  const auto of = [=](const std::function<void(const Tensor&, const Tensor&)>& run) {
+    return [=] {
+      const Tensor gate_up = normal({N, 2 * F}, 0.0, 1.0, DType::bf16);
+      const Tensor dy = normal({N, F}, 0.0, 1.0, DType::bf16);
+      return KernelWork{[=] { run(gate_up, dy); }};
+    };
+  };
+  const auto naive = [=](const Tensor& gate_up, const Tensor& dy) {
+    const Tensor d = empty_like(gate_up);
+    visit("swiglu", gate_up, [&]<class T>(std::type_identity<T>, auto stream) {
+      swiglu_backward<T>(d.data<T>(), nullptr, gate_up.data<T>(), dy.data<T>(), N, F, stream);
+    });
+    detail::quantize(d, detail::Fp8Operand::gradient, {});
+  };
+  const auto fused = [](const Tensor& gate_up, const Tensor& dy) {
+    detail::quantize_swiglu_gradient(gate_up, dy, {});
+  };
+  return {{{N, 2 * F}, DType::bf16, 10 * N * F, {{"naive", of(naive)}, {"fused", of(fused)}}}};
 }
 
 // The peer's (B, H, T, D), stored as (B, T, H, D).
@@ -439,6 +487,8 @@ const std::vector<KernelFamily>& kernel_families() {
        [](int64_t rows) { return norm_cases(rows, kAddLayerNorm, 4, forward); }},
       {"swiglu_fwd", [](int64_t rows) { return Cases{swiglu_case(rows, 3, forward)}; }},
       {"swiglu_bwd", [](int64_t rows) { return Cases{swiglu_case(rows, 5, backward)}; }},
+      {"quantize", quantize_cases},
+      {"quantize_swiglu_bwd", quantize_swiglu_cases},
       {"rope_fwd", rope_cases},
       {"cross_entropy_fwd_bwd", [](int64_t rows) { return Cases{cross_entropy_case(rows, 3)}; }},
       {"cross_entropy_in_place", cross_entropy_in_place_cases},

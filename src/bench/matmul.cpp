@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "autograd/ops/fp8.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/tape.h"
 #include "bench/precision_scope.h"
@@ -17,9 +18,26 @@ namespace {
                        kMostMatmulExtent, ": 512x512x64"));
 }
 
+// The product alone, as that of an activation and a weight: the operands are in FP8 already.
+std::vector<double> time_fp8(const MatmulShape& s, const MatmulBenchOptions& options) {
+  using detail::Fp8Operand;
+  const auto operand = [](int64_t rows, int64_t depth, Fp8Operand kind) {
+    const Tensor x = normal({rows, depth}, 0.0, 1.0, DType::bf16);
+    return detail::quantize(x, kind, {.transpose = false}).matrix;
+  };
+  const auto a = operand(s.M, s.K, Fp8Operand::activation);
+  const auto b = operand(s.N, s.K, Fp8Operand::weight);
+  const Tensor d = Tensor::empty({s.M, s.N}, DType::bf16);
+  return time_rounds(options.warmup, options.steps, 1, [&](const Mark& mark) {
+    detail::fp8_product(d, a, b);
+    mark();
+  });
+}
+
 std::vector<double> time_calls(const MatmulRow& row, const MatmulBenchOptions& options) {
   const NoGrad no_grad;
   const MatmulShape& s = row.shape;
+  if (row.precision == Precision::fp8) return time_fp8(s, options);
   const DType dtype = operand_type(row.precision);
   const Tensor a = normal({s.M, s.K}, 0.0, 1.0, dtype), b = normal({s.K, s.N}, 0.0, 1.0, dtype);
   return time_rounds(options.warmup, options.steps, 1, [&](const Mark& mark) {

@@ -12,10 +12,10 @@
 namespace quern {
 
 template <>
-inline constexpr std::array kNamesOf<Precision>{"fp32", "tf32", "bf16"};
+inline constexpr std::array kNamesOf<Precision>{"fp32", "tf32", "bf16", "fp8"};
 
 inline DType operand_type(Precision precision) {
-  return precision == Precision::bf16 ? DType::bf16 : DType::f32;
+  return is_half(precision) ? DType::bf16 : DType::f32;
 }
 
 // Sets the math of FP32 operands on the current Context during its lifetime.

@@ -159,6 +159,7 @@ Tolerances tolerances_of(Precision precision) {
     case Precision::fp32: return {2e-5, 2e-5, 1e-5, 1e-4, 1e-4, true};
     case Precision::tf32: return {5e-3, 2e-2, 5e-3, 1e-2, 5e-3, false};
     case Precision::bf16: return {3e-2, 1e-1, 2e-2, 1e-1, 1.5e-2, false};
+    case Precision::fp8: return {2e-1, 5e-1, 2e-1, 8e-1, 4e-2, false};
   }
   fail("verify: unknown precision");
 }
@@ -178,7 +179,8 @@ VerifyResult verify_case(const GoldenCase& golden, const ModelOptions& options) 
 std::vector<ModelOptions> all_combinations(const ModelOptions& base) {
   std::vector<ModelOptions> combinations;
   ModelOptions options = base;
-  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+  for (const Precision precision :
+       {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp8}) {
     for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
       for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
         options.precision = precision;

@@ -100,7 +100,7 @@ constexpr Synonyms kSynonyms[] = {
     {"from", "init_from model_name_or_path checkpoint pretrained"},
     {"resume", "resume_from resume_from_checkpoint"},
     {"out", "out_dir output_dir output o"},
-    {"precision", "dtype torch_dtype amp bf16 fp16 tf32 mixed_precision"},
+    {"precision", "dtype torch_dtype amp bf16 fp16 tf32 fp8 mixed_precision"},
     {"graph", "compile torch_compile cuda_graph"},
     {"recompute", "gradient_checkpointing activation_checkpointing"},
     {"attention", "attn_implementation flash_attention flash_attn"},

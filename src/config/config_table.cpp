@@ -100,9 +100,13 @@ void add_compute(std::vector<ConfigKey>& table) {
       "device of the computation; auto: a GPU if there is one");
   rows.choice(
       "precision", &C::precision,
-      {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
+      {{"fp32", Precision::fp32},
+       {"tf32", Precision::tf32},
+       {"bf16", Precision::bf16},
+       {"fp8", Precision::fp8}},
       "fp32: FP32 accuracy throughout; tf32: inputs of products, including attention's, rounded to "
-      "TF32; bf16: also activations, with weights, gradients and moments in FP32");
+      "TF32; bf16: also activations, with weights, gradients and moments in FP32; fp8: bf16, and "
+      "the products of the blocks' linear layers in FP8 with scales");
   rows.choice("attention", &C::attention,
               {{"naive", AttentionKind::naive}, {"flash", AttentionKind::flash}},
               "naive: scores in memory; flash: tiled, memory linear in ctx");
@@ -110,7 +114,7 @@ void add_compute(std::vector<ConfigKey>& table) {
               "naive: composed of small operations; fused: one kernel per operation");
   rows.choice("residual", &C::residual,
               {{"bf16", ResidualType::bf16}, {"fp32", ResidualType::fp32}},
-              "storage of the residual stream when precision is bf16");
+              "storage of the residual stream when precision is bf16 or fp8");
   rows.choice(
       "fp32_products", &C::fp32_products,
       {{"split", Fp32Products::split}, {"fma", Fp32Products::fma}},

@@ -17,8 +17,11 @@ namespace quern::kernels {
 // All that the choice of an algorithm depends on: the product (see Gemm), types (DType values) and
 // the alignment of its operands in bytes, and the workspace.
 struct GemmProblem {
-  // Added to `math` where the product has a bias. (A column would make saved tables unreadable.)
-  static constexpr int64_t kBiased = 256;
+  // Added to `math` where the product has a bias, and where A's or B's blocks of scales are tiles.
+  // (A column would make saved tables unreadable.)
+  static constexpr int64_t kBiased = 256, kTilesInA = 512, kTilesInB = 1024;
+  // The input_type of FP8 products (scaled_gemm.h), which no DType names.
+  static constexpr int64_t kFp8 = 64;
   int64_t m = 0, n = 0, k = 0, batch = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;
   int64_t stride_a = 0, stride_b = 0, stride_d = 0;

@@ -5,6 +5,7 @@
 #include "autograd/ops/naive.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/swiglu.h"
+#include "autograd/ops/swiglu_mlp.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -21,6 +22,9 @@ Variable SwiGLU::forward(const Variable& x) const {
   const RangeScope range(RangeKind::module, "mlp");
   if (kernels_ == KernelKind::naive) {
     return down_("down_proj", naive_swiglu(gate_up_("gate_up_proj", x)));
+  }
+  if (Context::current().fp8_products) {
+    return swiglu_mlp(x, gate_up_.weight.weight(), down_.weight.weight(), output_);
   }
   const GateUpResult made = [&] {
     const RangeScope up(RangeKind::module, "gate_up_proj");
@@ -49,7 +53,9 @@ GeluMlp::GeluMlp(const ModelConfig& config, const ModelOptions& options, const M
 
 Variable GeluMlp::forward(const Variable& x) const {
   const RangeScope range(RangeKind::module, "mlp");
-  if (kernels_ == KernelKind::naive) return down_("c_proj", gelu_tanh(up_("c_fc", x)));
+  if (kernels_ == KernelKind::naive || Context::current().fp8_products) {
+    return down_("c_proj", gelu_tanh(up_("c_fc", x)));
+  }
   const auto bias_of = [](const Linear& layer) {
     return layer.bias ? layer.bias->weight() : Variable();
   };

@@ -85,9 +85,10 @@ void validate_options(const ModelConfig& config, const ModelOptions& options) {
               "such a head_dim, or attention = naive");
   QUERN_CHECK(options.segment >= 1, "segment is ", options.segment,
               ", expected the number of blocks recomputed together, at least 1");
-  QUERN_CHECK(options.offload != Offload::optimizer || options.precision == Precision::bf16,
-              "offload is optimizer, which needs precision = bf16: otherwise every op reads the "
-              "weights that the optimizer updates; choose offload = moments");
+  QUERN_CHECK(
+      options.offload != Offload::optimizer || is_half(options.precision),
+      "offload is optimizer, which needs precision = bf16 or fp8: otherwise every op reads the "
+      "weights that the optimizer updates; choose offload = moments");
   QUERN_CHECK(!options.offload_activations || options.recompute == Recompute::blocks,
               "offload_activations needs recompute = blocks: it moves the inputs of blocks, from "
               "which their activations are computed again");

@@ -14,7 +14,7 @@ enum class AttentionKind { naive, flash };
 // and AdamW.
 enum class KernelKind { naive, fused };
 
-// Storage of the residual stream under Precision::bf16; the other precisions keep it in FP32.
+// Storage of the residual stream where activations are BF16; the other precisions keep it in FP32.
 enum class ResidualType { bf16, fp32 };
 
 // normal: standard deviation 0.02, for residual projections over sqrt(2 layers). truncated: sqrt(2
@@ -30,7 +30,7 @@ enum class NormKind { rms, layer };
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
 // What a GPU's training keeps in the host's memory; the update reads and writes it over the bus.
-// optimizer: the moments and, under Precision::bf16, the FP32 weights.
+// optimizer: the moments and the FP32 weights, where ops read BF16 ones.
 enum class Offload { none, moments, optimizer };
 
 struct ModelOptions : OpOptions {
@@ -47,7 +47,7 @@ struct ModelOptions : OpOptions {
   double z_loss = 0.0;   // weight of the mean squared logsumexp of the logits
 
   // Types of the activations and of the residual stream.
-  DType activation_type() const { return precision == Precision::bf16 ? DType::bf16 : DType::f32; }
+  DType activation_type() const { return is_half(precision) ? DType::bf16 : DType::f32; }
   DType residual_type() const {
     return residual == ResidualType::bf16 ? activation_type() : DType::f32;
   }

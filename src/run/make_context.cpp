@@ -46,10 +46,19 @@ void choose_cpu_level(CpuLevel level) {
 
 }  // namespace
 
+void check_precision(Precision precision, Device device,
+                     const kernels::cuda::DeviceTraits& traits) {
+  if (precision != Precision::fp8 || !device.is_cuda() || traits.hopper_code) return;
+  throw UsageError(
+      cat("precision is fp8, which needs a GPU of compute capability 9.0 (H100, H200) ",
+          "and a build with its code; found another in ", device, "; choose precision = bf16"));
+}
+
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed, int gpu) {
   if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
   choose_cpu_level(compute.cpu_level);
   auto context = std::make_unique<Context>(choose_device(compute.device, gpu), seed);
+  check_precision(compute.precision, context->device(), context->traits());
   context->options = compute;
   context->allocator(context->device())->set_limit(compute.memory_limit << 20);
   const ContextScope scope(*context);

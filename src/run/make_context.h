@@ -17,6 +17,9 @@ bool use_gemm_table_file(const std::string& path);
 // GPUs, else the CPU.
 Device choose_device(DeviceChoice choice, int gpu = 0);
 
+// Throws UsageError unless products under `precision` run on a device with these traits.
+void check_precision(Precision precision, Device device, const kernels::cuda::DeviceTraits& traits);
+
 // A Context of the configured device and of the OpOptions in [compute], with the configured or
 // shipped GEMM table, and the CPU's threads set. Throws UsageError for another GPU's table.
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed, int gpu = 0);

@@ -101,8 +101,9 @@ class Context {
   kernels::PhiloxKey next_random(int64_t n);
 
   OpOptions options;
-  bool grad_enabled = true;  // see NoGrad in autograd/tape.h
-  uint64_t next_node = 0;    // creation order of the tape's nodes
+  bool grad_enabled = true;   // see NoGrad in autograd/tape.h
+  bool fp8_products = false;  // see Fp8Products in autograd/ops/fp8.h
+  uint64_t next_node = 0;     // creation order of the tape's nodes
 
   // The attached InputObserver, OutputObserver or GradientObserver, or null.
   template <class Observer>

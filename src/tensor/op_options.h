@@ -5,8 +5,14 @@
 namespace quern {
 
 // fp32: no tensor cores. tf32: GEMM inputs rounded to TF32. bf16: GEMM inputs and activations are
-// BF16; weights, gradients, moments, statistics and the loss stay FP32.
-enum class Precision { fp32, tf32, bf16 };
+// BF16; weights, gradients, moments, statistics and the loss stay FP32. fp8: bf16, and the products
+// of the blocks' linear layers take FP8 values with scales (autograd/ops/fp8.h).
+enum class Precision { fp32, tf32, bf16, fp8 };
+
+// Whether activations, and the weights that ops read, are BF16.
+constexpr bool is_half(Precision precision) {
+  return precision == Precision::bf16 || precision == Precision::fp8;
+}
 
 // FP32 products. split: by BF16 parts where faster (kernels::Gemm::split). fma: on CUDA cores.
 enum class Fp32Products { split, fma };

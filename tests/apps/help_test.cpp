@@ -140,10 +140,10 @@ TEST(Completion, OfferWhatMayFollow) {
   EXPECT_EQ(completed({"data", ""}), (Words{"prepare", "inspect"}));
   EXPECT_EQ(completed({"generate", "run", "--top"}), (Words{"--top_k", "--top_p"}));
   EXPECT_EQ(completed({"generate", "run", "--top-"}), (Words{"--top-k", "--top-p"}));
-  EXPECT_EQ(completed({"train", "--precision", ""}), (Words{"fp32", "tf32", "bf16"}));
+  EXPECT_EQ(completed({"train", "--precision", ""}), (Words{"fp32", "tf32", "bf16", "fp8"}));
   EXPECT_EQ(completed({"train", "--precision", "=", "t"}), Words{"tf32"});  // as bash splits it
   EXPECT_EQ(completed({"train", "--precision="}),
-            (Words{"--precision=fp32", "--precision=tf32", "--precision=bf16"}));
+            (Words{"--precision=fp32", "--precision=tf32", "--precision=bf16", "--precision=fp8"}));
   EXPECT_EQ(completed({"profile", "--target", "tr"}), Words{"train"});
   EXPECT_EQ(completed({"train", "--tied", ""}), (Words{"true", "false"}));
   EXPECT_EQ(completed({"train", "--train", ""}), Words{});  // a file

@@ -79,6 +79,8 @@ TEST(BenchKernels, BytesAreThoseThatMoveOnce) {
                                            {"add_layernorm_fwd", 8},
                                            {"swiglu_fwd", 3},  // of gate and up, two elements
                                            {"swiglu_bwd", 5},
+                                           {"quantize", 4},
+                                           {"quantize_swiglu_bwd", 5},
                                            {"rope_fwd", 4},
                                            {"cross_entropy_fwd_bwd", 6},
                                            {"cross_entropy_in_place", 4},

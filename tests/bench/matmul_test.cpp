@@ -31,7 +31,8 @@ TEST(MatmulShape, CountsAMultiplicationAndAnAdditionEach) {
 }
 
 TEST(BenchMatmul, RatesFollowFromTheMedian) {
-  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+  for (const Precision precision :
+       {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp8}) {
     const MatmulRow row = bench_matmul({48, 32, 17}, precision, kFew);
     EXPECT_EQ(row.out_of_memory, "");
     EXPECT_GT(row.time.median, 0.0);

@@ -43,11 +43,12 @@ inline std::string verify_name(const testing::TestParamInfo<VerifyParameter>& in
 }
 
 inline auto all_verify_parameters() {
-  return testing::Combine(testing::Values("mha", "gqa_tied", "qwen2_bias", "qwen3_norm",
-                                          "llama3_rope", "linear_rope", "gpt2"),
-                          testing::Values(Precision::fp32, Precision::tf32, Precision::bf16),
-                          testing::Values(AttentionKind::naive, AttentionKind::flash),
-                          testing::Values(KernelKind::naive, KernelKind::fused));
+  return testing::Combine(
+      testing::Values("mha", "gqa_tied", "qwen2_bias", "qwen3_norm", "llama3_rope", "linear_rope",
+                      "gpt2"),
+      testing::Values(Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp8),
+      testing::Values(AttentionKind::naive, AttentionKind::flash),
+      testing::Values(KernelKind::naive, KernelKind::fused));
 }
 
 }  // namespace quern::testing_support

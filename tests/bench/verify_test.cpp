@@ -84,9 +84,9 @@ TEST(Verify, AMistralInAllModes) {
   }
 }
 
-TEST(Verify, AllCombinationsAreTwelve) {
+TEST(Verify, AllCombinationsAreSixteen) {
   const std::vector<ModelOptions> all = all_combinations({});
-  EXPECT_EQ(all.size(), 12u);
+  EXPECT_EQ(all.size(), 16u);
   for (size_t i = 0; i < all.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]);
   }

@@ -197,8 +197,8 @@ TEST(ConfigErrors, Flags) {
   EXPECT_EQ(args_message({"--clip", "nan"}), "--clip is nan, expected a number from 0 up");
   EXPECT_EQ(args_message({"--clip", "inf"}), "--clip is inf, expected a number from 0 up");
   EXPECT_EQ(args_message({"--tied=maybe"}), "--tied is maybe, expected true or false");
-  EXPECT_EQ(args_message({"--precision", "fp8"}),
-            "--precision is fp8, expected one of fp32, tf32, bf16");
+  EXPECT_EQ(args_message({"--precision", "int8"}),
+            "--precision is int8, expected one of fp32, tf32, bf16, fp8");
   EXPECT_EQ(args_message({"--size", "huge"}),
             "--size is huge, expected one of toy, shakespeare-cpu, shakespeare-gpu, small, medium, "
             "large, xl, 2.7B, 10B, 0.5B, 1.5B, gpt2, gpt2-medium");
@@ -438,9 +438,9 @@ TEST(DidYouMean, KnowsTheWordsOfOtherPrograms) {
   }
   EXPECT_EQ(args_message({"--device", "gpu"}),
             "--device is gpu, expected one of auto, cpu, cuda, did you mean cuda?");
-  EXPECT_EQ(
-      file_message("[compute]\nprecision = \"float16\"\n"),
-      "FILE:2: precision is \"float16\", expected one of fp32, tf32, bf16, did you mean bf16?");
+  EXPECT_EQ(file_message("[compute]\nprecision = \"float16\"\n"),
+            "FILE:2: precision is \"float16\", expected one of fp32, tf32, bf16, fp8, did you mean "
+            "bf16?");
   EXPECT_EQ(args_message({"-lr", "1"}), "unknown flag -lr, did you mean --lr?");
   EXPECT_EQ(did_you_mean("learning_rate", {"layers"}), "") << "lr is no candidate";
   EXPECT_EQ(file_message("[train]\nlearning_rate = 1\n"),

@@ -43,7 +43,8 @@ void expect_exact(const Config& config, MemoryPass pass) {
 TEST(MemoryStudyOnGpu, PredictionIsExact) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   Config config = tiny("small");
-  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+  for (const Precision precision :
+       {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp8}) {
     for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
       for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
         config.compute.precision = precision;
@@ -65,7 +66,8 @@ TEST(MemoryStudyOnGpu, PredictionIsExact) {
 TEST(MemoryStudyOnGpu, PredictionOfGpt2MuonDropoutAndZLossIsExact) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   for (const char* size : {"small", "gpt2"}) {
-    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    for (const Precision precision :
+         {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp8}) {
       for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
         for (const Recompute recompute : {Recompute::none, Recompute::blocks}) {
           Config config = tiny(size);

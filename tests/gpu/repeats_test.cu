@@ -64,7 +64,7 @@ std::vector<StepCase> step_cases() {
     return c;
   };
   const ComputeSection bf16 = compute(Precision::bf16), tf32 = compute(Precision::tf32),
-                       fp32 = compute(Precision::fp32);
+                       fp32 = compute(Precision::fp32), fp8 = compute(Precision::fp8);
   ComputeSection naive = fp32, wide = bf16;
   naive.attention = AttentionKind::naive, naive.kernels = KernelKind::naive;
   wide.residual = ResidualType::fp32, wide.recompute = Recompute::blocks;
@@ -74,6 +74,7 @@ std::vector<StepCase> step_cases() {
           {"bf16, FP32 residual, blocks again", heads_of_64, 2, wide},
           {"bf16, GPT-2", gpt2, 4, bf16},
           {"bf16, Muon", heads_of_64, 2, bf16, OptimizerKind::muon},
+          {"fp8", heads_of_64, 4, fp8},
           {"tf32", heads_of_64, 2, tf32},
           {"fp32", heads_of_64, 1, fp32},
           {"fp32, naive", heads_of_64, 1, naive}};

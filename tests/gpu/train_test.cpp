@@ -122,7 +122,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Mode{"bf16", Precision::bf16, AttentionKind::flash, KernelKind::fused},
                     Mode{"bf16_naive_attention", Precision::bf16, AttentionKind::naive,
                          KernelKind::fused},
-                    Mode{"bf16_naive", Precision::bf16, AttentionKind::naive, KernelKind::naive}),
+                    Mode{"bf16_naive", Precision::bf16, AttentionKind::naive, KernelKind::naive},
+                    Mode{"fp8", Precision::fp8, AttentionKind::flash, KernelKind::fused},
+                    Mode{"fp8_naive", Precision::fp8, AttentionKind::naive, KernelKind::naive}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(GpuTraining, ResumeIsExactWithFp32ResidualRecomputationAndAccumulation) {

@@ -70,7 +70,7 @@ double mean_squared_logsumexp(const Tensor& logits) {
 }
 
 TEST(TrainingLoss, RecomputationFindsTheSameMasks) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
       ModelOptions options = dropping();
       options.precision = precision;

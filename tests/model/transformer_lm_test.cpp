@@ -229,7 +229,7 @@ TEST(TransformerLM, EveryWayOfComputingGivesTheSameLossAndGradients) {
 }
 
 TEST(TransformerLM, RecomputationGivesTheSameBits) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
       ModelOptions options;
       options.precision = precision;
@@ -321,7 +321,7 @@ TEST(TransformerLM, UnderBf16LossAndGradientsStayFp32) {
 }
 
 TEST(TransformerLM, OverfitsOneBatch) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
       ModelOptions options;
       options.precision = precision;
@@ -345,7 +345,7 @@ TEST(TransformerLM, OverfitsOneBatch) {
 
 // A window in which every input ends a document.
 TEST(TransformerLM, WithoutATargetThatCountsNothingIsLearnt) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
       ModelOptions options;
       options.precision = precision;

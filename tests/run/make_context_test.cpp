@@ -30,6 +30,16 @@ TEST(MakeContext, ATableOfProductsIsForAGpu) {
                                 {"gemm_table: /no/such/table cannot be read", "no such file"});
 }
 
+TEST(MakeContext, Fp8NeedsItsGpu) {
+  const Device gpu{DeviceType::cuda, 0};
+  const kernels::cuda::DeviceTraits older{108, 163 << 10, false};
+  testing_support::expect_error([&] { check_precision(Precision::fp8, gpu, older); },
+                                {"precision is fp8", "9.0", "cuda:0", "bf16"});
+  EXPECT_NO_THROW(check_precision(Precision::bf16, gpu, older));
+  EXPECT_NO_THROW(check_precision(Precision::fp8, gpu, kernels::cuda::kHopper));
+  EXPECT_NO_THROW(check_precision(Precision::fp8, kCpu, {}));
+}
+
 TEST(MakeContext, AnUnknownOptimizerIsAnError) {
   Linear layer(2, 3, Init::normal(1.0));
   ParameterArena arena(layer, {});

@@ -8,6 +8,7 @@
 #include "autograd/ops/rope.h"
 #include "autograd/ops/softmax.h"
 #include "autograd/ops/swiglu.h"
+#include "autograd/ops/swiglu_mlp.h"
 #include "support/op_cases.h"
 #include "tensor/factory.h"
 
@@ -153,6 +154,10 @@ void add_rope(std::vector<OpCase>& cases) {
   cases.push_back({"swiglu_linear", "kept", {values({2, 3, 10}, 1, -2.0, 2.0), w}, keep, {}});
   cases.push_back({"swiglu_linear", "kept, no rows", {values({0, 10}, 1), w}, keep, {}});
   cases.push_back({"swiglu_linear", "kept, strided", {strided_values({3, 10}, 1), w}, keep, {}});
+  const auto mlp = [](const Inputs& in) { return swiglu_mlp(in[0], in[1], in[2]); };
+  const Tensor gates = values({10, 4}, 3);
+  cases.push_back({"swiglu_mlp", "a batch", {values({2, 3, 4}, 1), gates, w}, mlp, {}});
+  cases.push_back({"swiglu_mlp", "no rows", {values({0, 4}, 1), gates, w}, mlp, {}});
   const auto gelu = [](const Inputs& in) {
     return gelu_linear(in[0], in.size() > 2 ? in[2] : Variable(), in[1],
                        in.size() > 3 ? in[3] : Variable());

@@ -9,7 +9,7 @@ source "$(dirname "$0")/lib.sh"
 # Parts of mangled names. Each has a kernel in the program.
 families='hopper_attention_forward_kernel hopper_attention_backward_kernel hopper_attention_delta_kernel
 hopper_attention_query_gradients_kernel hopper_swiglu_product_kernel split_product_kernel split_planes_kernel
-sum_parts_kernel decode_attention_kernel decode_linear_kernel decode_token_kernel sample_kernel'
+sum_parts_kernel quantize_kernel decode_attention_kernel decode_linear_kernel decode_token_kernel sample_kernel'
 
 # Kernels (by a pattern for the mangled name), the bytes of stack that each may have, and the reason. nvcc 13.0
 # needs as many; `nvcc -Xptxas -v` shows that all are spills. A pattern that no kernel needs fails.

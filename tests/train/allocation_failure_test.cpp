@@ -48,7 +48,7 @@ class AllocationFailure : public TrainerTest {
 TEST_F(AllocationFailure, OfAStepLeavesTheWeightsAndTheNextStepHasTheSameBits) {
   for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
     for (const KernelKind kernels : {KernelKind::fused, KernelKind::naive}) {
-      for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+      for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
         SCOPED_TRACE(cat("optimizer ", static_cast<int>(kind), ", kernels ",
                          static_cast<int>(kernels), ", precision ", static_cast<int>(precision)));
         Config config;

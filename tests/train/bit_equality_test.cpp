@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bench/precision_scope.h"
 #include "kernels/cpu/threads.h"
 #include "trainer_fixture.h"
 
@@ -100,9 +101,8 @@ TEST_P(BitEquality, OfEveryMode) {
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
   const auto& [precision, path, accumulate, dropout, optimizer] = info.param;
-  return cat(precision == Precision::bf16 ? "bf16" : "fp32",
-             path == Path::naive ? "_naive" : "_fused", "_accumulate", accumulate,
-             dropout > 0.0 ? "_dropout" : "",
+  return cat(name_of(precision), path == Path::naive ? "_naive" : "_fused", "_accumulate",
+             accumulate, dropout > 0.0 ? "_dropout" : "",
              optimizer == OptimizerKind::muon ? "_muon" : "_adamw");
 }
 
@@ -113,6 +113,13 @@ INSTANTIATE_TEST_SUITE_P(Modes, BitEquality,
                                           testing::Values(OptimizerKind::adamw,
                                                           OptimizerKind::muon)),
                          name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8, BitEquality,
+    testing::Values(Mode{Precision::fp8, Path::fused, 1, 0.2, OptimizerKind::adamw},
+                    Mode{Precision::fp8, Path::fused, 2, 0.0, OptimizerKind::muon},
+                    Mode{Precision::fp8, Path::naive, 2, 0.0, OptimizerKind::adamw}),
+    name_of);
 
 class BitEqualityOfResumes : public BitEquality {};
 

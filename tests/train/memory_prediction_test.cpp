@@ -241,7 +241,8 @@ std::vector<ModelOptions> every_way() {
   for (const auto& [precision, residual] : {std::pair{Precision::fp32, ResidualType::bf16},
                                             {Precision::tf32, ResidualType::bf16},
                                             {Precision::bf16, ResidualType::bf16},
-                                            {Precision::bf16, ResidualType::fp32}}) {
+                                            {Precision::bf16, ResidualType::fp32},
+                                            {Precision::fp8, ResidualType::bf16}}) {
     for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
       for (const AttentionKind attention : {AttentionKind::naive, AttentionKind::flash}) {
         for (const auto& [recompute, segment] :
@@ -388,7 +389,7 @@ TEST(MemoryPrediction, SlowPeaksAreTheAllocators) {
 TEST(MemoryPrediction, PeaksOfRanksAreTheAllocators) {
   for (const Parallel parallel :
        {Parallel::ddp, Parallel::zero1, Parallel::zero2, Parallel::fsdp}) {
-    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
       for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
         Config config = config_of(kPeakCases[0]);
         config.compute.precision = precision;

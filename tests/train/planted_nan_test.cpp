@@ -348,7 +348,7 @@ TEST_P(PlantedNan, InWeightsCopiesOrMomentsIsNamedAndNotSaved) {
   const bool muon = GetParam().optimizer == OptimizerKind::muon;
   std::vector<std::string> memory = {"parameters", "adam first moment", "adam second moment"};
   if (muon) memory.push_back("muon momentum");
-  if (GetParam().precision == Precision::bf16) memory.push_back("parameters (bf16 copy)");
+  if (is_half(GetParam().precision)) memory.push_back("parameters (bf16 copy)");
   for (const std::string& name : memory) {
     const bool copies = name == "parameters (bf16 copy)";
     for (const OnNonfinite policy : {OnNonfinite::stop, OnNonfinite::skip}) {
@@ -482,6 +482,7 @@ const Mode kOne[] = {
     {"Fp32Fused", Precision::fp32, KernelKind::fused, AttentionKind::flash},
     {"Fp32Naive", Precision::fp32, KernelKind::naive, AttentionKind::naive},
     {"Bf16Fused", Precision::bf16, KernelKind::fused, AttentionKind::flash},
+    {"Fp8Fused", Precision::fp8, KernelKind::fused, AttentionKind::flash},
     {"Fp32FusedByMuon", Precision::fp32, KernelKind::fused, AttentionKind::flash,
      OptimizerKind::muon},
 };

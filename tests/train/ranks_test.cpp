@@ -3,6 +3,7 @@
 #include <mutex>
 #include <thread>
 
+#include "bench/precision_scope.h"
 #include "dist/thread_group.h"
 #include "run/make_context.h"
 #include "trainer_fixture.h"
@@ -90,7 +91,7 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
   for (const int ranks : {2, 3, 4}) {
     Config c = config_for(ranks, cat("ranks", ranks), kSteps);
     if (ranks == 3) {  // nor does it matter where their state lies
-      const bool bf16 = c.compute.precision == Precision::bf16;
+      const bool bf16 = is_half(c.compute.precision);
       c.compute.offload = bf16 ? Offload::optimizer : Offload::moments;
       c.compute.offload_activations = c.compute.recompute == Recompute::blocks;
     }
@@ -103,7 +104,7 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
   const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute] = info.param;
-  return cat(name_of(parallel), '_', precision == Precision::bf16 ? "bf16" : "fp32",
+  return cat(name_of(parallel), '_', name_of(precision),
              kernels == KernelKind::naive ? "_naive" : "_fused", dropout > 0.0 ? "_dropout" : "",
              optimizer == OptimizerKind::muon ? "_muon" : "_adamw", masks ? "_masks" : "",
              recompute == Recompute::blocks ? "_blocks" : "");
@@ -127,7 +128,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{Precision::fp32, KernelKind::fused, 0.1, OptimizerKind::adamw, Parallel::fsdp, false,
              Recompute::blocks},
         Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::ddp, true},
-        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1, true}),
+        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1, true},
+        Mode{Precision::fp8, KernelKind::fused, 0.2}, Mode{Precision::fp8, KernelKind::naive},
+        Mode{Precision::fp8, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero2},
+        Mode{Precision::fp8, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::fsdp, false,
+             Recompute::blocks}),
     name_of);
 
 class RanksOfOneMode : public Ranks {};

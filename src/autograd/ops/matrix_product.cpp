@@ -62,20 +62,6 @@ Operand as_operand(const Tensor& x_in, bool transpose) {
   return {x, layout_of(x, transpose).value()};
 }
 
-// y (M, N) += b (N), in place.
-void add_bias(const Tensor& y, const Tensor& b) {
-  kernels::BinaryLayout layout;
-  layout.ndim = 2;
-  for (int i = 0; i < 2; ++i) {
-    layout.shape[i] = y.dim(i);
-    layout.a_strides[i] = y.strides()[i];
-  }
-  layout.b_strides[1] = b.strides()[0];
-  visit_pointwise("matmul", y, [&]<class T>(std::type_identity<T>, auto stream) {
-    binary_forward(y.data<T>(), y.data<T>(), b.data<T>(), layout, kernels::Add{}, stream);
-  });
-}
-
 template <class TD, class T, class Stream>
 void run(const Tensor& d, const Operand& a, const Operand& b, kernels::Gemm g, int64_t products,
          const Tensor& bias, const kernels::GemmResources& resources, Stream stream) {
@@ -91,6 +77,19 @@ void run(const Tensor& d, const Operand& a, const Operand& b, kernels::Gemm g, i
 }
 
 }  // namespace
+
+void add_bias(const Tensor& y, const Tensor& b) {
+  kernels::BinaryLayout layout;
+  layout.ndim = 2;
+  for (int i = 0; i < 2; ++i) {
+    layout.shape[i] = y.dim(i);
+    layout.a_strides[i] = y.strides()[i];
+  }
+  layout.b_strides[1] = b.strides()[0];
+  visit_pointwise("matmul", y, [&]<class T>(std::type_identity<T>, auto stream) {
+    binary_forward(y.data<T>(), y.data<T>(), b.data<T>(), layout, kernels::Add{}, stream);
+  });
+}
 
 Tensor product_operand(const Tensor& x) {
   return layout_of(x, false) ? x : x.clone("matmul operand");

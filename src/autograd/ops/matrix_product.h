@@ -14,6 +14,8 @@ namespace quern::detail {
 void matrix_product(const Tensor& d, const Tensor& a, bool transpose_a, const Tensor& b,
                     bool transpose_b, bool add = false, const Tensor& bias = {});
 
+void add_bias(const Tensor& y, const Tensor& b);  // y (M, N) += b (N), in place
+
 // x, or a contiguous copy if matrix_product would make one: for an op that needs it again.
 Tensor product_operand(const Tensor& x);
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/gemm/gemm_split_passes.h"
 #include "kernels/cuda/gemm/gemm_tuning.h"
 #include "kernels/cuda/primitives/cuda_check.h"
+#include "kernels/scaled_gemm.h"
 
 namespace quern::kernels::cuda {
 
@@ -58,11 +59,11 @@ void sweep_cache(const GemmResources& resources, Stream stream) {
 }
 
 // Times the library's algorithms for a product on its own operands, and keeps the result.
-GemmAlgorithm measure(const GemmProblem& p, const GemmResources& resources, const GemmTrial& trial,
-                      Stream stream) {
+GemmAlgorithm measure(const GemmProblem& p, GemmDescriptors& descriptors,
+                      const GemmResources& resources, const GemmTrial& trial, Stream stream) {
   constexpr int kMany = 64;
   const auto handle = static_cast<cublasLtHandle_t>(resources.handle);
-  std::vector<GemmAlgorithm> candidates = gemm_proposals(handle, p, kMany);
+  std::vector<GemmAlgorithm> candidates = gemm_proposals(handle, p, descriptors, kMany);
   const std::vector<GemmAlgorithm> others = gemm_configurations(handle, p);
   candidates.insert(candidates.end(), others.begin(), others.end());
   GemmAlgorithms& algorithms = *resources.algorithms;
@@ -70,6 +71,37 @@ GemmAlgorithm measure(const GemmProblem& p, const GemmResources& resources, cons
   found.problem = p;
   algorithms.measurements.push_back(found);
   return found.chosen;
+}
+
+// D = alpha op(A) op(B) + beta C by the library, with the algorithm that the table has for p, or
+// that it gets now.
+void multiply_by_library(void* d, const void* a, const void* b, const void* c, float alpha,
+                         float beta, const GemmProblem& p, const GemmExtras& extras,
+                         const GemmResources& resources, Stream stream) {
+  const auto handle = static_cast<cublasLtHandle_t>(resources.handle);
+  QUERN_CHECK(handle != nullptr && resources.algorithms != nullptr,
+              "gemm: the resources hold no handle or no algorithm table");
+  GemmDescriptors descriptors(p, extras);
+  const auto multiply = [&](const GemmAlgorithm& algorithm) {
+    const cublasLtMatmulAlgo_t chosen = library_algorithm(algorithm);
+    return cublasLtMatmul(
+        handle, descriptors.operation(), &alpha, b, descriptors.first(), a, descriptors.second(),
+        &beta, c, descriptors.d(), d, descriptors.d(), &chosen, resources.workspace,
+        static_cast<size_t>(resources.workspace_bytes), static_cast<cudaStream_t>(stream.handle));
+  };
+  GemmAlgorithms& algorithms = *resources.algorithms;
+  const GemmAlgorithm* algorithm = algorithms.find(p);
+  if (algorithm == nullptr) {
+    constexpr int kFew = 8;
+    const GemmTrial trial{
+        [&](const GemmAlgorithm& proposal) { return multiply(proposal) == CUBLAS_STATUS_SUCCESS; },
+        [&] { sweep_cache(resources, stream); }};
+    algorithms.insert(p, algorithms.measuring()
+                             ? measure(p, descriptors, resources, trial, stream)
+                             : gemm_proposals(handle, p, descriptors, kFew).front());
+    algorithm = algorithms.find(p);
+  }
+  check_cublas(multiply(*algorithm), "cublasLtMatmul", p);
 }
 
 }  // namespace
@@ -109,35 +141,31 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   p.align_a = alignment(a), p.align_b = alignment(b),
   p.align_d = std::min(alignment(c), alignment(d));
   p.workspace_bytes = resources.workspace_bytes;
-
-  const auto handle = static_cast<cublasLtHandle_t>(resources.handle);
-  QUERN_CHECK(handle != nullptr && resources.algorithms != nullptr,
-              "gemm: the resources hold no handle or no algorithm table");
-  GemmDescriptors descriptors(p, g.bias);
-  const auto multiply = [&](const GemmAlgorithm& algorithm) {
-    const cublasLtMatmulAlgo_t chosen = library_algorithm(algorithm);
-    return cublasLtMatmul(
-        handle, descriptors.operation(), &alpha, b, descriptors.first(), a, descriptors.second(),
-        &beta, c, descriptors.d(), d, descriptors.d(), &chosen, resources.workspace,
-        static_cast<size_t>(resources.workspace_bytes), static_cast<cudaStream_t>(stream.handle));
-  };
   note_misaligned_rows<TD, T>(p);
-  GemmAlgorithms& algorithms = *resources.algorithms;
-  const GemmAlgorithm* algorithm = algorithms.find(p);
-  if (algorithm == nullptr) {
-    constexpr int kFew = 8;
-    const GemmTrial trial{
-        [&](const GemmAlgorithm& proposal) { return multiply(proposal) == CUBLAS_STATUS_SUCCESS; },
-        [&] { sweep_cache(resources, stream); }};
-    algorithms.insert(p, algorithms.measuring() ? measure(p, resources, trial, stream)
-                                                : gemm_proposals(handle, p, kFew).front());
-    algorithm = algorithms.find(p);
-  }
-  check_cublas(multiply(*algorithm), "cublasLtMatmul", p);
+  multiply_by_library(d, a, b, c, alpha, beta, p, {.bias = g.bias}, resources, stream);
+}
+
+template <class TD>
+void scaled_gemm(TD* d, const Fp8Matrix& a, const Fp8Matrix& b, const ScaledGemm& scaled,
+                 const GemmResources& resources, Stream stream) {
+  Gemm g;
+  g.m = scaled.m, g.n = scaled.n, g.k = scaled.k;
+  g.transpose_b = true;
+  GemmProblem p = describe(g);
+  p.input_type = GemmProblem::kFp8;
+  p.output_type = static_cast<int64_t>(dtype_of<TD>);
+  if (a.blocks == ScaleBlocks::tiles) p.math |= GemmProblem::kTilesInA;
+  if (b.blocks == ScaleBlocks::tiles) p.math |= GemmProblem::kTilesInB;
+  p.align_a = alignment(a.values), p.align_b = alignment(b.values), p.align_d = alignment(d);
+  p.workspace_bytes = resources.workspace_bytes;
+  multiply_by_library(d, a.values, b.values, d, 1.0f, static_cast<float>(scaled.beta), p,
+                      {.a_scales = a.scales, .b_scales = b.scales}, resources, stream);
 }
 
 template decltype(gemm<float, float>) gemm<float, float>;
 template decltype(gemm<bfloat16, bfloat16>) gemm<bfloat16, bfloat16>;
 template decltype(gemm<float, bfloat16>) gemm<float, bfloat16>;
+template decltype(scaled_gemm<float>) scaled_gemm<float>;
+template decltype(scaled_gemm<bfloat16>) scaled_gemm<bfloat16>;
 
 }  // namespace quern::kernels::cuda

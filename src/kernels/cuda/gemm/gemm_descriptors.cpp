@@ -44,7 +44,8 @@ void check_cublas(cublasStatus_t status, const char* what, const GemmProblem& p)
 cudaDataType_t cuda_type(int64_t dtype) {
   if (dtype == static_cast<int64_t>(DType::f32)) return CUDA_R_32F;
   if (dtype == static_cast<int64_t>(DType::bf16)) return CUDA_R_16BF;
-  fail(cat("gemm: dtype ", dtype, ", expected f32 or bf16"));
+  if (dtype == GemmProblem::kFp8) return CUDA_R_8F_E4M3;
+  fail(cat("gemm: dtype ", dtype, ", expected f32, bf16 or FP8"));
 }
 
 cublasComputeType_t compute_type(const GemmProblem& p) {
@@ -60,13 +61,23 @@ cublasLtMatmulAlgo_t library_algorithm(const GemmAlgorithm& bits) {
   return algorithm;
 }
 
-GemmDescriptors::GemmDescriptors(const GemmProblem& p, const void* bias) {
+GemmDescriptors::GemmDescriptors(const GemmProblem& p, const GemmExtras& extras) {
   check_cublas(cublasLtMatmulDescInit(&operation_, compute_type(p), CUDA_R_32F), "descriptor", p);
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, p);
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p);
   if ((p.math & GemmProblem::kBiased) != 0) {
     set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, p);
-    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias, p);
+    set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, extras.bias, p);
+  }
+  if (p.input_type == GemmProblem::kFp8) {  // our B is the library's A
+    const auto mode_of = [&](int64_t tiles) {
+      return (p.math & tiles) != 0 ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                   : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    };
+    set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(GemmProblem::kTilesInB), p);
+    set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(GemmProblem::kTilesInA), p);
+    set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, extras.b_scales, p);
+    set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, extras.a_scales, p);
   }
   const int64_t b_rows = p.transpose_b ? p.n : p.k, b_width = p.transpose_b ? p.k : p.n;
   const int64_t a_rows = p.transpose_a ? p.k : p.m, a_width = p.transpose_a ? p.m : p.k;

@@ -117,8 +117,8 @@ class Variants {
 
 }  // namespace
 
-std::vector<GemmAlgorithm> gemm_proposals(cublasLtHandle_t handle, const GemmProblem& p, int most) {
-  GemmDescriptors descriptors(p);
+std::vector<GemmAlgorithm> gemm_proposals(cublasLtHandle_t handle, const GemmProblem& p,
+                                          GemmDescriptors& descriptors, int most) {
   cublasLtMatmulPreferenceOpaque_t preference;
   check_cublas(cublasLtMatmulPreferenceInit(&preference), "preference", p);
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,

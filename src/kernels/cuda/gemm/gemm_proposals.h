@@ -8,8 +8,10 @@
 namespace quern::kernels::cuda {
 
 // The proposals of the library's heuristic, its favourite first; at most `most`, at least one. Sums
-// may be split only where the parts stay in FP32 and are added in a fixed order.
-std::vector<GemmAlgorithm> gemm_proposals(cublasLtHandle_t handle, const GemmProblem& p, int most);
+// may be split only where the parts stay in FP32 and are added in a fixed order. `descriptors` are
+// those of p.
+std::vector<GemmAlgorithm> gemm_proposals(cublasLtHandle_t handle, const GemmProblem& p,
+                                          GemmDescriptors& descriptors, int most);
 
 // Every configuration (tile, stages, split, ...) of every algorithm that the library has for FP32
 // products without tensor cores, where the heuristic knows few. Empty for other products.

@@ -1,0 +1,81 @@
+// FP8 products of linear layers: the operands made from BF16 tensors, and their product.
+//
+// The recipe: E4M3 throughout, and a scale for each block of 128 elements of the summed dimension.
+// An activation's and a gradient's blocks have one row, so that an outlier costs its own row alone.
+// A weight's are tiles of 128 rows, as its values differ little. In the product that gives a
+// weight's gradient the summed dimension is that of the tokens: gradients keep blocks of one row
+// there, and activations have tiles, because cuBLASLt multiplies rows by tiles a third faster than
+// rows by rows.
+#pragma once
+
+#include "autograd/saved.h"
+#include "base/scoped_value.h"
+#include "kernels/fp8.h"
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace quern {
+
+// While one with `on` exists, linear() of BF16 tensors multiplies in FP8, forward and backward.
+class Fp8Products : ScopedValue<bool> {
+ public:
+  explicit Fp8Products(bool on) : ScopedValue(Context::current().fp8_products, on) {}
+};
+
+namespace detail {
+
+bool multiplies_in_fp8(const Tensor& x);  // whether linear(x, w) does
+
+// A matrix (rows, depth) in FP8 and its scales.
+struct Fp8Tensor {
+  Tensor values;  // E4M3, as bytes; both laid out as kernels/fp8.h says
+  Tensor scales;
+  kernels::ScaleBlocks blocks = kernels::ScaleBlocks::rows;
+  int64_t rows = 0, depth = 0;
+
+  bool defined() const { return values.defined(); }
+};
+
+// What is multiplied: see the recipe.
+enum class Fp8Operand : uint8_t { activation, gradient, weight };
+
+// Which of a matrix and its transpose are wanted, and have values.
+struct Fp8Wanted {
+  bool matrix = true, transpose = true;
+};
+struct Fp8Pair {
+  Fp8Tensor matrix, transpose;
+};
+
+Fp8Pair quantize(const Tensor& x, Fp8Operand operand, Fp8Wanted wanted);  // x (rows, cols)
+// Of SwiGLU's output, an activation, and of gate_up's gradient: gate_up (N, 2 F), dy (N, F).
+Fp8Pair quantize_swiglu(const Tensor& gate_up, Fp8Wanted wanted);
+Fp8Pair quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy, Fp8Wanted wanted);
+
+// A weight w (out, in) as the operand of x w^T, and w^T as that of dy w.
+Fp8Tensor fp8_weight(const Tensor& w);
+Fp8Tensor turned_fp8_weight(const Tensor& w);
+
+// Whether a backward will want the gradient of x.
+bool will_differentiate(const Variable& x);
+
+// A layer's input x, for the gradient of its weight w: x^T in FP8, made with the forward's operand;
+// or made again from x's recipe if x carries one; or nothing if w needs no gradient.
+class SavedTranspose {
+ public:
+  SavedTranspose(const Variable& x, const Variable& w);
+  Fp8Tensor quantize(const Tensor& rows);  // x as rows: the forward's operand. Call it once.
+  Fp8Tensor take();                        // x^T. Call it once.
+
+ private:
+  Saved x_;
+  bool wanted_;
+  Fp8Tensor made_;
+};
+
+// d = a b^T, or d += a b^T when `add`: a (M, K), b (N, K), d (M, N) contiguous, bf16 or f32.
+void fp8_product(const Tensor& d, const Fp8Tensor& a, const Fp8Tensor& b, bool add = false);
+
+}  // namespace detail
+
+}  // namespace quern
