@@ -13,6 +13,7 @@
 #include "bench/mlp.h"
 #include "bench/precision_scope.h"
 #include "bench_commands.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -102,15 +103,16 @@ std::vector<MatmulShape> shapes_of(const ParsedArgs& parsed) {
 
 BenchJob prepare_matmul(const BenchRun& run) {
   std::vector<MatmulShape> shapes = shapes_of(run.parsed);
-  std::vector<Precision> every = kPrecisions;
-  every.push_back(Precision::fp8);
-  std::vector<Precision> precisions = choices_of(run.parsed, "precision", every);
+  std::vector<Precision> precisions =
+      choices_of(run.parsed, "precision",
+                 std::vector{Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp8});
   const MatmulBenchOptions options{iterations_of(run.parsed, "warmup", 1),
                                    iterations_of(run.parsed, "steps", 1)};
   return [=](Table& table) mutable {
     if (shapes.empty()) shapes = default_matmul_shapes();
     if (precisions.empty()) precisions = default_matmul_precisions();
     for (const Precision precision : precisions) {
+      check_precision(precision, Context::current().device(), Context::current().traits());
       for (const MatmulShape& shape : shapes) {
         print_row(table, bench_matmul(shape, precision, options), on_gpu());
       }
@@ -243,7 +245,9 @@ memory gives a row and not an error.
           "square products: 256,512; by default 256 to 16384 on a GPU, 64 to 1024 on the CPU", ""},
          {"shapes", "other products, as MxNxK: 4096x4096x64,512x32000x2048", ""},
          {"precision",
-          "some of fp32, tf32 and bf16; by default all, but tf32 (fp32 there) on the CPU", ""},
+          "some of fp32, tf32, bf16 and fp8 (operands in FP8 already); by default the first three, "
+          "without tf32 (fp32 there) on the CPU",
+          ""},
          {"warmup", "calls before those measured", "3"},
          {"steps", "measured calls; the table shows their median", "20"}}),
     kContextKeys};

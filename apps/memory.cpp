@@ -93,7 +93,7 @@ BenchJob prepare_cluster(const BenchRun& run) {
   const bool timed = cluster.step_ms > 0.0, rated = cluster.tflops > 0.0;
   if (timed && rated) throw UsageError("--tflops has no meaning with --step_ms");
   if (!timed && !rated) {
-    if (!is_half(run.parsed.config.compute.precision)) {
+    if (run.parsed.config.compute.precision != Precision::bf16) {
       throw UsageError("--gpus needs --step_ms or --tflops where precision is not bf16");
     }
     cluster.tflops = kBf16Tflops;

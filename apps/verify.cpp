@@ -35,9 +35,12 @@ VerifyResult run_case(const GoldenCase& golden, ComputeSection compute,
 }
 
 // Why the combination cannot run the model; empty when it can.
-std::string refusal(const ModelConfig& config, const ModelOptions& options) {
+std::string refusal(const ModelConfig& config, ComputeSection compute,
+                    const ModelOptions& options) {
+  static_cast<ModelOptions&>(compute) = options;
   try {
     validate_options(config, options);
+    if (options.precision == Precision::fp8) make_context(compute, 0);
     return "";
   } catch (const Error& error) {
     return error.what();
@@ -56,7 +59,7 @@ int run_verify(const Arguments& args) {
   for (const std::string& folder : parsed.positional) {
     const GoldenCase golden = GoldenCase::open(folder);
     for (const ModelOptions& options : chosen(parsed)) {
-      const std::string reason = refusal(golden.config, options);
+      const std::string reason = refusal(golden.config, parsed.config.compute, options);
       if (all && !reason.empty()) {
         fmt::print("{}: left out: {}\n", golden.name, reason);
         continue;

@@ -103,6 +103,9 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
     throw UsageError(cat("--ctx is ", config.context, ", expected at least ", length,
                          ": the prompt, ", kWarmup, " tokens of warm-up and the measured ones"));
   }
+  if (compute.precision == Precision::fp8) {
+    throw UsageError("--precision is fp8, under which tokens are generated in BF16: measure bf16");
+  }
   const MatmulMathScope math(compute.precision);
   DecodeBenchRow row;
   row.size = size;
@@ -111,7 +114,7 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
   row.batch = options.batch;
   row.prompt = options.prompt;
   row.vocab_size = config.vocab_size;
-  const int64_t element = is_half(compute.precision) ? 2 : 4;
+  const int64_t element = has_bf16_activations(compute.precision) ? 2 : 4;
   row.weight_bytes = decode_weight_bytes(config, element);
   row.cache_bytes = 2 * config.layers * config.kv_width() * element * options.batch *
                     (options.prompt + options.tokens / 2);

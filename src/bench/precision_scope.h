@@ -15,7 +15,7 @@ template <>
 inline constexpr std::array kNamesOf<Precision>{"fp32", "tf32", "bf16", "fp8"};
 
 inline DType operand_type(Precision precision) {
-  return is_half(precision) ? DType::bf16 : DType::f32;
+  return has_bf16_activations(precision) ? DType::bf16 : DType::f32;
 }
 
 // Sets the math of FP32 operands on the current Context during its lifetime.

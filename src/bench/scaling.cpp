@@ -136,7 +136,7 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   }
   const bool shared = shares_out(config.parallel.parallel);
   const bool twice = config.parallel.parallel == Parallel::fsdp;  // weights, in each micro-batch
-  const bool copies = is_half(config.compute.precision);
+  const bool copies = has_bf16_activations(config.compute.precision);
   const ParameterTable table = parameter_table(config.model);
   const auto micro_batches = static_cast<double>(config.train.accumulate);
   const double tokens =

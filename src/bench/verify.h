@@ -15,6 +15,7 @@ namespace quern {
 struct Tolerances {
   double logits, gradients, losses, grad_norms, weights;
   bool absolute_losses;
+  double loss = losses;  // before the first step
 };
 Tolerances tolerances_of(Precision precision);
 

@@ -1,5 +1,5 @@
 // FP8 matrices: E4M3 values and one FP32 scale for each block of them; an element is value times
-// scale. They are the operands of scaled_gemm (gemm.h), laid out as tensor cores read them: both
+// scale. They are the operands of scaled_gemm.h, laid out as tensor cores read them: both
 // operands store the summed dimension last.
 //
 // A matrix (rows, depth) is stored with both extents rounded up to kFp8Padding, the rest zero, so

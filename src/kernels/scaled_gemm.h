@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/stream.h"
 #include "kernels/fp8.h"
 #include "kernels/gemm.h"
@@ -16,6 +17,14 @@ struct ScaledGemm {
   int64_t m = 0, n = 0, k = 0;
   double beta = 0.0;
 };
+
+// Throws unless the extents are stored ones and not both operands have tiles.
+inline void check_scaled(const ScaledGemm& g, const Fp8Matrix& a, const Fp8Matrix& b) {
+  QUERN_CHECK((g.m | g.n | g.k) % kFp8Padding == 0, "scaled_gemm: m ", g.m, ", n ", g.n, ", k ",
+              g.k, ", expected multiples of ", kFp8Padding);
+  QUERN_CHECK(a.blocks != ScaleBlocks::tiles || b.blocks != ScaleBlocks::tiles,
+              "scaled_gemm: both operands have tiles, expected rows in one");
+}
 
 namespace cpu {
 // D = A B^T + beta D: A (m, k), B (n, k), D (m, n) packed, TD float or bfloat16. Sums in FP32,

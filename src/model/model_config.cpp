@@ -86,7 +86,7 @@ void validate_options(const ModelConfig& config, const ModelOptions& options) {
   QUERN_CHECK(options.segment >= 1, "segment is ", options.segment,
               ", expected the number of blocks recomputed together, at least 1");
   QUERN_CHECK(
-      options.offload != Offload::optimizer || is_half(options.precision),
+      options.offload != Offload::optimizer || has_bf16_activations(options.precision),
       "offload is optimizer, which needs precision = bf16 or fp8: otherwise every op reads the "
       "weights that the optimizer updates; choose offload = moments");
   QUERN_CHECK(!options.offload_activations || options.recompute == Recompute::blocks,

@@ -1,6 +1,5 @@
 #include "model/pre_norm_block.h"
 
-#include "autograd/ops/fp8.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -11,7 +10,6 @@ PreNormBlock::PreNormBlock(const ModelConfig& config, const ModelOptions& option
     : name_(std::move(name)),
       names_(names),
       activation_(options.activation_type()),
-      fp8_(options.precision == Precision::fp8),
       attention_norm_(config.norm, config.d_model, config.norm_eps, options, names.attention_norm,
                       config.bias),
       attention_(config, options, init, names.attention),
@@ -34,7 +32,6 @@ Residual PreNormBlock::run(const Residual& in, const Dropout& drop, const Attend
 }
 
 Residual PreNormBlock::forward(const Residual& in, const SharedInputs& shared) const {
-  const Fp8Products products(fp8_);
   return run(in, shared.drop, [&](const Variable& h) { return attention_(h, shared.rope); });
 }
 

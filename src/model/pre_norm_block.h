@@ -37,7 +37,6 @@ class PreNormBlock : public Block {
   std::string name_;
   PreNormNames names_;
   DType activation_;
-  bool fp8_;  // the products of its linear layers in training and evaluation
   Norm attention_norm_;
   Attention attention_;
   Norm mlp_norm_;

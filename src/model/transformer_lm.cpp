@@ -5,6 +5,7 @@
 #include "autograd/checkpoint.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cross_entropy.h"
+#include "autograd/ops/fp8.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/lm_head.h"
 #include "autograd/ops/pointwise.h"
@@ -64,6 +65,7 @@ void TransformerLM::declare(ParameterList& list) {
 
 Residual TransformerLM::run_blocks(const Residual& in, const SharedInputs& shared, size_t begin,
                                    size_t end) const {
+  const Fp8Products products(options_.precision == Precision::fp8);
   Residual stream = in;
   SharedInputs inputs = shared;
   for (size_t i = begin; i < end; ++i) {

@@ -69,7 +69,7 @@ void ParameterArena::allocate(const Options& options) {
     fill(made, 0.0);
     return made;
   };
-  const bool bf16 = is_half(options.precision);
+  const bool bf16 = has_bf16_activations(options.precision);
   const bool on_host = bf16 && offload_ == Offload::optimizer;
   values_ = buffer(layout_.values, "parameters", MemoryCategory::parameters, on_host);
   if (bf16 && (shared_out_ || on_host)) {

@@ -47,7 +47,9 @@ struct ModelOptions : OpOptions {
   double z_loss = 0.0;   // weight of the mean squared logsumexp of the logits
 
   // Types of the activations and of the residual stream.
-  DType activation_type() const { return is_half(precision) ? DType::bf16 : DType::f32; }
+  DType activation_type() const {
+    return has_bf16_activations(precision) ? DType::bf16 : DType::f32;
+  }
   DType residual_type() const {
     return residual == ResidualType::bf16 ? activation_type() : DType::f32;
   }

@@ -42,12 +42,16 @@ int64_t gemm_table_size() {
 namespace {
 
 std::string name_of(const kernels::GemmProblem& p) {
-  const auto type = [](int64_t dtype) { return cat(static_cast<DType>(dtype)); };
+  const auto type = [](int64_t dtype) {
+    return dtype == kernels::GemmProblem::kFp8 ? "fp8" : cat(static_cast<DType>(dtype));
+  };
   const bool tf32 = p.math == static_cast<int64_t>(kernels::MatmulMath::tf32);
   std::string name =
       cat(tf32 ? "tf32" : type(p.input_type), " ", p.m, " x ", p.n, " x ", p.k, " (",
           p.transpose_a ? "t" : "n", p.transpose_b ? "t" : "n", ") -> ", type(p.output_type));
   if ((p.math & kernels::GemmProblem::kBiased) != 0) name += ", bias";
+  if ((p.math & kernels::GemmProblem::kTilesInA) != 0) name += ", tiles of the left";
+  if ((p.math & kernels::GemmProblem::kTilesInB) != 0) name += ", tiles of the right";
   if (p.batch > 1) name += cat(", batch ", p.batch);
   return name;
 }

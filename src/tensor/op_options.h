@@ -9,8 +9,8 @@ namespace quern {
 // of the blocks' linear layers take FP8 values with scales (autograd/ops/fp8.h).
 enum class Precision { fp32, tf32, bf16, fp8 };
 
-// Whether activations, and the weights that ops read, are BF16.
-constexpr bool is_half(Precision precision) {
+// Whether activations, and the weights that products read, are BF16.
+constexpr bool has_bf16_activations(Precision precision) {
   return precision == Precision::bf16 || precision == Precision::fp8;
 }
 

@@ -12,7 +12,7 @@ namespace quern {
 double measure_peak_flops(Precision precision) {
   Context& context = Context::current();
   constexpr int64_t kSize = 8192;
-  const bool half = is_half(precision);
+  const bool half = has_bf16_activations(precision);
   const NoGrad no_grad;
   const Tensor a = normal({kSize, kSize}, 0.0, 1.0, half ? DType::bf16 : DType::f32);
   const Tensor b = normal({kSize, kSize}, 0.0, 1.0, a.dtype());

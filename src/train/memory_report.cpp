@@ -168,13 +168,16 @@ class Remedies {
 
   void everything() {
     const int64_t parts = config_.train.accumulate * config_.train.batch;
+    const bool fp8 = config_.compute.precision == Precision::fp8;
+    const char* const half = fp8 ? "fp8" : "bf16";
     const std::string change =
-        step_ ? cat("batch = 1, accumulate = ", parts,
-                    ", recompute = blocks, precision = bf16, attention = flash, kernels = fused")
-              : "batch = 1, precision = bf16, attention = flash, kernels = fused";
+        step_ ? cat("batch = 1, accumulate = ", parts, ", recompute = blocks, precision = ", half,
+                    ", attention = flash, kernels = fused")
+              : cat("batch = 1, precision = ", half, ", attention = flash, kernels = fused");
     const auto smallest = [&](Config& c) {
       c.train.batch = 1, c.train.accumulate = parts;
-      c.compute.recompute = Recompute::blocks, c.compute.precision = Precision::bf16;
+      c.compute.recompute = Recompute::blocks;
+      c.compute.precision = fp8 ? Precision::fp8 : Precision::bf16;
       c.compute.attention = AttentionKind::flash, c.compute.kernels = KernelKind::fused;
     };
     add(change, smallest);

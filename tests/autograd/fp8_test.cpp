@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "autograd/ops/linear.h"
+#include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/swiglu_mlp.h"
@@ -153,6 +154,29 @@ TEST(Fp8, AnOutlierChangesNoOtherRow) {
     if (i / 64 == 3) continue;
     ASSERT_EQ(after[i], before[i]) << i;
   }
+}
+
+// A channel of 1e4 beside channels of 0.01: it is beyond E4M3's range of 2^18 with the others, but
+// not in their blocks of the weights' gradients.
+TEST(Fp8, AnOutlierChannelLeavesTheOthersGradients) {
+  constexpr int64_t kRows = 256, kIn = 256, kOut = 64, kOutlier = 9;
+  auto tensors = normals({{kRows, kIn}, {kOut, kIn}});
+  tensors[0] = scale(Variable(tensors[0]), 0.01).value();
+  const Tensor channel = tensors[0].slice(1, kOutlier, kOutlier + 1);
+  copy(channel, scale(Variable(channel.contiguous()), 1e6).value());
+  const Tensor dy = normals({{kRows, kOut}})[0];
+  const Values exact = run(linear_of, tensors, dy, DType::f32);
+  const Fp8Products products(true);
+  const Values found = run(linear_of, tensors, dy, DType::bf16);
+  for (size_t c = 0; c < kIn; ++c) {  // dw (out, in), channel by channel
+    std::vector<double> of_found, of_exact;
+    for (size_t r = 0; r < kOut; ++r) {
+      of_found.push_back(found[2][r * kIn + c]);
+      of_exact.push_back(exact[2][r * kIn + c]);
+    }
+    ASSERT_LT(distance(of_found, of_exact) / norm(of_exact), 0.08) << "channel " << c;
+  }
+  EXPECT_LT(distance(found[0], exact[0]) / norm(exact[0]), 0.06);
 }
 
 TEST(Fp8, EmptyInputs) {

@@ -9,6 +9,7 @@
 #include "autograd/tape.h"
 #include "compare.h"
 #include "device_buffer.h"
+#include "kernels/device_traits.h"
 #include "kernels/quantize.h"
 #include "kernels/scaled_gemm.h"
 #include "kernels/swiglu.h"
@@ -28,7 +29,15 @@ constexpr int64_t kSizes[][2] = {{1, 1},     {3, 20},     {16, 16},   {127, 129}
                                  {128, 128}, {200, 304},  {257, 48},  {40, 700},
                                  {8, 2048},  {1000, 136}, {512, 384}, {130, 4096}};
 
-class Fp8Gpu : public GpuTest {};
+class Fp8Gpu : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped() && !kernels::cuda::query_device_traits().hopper_code) {
+      GTEST_SKIP() << "no GPU of compute capability 9.0";
+    }
+  }
+};
 
 // A matrix in device memory, poisoned.
 struct DeviceFp8 {

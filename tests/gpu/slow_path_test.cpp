@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "autograd/ops/attention.h"
+#include "autograd/ops/fp8.h"
+#include "autograd/ops/linear.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
@@ -89,6 +91,20 @@ TEST_F(SlowPathGpu, RowsOfProductsThatAreNotAlignedAreNamed) {
       said(1021),
       "a slower kernel runs for matrix products in bf16: rows of 1021 elements are no multiple "
       "of 16 bytes, as multiples of 8 are\n");
+}
+
+TEST_F(SlowPathGpu, Fp8ProductsThatArePaddedAreNamed) {
+  const auto said = [](int64_t rows, int64_t out) {
+    return said_of([&] {
+      const Fp8Products products(true);
+      return linear(leaf({rows, 512}, DType::bf16), leaf({out, 512}, DType::bf16));
+    });
+  };
+  EXPECT_EQ(said(1024, 512), "");
+  EXPECT_NE(said(1023, 512).find("FP8 products with 512 columns: 1023 x 512 results are computed "
+                                 "padded and copied"),
+            std::string::npos);
+  EXPECT_NE(said(8192, 1021).find("quantizing to FP8: rows of 1021 elements"), std::string::npos);
 }
 
 }  // namespace

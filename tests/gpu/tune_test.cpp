@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "autograd/ops/matmul.h"
 #include "autograd/tape.h"
+#include "kernels/device_traits.h"
 #include "run/make_context.h"
 #include "support/files.h"
 #include "support/training.h"
@@ -56,6 +59,19 @@ TEST_F(GpuTune, ATableIsWrittenAddedToAndUsed) {
   const auto context = make_context(config_.compute, 1);
   const ContextScope scope(*context);
   EXPECT_EQ(gemm_table_size(), more.products);
+}
+
+TEST_F(GpuTune, Fp8ProductsHaveNamesOfTheirOwn) {
+  if (!kernels::cuda::query_device_traits().hopper_code) GTEST_SKIP() << "no FP8";
+  config_.compute.precision = Precision::fp8;
+  std::set<std::string> names;
+  for (const MeasuredProduct& product : tune().measured) names.insert(product.name);
+  EXPECT_TRUE(names.contains("fp8 32 x 32 x 32 (nt) -> bf16, tiles of the right")) << [&] {
+    std::string all;
+    for (const std::string& name : names) all += name + "\n";
+    return all;
+  }();
+  EXPECT_EQ(tune().measured.size(), 0u);
 }
 
 // The measured product is also correct.

@@ -348,7 +348,7 @@ TEST_P(PlantedNan, InWeightsCopiesOrMomentsIsNamedAndNotSaved) {
   const bool muon = GetParam().optimizer == OptimizerKind::muon;
   std::vector<std::string> memory = {"parameters", "adam first moment", "adam second moment"};
   if (muon) memory.push_back("muon momentum");
-  if (is_half(GetParam().precision)) memory.push_back("parameters (bf16 copy)");
+  if (has_bf16_activations(GetParam().precision)) memory.push_back("parameters (bf16 copy)");
   for (const std::string& name : memory) {
     const bool copies = name == "parameters (bf16 copy)";
     for (const OnNonfinite policy : {OnNonfinite::stop, OnNonfinite::skip}) {

@@ -91,7 +91,7 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
   for (const int ranks : {2, 3, 4}) {
     Config c = config_for(ranks, cat("ranks", ranks), kSteps);
     if (ranks == 3) {  // nor does it matter where their state lies
-      const bool bf16 = is_half(c.compute.precision);
+      const bool bf16 = has_bf16_activations(c.compute.precision);
       c.compute.offload = bf16 ? Offload::optimizer : Offload::moments;
       c.compute.offload_activations = c.compute.recompute == Recompute::blocks;
     }

@@ -36,7 +36,7 @@ Fp8Pair make_pair(int64_t rows, int64_t cols, Device device, Fp8Operand operand,
                   const Start& start) {
   const ScaleBlocks blocks = operand == Fp8Operand::weight ? ScaleBlocks::tiles : ScaleBlocks::rows;
   const ScaleBlocks turned =
-      operand == Fp8Operand::gradient ? ScaleBlocks::rows : ScaleBlocks::tiles;
+      operand == Fp8Operand::activation ? ScaleBlocks::rows : ScaleBlocks::tiles;
   Fp8Pair made;
   if (wanted.matrix) made.matrix = empty_matrix(rows, cols, blocks, device);
   if (wanted.transpose) made.transpose = empty_matrix(cols, rows, turned, device);
@@ -54,9 +54,9 @@ bool has_stored_extents(const Tensor& d) {
 void note_padding(const Tensor& d, int64_t depth) {
   constexpr int64_t kSmall = 1 << 27;
   if (!d.device().is_cuda() || d.numel() * depth < kSmall) return;
-  note_slow_path("FP8 products", cat("a result of ", d.dim(0), " x ", d.dim(1),
-                                     " is computed padded and copied, as its extents are no ",
-                                     "multiples of ", kernels::kFp8Padding));
+  note_slow_path(cat("FP8 products with ", d.dim(1), " columns"),
+                 cat(d.dim(0), " x ", d.dim(1), " results are computed padded and copied, as ",
+                     "multiples of ", kernels::kFp8Padding, " are not"));
 }
 
 }  // namespace
@@ -66,11 +66,12 @@ bool multiplies_in_fp8(const Tensor& x) {
 }
 
 Fp8Pair quantize(const Tensor& x_in, Fp8Operand operand, Fp8Wanted wanted) {
-  const Tensor x = x_in.contiguous();
+  const bool packed = x_in.strides()[1] == 1 && x_in.strides()[0] >= x_in.dim(1);
+  const Tensor x = packed ? x_in : x_in.contiguous();
   return make_pair(x.dim(0), x.dim(1), x.device(), operand, wanted,
                    [&](const auto& matrix, const auto& transpose, auto stream) {
-                     quantize(matrix, transpose, x.data<bfloat16>(), x.dim(0), x.dim(1), x.dim(1),
-                              stream);
+                     quantize(matrix, transpose, x.data<bfloat16>(), x.dim(0), x.dim(1),
+                              x.strides()[0], stream);
                    });
 }
 
@@ -136,8 +137,8 @@ void fp8_product(const Tensor& d, const Fp8Tensor& a, const Fp8Tensor& b, bool a
   g.beta = add ? 1.0 : 0.0;
   Tensor whole = d;
   if (!has_stored_extents(d)) {
-    note_padding(d, a.depth);
     whole = Tensor::empty({g.m, g.n}, d.dtype(), d.device(), "fp8 product");
+    fill(whole, 0.0);
   }
   const Tensor part = whole.slice(0, 0, d.dim(0)).slice(1, 0, d.dim(1));
   if (add && !whole.shares_storage(d)) copy(part, d);
@@ -148,6 +149,7 @@ void fp8_product(const Tensor& d, const Fp8Tensor& a, const Fp8Tensor& b, bool a
       resources.scratch_bytes > 0 ? scratch(resources.scratch_bytes, d.device()) : Tensor();
   if (work.defined()) resources.scratch = work.raw_data();
   on_device(d.device(), [&](auto stream) {
+    if (!whole.shares_storage(d)) note_padding(d, a.depth);
     if (d.dtype() == DType::f32) {
       scaled_gemm(whole.data<float>(), operand_of(a), operand_of(b), g, resources, stream);
     } else {

@@ -1,11 +1,10 @@
 // FP8 products of linear layers: the operands made from BF16 tensors, and their product.
 //
 // The recipe: E4M3 throughout, and a scale for each block of 128 elements of the summed dimension.
-// An activation's and a gradient's blocks have one row, so that an outlier costs its own row alone.
-// A weight's are tiles of 128 rows, as its values differ little. In the product that gives a
-// weight's gradient the summed dimension is that of the tokens: gradients keep blocks of one row
-// there, and activations have tiles, because cuBLASLt multiplies rows by tiles a third faster than
-// rows by rows.
+// An activation's blocks have one row, of a token's channels or of a channel's tokens, so that an
+// outlier costs its own row alone. A weight's are tiles of 128 rows, as its values differ little.
+// So are a gradient's in the product that gives a weight's gradient, whose summed dimension is that
+// of the tokens: cuBLASLt multiplies rows by tiles a third faster than rows by rows.
 #pragma once
 
 #include "autograd/saved.h"

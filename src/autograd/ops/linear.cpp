@@ -1,5 +1,7 @@
 #include "autograd/ops/linear.h"
 
+#include <utility>
+
 #include "autograd/ops/fp8.h"
 #include "autograd/ops/matrix_product.h"
 #include "autograd/ops/op_checks.h"
@@ -63,11 +65,11 @@ Variable linear_in_fp8(const Variable& x, const Variable& w_in, const Variable& 
   const Tensor saved_w = x.requires_grad() ? w : Tensor();
   const auto backward = [saved_x, saved_w, biased = b.defined()](Gradients& g) mutable {
     const Tensor dy = detail::as_rows(g.output());
-    const detail::Fp8Pair grad = detail::quantize(dy, detail::Fp8Operand::gradient,
-                                                  {.matrix = g.needs(0), .transpose = g.needs(1)});
+    detail::Fp8Pair grad = detail::quantize(dy, detail::Fp8Operand::gradient,
+                                            {.matrix = g.needs(0), .transpose = g.needs(1)});
     if (g.needs(1)) {
       const auto [dw, add] = g.target(1);
-      detail::fp8_product(dw, grad.transpose, saved_x.take(), add);
+      detail::fp8_product(dw, std::exchange(grad.transpose, {}), saved_x.take(), add);
     }
     if (g.needs(0)) {
       const auto [dx, add] = g.target(0);

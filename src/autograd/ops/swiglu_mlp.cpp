@@ -39,7 +39,7 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
   };
 
   detail::SavedTranspose saved_x(x_in, w_up_in);
-  const Tensor gate_up = empty_bf16({N, 2 * F});
+  Tensor gate_up = empty_bf16({N, 2 * F});
   detail::fp8_product(gate_up, saved_x.quantize(x), detail::fp8_weight(w_up));
   const bool keeps_h = output == ActivationOutput::kept && detail::will_differentiate(w_down_in);
   const Fp8Pair h = detail::quantize_swiglu(gate_up, {.transpose = keeps_h});
@@ -56,13 +56,14 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
       detail::fp8_product(dw, grad.transpose, std::exchange(saved_h, {}), add);
     }
     if (!further) return;
-    const Tensor dh = empty_bf16({N, F});
+    Tensor dh = empty_bf16({N, F});
     detail::fp8_product(dh, grad.matrix, detail::turned_fp8_weight(w_down));
     grad = detail::quantize_swiglu_gradient(gate_up, dh,
                                             {.matrix = g.needs(0), .transpose = g.needs(1)});
+    dh = gate_up = {};  // each is freed after its last use
     if (g.needs(1)) {
       const auto [dw, add] = g.target(1);
-      detail::fp8_product(dw, grad.transpose, saved_x.take(), add);
+      detail::fp8_product(dw, std::exchange(grad.transpose, {}), saved_x.take(), add);
     }
     if (g.needs(0)) {
       const auto [dx, add] = g.target(0);

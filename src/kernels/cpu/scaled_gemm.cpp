@@ -56,6 +56,7 @@ int64_t scaled_gemm_scratch(const ScaledGemm& g, DType output, Stream stream) {
 template <class TD>
 void scaled_gemm(TD* d, const Fp8Matrix& a, const Fp8Matrix& b, const ScaledGemm& scaled,
                  const GemmResources& resources, Stream stream) {
+  check_scaled(scaled, a, b);
   constexpr bool kNarrow = !std::is_same_v<TD, float>;
   const Parts parts(scaled, kNarrow);
   float* const wide_a = static_cast<float*>(resources.scratch);

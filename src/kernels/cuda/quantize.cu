@@ -8,6 +8,7 @@
 
 #include <cuda_fp8.h>
 
+#include "base/slow_path.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/swiglu.cuh"
@@ -107,6 +108,13 @@ struct SwigluGradientOfAnyWidth {
 
   __device__ int64_t apart() const { return 0; }
   __device__ void load(Words (&words)[1], int64_t row, int64_t col, int64_t count) const {
+    if (halves.vectors) {  // then 8 neighbours are of one half
+      const bool of_gate = col < halves.F;
+      Words both[2];
+      halves.load(both, row, of_gate ? col : col - halves.F, count);
+      words[0] = of_gate ? both[0] : both[1];
+      return;
+    }
     uint32_t packed[kWords] = {};
 #pragma unroll
     for (int e = 0; e < kCols; ++e) {
@@ -163,9 +171,9 @@ struct Place {
 };
 
 struct Shared {
-  uint32_t turned[kTile][kDown];       // FP8: of a column, 4 rows a word
-  uint16_t of_columns[kWarps][kTile];  // largest magnitudes
-  float inverse[kTile];                // of the columns' scales
+  alignas(16) uint32_t turned[kTile][kDown];  // FP8: of a column, 4 rows a word
+  uint16_t of_columns[kWarps][kTile];         // largest magnitudes
+  float inverse[kTile];                       // of the columns' scales
   uint32_t of_tile[kWarps];
 };
 
@@ -346,22 +354,34 @@ void start(const Fp8Output& out, const Fp8Output& out_t, const Source& source, i
          source, sizes, static_cast<uint32_t>(across));
 }
 
+// Rows that no 16-byte access can read. A small matrix is not worth a word.
+void note_scalar_reads(bool vectors, int64_t rows, int64_t cols) {
+  constexpr int64_t kSmall = 1 << 22;
+  if (vectors || rows * cols < kSmall) return;
+  note_slow_path("quantizing to FP8", cat("rows of ", cols, " elements, or their memory, are not ",
+                                          "aligned to 16 bytes, as multiples of 8 are"));
+}
+
 }  // namespace
 
 void quantize(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* x, int64_t rows,
               int64_t cols, int64_t ld, Stream stream) {
-  start(out, out_t, MatrixRows{x, ld, ld % kCols == 0 && aligned16({x})}, rows, cols, stream);
+  const bool vectors = ld % kCols == 0 && aligned16({x});
+  note_scalar_reads(vectors, rows, cols);
+  start(out, out_t, MatrixRows{x, ld, vectors}, rows, cols, stream);
 }
 
 void quantize_swiglu(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* gate_up,
                      int64_t rows, int64_t F, Stream stream) {
-  start(out, out_t, SwigluOutput{gate_up, F, F % kCols == 0 && aligned16({gate_up})}, rows, F,
-        stream);
+  const bool vectors = F % kCols == 0 && aligned16({gate_up});
+  note_scalar_reads(vectors, rows, F);
+  start(out, out_t, SwigluOutput{gate_up, F, vectors}, rows, F, stream);
 }
 
 void quantize_swiglu_gradient(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* gate_up,
                               const bfloat16* dy, int64_t rows, int64_t F, Stream stream) {
   const SwigluGradients source{gate_up, dy, F, F % kCols == 0 && aligned16({gate_up, dy})};
+  note_scalar_reads(source.vectors, rows, F);
   if (F % kTile == 0) return start(out, out_t, source, rows, 2 * F, stream);
   start(out, out_t, SwigluGradientOfAnyWidth{source}, rows, 2 * F, stream);
 }

@@ -148,9 +148,14 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
 template <class TD>
 void scaled_gemm(TD* d, const Fp8Matrix& a, const Fp8Matrix& b, const ScaledGemm& scaled,
                  const GemmResources& resources, Stream stream) {
+  check_scaled(scaled, a, b);
+  if (scaled.m == 0 || scaled.n == 0) return;
   Gemm g;
   g.m = scaled.m, g.n = scaled.n, g.k = scaled.k;
   g.transpose_b = true;
+  if (g.k == 0) {
+    return scale_matrices(d, g.m, g.n, g.n, 1, 0, static_cast<float>(scaled.beta), stream);
+  }
   GemmProblem p = describe(g);
   p.input_type = GemmProblem::kFp8;
   p.output_type = static_cast<int64_t>(dtype_of<TD>);

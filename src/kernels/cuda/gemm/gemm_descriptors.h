@@ -12,7 +12,7 @@ namespace quern::kernels::cuda {
 // Throws with the product's sizes unless status is a success.
 void check_cublas(cublasStatus_t status, const char* what, const GemmProblem& p);
 
-cudaDataType_t cuda_type(int64_t dtype);                 // of a DType value: or kFp8
+cudaDataType_t cuda_type(int64_t dtype);                 // of a DType value or kFp8
 cublasComputeType_t compute_type(const GemmProblem& p);  // sums in FP32
 cublasLtMatmulAlgo_t library_algorithm(const GemmAlgorithm& bits);
 
