@@ -139,7 +139,8 @@ def case_commands(cases):
 def shape_of(command):
     value = lambda flag: (re.search(rf"--{flag} (\S+)", command) or [None, None])[1]
     vocab = f", vocab {value('vocab')}" if value("vocab") else ""
-    return f"{value('size')}, batch {value('batch')}, ctx {value('ctx')}{vocab}, {value('precision')}"
+    size = value("size") or f"d_model {value('d_model')}, {value('layers')} layers"  # without a name
+    return f"{size}, batch {value('batch')}, ctx {value('ctx')}{vocab}, {value('precision')}"
 
 
 def number(value, digits=2):
@@ -268,14 +269,14 @@ def kernels_table(entries):
 
 
 def summary_table(entries):
-    """The README's six rows, from the records of every kind."""
+    """The README's rows, from the records of every kind."""
     def row(what, entry, quern, peer, ratio):
         return [what, quern, peer, number(ratio), f"{entry['machine']}, {entry['date']}, {entry['commit'][:7]}"]
     rows = []
     for e in (e for e in entries if e["kind"] == "compare"):
         cases = e["result"]["cases"]
         dated = lambda name: {"machine": e["machine"], **cases[name]}
-        for name in ("small", "2.7B-wide"):
+        for name in ("small", "2.7B-wide", "2.7B-fp8"):
             if name in cases:
                 torch, quern = cases[name]["torch"], cases[name]["quern"]
                 rows.append(row("step of " + shape_of(quern["command"]), dated(name), f"{quern['ms']:.2f} ms",

@@ -66,7 +66,7 @@ TEST_F(GpuTune, Fp8ProductsHaveNamesOfTheirOwn) {
   config_.compute.precision = Precision::fp8;
   std::set<std::string> names;
   for (const MeasuredProduct& product : tune().measured) names.insert(product.name);
-  EXPECT_TRUE(names.contains("fp8 32 x 32 x 32 (nt) -> bf16, tiles of the right")) << [&] {
+  EXPECT_TRUE(names.contains("fp8 96 x 64 x 64 (nt) -> bf16, tiles of the right")) << [&] {
     std::string all;
     for (const std::string& name : names) all += name + "\n";
     return all;
