@@ -140,6 +140,8 @@ TEST(Memory, RefusesWhatItCannotDo) {
   expect_usage_error({"memory", "--out", "x", "--predict"}, "needs a measured pass");
   expect_usage_error({"memory", "--out", "x", "--block"}, "--out has no meaning with --block");
   expect_usage_error({"memory", "--format", "pdf"}, "pdf");
+  expect_usage_error({"memory", "--gpus", "8", "--precision", "fp8"},
+                     "needs --step_ms or --tflops where precision is not bf16");
   const Outcome unwritable = run(tiny({"--ctx", "16", "--out", "/proc/none"}));
   EXPECT_EQ(unwritable.code, 1);
   EXPECT_NE(unwritable.err.find("/proc/none"), std::string::npos) << unwritable.err;
