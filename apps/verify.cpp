@@ -59,8 +59,8 @@ int run_verify(const Arguments& args) {
   for (const std::string& folder : parsed.positional) {
     const GoldenCase golden = GoldenCase::open(folder);
     for (const ModelOptions& options : chosen(parsed)) {
-      const std::string reason = refusal(golden.config, parsed.config.compute, options);
-      if (all && !reason.empty()) {
+      const std::string reason = all ? refusal(golden.config, parsed.config.compute, options) : "";
+      if (!reason.empty()) {
         fmt::print("{}: left out: {}\n", golden.name, reason);
         continue;
       }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/ops/matrix_product.h"
 #include "autograd/ops/op_checks.h"
 #include "base/slow_path.h"
 #include "kernels/quantize.h"
@@ -135,28 +136,25 @@ void fp8_product(const Tensor& d, const Fp8Tensor& a, const Fp8Tensor& b, bool a
   kernels::ScaledGemm g;
   g.m = a.values.dim(0), g.n = b.values.dim(0), g.k = a.values.dim(1);
   g.beta = add ? 1.0 : 0.0;
+  const bool padded = !has_stored_extents(d);
   Tensor whole = d;
-  if (!has_stored_extents(d)) {
+  if (padded) {
     whole = Tensor::empty({g.m, g.n}, d.dtype(), d.device(), "fp8 product");
     fill(whole, 0.0);
   }
   const Tensor part = whole.slice(0, 0, d.dim(0)).slice(1, 0, d.dim(1));
-  if (add && !whole.shares_storage(d)) copy(part, d);
-  kernels::GemmResources resources = Context::current().gemm();
-  resources.scratch_bytes =
-      decide(d.device(), [&](auto stream) { return scaled_gemm_scratch(g, d.dtype(), stream); });
-  const Tensor work =
-      resources.scratch_bytes > 0 ? scratch(resources.scratch_bytes, d.device()) : Tensor();
-  if (work.defined()) resources.scratch = work.raw_data();
+  if (add && padded) copy(part, d);
+  const ProductResources resources = product_resources(
+      decide(d.device(), [&](auto stream) { return scaled_gemm_scratch(g, d.dtype(), stream); }),
+      d.device());
   on_device(d.device(), [&](auto stream) {
-    if (!whole.shares_storage(d)) note_padding(d, a.depth);
-    if (d.dtype() == DType::f32) {
-      scaled_gemm(whole.data<float>(), operand_of(a), operand_of(b), g, resources, stream);
-    } else {
-      scaled_gemm(whole.data<bfloat16>(), operand_of(a), operand_of(b), g, resources, stream);
-    }
+    if (padded) note_padding(d, a.depth);
+    const auto multiply = [&](auto* out) {
+      scaled_gemm(out, operand_of(a), operand_of(b), g, resources.gemm, stream);
+    };
+    d.dtype() == DType::f32 ? multiply(whole.data<float>()) : multiply(whole.data<bfloat16>());
   });
-  if (!whole.shares_storage(d)) copy(d, part);
+  if (padded) copy(d, part);
 }
 
 }  // namespace quern::detail

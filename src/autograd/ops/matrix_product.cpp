@@ -91,6 +91,16 @@ void add_bias(const Tensor& y, const Tensor& b) {
   });
 }
 
+ProductResources product_resources(int64_t scratch_bytes, Device device) {
+  ProductResources made{Context::current().gemm(), {}};
+  made.gemm.scratch_bytes = scratch_bytes;
+  if (scratch_bytes > 0) {
+    made.scratch = scratch(scratch_bytes, device);
+    made.gemm.scratch = made.scratch.raw_data();
+  }
+  return made;
+}
+
 Tensor product_operand(const Tensor& x) {
   return layout_of(x, false) ? x : x.clone("matmul operand");
 }
@@ -127,12 +137,10 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
   g.math = options.tf32() ? kernels::MatmulMath::tf32 : kernels::MatmulMath::fp32;
   g.split = options.fp32_products == Fp32Products::split;
   const int64_t products = d.ndim() == 2 ? std::exchange(g.batch, 1) : 1;
-  kernels::GemmResources resources = Context::current().gemm();
-  resources.scratch_bytes =
-      decide(d.device(), [&](auto stream) { return gemm_scratch(g, a.x.dtype(), stream); });
-  const Tensor work =
-      resources.scratch_bytes > 0 ? scratch(resources.scratch_bytes, d.device()) : Tensor();
-  if (work.defined()) resources.scratch = work.raw_data();
+  const ProductResources made = product_resources(
+      decide(d.device(), [&](auto stream) { return gemm_scratch(g, a.x.dtype(), stream); }),
+      d.device());
+  const kernels::GemmResources& resources = made.gemm;
   visit("matmul", a.x, [&]<class T>(std::type_identity<T>, auto stream) {
     if (d.dtype() == dtype_of<T>) return run<T, T>(d, a, b, g, products, bias, resources, stream);
     if constexpr (std::is_same_v<T, bfloat16>) {

@@ -1,6 +1,7 @@
 // Matrix products of tensors with any strides, for matmul, linear and lm_head.
 #pragma once
 
+#include "kernels/gemm.h"
 #include "tensor/tensor.h"
 
 namespace quern::detail {
@@ -13,6 +14,13 @@ namespace quern::detail {
 // bias (N), if defined, is added to each row; it has d's dtype and needs a 2-D d without `add`.
 void matrix_product(const Tensor& d, const Tensor& a, bool transpose_a, const Tensor& b,
                     bool transpose_b, bool add = false, const Tensor& bias = {});
+
+// The current Context's resources for one product, and its scratch memory if it needs any.
+struct ProductResources {
+  kernels::GemmResources gemm;
+  Tensor scratch;
+};
+ProductResources product_resources(int64_t scratch_bytes, Device device);
 
 void add_bias(const Tensor& y, const Tensor& b);  // y (M, N) += b (N), in place
 
