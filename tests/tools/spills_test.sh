@@ -79,16 +79,17 @@ canned() {
   printf ' Function _Z9%s:\n  %s CONSTANT[0]:657\n' "$1" "$2"
 }
 check_canned() { canned "$@" | check_usage; }
+canned_count=$(canned none '' | grep -c '^ Function') # one a family and an exception, and the one named
 forward=hopper_attention_forward_kernelILi0EEv
-expect 'a kernel that spills nothing' 0 '21 kernels' check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:0'
+expect 'a kernel that spills nothing' 0 "$canned_count kernels" check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:0'
 expect 'a planted stack' 1 "$forward:  REG:240 STACK:16" \
   check_canned $forward 'REG:240 STACK:16 SHARED:1024 LOCAL:0'
 expect 'planted local memory' 1 'LOCAL:16' check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:16'
 expect 'an exception beyond its bytes' 1 'expected STACK:24' \
   check_canned hopper_attention_backward_kernelILi1E 'REG:168 STACK:32 SHARED:0 LOCAL:0'
 expect 'another spelling of the usage' 1 'expected STACK:0' check_canned $forward 'REG:240 FRAME:0 LOCAL:0'
-expect 'code for another GPU' 0 '20 kernels' check_canned $forward 'REG:240 STACK:16 SHARED:0 LOCAL:0' sm_80
-expect 'another kernel' 0 '20 kernels' check_canned rope_table_kernel 'REG:38 STACK:40 SHARED:0 LOCAL:0'
+expect 'code for another GPU' 0 "$((canned_count - 1)) kernels" check_canned $forward 'REG:240 STACK:16 SHARED:0 LOCAL:0' sm_80
+expect 'another kernel' 0 "$((canned_count - 1)) kernels" check_canned rope_table_kernel 'REG:38 STACK:40 SHARED:0 LOCAL:0'
 expect 'no kernels at all' 1 'no kernel decode_token_kernel' check_usage
 
 # The program cuobjdump, or nothing.
