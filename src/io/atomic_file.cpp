@@ -15,6 +15,12 @@ namespace quern {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr int64_t kSyncedTogether = int64_t{32} << 20;  // bytes
+
+}  // namespace
+
 AtomicFile::AtomicFile(fs::path path)
     : path_(std::move(path)),
       temporary_(fs::path(path_) += ".tmp"),
@@ -31,6 +37,12 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(std::span<const std::byte> bytes) {
   if (!file_.write(bytes)) fail_with_errno(path_, "cannot be written");
   digest_.add(bytes);
+  written_ += std::ssize(bytes);
+  if (written_ - started_ < kSyncedTogether) return;
+  if (!file_.sync_behind(before_, started_, written_)) {
+    fail_with_errno(path_, "cannot be written to disk");
+  }
+  before_ = std::exchange(started_, written_);
 }
 
 void AtomicFile::write(std::string_view text) {

@@ -2,6 +2,7 @@
 // folder.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -30,6 +31,7 @@ class AtomicFile {
   std::filesystem::path path_, temporary_;
   Descriptor file_;
   DigestStream digest_;
+  int64_t written_ = 0, started_ = 0, before_ = 0;  // bytes; the last two: see sync_behind()
 };
 
 FileDigest write_file_atomically(const std::filesystem::path& path, std::string_view text);

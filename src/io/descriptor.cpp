@@ -38,6 +38,17 @@ bool Descriptor::sync() const {
   return retried([&] { return ::fsync(fd_); }) == 0;
 }
 
+bool Descriptor::sync_behind(int64_t previous, int64_t begin, int64_t end) const {
+  constexpr unsigned kWait =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  const auto sync = [this](int64_t from, int64_t to, unsigned flags) {
+    if (from == to) return true;  // a length of 0 would mean: to the end of the file
+    if (retried([&] { return ::sync_file_range(fd_, from, to - from, flags); }) == 0) return true;
+    return errno == ESPIPE || errno == ENOSYS;  // not for this file or system: sync() does it all
+  };
+  return sync(begin, end, SYNC_FILE_RANGE_WRITE) && sync(previous, begin, kWait);
+}
+
 bool Descriptor::close() {
   return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0;
 }

@@ -37,7 +37,10 @@ class Descriptor {
   // Writes all bytes, at the file's position or at `offset`. False on an error.
   bool write(std::span<const std::byte> bytes, int64_t offset = -1) const;
   bool sync() const;  // fsync(2)
-  bool close();       // false: an error, the descriptor is closed all the same
+  // Starts writing [begin, end) of the file to disk, and waits until [previous, begin) is there, so
+  // that the last sync() is short. False on an error, which sync() then does not report again.
+  bool sync_behind(int64_t previous, int64_t begin, int64_t end) const;
+  bool close();  // false: an error, the descriptor is closed all the same
 
  private:
   int fd_;

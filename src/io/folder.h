@@ -10,7 +10,7 @@ namespace quern {
 void create_folder(const std::filesystem::path& path);
 void remove_tree(const std::filesystem::path& path);
 
-// What a folder holds, sorted by name. Throws naming the folder.
+// A folder's entries, sorted by name. Throws naming the folder.
 std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
 
 // The same with the reason in `error`; cleared on success. Without entries after an error.

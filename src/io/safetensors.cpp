@@ -225,7 +225,8 @@ FileDigest SafetensorsWriter::commit() {
 }
 
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
-                             const Metadata& metadata) {
+                             const Metadata& metadata, const std::function<void()>& proceed) {
+  constexpr size_t kPiece = size_t{64} << 20;
   std::vector<TensorEntry> entries;
   for (const TensorView& tensor : tensors) {
     entries.push_back({tensor.name, tensor.dtype, tensor.shape});
@@ -235,7 +236,13 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
                 " for shape ", tensor.shape, " of ", tensor.dtype);
   }
   SafetensorsWriter writer(path, entries, metadata);
-  for (const TensorView& tensor : tensors) writer.write(tensor.data);
+  for (const TensorView& tensor : tensors) {
+    for (size_t begin = 0; begin < tensor.data.size(); begin += kPiece) {
+      if (proceed) proceed();
+      writer.write(tensor.data.subspan(begin, std::min(kPiece, tensor.data.size() - begin)));
+    }
+  }
+  if (proceed) proceed();
   return writer.commit();
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -65,9 +66,11 @@ class SafetensorsFile {
 };
 
 // Writes the tensors in the given order, atomically, without copying them. Throws on a duplicate
-// name, data whose size does not match the shape, and a file that cannot be written.
+// name, data whose size does not match the shape, and a file that cannot be written. `proceed` is
+// called before every piece of at most 64 MiB; when it throws, nothing is left of the file.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
-                             const Metadata& metadata = {});
+                             const Metadata& metadata = {},
+                             const std::function<void()>& proceed = nullptr);
 
 // Name, dtype and shape of a tensor to write.
 struct TensorEntry {

@@ -15,8 +15,8 @@ namespace quern {
 
 std::string safetensors_name(const std::string& stem);        // "model.safetensors"
 std::string safetensors_index_name(const std::string& stem);  // "model.safetensors.index.json"
-// Of file `number` of `count`, from 0: "model-00001-of-00002.safetensors"; of the only one
-// "model.safetensors".
+// The name of file `number` (from 0) of `count`: "model-00001-of-00002.safetensors"; with a count
+// of 1 "model.safetensors".
 std::string safetensors_shard_name(const std::string& stem, size_t number, size_t count);
 
 class SafetensorsShards {

@@ -1,5 +1,6 @@
 #include "run/checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
+#include "io/descriptor.h"
 #include "io/folder.h"
 #include "io/json_file.h"
 #include "io/small_file.h"
@@ -28,6 +30,7 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kWeights = "model";  // stems of the tensors' files
 constexpr const char* kMoments = "optimizer";
 constexpr const char* kAlgorithms = "gemm_algorithms.txt";
+constexpr const char* kInProgress = "in_progress";  // empty; there until a rank fails
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kLater = ".later";
@@ -207,15 +210,39 @@ void restore_replaced_checkpoints(const fs::path& folder) {
 
 namespace {
 
+// Ends the writing of a rank when another one has failed.
+struct AnotherRankFailed {};
+
 // This rank's file. Adds its manifest entry to `files`.
 void write_tensors(const fs::path& folder, const char* stem, const std::vector<TensorView>& tensors,
                    const FileNumber& file, Json& files) {
   if (!file.number) return;
+  const auto proceed = [&] {  // opens it: NFS may answer from memory whether a file is there
+    if (!read_if_there(folder / kInProgress)) throw AnotherRankFailed();
+  };
+  const std::string name = safetensors_shard_name(stem, *file.number, file.count);
+  files[name] = to_json(write_safetensors(folder / name, tensors, {{"format", "pt"}}, proceed));
+}
+
+// The files of this rank, as JSON; nothing if another rank failed meanwhile. With many gigabytes a
+// rank, the others must not write theirs to the end before they hear of a full disk: a rank that
+// fails removes kInProgress.
+std::string write_rank_files(const fs::path& folder, const CheckpointContents& contents) {
   QUERN_CHECK(is_there(folder), folder.string(),
               ": is not there, but the first rank has made it; "
               "ranks on several machines need a run folder that all of them share");
-  const std::string name = safetensors_shard_name(stem, *file.number, file.count);
-  files[name] = to_json(write_safetensors(folder / name, tensors, {{"format", "pt"}}));
+  Json files = Json::object();
+  try {
+    write_tensors(folder, kWeights, contents.weights, contents.weights_file, files);
+    write_tensors(folder, kMoments, contents.moments, contents.moments_file, files);
+  } catch (const AnotherRankFailed&) {
+    return "";
+  } catch (...) {
+    std::error_code ignored;
+    remove_tree(folder / kInProgress, ignored);
+    throw;
+  }
+  return files.dump();
 }
 
 // The index of the ranks' files, read from their headers.
@@ -250,20 +277,23 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
         removed_after_errors.emplace(temporary);
         remove_tree(temporary);
         create_folder(temporary);
+        const fs::path in_progress = temporary / kInProgress;
+        if (!Descriptor(in_progress, O_WRONLY | O_CREAT)) {
+          fail_with_errno(in_progress, "cannot be created");
+        }
       },
       "the folder of a checkpoint");
-  const std::vector<std::string> written = team.on_each(
-      [&] {
-        Json files = Json::object();
-        write_tensors(temporary, kWeights, contents.weights, contents.weights_file, files);
-        write_tensors(temporary, kMoments, contents.moments, contents.moments_file, files);
-        return files.dump();
-      },
-      "the files of a checkpoint", WorkLength::long_lasting);
+  const std::vector<std::string> written =
+      team.on_each([&] { return write_rank_files(temporary, contents); },
+                   "the files of a checkpoint", WorkLength::long_lasting);
   team.on_leader(
       [&] {
         Json& files = manifest["files"] = Json::object();
-        for (const std::string& of_rank : written) files.update(Json::parse(of_rank));
+        for (const std::string& of_rank : written) {
+          QUERN_CHECK(!of_rank.empty(), temporary.string(), ": was removed while it was written");
+          files.update(Json::parse(of_rank));
+        }
+        remove_tree(temporary / kInProgress);
         write_index(temporary, kWeights, contents.weights_file.count, files);
         write_index(temporary, kMoments, contents.moments_file.count, files);
         if (const std::string& text = contents.gemm_algorithms; !text.empty()) {

@@ -49,6 +49,31 @@ TEST(AtomicFile, AFullDiskIsNamedAndLeavesNothing) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+// Large files reach the disk as they are written. fsync does not repeat the errors found there.
+TEST(AtomicFile, AnErrorOnTheWayToTheDiskIsNamedAndLeavesNothing) {
+  const TemporaryFolder folder;
+  const std::vector<std::byte> piece(size_t{32} << 20);
+  const auto write_after = [&](int failing, int reason) {
+    int calls = 0;
+    const FaultyCalls faults([&](const std::string& call, const std::string&) {
+      return call == "sync_file_range" && ++calls == failing ? reason : 0;
+    });
+    AtomicFile file(folder / "a");
+    for (int i = 0; i < 3; ++i) file.write(piece);
+    file.commit();
+    return calls;
+  };
+  for (const int failing : {1, 2, 5}) {  // begins the first piece; the second; waits for the second
+    expect_error([&] { write_after(failing, EIO); },
+                 {(folder / "a").string(), "cannot be written to disk", "Input/output error"});
+    EXPECT_TRUE(fs::is_empty(folder.path())) << failing;
+  }
+  EXPECT_EQ(write_after(0, 0), 5) << "starts three pieces and waits for two";
+  EXPECT_EQ(write_after(2, EINTR), 6) << "repeated";
+  EXPECT_EQ(write_after(1, ESPIPE), 5) << "where the file system cannot, fsync does";
+  EXPECT_EQ(fs::file_size(folder / "a"), 3 * piece.size());
+}
+
 TEST(AtomicFile, AShortWriteIsNamedAndLeavesNothing) {
   const TemporaryFolder folder;
   const FileSizeLimit limit(1000);  // the kernel writes 1000 bytes, then refuses

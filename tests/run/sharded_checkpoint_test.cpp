@@ -1,10 +1,14 @@
 // Checkpoints that several ranks write, each a file of its own.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "dist/thread_group.h"
 #include "io/checksum.h"
@@ -46,7 +50,15 @@ class ShardedCheckpoint : public testing::Test {
     return contents;
   }
 
-  // What each rank throws, or "".
+  // Until it holds, or for two seconds.
+  template <class Condition>
+  static void wait_until(const Condition& holds) {
+    for (int i = 0; i < 400 && !holds(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  // The error of each rank, or "".
   std::vector<std::string> write(int64_t step,
                                  const std::function<fs::path(int)>& folder_of = nullptr) const {
     return run_thread_ranks(kRanks, {}, [&](Communicator& group) {
@@ -207,6 +219,38 @@ TEST_F(ShardedCheckpoint, AFaultOfAnyRankIsAnErrorOfAll) {
     EXPECT_FALSE(checkpoint_damage(checkpoint_path(folder_.path(), 1)));
   }
   EXPECT_EQ(write(2), fine_);
+}
+
+// With many gigabytes a rank, the others must not write theirs to the end first. Here the file of
+// rank 0 is a pipe, which opens after rank 1 has failed: nothing but the header may come through.
+TEST_F(ShardedCheckpoint, AFaultEndsTheWritingOfTheOthers) {
+  const fs::path temporary = folder_ / "step_00000002.tmp";
+  const fs::path pipe = temporary / "model-00001-of-00003.safetensors.tmp";
+  std::string received;
+  std::vector<std::string> errors;
+  {
+    const FaultyCalls full([&](const std::string& call, const std::string& file) {
+      if (call == "open" && file == pipe) ::mkfifo(pipe.c_str(), 0600);
+      return call == "open" && file.ends_with("model-00002-of-00003.safetensors.tmp") ? ENOSPC : 0;
+    });
+    std::thread reader([&] {
+      wait_until([&] { return fs::exists(pipe); });
+      wait_until([&] { return !fs::exists(temporary / "in_progress"); });
+      received = read_file(pipe);
+    });
+    errors = write(2);
+    reader.join();
+  }
+  ASSERT_GE(received.size(), 8u);
+  uint64_t header = 0;
+  std::memcpy(&header, received.data(), sizeof(header));
+  EXPECT_EQ(received.size(), sizeof(header) + header);
+  for (const int rank : {0, 2}) {
+    const std::string& error = errors[static_cast<size_t>(rank)];
+    EXPECT_EQ(error.find("rank 1 of 3 on "), 0u) << error;
+    EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+  }
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 
 TEST_F(ShardedCheckpoint, AFolderThatIsNotSharedIsAnError) {

@@ -102,6 +102,11 @@ int fsync(int fd) {
   return fails("fsync", fd) ? -1 : real(fd);
 }
 
+int sync_file_range(int fd, off_t begin, off_t size, unsigned flags) {
+  static auto* real = next<int(int, off_t, off_t, unsigned)>("sync_file_range");
+  return fails("sync_file_range", fd) ? -1 : real(fd, begin, size, flags);
+}
+
 int close(int fd) {
   static auto* real = next<int(int)>("close");
   const bool refused = fails("close", fd);

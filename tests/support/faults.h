@@ -1,6 +1,6 @@
 // System calls that fail on demand: the test program defines open, openat, close, read, readdir,
-// write, lseek, fstat, flock, fsync, mkdir, remove, rename, renameat2 and unlinkat itself, so that
-// those of the library and of libstdc++ come here first.
+// write, lseek, fstat, flock, fsync, sync_file_range, mkdir, remove, rename, renameat2 and unlinkat
+// itself, so that those of the library and of libstdc++ come here first.
 #pragma once
 
 #include <functional>
