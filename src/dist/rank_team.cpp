@@ -1,5 +1,6 @@
 #include "dist/rank_team.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -53,6 +54,10 @@ std::string broadcast(Communicator& group, const std::string& own, int root, int
 }
 
 }  // namespace
+
+int64_t RankTeam::count_here() const {
+  return std::ranges::count(on_each(host_name, "the names of the hosts"), host_name());
+}
 
 std::string RankTeam::of_leader(const std::function<std::string()>& work, const char* what,
                                 WorkLength length) const {

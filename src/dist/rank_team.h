@@ -1,5 +1,5 @@
-// A training's ranks as the training loop sees them: one, or several of a Communicator. The first
-// rank leads: it alone writes the logs, and what a checkpoint has once.
+// The ranks of a training, as the training loop sees them: one, or several of a Communicator. The
+// first rank leads: it alone writes the logs and a checkpoint's manifest.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace quern {
 
-enum class WorkLength { brief, long_lasting };  // of what other ranks wait for
+enum class WorkLength { brief, long_lasting };  // the other ranks wait meanwhile
 
 class RankTeam {
  public:
@@ -22,19 +22,21 @@ class RankTeam {
   int64_t count() const { return is_one() ? 1 : group_->size(); }
   int64_t rank() const { return is_one() ? 0 : group_->rank(); }
   bool leads() const { return rank() == 0; }
+  // The number of ranks on hosts of this one's name. A collective.
+  int64_t count_here() const;
 
-  // What `work` returns on each rank, on every rank. It makes no collective. When it throws on a
-  // rank, every rank throws: that one its own error, the others a CommunicationError that names it.
-  // Of long work a rank is lost only when it does not answer (Communicator::set_patience). Needs a
-  // current Context.
+  // Runs `work`, which makes no collective, on every rank, and returns all results on every rank.
+  // When it throws on a rank, every rank throws: that one its own error, the others a
+  // CommunicationError that names it. During long work a rank counts as lost only when it does not
+  // answer (Communicator::set_patience). Needs a current Context.
   std::vector<std::string> on_each(const std::function<std::string()>& work, const char* what,
                                    WorkLength length = WorkLength::brief) const;
-  // The same where the leading rank alone works.
+  // The same, but only the leading rank runs `work`.
   std::string of_leader(const std::function<std::string()>& work, const char* what,
                         WorkLength length = WorkLength::brief) const;
   void on_leader(const std::function<void()>& work, const char* what,
                  WorkLength length = WorkLength::brief) const;
-  // Throws when a collective has failed meanwhile, on the Context's stream too: see Communicator.
+  // Communicator::check() on the Context's stream.
   void check() const;
 
  private:

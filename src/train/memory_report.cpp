@@ -244,7 +244,9 @@ MemoryCapacity memory_capacity(const Config& config) {
   return limit > 0 && limit < there ? limited : MemoryCapacity{there, cat(device)};
 }
 
-MemoryCapacity machine_memory() {
+namespace {
+
+MemoryCapacity whole_machine_memory() {
   struct sysinfo info {};
   if (sysinfo(&info) != 0) return {};
   const auto bytes = [&](uint64_t units) { return static_cast<int64_t>(units * info.mem_unit); };
@@ -254,6 +256,14 @@ MemoryCapacity machine_memory() {
   const int64_t swap = std::min(group->swap_bytes.value_or(INT64_MAX), bytes(info.totalswap));
   if (group->bytes + swap >= machine.bytes) return machine;
   return {group->bytes + swap, cat("this process's group (", group->file.string(), ")")};
+}
+
+}  // namespace
+
+MemoryCapacity machine_memory(int64_t ranks_here) {
+  const MemoryCapacity all = whole_machine_memory();
+  if (ranks_here == 1) return all;
+  return {all.bytes / ranks_here, cat("each of the ", ranks_here, " ranks on ", all.of)};
 }
 
 void check_machine_memory(const Config& config, MemoryPass pass, const MemoryCapacity& machine) {

@@ -167,6 +167,13 @@ TEST_F(LimitedTraining, MoreThanTheMachineHasIsRefusedBeforeTheModelIsBuilt) {
   }
 }
 
+TEST(MachineMemory, RanksOnOneMachineShareIt) {
+  const MemoryCapacity all = machine_memory(), quarter = machine_memory(4);
+  EXPECT_GT(quarter.bytes, 0);
+  EXPECT_EQ(quarter.bytes, all.bytes / 4);
+  EXPECT_EQ(quarter.of, "each of the 4 ranks on " + all.of);
+}
+
 // Beside a GPU, what is offloaded must fit.
 TEST_F(LimitedTraining, AHostThatIsTooSmallForOffloadIsAnError) {
   const MemoryTarget target = hopper_target();
