@@ -7,6 +7,7 @@
 
 #include "dist/layout.h"
 #include "dist/rank_memory.h"
+#include "dist/rank_team.h"
 #include "kernels/copy.h"
 #include "tensor/factory.h"
 #include "tensor/visit.h"
@@ -184,24 +185,44 @@ void ShardedWeights::share_vectors(kernels::cuda::Stream stream) {
   ranks_.share(arena_.vectors().raw_data(), vectors_, "the weights in FP32", stream);
 }
 
-ShardedWeights::Whole::Whole(ShardedWeights& weights) : weights_(weights) {
+Placement ShardedWeights::place_alone(size_t bucket) const {
+  return placed({buckets_[bucket]}, false, ranks_.size());
+}
+
+std::unique_ptr<ShardedWeights::Whole> ShardedWeights::whole() {
+  std::vector<Tensor> blocks;
+  const auto take_memory = [&]() -> std::string {
+    try {
+      for (const size_t i : blocks_) {
+        blocks.push_back(Tensor::empty({place_alone(i).size()}, arena_.copies().dtype(),
+                                       {"parameters (whole)", MemoryCategory::parameters}));
+      }
+    } catch (const OutOfMemory& error) {
+      return error.what();
+    }
+    return "";
+  };
+  if (turns_) {
+    const auto failures = RankTeam(&ranks_).on_each(take_memory, "memory for all weights");
+    if (std::ranges::any_of(failures, [](const auto& text) { return !text.empty(); })) return {};
+  }
+  return std::unique_ptr<Whole>(new Whole(*this, std::move(blocks)));
+}
+
+ShardedWeights::Whole::Whole(ShardedWeights& weights, std::vector<Tensor> blocks)
+    : weights_(weights), blocks_(std::move(blocks)) {
   if (weights.complete_ && !weights.turns_) return;
   const kernels::cuda::Stream stream = Context::current().cuda_stream();
   weights.share_vectors(stream);
+  size_t block = 0;
   for (size_t i = 0; i < weights.buckets_.size(); ++i) {
     const Bucket& bucket = weights.buckets_[i];
     if (!weights.turns_ || !bucket.is_block()) {
       weights.gather(i, weights.arena_.copies(), weights.place_of(bucket), stream);
       continue;
     }
-    const Placement place = placed({bucket}, false, weights.ranks_.size());
-    blocks_.push_back(Tensor::empty({place.size()}, weights.arena_.copies().dtype(),
-                                    {"parameters (whole)", MemoryCategory::parameters}));
-    weights.gather(i, blocks_.back(), 0, stream);
-  }
-  for (size_t i = 0; i < blocks_.size(); ++i) {  // not before all could be allocated
-    const Bucket& bucket = weights.buckets_[weights.blocks_[i]];
-    weights.arena_.read_weights_from(blocks_[i], placed({bucket}, false, weights.ranks_.size()));
+    weights.gather(i, blocks_[block], 0, stream);
+    weights.arena_.read_weights_from(blocks_[block++], weights.place_alone(i));
   }
   weights.complete_ = true;
 }

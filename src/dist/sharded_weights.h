@@ -1,11 +1,12 @@
-// The weights of ranks that each update a share of them (parallel = zero1, zero2, fsdp). A rank's
-// new weights reach the others while the next step's forward runs. Under fsdp a block's weights
-// have one of two places while they are used, and arrive one block ahead, in the forward and again
-// in the backward.
+// Weights of which each rank updates a share (parallel = zero1, zero2, fsdp). The other ranks
+// receive a rank's new weights while the forward of the next step runs. Under fsdp a block's
+// weights arrive one block before their use, in the forward and again in the backward, at one of
+// two places at which the blocks take turns.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "dist/buckets.h"
@@ -17,42 +18,46 @@ namespace quern {
 
 class ShardedWeights {
  public:
-  // arena: with layout_of() of the same exchange. It and the ranks outlive this.
+  // The arena has the layout_of() of the same exchange. It and the ranks outlive this.
   ShardedWeights(ParameterArena& arena, Communicator& ranks, BucketExchange exchange);
   ~ShardedWeights();
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
 
-  // Before each step, also one that replays a graph.
+  // Call it before each step, also before one that replays a graph.
   void begin_step() { complete_ = false; }
-  // Around the forward and backward of each micro-batch, or a forward alone. In between, a
-  // parameter's first use waits until its bucket has arrived; on the CPU a bucket has when its
+  // Enclose the forward and backward of each micro-batch, or a forward alone. In between, a
+  // parameter's first use waits until its bucket has arrived. On the CPU it has arrived when its
   // collective returns.
   void begin_micro_batch(bool first);
   void end_micro_batch();
-  // Within: the backward has written the first gradient of a bucket; the last one.
+  // In between: the backward has written the first, or the last, gradient of a bucket.
   void enter_backward(size_t bucket);
   void leave_backward(size_t bucket);
 
   // The stream of the collectives, on GPUs.
   kernels::cuda::Stream stream() { return side_; }
 
-  // While it lives, ops read the weights of all ranks on each, without a collective: for work
-  // between steps. Every rank makes one at the same time.
+  // During its lifetime every rank has all weights, and ops read them without a collective: for
+  // work between steps.
   class Whole {
    public:
-    explicit Whole(ShardedWeights& weights);
     ~Whole();
     Whole(const Whole&) = delete;
     Whole& operator=(const Whole&) = delete;
 
    private:
-    ShardedWeights& weights_;
-    std::vector<Tensor> blocks_;  // where they have no places of their own
-  };
+    friend class ShardedWeights;
+    Whole(ShardedWeights& weights, std::vector<Tensor> blocks);
 
-  // Elements [begin, end) of the whole buffer that the ranks have shares of, in host memory. A
-  // collective, in which each rank asks for a range of its own.
+    ShardedWeights& weights_;
+    std::vector<Tensor> blocks_;  // memory of the blocks that take turns
+  };
+  // Every rank calls this at the same time. Null on all when one has too little memory.
+  std::unique_ptr<Whole> whole();
+
+  // Elements [begin, end) of the whole buffer of which each rank has a share, in host memory. A
+  // collective; each rank may ask for another range.
   Tensor gathered(const OptimizerBuffer& share, int64_t begin, int64_t end) const;
 
  private:
@@ -62,6 +67,7 @@ class ShardedWeights {
   void on_use(size_t bucket);
   void bring(size_t bucket);
   int64_t place_of(const Bucket& bucket) const { return arena_.layout().weights.of(bucket.begin); }
+  Placement place_alone(size_t bucket) const;  // in a buffer of its own
   size_t& in_place(size_t bucket) { return in_place_[buckets_[bucket].turn % 2]; }
   void wait_for(size_t bucket);
   void fork();

@@ -118,12 +118,13 @@ class Trainer {
   void take_validation(double loss);
   void sample_now();
   void write_sample();
+  void warn_no_sample(const std::string& reason);
   void check_state() const;
   void save(const std::string& keep_reason = "");
   void write_checkpoint(const std::string& keep_reason, const RankTeam& team);
   void finish_checkpoint(const std::filesystem::path& path, const TrainState& state,
                          const std::string& keep_reason);
-  std::unique_ptr<ShardedWeights::Whole> whole_weights();
+  bool with_whole_weights(const std::function<void()>& work);
   TrainState current_state() const;
   bool due(int64_t every) const;
   bool stopping() const;

@@ -1,4 +1,4 @@
-// What a training does between its steps: checkpoints, validation, samples, and the search for a
+// The work between the steps of a training: checkpoints, validation, samples, and the search for a
 // non-finite value.
 #include <algorithm>
 #include <iterator>
@@ -34,7 +34,7 @@ void Trainer::at_intervals() {
   clock_ = Clock::now();
 }
 
-// What was due after the checkpoint's step, if the process that saved it did not come to it.
+// Work due after the checkpoint's step that the process which saved it did not reach.
 void Trainer::catch_up() {
   if (logged_.validation) {
     if (state_.best_iteration != state_.iteration) take_validation(*logged_.validation);
@@ -80,12 +80,16 @@ void Trainer::take_validation(double loss) {
 // By the first rank; the others wait.
 void Trainer::sample_now() {
   const PoolScope memory = step_->idle_memory();
-  const auto whole = whole_weights();
-  team_.on_leader(
-      [&] {
-        if (!sampled_) write_sample();
-      },
-      "a sample", WorkLength::long_lasting);
+  const auto write = [this] {
+    if (!sampled_) write_sample();
+  };
+  const bool fits =
+      with_whole_weights([&] { team_.on_leader(write, "a sample", WorkLength::long_lasting); });
+  if (!fits) warn_no_sample("a rank has too little memory for all weights (parallel = fsdp)");
+}
+
+void Trainer::warn_no_sample(const std::string& reason) {
+  observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", reason));
 }
 
 void Trainer::write_sample() {
@@ -96,8 +100,9 @@ void Trainer::write_sample() {
     made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer),
                     [this](int32_t) { return !stopping(); });
   } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
-    observer_.on_warning(cat("no sample after step ", state_.iteration, ": ", error.what()));
-    return;
+    return warn_no_sample(error.what());
+  } catch (const OutOfMemory& error) {  // the training itself has enough
+    return warn_no_sample(error.what());
   }
   if (stopping()) throw Stopped();
   tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
@@ -109,9 +114,13 @@ void Trainer::write_sample() {
   observer_.on_sample(state_.iteration, text);
 }
 
-// On every rank; null where each has all weights.
-std::unique_ptr<ShardedWeights::Whole> Trainer::whole_weights() {
-  return shards_ ? std::make_unique<ShardedWeights::Whole>(*shards_) : nullptr;
+// Runs `work` where ops can read all weights. Returns false, on every rank and without a call of
+// it, when a rank has too little memory for them.
+bool Trainer::with_whole_weights(const std::function<void()>& work) {
+  const auto whole = shards_ ? shards_->whole() : nullptr;
+  if (shards_ && !whole) return false;
+  work();
+  return true;
 }
 
 TrainState Trainer::current_state() const {
@@ -199,7 +208,6 @@ void Trainer::handle_nonfinite(const StepResult& result) {
 // Repeats the step, each rank its own part: the first rank that finds a tensor names it.
 std::string Trainer::nonfinite_origin(int64_t bad_step) {
   const PoolScope memory = step_->idle_memory();
-  const auto whole = whole_weights();
   const std::string too_little = "unknown: too little memory to repeat the step";
   const auto search = [&] {
     try {
@@ -208,8 +216,10 @@ std::string Trainer::nonfinite_origin(int64_t bad_step) {
       return too_little;
     }
   };
-  const std::vector<std::string> found =
-      team_.on_each(search, "the search for a non-finite tensor", WorkLength::long_lasting);
+  std::vector<std::string> found(1, too_little);
+  with_whole_weights([&] {
+    found = team_.on_each(search, "the search for a non-finite tensor", WorkLength::long_lasting);
+  });
   std::string origin = "not found again when the step is repeated";
   for (size_t rank = 0; rank < found.size(); ++rank) {
     if (found[rank] == too_little) origin = too_little;

@@ -20,7 +20,7 @@ using Case = std::tuple<Precision, BucketExchange, Parallel, int>;
 
 class ShardedWeightsTest : public testing::TestWithParam<Case> {
  protected:
-  // What the owner's AdamW gives element i: a number of BF16 too.
+  // The owner's new value of element i, exact in BF16.
   static float value_of(int64_t i) { return 1.0f + 0.0078125f * static_cast<float>(i % 127); }
   static std::vector<float> values_of_all(int64_t begin, int64_t count) {
     std::vector<float> values;
@@ -66,7 +66,7 @@ TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
       }
     }
     {
-      const ShardedWeights::Whole resumed(shards);  // before the first step
+      const auto resumed = shards.whole();  // before the first step
       for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "resumed");
     }
     shards.begin_step();
@@ -91,7 +91,7 @@ TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
       shards.end_micro_batch();
     }
     for (const int round : {1, 2}) {
-      const ShardedWeights::Whole whole(shards);
+      const auto whole = shards.whole();
       for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "whole");
       EXPECT_GT(round, 0);
     }
@@ -117,6 +117,30 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(BucketExchange::naive, BucketExchange::overlapped),
                      testing::Values(Parallel::zero1, Parallel::zero2, Parallel::fsdp),
                      testing::Values(1, 2, 3)));
+
+// A rank without room for all weights: none has them, and the next attempt succeeds.
+TEST(ShardedWeights, TooLittleMemoryOnOneRankIsKnownToAll) {
+  const auto texts = run_thread_ranks(3, {}, [](Communicator& group) {
+    Context context(kCpu);
+    const ContextScope scope(context);
+    ModelConfig config = tiny_model();
+    config.layers = 5;
+    TransformerLM model(config, {});
+    const auto layout = [&](const ParameterTable& table) {
+      return layout_of(table, Parallel::fsdp, BucketExchange::overlapped, 3, group.rank());
+    };
+    ParameterArena arena(model, {.layout = layout});
+    ShardedWeights shards(arena, group, BucketExchange::overlapped);
+    Allocator& allocator = *context.allocator(kCpu);
+    if (group.rank() == 1) allocator.set_limit(allocator.stats().reserved);
+    EXPECT_EQ(shards.whole(), nullptr) << group.rank();
+    allocator.set_limit(0);
+    const auto whole = shards.whole();
+    EXPECT_NE(whole, nullptr);
+    return cat(whole != nullptr);
+  });
+  EXPECT_EQ(texts, std::vector<std::string>(3, "1"));
+}
 
 // The frozen weights are on every rank, and a share begins with the values of the whole.
 TEST(ShardedWeights, InitialValuesAreThoseOfTheWhole) {

@@ -183,6 +183,24 @@ TEST_F(TrainerTest, MetricsFileHoldsEveryStepAndSurvivesResume) {
   EXPECT_EQ(ends, (std::vector<int64_t>{6})) << "of the process that went on to the end";
 }
 
+// The training itself has enough memory: it continues without the sample.
+TEST_F(TrainerTest, ASampleWithoutMemoryIsAWarning) {
+  struct FailingSample : Recorded {
+    void on_checkpoint(int64_t step, const fs::path&) override {
+      if (step == 2) Context::current().allocator()->fail_after(0);  // the sample's first one
+    }
+  };
+  Config c = config();
+  c.train.steps = 4;
+  c.train.checkpoint_every = c.train.sample_every = 2;
+  FailingSample recorded;
+  EXPECT_EQ(train(c, recorded).steps, 4);
+  ASSERT_EQ(recorded.warnings.size(), 1u);
+  EXPECT_TRUE(recorded.warnings[0].starts_with("no sample after step 2: out of memory on cpu: "))
+      << recorded.warnings[0];
+  EXPECT_EQ(recorded.samples.size(), 1u);
+}
+
 TEST_F(TrainerTest, SamplesAreWrittenAndTheBestCheckpointIsKept) {
   Config c = config();
   c.train.steps = 40;
