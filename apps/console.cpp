@@ -8,7 +8,6 @@
 
 #include "base/counted.h"
 #include "config/config_print.h"
-#include "config/config_table.h"
 #include "io/utf8.h"
 
 namespace quern {
@@ -26,25 +25,6 @@ std::string count_text(int64_t n) {
   if (n < 10'000'000) return fmt::format("{:.2f} M", static_cast<double>(n) / 1e6);
   if (n < 1'000'000'000) return fmt::format("{:.1f} M", static_cast<double>(n) / 1e6);
   return fmt::format("{:.2f} B", static_cast<double>(n) / 1e9);
-}
-
-// Pairs of section and keys ("steps=10, batch=4") with values other than the defaults of the
-// configuration's size. Leaves out [run].
-std::vector<std::pair<std::string, std::string>> changed_keys(const Config& config) {
-  std::vector<std::pair<std::string, std::string>> changes;
-  Config defaults;
-  for (const ConfigKey& key : config_table()) {
-    const ConfigValue value = key.get(config);
-    const bool changed = value != key.get(defaults);
-    if (key.name == "size") key.set(defaults, value);  // the dimensions that come after it
-    if (!changed || key.section == "run") continue;
-    if (changes.empty() || changes.back().first != key.section) {
-      changes.emplace_back(key.section, "");
-    }
-    std::string& keys = changes.back().second;
-    keys += cat(keys.empty() ? "" : ", ", key.name, "=", to_toml(value));
-  }
-  return changes;
 }
 
 std::string rate_text(double tokens_per_s) {

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/counted.h"
+#include "config/config_print.h"
 #include "config/config_table.h"
 #include "model/model_cost.h"
 
@@ -283,6 +284,7 @@ std::string step_json(const StepBenchResult& result, const std::string& peer, co
     add_details(entry, phase);
     if (phase.phase == Phase::step) entry["tflops"] = rounded(phase.tflops, 1);
   }
+  for (const auto& [section, changes] : changed_keys(config)) json["keys"][section] = changes;
   json["model_tflop_step"] = rounded(result.flops_per_step / 1e12, 3);
   json["setup_s"] = rounded(result.seconds, 1);
   return json.dump();

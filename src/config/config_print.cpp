@@ -181,6 +181,23 @@ std::string config_markdown() {
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> changed_keys(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> changes;
+  Config defaults;
+  for (const ConfigKey& key : config_table()) {
+    const ConfigValue value = key.get(config);
+    const bool changed = value != key.get(defaults);
+    if (key.name == "size") key.set(defaults, value);  // the dimensions that come after it
+    if (!changed || key.section == "run") continue;
+    if (changes.empty() || changes.back().first != key.section) {
+      changes.emplace_back(key.section, "");
+    }
+    std::string& keys = changes.back().second;
+    keys += cat(keys.empty() ? "" : ", ", key.name, "=", to_toml(value));
+  }
+  return changes;
+}
+
 std::string config_toml(const Config& config) {
   std::string out, section;
   for (const ConfigKey& key : config_table()) {

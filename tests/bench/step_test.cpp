@@ -123,13 +123,15 @@ std::set<std::string> keys_of(const nlohmann::json& json) {
 }
 
 TEST(StepReport, JsonHasThePeersKeys) {
-  const StepBenchResult result = bench_step(tiny_config(), kOnce);
+  Config config = tiny_config();
+  config.compute.recompute = Recompute::blocks;
+  const StepBenchResult result = bench_step(config, kOnce);
   const std::string line = step_json(result, "quern-0.1.0");
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto json = nlohmann::json::parse(line);
   EXPECT_EQ(keys_of(json),
             (std::set<std::string>{"peer", "size", "params", "batch", "ctx", "vocab", "attn",
-                                   "dtype", "kernels", "compile", "fwd", "fwdbwd", "step",
+                                   "dtype", "kernels", "compile", "keys", "fwd", "fwdbwd", "step",
                                    "model_tflop_step", "setup_s"}));
   std::set<std::string> phase{"ms",   "mean",     "std",    "peak_mib",    "tok_s",
                               "ci95", "first_ms", "fwd_ms", "fwd_peak_mib"};
@@ -141,6 +143,8 @@ TEST(StepReport, JsonHasThePeersKeys) {
   EXPECT_EQ(json.at("attn"), "flash");
   EXPECT_EQ(json.at("dtype"), "fp32");
   EXPECT_EQ(json.at("params"), result.parameters);
+  const std::string compute = json.at("keys").at("compute");
+  EXPECT_NE(compute.find("recompute=\"blocks\""), std::string::npos) << compute;
 }
 
 // Two configurations in one table: a row a phase, and columns for the settings that differ.
