@@ -72,7 +72,7 @@ void announce(Store& store, const RankPlace& place) {
   }
 }
 
-// What a rank can do to make its group.
+// Size, device and build of a rank, which must be equal on all.
 std::string start_text(const RankPlace& place, Device device) {
   return cat(counted(place.size, "rank"), " on ", device.is_cuda() ? "GPUs" : "CPUs", " by quern ",
              build_info().version, " (", build_info().commit, ")");

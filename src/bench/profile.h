@@ -50,7 +50,7 @@ Profile profile_steps(const Config& config, const ProfileOptions& options,
                       Communicator* group = nullptr);
 
 // Traces the memory of the same work, from before its construction through two launched steps. A
-// separate run, so that recording allocations does not affect the times. Of one rank.
+// separate run, so that recording allocations does not affect the times. For one rank.
 MemoryTrace trace_memory(const Config& config, const ProfileOptions& options);
 
 }  // namespace quern

@@ -243,7 +243,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// What write(profile, stream) writes.
+// The text that write(profile, stream) writes.
 std::string text_of(void (*write)(const Profile&, std::ostream&), const Profile& profile) {
   std::ostringstream out;
   write(profile, out);

@@ -26,7 +26,7 @@ class StepCount {
         tokens_(static_cast<size_t>(rows * context)),
         targets_(tokens_.size()) {}
 
-  // Of the step that has batch k.
+  // The targets counted in the step that has batch k.
   int64_t of_step(uint64_t k, int32_t end) {
     const uint64_t step = k / per_step_;
     if (step_ == step) return count_;

@@ -1,4 +1,4 @@
-// Ranks that must have been started alike.
+// Checks that all ranks were started with the same configuration and build.
 #pragma once
 
 #include <string>

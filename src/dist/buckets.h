@@ -10,8 +10,8 @@
 
 namespace quern {
 
-// naive: one bucket, moved after the backward. overlapped: a block's gradients are moved when its
-// backward has written them, its weights before its forward reads them, on a stream beside.
+// naive: one bucket, moved after the backward. overlapped: a second stream moves a block's
+// gradients when its backward has written them, and its weights before its forward reads them.
 enum class BucketExchange { naive, overlapped };
 
 // A range of the arena that is moved as one: a block, the parameters between blocks, or all.
@@ -27,7 +27,7 @@ struct Bucket {
   RankSlices slices(int ranks) const { return {size(), ranks, kernels::kNormChunk}; }
 };
 
-// Of the trainable parameters, in forward order.
+// The buckets of the trainable parameters, in forward order.
 std::vector<Bucket> make_buckets(const ParameterTable& table, BucketExchange exchange);
 
 }  // namespace quern

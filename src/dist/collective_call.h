@@ -31,7 +31,7 @@ struct CollectiveCall {
   }
 };
 
-// Of all pieces.
+// The bytes of all pieces.
 inline int64_t bytes_of(const std::vector<RankPiece>& pieces) {
   int64_t bytes = 0;
   for (const RankPiece& piece : pieces) bytes += piece.bytes;

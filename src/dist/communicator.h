@@ -55,10 +55,10 @@ class CommunicationError : public Error {
   using Error::Error;
 };
 
-// Memory is that of the ranks' devices. On GPUs the work is enqueued on `stream` and may be
-// captured; on the CPU it is done when the call returns. `what` names the data in messages: "the
-// gradients of block 3". A collective that takes longer than the group's time limit throws
-// CommunicationError on every rank; the group is of no use after that.
+// All pointers are to memory of the rank's device. On GPUs the work is enqueued on `stream` and may
+// be captured; on the CPU it is complete when the call returns. `what` names the data in messages:
+// "the gradients of block 3". A collective that exceeds the group's time limit throws
+// CommunicationError on every rank, and the group cannot be used any more.
 class Communicator {
  public:
   using Stream = kernels::cuda::Stream;
@@ -69,35 +69,35 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // How long a collective may take: another rank that does not answer by then is lost.
+  // Time limit of a collective. A rank that has not answered by then counts as lost.
   std::chrono::milliseconds limit() const { return limit_; }
-  // A longer time for a collective in which ranks wait for another's work; 0: none. Over Gloo every
-  // rank must still answer within limit(); NCCL cannot ask.
+  // Time limit of collectives in which ranks wait for another's long work; 0: limit(). Over Gloo
+  // every rank must still answer within limit(). NCCL cannot ask.
   virtual void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   virtual std::string engine() const = 0;  // with its version: "NCCL 2.28.3", "Gloo", "threads"
 
-  // Memory for buffers that exchange() and gather() move without a GPU's multiprocessors, by copies
-  // from rank to rank, once register_memory() has them; null: there is none. It is used as long as
-  // the group lives.
+  // Source of memory that exchange() and gather() can move by copies from rank to rank, without a
+  // GPU's multiprocessors, once it is registered. Null if the engine has none. The group's lifetime
+  // bounds that of the memory.
   virtual std::shared_ptr<MemorySource> memory() { return nullptr; }
-  // A segment of memory(), of the same size on every rank and without content: its first 256 bytes
-  // a rank may change. Returns whether copies move it from now on, the same on every rank; false
-  // for other memory. A collective of the host's threads.
+  // Registers a segment of memory() that has the same size on every rank and no content yet: the
+  // call may overwrite its first 256 bytes. Returns whether copies move it from now on, the same on
+  // every rank; false for other memory. A collective of the host's threads.
   virtual bool register_memory(void* /*segment*/, int64_t /*bytes*/) { return false; }
 
   // received + p * slices.each = slice rank() of rank p's `data`, for every p, itself included.
-  // received: size() * slices.each elements, apart from data: slices.count elements. Elements of
-  // received beyond a shorter slice are undefined. Both are registered memory, or neither.
+  // `data` has slices.count elements. `received` has size() * slices.each and must not overlap it;
+  // its elements beyond a shorter slice are undefined. Both are registered memory, or neither is.
   virtual void exchange(float* received, const float* data, const RankSlices& slices,
                         const char* what, Stream stream) = 0;
   // Slice p of every rank's `data` = slice p of rank p's, in place; elements of `width` bytes.
   virtual void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
                       Stream stream) = 0;
-  // Every piece of every rank's `data` = the same piece of its owner's `data`. For few bytes.
+  // Every piece of every rank's `data` = the same piece of its owner's `data`. For small pieces.
   virtual void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
                      Stream stream) = 0;
   virtual void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) = 0;
-  // In place, in an order that the engine chooses.
+  // data = its sum over the ranks, in an order that the engine chooses.
   virtual void all_reduce(float* data, int64_t count, const char* what, Stream stream) = 0;
   // Slice rank() of `data` = its sum over the ranks, in an order that the engine chooses. The other
   // slices stay as they are.
@@ -105,15 +105,16 @@ class Communicator {
                               Stream stream) = 0;
   virtual void barrier(const char* what) = 0;  // of the host's threads
 
-  // Throws CommunicationError when a collective has failed meanwhile, or abort() was called. The
-  // time limit also applies to the work on `stream` so far, of which a captured graph is not seen
-  // otherwise: call this after each replay, and again once the host has waited for the stream,
-  // before it uses the results. After a failure they are garbage.
+  // Throws CommunicationError when a collective has failed, or abort() was called. Also starts the
+  // time limit of the work enqueued on `stream` so far, since the group does not see the
+  // collectives of a captured graph. Call it after each replay, and again when the host has waited
+  // for the stream and before it uses the results: after a failure they are garbage.
   virtual void check(Stream /*stream*/) {}
 
-  // Called from another thread with a failure that no call of this rank has thrown within half the
-  // limit, or after which the group is still there when the limit is over: a thread may wait for a
-  // copy from a rank that is gone, which nothing ends but the process.
+  // Handler of a failure that this rank's thread cannot throw, because it waits for a copy from a
+  // rank that is gone and only the end of the process ends that wait. Another thread calls it when
+  // no call has thrown the failure within half the limit, or when the group still exists after the
+  // whole limit.
   void set_on_stuck(std::function<void(const std::string&)> on_stuck) {
     on_stuck_ = std::move(on_stuck);
   }

@@ -1,4 +1,4 @@
-// The store in a folder that all ranks see: a file for each key.
+// A store in a folder that all ranks see: one file a key.
 #pragma once
 
 #include "dist/store.h"

@@ -28,11 +28,11 @@ class GradientSum {
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
-  // Takes the memory for steps of `count` micro-batches a rank. Before their first begin(), outside
-  // of captures.
+  // Allocates the memory for steps of `count` micro-batches a rank. Call it before their first
+  // begin(), outside of captures.
   virtual void prepare(int64_t count) = 0;
 
-  // Around the forward and backward of each micro-batch. After the last finish() of a step the
+  // Enclose the forward and backward of each micro-batch. After the last finish() of a step the
   // arena's sums() are the sum over all micro-batches of all ranks, and so is `sums` of `values`
   // (at most 64 FP32 elements each).
   virtual void begin(const MicroBatch& part) = 0;
@@ -45,7 +45,7 @@ class GradientSum {
 // ranks: null or of size 1 for one rank. The arena, the ranks and the weights outlive the result.
 // With norm_partials (Optimizer::norm_partials()) only this rank's slices of the buckets
 // (dist/buckets.h) are summed, into the arena's sums(), and every rank gets the partial sums of the
-// norm. `weights`: of an arena that ranks share out; they are told how far each backward is.
+// norm. `weights`: those of an arena that ranks share; each backward reports its progress to them.
 std::unique_ptr<GradientSum> make_gradient_sum(ParameterArena& arena, Communicator* ranks,
                                                BucketExchange exchange,
                                                const Tensor& norm_partials = {},

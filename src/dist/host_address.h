@@ -1,4 +1,4 @@
-// The address by which other ranks reach this one.
+// The address at which other ranks reach this one.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@ namespace quern {
 
 namespace {
 
-// What is frozen, behind the rest.
+// The frozen parameters, which follow all others.
 void add_frozen(Placement& places, const ParameterTable& table) {
   places.add(table.trainable(), table.size(), round_up(places.size(), kernels::kNormChunk));
 }

@@ -1,4 +1,4 @@
-// What each rank of a training has of the model's buffers.
+// The parts of the model's buffers that each rank holds.
 #pragma once
 
 #include "dist/buckets.h"
@@ -7,16 +7,16 @@
 
 namespace quern {
 
-// Under zero1, zero2 or fsdp of several ranks. The naive exchange has whole weights and gradients
-// on every rank under each of them.
+// For zero1, zero2 or fsdp on several ranks. The naive exchange keeps whole weights and gradients
+// on every rank in all three.
 ArenaLayout layout_of(const ParameterTable& table, Parallel parallel, BucketExchange exchange,
                       int ranks, int rank);
 
 // This rank's slices of all buckets, one behind the other.
 Placement share_of(const std::vector<Bucket>& buckets, int ranks, int rank);
 
-// Each bucket at a place of its own, or blocks at two places in turn. Behind a bucket there is room
-// up to the end of a last slice of full length, so that all slices can travel alike.
+// Each bucket has a place of its own, or the blocks take turns at two places. A bucket's place is
+// padded to N slices of full length, so that all slices travel in the same way.
 Placement placed(const std::vector<Bucket>& buckets, bool in_turns, int ranks);
 
 }  // namespace quern

@@ -1,5 +1,5 @@
-// Collectives between GPUs by NCCL, which is loaded at run time: without it one GPU works as
-// before.
+// Collectives between GPUs by NCCL. The library is loaded at run time: training on one GPU does not
+// need it.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,10 @@ namespace quern {
 // path of libnccl.so.2; "auto" searches the system and the build's toolkit.
 bool nccl_available(std::string* why_not = nullptr, const std::string& library = "auto");
 
-// A group of GPUs, one a rank: that of the current Context. One group a store. Throws UsageError
-// without NCCL, with what to install; CommunicationError when a rank does not appear within the
-// limit. A collective's failure names the rank that does not take part, as far as the store tells.
+// A group of GPUs: each rank's is that of its current Context. Each group needs a store of its own.
+// Throws UsageError without NCCL, with the package to install, and CommunicationError when a rank
+// does not appear within the limit. A collective's failure names the rank that did not take part,
+// if the store knows it.
 // A graph that captured its collectives must be destroyed before the group. Work that runs when the
 // group is destroyed is aborted.
 std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, int rank, int size,

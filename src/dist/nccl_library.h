@@ -1,4 +1,4 @@
-// The functions of libnccl.so.2, found when a group needs them. Only for builds with nccl.h.
+// Loads libnccl.so.2 when a group needs it. Only for builds with nccl.h.
 #pragma once
 
 #include <nccl.h>

@@ -5,9 +5,9 @@
 
 namespace quern {
 
-// What each rank has of the model; docs/several-gpus.md. ddp: everything. zero1: AdamW's state and
-// the FP32 weights of its share alone. zero2: the gradients' sums, too. fsdp: and a block's weights
-// only while they are used.
+// The part of the model that each rank holds (docs/several-gpus.md). ddp: everything. zero1: only a
+// share of AdamW's state and of the FP32 weights. zero2: also only a share of the summed gradients.
+// fsdp: also a block's weights only while they are used.
 enum class Parallel { automatic, none, ddp, zero1, zero2, fsdp };
 
 template <>

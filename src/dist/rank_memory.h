@@ -10,12 +10,12 @@
 
 namespace quern {
 
-// Of buffers to be registered; null: there are no copies, or one rank alone.
+// The pool of buffers that register_with() can register. Null without such copies, or for one rank.
 std::shared_ptr<MemoryPool> rank_pool(Communicator* ranks);
 
-// A collective of the host's threads. `buffers` are what one collective reads and writes; each has
-// as many bytes on every rank and no content yet. Registers all or none: none if one is small,
-// which kernels move sooner, or not of a rank_pool().
+// Registers the buffers that one collective reads and writes; each has the same size on every rank
+// and no content yet. Registers all or none: none if one is not from a rank_pool(), or is so small
+// that kernels move it sooner. A collective of the host's threads.
 void register_with(Communicator* ranks, const std::vector<Tensor>& buffers);
 
 }  // namespace quern

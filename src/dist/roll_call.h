@@ -1,6 +1,6 @@
-// Which rank keeps the others waiting: NCCL does not say. A rank whose time is over tells the store
-// in which collective it waits, and looks for the others. One without an entry hangs, is gone, or
-// began to wait much later.
+// Finds the rank that keeps the others waiting, which NCCL does not tell. A rank whose time limit
+// has passed writes the collective in which it waits to the store, and looks for the entries of the
+// others. A rank without an entry hangs, is gone, or began to wait much later.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@ class RollCall {
  public:
   static constexpr char kUnknown[] = "another rank is gone, hangs, or called something else";
 
-  // The first rank reads every rank's host and shares the list. `group` tells this group from
-  // others that had the same store.
+  // The first rank reads every rank's host and shares the list. `group` distinguishes this group
+  // from earlier ones with the same store.
   RollCall(std::shared_ptr<Store> store, int rank, int size, const std::string& group);
 
-  // Waits up to `limit` for the ranks that wait in some collective too, and a tenth of a second for
-  // each that does not. Returns what distinguishes the others: "rank 2 of 4 on HOST does not wait
-  // in it, or came later".
+  // Waits up to `limit` for the entries of the other ranks, but at least a tenth of a second for
+  // each. Returns a description of the ranks without the same entry: "rank 2 of 4 on HOST does not
+  // wait in it, or came later".
   std::string answer(const std::string& call, std::chrono::milliseconds limit) const noexcept;
 
  private:

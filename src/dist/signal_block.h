@@ -1,4 +1,4 @@
-// Signals kept from a thread: libraries write to sockets whose peer is gone, and start threads.
+// Keeps signals from a thread in calls of libraries that write to closed sockets or start threads.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-// A rank without the others: its collectives move nothing. For measuring what a rank needs.
+// A group of which only one rank exists: its collectives move nothing. For memory predictions.
 #pragma once
 
 #include "dist/communicator.h"

@@ -1,4 +1,4 @@
-// The server of a TCP store: a thread that keeps the keys and answers one request a connection.
+// The server of a TCP store: a thread that holds the keys and answers one request per connection.
 #pragma once
 
 #include <chrono>

@@ -22,7 +22,7 @@ namespace {
 using SimulatedTime = std::chrono::nanoseconds;  // since the start
 using Needs = std::function<bool(int)>;          // whether the data of a rank are received
 
-// What a rank brings to a collective: a copy of its data, which the others may read at any time.
+// A rank's contribution to a collective: a copy of its data, which the others may read at any time.
 struct Part {
   CollectiveCall call;
   std::vector<std::byte> data;
@@ -38,7 +38,7 @@ struct Wait {
   SimulatedTime delay{}, transfer{};  // before its own part is sent; until the others' are received
 };
 
-// What the ranks share.
+// State that the ranks share.
 class Meeting {
  public:
   Meeting(int size, const ThreadGroupOptions& options)

@@ -1,6 +1,6 @@
 // N ranks as threads of one process on the CPU, for tests. With a seed they are simulated: one rank
-// runs at a time, from collective to collective, in simulated time. The seed alone gives their
-// order, delays and deaths, so each run can be repeated, and waiting for a limit takes no time.
+// runs at a time, from collective to collective, in simulated time. Order, delays and deaths depend
+// on the seed alone, so every run can be repeated, and waiting for a limit takes no time.
 #pragma once
 
 #include <chrono>
@@ -24,10 +24,9 @@ struct ThreadGroupOptions {
   bool eager = false;
 };
 
-// One communicator a rank; each is used by one thread, and destroyed when the rank ends. Ranks that
-// call different collectives all get an error that names both calls. A rank whose communicator is
-// destroyed is gone: the collectives that need it fail. After a reduce_scatter the other slices are
-// NaN.
+// One communicator a rank, each for one thread, which destroys it when the rank ends: after that
+// the rank counts as gone, and collectives that need it fail. When ranks call different
+// collectives, all get an error that names both. After a reduce_scatter the other slices are NaN.
 std::vector<std::unique_ptr<Communicator>> thread_group(int size,
                                                         const ThreadGroupOptions& options = {});
 

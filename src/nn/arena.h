@@ -17,7 +17,7 @@
 
 namespace quern {
 
-// What a rank has of the buffers of a model that ranks share out (dist/layout.h).
+// The parts of the buffers that this rank holds, where ranks share a model (dist/layout.h).
 struct ArenaLayout {
   Placement values;     // FP32 weights: this rank's share, and what is frozen
   Placement weights;    // that ops read
@@ -44,7 +44,7 @@ class ParameterArena {
     uint64_t seed = 0;     // of the initial values
     ParameterTable::Regroup regroup = {};
     ArenaLayoutOf layout = {};  // none: everything is here
-    // Of the buffers that ranks move, gradients and copies; null: as for any allocation.
+    // Memory of the buffers that ranks move: gradients and copies. Null: the Context's allocator.
     std::shared_ptr<MemoryPool> moved = nullptr;
     Offload offload = Offload::none;
   };

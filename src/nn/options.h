@@ -29,7 +29,7 @@ enum class NormKind { rms, layer };
 // norms, as train/choose_recompute.h decides; a model treats it as norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
-// What a GPU's training keeps in the host's memory; the update reads and writes it over the bus.
+// State that training on a GPU keeps in host memory; the update reads and writes it over the bus.
 // optimizer: the moments and the FP32 weights, where ops read BF16 ones.
 enum class Offload { none, moments, optimizer };
 

@@ -63,8 +63,8 @@ void rewrite_checkpoint_state(const std::filesystem::path& path, const std::stri
 // value expected.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
-// What is wrong with its content; empty: nothing. Throws when a file is there but cannot be read:
-// that is no damage.
+// A description of the damage to its content; empty if there is none. Throws when a file exists but
+// cannot be read, which is no damage.
 std::optional<std::string> checkpoint_damage(const std::filesystem::path& path);
 
 // Only the state_json; the tensor files are neither read nor verified.
@@ -83,8 +83,8 @@ void mark_kept(const std::filesystem::path& folder, int64_t step, const std::str
 // Throws when a kept one is not there.
 std::vector<std::filesystem::path> kept_checkpoints(const std::filesystem::path& folder);
 
-// What a process that did not finish has left: half written, half replaced, set aside or damaged
-// ones, by name.
+// The remains of interrupted processes, by name: checkpoints half written, half replaced or set
+// aside.
 std::vector<std::filesystem::path> unfinished_checkpoints(const std::filesystem::path& folder);
 
 // Sets the checkpoints after `step` aside, as step_N.later, and removes the mark of the best if it

@@ -65,7 +65,7 @@ class MetricsLog {
   std::unique_ptr<TensorBoardLog> tensorboard_;  // null: not requested
 };
 
-// What a log says of a run at `step`, the last one it counts.
+// The state of a run at `step`, the last one that its log counts.
 struct LoggedState {
   std::optional<double> validation;  // the loss of the validation of that step
   bool done = false;                 // the run ended there, with all steps done

@@ -91,7 +91,7 @@ class Context {
   // The allocator of `device`: the host's or this Context's. Throws for another GPU.
   const std::shared_ptr<Allocator>& allocator(Device device) const;
   const std::shared_ptr<Allocator>& allocator() const { return device_allocator_; }  // of device()
-  // Of host memory that the device reads and writes by itself, over the bus: pinned memory.
+  // Allocator of pinned host memory, which the device reads and writes over the bus.
   const std::shared_ptr<Allocator>& offload_allocator() const { return offload_allocator_; }
   kernels::cuda::Stream cuda_stream() const;
   const kernels::GemmResources& gemm() const { return gemm_; }

@@ -11,7 +11,7 @@ namespace {
 using namespace testing_support;
 using Texts = std::vector<std::string>;
 
-// What each of the ranks gets when these are their configurations.
+// "agreed", or the error, of each rank with these configurations.
 Texts check(const Texts& configurations) {
   const TemporaryFolder folder;
   const int size = static_cast<int>(configurations.size());

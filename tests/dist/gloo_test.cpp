@@ -114,7 +114,7 @@ TEST_F(GlooTest, AllReduceGivesEveryRankTheSameBits) {
   EXPECT_EQ(ranks.text(2), first);
 }
 
-// What a rank calls until another one fails it.
+// Collectives that a rank repeats until another rank makes one fail.
 std::string repeat(Communicator& ranks, const std::string& name, int64_t count) {
   const RankSlices slices(count, ranks.size());
   std::vector<float> data(static_cast<size_t>(count)), received(data.size() + 1024);

@@ -20,7 +20,7 @@ using namespace testing_support;
 
 constexpr char kIdle[] = "";  // does not answer
 
-// What each rank is told when it waits in the call of its number; "" for a rank that does not.
+// The answer to each rank that waits in the call of its number; "" for a rank that does not.
 std::vector<std::string> answers(const std::vector<std::string>& calls,
                                  const std::string& address = "") {
   const TemporaryFolder folder;

@@ -196,7 +196,7 @@ TEST(ThreadGroupTest, AbortOfAPendingRankFromAnotherThread) {
   other.join();
 }
 
-// What two ranks call, and how the message names it.
+// The calls of two ranks, and their names in the message.
 TEST(ThreadGroupTest, DifferentCallsAreNamedOnBothRanks) {
   const RankSlices slices(100, 2), fewer(99, 2);
   using Call = std::function<void(Communicator&, float*)>;

@@ -231,7 +231,7 @@ void check_gather(const Rank& group, int64_t count) {
       });
 }
 
-// Of registered memory, with a last slice that is shorter than the others.
+// Registered memory, with a last slice that is shorter than the others.
 void check_copies(const Rank& group) {
   const int64_t count = (int64_t{6} << 20) - 700;
   const RankSlices slices(count, group.size(), 512);

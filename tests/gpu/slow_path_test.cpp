@@ -27,7 +27,7 @@ class SlowPathGpu : public ::testing::Test {
   }
 };
 
-// What forward and backward of `op` say, beyond what was said before.
+// The new notes of forward and backward of `op`.
 template <class Op>
 std::string said_of(Op&& op) {
   Context context(Device{DeviceType::cuda, 0});

@@ -1,4 +1,4 @@
-// What checkpoints hold, however many files it is in.
+// The content of checkpoints, in any number of files.
 #pragma once
 
 #include <algorithm>

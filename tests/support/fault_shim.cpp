@@ -90,7 +90,7 @@ bool is_ours(int descriptor) {
   return descriptor >= 0 && descriptor < kDescriptors && ours[descriptor];
 }
 
-// What happens at a call.
+// The fate of one call.
 struct Fault {
   bool fails = false, is_short = false, kills_after = false;
 

@@ -1,4 +1,4 @@
-// What tensors, the allocator and graphs refuse, and devices that this build cannot use.
+// Misuse of tensors, the allocator and graphs, and devices that this build cannot use.
 #include <gtest/gtest.h>
 
 #include "support/files.h"

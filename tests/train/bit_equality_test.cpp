@@ -1,5 +1,5 @@
-// What must not change a bit of a training: running it again, the number of threads, what the
-// backward computes again, and a resume from any step.
+// A training keeps its bits when it runs again, with other numbers of threads, with recomputation,
+// and when it resumes from any step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class BitEquality : public TrainerTest, public testing::WithParamInterface<Mode>
     return c;
   }
 
-  // Of the training's losses after step `from`, and its last checkpoint.
+  // Losses of the training after step `from`, and its last checkpoint.
   static TrainingResult outcome(const Config& c, int64_t from = 0) {
     Recorded recorded;
     train(c, recorded);

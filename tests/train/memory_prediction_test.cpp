@@ -70,7 +70,7 @@ TEST(MemoryPrediction, StateIs16Or18BytesAParameter) {
   }
 }
 
-// Of two ranks. By hand: FP32 weights and moments of a half; all weights in BF16, or of two of
+// Two ranks. By hand: FP32 weights and moments of a half; all weights in BF16, or of two of
 // twelve blocks with embedding and head; gradients likewise.
 TEST(MemoryPrediction, SharesOfTheStateByHand) {
   const ParameterTable table = parameter_table(small(Precision::bf16).model);
@@ -94,7 +94,7 @@ TEST(MemoryPrediction, SharesOfTheStateByHand) {
   }
 }
 
-// What leaves the GPU is what the host gets, but for the FP32 vectors, which both have.
+// The host gains the bytes that the GPU loses, but for the FP32 vectors, which both have.
 TEST(MemoryPrediction, OffloadedStateByHand) {
   const auto peak = [](Offload offload, bool activations = false) {
     Config config = small(Precision::bf16);

@@ -18,7 +18,7 @@ namespace {
 
 using namespace testing_support;
 
-// What a process leaves that was killed before its first step.
+// The remains of a process that was killed before its first step.
 void begin_only(const Config& config) {
   const auto context = make_context(config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);

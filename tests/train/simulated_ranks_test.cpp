@@ -31,7 +31,7 @@ constexpr uint64_t kSeeds = 300;
 constexpr uint64_t kSeeds = 10'000;
 #endif
 
-// What the numbers of a training depend on.
+// The settings on which the numbers of a training depend.
 struct Training {
   int64_t layers = 1, d_ff = 8;
   Precision precision = Precision::fp32;
@@ -44,7 +44,7 @@ struct Training {
   friend auto operator<=>(const Training&, const Training&) = default;
 };
 
-// What they do not depend on.
+// The settings on which they do not depend.
 struct Team {
   int ranks = 1;
   Parallel parallel = Parallel::ddp;
@@ -228,7 +228,7 @@ class RankTraining {
     return from_vector(tokens, {1, kContext});
   }
 
-  // Of micro-batch m, from none to all.
+  // Masked targets of micro-batch m, from none to all.
   int64_t masked_in(int64_t m) const {
     const auto index = static_cast<uint64_t>(m);
     return training_.masks() ? kernels::philox_integer(8, index, kContext + 1) : 0;
@@ -322,7 +322,7 @@ std::string collective_of(const std::string& error) {
   return error.substr(begin, error.find(": ", begin) - begin);
 }
 
-// What is wrong with the error of one of the ranks; "" if nothing.
+// A description of what is wrong with a rank's error; "" if nothing is.
 std::string wrong_error(const Simulation& s, const std::vector<State>& ends, int rank) {
   const std::string& error = ends[static_cast<size_t>(rank)].error;
   const int lost = s.group.dying_rank;

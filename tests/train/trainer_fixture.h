@@ -18,7 +18,7 @@ namespace quern::testing_support {
 
 namespace fs = std::filesystem;
 
-// What a training leaves: compared bit for bit.
+// The results of a training, compared bit for bit.
 struct TrainingResult {
   std::vector<double> losses, validations;
   std::string weights, moments;  // of the last checkpoint

@@ -35,7 +35,7 @@ struct Fp8Tensor {
   bool defined() const { return values.defined(); }
 };
 
-// What is multiplied: see the recipe.
+// The role of an operand in a product, which selects its scales: see the recipe.
 enum class Fp8Operand : uint8_t { activation, gradient, weight };
 
 // Which of a matrix and its transpose are wanted, and have values.
@@ -47,7 +47,7 @@ struct Fp8Pair {
 };
 
 Fp8Pair quantize(const Tensor& x, Fp8Operand operand, Fp8Wanted wanted);  // x (rows, cols)
-// Of SwiGLU's output, an activation, and of gate_up's gradient: gate_up (N, 2 F), dy (N, F).
+// Quantize SwiGLU's output, an activation, and gate_up's gradient: gate_up (N, 2 F), dy (N, F).
 Fp8Pair quantize_swiglu(const Tensor& gate_up, Fp8Wanted wanted);
 Fp8Pair quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy, Fp8Wanted wanted);
 

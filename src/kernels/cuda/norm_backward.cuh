@@ -100,7 +100,7 @@ struct BackwardShape {
 inline constexpr BackwardShape kBackwardShapes[] = {
     {1, 1, 512, 2}, {1, 2, 320, 2}, {2, 1, 512, 1}, {4, 1, 352, 1}};
 
-// What a thread holds of a row until it works on it. Zero outside the block's rows and beyond C.
+// A thread's part of a row, loaded before it is used. Zero outside the block's rows and beyond C.
 template <class TX, class TY, int kVectors>
 struct RowInputs {
   static constexpr int kVec = kVecSize<TX>;
