@@ -29,14 +29,15 @@ struct float8 {
     const uint32_t u = detail::float_bits(value);
     const uint32_t sign = (u >> 24) & 0x80u;
     const uint32_t magnitude = u & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return 0x7fu;  // NaN, as the hardware rounds it
-    if (magnitude > 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // above 448
-    if (magnitude < 0x3c800000u) {  // subnormal: the float adder rounds at 2^-9 for us
-      const float shifted = detail::bits_float(magnitude) + 16384.0f;
-      return static_cast<uint8_t>(sign | (detail::float_bits(shifted) - 0x46800000u));
-    }
+    // Subnormal: the float adder rounds at 2^-9 for us.
+    const float shifted = detail::bits_float(magnitude) + 16384.0f;
+    const uint32_t subnormal = detail::float_bits(shifted) - 0x46800000u;
     const uint32_t rounded = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);
-    return static_cast<uint8_t>(sign | ((rounded - 0x3c000000u) >> 20));
+    const uint32_t normal = (rounded - 0x3c000000u) >> 20;
+    uint32_t out = magnitude < 0x3c800000u ? subnormal : normal;  // selects, which vectorise
+    out = magnitude > 0x43e00000u ? 0x7eu : out;                  // above 448
+    out |= sign;
+    return static_cast<uint8_t>(magnitude > 0x7f800000u ? 0x7fu : out);  // NaN as the hardware's
   }
   QUERN_HD static float widen(uint8_t byte) {
     const uint32_t sign = (uint32_t{byte} & 0x80u) << 24;

@@ -5,7 +5,7 @@
 
 #include "base/dtype.h"
 #include "kernels/common/parallel.h"
-#include "kernels/common/pointwise_math.h"
+#include "kernels/cpu/swiglu_math.h"
 
 namespace quern::kernels::cpu {
 
@@ -47,23 +47,24 @@ void store_tile(const Fp8Output& out, const Lines& lines, int64_t row, int64_t k
   }
 }
 
-// element(r, c) gives the matrix (rows, cols).
-template <class Element>
-void quantize_elements(const Fp8Output& out, const Fp8Output& out_t, int64_t rows, int64_t cols,
-                       const Element& element) {
+// row(to, r, c, count) writes elements [c, c + count) of row r of the matrix (rows, cols).
+template <class Row>
+void quantize_rows(const Fp8Output& out, const Fp8Output& out_t, int64_t rows, int64_t cols,
+                   const Row& row) {
   const int64_t stored_rows = fp8_extent(rows), stored_cols = fp8_extent(cols);
   const int64_t across = ceil_div(stored_cols, kTile);
   parallel_for(ceil_div(stored_rows, kTile) * across, 1, [&](int64_t tile, int64_t) {
-    const int64_t row = tile / across * kTile, col = tile % across * kTile;
-    Lines lines, columns;
+    const int64_t top = tile / across * kTile, left = tile % across * kTile;
+    const int64_t height = std::clamp<int64_t>(rows - top, 0, kTile);
+    const int64_t width = std::clamp<int64_t>(cols - left, 0, kTile);
+    Lines lines = {}, columns;
+    for (int64_t r = 0; r < height; ++r) row(lines[r], top + r, left, width);
+    store_tile(out, lines, top, left, stored_rows, stored_cols);
+    if (out_t.values == nullptr) return;
     for (int64_t r = 0; r < kTile; ++r) {
-      for (int64_t c = 0; c < kTile; ++c) {
-        const bool inside = row + r < rows && col + c < cols;
-        lines[r][c] = columns[c][r] = inside ? element(row + r, col + c) : bfloat16::from_bits(0);
-      }
+      for (int64_t c = 0; c < kTile; ++c) columns[c][r] = lines[r][c];
     }
-    store_tile(out, lines, row, col, stored_rows, stored_cols);
-    store_tile(out_t, columns, col, row, stored_cols, stored_rows);
+    store_tile(out_t, columns, left, top, stored_cols, stored_rows);
   });
 }
 
@@ -71,26 +72,32 @@ void quantize_elements(const Fp8Output& out, const Fp8Output& out_t, int64_t row
 
 void quantize(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* x, int64_t rows,
               int64_t cols, int64_t ld, Stream) {
-  quantize_elements(out, out_t, rows, cols, [=](int64_t r, int64_t c) { return x[r * ld + c]; });
+  quantize_rows(out, out_t, rows, cols, [=](bfloat16* to, int64_t r, int64_t c, int64_t count) {
+    std::copy_n(x + r * ld + c, count, to);
+  });
 }
 
 void quantize_swiglu(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* gate_up,
                      int64_t rows, int64_t F, Stream) {
-  quantize_elements(out, out_t, rows, F, [=](int64_t r, int64_t c) {
-    const bfloat16* gate = gate_up + 2 * r * F + c;
-    return bfloat16(Silu{}.forward(static_cast<float>(*gate)) * static_cast<float>(gate[F]));
+  quantize_rows(out, out_t, rows, F, [=](bfloat16* to, int64_t r, int64_t c, int64_t count) {
+    const bfloat16 *gate = gate_up + 2 * r * F + c, *up = gate + F;
+    vector_for(0, count, [=](int64_t i) {
+      to[i] = bfloat16(swiglu(static_cast<float>(gate[i]), static_cast<float>(up[i])));
+    });
   });
 }
 
 void quantize_swiglu_gradient(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* gate_up,
                               const bfloat16* dy, int64_t rows, int64_t F, Stream) {
-  quantize_elements(out, out_t, rows, 2 * F, [=](int64_t r, int64_t c) {
-    const int64_t of = c % F;
-    const auto gate = static_cast<float>(gate_up[2 * r * F + of]);
-    const auto up = static_cast<float>(gate_up[2 * r * F + F + of]);
-    const auto grad = static_cast<float>(dy[r * F + of]);
-    const float s = Sigmoid{}.forward(gate);
-    return bfloat16(c < F ? grad * up * s * (1.0f + gate * (1.0f - s)) : grad * gate * s);
+  quantize_rows(out, out_t, rows, 2 * F, [=](bfloat16* to, int64_t r, int64_t c, int64_t count) {
+    const bfloat16 *gate = gate_up + 2 * r * F, *up = gate + F, *grad = dy + r * F;
+    const auto gradient = [=](int64_t f) {
+      return swiglu_gradient(static_cast<float>(gate[f]), static_cast<float>(up[f]),
+                             static_cast<float>(grad[f]));
+    };
+    const int64_t of_gate = std::clamp<int64_t>(F - c, 0, count);
+    vector_for(0, of_gate, [=](int64_t i) { to[i] = bfloat16(gradient(c + i).gate); });
+    vector_for(of_gate, count, [=](int64_t i) { to[i] = bfloat16(gradient(c + i - F).up); });
   });
 }
 

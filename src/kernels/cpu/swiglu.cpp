@@ -3,7 +3,7 @@
 #include "kernels/swiglu.h"
 
 #include "kernels/common/parallel.h"
-#include "kernels/common/pointwise_math.h"
+#include "kernels/cpu/swiglu_math.h"
 
 namespace quern::kernels::cpu {
 
@@ -14,7 +14,7 @@ void swiglu_forward(T* y, const T* gate_up, int64_t rows, int64_t F, Stream) {
     const T *gate = gate_up + 2 * r * F, *up = gate + F;
     T* out = y + r * F;
     vector_for(0, F, [=](int64_t i) {
-      out[i] = static_cast<T>(Silu{}.forward(static_cast<A>(gate[i])) * static_cast<A>(up[i]));
+      out[i] = static_cast<T>(swiglu(static_cast<A>(gate[i]), static_cast<A>(up[i])));
     });
   });
 }
@@ -30,11 +30,10 @@ void backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, i
     T *d_gate = d_gate_up + 2 * r * F, *d_up = d_gate + F, *out = y + r * F;
     vector_for(0, F, [=](int64_t i) {
       const A g = static_cast<A>(gate[i]), u = static_cast<A>(up[i]);
-      const A d = static_cast<A>(grad[i]);
-      const A s = Sigmoid{}.forward(g);
-      d_gate[i] = static_cast<T>(d * u * s * (A(1) + g * (A(1) - s)));
-      d_up[i] = static_cast<T>(d * g * s);
-      if constexpr (kOutput) out[i] = static_cast<T>(Silu{}.forward(g) * u);
+      const SwigluGradient<A> d = swiglu_gradient(g, u, static_cast<A>(grad[i]));
+      if constexpr (kOutput) out[i] = static_cast<T>(swiglu(g, u));  // where dy was
+      d_gate[i] = static_cast<T>(d.gate);
+      d_up[i] = static_cast<T>(d.up);
     });
   });
 }
