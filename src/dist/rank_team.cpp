@@ -55,8 +55,8 @@ std::string broadcast(Communicator& group, const std::string& own, int root, int
 
 }  // namespace
 
-int64_t RankTeam::count_here() const {
-  return std::ranges::count(on_each(host_name, "the names of the hosts"), host_name());
+int64_t RankTeam::count_equal(const std::string& own, const char* what) const {
+  return std::ranges::count(on_each([&] { return own; }, what), own);
 }
 
 std::string RankTeam::of_leader(const std::function<std::string()>& work, const char* what,
@@ -75,6 +75,9 @@ std::vector<std::string> RankTeam::on_each(const std::function<std::string()>& w
   } catch (const std::exception& error) {
     own_error = std::current_exception();
     own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", what, ": ", error.what());
+  } catch (...) {  // a rank that left now would miss the collectives
+    own_error = std::current_exception();
+    own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", what, ": was ended");
   }
   std::optional<PatientGroup> patient;
   if (length == WorkLength::long_lasting) patient.emplace(*group_);

@@ -1,5 +1,5 @@
 // The ranks of a training, as the training loop sees them: one, or several of a Communicator. The
-// first rank leads: it alone writes the logs and a checkpoint's manifest.
+// first rank leads: it alone writes the logs and the parts that a checkpoint has once.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ class RankTeam {
   int64_t count() const { return is_one() ? 1 : group_->size(); }
   int64_t rank() const { return is_one() ? 0 : group_->rank(); }
   bool leads() const { return rank() == 0; }
-  // The number of ranks on hosts of this one's name. A collective.
-  int64_t count_here() const;
+  // The number of ranks that call this with the same text as this rank, itself included.
+  int64_t count_equal(const std::string& own, const char* what) const;
 
   // Runs `work`, which makes no collective, on every rank, and returns all results on every rank.
   // When it throws on a rank, every rank throws: that one its own error, the others a

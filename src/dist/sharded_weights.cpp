@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "dist/host_name.h"
 #include "dist/layout.h"
 #include "dist/rank_memory.h"
 #include "dist/rank_team.h"
@@ -189,7 +190,7 @@ Placement ShardedWeights::place_alone(size_t bucket) const {
   return placed({buckets_[bucket]}, false, ranks_.size());
 }
 
-std::unique_ptr<ShardedWeights::Whole> ShardedWeights::whole() {
+std::unique_ptr<ShardedWeights::Whole> ShardedWeights::whole(std::string& lacking) {
   std::vector<Tensor> blocks;
   const auto take_memory = [&]() -> std::string {
     try {
@@ -198,13 +199,18 @@ std::unique_ptr<ShardedWeights::Whole> ShardedWeights::whole() {
                                        {"parameters (whole)", MemoryCategory::parameters}));
       }
     } catch (const OutOfMemory& error) {
-      return error.what();
+      blocks.clear();  // the collective needs memory too
+      const std::string what = error.what();
+      return cat(rank_text(ranks_.rank(), ranks_.size()), ": ", what.substr(0, what.find('\n')));
     }
     return "";
   };
   if (turns_) {
     const auto failures = RankTeam(&ranks_).on_each(take_memory, "memory for all weights");
-    if (std::ranges::any_of(failures, [](const auto& text) { return !text.empty(); })) return {};
+    for (const std::string& failure : failures) {
+      if (lacking.empty()) lacking = failure;
+    }
+    if (!lacking.empty()) return nullptr;
   }
   return std::unique_ptr<Whole>(new Whole(*this, std::move(blocks)));
 }
@@ -221,8 +227,10 @@ ShardedWeights::Whole::Whole(ShardedWeights& weights, std::vector<Tensor> blocks
       weights.gather(i, weights.arena_.copies(), weights.place_of(bucket), stream);
       continue;
     }
-    weights.gather(i, blocks_[block], 0, stream);
-    weights.arena_.read_weights_from(blocks_[block++], weights.place_alone(i));
+    weights.gather(i, blocks_[block++], 0, stream);
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {  // not before all have been gathered
+    weights.arena_.read_weights_from(blocks_[i], weights.place_alone(weights.blocks_[i]));
   }
   weights.complete_ = true;
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "dist/buckets.h"
@@ -53,8 +54,9 @@ class ShardedWeights {
     ShardedWeights& weights_;
     std::vector<Tensor> blocks_;  // memory of the blocks that take turns
   };
-  // Every rank calls this at the same time. Null on all when one has too little memory.
-  std::unique_ptr<Whole> whole();
+  // Every rank calls this at the same time. When one lacks the memory, all get null, and its
+  // message in `lacking`.
+  std::unique_ptr<Whole> whole(std::string& lacking);
 
   // Elements [begin, end) of the whole buffer of which each rank has a share, in host memory. A
   // collective; each rank may ask for another range.

@@ -1,6 +1,7 @@
 #include "train/memory_report.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "dist/host_name.h"
 #include "io/cgroup.h"
 #include "profile/memory/memory_snapshot.h"
 #include "tensor/cuda_runtime.h"
@@ -246,24 +248,36 @@ MemoryCapacity memory_capacity(const Config& config) {
 
 namespace {
 
-MemoryCapacity whole_machine_memory() {
-  struct sysinfo info {};
-  if (sysinfo(&info) != 0) return {};
-  const auto bytes = [&](uint64_t units) { return static_cast<int64_t>(units * info.mem_unit); };
-  const MemoryCapacity machine{bytes(info.totalram) + bytes(info.totalswap), "this machine"};
-  const std::optional<CgroupMemory> group = cgroup_memory();
-  if (!group) return machine;
-  const int64_t swap = std::min(group->swap_bytes.value_or(INT64_MAX), bytes(info.totalswap));
-  if (group->bytes + swap >= machine.bytes) return machine;
-  return {group->bytes + swap, cat("this process's group (", group->file.string(), ")")};
+MemoryCapacity part_of(int64_t bytes, int64_t ranks, const char* where, const std::string& of) {
+  if (ranks == 1) return {bytes, of};
+  return {bytes / ranks, cat("each of the ", ranks, " ranks ", where, ' ', of)};
+}
+
+// Ranks in one control group find its limit in one file.
+std::string identity_of(const std::optional<CgroupMemory>& group) {
+  struct stat status {};
+  if (!group || ::stat(group->file.c_str(), &status) != 0) return "";
+  return cat(status.st_dev, ':', status.st_ino);
 }
 
 }  // namespace
 
-MemoryCapacity machine_memory(int64_t ranks_here) {
-  const MemoryCapacity all = whole_machine_memory();
-  if (ranks_here == 1) return all;
-  return {all.bytes / ranks_here, cat("each of the ", ranks_here, " ranks on ", all.of)};
+MemoryCapacity machine_memory(const RankTeam& team) {
+  const std::optional<CgroupMemory> group = cgroup_memory();
+  const std::string host = host_name();
+  const int64_t ranks_here = team.count_equal(host, "the names of the hosts");
+  const int64_t ranks_in_group =
+      team.count_equal(cat(host, ' ', identity_of(group)), "the groups of the processes");
+  struct sysinfo info {};
+  if (sysinfo(&info) != 0) return {};
+  const auto bytes = [&](uint64_t units) { return static_cast<int64_t>(units * info.mem_unit); };
+  const MemoryCapacity machine =
+      part_of(bytes(info.totalram) + bytes(info.totalswap), ranks_here, "on", "this machine");
+  if (!group) return machine;
+  const int64_t swap = std::min(group->swap_bytes.value_or(INT64_MAX), bytes(info.totalswap));
+  const MemoryCapacity limit = part_of(group->bytes + swap, ranks_in_group, "in",
+                                       cat("this process's group (", group->file.string(), ")"));
+  return limit.bytes < machine.bytes ? limit : machine;
 }
 
 void check_machine_memory(const Config& config, MemoryPass pass, const MemoryCapacity& machine) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "dist/rank_team.h"
 #include "profile/memory/memory_recorder.h"
 #include "train/memory_prediction.h"
 
@@ -24,8 +25,8 @@ struct MemoryCapacity {
 MemoryCapacity memory_capacity(const Config& config);
 
 // Memory of this machine with its swap, or the limit of this process's control group if that is
-// less; of that an equal share for each of the ranks on this machine.
-MemoryCapacity machine_memory(int64_t ranks_here = 1);
+// less. Each is divided equally among the ranks of `team` that share it. A collective.
+MemoryCapacity machine_memory(const RankTeam& team = RankTeam(nullptr));
 
 // Throws OutOfMemory with the predicted need and the keys to lower, when the pass needs more of the
 // host's memory than `machine` has: on the CPU, or beside a GPU by Offload. Linux would grant the

@@ -124,7 +124,7 @@ class Trainer {
   void write_checkpoint(const std::string& keep_reason, const RankTeam& team);
   void finish_checkpoint(const std::filesystem::path& path, const TrainState& state,
                          const std::string& keep_reason);
-  bool with_whole_weights(const std::function<void()>& work);
+  std::string with_whole_weights(const std::function<void()>& work);
   TrainState current_state() const;
   bool due(int64_t every) const;
   bool stopping() const;

@@ -18,6 +18,14 @@
 
 namespace quern {
 
+namespace {
+
+std::string first_line_of(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
 // Checkpoints, validation and samples, in this order: the checkpoint is complete even if the rest
 // fails. The training clock stops meanwhile.
 void Trainer::at_intervals() {
@@ -77,15 +85,16 @@ void Trainer::take_validation(double loss) {
       "the mark of the best checkpoint");
 }
 
-// By the first rank; the others wait.
+// By the first rank; the others wait. Of several ranks all or none begin it.
 void Trainer::sample_now() {
+  if (!team_.is_one() && stopping()) throw Stopped();
   const PoolScope memory = step_->idle_memory();
   const auto write = [this] {
     if (!sampled_) write_sample();
   };
-  const bool fits =
+  const std::string lacking =
       with_whole_weights([&] { team_.on_leader(write, "a sample", WorkLength::long_lasting); });
-  if (!fits) warn_no_sample("a rank has too little memory for all weights (parallel = fsdp)");
+  if (!lacking.empty()) warn_no_sample(lacking);
 }
 
 void Trainer::warn_no_sample(const std::string& reason) {
@@ -102,7 +111,7 @@ void Trainer::write_sample() {
   } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
     return warn_no_sample(error.what());
   } catch (const OutOfMemory& error) {  // the training itself has enough
-    return warn_no_sample(error.what());
+    return warn_no_sample(first_line_of(error.what()));
   }
   if (stopping()) throw Stopped();
   tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
@@ -114,13 +123,13 @@ void Trainer::write_sample() {
   observer_.on_sample(state_.iteration, text);
 }
 
-// Runs `work` where ops can read all weights. Returns false, on every rank and without a call of
-// it, when a rank has too little memory for them.
-bool Trainer::with_whole_weights(const std::function<void()>& work) {
-  const auto whole = shards_ ? shards_->whole() : nullptr;
-  if (shards_ && !whole) return false;
-  work();
-  return true;
+// Runs `work` where ops can read all weights. When a rank lacks the memory for them, every rank
+// returns its message and does not run `work`.
+std::string Trainer::with_whole_weights(const std::function<void()>& work) {
+  std::string lacking;
+  const auto whole = shards_ ? shards_->whole(lacking) : nullptr;
+  if (lacking.empty()) work();
+  return lacking;
 }
 
 TrainState Trainer::current_state() const {

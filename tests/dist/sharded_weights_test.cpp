@@ -66,7 +66,8 @@ TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
       }
     }
     {
-      const auto resumed = shards.whole();  // before the first step
+      std::string lacking;
+      const auto resumed = shards.whole(lacking);  // before the first step
       for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "resumed");
     }
     shards.begin_step();
@@ -91,7 +92,8 @@ TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
       shards.end_micro_batch();
     }
     for (const int round : {1, 2}) {
-      const auto whole = shards.whole();
+      std::string lacking;
+      const auto whole = shards.whole(lacking);
       for (const Parameter* parameter : arena.parameters()) expect_weights(*parameter, "whole");
       EXPECT_GT(round, 0);
     }
@@ -133,13 +135,18 @@ TEST(ShardedWeights, TooLittleMemoryOnOneRankIsKnownToAll) {
     ShardedWeights shards(arena, group, BucketExchange::overlapped);
     Allocator& allocator = *context.allocator(kCpu);
     if (group.rank() == 1) allocator.set_limit(allocator.stats().reserved);
-    EXPECT_EQ(shards.whole(), nullptr) << group.rank();
+    std::string lacking, nothing;
+    EXPECT_EQ(shards.whole(lacking), nullptr) << group.rank();
     allocator.set_limit(0);
-    const auto whole = shards.whole();
-    EXPECT_NE(whole, nullptr);
-    return cat(whole != nullptr);
+    EXPECT_NE(shards.whole(nothing), nullptr) << group.rank();
+    EXPECT_EQ(nothing, "");
+    return lacking;
   });
-  EXPECT_EQ(texts, std::vector<std::string>(3, "1"));
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(text.starts_with("rank 1 of 3 on ")) << text;
+    EXPECT_NE(text.find(": out of memory on cpu: parameters (whole) "), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
 }
 
 // The frozen weights are on every rank, and a share begins with the values of the whole.

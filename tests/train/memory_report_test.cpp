@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/files.h"
+#include "support/thread_ranks.h"
 #include "support/training.h"
 #include "tensor/factory.h"
 
@@ -168,10 +169,19 @@ TEST_F(LimitedTraining, MoreThanTheMachineHasIsRefusedBeforeTheModelIsBuilt) {
 }
 
 TEST(MachineMemory, RanksOnOneMachineShareIt) {
-  const MemoryCapacity all = machine_memory(), quarter = machine_memory(4);
-  EXPECT_GT(quarter.bytes, 0);
-  EXPECT_EQ(quarter.bytes, all.bytes / 4);
-  EXPECT_EQ(quarter.of, "each of the 4 ranks on " + all.of);
+  const MemoryCapacity all = machine_memory();
+  EXPECT_GT(all.bytes, 0);
+  const auto texts = run_thread_ranks(4, {}, [&](Communicator& group) {
+    Context context(kCpu);
+    const ContextScope scope(context);
+    const MemoryCapacity quarter = machine_memory(RankTeam(&group));
+    return cat(quarter.bytes, ' ', quarter.of);
+  });
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(text.starts_with(cat(all.bytes / 4, " each of the 4 ranks ")) &&
+                text.ends_with(all.of))
+        << text;
+  }
 }
 
 // Beside a GPU, what is offloaded must fit.

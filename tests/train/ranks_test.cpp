@@ -176,17 +176,22 @@ TEST_P(RanksOfOneMode, ALossThatIsNotFiniteIsTraced) {
   EXPECT_TRUE(latest_checkpoint(fs::path(c.run.out) / "checkpoints"));
 }
 
-// Only the last rank is asked to stop, before its first step: all end after the same one.
+// Only the last rank is asked to stop, before its first step: all end after the same one, also
+// where a sample is due, which the first rank alone draws.
 TEST_P(RanksOfOneMode, AllStopAfterTheSameStep) {
   const TrainingResult one = outcome(1, config_for(1, "one", 9));
-  const std::atomic<bool> stop{true};
-  Config c = config_for(3, "several", 9);
-  Recorded recorded;
-  train_on(3, c, recorded, {}, &stop);
-  EXPECT_LT(recorded.losses().size(), 4u);
-  c.run.resume = c.run.out;
-  train_on(3, c, recorded);
-  EXPECT_EQ(outcome_of(c, recorded).weights, one.weights);
+  for (const bool samples : {false, true}) {
+    const std::atomic<bool> stop{true};
+    Config c = config_for(3, samples ? "samples" : "several", 9);
+    if (samples) c.train.eval_every = 0, c.train.sample_every = 1;
+    Recorded recorded;
+    train_on(3, c, recorded, {}, &stop);
+    EXPECT_LT(recorded.losses().size(), 4u);
+    c.run.resume = c.run.out;
+    train_on(3, c, recorded);
+    EXPECT_EQ(outcome_of(c, recorded).weights, one.weights);
+    EXPECT_EQ(recorded.samples.empty(), !samples);
+  }
 }
 
 TEST_P(RanksOfOneMode, DelaysChangeNothing) {
