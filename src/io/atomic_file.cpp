@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -17,7 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kSyncedTogether = int64_t{32} << 20;  // bytes
+// Bytes written and synced together: enough to keep a disk busy, and written within a second.
+constexpr size_t kPiece = size_t{32} << 20;
 
 }  // namespace
 
@@ -35,14 +37,17 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  if (!file_.write(bytes)) fail_with_errno(path_, "cannot be written");
-  digest_.add(bytes);
-  written_ += std::ssize(bytes);
-  if (written_ - started_ < kSyncedTogether) return;
-  if (!file_.sync_behind(before_, started_, written_)) {
-    fail_with_errno(path_, "cannot be written to disk");
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPiece, bytes.size()))) {
+    const auto piece = bytes.first(std::min(kPiece, bytes.size()));
+    if (!file_.write(piece)) fail_with_errno(path_, "cannot be written");
+    digest_.add(piece);
+    written_ += std::ssize(piece);
+    if (written_ - started_ < static_cast<int64_t>(kPiece)) continue;
+    if (!file_.sync_behind(before_, started_, written_)) {
+      fail_with_errno(path_, "cannot be written to disk");
+    }
+    before_ = std::exchange(started_, written_);
   }
-  before_ = std::exchange(started_, written_);
 }
 
 void AtomicFile::write(std::string_view text) {

@@ -67,7 +67,8 @@ class SafetensorsFile {
 
 // Writes the tensors in the given order, atomically, without copying them. Throws on a duplicate
 // name, data whose size does not match the shape, and a file that cannot be written. `proceed` is
-// called before every piece of at most 64 MiB; when it throws, nothing is left of the file.
+// called before every piece of at most 64 MiB and at the end; when it throws, nothing is left of
+// the file.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const Metadata& metadata = {},
                              const std::function<void()>& proceed = nullptr);

@@ -30,7 +30,8 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kWeights = "model";  // stems of the tensors' files
 constexpr const char* kMoments = "optimizer";
 constexpr const char* kAlgorithms = "gemm_algorithms.txt";
-constexpr const char* kInProgress = "in_progress";  // empty; there until a rank fails
+constexpr const char* kInProgress =
+    "in_progress";  // empty; there until all have written or one fails
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kLater = ".later";
@@ -228,9 +229,6 @@ void write_tensors(const fs::path& folder, const char* stem, const std::vector<T
 // rank, the others must not write theirs to the end before they hear of a full disk: a rank that
 // fails removes kInProgress.
 std::string write_rank_files(const fs::path& folder, const CheckpointContents& contents) {
-  QUERN_CHECK(is_there(folder), folder.string(),
-              ": is not there, but the first rank has made it; "
-              "ranks on several machines need a run folder that all of them share");
   Json files = Json::object();
   try {
     write_tensors(folder, kWeights, contents.weights, contents.weights_file, files);
@@ -283,6 +281,14 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
         }
       },
       "the folder of a checkpoint");
+  team.on_each(
+      [&] {
+        QUERN_CHECK(is_there(temporary), temporary.string(),
+                    ": is not there, but the first rank has made it; "
+                    "ranks on several machines need a run folder that all of them share");
+        return std::string();
+      },
+      "the folder of a checkpoint");
   const std::vector<std::string> written =
       team.on_each([&] { return write_rank_files(temporary, contents); },
                    "the files of a checkpoint", WorkLength::long_lasting);
@@ -290,7 +296,8 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
       [&] {
         Json& files = manifest["files"] = Json::object();
         for (const std::string& of_rank : written) {
-          QUERN_CHECK(!of_rank.empty(), temporary.string(), ": was removed while it was written");
+          QUERN_CHECK(!of_rank.empty(), (temporary / kInProgress).string(),
+                      ": was removed while ranks wrote to its folder");
           files.update(Json::parse(of_rank));
         }
         remove_tree(temporary / kInProgress);

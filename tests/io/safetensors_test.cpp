@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cstring>
 #include <numeric>
 
@@ -201,6 +203,27 @@ TEST(SafetensorsWriter, RefusesWhatReadersWould) {
   const Metadata large{{"text", std::string(kMaxSafetensorsHeader, 'x')}};
   expect_error([&] { SafetensorsWriter(folder / "large", {}, large); },
                {"large: header would have 1000000", "expected at most 100000000"});
+}
+
+// Tensors are written in pieces of 64 MiB, and the caller is asked before each.
+TEST(Safetensors, ALargeTensorIsWrittenInPieces) {
+  const TemporaryFolder folder;
+  std::vector<int32_t> data((size_t{64} << 18) + 1);
+  std::iota(data.begin(), data.end(), 0);
+  const TensorView view{"w", DType::i32, {std::ssize(data)}, std::as_bytes(std::span(data))};
+  int calls = 0;
+  write_safetensors(folder / "a", std::vector{view}, {}, [&] { ++calls; });
+  EXPECT_EQ(calls, 3) << "before two pieces and at the end";
+  const auto read = SafetensorsFile::open(folder / "a");
+  EXPECT_TRUE(std::ranges::equal(read.tensor("w").data, view.data));
+  const auto stop_before_the_second = [&] {
+    if (++calls == 5) fail("enough");
+  };
+  expect_error(
+      [&] { write_safetensors(folder / "b", std::vector{view}, {}, stop_before_the_second); },
+      {"enough"});
+  EXPECT_FALSE(std::filesystem::exists(folder / "b.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "b"));
 }
 
 }  // namespace
