@@ -103,8 +103,16 @@ void ConsoleObserver::on_start(const RunSummary& s) {
   first_step_ = step_ = s.first_step;
   start_ = drawn_ = Clock::now();
   if (print_config_) line(config_toml(s.config));
-  for (const auto& [section, changes] : changed_keys(s.config)) {
-    if (!print_config_) labelled_line("[" + section + "]", changes);
+  std::vector<std::pair<std::string, std::string>> sections;  // "train", "steps=10, batch=4"
+  for (const auto& [key, value] : changed_keys(s.config)) {
+    if (sections.empty() || sections.back().first != key->section) {
+      sections.emplace_back(key->section, "");
+    }
+    std::string& keys = sections.back().second;
+    keys += cat(keys.empty() ? "" : ", ", key->name, "=", to_toml(value));
+  }
+  for (const auto& [section, keys] : sections) {
+    if (!print_config_) labelled_line("[" + section + "]", keys);
   }
   line("");
   labelled_line("model", fmt::format("{} parameters, {} tokens a step", count_text(s.parameters),

@@ -284,7 +284,10 @@ std::string step_json(const StepBenchResult& result, const std::string& peer, co
     add_details(entry, phase);
     if (phase.phase == Phase::step) entry["tflops"] = rounded(phase.tflops, 1);
   }
-  for (const auto& [section, changes] : changed_keys(config)) json["keys"][section] = changes;
+  json["keys"] = Json::object();
+  for (const auto& [key, value] : changed_keys(config)) {
+    std::visit([&](const auto& v) { json["keys"][key->section][key->name] = v; }, value);
+  }
   json["model_tflop_step"] = rounded(result.flops_per_step / 1e12, 3);
   json["setup_s"] = rounded(result.seconds, 1);
   return json.dump();

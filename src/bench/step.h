@@ -56,8 +56,8 @@ StepBenchResult bench_step(const Config& config, const StepBenchOptions& options
 std::string step_table(const StepBenchResult& result);
 
 // One line of JSON with the keys of benchmarks/peers/torch_lm.py and more, without a newline.
-// `peer` names the program: "quern-0.1.0". `keys` has each section's keys that differ from their
-// defaults. A phase that ran out of memory has the value "OOM".
+// `peer` names the program: "quern-0.1.0". `keys` has the keys that differ from their defaults,
+// by section. A phase that ran out of memory has the value "OOM".
 std::string step_json(const StepBenchResult& result, const std::string& peer,
                       const Fields& more = {});
 

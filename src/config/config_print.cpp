@@ -181,19 +181,13 @@ std::string config_markdown() {
   return out;
 }
 
-std::vector<std::pair<std::string, std::string>> changed_keys(const Config& config) {
-  std::vector<std::pair<std::string, std::string>> changes;
+std::vector<std::pair<const ConfigKey*, ConfigValue>> changed_keys(const Config& config) {
+  std::vector<std::pair<const ConfigKey*, ConfigValue>> changes;
   Config defaults;
   for (const ConfigKey& key : config_table()) {
     const ConfigValue value = key.get(config);
-    const bool changed = value != key.get(defaults);
+    if (value != key.get(defaults) && key.section != "run") changes.emplace_back(&key, value);
     if (key.name == "size") key.set(defaults, value);  // the dimensions that come after it
-    if (!changed || key.section == "run") continue;
-    if (changes.empty() || changes.back().first != key.section) {
-      changes.emplace_back(key.section, "");
-    }
-    std::string& keys = changes.back().second;
-    keys += cat(keys.empty() ? "" : ", ", key.name, "=", to_toml(value));
   }
   return changes;
 }

@@ -27,9 +27,9 @@ std::string labelled(const std::string& label, size_t indent, const std::string&
 std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys);
 // The text of docs/configuration.md.
 std::string config_markdown();
-// Pairs of section and keys ("steps=10, batch=4") with values other than the defaults of the
-// configuration's size. Leaves out [run].
-std::vector<std::pair<std::string, std::string>> changed_keys(const Config& config);
+// The keys with values other than the defaults of the configuration's size, section by section.
+// Leaves out [run].
+std::vector<std::pair<const ConfigKey*, ConfigValue>> changed_keys(const Config& config);
 // Every key of the resolved configuration in TOML; parsing it gives an equal Config.
 std::string config_toml(const Config& config);
 // Writes config_toml to `path`, sealed (io/checksum.h); throws when it cannot be written.
