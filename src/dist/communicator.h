@@ -111,10 +111,10 @@ class Communicator {
   // for the stream and before it uses the results: after a failure they are garbage.
   virtual void check(Stream /*stream*/) {}
 
-  // Handler of a failure that this rank's thread cannot throw, because it waits for a copy from a
-  // rank that is gone and only the end of the process ends that wait. Another thread calls it when
-  // no call has thrown the failure within half the limit, or when the group still exists after the
-  // whole limit.
+  // Handler for a rank that cannot end by itself: its thread may wait for a copy from a rank that
+  // is gone, and only the end of the process ends that wait. Another thread calls it with the
+  // failure when no call has thrown it within half the limit, or when the group still exists after
+  // the whole limit.
   void set_on_stuck(std::function<void(const std::string&)> on_stuck) {
     on_stuck_ = std::move(on_stuck);
   }

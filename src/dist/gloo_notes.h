@@ -35,7 +35,8 @@ class GlooNotes {
 
   // Cuts the text at kMostText. A note that cannot be sent is dropped. From any thread.
   void send(int to, NoteKind kind, const std::string& text = {});
-  // Waits until all notes have been sent. A wait beyond the limit closes all connections.
+  // Waits until the notes to rank `to` have been sent. A wait beyond the limit closes all
+  // connections.
   void flush(int to, std::chrono::milliseconds limit);
 
   // This rank leaves, and its connections may close. Waits as flush().

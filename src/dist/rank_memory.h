@@ -10,7 +10,8 @@
 
 namespace quern {
 
-// The pool of buffers that register_with() can register. Null without such copies, or for one rank.
+// The pool of buffers that register_with() can register. Null where the group cannot move memory by
+// copies, and for one rank.
 std::shared_ptr<MemoryPool> rank_pool(Communicator* ranks);
 
 // Registers the buffers that one collective reads and writes; each has the same size on every rank

@@ -16,8 +16,8 @@ class RollCall {
  public:
   static constexpr char kUnknown[] = "another rank is gone, hangs, or called something else";
 
-  // The first rank reads every rank's host and shares the list. `group` distinguishes this group
-  // from earlier ones with the same store.
+  // The first rank reads every rank's host and shares the list. `group` names this group in the
+  // store's keys.
   RollCall(std::shared_ptr<Store> store, int rank, int size, const std::string& group);
 
   // Waits up to `limit` for the entries of the other ranks, but at least a tenth of a second for

@@ -36,10 +36,10 @@ class Store {
   std::chrono::milliseconds limit_;
 };
 
-// `address` is "file:FOLDER" or "tcp:HOST:PORT". All ranks see the folder; the first one makes it,
-// and each training needs a new one. Over TCP rank 0 serves the store during the lifetime of its
-// Store. The other ranks wait for it until the limit. Throws CommunicationError with the address
-// and the reason.
+// `address` is "file:FOLDER" or "tcp:HOST:PORT". All ranks must see the folder; the first one
+// makes it, and each training needs a new one. Over TCP rank 0 serves the store during the lifetime
+// of its Store. Ranks wait for folder or server until the limit. Throws CommunicationError with the
+// address and the reason.
 struct StoreOptions {
   std::string address;
   int rank = 0, size = 1;

@@ -79,7 +79,7 @@ canned() {
   printf ' Function _Z9%s:\n  %s CONSTANT[0]:657\n' "$1" "$2"
 }
 check_canned() { canned "$@" | check_usage; }
-canned_count=$(canned none '' | grep -c '^ Function') # one a family and an exception, and the one named
+canned_count=$(canned none '' | grep -c '^ Function') # one per family, one per exception, and the one named
 forward=hopper_attention_forward_kernelILi0EEv
 expect 'a kernel that spills nothing' 0 "$canned_count kernels" check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:0'
 expect 'a planted stack' 1 "$forward:  REG:240 STACK:16" \

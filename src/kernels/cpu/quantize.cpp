@@ -60,7 +60,7 @@ void quantize_rows(const Fp8Output& out, const Fp8Output& out_t, int64_t rows, i
     Lines lines = {}, columns;
     for (int64_t r = 0; r < height; ++r) row(lines[r], top + r, left, width);
     store_tile(out, lines, top, left, stored_rows, stored_cols);
-    if (out_t.values == nullptr) return;
+    if (out_t.values == nullptr) return;  // no transposition
     for (int64_t r = 0; r < kTile; ++r) {
       for (int64_t c = 0; c < kTile; ++c) columns[c][r] = lines[r][c];
     }

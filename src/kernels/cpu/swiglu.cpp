@@ -31,7 +31,7 @@ void backward(T* d_gate_up, T* y, const T* gate_up, const T* dy, int64_t rows, i
     vector_for(0, F, [=](int64_t i) {
       const A g = static_cast<A>(gate[i]), u = static_cast<A>(up[i]);
       const SwigluGradient<A> d = swiglu_gradient(g, u, static_cast<A>(grad[i]));
-      if constexpr (kOutput) out[i] = static_cast<T>(swiglu(g, u));  // where dy was
+      if constexpr (kOutput) out[i] = static_cast<T>(swiglu(g, u));  // y may be dy
       d_gate[i] = static_cast<T>(d.gate);
       d_up[i] = static_cast<T>(d.up);
     });
