@@ -292,8 +292,8 @@ void GlooGroup::set_late(const std::string& why) {
   if (verdict_.empty()) verdict_ = why + ring_.text(Deadline::Clock::now());
 }
 
-// Asks when nine tenths of the limit have passed, and judges at the limit; a patient collective
-// again and again.
+// Asks when two thirds of the limit have passed, so that a loaded machine has time to answer, and
+// judges at the limit; a patient collective again and again.
 void GlooGroup::keep_time() {
   const milliseconds pause = std::clamp(limit() / 40, milliseconds(1), milliseconds(250));
   int64_t number = 0, round = 0;  // of the collective, and how often its ranks have answered
@@ -305,7 +305,7 @@ void GlooGroup::keep_time() {
     const CollectiveRing::Record& call = ring_.latest();
     if (std::exchange(number, call.number) != call.number) round = 0, asked = false;
     const auto passed = Deadline::Clock::now() - call.begun + pause;
-    if (!asked && passed >= limit() * round + limit() * 9 / 10) {
+    if (!asked && passed >= limit() * round + limit() * 2 / 3) {
       asked = true;
       answers_.assign(answers_.size(), std::nullopt);
       lock.unlock();
