@@ -48,7 +48,7 @@ function(quern_compile target)
   quern_compile_portable(${target})
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${quern_cpu_flags}>")
   # Tests are not grouped: their helpers share names with headers.
-  if(QUERN_QUICK AND NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests")
+  if((QUERN_UNITY OR QUERN_QUICK) AND NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/tests")
     quern_unity(${target})
   endif()
 endfunction()
