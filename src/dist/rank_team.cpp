@@ -70,14 +70,16 @@ std::vector<std::string> RankTeam::on_each(const std::function<std::string()>& w
   constexpr char kResult = 'r', kError = 'e';
   std::exception_ptr own_error;
   std::string own;
+  const auto fail_with = [&](const char* reason) {
+    own_error = std::current_exception();
+    own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", what, ": ", reason);
+  };
   try {
     own = kResult + work();
   } catch (const std::exception& error) {
-    own_error = std::current_exception();
-    own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", what, ": ", error.what());
+    fail_with(error.what());
   } catch (...) {  // a rank that left now would miss the collectives
-    own_error = std::current_exception();
-    own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", what, ": was ended");
+    fail_with("was ended");
   }
   std::optional<PatientGroup> patient;
   if (length == WorkLength::long_lasting) patient.emplace(*group_);

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/first_line.h"
 #include "dist/host_name.h"
 #include "dist/layout.h"
 #include "dist/rank_memory.h"
@@ -200,8 +201,7 @@ std::unique_ptr<ShardedWeights::Whole> ShardedWeights::whole(std::string& lackin
       }
     } catch (const OutOfMemory& error) {
       blocks.clear();  // the collective needs memory too
-      const std::string what = error.what();
-      return cat(rank_text(ranks_.rank(), ranks_.size()), ": ", what.substr(0, what.find('\n')));
+      return cat(rank_text(ranks_.rank(), ranks_.size()), ": ", first_line(error.what()));
     }
     return "";
   };

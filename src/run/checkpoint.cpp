@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/first_line.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
 #include "io/descriptor.h"
@@ -30,8 +31,7 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kWeights = "model";  // stems of the tensors' files
 constexpr const char* kMoments = "optimizer";
 constexpr const char* kAlgorithms = "gemm_algorithms.txt";
-constexpr const char* kInProgress =
-    "in_progress";  // empty; there until all have written or one fails
+constexpr const char* kInProgress = "in_progress";  // until all ranks have written or one fails
 constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kLater = ".later";
@@ -186,7 +186,7 @@ std::set<int64_t> kept_steps(const fs::path& folder) {
 std::optional<int64_t> best_step(const fs::path& folder) {
   const std::optional<std::string> text = read_mark(folder / "best");
   if (!text) return {};
-  const std::string name = text->substr(0, text->find('\n'));
+  const std::string name = first_line(*text);
   const std::optional<int64_t> step = step_of(name);
   QUERN_CHECK(step, (folder / "best").string(), ": holds '", name, "', expected a name like ",
               folder_name(0));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/first_line.h"
 #include "config/config_print.h"
 #include "data/text_stream.h"
 #include "dist/rank_memory.h"
@@ -280,7 +281,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   } catch (const std::exception& error) {
     const std::string what = error.what();
     const std::string saved = save_after_error();
-    end_log_after_error(what.substr(0, what.find('\n')));
+    end_log_after_error(first_line(what));
     if (saved.empty()) throw;
     fail(cat(what, "\n", saved));
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/first_line.h"
 #include "data/text_stream.h"
 #include "generate/generate.h"
 #include "io/append_file.h"
@@ -17,14 +18,6 @@
 #include "train/trainer.h"
 
 namespace quern {
-
-namespace {
-
-std::string first_line_of(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-}  // namespace
 
 // Checkpoints, validation and samples, in this order: the checkpoint is complete even if the rest
 // fails. The training clock stops meanwhile.
@@ -111,7 +104,7 @@ void Trainer::write_sample() {
   } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
     return warn_no_sample(error.what());
   } catch (const OutOfMemory& error) {  // the training itself has enough
-    return warn_no_sample(first_line_of(error.what()));
+    return warn_no_sample(first_line(error.what()));
   }
   if (stopping()) throw Stopped();
   tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
