@@ -231,18 +231,20 @@ void check_gather(const Rank& group, int64_t count) {
       });
 }
 
+// (count) f32, uninitialized, in memory that can be registered with the communicator.
+Tensor values_in_rank_pool(const Rank& group, int64_t count, const char* name) {
+  const PoolScope memory(*Context::current().allocator(), rank_pool(&group.communicator));
+  return Tensor::empty({count}, DType::f32, name);
+}
+
 // Registered memory, with a last slice that is shorter than the others.
 void check_copies(const Rank& group) {
   const int64_t count = (int64_t{6} << 20) - 700;
   const RankSlices slices(count, group.size(), 512);
   const int64_t all = group.size() * slices.each;
   ASSERT_GT(all, count);
-  const Context& context = Context::current();
-  std::optional<PoolScope> memory(std::in_place, *context.allocator(),
-                                  rank_pool(&group.communicator));
-  const Tensor data = Tensor::empty({all}, DType::f32, "data");
-  const Tensor received = Tensor::empty({all}, DType::f32, "received");
-  memory.reset();
+  const Tensor data = values_in_rank_pool(group, all, "data");
+  const Tensor received = values_in_rank_pool(group, all, "received");
   group.meet();
   register_with(&group.communicator, {data, received});
   group.meet();
@@ -378,12 +380,8 @@ TEST_F(CollectivesGpus, SmallBuffersAreNotRegistered) {
   on_gpus(size, 20s, [](const Rank& group) {
     const int64_t each = 1 << 18;
     const RankSlices slices(group.size() * each, group.size());
-    const Context& context = Context::current();
-    std::optional<PoolScope> memory(std::in_place, *context.allocator(),
-                                    rank_pool(&group.communicator));
-    const Tensor data = Tensor::empty({int64_t{5} << 20}, DType::f32, "data");
-    const Tensor received = Tensor::empty({group.size() * each}, DType::f32, "received");
-    memory.reset();
+    const Tensor data = values_in_rank_pool(group, int64_t{5} << 20, "data");
+    const Tensor received = values_in_rank_pool(group, group.size() * each, "received");
     fill(data, group.rank() + 1.0);
     group.meet();
     register_with(&group.communicator, {data, received});
