@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 
 namespace quern {
 
@@ -18,13 +18,6 @@ namespace {
 
 constexpr int kMaxRanks = 65536;
 constexpr int kMaxPort = 65535;
-
-std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // Reads variables as numbers. Its errors name the launcher, the variable and the value.
 class Reader {
@@ -40,7 +33,7 @@ class Reader {
   std::optional<int> number(const std::string& name, int least, int most) const {
     const std::optional<std::string> found = variables_(name);
     if (!found) return std::nullopt;
-    const std::optional<int64_t> value = whole_number(*found);
+    const std::optional<int64_t> value = parse_number<int64_t>(*found);
     if (!value || *value < least || *value > most) {
       refuse(cat(name, " is '", *found, "', expected a number from ", least, " to ", most));
     }
@@ -52,7 +45,7 @@ class Reader {
     const std::optional<std::string> one = variables_(rank), other = variables_(size);
     if (one && !other) refuse(cat(rank, " is ", *one, ", but ", size, " is not set"));
     if (other && !one) {
-      if (whole_number(*other) == 1) return false;
+      if (parse_number<int64_t>(*other) == 1) return false;
       refuse(cat(size, " is ", *other, ", but ", rank, " is not set"));
     }
     return one.has_value();
@@ -215,7 +208,7 @@ std::optional<RankPlace> of_slurm(const Variables& variables) {
     use_own_store(place, read,
                   cat("slurm-", job, "-", step, "-", read.text_or("SLURM_RESTART_COUNT", "0")));
   } else if (!host.empty()) {
-    const int64_t number = whole_number(step).value_or(0);
+    const int64_t number = parse_number<int64_t>(step).value_or(0);
     place.store = tcp(host, static_cast<int>(kFirstPort + (job * int64_t{7} + number) % kPorts));
   }
   return place;
@@ -288,7 +281,7 @@ void check_store(const std::string& name, const std::string& store) {
   const bool file = store.starts_with("file:") && store.size() > 5;
   const bool named = store.starts_with("tcp:") && colon > 4;
   const std::optional<int64_t> port =
-      named ? whole_number(std::string_view(store).substr(colon + 1)) : std::nullopt;
+      named ? parse_number<int64_t>(std::string_view(store).substr(colon + 1)) : std::nullopt;
   if (file || (port && *port > 0 && *port <= kMaxPort)) return;
   throw UsageError(cat(name, " is '", store,
                        "', expected file:FOLDER or tcp:HOST:PORT, a port from 1 to ", kMaxPort));
@@ -313,10 +306,11 @@ std::optional<int> tasks_on_node(const std::string& list, int node) {
     const size_t end = std::min(list.find(',', at), list.size());
     const std::string part = list.substr(at, end - at);
     const size_t times = part.find("(x");
-    const std::optional<int64_t> tasks = whole_number(part.substr(0, times));
+    const std::optional<int64_t> tasks = parse_number<int64_t>(part.substr(0, times));
     const std::optional<int64_t> nodes =
-        times == std::string::npos ? 1
-                                   : whole_number(part.substr(times + 2, part.size() - times - 3));
+        times == std::string::npos
+            ? 1
+            : parse_number<int64_t>(part.substr(times + 2, part.size() - times - 3));
     if (!tasks || !nodes || *tasks < 1 || *tasks > kMaxRanks) return std::nullopt;
     if (node < *nodes) return static_cast<int>(*tasks);
     node -= static_cast<int>(std::min<int64_t>(*nodes, node));

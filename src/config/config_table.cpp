@@ -1,8 +1,8 @@
 #include "config/config_table.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/parse_number.h"
 #include "config/config_rows.h"
 #include "io/utf8.h"
 
@@ -307,14 +307,6 @@ void add_sample(std::vector<ConfigKey>& table) {
   rows.choice("past_context", &S::past_context,
               {{"stop", PastContext::stop}, {"slide", PastContext::slide}},
               "at the context length: stop, or drop the oldest tokens");
-}
-
-template <class T>
-std::optional<ConfigValue> parse_number(std::string_view text) {
-  T x{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return x;
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 #include "text/tokenizer_settings.h"
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/parse_number.h"
 
 namespace quern {
 
@@ -24,12 +23,11 @@ std::vector<AddedToken> read_added(const JsonPlace& decoder) {
   std::vector<AddedToken> added;
   for (const auto& [key, json] : decoder.json.items()) {
     const JsonPlace token{json, cat(decoder.path, "[\"", key, "\"]")};
-    AddedToken one = read_added_token(token, 0);
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), one.id);
-    if (error != std::errc() || end != key.data() + key.size() || one.id < 0) {
+    const std::optional<int32_t> id = parse_number<int32_t>(key);
+    if (!(id >= 0)) {
       fail(cat(token.path, " is named \"", key, "\", expected a token id from 0 to ", INT32_MAX));
     }
-    added.push_back(std::move(one));
+    added.push_back(read_added_token(token, *id));
   }
   return added;
 }
