@@ -34,9 +34,7 @@ std::vector<std::string> special_of(const ParsedArgs& parsed) {
 // JSON lines have their text in a member; other files are plain text.
 LineTextOf line_text_of(const std::string& field) {
   return [field](const std::filesystem::path& file) -> LineText {
-    std::filesystem::path name = file.filename();
-    if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
-    if (name.extension() != ".jsonl" && name.extension() != ".ndjson") return {};
+    if (!is_named_json_lines(file)) return {};
     return [file, field](int64_t number, std::string_view line, std::string& text) {
       if (const auto bad = read_json_text(line, field, text)) {
         fail(fmt::format("{}:{}:{}: {}", file.string(), number, bad->column, bad->what));

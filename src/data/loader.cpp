@@ -84,7 +84,7 @@ BatchLoader::BatchLoader(TokenSource source, int64_t rows, int64_t context, Samp
 
 BatchLoader::BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
                          const HostMemory& memory, uint64_t stride)
-    : fill_(std::move(fill)), rows_(rows), context_(context), first_(first), stride_(stride) {
+    : fill_(std::move(fill)), first_(first), stride_(stride) {
   QUERN_CHECK(rows > 0 && context > 0, "loader: a batch of (", rows, ", ", context,
               ") tokens, expected at least (1, 1)");
   const int64_t count = rows * context;
@@ -94,25 +94,16 @@ BatchLoader::BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState 
   for (uint64_t slot = 0; slot < kSlots; ++slot, data += 2 * count) {
     slots_.push_back({data, data + count});
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
-BatchLoader::~BatchLoader() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  consumed_one_.notify_one();
-  thread_.join();
-}
-
-void BatchLoader::run() {
+void BatchLoader::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   try {
     for (;;) {
       // Batch `produced_` overwrites batch `produced_ - kSlots`, which must no longer be in use.
-      consumed_one_.wait(lock, [this] { return stop_ || produced_ < consumed_ + kAhead; });
-      if (stop_) return;
+      consumed_one_.wait(lock, stop, [this] { return produced_ < consumed_ + kAhead; });
+      if (stop.stop_requested()) return;
       Slot& slot = slots_[produced_ % kSlots];
       const uint64_t k = first_.batch + produced_ * stride_;
       lock.unlock();
@@ -133,14 +124,9 @@ Batch BatchLoader::next() {
   produced_one_.wait(lock, [this] { return produced_ > consumed_ || error_; });
   if (produced_ == consumed_) std::rethrow_exception(error_);
   const Slot& slot = slots_[consumed_ % kSlots];
-  const uint64_t k = first_.batch + consumed_++ * stride_;
+  ++consumed_;
   consumed_one_.notify_one();
-  return {slot.tokens, slot.targets, rows_, context_, k, slot.counted};
-}
-
-SamplerState BatchLoader::state() const {
-  const std::lock_guard lock(mutex_);
-  return {first_.seed, first_.batch + consumed_ * stride_};
+  return {slot.tokens, slot.targets, slot.counted};
 }
 
 }  // namespace quern

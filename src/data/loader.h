@@ -22,11 +22,8 @@ using HostMemory = std::function<std::shared_ptr<void>(int64_t bytes)>;
 std::shared_ptr<void> ordinary_host_memory(int64_t bytes);
 
 struct Batch {
-  const int32_t* tokens = nullptr;   // (rows, T)
-  const int32_t* targets = nullptr;  // (rows, T)
-  int64_t rows = 0;                  // B
-  int64_t context = 0;               // T
-  uint64_t index = 0;                // k, as in DrawWindows
+  const int32_t* tokens = nullptr;   // (B, T)
+  const int32_t* targets = nullptr;  // (B, T)
   // Targets that count in all batches of its step; none: all count, or a step has one batch.
   std::optional<int64_t> counted = {};
 };
@@ -51,16 +48,10 @@ class BatchLoader {
   // Batches first.batch, first.batch + options.stride, ... of windows of `source`.
   BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
               const HostMemory& memory = ordinary_host_memory, const BatchOptions& options = {});
-  ~BatchLoader();  // stops the thread after the current batch
-  BatchLoader(const BatchLoader&) = delete;
-  BatchLoader& operator=(const BatchLoader&) = delete;
 
   // Waits for the next batch. It stays valid until the second next() after this one, so that a copy
   // to the device may still run while the following batch is fetched.
   Batch next();
-
-  // The next batch of next(). A loader constructed with this state continues exactly here.
-  SamplerState state() const;
 
  private:
   struct Slot {
@@ -69,21 +60,20 @@ class BatchLoader {
     std::optional<int64_t> counted = {};
   };
 
-  void run();  // the thread
+  void run(const std::stop_token& stop);  // the thread
 
   Fill fill_;
-  int64_t rows_, context_;
   SamplerState first_;
   uint64_t stride_;
   std::shared_ptr<void> buffer_;  // all slots
   std::vector<Slot> slots_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable produced_one_, consumed_one_;
+  std::mutex mutex_;
+  std::condition_variable produced_one_;
+  std::condition_variable_any consumed_one_;
   uint64_t produced_ = 0, consumed_ = 0;  // batches since first_
-  bool stop_ = false;
   std::exception_ptr error_;
-  std::thread thread_;  // last, since it uses the members above
+  std::jthread thread_;  // last, since it uses the members above; stops after the current batch
 };
 
 }  // namespace quern

@@ -21,16 +21,15 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 
 namespace {
 
-// An encoding's name, the first two numbers of its llm.c header, and the bytes of a token.
+// The first two numbers of an encoding's llm.c header, and the bytes of a token.
 struct Format {
   TokenEncoding encoding;
-  const char* name;
   int32_t magic, version;
   int64_t bytes;
 };
-constexpr Format kFormats[] = {{TokenEncoding::raw_u16, "raw_u16", 0, 0, 2},
-                               {TokenEncoding::llmc_u16, "llmc_u16", 20240520, 1, 2},
-                               {TokenEncoding::llmc_u32, "llmc_u32", 20240801, 7, 4}};
+constexpr Format kFormats[] = {{TokenEncoding::raw_u16, 0, 0, 2},
+                               {TokenEncoding::llmc_u16, 20240520, 1, 2},
+                               {TokenEncoding::llmc_u32, 20240801, 7, 4}};
 
 const Format& format_of(TokenEncoding encoding) {
   for (const Format& format : kFormats) {
@@ -81,10 +80,6 @@ const Format& read_llmc_header(const MappedFile& file) {
 
 int64_t bytes_per_token(TokenEncoding encoding) {
   return format_of(encoding).bytes;
-}
-
-const char* name_of(TokenEncoding encoding) {
-  return format_of(encoding).name;
 }
 
 std::array<std::byte, 1024> llmc_header(int64_t count, TokenEncoding encoding) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "io/descriptor.h"
 #include "io/mapped_file.h"
 
@@ -22,6 +23,8 @@ namespace quern {
 enum class DataFormat { automatic, text, nanogpt, llmc };
 
 enum class TokenEncoding { raw_u16, llmc_u16, llmc_u32 };
+template <>
+inline constexpr std::array kNamesOf<TokenEncoding>{"raw_u16", "llmc_u16", "llmc_u32"};
 
 class TokenFile {
  public:
@@ -48,7 +51,6 @@ class TokenFile {
 };
 
 int64_t bytes_per_token(TokenEncoding encoding);
-const char* name_of(TokenEncoding encoding);  // "raw_u16", "llmc_u16" or "llmc_u32"
 // The header of llm.c's two formats; `count` tokens follow it.
 std::array<std::byte, 1024> llmc_header(int64_t count, TokenEncoding encoding);
 

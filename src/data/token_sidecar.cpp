@@ -1,6 +1,6 @@
 #include "data/token_sidecar.h"
 
-#include <array>
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -18,20 +18,16 @@ namespace {
 
 constexpr const char* kFormat = "quern tokens";
 
-constexpr std::array kEncodings = {TokenEncoding::raw_u16, TokenEncoding::llmc_u16,
-                                   TokenEncoding::llmc_u32};
-
 std::string filled_text(const JsonPlace& place) {
   if (place.text().empty()) place.refuse("some text");
   return place.text();
 }
 
 TokenEncoding read_encoding(const JsonPlace& members) {
-  const std::string name = members.at("encoding").text();
-  for (const TokenEncoding encoding : kEncodings) {
-    if (name == name_of(encoding)) return encoding;
-  }
-  members.refuse("encoding", "raw_u16, llmc_u16 or llmc_u32");
+  const auto& names = kNamesOf<TokenEncoding>;
+  const auto found = std::ranges::find(names, members.at("encoding").text());
+  if (found == names.end()) members.refuse("encoding", "raw_u16, llmc_u16 or llmc_u32");
+  return static_cast<TokenEncoding>(found - names.begin());
 }
 
 uint64_t read_checksum(const JsonPlace& members) {
@@ -115,6 +111,7 @@ void verify_token_file(const TokenSidecar& sidecar, const fs::path& token_file) 
               ": it was changed after it was written");
 }
 
+// Reads the file: the pages of a mapped one would count as this process's memory.
 FileDigest digest_of_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) fail_with_errno(path, "cannot be opened");

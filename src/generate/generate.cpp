@@ -135,11 +135,10 @@ class BatchRun {
           decoder_.logits().slice(0, row, row + 1).to(DType::f32).to_vector<float>();
       const auto bad = std::ranges::find_if(logits, [](float x) { return !std::isfinite(x); });
       if (bad == logits.end()) continue;
-      throw NonfiniteLogits(cat("generate: the logits of token ", rows_[b].launched + 1,
-                                " after prompt ", *owners[b] + 1, " hold ", *bad, " for token ",
-                                bad - logits.begin(),
-                                ", expected finite numbers: the model's weights are damaged, or "
-                                "too large for its precision"));
+      fail(cat("generate: the logits of token ", rows_[b].launched + 1, " after prompt ",
+               *owners[b] + 1, " hold ", *bad, " for token ", bad - logits.begin(),
+               ", expected finite numbers: the model's weights are damaged, or too large for its "
+               "precision"));
     }
   }
 

@@ -25,12 +25,6 @@ struct Generation {
   FinishReason finish = FinishReason::length;
 };
 
-// The logits are not finite: the weights are damaged, or too large for the precision.
-class NonfiniteLogits : public Error {
- public:
-  using Error::Error;
-};
-
 // Called with each new token; false ends the generation.
 using TokenCallback = std::function<bool(int32_t token)>;
 // The same for one of several prompts.
@@ -40,8 +34,8 @@ using BatchTokenCallback = std::function<bool(size_t prompt, int32_t token)>;
 // its end), `batch` prompts at a time: when one ends, the next one starts. Sampling is seeded: the
 // same model, prompt, position in the list and options give the same tokens for any other prompts.
 // When the context is full, `stop` ends the text and `slide` continues with its later half. Throws
-// when a prompt is empty or has a token outside the vocabulary. Throws NonfiniteLogits, checked at
-// a prompt's first token and at intervals.
+// when a prompt is empty or has a token outside the vocabulary, and when logits are not finite,
+// checked at a prompt's first token and at intervals.
 std::vector<Generation> generate_batch(const TransformerLM& model,
                                        const std::vector<std::vector<int32_t>>& prompts,
                                        const SampleSection& options, int64_t batch,

@@ -113,9 +113,14 @@ void replace_in_two_steps(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void replace_directory(const fs::path& from, const fs::path& to) {
+void place_new_folder(const fs::path& from, const fs::path& to) {
   sync_directory(from);
-  if (!is_there(to)) return rename_durably(from, to);
+  rename_durably(from, to);
+}
+
+void replace_directory(const fs::path& from, const fs::path& to) {
+  if (!is_there(to)) return place_new_folder(from, to);
+  sync_directory(from);
   const auto exchange = [&] {
     return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE);
   };
@@ -133,10 +138,6 @@ void restore_replaced(const fs::path& old) {
 
 namespace {
 
-fs::path without_slash(fs::path path) {  // "folder/"
-  return path.has_filename() ? std::move(path) : path.parent_path();
-}
-
 fs::path temporary_of(const fs::path& path, const char* what) {
   QUERN_CHECK(!fs::exists(path), what, ": ", path.string(),
               " exists already, expected a new folder");
@@ -145,8 +146,8 @@ fs::path temporary_of(const fs::path& path, const char* what) {
 
 }  // namespace
 
-AtomicFolder::AtomicFolder(fs::path path, const char* what)
-    : path_(without_slash(std::move(path))),
+AtomicFolder::AtomicFolder(const fs::path& path, const char* what)
+    : path_(without_slash(path)),
       temporary_(temporary_of(path_, what)),
       lock_(FileLock::of_folder(
           temporary_, cat(what, ": ", temporary_.string(), ": another process is filling it"))) {
@@ -159,7 +160,7 @@ AtomicFolder::~AtomicFolder() {
 }
 
 void AtomicFolder::commit() {
-  replace_directory(temporary_, path_);
+  place_new_folder(temporary_, path_);
 }
 
 }  // namespace quern

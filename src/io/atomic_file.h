@@ -42,6 +42,10 @@ FileDigest copy_file_atomically(const std::filesystem::path& from, const std::fi
 // Makes renames in the folder durable.
 void sync_directory(const std::filesystem::path& folder);
 
+// Renames folder `from` to `to` durably. Its files must be on disk. Throws if `to` is there with
+// anything in it, which somebody may have made in the meantime.
+void place_new_folder(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // Renames folder `from` to `to` durably and replaces an existing folder. Its files must be on disk.
 // The replacement is atomic if the file system can exchange names. Otherwise the old folder is
 // TO.old for a moment, and restore_replaced(TO.old) puts it back after a crash.
@@ -56,7 +60,7 @@ class AtomicFolder {
  public:
   // Uses PATH.tmp and removes what an interrupted program left there. Throws when PATH exists, the
   // message begins with `what`, and when another process is filling PATH.tmp.
-  AtomicFolder(std::filesystem::path path, const char* what);
+  AtomicFolder(const std::filesystem::path& path, const char* what);
   ~AtomicFolder();  // without commit(): removes what was written
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;

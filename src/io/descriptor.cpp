@@ -44,7 +44,10 @@ bool Descriptor::sync_behind(int64_t previous, int64_t begin, int64_t end) const
   const auto sync = [this](int64_t from, int64_t to, unsigned flags) {
     if (from == to) return true;  // a length of 0 would mean: to the end of the file
     if (retried([&] { return ::sync_file_range(fd_, from, to - from, flags); }) == 0) return true;
-    return errno != EIO && errno != ENOSPC && errno != EDQUOT;  // unsupported: sync() does it all
+    // Only a call that the system lacks or forbids may be left to sync(): the kernel reports an
+    // error of writing once, here or there, and its number is the device's (EIO, ENODATA, ESTALE,
+    // ...).
+    return errno == ESPIPE || errno == ENOSYS || errno == EPERM;
   };
   return sync(begin, end, SYNC_FILE_RANGE_WRITE) && sync(previous, begin, kWait);
 }

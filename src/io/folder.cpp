@@ -57,6 +57,10 @@ void remove_tree(const fs::path& path) {
   check(path, "cannot be removed", error);
 }
 
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::directory_entry> entries = entries_of(folder, error);

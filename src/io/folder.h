@@ -10,6 +10,9 @@ namespace quern {
 void create_folder(const std::filesystem::path& path);
 void remove_tree(const std::filesystem::path& path);
 
+// "folder" for "folder/", as which a shell completes it.
+std::filesystem::path without_slash(const std::filesystem::path& path);
+
 // A folder's entries, sorted by name. Throws naming the folder.
 std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
 

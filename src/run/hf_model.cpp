@@ -58,12 +58,6 @@ void import_tokenizer(const fs::path& folder, const fs::path& run, ImportedModel
   copy_tokenizer(folder, run / "tokenizer");
 }
 
-// The run folder of a checkpoint; empty when it lies outside one.
-fs::path run_of(const fs::path& checkpoint) {
-  const fs::path run = fs::absolute(checkpoint).lexically_normal().parent_path().parent_path();
-  return fs::exists(run / "config.toml") ? run : fs::path();
-}
-
 HfExportOptions hf_options(const ExportOptions& options, const TrainState& state,
                            const fs::path& run) {
   HfExportOptions hf{options.dtype, options.shard_bytes, {}};
@@ -121,8 +115,9 @@ fs::path export_model(const fs::path& run, const fs::path& folder, const ExportO
   const Checkpoint checkpoint = open_checkpoint(path);
   const TrainState state = state_of(checkpoint);
   const fs::path home = run_of(path);
-  const HfExportOptions hf = hf_options(options, state, home);
-  if (!home.empty() && fs::exists(home / "tokenizer")) {
+  const bool in_run = fs::exists(home / "config.toml");
+  const HfExportOptions hf = hf_options(options, state, in_run ? home : fs::path());
+  if (in_run && fs::exists(home / "tokenizer")) {
     add_tokenizer(home / "tokenizer", staging.temporary());
   } else if (state.is_text) {
     write_byte_tokenizer(staging.temporary());

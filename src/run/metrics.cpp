@@ -3,6 +3,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
@@ -94,8 +95,12 @@ void MetricsLog::numbers(int64_t step, double time, const std::vector<Number>& n
         number.value);
   }
   row["time"] = time;
+  // After an error here, the caller's second attempt writes the line, once.
+  if (auto tensorboard = std::move(tensorboard_)) {
+    tensorboard->write(step, time, scalars);
+    tensorboard_ = std::move(tensorboard);
+  }
   line(row.dump());
-  if (tensorboard_) tensorboard_->write(step, time, scalars);
 }
 
 void MetricsLog::write_first_step(const FirstStep& first) {

@@ -46,6 +46,7 @@ class MetricsLog {
   // Continues the file after `last_step` and drops later lines, written before the run stopped. -1
   // starts a new file.
   MetricsLog(const std::filesystem::path& path, int64_t last_step, bool tensorboard = false);
+  // After an error of the event file a second attempt writes the line alone; no line comes twice.
   void write(const StepMetrics& metrics);
   void write_validation(int64_t step, double loss);
   void write_first_step(const FirstStep& first);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <iterator>
 #include <vector>
 
 #include "base/error.h"
@@ -120,8 +121,7 @@ RunFolder RunFolder::create(const Config& config) {
 }
 
 RunFolder RunFolder::open(const fs::path& path, const std::string& hint) {
-  if (is_checkpoint(path))
-    return open(fs::absolute(path).lexically_normal().parent_path().parent_path());
+  if (is_checkpoint(path)) return open(run_of(path));
   QUERN_CHECK(!fs::is_regular_file(path), path.string(), " is a file, expected a run folder");
   QUERN_CHECK(fs::is_directory(path), path.string(),
               " is not a run folder: there is no such folder", hint);
@@ -133,6 +133,11 @@ RunFolder RunFolder::open(const fs::path& path, const std::string& hint) {
   return RunFolder(path);
 }
 
+fs::path run_of(const fs::path& path) {
+  if (!is_checkpoint(path)) return path;
+  return without_slash(fs::absolute(path).lexically_normal()).parent_path().parent_path();
+}
+
 fs::path checkpoint_to_resume(const fs::path& path,
                               const std::function<void(const std::string&)>& warn) {
   const fs::path newest = find_checkpoint(path, false);
@@ -141,14 +146,15 @@ fs::path checkpoint_to_resume(const fs::path& path,
   const fs::path folder = newest.parent_path();
   std::vector<std::pair<fs::path, std::string>> damaged{{newest, *damage}};
   const std::vector<int64_t> steps = checkpoint_steps(folder);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+  const auto of_newest =
+      std::ranges::find(steps, newest, [&](int64_t step) { return checkpoint_path(folder, step); });
+  for (auto step = std::make_reverse_iterator(of_newest); step != steps.rend(); ++step) {
     const fs::path older = checkpoint_path(folder, *step);
-    if (older.filename() >= newest.filename()) continue;
     if (const auto why = checkpoint_damage(older)) {
       damaged.emplace_back(older, *why);
       continue;
     }
-    QUERN_CHECK(newest != path, *damage, "; the newest whole checkpoint before it is ",
+    QUERN_CHECK(!is_checkpoint(path), *damage, "; the newest whole checkpoint before it is ",
                 older.string());
     for (const auto& [bad, reason] : damaged) {
       const fs::path aside = fs::path(bad) += ".damaged";
@@ -169,7 +175,7 @@ bool has_checkpoint(const fs::path& path) {
 }
 
 fs::path find_checkpoint(const fs::path& path, bool best) {
-  if (is_checkpoint(path)) return path;
+  if (is_checkpoint(path)) return without_slash(path);
   const RunFolder run = RunFolder::open(path, hub_hint(path.string(), HubKind::model));
   if (best) {
     if (const auto found = best_checkpoint(run.checkpoints())) return *found;

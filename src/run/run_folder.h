@@ -48,6 +48,10 @@ class RunFolder {
   std::optional<FileLock> lock_;
 };
 
+// The run folder of a checkpoint in one, whether or not it has a configuration; other paths
+// unchanged.
+std::filesystem::path run_of(const std::filesystem::path& path);
+
 // For --resume: the checkpoint `path`, or the newest whole one of the run folder `path`. Damaged
 // newer ones become step_N.damaged, and `warn` gets a sentence on each. Throws when there is none;
 // for a damaged checkpoint that was chosen, the message names the whole one before it.

@@ -1,6 +1,7 @@
 #include "run/run_tokenizer.h"
 
 #include "base/error.h"
+#include "run/run_folder.h"
 #include "text/byte_tokenizer.h"
 #include "text/tokenizer_files.h"
 
@@ -9,12 +10,6 @@ namespace quern {
 namespace fs = std::filesystem;
 
 namespace {
-
-// The run folder of a run folder or of a checkpoint in one; other folders unchanged.
-fs::path run_of(const fs::path& path) {
-  if (!fs::exists(path / "manifest.json")) return path;
-  return fs::absolute(path).lexically_normal().parent_path().parent_path();
-}
 
 // Only a model's tokenizer is optional.
 constexpr const char* kWithout = "; --tokenizer none continues without a tokenizer";

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "dist/host_name.h"
 #include "io/folder.h"
 
 namespace quern {
@@ -84,12 +85,6 @@ int64_t newest_file(const fs::path& folder) {
     newest = std::max(newest, time);
   }
   return newest;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
-  return name.data();
 }
 
 }  // namespace

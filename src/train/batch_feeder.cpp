@@ -34,7 +34,6 @@ void BatchFeeder::start_copy(size_t turn) {
   if (stream_) copied_[turn].synchronize();
   const Batch host = loader_.next();
   DeviceBatch& buffer = buffers_[turn];
-  buffer.index = host.index;
   buffer.counted = host.counted;
   if (!stream_) {
     std::copy_n(host.tokens, buffer.tokens.numel(), buffer.tokens.data<int32_t>());

@@ -13,7 +13,6 @@ namespace quern {
 
 struct DeviceBatch {
   Tensor tokens, targets;               // (B, T) i32
-  uint64_t index = 0;                   // k, as in DrawWindows
   std::optional<int64_t> counted = {};  // as in Batch
 };
 

@@ -96,14 +96,13 @@ void Trainer::warn_no_sample(const std::string& reason) {
 
 void Trainer::write_sample() {
   const Tokenizer& tokenizer = *data_.tokenizer.tokenizer;
-  std::vector<int32_t> tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
+  std::vector<int32_t> tokens;
   Generation made;
   try {
+    tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
     made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer),
                     [this](int32_t) { return !stopping(); });
-  } catch (const NonfiniteLogits& error) {  // on_nonfinite decides about the run
-    return warn_no_sample(error.what());
-  } catch (const OutOfMemory& error) {  // the training itself has enough
+  } catch (const Error& error) {  // the training itself goes on: it may have what a sample lacks
     return warn_no_sample(first_line(error.what()));
   }
   if (stopping()) throw Stopped();

@@ -68,6 +68,10 @@ TEST(AtomicFile, AnErrorOnTheWayToTheDiskIsNamedAndLeavesNothing) {
                  {(folder / "a").string(), "cannot be written to disk", "Input/output error"});
     EXPECT_TRUE(fs::is_empty(folder.path())) << failing;
   }
+  for (const int reason :
+       {ENOSPC, ENODATA, ESTALE, EOPNOTSUPP}) {  // disks and networks have others
+    expect_error([&] { write_after(5, reason); }, {"cannot be written to disk"});
+  }
   EXPECT_EQ(write_after(0, 0), 5) << "starts three pieces and waits for two";
   EXPECT_EQ(write_after(2, EINTR), 6) << "repeated";
   EXPECT_EQ(write_after(1, ESPIPE), 5) << "where the file system cannot, fsync does";

@@ -28,6 +28,18 @@ TEST(AtomicFolder, IsThereOnlyAfterCommit) {
   EXPECT_FALSE(fs::exists(folder / "other.tmp"));
 }
 
+// Somebody else's folder that has come in the meantime is neither replaced nor mixed with.
+TEST(AtomicFolder, ReplacesNothing) {
+  const TemporaryFolder folder;
+  AtomicFolder staging(folder / "new", "test");
+  write_file(staging.temporary() / "a", "text");
+  write_file(folder / "new" / "mine", "precious");
+  expect_error([&] { staging.commit(); }, {"new: cannot be put in place", "Directory not empty"});
+  EXPECT_EQ(read_file(folder / "new" / "mine"), "precious");
+  EXPECT_FALSE(fs::exists(folder / "new" / "a"));
+  EXPECT_EQ(read_file(staging.temporary() / "a"), "text");
+}
+
 // A second process would remove the files of the first one.
 TEST(AtomicFolder, OnlyOneFillsIt) {
   const TemporaryFolder folder;

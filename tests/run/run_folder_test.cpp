@@ -92,6 +92,25 @@ TEST(RunFolder, ResumePassesOverDamagedCheckpoints) {
   EXPECT_EQ(checkpoint_steps(checkpoints), (std::vector<int64_t>{8, 9}));
 }
 
+// Shells complete a folder's name with a slash.
+TEST(RunFolder, ACheckpointMayEndWithASlash) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "a", checkpoints = path / "checkpoints";
+  RunFolder::create(config_in(path));
+  write_step(path, 99'999'999);
+  write_step(path, 100'000'000);  // its name has one digit more
+  const fs::path newest = checkpoint_path(checkpoints, 100'000'000), with_slash = newest / "";
+  EXPECT_EQ(find_checkpoint(with_slash, false), newest);
+  EXPECT_EQ(run_of(with_slash), path);
+  EXPECT_EQ(RunFolder::open(with_slash).path(), path);
+  const auto ignore = [](const std::string&) {};
+  EXPECT_EQ(checkpoint_to_resume(with_slash, ignore), newest);
+  fs::resize_file(newest / "model.safetensors", 5);
+  expect_error([&] { checkpoint_to_resume(with_slash, ignore); },
+               {"newest whole checkpoint before it", "step_99999999"});
+  EXPECT_EQ(checkpoint_to_resume(path, ignore), checkpoint_path(checkpoints, 99'999'999));
+}
+
 TEST(RunFolder, TakesWhatAKilledOneLeftAndNoMore) {
   const TemporaryFolder folder;
   for (const char* name : {".lock", "config.toml.tmp"}) write_file(folder / "a" / name, "");

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 
+#include "base/error.h"
 #include "run/metrics.h"
+#include "support/faults.h"
 #include "support/file_size_limit.h"
 #include "support/files.h"
 
@@ -94,6 +98,21 @@ TEST(MetricsLog, WritesEventsOnlyWhenAsked) {
   EXPECT_TRUE(event_files(folder.path()).empty());
   MetricsLog(folder / "metrics.jsonl", -1, true).write(m);
   EXPECT_EQ(event_files(folder.path()).size(), 1u);
+}
+
+// The Trainer tries once more to log a step that it is about to save.
+TEST(MetricsLog, AnErrorOfTheEventFileDoublesNoLine) {
+  const TemporaryFolder folder;
+  MetricsLog log(folder / "metrics.jsonl", -1, true);
+  {
+    const FaultyCalls faults([](const std::string& call, const std::string& path) {
+      return call == "write" && path.find("tfevents") != std::string::npos ? ENOSPC : 0;
+    });
+    EXPECT_THROW(log.write_validation(1, 2.0), Error);
+    log.write_validation(1, 2.0);
+  }
+  const std::string lines = read_file(folder / "metrics.jsonl");
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 1) << lines;
 }
 
 TEST(TensorBoardLog, AFullDiskIsNamed) {

@@ -67,6 +67,7 @@ TEST_F(TrainerTest, ResumeIsExactInBf16WithAccumulationAndRecomputation) {
   c.compute.precision = Precision::bf16;
   c.compute.recompute = Recompute::blocks;
   c.train.accumulate = 2;
+  c.train.steps = 20;
   expect_resume_is_exact(c, folder_);
 }
 
@@ -76,6 +77,7 @@ TEST_F(TrainerTest, ResumeIsExactWithDropoutAndZLoss) {
   c.compute.dropout = 0.2;
   c.compute.z_loss = 1e-3;
   c.train.accumulate = 2;
+  c.train.steps = 20;
   expect_resume_is_exact(c, folder_);
 }
 
@@ -83,6 +85,7 @@ TEST_F(TrainerTest, ResumeIsExactInNaiveMode) {
   Config c = config();
   c.compute.attention = AttentionKind::naive;
   c.compute.kernels = KernelKind::naive;
+  c.train.steps = 20;
   expect_resume_is_exact(c, folder_);
 }
 
@@ -199,6 +202,17 @@ TEST_F(TrainerTest, ASampleWithoutMemoryIsAWarning) {
   EXPECT_TRUE(recorded.warnings[0].starts_with("no sample after step 2: out of memory on cpu: "))
       << recorded.warnings[0];
   EXPECT_EQ(recorded.samples.size(), 1u);
+}
+
+TEST_F(TrainerTest, ASampleThatCannotBeIsAWarning) {
+  Config c = config();
+  c.train.steps = 4;
+  c.train.sample_every = 2;
+  c.sample.prompt = "";  // bytes have no begin token to start with
+  Recorded recorded;
+  EXPECT_EQ(train(c, recorded).steps, 4);
+  ASSERT_EQ(recorded.warnings.size(), 2u);
+  EXPECT_TRUE(recorded.warnings[0].starts_with("no sample after step 2: ")) << recorded.warnings[0];
 }
 
 TEST_F(TrainerTest, SamplesAreWrittenAndTheBestCheckpointIsKept) {
@@ -514,7 +528,7 @@ TEST_F(TrainerTest, MemoryDoesNotGrow) {
     }
   } watch;
   Config c = config();
-  c.train.steps = 400;
+  c.train.steps = 200;
   c.train.log_every = 100;
   train(c, watch);
   EXPECT_GT(watch.at100, 0);

@@ -1,30 +1,29 @@
 #include "data/prepare/encode_pipeline.h"
 
+#include <system_error>
 #include <utility>
+
+#include "base/error.h"
 
 namespace quern {
 
 EncodePipeline::EncodePipeline(Read read, MakeEncoder make_encoder, int threads, size_t most_bytes)
     : read_(std::move(read)), make_encoder_(std::move(make_encoder)), most_bytes_(most_bytes) {
-  threads_.emplace_back([this] { read_blocks(); });
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { encode_blocks(); });
-}
-
-EncodePipeline::~EncodePipeline() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
+  try {
+    threads_.emplace_back([this](const std::stop_token& stop) { read_blocks(stop); });
+    for (int i = 0; i < threads; ++i) {
+      threads_.emplace_back([this](const std::stop_token& stop) { encode_blocks(stop); });
+    }
+  } catch (const std::system_error& error) {
+    fail(cat("prepare: thread ", threads_.size(), " of ", threads,
+             " cannot be started: ", error.what(), "; choose fewer with --threads"));
   }
-  room_.notify_all();
-  work_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
 }
 
-bool EncodePipeline::push(std::shared_ptr<Job> job) {
+bool EncodePipeline::push(std::shared_ptr<Job> job, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  room_.wait(lock,
-             [&] { return stop_ || in_order_.empty() || bytes_ + job->bytes <= most_bytes_; });
-  if (stop_) return false;
+  room_.wait(lock, stop, [&] { return in_order_.empty() || bytes_ + job->bytes <= most_bytes_; });
+  if (stop.stop_requested()) return false;
   bytes_ += job->bytes;
   in_order_.push_back(job);
   if (job->done) {
@@ -36,7 +35,7 @@ bool EncodePipeline::push(std::shared_ptr<Job> job) {
   return true;
 }
 
-void EncodePipeline::read_blocks() {
+void EncodePipeline::read_blocks(const std::stop_token& stop) {
   bool more = true;
   while (more) {
     auto job = std::make_shared<Job>();
@@ -49,7 +48,7 @@ void EncodePipeline::read_blocks() {
     constexpr size_t kOverhead = 4096;  // an empty block also uses memory
     job->bytes = job->source.block.text.size() + kOverhead;
     const bool failed = job->done;
-    if (more && !push(std::move(job))) return;
+    if (more && !push(std::move(job), stop)) return;
     if (failed) break;
   }
   const std::lock_guard lock(mutex_);
@@ -58,12 +57,12 @@ void EncodePipeline::read_blocks() {
   work_.notify_all();
 }
 
-void EncodePipeline::encode_blocks() {
+void EncodePipeline::encode_blocks(const std::stop_token& stop) {
   std::unique_ptr<BlockEncoder> encoder;
   for (;;) {
     std::unique_lock lock(mutex_);
-    work_.wait(lock, [&] { return stop_ || read_all_ || !waiting_.empty(); });
-    if (stop_ || waiting_.empty()) return;
+    work_.wait(lock, stop, [&] { return read_all_ || !waiting_.empty(); });
+    if (stop.stop_requested() || waiting_.empty()) return;
     const std::shared_ptr<Job> job = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();

@@ -9,6 +9,19 @@
 
 namespace quern {
 
+std::string text_extension(std::filesystem::path path) {
+  path = path.filename();
+  for (const char* compressed : {".gz", ".zst", ".zstd"}) {
+    if (path.extension() == compressed) path = path.stem();
+  }
+  return path.extension().string();
+}
+
+bool is_named_json_lines(const std::filesystem::path& path) {
+  const std::string extension = text_extension(path);
+  return extension == ".jsonl" || extension == ".ndjson";
+}
+
 namespace {
 
 using Json = nlohmann::json;

@@ -1,6 +1,7 @@
 // Reads the text of one line of a JSONL file.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,10 @@
 #include "data/document_reader.h"
 
 namespace quern {
+
+// A file's extension, without that of its compression: .txt for a.txt.gz, .zst or .zstd.
+std::string text_extension(std::filesystem::path path);
+bool is_named_json_lines(const std::filesystem::path& path);  // .jsonl or .ndjson
 
 // Reads the string member `field` of the object into `text`; the last duplicate counts. Otherwise
 // returns the error: kind, column and the value found. Its line number stays 0.

@@ -335,7 +335,7 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
       keep = true;
       preparation.finish();
       remove_tree(part / kJournal);  // then the folder is complete but for its name
-      replace_directory(part, options.out);
+      place_new_folder(part, options.out);
     }
     PrepareResult result = preparation.result();
     result.interrupted = !whole;
@@ -356,7 +356,7 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
 
 PrepareResult prepare_data(const PrepareOptions& given) {
   PrepareOptions options = given;
-  if (!options.out.has_filename()) options.out = options.out.parent_path();  // "data/"
+  options.out = without_slash(options.out);
   const fs::path part = fs::path(options.out) += ".part";
   QUERN_CHECK(options.resume || !fs::exists(options.out), options.out.string(),
               ": exists already, expected a new folder");
@@ -370,7 +370,7 @@ PrepareResult prepare_data(const PrepareOptions& given) {
   const PreparePlan plan = plan_prepare(options);
   if (!renamed && !unnamed) return run_in(part, options, plan);
   check_complete(renamed ? options.out : part, options, plan);
-  if (unnamed) replace_directory(part, options.out);
+  if (unnamed) place_new_folder(part, options.out);
   PrepareResult result;
   result.was_complete = true;
   return result;

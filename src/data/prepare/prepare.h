@@ -73,8 +73,8 @@ struct PrepareResult {
 //
 // The folder is written as OUT.part and renamed when complete. `resume` continues a run that an
 // error or a stop interrupted. Neither an interruption nor the number of threads changes a byte of
-// the output. Memory: about 5 bytes for each byte of text in flight (at most 64 MiB, or one line of
-// JSONL).
+// the output. Memory: at most 4 bytes for each byte of text in flight (at most 64 MiB, or one line
+// of JSONL).
 //
 // Throws naming the file and the location of the first bad input, unless skip_bad: bad JSON, a
 // field that is missing or not a string, invalid UTF-8 in JSON, a line that is too long, a file

@@ -1,13 +1,14 @@
 #include "data/prepare/prepare_plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 #include "base/philox.h"
+#include "data/prepare/json_text.h"
 #include "io/input_files.h"
 #include "text/tokenizer_files.h"
 
@@ -29,33 +30,31 @@ void check_options(const PrepareOptions& options) {
   QUERN_CHECK(!options.field.empty(), "prepare: field is empty, expected a member's name");
 }
 
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  const fs::path inner = fs::weakly_canonical(path), outer = fs::weakly_canonical(folder);
+  return std::ranges::mismatch(outer, inner).in1 == outer.end();
+}
+
 // The output must not become input when the run is resumed.
 void check_out_is_elsewhere(const PrepareOptions& options) {
-  const fs::path out = fs::weakly_canonical(options.out);
   for (const std::string& input : options.inputs) {
-    if (!fs::is_directory(input)) continue;
-    const fs::path folder = fs::weakly_canonical(input);
-    const auto differs = std::mismatch(folder.begin(), folder.end(), out.begin(), out.end()).first;
-    QUERN_CHECK(differs != folder.end(), options.out.string(), ": lies in the input folder ", input,
-                ", expected a folder elsewhere");
+    QUERN_CHECK(!fs::is_directory(input) || !lies_in(options.out, input), options.out.string(),
+                ": lies in the input folder ", input, ", expected a folder elsewhere");
   }
 }
 
 bool is_json_lines(const fs::path& path, TextFormat format) {
   if (format != TextFormat::automatic) return format == TextFormat::jsonl;
-  fs::path name = path.filename();
-  for (const char* compressed : {".gz", ".zst", ".zstd"}) {
-    if (name.extension() == compressed) name = name.stem();
-  }
-  const std::string extension = name.extension().string();
-  QUERN_CHECK(extension != ".json", path.string(),
+  QUERN_CHECK(text_extension(path) != ".json", path.string(),
               ": may be JSON lines or one text; choose with --format jsonl or --format text");
-  return extension == ".jsonl" || extension == ".ndjson";
+  return is_named_json_lines(path);
 }
 
 std::vector<PrepareSource> find_sources(const PrepareOptions& options) {
   std::vector<PrepareSource> sources;
+  const fs::path part = fs::path(options.out) += ".part";
   for (const fs::path& path : find_input_files(options.inputs)) {
+    if (lies_in(path, part)) continue;  // a pattern matches the unfinished output
     const auto modified = fs::last_write_time(path).time_since_epoch();
     sources.push_back({path, static_cast<int64_t>(fs::file_size(path)),
                        std::chrono::duration_cast<std::chrono::nanoseconds>(modified).count(),
@@ -73,12 +72,9 @@ std::optional<int32_t> choose_end_token(const Tokenizer& tokenizer, const Prepar
                 "--end_token none");
     return tokenizer.end_token();
   }
-  int32_t token = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-  const bool fits = error == std::errc() && end == word.data() + word.size() && token >= 0 &&
-                    token < tokenizer.vocabulary();
-  QUERN_CHECK(fits, "end_token is '", word, "', expected auto, none, or a token from 0 to ",
-              tokenizer.vocabulary() - 1);
+  const std::optional<int32_t> token = parse_number<int32_t>(word);
+  QUERN_CHECK(token >= 0 && token < tokenizer.vocabulary(), "end_token is '", word,
+              "', expected auto, none, or a token from 0 to ", tokenizer.vocabulary() - 1);
   return token;
 }
 

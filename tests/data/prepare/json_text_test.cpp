@@ -23,6 +23,16 @@ void expect_bad(const std::string& line, Kind kind, int64_t column, const std::s
   EXPECT_NE(bad->what.find(what), std::string::npos) << bad->what;
 }
 
+TEST(JsonText, FilesAreKnownByName) {
+  for (const char* name :
+       {"a.jsonl", "b.ndjson", "c.txt.jsonl.gz", "d.jsonl.zst", "e.jsonl.zstd"}) {
+    EXPECT_TRUE(is_named_json_lines(std::filesystem::path("x.txt") / name)) << name;
+  }
+  for (const char* name : {"a.txt", "b.json", "jsonl", "c.jsonl.txt", "d.gz"}) {
+    EXPECT_FALSE(is_named_json_lines(std::filesystem::path("x.jsonl") / name)) << name;
+  }
+}
+
 TEST(JsonText, FindsTheField) {
   EXPECT_EQ(text_of(R"({"text": "abc"})"), "abc");
   EXPECT_EQ(text_of(R"( {"id": 7, "meta": {"text": "no"}, "text": "yes", "l": ["text"]}  )"),

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "data/prepare/prepare_fixture.h"
+#include "data/prepare/prepare_plan.h"
 #include "data/token_sidecar.h"
 #include "io/json_file.h"
 #include "support/compress.h"
@@ -277,6 +278,10 @@ TEST_F(Prepare, OptionsAreChecked) {
   options_.shard_tokens = 100;
   options_.inputs = {folder_.path()};
   expect_error([&] { prepare_data(options_); }, {"out", "lies in the input folder"});
+  options_.inputs = {folder_.path() / "*"};  // matches out.part once that has anything
+  fs::create_directories(fs::path(options_.out) += ".part");
+  write_file((fs::path(options_.out) += ".part") / "journal.jsonl", "");
+  EXPECT_EQ(plan_prepare(options_).sources.size(), 1u);
   options_.inputs = {path};
   options_.tokenizer = folder_ / "none.json";
   expect_error([&] { prepare_data(options_); }, {"none.json"});
