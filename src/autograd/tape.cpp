@@ -135,7 +135,7 @@ class Pending {
       stack.pop_back();
       for (const Node::Edge& edge : node->inputs) {
         visit_node(edge.node.get());
-        if (edge.leaf) ++expected_[edge.leaf.get()];
+        if (edge.leaf && ++expected_[edge.leaf.get()] == 1) leaves_.push_back(edge.leaf.get());
       }
     }
   }
@@ -145,16 +145,18 @@ class Pending {
     if (--expected_[&leaf] == 0 && leaf.on_ready) leaf.on_ready(leaf);
   }
 
-  // Reports leaves behind nodes that no gradient reached: they are ready too.
+  // Reports leaves behind nodes that no gradient reached: they are ready too. In the same order on
+  // every rank, since a report may begin a collective.
   void settle_rest() {
-    for (const auto& [leaf, count] : expected_) {
-      if (count > 0 && leaf->on_ready) leaf->on_ready(*leaf);
+    for (Leaf* leaf : leaves_) {
+      if (expected_[leaf] > 0 && leaf->on_ready) leaf->on_ready(*leaf);
     }
   }
 
  private:
   std::map<uint64_t, Entry> entries_;
   std::unordered_map<Leaf*, int> expected_;
+  std::vector<Leaf*> leaves_;  // the keys of expected_, as count_leaves met them
 };
 
 Gradients::Gradients(Node& node, std::vector<Tensor> outputs, Pending& pending)

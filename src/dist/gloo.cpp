@@ -292,28 +292,30 @@ void GlooGroup::set_late(const std::string& why) {
   if (verdict_.empty()) verdict_ = why + ring_.text(Deadline::Clock::now());
 }
 
-// Asks when two thirds of the limit have passed, so that a loaded machine has time to answer, and
-// judges at the limit; a patient collective again and again.
+// Asks when two thirds of the limit have passed, and judges at the limit, a third of it after the
+// question or later, so that a loaded machine has time to answer; a patient collective again and
+// again.
 void GlooGroup::keep_time() {
   const milliseconds pause = std::clamp(limit() / 40, milliseconds(1), milliseconds(250));
   int64_t number = 0, round = 0;  // of the collective, and how often its ranks have answered
-  bool asked = false;
+  std::optional<Deadline::Clock::time_point> asked;
   std::unique_lock lock(mutex_);
   while (!ending_ && !closed_) {
     timer_wakes_.wait_for(lock, pause);
     if (call_.empty()) continue;
     const CollectiveRing::Record& call = ring_.latest();
-    if (std::exchange(number, call.number) != call.number) round = 0, asked = false;
-    const auto passed = Deadline::Clock::now() - call.begun + pause;
+    if (std::exchange(number, call.number) != call.number) round = 0, asked.reset();
+    const auto now = Deadline::Clock::now();
+    const auto passed = now - call.begun + pause;
     if (!asked && passed >= limit() * round + limit() * 2 / 3) {
-      asked = true;
+      asked = now;
       answers_.assign(answers_.size(), std::nullopt);
       lock.unlock();
       for (int p = 0; p < size(); ++p) {
         if (p != rank()) notes_->send(p, NoteKind::question);
       }
       lock.lock();
-    } else if (asked && passed >= limit() * (round + 1)) {
+    } else if (asked && passed >= limit() * (round + 1) && now - *asked + pause >= limit() / 3) {
       const auto answered = std::ranges::count_if(answers_, [](const auto& a) { return bool(a); });
       if (answered + 1 < size() || passed >= call_limit_) {
         lock.unlock();
@@ -321,7 +323,7 @@ void GlooGroup::keep_time() {
         lock.lock();
       } else {
         round += 1;
-        asked = false;
+        asked.reset();
       }
     }
   }

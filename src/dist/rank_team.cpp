@@ -1,6 +1,5 @@
 #include "dist/rank_team.h"
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <optional>
@@ -32,6 +31,14 @@ kernels::cuda::Stream stream() {
   return Context::current().cuda_stream();
 }
 
+// The values of a collective's buffer. Waits for the device, and throws when the collective failed.
+template <class T>
+std::vector<T> result_of(Communicator& group, const Tensor& shared) {
+  std::vector<T> values = shared.to_vector<T>();
+  group.check(stream());
+  return values;
+}
+
 // The numbers of all ranks, by rank.
 std::vector<int64_t> gathered(Communicator& group, int64_t own, const char* what) {
   std::vector<int64_t> numbers(static_cast<size_t>(group.size()));
@@ -39,7 +46,7 @@ std::vector<int64_t> gathered(Communicator& group, int64_t own, const char* what
   const Tensor shared = from_vector(numbers, {group.size()});
   group.gather(shared.raw_data(), RankSlices(group.size(), group.size(), 1), sizeof(int64_t), what,
                stream());
-  return shared.to_vector<int64_t>();
+  return result_of<int64_t>(group, shared);
 }
 
 // Every rank's result is the root's text, of `size` bytes.
@@ -49,15 +56,11 @@ std::string broadcast(Communicator& group, const std::string& own, int root, int
   if (group.rank() == root) bytes.assign(own.begin(), own.end());
   const Tensor shared = from_vector(bytes, {size});
   group.broadcast(shared.raw_data(), size, root, what, stream());
-  const std::vector<uint8_t> received = shared.to_vector<uint8_t>();
+  const std::vector<uint8_t> received = result_of<uint8_t>(group, shared);
   return {received.begin(), received.end()};
 }
 
 }  // namespace
-
-int64_t RankTeam::count_equal(const std::string& own, const char* what) const {
-  return std::ranges::count(on_each([&] { return own; }, what), own);
-}
 
 std::string RankTeam::of_leader(const std::function<std::string()>& work, const char* what,
                                 WorkLength length) const {

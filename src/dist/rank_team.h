@@ -22,8 +22,6 @@ class RankTeam {
   int64_t count() const { return is_one() ? 1 : group_->size(); }
   int64_t rank() const { return is_one() ? 0 : group_->rank(); }
   bool leads() const { return rank() == 0; }
-  // The number of ranks that call this with the same text as this rank, itself included.
-  int64_t count_equal(const std::string& own, const char* what) const;
 
   // Runs `work`, which makes no collective, on every rank, and returns all results on every rank.
   // When it throws on a rank, every rank throws: that one its own error, the others a

@@ -22,6 +22,9 @@ namespace {
 using SimulatedTime = std::chrono::nanoseconds;  // since the start
 using Needs = std::function<bool(int)>;          // whether the data of a rank are received
 
+// Of real time too: no test waits longer for a rank that hangs.
+constexpr std::chrono::minutes kMostPatience{2};
+
 // A rank's contribution to a collective: a copy of its data, which the others may read at any time.
 struct Part {
   CollectiveCall call;
@@ -351,7 +354,9 @@ void ThreadRank::run(const CollectiveCall& call, const void* data, const Needs& 
     meeting_->leave(rank());
     check(call, cat("the rank dies at its collective ", options.dying_at));
   }
-  Wait wait{number_, options.eager ? needs : Needs(kAll), limit(), delay(0), delay(1)};
+  Wait wait{number_, options.eager ? needs : Needs(kAll),
+            std::max(limit(), std::min<std::chrono::milliseconds>(longest(), kMostPatience)),
+            delay(0), delay(1)};
   if (dies && number_ == options.dying_at) {
     wait.delay += std::chrono::duration_cast<SimulatedTime>(options.silence * limit());
   }

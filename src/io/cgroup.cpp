@@ -1,10 +1,10 @@
 #include "io/cgroup.h"
 
-#include <charconv>
 #include <fstream>
 #include <string>
 
 #include "base/error.h"
+#include "base/parse_number.h"
 
 namespace quern {
 
@@ -18,31 +18,28 @@ constexpr int64_t kNoLimit = int64_t{1} << 60;
 std::optional<int64_t> read_limit(const fs::path& file) {
   std::ifstream in(file);
   std::string text;
-  if (!(in >> text)) return {};
-  int64_t bytes = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  if (error != std::errc() || end != text.data() + text.size() || bytes >= kNoLimit) return {};
-  return bytes;
+  in >> text;
+  const std::optional<int64_t> bytes = parse_number<int64_t>(text);
+  return bytes < kNoLimit ? bytes : std::nullopt;
 }
 
-// The lowest limit from `root / group` up to `root`.
-std::optional<CgroupMemory> lowest(const fs::path& root, const std::string& group, bool v2) {
-  std::optional<CgroupMemory> least;
+// The limits from `root / group` up to `root`.
+std::vector<CgroupMemory> limits_of(const fs::path& root, const std::string& group, bool v2) {
+  std::vector<CgroupMemory> limits;
   for (fs::path path = fs::path("/") / group;; path = path.parent_path()) {
     const fs::path folder = root / path.relative_path();
     const fs::path file = folder / (v2 ? "memory.max" : "memory.limit_in_bytes");
-    const std::optional<int64_t> bytes = read_limit(file);
-    if (bytes && (!least || *bytes < least->bytes)) {
-      least = {*bytes, v2 ? read_limit(folder / "memory.swap.max") : std::optional<int64_t>{},
-               file};
+    if (const std::optional<int64_t> bytes = read_limit(file)) {
+      limits.push_back(
+          {*bytes, v2 ? read_limit(folder / "memory.swap.max") : std::optional<int64_t>{}, file});
     }
-    if (path == path.parent_path()) return least;
+    if (path == path.parent_path()) return limits;
   }
 }
 
 }  // namespace
 
-std::optional<CgroupMemory> cgroup_memory(const fs::path& groups, const fs::path& own) {
+std::vector<CgroupMemory> cgroup_memory(const fs::path& groups, const fs::path& own) {
   std::ifstream in(own);
   std::string line;
   while (std::getline(in, line)) {  // number:controllers:path; v2 is "0::path"
@@ -52,7 +49,7 @@ std::optional<CgroupMemory> cgroup_memory(const fs::path& groups, const fs::path
     const bool v2 = controllers == ",,", v1 = controllers.find(",memory,") != std::string::npos;
     if (!v1 && !v2) continue;
     const fs::path root = v2 ? groups : groups / "memory";
-    if (auto found = lowest(root, line.substr(second + 1), v2)) return found;
+    if (auto found = limits_of(root, line.substr(second + 1), v2); !found.empty()) return found;
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace quern {
 
@@ -13,9 +14,9 @@ struct CgroupMemory {
   std::filesystem::path file;  // the limit's: /sys/fs/cgroup/.../memory.max
 };
 
-// The lowest memory limit of the group and its parents (cgroup v2's memory.max, or v1's
-// memory.limit_in_bytes); empty without a limit, or where no group can be read.
-std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups = "/sys/fs/cgroup",
-                                          const std::filesystem::path& own = "/proc/self/cgroup");
+// The memory limits of the group and of its parents (cgroup v2's memory.max, or v1's
+// memory.limit_in_bytes), from the group to the root; empty without one, or where none can be read.
+std::vector<CgroupMemory> cgroup_memory(const std::filesystem::path& groups = "/sys/fs/cgroup",
+                                        const std::filesystem::path& own = "/proc/self/cgroup");
 
 }  // namespace quern

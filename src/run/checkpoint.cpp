@@ -2,9 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +13,8 @@
 
 #include "base/error.h"
 #include "base/first_line.h"
+#include "base/parse_number.h"
+#include "dist/host_name.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
 #include "io/descriptor.h"
@@ -44,11 +47,8 @@ std::string folder_name(int64_t step) {
 // The step in a folder's name; empty unless folder_name gives that name.
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};
-  const std::string_view digits = name.substr(kPrefix.size());
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc() || step < 0 || folder_name(step) != name) return {};
-  return step;
+  const std::optional<int64_t> step = parse_number<int64_t>(name.substr(kPrefix.size()));
+  return step >= 0 && folder_name(*step) == name ? step : std::nullopt;
 }
 
 std::vector<fs::directory_entry> entries_if_there(const fs::path& folder) {
@@ -214,25 +214,37 @@ namespace {
 // Ends the writing of a rank when another one has failed.
 struct AnotherRankFailed {};
 
+// A checkpoint that ranks are writing. kInProgress has its name: the ranks of a run that was killed
+// on other machines may still be writing when this one begins.
+struct Writing {
+  fs::path folder;
+  std::string name;
+
+  // Opens the file: NFS may answer from memory whether it is there.
+  bool goes_on() const { return read_if_there(folder / kInProgress) == name; }
+};
+
 // This rank's file. Adds its manifest entry to `files`.
-void write_tensors(const fs::path& folder, const char* stem, const std::vector<TensorView>& tensors,
+void write_tensors(const Writing& writing, const char* stem, const std::vector<TensorView>& tensors,
                    const FileNumber& file, Json& files) {
   if (!file.number) return;
-  const auto proceed = [&] {  // opens it: NFS may answer from memory whether a file is there
-    if (!read_if_there(folder / kInProgress)) throw AnotherRankFailed();
+  const auto proceed = [&] {
+    if (!writing.goes_on()) throw AnotherRankFailed();
   };
   const std::string name = safetensors_shard_name(stem, *file.number, file.count);
-  files[name] = to_json(write_safetensors(folder / name, tensors, {{"format", "pt"}}, proceed));
+  files[name] =
+      to_json(write_safetensors(writing.folder / name, tensors, {{"format", "pt"}}, proceed));
 }
 
 // The files of this rank, as JSON; nothing if another rank failed meanwhile. With many gigabytes a
 // rank, the others must not write theirs to the end before they hear of a full disk: a rank that
 // fails removes kInProgress.
-std::string write_rank_files(const fs::path& folder, const CheckpointContents& contents) {
+std::string write_rank_files(const Writing& writing, const CheckpointContents& contents) {
+  const fs::path& folder = writing.folder;
   Json files = Json::object();
   try {
-    write_tensors(folder, kWeights, contents.weights, contents.weights_file, files);
-    write_tensors(folder, kMoments, contents.moments, contents.moments_file, files);
+    write_tensors(writing, kWeights, contents.weights, contents.weights_file, files);
+    write_tensors(writing, kMoments, contents.moments, contents.moments_file, files);
   } catch (const AnotherRankFailed&) {
     return "";
   } catch (...) {
@@ -266,7 +278,7 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
   const fs::path temporary = fs::path(path) += kTemporary;
   std::optional<TemporaryFolder> removed_after_errors;
 
-  team.on_leader(
+  const std::string name = team.of_leader(
       [&] {
         manifest["state"] = parse_state(contents.state_json);
         create_folder(folder);
@@ -275,23 +287,24 @@ fs::path write_checkpoint(const fs::path& folder, const CheckpointContents& cont
         removed_after_errors.emplace(temporary);
         remove_tree(temporary);
         create_folder(temporary);
-        const fs::path in_progress = temporary / kInProgress;
-        if (!Descriptor(in_progress, O_WRONLY | O_CREAT)) {
-          fail_with_errno(in_progress, "cannot be created");
-        }
+        const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+        const std::string writer = cat(host_name(), " process ", ::getpid(), " at ", now);
+        write_file_atomically(temporary / kInProgress, writer);
+        return writer;
       },
-      "the folder of a checkpoint");
+      "the folder of a checkpoint", WorkLength::long_lasting);  // it may remove a large one
+  const Writing writing{temporary, name};
   team.on_each(
       [&] {
-        QUERN_CHECK(is_there(temporary), temporary.string(),
-                    ": is not there, but the first rank has made it; "
+        QUERN_CHECK(writing.goes_on(), temporary.string(),
+                    ": is not the folder that the first rank has made; "
                     "ranks on several machines need a run folder that all of them share");
         return std::string();
       },
       "the folder of a checkpoint");
   const std::vector<std::string> written =
-      team.on_each([&] { return write_rank_files(temporary, contents); },
-                   "the files of a checkpoint", WorkLength::long_lasting);
+      team.on_each([&] { return write_rank_files(writing, contents); }, "the files of a checkpoint",
+                   WorkLength::long_lasting);
   team.on_leader(
       [&] {
         Json& files = manifest["files"] = Json::object();

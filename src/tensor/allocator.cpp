@@ -373,7 +373,7 @@ std::string Allocator::out_of_memory_message(int64_t bytes, const char* name) co
             [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
   std::string message =
       cat("out of memory on ", source_->name(), ": ", name, " asked for ", mebibytes(bytes), ", ",
-          mebibytes(stats_.allocated), " are in use. The largest by name:");
+          mebibytes(stats_.allocated), " are in use\nThe largest by name:");
   for (size_t i = 0; i < rows.size() && i < 10; ++i) {
     const auto& [total, count] = rows[i].second;
     message += cat("\n  ", mebibytes(total), "  ", rows[i].first);

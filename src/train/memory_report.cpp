@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <vector>
 
 #include "base/error.h"
@@ -248,36 +249,50 @@ MemoryCapacity memory_capacity(const Config& config) {
 
 namespace {
 
-MemoryCapacity part_of(int64_t bytes, int64_t ranks, const char* where, const std::string& of) {
-  if (ranks == 1) return {bytes, of};
-  return {bytes / ranks, cat("each of the ", ranks, " ranks ", where, ' ', of)};
-}
-
-// Ranks in one control group find its limit in one file.
-std::string identity_of(const std::optional<CgroupMemory>& group) {
-  struct stat status {};
-  if (!group || ::stat(group->file.c_str(), &status) != 0) return "";
-  return cat(status.st_dev, ':', status.st_ino);
+// The same for all processes of a machine, also in containers; other machines have others, even if
+// all are called "localhost".
+std::string machine_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return in >> id ? id : host_name();
 }
 
 }  // namespace
 
-MemoryCapacity machine_memory(const RankTeam& team) {
-  const std::optional<CgroupMemory> group = cgroup_memory();
-  const std::string host = host_name();
-  const int64_t ranks_here = team.count_equal(host, "the names of the hosts");
-  const int64_t ranks_in_group =
-      team.count_equal(cat(host, ' ', identity_of(group)), "the groups of the processes");
+std::vector<SharedMemory> shared_host_memory() {
   struct sysinfo info {};
   if (sysinfo(&info) != 0) return {};
   const auto bytes = [&](uint64_t units) { return static_cast<int64_t>(units * info.mem_unit); };
-  const MemoryCapacity machine =
-      part_of(bytes(info.totalram) + bytes(info.totalswap), ranks_here, "on", "this machine");
-  if (!group) return machine;
-  const int64_t swap = std::min(group->swap_bytes.value_or(INT64_MAX), bytes(info.totalswap));
-  const MemoryCapacity limit = part_of(group->bytes + swap, ranks_in_group, "in",
-                                       cat("this process's group (", group->file.string(), ")"));
-  return limit.bytes < machine.bytes ? limit : machine;
+  const int64_t swap = bytes(info.totalswap);
+  const std::string machine = machine_id();
+  std::vector<SharedMemory> shared{{machine, {bytes(info.totalram) + swap, "this machine"}}};
+  for (const CgroupMemory& group : cgroup_memory()) {
+    struct stat status {};  // processes in one group find its limit in one file
+    if (::stat(group.file.c_str(), &status) != 0) continue;
+    shared.push_back({cat(machine, ' ', status.st_dev, ':', status.st_ino),
+                      {group.bytes + std::min(group.swap_bytes.value_or(INT64_MAX), swap),
+                       cat("this process's group (", group.file.string(), ")")}});
+  }
+  return shared;
+}
+
+MemoryCapacity machine_memory(const RankTeam& team, const std::vector<SharedMemory>& shared) {
+  const auto line = [](const SharedMemory& part) { return cat(part.id, ';'); };
+  std::string own;
+  for (const SharedMemory& part : shared) own += line(part);
+  const std::vector<std::string> of_ranks =
+      team.on_each([&] { return own; }, "the memory that ranks share");
+  MemoryCapacity least;
+  for (const SharedMemory& part : shared) {
+    const auto ranks = std::ranges::count_if(of_ranks, [&](const std::string& lines) {
+      return lines.find(line(part)) != std::string::npos;
+    });
+    const int64_t bytes = part.memory.bytes / ranks;
+    if (least.bytes > 0 && least.bytes <= bytes) continue;
+    least = {bytes, ranks == 1 ? part.memory.of
+                               : cat("each of the ", ranks, " ranks that share ", part.memory.of)};
+  }
+  return least;
 }
 
 void check_machine_memory(const Config& config, MemoryPass pass, const MemoryCapacity& machine) {

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dist/rank_team.h"
 #include "profile/memory/memory_recorder.h"
@@ -17,16 +18,25 @@ namespace quern {
 // The memory of a device. 0 bytes: unknown.
 struct MemoryCapacity {
   int64_t bytes = 0;
-  std::string of;  // "memory_limit", "cuda:0"
+  std::string of;  // "memory_limit", "cuda:0", "this machine"
 };
 
 // Capacity of the current Context's device: the memory that this process holds on the GPU plus its
 // free memory, or memory_limit if that is less.
 MemoryCapacity memory_capacity(const Config& config);
 
-// Memory of this machine with its swap, or the limit of this process's control group if that is
-// less. Each is divided equally among the ranks of `team` that share it. A collective.
-MemoryCapacity machine_memory(const RankTeam& team = RankTeam(nullptr));
+// Host memory that the processes with the same `id` share.
+struct SharedMemory {
+  std::string id;
+  MemoryCapacity memory;
+};
+// The memory of this machine with its swap, and the limits of this process's control groups.
+std::vector<SharedMemory> shared_host_memory();
+
+// The least of `shared`, after each is divided equally among the ranks of `team` that share it. A
+// collective.
+MemoryCapacity machine_memory(const RankTeam& team = RankTeam(nullptr),
+                              const std::vector<SharedMemory>& shared = shared_host_memory());
 
 // Throws OutOfMemory with the predicted need and the keys to lower, when the pass needs more of the
 // host's memory than `machine` has: on the CPU, or beside a GPU by Offload. Linux would grant the

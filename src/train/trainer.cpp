@@ -54,7 +54,13 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
-  check_machine_memory(config_, MemoryPass::step, machine_memory(team_));
+  const MemoryCapacity memory = machine_memory(team_);
+  team_.on_each(
+      [&] {
+        check_machine_memory(config_, MemoryPass::step, memory);
+        return std::string();
+      },
+      "the memory of the machine");
   instance_ = std::make_unique<ModelInstance>(config_.model, config_.compute, config_.model.init,
                                               true, seed, layout_for(config_, team_.group()),
                                               rank_pool(team_.group()));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -48,14 +49,6 @@ class ShardedCheckpoint : public testing::Test {
     contents.moments_file.count = 2;
     contents.moments_file.number = rank < 2 ? std::optional(rank) : std::nullopt;
     return contents;
-  }
-
-  // Until it holds, or for two seconds.
-  template <class Condition>
-  static void wait_until(const Condition& holds) {
-    for (int i = 0; i < 400 && !holds(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
   }
 
   // The error of each rank, or "".
@@ -233,12 +226,17 @@ TEST_F(ShardedCheckpoint, AFaultEndsTheWritingOfTheOthers) {
       if (call == "open" && file == pipe) ::mkfifo(pipe.c_str(), 0600);
       return call == "open" && file.ends_with("model-00002-of-00003.safetensors.tmp") ? ENOSPC : 0;
     });
+    std::atomic<bool> written{false};
     std::thread reader([&] {
-      wait_until([&] { return fs::exists(pipe); });
-      wait_until([&] { return !fs::exists(temporary / "in_progress"); });
-      if (fs::exists(pipe)) received = read_file(pipe);
+      const auto until = [&](const auto& holds) {
+        while (!holds() && !written) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      };
+      until([&] { return fs::exists(pipe); });
+      until([&] { return !fs::exists(temporary / "in_progress"); });
+      if (!written) received = read_file(pipe);
     });
     errors = write(2);
+    written = true;
     reader.join();
   }
   ASSERT_GE(received.size(), 8u);
@@ -254,16 +252,20 @@ TEST_F(ShardedCheckpoint, AFaultEndsTheWritingOfTheOthers) {
 }
 
 TEST_F(ShardedCheckpoint, AFolderThatIsNotSharedIsAnError) {
-  const auto errors = write(
-      2, [this](int rank) { return rank == 1 ? folder_ / "of another machine" : folder_.path(); });
-  for (const std::string& error : errors) {
-    EXPECT_NE(
-        error.find("step_00000002.tmp: is not there, but the first rank has made it; ranks on "
-                   "several machines need a run folder that all of them share"),
-        std::string::npos)
-        << error;
+  const fs::path other = folder_ / "of another machine";
+  for (const bool left_by_a_crash : {false, true}) {
+    if (left_by_a_crash) write_file(other / "step_00000002.tmp" / "in_progress", "another process");
+    const auto errors =
+        write(2, [&](int rank) { return rank == 1 ? other : folder_ / "of this one"; });
+    for (const std::string& error : errors) {
+      EXPECT_NE(
+          error.find("step_00000002.tmp: is not the folder that the first rank has made; ranks "
+                     "on several machines need a run folder that all of them share"),
+          std::string::npos)
+          << error;
+    }
+    EXPECT_TRUE(fs::is_empty(folder_ / "of this one"));
   }
-  EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 
 // Each dies in turn, at any collective of the save: the checkpoint is whole or not there.

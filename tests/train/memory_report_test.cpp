@@ -178,10 +178,30 @@ TEST(MachineMemory, RanksOnOneMachineShareIt) {
     return cat(quarter.bytes, ' ', quarter.of);
   });
   for (const std::string& text : texts) {
-    EXPECT_TRUE(text.starts_with(cat(all.bytes / 4, " each of the 4 ranks ")) &&
-                text.ends_with(all.of))
-        << text;
+    EXPECT_EQ(text, cat(all.bytes / 4, " each of the 4 ranks that share ", all.of));
   }
+}
+
+// Two machines, or two jobs of one machine, each in a control group: a limit is shared by those in
+// its group, and a parent's by all below it.
+TEST(MachineMemory, EachLimitIsSharedByTheRanksUnderIt) {
+  const auto share = [](int64_t machine, int64_t job, int64_t step) {
+    return run_thread_ranks(4, {}, [&](Communicator& group) {
+      Context context(kCpu);
+      const ContextScope scope(context);
+      const MemoryCapacity least = machine_memory(
+          RankTeam(&group), {{"machine", {machine, "this machine"}},
+                             {cat("step ", group.rank()), {step, "the step"}},
+                             {cat("job ", group.rank() < 3 ? 1 : 2), {job, "the job"}}});
+      return cat(least.bytes, ' ', least.of);
+    });
+  };
+  EXPECT_EQ(share(1000, 600, 300),
+            (std::vector<std::string>{"200 each of the 3 ranks that share the job",
+                                      "200 each of the 3 ranks that share the job",
+                                      "200 each of the 3 ranks that share the job",
+                                      "250 each of the 4 ranks that share this machine"}));
+  EXPECT_EQ(share(1000, 600, 100), (std::vector<std::string>(4, "100 the step")));
 }
 
 // Beside a GPU, what is offloaded must fit.
