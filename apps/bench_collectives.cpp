@@ -27,7 +27,7 @@ void check_flags(const ParsedArgs& parsed) {
 CollectiveBenchOptions options_of(const ParsedArgs& parsed) {
   CollectiveBenchOptions options;
   if (parsed.extra_given.contains("collectives")) {
-    options.collectives = parse_choices<Collective>("collectives", parsed.extra.at("collectives"));
+    options.collectives = choices_of<Collective>(parsed, "collectives");
   }
   options.sizes = counts_of(parsed, "sizes", 4);
   options.warmup = iterations_of(parsed, "warmup", 1);

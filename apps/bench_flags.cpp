@@ -151,7 +151,7 @@ TableFormat format_of(const ParsedArgs& parsed) {
   const std::string& name = parsed.extra.at("format");
   const bool json = parsed.extra.at("json") == "true";
   if (name.empty()) return json ? TableFormat::json : TableFormat::text;
-  const TableFormat format = parse_table_format(name);
+  const auto format = choice_of<TableFormat>(parsed, "format");
   if (json && format != TableFormat::json) {
     throw UsageError(cat("found --json and --format ", name, ", expected one of the two"));
   }

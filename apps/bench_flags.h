@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/parse_number.h"
 #include "bench/table.h"
 #include "config/config_parse.h"
 
@@ -28,10 +29,8 @@ inline const std::vector<std::string> kStepKeys = {"[model]", "[compute]", "batc
 // The whole text as a number from `least` to `most`; none when it is not one.
 template <class T>
 std::optional<T> number_in(std::string_view text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && value >= least && value <= most ? std::optional(value) : std::nullopt;
+  const std::optional<T> value = parse_number<T>(text);
+  return value >= least && value <= most ? value : std::nullopt;
 }
 
 // One extra flag as a number. Throws UsageError.
@@ -62,6 +61,40 @@ std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag
 // counts_of.
 std::vector<std::string> words_of(const ParsedArgs& parsed, const std::string& flag,
                                   const std::vector<std::string>& known);
+
+// The values of `all`, an enumeration with kNamesOf, whose names the flag lists. Throws UsageError
+// like words_of.
+template <class E>
+std::vector<E> choices_of(const ParsedArgs& parsed, const std::string& flag,
+                          const std::vector<E>& all) {
+  std::vector<std::string> names(all.size());
+  std::ranges::transform(all, names.begin(), [](E value) { return name_of(value); });
+  std::vector<E> chosen;
+  for (const std::string& word : words_of(parsed, flag, names)) {
+    chosen.push_back(all[static_cast<size_t>(std::ranges::find(names, word) - names.begin())]);
+  }
+  return chosen;
+}
+
+// The same, of the whole enumeration.
+template <class E>
+std::vector<E> choices_of(const ParsedArgs& parsed, const std::string& flag) {
+  std::vector<E> all(kNamesOf<E>.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<E>(i);
+  return choices_of(parsed, flag, all);
+}
+
+// The one value that the flag names. Throws UsageError.
+template <class E>
+E choice_of(const ParsedArgs& parsed, const std::string& flag) {
+  const std::string& text = parsed.extra.at(flag);
+  const std::vector<std::string> names(kNamesOf<E>.begin(), kNamesOf<E>.end());
+  const auto found = std::ranges::find(names, text);
+  if (found != names.end()) return static_cast<E>(found - names.begin());
+  throw UsageError(fmt::format("--{} is '{}', expected {} or {}{}", flag, text,
+                               fmt::join(names.begin(), names.end() - 1, ", "), names.back(),
+                               did_you_mean(text, names)));
+}
 
 // The command lines for flags in `keys` that have several values ("--ctx 128,256"): the product of
 // all their values, the last flag varying fastest. `varying` gets the names of the flags with

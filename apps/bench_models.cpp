@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "bench/decode.h"
 #include "bench/gemm_rate.h"
@@ -37,7 +38,7 @@ void compare_with_gemm(const StepBenchResult& result, bool check, TableFormat fo
 
 BenchJob prepare_step(const BenchRun& run) {
   const ParsedArgs& parsed = run.parsed;
-  const StepBenchOptions options{parse_phases(parsed.extra.at("phases")),
+  const StepBenchOptions options{choices_of<Phase>(parsed, "phases"),
                                  iterations_of(parsed, "warmup", 0),
                                  iterations_of(parsed, "steps", 1)};
   const bool check = parsed.extra.at("check") == "true";
@@ -62,13 +63,15 @@ BenchJob prepare_decode(const BenchRun& run) {
   options.prompt = count_of(parsed, "prompt_tokens", 1);
   options.tokens = iterations_of(parsed, "measured", 1);
   options.temperature = parsed.config.sample.temperature;
-  return [options, config = parsed.config,
-          way = parse_choices<Decoder::Way>("way", parsed.extra.at("way")).front()](Table& table) {
+  const auto read = std::make_shared<double>(0.0);  // the memory's speed, of all rows
+  return [options, read, config = parsed.config,
+          way = choice_of<Decoder::Way>(parsed, "way")](Table& table) {
     DecodeBenchRow row =
         bench_decode(config.model.size, config.model, config.compute, way, options);
     // The buffer is larger than any cache.
     const bool on_gpu = Context::current().device().is_cuda();
-    row.read_tb_per_second = measure_read(on_gpu ? int64_t{1} << 30 : int64_t{1} << 27) / 1e12;
+    if (*read == 0.0) *read = measure_read(int64_t{1} << (on_gpu ? 30 : 27)) / 1e12;
+    row.read_tb_per_second = *read;
     print_row(table, row);
   };
 }

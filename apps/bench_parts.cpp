@@ -26,20 +26,6 @@ bool on_gpu() {
   return Context::current().device().is_cuda();
 }
 
-// The values whose names the flag lists.
-template <class E>
-std::vector<E> choices_of(const ParsedArgs& parsed, const std::string& flag,
-                          const std::vector<E>& all) {
-  std::vector<std::string> names(all.size());
-  std::transform(all.begin(), all.end(), names.begin(), [](E value) { return name_of(value); });
-  std::vector<E> chosen;
-  for (const std::string& word : words_of(parsed, flag, names)) {
-    const auto at = std::find(names.begin(), names.end(), word) - names.begin();
-    chosen.push_back(all[static_cast<size_t>(at)]);
-  }
-  return chosen;
-}
-
 // 0 if the flag, which has no default, is not given.
 int64_t count_or_zero(const ParsedArgs& parsed, const char* flag) {
   return parsed.extra.at(flag).empty() ? 0 : iterations_of(parsed, flag, 1);

@@ -26,7 +26,7 @@ void write_trace(const MemoryStudy& study, const std::filesystem::path& folder) 
 BenchJob prepare_passes(const BenchRun& run) {
   const std::map<std::string, std::string>& extra = run.parsed.extra;
   validate_ranks(run.parsed.config.parallel);
-  const std::vector<MemoryPass> passes = parse_passes(extra.at("passes"));
+  const auto passes = choices_of<MemoryPass>(run.parsed, "passes");
   const bool predict = extra.at("predict") == "true";
   const std::string& out = extra.at("out");
   if (!out.empty() && !run.single) throw UsageError("--out is for one configuration, found lists");

@@ -23,11 +23,10 @@ namespace quern {
 namespace {
 
 Phase phase_of(const ParsedArgs& parsed) {
-  const std::vector<Phase> phases = parse_phases(parsed.extra.at("phases"));
-  if (phases.size() != 1) throw UsageError("--phases has several, expected one");
-  if (parsed.extra.at("forward_only") != "true") return phases[0];
-  if (phases[0] != Phase::fwd && parsed.extra_given.contains("phases")) {
-    throw UsageError(cat("--forward_only contradicts --phases ", name_of(phases[0])));
+  const auto phase = choice_of<Phase>(parsed, "phases");
+  if (parsed.extra.at("forward_only") != "true") return phase;
+  if (phase != Phase::fwd && parsed.extra_given.contains("phases")) {
+    throw UsageError(cat("--forward_only contradicts --phases ", name_of(phase)));
   }
   return Phase::fwd;
 }

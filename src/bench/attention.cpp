@@ -160,11 +160,6 @@ std::vector<AttentionVariant> variants_of(const AttentionBenchOptions& options) 
 }
 
 void check_options(const AttentionBenchOptions& options) {
-  check_count("steps", options.steps);
-  check_count("warmup", options.warmup);
-  check_count("tokens", options.tokens);
-  for (const int64_t D : options.dims) check_count("dims", D);
-  for (const int64_t T : options.lengths) check_count("lengths", T);
   const bool graph = std::find(options.variants.begin(), options.variants.end(),
                                AttentionVariant::naive_graph) != options.variants.end();
   if (graph && !Context::current().device().is_cuda()) {

@@ -298,9 +298,6 @@ double CollectiveRow::bus_bandwidth() const {
 
 void bench_collectives(Communicator& ranks, const CollectiveBenchOptions& options,
                        const std::function<void(const CollectiveRow&)>& report) {
-  check_count("warmup", options.warmup);
-  check_count("steps", options.steps);
-  check_collective_sizes(options.sizes);
   const std::vector<int64_t> sizes =
       options.sizes.empty() ? default_collective_sizes() : options.sizes;
   for (const Collective collective : options.collectives) {

@@ -32,7 +32,7 @@ struct DecodeBenchRow {
   Summary step;                     // milliseconds a token of each row, the host one step behind
   double waited_ms = 0.0;           // the median when the host waits for every token
   int64_t weight_bytes = 0;         // read once by a step: all weights but an untied embedding
-  int64_t cache_bytes = 0;          // keys and values at the mean length, read and written
+  int64_t cache_bytes = 0;          // keys and values read per token, at the mean length
   double read_tb_per_second = 0.0;  // of a large buffer, measured in this run
   std::string out_of_memory;        // the allocator's message; then there are no figures
 

@@ -131,31 +131,4 @@ std::string out_of_memory_in(const std::function<void()>& work) {
   }
 }
 
-void check_count(const char* flag, int64_t value, int64_t least) {
-  if (value >= least) return;
-  throw UsageError(
-      cat("--", flag, " is ", value, ", expected ", least == 0 ? "0 or more" : "at least 1"));
-}
-
-std::vector<size_t> find_choices(const char* flag, const std::string& text,
-                                 const std::vector<std::string>& names) {
-  std::vector<size_t> places;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    const auto at = std::find(names.begin(), names.end(), word) - names.begin();
-    const auto place = static_cast<size_t>(at);
-    if (place == names.size()) {
-      throw UsageError(fmt::format("--{} has '{}', expected {} or {}{}", flag, word,
-                                   fmt::join(names.begin(), names.end() - 1, ", "), names.back(),
-                                   did_you_mean(word, names)));
-    }
-    if (std::find(places.begin(), places.end(), place) != places.end()) {
-      throw UsageError(cat("--", flag, " has '", word, "' twice"));
-    }
-    places.push_back(place);
-  }
-  if (!places.empty()) return places;
-  throw UsageError(fmt::format("--{} is empty, expected some of {}", flag, fmt::join(names, ",")));
-}
-
 }  // namespace quern

@@ -64,24 +64,6 @@ Allocator& current_allocator();
 // else "".
 std::string out_of_memory_in(const std::function<void()>& work);
 
-// Throws UsageError when the flag's value is below `least`.
-void check_count(const char* flag, int64_t value, int64_t least = 1);
-
-// The indices in `names` of the words of `text` ("fwd,step"). Throws UsageError on an unknown,
-// missing or repeated word.
-std::vector<size_t> find_choices(const char* flag, const std::string& text,
-                                 const std::vector<std::string>& names);
-
-// The same for an enumeration with kNamesOf.
-template <class E>
-std::vector<E> parse_choices(const char* flag, const std::string& text) {
-  std::vector<E> chosen;
-  for (const size_t at : find_choices(flag, text, {kNamesOf<E>.begin(), kNamesOf<E>.end()})) {
-    chosen.push_back(static_cast<E>(at));
-  }
-  return chosen;
-}
-
 // A range between cudaProfilerStart and Stop: `nsys --capture-range=cudaProfilerApi` records only
 // it. Does nothing on the CPU.
 class ProfiledRange {

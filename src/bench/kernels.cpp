@@ -20,12 +20,6 @@ bool asked_for(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
 }
 
-void check_options(const KernelBenchOptions& options) {
-  check_count("steps", options.steps);
-  check_count("warmup", options.warmup);
-  if (options.rows != 0) check_count("rows", options.rows);
-}
-
 // Milliseconds of each measured call.
 std::vector<double> time_calls(const KernelWork& work, const KernelBenchOptions& options) {
   // A GPU that was idle takes some tens of milliseconds to reach its clocks.
@@ -106,7 +100,6 @@ std::vector<std::string> kernel_names() {
 
 std::vector<KernelRow> bench_kernels(const KernelBenchOptions& options,
                                      const std::function<void(const KernelRow&)>& on_row) {
-  check_options(options);
   std::vector<KernelRow> rows;
   std::map<DType, double> matmul_tflops;
   const auto add = [&](KernelRow row) {

@@ -86,8 +86,6 @@ std::vector<Precision> default_matmul_precisions() {
 
 MatmulRow bench_matmul(const MatmulShape& shape, Precision precision,
                        const MatmulBenchOptions& options) {
-  check_count("warmup", options.warmup);
-  check_count("steps", options.steps);
   const MatmulMathScope math(precision);
   MatmulRow row;
   row.shape = shape;

@@ -31,10 +31,6 @@ void measure(MemoryStudy& study) {
 
 }  // namespace
 
-std::vector<MemoryPass> parse_passes(const std::string& text) {
-  return parse_choices<MemoryPass>("passes", text);
-}
-
 double MemoryStudy::deviation() const {
   if (peak_bytes == 0) return std::numeric_limits<double>::quiet_NaN();
   const auto found = static_cast<double>(peak_bytes);

@@ -15,8 +15,6 @@ namespace quern {
 
 template <>
 inline constexpr std::array kNamesOf<MemoryPass>{"forward", "step"};
-// "forward,step". Throws UsageError on an unknown, missing or repeated pass.
-std::vector<MemoryPass> parse_passes(const std::string& text);
 
 struct MemoryStudy {
   Config config;

@@ -37,14 +37,7 @@ void check_extent(MlpShape shape, MlpDimension dimension, int64_t scale) {
 }
 
 void check_options(const MlpBenchOptions& options) {
-  MlpShape base = options.base;
-  for (const MlpDimension dimension : kDimensions) {
-    check_count(name_of(dimension), extent(base, dimension));
-    check_extent(base, dimension, 1);
-  }
-  for (const int64_t scale : options.scales) check_count("scales", scale);
-  check_count("warmup", options.warmup);
-  check_count("trials", options.trials);
+  for (const MlpDimension dimension : kDimensions) check_extent(options.base, dimension, 1);
   for (const MlpDimension dimension : options.dimensions) {
     for (const int64_t scale : options.scales) check_extent(options.base, dimension, scale);
   }

@@ -7,10 +7,6 @@
 
 namespace quern {
 
-std::vector<Phase> parse_phases(const std::string& text) {
-  return parse_choices<Phase>("phases", text);
-}
-
 size_t part_count(Phase phase) {
   return phase == Phase::fwd ? 1 : phase == Phase::fwdbwd ? 2 : 3;
 }

@@ -23,8 +23,6 @@ enum class Phase { fwd, fwdbwd, step };
 
 template <>
 inline constexpr std::array kNamesOf<Phase>{"fwd", "fwdbwd", "step"};
-// "fwd,step" -> {fwd, step}. Throws UsageError on an unknown or missing phase.
-std::vector<Phase> parse_phases(const std::string& text);
 
 // The number of parts of a phase, each of which ends in a mark: forward, backward, optimizer.
 size_t part_count(Phase phase);

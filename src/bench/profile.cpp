@@ -171,8 +171,6 @@ void check_options(const Config& config, const ProfileOptions& options) {
     throw UsageError(fmt::format("--target is '{}', expected one of {}{}", options.target,
                                  fmt::join(targets, ", "), did_you_mean(options.target, targets)));
   }
-  check_count("steps", options.steps);
-  check_count("warmup", options.warmup, 0);
   const bool training = options.target == "train";
   if (!training && options.phase != Phase::step) {
     throw UsageError(cat("--phases is ", name_of(options.phase), ", which needs --target train, ",

@@ -106,8 +106,6 @@ PhaseResult bench_phase(Phase phase, const Config& config, const StepBenchOption
 }  // namespace
 
 StepBenchResult bench_step(const Config& config, const StepBenchOptions& options) {
-  check_count("steps", options.steps);
-  check_count("warmup", options.warmup, 0);
   check_vocabulary(config);
   const auto start = std::chrono::steady_clock::now();
   StepBenchResult result;

@@ -106,15 +106,6 @@ void append(Fields& fields, const Fields& more) {
 
 }  // namespace
 
-TableFormat parse_table_format(const std::string& name) {
-  if (name == "text") return TableFormat::text;
-  if (name == "markdown") return TableFormat::markdown;
-  if (name == "csv") return TableFormat::csv;
-  if (name == "json") return TableFormat::json;
-  throw UsageError(cat("--format is '", name, "', expected text, markdown, csv or json",
-                       did_you_mean(name, {"text", "markdown", "csv", "json"})));
-}
-
 double rounded(double value, int digits) {
   const double unit = std::pow(10.0, digits);
   return std::round(value * unit) / unit;

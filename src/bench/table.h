@@ -9,15 +9,15 @@
 #include <variant>
 #include <vector>
 
+#include "base/enum_names.h"
 #include "config/config.h"
 
 namespace quern {
 
 // text: aligned by each column's width. markdown: GitHub's. csv: RFC 4180. json: an object a line.
 enum class TableFormat { text, markdown, csv, json };
-
-// "csv" -> csv. Throws UsageError on an unknown format.
-TableFormat parse_table_format(const std::string& name);
+template <>
+inline constexpr std::array kNamesOf<TableFormat>{"text", "markdown", "csv", "json"};
 
 enum class Align { left, right };
 

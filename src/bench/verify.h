@@ -10,7 +10,7 @@
 
 namespace quern {
 
-// Maximum errors against the reference, as in DESIGN.md's table. All are relative (the norm of the
+// Maximum errors against the reference (docs/numerics.md). All are relative (the norm of the
 // difference over the norm of the reference), except FP32's losses, which are absolute.
 struct Tolerances {
   double logits, gradients, losses, grad_norms, weights;

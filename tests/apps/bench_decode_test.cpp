@@ -46,7 +46,7 @@ TEST(BenchDecodeProgram, SaysWhatIsWrong) {
     EXPECT_NE(outcome.err.find(text), std::string::npos) << outcome.err;
   };
   fails({"--ctx", "64"}, "--ctx is 64, expected at least 393");
-  fails({"--way", "fast"}, "--way has 'fast', expected automatic, composed or launched");
+  fails({"--way", "fast"}, "--way is 'fast', expected automatic, composed or launched");
   fails({"--measured", "0"}, "--measured is 0");
   fails({"--precision", "fp8", "--ctx", "512"}, "tokens are generated in BF16: measure bf16");
   fails({"model"}, "bench decode: found 'model'");

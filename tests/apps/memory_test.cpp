@@ -133,7 +133,7 @@ TEST(Memory, ABlockTensorByTensor) {
 
 TEST(Memory, RefusesWhatItCannotDo) {
   expect_usage_error({"memory", "--size", "smal"}, "--size is smal, expected one of toy");
-  expect_usage_error({"memory", "--passes", "backward"}, "expected forward or step");
+  expect_usage_error({"memory", "--passes", "backward"}, "expected some of forward, step");
   expect_usage_error({"memory", "here"}, "found 'here', expected only flags");
   expect_usage_error({"memory", "--vocab", "0"}, "--vocab is 0, expected at least 1");
   expect_usage_error({"memory", "--out", "x", "--ctx", "16,32"}, "for one configuration");

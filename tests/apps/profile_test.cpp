@@ -55,8 +55,8 @@ TEST(ProfileApp, RunsPartsAndLessOfTraining) {
 TEST(ProfileApp, UsageErrorsExitWithTwo) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"--target", "softmx"}, "did you mean softmax"},
-      {{"--phases", "step,fwd"}, "expected one"},
-      {{"--phases", "forwards"}, "--phases has 'forwards'"},
+      {{"--phases", "step,fwd"}, "expected fwd, fwdbwd or step"},
+      {{"--phases", "forwards"}, "--phases is 'forwards'"},
       {{"--forward-only", "--phases", "fwdbwd"}, "contradicts"},
       {{"--sort", "speed"}, "speed"},
       {{"--group-by", "layer"}, "--group_by has 'layer'"},

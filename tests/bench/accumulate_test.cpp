@@ -80,10 +80,5 @@ TEST(Accumulate, IsATable) {
   EXPECT_DOUBLE_EQ(parsed.at("sum"), 9.9531);
 }
 
-TEST(Accumulate, RefusesNoAdditions) {
-  expect_error([] { accumulate_terms({}, 0); }, {"--count is 0", "at least 1"});
-  EXPECT_THROW(accumulate_terms({}, -1), UsageError);
-}
-
 }  // namespace
 }  // namespace quern

@@ -140,18 +140,10 @@ TEST(BenchCollectives, OrderedSumsAreChecked) {
   }
 }
 
-TEST(BenchCollectives, RefusesUnusableOptions) {
-  const auto ranks = thread_group(1);
-  const auto ignore = [](const CollectiveRow&) {};
+TEST(BenchCollectives, RefusesUnusableSizes) {
   for (const int64_t bytes : {0, 2, 1023, -4}) {
-    EXPECT_THROW(bench_collectives(*ranks[0], few({bytes}), ignore), UsageError) << bytes;
+    EXPECT_THROW(check_collective_sizes({bytes}), UsageError) << bytes;
   }
-  CollectiveBenchOptions options = few({1024});
-  options.warmup = 0;
-  expect_error([&] { bench_collectives(*ranks[0], options, ignore); }, {"--warmup is 0"});
-  options = few({1024});
-  options.steps = 0;
-  expect_error([&] { bench_collectives(*ranks[0], options, ignore); }, {"--steps is 0"});
 }
 
 TEST(BenchCollectives, TheDefaultSizesOfTheCpu) {

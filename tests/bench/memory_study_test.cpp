@@ -85,13 +85,6 @@ TEST(MemoryStudy, OutOfMemoryIsAResult) {
   EXPECT_EQ(study.peak_bytes, 0);
 }
 
-TEST(MemoryStudy, ReadsPasses) {
-  EXPECT_EQ(parse_passes("step,forward"), (std::vector{MemoryPass::step, MemoryPass::forward}));
-  EXPECT_THROW(parse_passes("backward"), UsageError);
-  EXPECT_THROW(parse_passes("step,step"), UsageError);
-  EXPECT_THROW(parse_passes(""), UsageError);
-}
-
 TEST(MemoryStudy, RecomputedBlocksAreNoActivations) {
   Context context(kCpu);
   const ContextScope scope(context);

@@ -105,8 +105,8 @@ TEST_F(Scaling, MicroBatchesShareTheGatheringOfTheirSums) {
   EXPECT_GT(eight.share, one.share);
 }
 
-// docs/scaling.md: two and eight H200 of one host. The steps are those that one constant was fitted
-// to.
+// docs/scaling.md: two, four and eight H200 of one host. The steps are those that one constant was
+// fitted to.
 TEST_F(Scaling, IsNearMeasuredSteps) {
   struct Measured {
     const char* size;

@@ -130,15 +130,5 @@ TEST(Table, ShortensNamesOnlyInALineThatIsTooWide) {
             "seven words in\n  a head of two\n  lines\nname          b\na.fi...ast    -\n");
 }
 
-TEST(TableFormat, IsFoundByName) {
-  EXPECT_EQ(parse_table_format("text"), TableFormat::text);
-  EXPECT_EQ(parse_table_format("markdown"), TableFormat::markdown);
-  EXPECT_EQ(parse_table_format("csv"), TableFormat::csv);
-  EXPECT_EQ(parse_table_format("json"), TableFormat::json);
-  EXPECT_THROW(parse_table_format("xml"), UsageError);
-  expect_error([] { parse_table_format("markdwn"); },
-               {"--format is 'markdwn'", "text, markdown, csv or json", "did you mean markdown?"});
-}
-
 }  // namespace
 }  // namespace quern
