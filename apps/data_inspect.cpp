@@ -31,7 +31,10 @@ InspectOptions options_of(const ParsedArgs& parsed) {
   options.tokenizer = parsed.extra.at("tokenizer");
   options.verify = parsed.extra.at("verify") == "true";
   options.length = count_of(parsed, "length", 1);
-  if (window) options.window = count_of(parsed, "window", 0) * options.length;
+  if (window) {  // a product beyond 64 bits is beyond every file as well
+    options.window =
+        std::min(count_of(parsed, "window", 0), INT64_MAX / options.length) * options.length;
+  }
   if (offset) options.window = count_of(parsed, "offset", 0);
   return options;
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/counted.h"
@@ -61,10 +62,12 @@ int run_eval(const Arguments& args) {
   });
   const double perplexity = std::exp(e.loss);
   if (parsed.extra.at("json") == "true") {
-    fmt::print(
-        "{{\"loss\": {}, \"perplexity\": {}, \"windows\": {}, \"context\": {}, \"seconds\": "
-        "{:.3f}}}\n",
-        e.loss, perplexity, e.windows, T, e.seconds);
+    const nlohmann::ordered_json row{{"loss", e.loss},  // null: not finite
+                                     {"perplexity", perplexity},
+                                     {"windows", e.windows},
+                                     {"context", T},
+                                     {"seconds", e.seconds}};
+    fmt::print("{}\n", row.dump());
     return 0;
   }
   fmt::print("loss {:.4f} nats a token ({:.4f} bits), perplexity {:.3f}, {} of {}, {:.1f} s\n",

@@ -225,7 +225,7 @@ const Command kGenerateCommand{
 Continues a prompt, or each line of a file. RUN is a run folder (its best
 checkpoint is used) or one of its checkpoints. The text goes to standard output
 as it is generated, the speed to standard error. With several prompts, --batch
-of them are generated together, and each text is printed when it is complete.
+of them are generated together, and all texts are printed at the end.
 )",
     run_generate,
     {{"latest", "use the newest checkpoint of the run, not the best", "false", true},

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "io/utf8.h"
@@ -14,6 +15,7 @@ namespace {
 
 int run_verify_run(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args);
+  refuse_keys(parsed, "verify-run");
   if (parsed.positional.size() != 1) {
     throw UsageError(fmt::format("verify-run: found {} arguments, expected one run folder\n{}",
                                  parsed.positional.size(), kVerifyRunCommand.usage));

@@ -93,7 +93,8 @@ std::string sample(const TransformerLM& model, const std::string& prompt) {
   SampleSection options;
   options.tokens = 40;
   options.temperature = 0.0;  // the most probable token
-  return prompt + decode_bytes(generate(model, encode_bytes(prompt), options).tokens);
+  return prompt +
+         ByteTokenizer().decode(generate(model, ByteTokenizer().encode(prompt), options).tokens);
 }
 
 int main(int argc, char** argv) try {

@@ -170,19 +170,6 @@ std::string misplaced(const std::string& name, const std::string& section) {
              home == section ? "" : cat(" in [", home, "]"), "?");
 }
 
-// In old run folders `recompute` is the number of blocks recomputed together, 0 for none.
-void translate_recompute(std::vector<Assignment>& assignments) {
-  const auto old = std::ranges::find_if(assignments, [](const Assignment& a) {
-    return a.key->name == "recompute" && std::holds_alternative<int64_t>(a.value);
-  });
-  if (old == assignments.end()) return;
-  const int64_t blocks = std::get<int64_t>(old->value);
-  if (blocks < 0) return;  // rejected like any other value
-  old->value = blocks == 0 ? "none" : "blocks";
-  if (blocks == 0) return;
-  assignments.push_back({find_key("segment"), blocks, old->subject, old->found});
-}
-
 std::vector<Assignment> read_section(const std::string& path, const std::string& section,
                                      const toml::table& entries) {
   std::vector<Assignment> assignments;
@@ -194,7 +181,6 @@ std::vector<Assignment> read_section(const std::string& path, const std::string&
     const ConfigValue value = value_of(node, *key, where + name);
     assignments.push_back({key, value, where + name, to_toml(value)});
   }
-  translate_recompute(assignments);
   return assignments;
 }
 

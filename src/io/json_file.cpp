@@ -9,8 +9,8 @@ namespace quern {
 
 namespace {
 
-// Throws at a name that an object has twice. (nlohmann's parser callback would do, but parsing with
-// one takes quadratic time for an object of objects.)
+// Throws at a name that an object has twice, and at values nested too deep. (nlohmann's parser
+// callback would do, but parsing with one takes quadratic time for an object of objects.)
 class DistinctNames : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit DistinctNames(const std::string& place) : place_(place) {}
@@ -24,7 +24,7 @@ class DistinctNames : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return true; }
   bool start_object(size_t) override {
     names_.emplace_back();
-    return true;
+    return open();
   }
   bool key(string_t& name) override {
     QUERN_CHECK(names_.back().insert(name).second, place_, " names '", name, "' twice");
@@ -32,22 +32,34 @@ class DistinctNames : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_object() override {
     names_.pop_back();
-    return true;
+    return close();
   }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
+  bool start_array(size_t) override { return open(); }
+  bool end_array() override { return close(); }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
     return false;  // the parser reports it
   }
 
  private:
+  bool open() {
+    QUERN_CHECK(++depth_ <= kDeepestJson, place_, " nests values ", depth_,
+                " levels deep, expected at most ", kDeepestJson);
+    return true;
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+
   const std::string& place_;
+  int depth_ = 0;
   std::vector<std::unordered_set<std::string>> names_;  // of the open objects
 };
 
 template <class Json>
 Json parse_distinct(std::string_view text, const std::string& place) {
-  check_json_text(text, place);
+  const size_t zero = text.find('\0');  // nlohmann's parser takes it as the end
+  QUERN_CHECK(zero == std::string_view::npos, place, " byte ", zero, " is 0, expected JSON text");
   DistinctNames names(place);
   nlohmann::json::sax_parse(text, &names);
   try {
@@ -67,25 +79,6 @@ Json read_object(const std::filesystem::path& path) {
 }
 
 }  // namespace
-
-void check_json_text(std::string_view text, const std::string& place) {
-  const size_t zero = text.find('\0');
-  QUERN_CHECK(zero == std::string_view::npos, place, " byte ", zero, " is 0, expected JSON text");
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') quoted = !quoted;
-    if (quoted) {
-      i += c == '\\';
-    } else if (c == '[' || c == '{') {
-      QUERN_CHECK(++depth <= kDeepestJson, place, " byte ", i, " opens level ", depth,
-                  " of nested values, expected at most ", kDeepestJson);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
 
 std::string json_reason(std::string what) {
   const auto replace = [&](std::string_view before, std::string_view after) {

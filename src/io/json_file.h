@@ -24,10 +24,6 @@ nlohmann::json parse_distinct_json(std::string_view text, const std::string& pla
 // Values nested deeper than this are refused: nlohmann's dump() and comparison recurse.
 inline constexpr int kDeepestJson = 200;
 
-// Throws when `text` holds a zero byte, which nlohmann takes as the end, or nests values deeper
-// than kDeepestJson. `place` begins the error: "tokenizer.json:".
-void check_json_text(std::string_view text, const std::string& place);
-
 // The reason of a parse error, "line 1, column 7: found '}', expected ...", from nlohmann's what().
 std::string json_reason(std::string what);
 

@@ -7,7 +7,6 @@
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/fp8.h"
 #include "autograd/ops/linear.h"
-#include "autograd/ops/lm_head.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/view.h"
 #include "base/error.h"
@@ -127,9 +126,8 @@ Variable TransformerLM::logits(const Tensor& tokens) const {
   return project(hidden(tokens, false));
 }
 
-TransformerLM::LossTerms TransformerLM::loss_terms(const Tensor& tokens, const Tensor& targets,
-                                                   double scale,
-                                                   const Tensor& inverse_count) const {
+LmHeadResult TransformerLM::loss_terms(const Tensor& tokens, const Tensor& targets, double scale,
+                                       const Tensor& inverse_count) const {
   QUERN_CHECK(targets.shape() == tokens.shape(), "TransformerLM: targets have shape ",
               targets.shape(), ", expected the tokens' ", tokens.shape());
   const int64_t N = tokens.numel();
@@ -141,10 +139,9 @@ TransformerLM::LossTerms TransformerLM::loss_terms(const Tensor& tokens, const T
     const RangeScope range(RangeKind::module, "lm_head");
     const int64_t rows =
         head_chunk_rows(N, config_.vocab_size, config_.d_model, size_of(h.dtype()));
-    const LmHeadResult of = lm_head_loss(
+    return lm_head_loss(
         h, head().weight(), flat_targets,
         {.chunk_rows = rows, .scale = scale, .z_loss = z_loss, .inverse_count = inverse_count});
-    return {of.loss, of.cross_entropy, of.z_loss};
   }
   const Variable logits = project(h);
   const Variable mean = naive_cross_entropy(logits, flat_targets, kIgnoreIndex, inverse_count);

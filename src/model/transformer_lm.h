@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/host_stash.h"
+#include "autograd/ops/lm_head.h"
 #include "model/architecture.h"
 #include "nn/embedding.h"
 
@@ -26,17 +27,13 @@ class TransformerLM : public Module {
   // z-loss. Then zero the gradients first, and use the loss only for backward(loss) or in a sum
   // with other losses: fused kernels already add the head's gradient here (autograd/ops/lm_head.h).
   Variable loss(const Tensor& tokens, const Tensor& targets, double scale = 1.0) const {
-    return loss_terms(tokens, targets, scale).total;
+    return loss_terms(tokens, targets, scale).loss;
   }
-  struct LossTerms {
-    Variable total;
-    Tensor cross_entropy, z_loss;  // its terms, for reports; z_loss undefined when there is none
-  };
   // inverse_count: one FP32 element; replaces 1 / the number of targets that count here, so that
   // the sum of several batches' losses is the mean over all their targets. Undefined: the batch's
   // own.
-  LossTerms loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0,
-                       const Tensor& inverse_count = {}) const;
+  LmHeadResult loss_terms(const Tensor& tokens, const Tensor& targets, double scale = 1.0,
+                          const Tensor& inverse_count = {}) const;
 
   // Seeds the masks of dropout. Training losses take the draws number, number + stride, ...
   // Required before the first training loss of a model with dropout.

@@ -105,7 +105,7 @@ Json rounded(const std::vector<double>& values) {
 }
 
 Json series_json(const ReportRun& run, size_t most_points) {
-  const ChartData data = chart_data(run.metrics.steps, tokens_per_step(run.config), most_points);
+  const ChartData data = chart_data(run.metrics.steps, most_points);
   Json json = {
       {"step", data.step}, {"tokens", rounded(data.tokens)}, {"seconds", rounded(data.seconds)}};
   for (const Series& series : data.series) {
@@ -171,7 +171,6 @@ Json run_json(const ReportRun& run, size_t most_points) {
   return {{"name", run.name},
           {"warnings", run.warnings},
           {"summary", summary_json(run)},
-          {"tokens_per_step", rounded(tokens_per_step(run.config))},
           {"series", series_json(run, most_points)},
           {"validation", validation_json(run)},
           {"config", run.config ? config_json(*run.config) : Json(nullptr)},

@@ -90,12 +90,6 @@ std::vector<Sample> parse_samples(const std::string& text) {
   return samples;
 }
 
-double tokens_per_step(const std::optional<Config>& config) {
-  if (!config) return 0.0;
-  return static_cast<double>(config->train.batch * config->train.accumulate *
-                             config->model.context);
-}
-
 ReportRun read_report_run(const fs::path& path) {
   const RunFolder folder = RunFolder::open(path);
   ReportRun run;
@@ -137,7 +131,7 @@ ReportSummary summarize(const ReportRun& run) {
     s.loss = last.loss;
     s.memory_bytes = last.memory_bytes;
     s.skipped = last.skipped;
-    const ChartData whole = chart_data(metrics.steps, tokens_per_step(run.config), 2);
+    const ChartData whole = chart_data(metrics.steps, 2);
     s.tokens = whole.tokens.back();
     s.train_seconds = whole.seconds.back();
   }
@@ -217,7 +211,7 @@ std::vector<size_t> bucket_ends(size_t n, size_t most) {
   return ends;
 }
 
-ChartData chart_data(const std::vector<StepMetrics>& steps, double tokens_per_step, size_t most) {
+ChartData chart_data(const std::vector<StepMetrics>& steps, size_t most) {
   ChartData data;
   const std::vector<size_t> ends = bucket_ends(steps.size(), most);
   double seconds = 0.0;
@@ -229,10 +223,8 @@ ChartData chart_data(const std::vector<StepMetrics>& steps, double tokens_per_st
       if (std::isfinite(m.ms)) seconds += 1e-3 * m.ms * static_cast<double>(m.step - step);
       step = m.step;
     }
-    const int64_t tokens = steps[end - 1].tokens;
     data.step.push_back(step);
-    data.tokens.push_back(tokens > 0 ? static_cast<double>(tokens)
-                                     : tokens_per_step * static_cast<double>(step));
+    data.tokens.push_back(static_cast<double>(steps[end - 1].tokens));
     data.seconds.push_back(seconds);
   }
   for (const Column& column : kColumns) data.series.push_back(thinned(steps, ends, column));

@@ -46,7 +46,6 @@ struct ReportSummary {
 // Throws when the folder is no run folder or its metrics cannot be read.
 ReportRun read_report_run(const std::filesystem::path& folder);
 ReportSummary summarize(const ReportRun& run);
-double tokens_per_step(const std::optional<Config>& config);  // 0: unknown
 
 // The samples of a samples.txt: "--- step N", then the text.
 std::vector<Sample> parse_samples(const std::string& text);
@@ -70,7 +69,6 @@ struct ChartData {
   std::vector<Series> series;
 };
 
-// tokens_per_step: used for files without token counts.
-ChartData chart_data(const std::vector<StepMetrics>& steps, double tokens_per_step, size_t most);
+ChartData chart_data(const std::vector<StepMetrics>& steps, size_t most);
 
 }  // namespace quern

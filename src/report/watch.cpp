@@ -93,9 +93,9 @@ std::vector<std::string> RunWatch::numbers() const {
   std::string loss = fmt::format("loss {:.4f}", m.loss);
   if (!metrics.validations.empty()) {
     const Validation& last = metrics.validations.back();
-    const auto best =
-        std::min_element(metrics.validations.begin(), metrics.validations.end(),
-                         [](const auto& a, const auto& b) { return a.loss < b.loss; });
+    const auto best = std::ranges::min_element(metrics.validations, {}, [](const Validation& v) {
+      return std::isfinite(v.loss) ? v.loss : std::numeric_limits<double>::infinity();
+    });
     loss += fmt::format("   validation {:.4f} at step {}, best {:.4f} at step {}", last.loss,
                         last.step, best->loss, best->step);
   }

@@ -16,13 +16,11 @@ class ByteEncoder : public TokenEncoder {
 
 }  // namespace
 
-std::vector<int32_t> encode_bytes(std::string_view text) {
-  std::vector<int32_t> tokens;
-  ByteEncoder().encode(text, tokens);
-  return tokens;
+std::unique_ptr<TokenEncoder> ByteTokenizer::encoder() const {
+  return std::make_unique<ByteEncoder>();
 }
 
-std::string decode_bytes(std::span<const int32_t> tokens) {
+std::string ByteTokenizer::decode(std::span<const int32_t> tokens) const {
   std::string text;
   text.reserve(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -32,14 +30,6 @@ std::string decode_bytes(std::span<const int32_t> tokens) {
     if (token != kEndOfText) text.push_back(static_cast<char>(token));
   }
   return text;
-}
-
-std::unique_ptr<TokenEncoder> ByteTokenizer::encoder() const {
-  return std::make_unique<ByteEncoder>();
-}
-
-std::string ByteTokenizer::decode(std::span<const int32_t> tokens) const {
-  return decode_bytes(tokens);
 }
 
 }  // namespace quern

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -14,15 +12,11 @@ namespace quern {
 inline constexpr int32_t kEndOfText = 256;
 inline constexpr int64_t kByteVocabulary = 257;
 
-std::vector<int32_t> encode_bytes(std::string_view text);
-// The original bytes, valid UTF-8 or not; end of text adds nothing. Throws naming position and
-// value of any other token.
-std::string decode_bytes(std::span<const int32_t> tokens);
-
-// The same as a Tokenizer.
 class ByteTokenizer : public Tokenizer {
  public:
   std::unique_ptr<TokenEncoder> encoder() const override;
+  // The original bytes, valid UTF-8 or not; end of text adds nothing. Throws naming position and
+  // value of any other token.
   std::string decode(std::span<const int32_t> tokens) const override;
   int64_t vocabulary() const override { return kByteVocabulary; }
   std::optional<int32_t> end_token() const override { return kEndOfText; }

@@ -75,17 +75,16 @@ BucketExchange exchange_of(const ComputeSection& compute) {
   return compute.kernels == KernelKind::fused ? BucketExchange::overlapped : BucketExchange::naive;
 }
 
-TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
-                                          const Tensor& targets, int64_t count,
-                                          const Tensor& inverse_count) {
-  TransformerLM::LossTerms loss;
+LmHeadResult forward_backward(const ModelInstance& instance, const Tensor& tokens,
+                              const Tensor& targets, int64_t count, const Tensor& inverse_count) {
+  LmHeadResult loss;
   {
     const RangeScope range(RangeKind::phase, "forward");
     const double share = inverse_count.defined() ? 1.0 : 1.0 / static_cast<double>(count);
     loss = instance.model.loss_terms(tokens, targets, share, inverse_count);
   }
   const RangeScope range(RangeKind::phase, "backward");
-  backward(loss.total);
+  backward(loss.loss);
   return loss;
 }
 

@@ -21,11 +21,11 @@ namespace quern {
 bool captures_steps(const ComputeSection& compute);
 
 // The computation of every training mode: adds the gradients of micro-batch loss / count to the
-// arena's. Returns that loss, its total already run backwards. With inverse_count
+// arena's. Returns that loss, already run backwards. With inverse_count
 // (TransformerLM::loss_terms) its sum is a part of a mean over the targets of all micro-batches.
-TransformerLM::LossTerms forward_backward(const ModelInstance& instance, const Tensor& tokens,
-                                          const Tensor& targets, int64_t count,
-                                          const Tensor& inverse_count = {});
+LmHeadResult forward_backward(const ModelInstance& instance, const Tensor& tokens,
+                              const Tensor& targets, int64_t count,
+                              const Tensor& inverse_count = {});
 
 // Between several ranks: the naive twin with naive kernels.
 BucketExchange exchange_of(const ComputeSection& compute);

@@ -255,19 +255,6 @@ TEST(ConfigFile, AnIntegerIsARealNumberToo) {
   EXPECT_EQ(load_config(file.path()).optimizer.lr, 1.0);
 }
 
-// In old run folders `recompute` is a number of blocks; 0 disables it.
-TEST(ConfigFile, AnOldRecomputeIsUnderstood) {
-  const auto load = [](const std::string& text) { return load_config(TomlFile(text).path()); };
-  EXPECT_EQ(load("[compute]\nrecompute = 0\n").compute.recompute, Recompute::none);
-  const Config blocks = load("[compute]\nrecompute = 3\n");
-  EXPECT_EQ(blocks.compute.recompute, Recompute::blocks);
-  EXPECT_EQ(blocks.compute.segment, 3);
-  EXPECT_EQ(load("[compute]\nrecompute = \"norms\"\n").compute.recompute, Recompute::norms);
-  EXPECT_EQ(load("[compute]\nrecompute = \"swiglu\"\n").compute.recompute, Recompute::swiglu);
-  EXPECT_NE(file_message("[compute]\nrecompute = -1\n").find("FILE:2: recompute is -1, expected"),
-            std::string::npos);
-}
-
 // Kernels compute in single precision, where these numbers reach a limit of their key.
 TEST(ConfigFile, RangesHoldInSinglePrecision) {
   EXPECT_NE(file_message("[optimizer]\nbeta2 = 0.99999999\n")

@@ -12,6 +12,7 @@
 #include "support/compress.h"
 #include "support/files.h"
 #include "support/heap.h"
+#include "support/sanitized.h"
 
 namespace quern {
 namespace {
@@ -73,15 +74,16 @@ TEST(Attacks, AHeaderLengthThatExhaustsMemory) {
   expect_refused("\xff\xff\xff\xff\xff\xff\xff\x7f{}", "expected at most 100000000");
 }
 
-TEST(Attacks, AHundredThousandTensors) {
+TEST(Attacks, ManyTensors) {
+  constexpr int kCount = kSanitized ? 20'000 : 100'000;
   std::string header = "{";
-  for (int i = 0; i < 100'000; ++i) {
+  for (int i = 0; i < kCount; ++i) {
     header += cat(i > 0 ? "," : "", tensor(cat("t", i), "[0]", "[0,0]"));
   }
   const TemporaryFolder folder;
   const auto file =
       SafetensorsFile::open(write_file(folder / "x", safetensors(cat(header, "}"), 0)));
-  EXPECT_EQ(file.entries().size(), 100'000u);
+  EXPECT_EQ(file.entries().size(), static_cast<size_t>(kCount));
 }
 
 // Parsers that differ on duplicate names (Seriot, "Parsing JSON is a Minefield", 2016).
@@ -97,10 +99,10 @@ TEST(Attacks, ADuplicateNameThatParsersReadDifferently) {
 TEST(Attacks, BracketsThatExhaustTheStack) {
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   expect_refused(safetensors(cat("{\"a\":{\"dtype\":\"U8\",\"shape\":[", deep, "]}}"), 0),
-                 "opens level 201 of nested values");
+                 "nests values 201 levels deep");
   const TemporaryFolder folder;
   const auto path = write_file(folder / "tokenizer.json", cat("{\"model\":", deep, "}"));
-  expect_error([&] { JsonFile{path}; }, {"tokenizer.json: byte 208 opens level 201"});
+  expect_error([&] { JsonFile{path}; }, {"tokenizer.json: nests values 201 levels deep"});
 }
 
 // Text behind a zero byte, which some parsers see and others do not.

@@ -149,8 +149,9 @@ TEST(Safetensors, RefusesBadHeaders) {
   expect_refused(file_of("{\"x\":", 0), {"not valid JSON"});
   expect_refused(file_of("{} {}", 0), {"not valid JSON"});
   expect_refused(file_of("{\"x\xff\":1}", 0), {"not valid JSON"});
-  expect_refused(file_of(std::string(1 << 20, '{'), 0), {"opens level 201"});
-  expect_refused(file_of("{\"x\":" + std::string(1 << 20, '['), 0), {"opens level 201"});
+  expect_refused(file_of(std::string(1 << 20, '{'), 0), {"header is not valid JSON"});
+  expect_refused(file_of("{\"x\":" + std::string(1 << 20, '['), 0),
+                 {"nests values 201 levels deep"});
   expect_refused(file_of("{\"x\":1}", 0), {"'x'", "is 1, expected an object"});
   expect_refused(file_of("{\"__metadata__\":1}", 0), {"__metadata__ is 1, expected an object"});
   expect_refused(file_of("{\"__metadata__\":{\"k\":1}}", 0), {"k is 1, expected a string"});

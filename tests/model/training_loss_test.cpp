@@ -128,7 +128,7 @@ TEST(TrainingLoss, TheZLossIsReportedApart) {
     const Tensor logits = with.model.logits(with.tokens).value();
     const double z = 0.5 * 0.01 * mean_squared_logsumexp(logits);
     EXPECT_NEAR(terms.z_loss.item(), z, 1e-6 * z);  // a few FP32 roundings of 6e-8
-    EXPECT_NEAR(terms.total.value().item(), plain + z, 1e-6 * plain);
+    EXPECT_NEAR(terms.loss.value().item(), plain + z, 1e-6 * plain);
   }
 }
 
@@ -149,8 +149,8 @@ TEST(TrainingLoss, AMeanOverTheTargetsOfSeveralBatches) {
         const auto terms =
             parts.model.loss_terms(whole.tokens.slice(0, row, row + 2),
                                    whole.targets.slice(0, row, row + 2), 1.0, inverse);
-        backward(terms.total);
-        loss += terms.total.value().item();
+        backward(terms.loss);
+        loss += terms.loss.value().item();
         cross_entropy += terms.cross_entropy.item();
         z += terms.z_loss.item();
       }

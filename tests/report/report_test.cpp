@@ -65,7 +65,7 @@ TEST(BucketEnds, CoverAllAndServeBothAxes) {
 
 TEST_F(ReportTest, ThinnedSeriesKeepMeansAndSpikes) {
   const ReportRun r = read_report_run(run("a", 5000));
-  const ChartData data = chart_data(r.metrics.steps, 0.0, 100);
+  const ChartData data = chart_data(r.metrics.steps, 100);
   const Series& loss = data.series[0];
   ASSERT_EQ(loss.name, "loss");
   const Series& mfu = data.series[4];

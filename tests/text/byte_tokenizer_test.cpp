@@ -10,29 +10,30 @@ namespace {
 TEST(ByteTokenizer, RoundTripsEveryByte) {
   std::string text;
   for (int i = 0; i < 256; ++i) text.push_back(static_cast<char>(i));
-  const std::vector<int32_t> tokens = encode_bytes(text);
+  const std::vector<int32_t> tokens = ByteTokenizer().encode(text);
   ASSERT_EQ(tokens.size(), 256u);
   for (int i = 0; i < 256; ++i) EXPECT_EQ(tokens[static_cast<size_t>(i)], i);
-  EXPECT_EQ(decode_bytes(tokens), text);
+  EXPECT_EQ(ByteTokenizer().decode(tokens), text);
 }
 
 TEST(ByteTokenizer, EndOfTextAddsNothing) {
-  EXPECT_EQ(decode_bytes(std::vector<int32_t>{'a', kEndOfText, 'b'}), "ab");
+  EXPECT_EQ(ByteTokenizer().decode(std::vector<int32_t>{'a', kEndOfText, 'b'}), "ab");
 }
 
 TEST(ByteTokenizer, RefusesOtherTokens) {
   testing_support::expect_error(
       [] {
-        decode_bytes(std::vector<int32_t>{65, 257});
+        ByteTokenizer().decode(std::vector<int32_t>{65, 257});
       },
       {"token 1 is 257"});
-  testing_support::expect_error([] { decode_bytes(std::vector<int32_t>{-1}); }, {"token 0 is -1"});
+  testing_support::expect_error([] { ByteTokenizer().decode(std::vector<int32_t>{-1}); },
+                                {"token 0 is -1"});
 }
 
 TEST(ByteTokenizer, IsATokenizer) {
   const ByteTokenizer tokenizer;
   const std::vector<int32_t> tokens = tokenizer.encode("a\xFF<|endoftext|>");
-  EXPECT_EQ(tokens, encode_bytes("a\xFF<|endoftext|>"));
+  EXPECT_EQ(tokens, ByteTokenizer().encode("a\xFF<|endoftext|>"));
   EXPECT_EQ(tokenizer.decode(tokens), "a\xFF<|endoftext|>");
   EXPECT_EQ(tokenizer.vocabulary(), 257);
   EXPECT_EQ(tokenizer.end_token(), 256);

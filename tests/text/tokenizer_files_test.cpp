@@ -262,7 +262,7 @@ TEST_F(TokenizerFiles, TheByteTokenizerIsKnownAgain) {
   EXPECT_EQ(other->end_token(), kEndOfText);
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
-  EXPECT_EQ(other->encode(bytes), encode_bytes(bytes));
+  EXPECT_EQ(other->encode(bytes), ByteTokenizer().encode(bytes));
 }
 
 TEST_F(TokenizerFiles, WhatIsMissingOrBrokenIsNamed) {

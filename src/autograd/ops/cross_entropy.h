@@ -1,5 +1,5 @@
 // Mean of -log softmax(logits)[target] over the targets that are not ignore_index; 0 without any.
-// logits (N..., V), targets (N...) i32, or i64 or u16, which are converted. The loss has shape ()
+// logits (N..., V), targets (N...) i32, or i64 or u16, converted to i32. The loss has shape ()
 // and is f32 for f32 and bf16 logits, f64 for f64. A target outside [0, V) throws on the CPU and
 // gives NaN on a GPU.
 #pragma once

@@ -24,7 +24,7 @@ constexpr std::array kKernelRules{
     Rule{"gemv", WorkKind::gemm},
     Rule{"cutlass", WorkKind::gemm},
     Rule{"splitk", WorkKind::gemm},         // cuBLASLt: sums the parts of a split-K product
-    Rule{"split_product", WorkKind::gemm},  // FP32 products from TF32 ones, and their operands
+    Rule{"split_product", WorkKind::gemm},  // FP32 products of BF16 parts, and their operands
     Rule{"split_planes", WorkKind::gemm},
     Rule{"swiglu_product", WorkKind::gemm},
 };

@@ -40,7 +40,8 @@ const COLUMNS = [
   { label: "Best validation", of: (run) => run.summary.best_val_loss, text: (all) => alike(all, [], 5),
     remark: ({ summary: s }) => (s.best_val_loss === null ? "not validated" : `at step ${s.best_step.toLocaleString("en")}`) },
   { label: "Tokens", of: (run) => run.summary.tokens, text: (all) => alike(all, UNITS.count), more: true,
-    remark: (run) => (run.tokens_per_step ? `${format.count(run.tokens_per_step)} a step` : "") },
+    remark: (run) => (run.series.step.length
+      ? `${format.count(run.series.tokens.at(-1) / run.series.step.at(-1))} a step` : "") },
   { label: "Time", of: ({ summary: s }) => s.wall_seconds ?? s.train_seconds, text: alikeDurations,
     remark: ({ summary: s }, text) => (s.wall_seconds === null ? "in steps" : `${text(s.train_seconds)} in steps`) },
   { label: "Tokens/s", of: (run) => run.summary.tokens_per_s, text: (all) => alike(all, UNITS.count), more: true, remark: () => "median" },
