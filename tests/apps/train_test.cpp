@@ -162,10 +162,12 @@ TEST_F(TrainProgram, ATerminalShowsItsProgress) {
 }
 
 TEST_F(TrainProgram, ATerminalIsTakenAsItIs) {
-  const std::string colourless = run_in_terminal(train_args("a"), 80, {"NO_COLOR=1"}).text;
+  const std::string colourless =
+      run_in_terminal(train_args("a", {"--steps", "3"}), 80, {"NO_COLOR=1"}).text;
   EXPECT_NE(colourless.find("\033[K"), std::string::npos) << colourless;
   EXPECT_EQ(colourless.find("\033[3"), std::string::npos) << colourless;
-  const std::string dumb = run_in_terminal(train_args("b"), 80, {"TERM=dumb"}).text;
+  const std::string dumb =
+      run_in_terminal(train_args("b", {"--steps", "3"}), 80, {"TERM=dumb"}).text;
   EXPECT_EQ(dumb.find('\033'), std::string::npos) << dumb;
   EXPECT_NE(dumb.find("ETA "), std::string::npos) << "the lines of a pipe\n" << dumb;
 }

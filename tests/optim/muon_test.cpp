@@ -264,6 +264,7 @@ TEST(Muon, ResumesBitForBit) {
   const TemporaryFolder folder;
   Config config = muon_config(folder);
   config.compute.precision = Precision::bf16;
+  config.train.steps = 20;
   expect_resume_is_exact(config, folder.path());
 }
 

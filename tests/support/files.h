@@ -8,9 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "support/paths.h"
@@ -47,8 +48,9 @@ inline std::filesystem::path write_file(const std::filesystem::path& path, std::
 }
 
 inline std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream bytes;
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(bytes).str();
 }
 
 // Expects f() to throw a quern::Error whose message contains every part.

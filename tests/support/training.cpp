@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "run/checkpoint.h"
 #include "run/make_context.h"
 #include "support/files.h"
 
@@ -90,27 +91,28 @@ void expect_resume_is_exact(Config config, const fs::path& folder) {
   train(config, whole);
 
   config.run.out = (folder / "parts").string();
-  StopAt first(49);  // results come one step late: this stops the loop after step 50
+  const auto steps = static_cast<size_t>(config.train.steps), middle = steps / 2;
+  StopAt first(config.train.steps / 2 - 1);  // results come one step late: the loop stops at half
   const TrainResult half = train(config, first, &first.stop);
   ASSERT_TRUE(half.interrupted);
-  ASSERT_EQ(half.steps, 50);
+  ASSERT_EQ(half.steps, config.train.steps / 2);
   config.run.resume = config.run.out;
   Recorded second;
   const TrainResult rest = train(config, second);
-  ASSERT_EQ(rest.steps, 100);
+  ASSERT_EQ(rest.steps, config.train.steps);
 
-  ASSERT_EQ(whole.steps.size(), 100u);
-  ASSERT_EQ(first.steps.size() + second.steps.size(), 100u);
-  for (size_t i = 0; i < 100; ++i) {
+  ASSERT_EQ(whole.steps.size(), steps);
+  ASSERT_EQ(first.steps.size() + second.steps.size(), steps);
+  for (size_t i = 0; i < steps; ++i) {
     const StepMetrics& expected = whole.steps[i];
-    const StepMetrics& found = i < 50 ? first.steps[i] : second.steps[i - 50];
+    const StepMetrics& found = i < middle ? first.steps[i] : second.steps[i - middle];
     EXPECT_EQ(found.loss, expected.loss) << "step " << i + 1;
     EXPECT_EQ(found.z_loss, expected.z_loss) << "step " << i + 1;
     EXPECT_EQ(found.grad_norm, expected.grad_norm) << "step " << i + 1;
     EXPECT_EQ(found.lr, expected.lr) << "step " << i + 1;
   }
   for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-    const fs::path in_checkpoint = fs::path("checkpoints") / "step_00000100" / file;
+    const fs::path in_checkpoint = checkpoint_path("checkpoints", config.train.steps) / file;
     const std::string bytes = read_file(folder / "whole" / in_checkpoint);
     ASSERT_GT(bytes.size(), 10000u);
     EXPECT_TRUE(bytes == read_file(folder / "parts" / in_checkpoint)) << file;

@@ -39,8 +39,8 @@ for argument; do case $argument in --gtest_output=json:*) report=${argument#--gt
 echo "{\"testsuites\": [{\"testsuite\": [{\"result\": \"COMPLETED\"}]}]}" >"$report"
 PROGRAM
 chmod +x "$scratch/shard"
-expect 'three processes' 0 '3 passed, 0 failed, 0 skipped' run_sum "run_gtest_shards 3 a $scratch/shard"
-CRASH=1 expect 'one of three crashes' 1 '2 passed, 1 failed, 0 skipped' run_sum \
+expect 'three processes' 0 '24 passed, 0 failed, 0 skipped' run_sum "run_gtest_shards 3 a $scratch/shard"
+CRASH=1 expect 'one part crashes' 1 '23 passed, 1 failed, 0 skipped' run_sum \
   "run_gtest_shards 3 a $scratch/shard"
 cat >"$scratch/progress" <<'PROGRAM'
 #!/bin/sh

@@ -489,8 +489,8 @@ const Mode kOne[] = {
 const Mode kOfTwo[] = {
     {"Fp32FusedOfTwo", Precision::fp32, KernelKind::fused, AttentionKind::flash,
      OptimizerKind::adamw, 2},
-    {"Fp32NaiveOfTwoByMuon", Precision::fp32, KernelKind::naive, AttentionKind::naive,
-     OptimizerKind::muon, 2},
+    {"Fp32NaiveOfTwo", Precision::fp32, KernelKind::naive, AttentionKind::naive,
+     OptimizerKind::adamw, 2},
     {"Bf16FusedOfTwoByMuon", Precision::bf16, KernelKind::fused, AttentionKind::flash,
      OptimizerKind::muon, 2},
 };
