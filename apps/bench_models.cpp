@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "bench/decode.h"
 #include "bench/gemm_rate.h"
@@ -63,15 +62,13 @@ BenchJob prepare_decode(const BenchRun& run) {
   options.prompt = count_of(parsed, "prompt_tokens", 1);
   options.tokens = iterations_of(parsed, "measured", 1);
   options.temperature = parsed.config.sample.temperature;
-  const auto read = std::make_shared<double>(0.0);  // the memory's speed, of all rows
-  return [options, read, config = parsed.config,
+  return [options, config = parsed.config,
           way = choice_of<Decoder::Way>(parsed, "way")](Table& table) {
     DecodeBenchRow row =
         bench_decode(config.model.size, config.model, config.compute, way, options);
     // The buffer is larger than any cache.
     const bool on_gpu = Context::current().device().is_cuda();
-    if (*read == 0.0) *read = measure_read(int64_t{1} << (on_gpu ? 30 : 27)) / 1e12;
-    row.read_tb_per_second = *read;
+    row.read_tb_per_second = measure_read(on_gpu ? int64_t{1} << 30 : int64_t{1} << 27) / 1e12;
     print_row(table, row);
   };
 }

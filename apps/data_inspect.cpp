@@ -31,9 +31,12 @@ InspectOptions options_of(const ParsedArgs& parsed) {
   options.tokenizer = parsed.extra.at("tokenizer");
   options.verify = parsed.extra.at("verify") == "true";
   options.length = count_of(parsed, "length", 1);
-  if (window) {  // a product beyond 64 bits is beyond every file as well
-    options.window =
-        std::min(count_of(parsed, "window", 0), INT64_MAX / options.length) * options.length;
+  if (window) {
+    const int64_t number = count_of(parsed, "window", 0);
+    if (number > INT64_MAX / options.length) {
+      throw UsageError(cat("--window is ", number, ", too many of --length ", options.length));
+    }
+    options.window = number * options.length;
   }
   if (offset) options.window = count_of(parsed, "offset", 0);
   return options;

@@ -1,16 +1,12 @@
 #include "bench/harness.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/median.h"
-#include "config/config_parse.h"
 
 namespace quern {
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/enum_names.h"
-#include "base/error.h"
 #include "config/config.h"
 #include "model/transformer_lm.h"
 #include "text/tokenizer.h"

@@ -1,12 +1,10 @@
 #include "run/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -17,7 +15,6 @@
 #include "dist/host_name.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
-#include "io/descriptor.h"
 #include "io/folder.h"
 #include "io/json_file.h"
 #include "io/small_file.h"
@@ -220,8 +217,15 @@ struct Writing {
   fs::path folder;
   std::string name;
 
-  // Opens the file: NFS may answer from memory whether it is there.
-  bool goes_on() const { return read_if_there(folder / kInProgress) == name; }
+  // Opens the file: NFS may answer from memory whether it is there. One that cannot be read is
+  // gone.
+  bool goes_on() const noexcept {
+    try {
+      return read_if_there(folder / kInProgress) == name;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
 };
 
 // This rank's file. Adds its manifest entry to `files`.
@@ -231,6 +235,7 @@ void write_tensors(const Writing& writing, const char* stem, const std::vector<T
   const auto proceed = [&] {
     if (!writing.goes_on()) throw AnotherRankFailed();
   };
+  proceed();  // before the file is made
   const std::string name = safetensors_shard_name(stem, *file.number, file.count);
   files[name] =
       to_json(write_safetensors(writing.folder / name, tensors, {{"format", "pt"}}, proceed));
@@ -248,8 +253,10 @@ std::string write_rank_files(const Writing& writing, const CheckpointContents& c
   } catch (const AnotherRankFailed&) {
     return "";
   } catch (...) {
-    std::error_code ignored;
-    remove_tree(folder / kInProgress, ignored);
+    if (writing.goes_on()) {
+      std::error_code ignored;
+      remove_tree(folder / kInProgress, ignored);
+    }
     throw;
   }
   return files.dump();

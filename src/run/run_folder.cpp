@@ -148,6 +148,7 @@ fs::path checkpoint_to_resume(const fs::path& path,
   const std::vector<int64_t> steps = checkpoint_steps(folder);
   const auto of_newest =
       std::ranges::find(steps, newest, [&](int64_t step) { return checkpoint_path(folder, step); });
+  if (of_newest == steps.end()) fail(*damage);  // a copy under another name
   for (auto step = std::make_reverse_iterator(of_newest); step != steps.rend(); ++step) {
     const fs::path older = checkpoint_path(folder, *step);
     if (const auto why = checkpoint_damage(older)) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -24,6 +25,9 @@ class EncodePipeline {
   // single larger block. The destructor stops the threads after their current blocks. Throws when
   // the system has no room for so many threads.
   EncodePipeline(Read read, MakeEncoder make_encoder, int threads, size_t most_bytes);
+  ~EncodePipeline() {
+    for (std::jthread& thread : threads_) thread.request_stop();
+  }
 
   // The next block; empty after the last. Rethrows an exception of reading or encoding at that
   // block's turn.

@@ -335,6 +335,8 @@ PrepareResult run_in(const fs::path& part, const PrepareOptions& options, const 
       keep = true;
       preparation.finish();
       remove_tree(part / kJournal);  // then the folder is complete but for its name
+      QUERN_CHECK(!fs::exists(options.out), options.out.string(),
+                  ": has been made meanwhile; move it away");
       place_new_folder(part, options.out);
     }
     PrepareResult result = preparation.result();
