@@ -76,7 +76,7 @@ QUERN_HD A philox_unit(const PhiloxBlock& b) {
 template <class A>
 QUERN_HD A philox_uniform(uint64_t seed, uint64_t index, double low, double high) {
   const double unit = philox_unit<A>(philox_block(seed, index));
-  const A value = static_cast<A>(fma(high - low, unit, low));
+  const A value = static_cast<A>(::fma(high - low, unit, low));
   return value < static_cast<A>(high) ? value : static_cast<A>(low);  // if it rounded up to `high`
 }
 
@@ -93,14 +93,14 @@ QUERN_HD inline double philox_normal(uint64_t seed, uint64_t index) {
   const PhiloxBlock b = philox_block(seed, index);
   const double u = (static_cast<double>(low_bits(b) >> 11) + 0.5) * (1.0 / 9007199254740992.0);
   const double v = static_cast<double>(high_bits(b) >> 11) * (1.0 / 9007199254740992.0);
-  return sqrt(-2.0 * log(u)) * cos(6.283185307179586477 * v);
+  return ::sqrt(-2.0 * ::log(u)) * ::cos(6.283185307179586477 * v);
 }
 
 namespace detail {
 template <int N>
 QUERN_HD double horner(double x, const double (&c)[N]) {  // c[0] + c[1] x + c[2] x^2 + ...
   double sum = c[N - 1];
-  for (int i = N - 2; i >= 0; --i) sum = fma(sum, x, c[i]);
+  for (int i = N - 2; i >= 0; --i) sum = ::fma(sum, x, c[i]);
   return sum;
 }
 }  // namespace detail
@@ -108,7 +108,7 @@ QUERN_HD double horner(double x, const double (&c)[N]) {  // c[0] + c[1] x + c[2
 // The normal quantile at 1/2 + q, |q| < 1/2, to a relative 1e-15: Wichura, algorithm AS 241
 // (PPND16), 1988. A ratio of polynomials near the middle, two more in r = sqrt(-ln tail) beyond.
 QUERN_HD inline double normal_quantile(double q) {
-  if (fabs(q) <= 0.425) {
+  if (::fabs(q) <= 0.425) {
     const double a[8] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
                          1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
                          3.3430575583588128105e4, 2.5090809287301226727e3};
@@ -123,7 +123,7 @@ QUERN_HD inline double normal_quantile(double q) {
     const double r = 0.180625 - q * q;
     return q * detail::horner(r, a) / detail::horner(r, b);
   }
-  const double r = sqrt(-log(0.5 - fabs(q)));
+  const double r = ::sqrt(-::log(0.5 - ::fabs(q)));
   double x;
   if (r <= 5.0) {
     const double c[8] = {1.42343711074968357734e0,  4.63033784615654529590e0,
