@@ -2,7 +2,7 @@
 
 Usage: unity_groups.py FOLDER[:FOLDER...] LINES FILE...
 Prints "GROUP FILE" for each file, and "own NAME" for constants to be renamed in each file. Includes start at the
-folders; a group has at most LINES lines, or one file.
+including file's folder or at the FOLDERs; a group has at most LINES lines, or one file.
 
 Two files clash when one declares in an anonymous namespace what the other, or a header of the other, declares
 at namespace level. Clashing files go to different groups, so no source needs an edit. Constants (kName) of
@@ -61,25 +61,30 @@ class Headers:
     def __init__(self, folders):
         self.folders, self.known = folders, {}
 
-    def reached(self, text):
-        """Names that the headers of `text`, and their headers, declare."""
-        names, waiting, seen = set(), INCLUDE.findall(text), set()
+    def reached(self, path, text):
+        """Names that the headers of `text` in `path`, and their headers, declare."""
+        names, waiting, seen = set(), self.included(path, text), set()
         while waiting:
-            path = waiting.pop()
-            if path not in seen:
-                seen.add(path)
-                own, further = self.read(path)
+            header = waiting.pop()
+            if header not in seen:
+                seen.add(header)
+                own, further = self.read(header)
                 names |= own
                 waiting += further
         return names
 
+    def included(self, path, text):
+        """The headers of the project that `text`, the content of `path`, includes."""
+        files = []
+        for name in INCLUDE.findall(text):
+            places = (f"{folder}/{name}" for folder in [os.path.dirname(path), *self.folders])
+            files += [file for file in places if os.path.exists(file)][:1]
+        return files
+
     def read(self, path):
         if path not in self.known:
-            text = ""
-            for file in (f"{folder}/{path}" for folder in self.folders):
-                if os.path.exists(file):
-                    text = read(file)
-            self.known[path] = declared(NOISE.sub("", text).splitlines()), INCLUDE.findall(text)
+            text = read(path)
+            self.known[path] = declared(NOISE.sub("", text).splitlines()), self.included(path, text)
         return self.known[path]
 
 
@@ -89,7 +94,7 @@ class Source:
         code = NOISE.sub("", INCLUDE.sub("", text))
         self.path, self.lines = path, text.count("\n")
         self.private = private(code)
-        self.visible = declared(code.splitlines()) | headers.reached(text)
+        self.visible = declared(code.splitlines()) | headers.reached(path, text)
 
 
 def clash(a, b):
