@@ -18,12 +18,12 @@ check() {
   if "$@"; then tally "$name" 1 0 0; else tally "$name" 0 1 0; fi
 }
 
-# gtest_progress NAME: filters a GoogleTest program's output: a line per tenth of its tests, the output of tests
-# that fail, skip or do not end, and all output outside of tests.
+# gtest_progress NAME [LINES]: filters a GoogleTest program's output: a line per tenth of its tests, or LINES in all,
+# the output of tests that fail, skip or do not end, and all output outside of tests.
 gtest_progress() {
   local line_by_line=() # mawk otherwise waits for a full block of input
   [[ $(awk -W version 2>&1 </dev/null) != mawk* ]] || line_by_line=(-W interactive)
-  awk "${line_by_line[@]}" -v name="$1" '
+  awk "${line_by_line[@]}" -v name="$1" -v lines="${2:-10}" '
     /^\[=+\] Running/ { total = $3; start = systime() }
     /^\[ RUN / { inside = 1; kept = "" }
     inside { kept = kept $0 "\n" }
@@ -31,7 +31,7 @@ gtest_progress() {
     inside && /\[ +(OK|FAILED|SKIPPED) +\]/ {
       if (!/\[ +OK \]/) printf "%s", kept
       inside = 0
-      if (total && int(10 * ++done / total) > int(10 * (done - 1) / total)) {
+      if (total && int(lines * ++done / total) > int(lines * (done - 1) / total)) {
         printf "%s: %d of %d tests, %d s\n", name, done, total, systime() - start
       }
       fflush()
@@ -44,21 +44,22 @@ gtest_progress() {
 run_gtest() { run_gtest_shards 1 "$@"; }
 
 # run_gtest_shards COUNT NAME PROGRAM [ARGUMENT...]: the same, COUNT processes at a time. Each takes an
-# eighth of its share of the tests, so that none waits long for a slow one, and 25 minutes at most.
+# eighth of its share of the tests, so that none waits long for a slow one, and 25 minutes at most, a test ten.
 run_gtest_shards() {
-  local most=$1 name=$2 label folder shard shards status counts processes=()
+  local most=$(($1 < 64 ? $1 : 64)) name=$2 label folder shard shards status counts processes=()
   shift 2
   folder=$(mktemp -d)
   say "$name"
-  shards=$((most == 1 ? 1 : 8 * most))
+  shards=$((most == 1 ? 1 : most < 8 ? 8 * most : 64))
   for ((shard = 0; shard < shards; ++shard)); do
     label=$name
     ((shards == 1)) || label="$name, part $((shard + 1)) of $shards"
     while (($(jobs -pr | wc -l) >= most)); do wait -n || true; done
     (
       set -o pipefail
+      export QUERN_TEST_SECONDS=600
       GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 1500 "$@" --gtest_color=no \
-        "--gtest_output=json:$folder/$shard.json" 2>&1 | gtest_progress "$label"
+        "--gtest_output=json:$folder/$shard.json" 2>&1 | gtest_progress "$label" $((shards == 1 ? 10 : 1))
     ) &
     processes+=($!)
   done

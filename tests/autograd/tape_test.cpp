@@ -188,6 +188,23 @@ TEST(Tape, HookRunsForALeafBehindAnUnusedOutput) {
   EXPECT_EQ(calls, 1);
 }
 
+// On every rank alike, since a hook may begin a collective: not in the order of addresses.
+TEST(Tape, HooksOfLeavesWithoutAGradientRunInTheGraphsOrder) {
+  constexpr int kCount = 40;
+  std::vector<int> seen, expected(kCount);
+  std::vector<Variable> inputs;
+  for (int i = 0; i < kCount; ++i) {
+    const Variable x = Variable::leaf(ones({2}));
+    x.leaf_store()->on_ready = [&seen, i](Leaf&) { seen.push_back(i); };
+    inputs.push_back(exp(x));
+    expected[static_cast<size_t>(kCount - 1 - i)] = i;
+  }
+  inputs.push_back(Variable::leaf(ones({2})));
+  backward(
+      sum(record("last_only", ones({2}), inputs, [](Gradients& g) { g.add(kCount, g.output()); })));
+  EXPECT_EQ(seen, expected);
+}
+
 TEST(Tape, NoGradRecordsNothingAndNests) {
   const Variable x = Variable::leaf(ones({}));
   {

@@ -7,12 +7,9 @@
 
 #include "base/half.h"
 #include "config/config.h"
-#include "support/files.h"
 
 namespace quern {
 namespace {
-
-using namespace testing_support;
 
 std::vector<AccumulateRow> thousand() {
   std::vector<AccumulateRow> rows;

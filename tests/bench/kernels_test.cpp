@@ -1,17 +1,16 @@
 #include "bench/kernels.h"
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "config/config.h"
-#include "support/files.h"
 #include "tensor/context.h"
 
 namespace quern {
 namespace {
-
-using namespace testing_support;
 
 KernelBenchOptions tiny_options() {
   KernelBenchOptions options;

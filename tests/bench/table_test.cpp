@@ -6,12 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
-#include "support/files.h"
 
 namespace quern {
 namespace {
-
-using namespace testing_support;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <thread>
 
 #include "support/collectives.h"
 #include "support/files.h"
@@ -80,6 +81,16 @@ TEST(ThreadGroupTest, ADeadRankStaysDead) {
   for (int i = 0; i < 2; ++i) {
     expect_error([&] { ranks[0]->barrier("x"); }, {"the rank dies at its collective 0"});
   }
+}
+
+TEST(ThreadGroupTest, APatientRankWaitsBeyondTheLimit) {
+  const Texts texts = run_thread_ranks(2, {.limit = milliseconds(200)}, [](Communicator& ranks) {
+    ranks.set_patience(milliseconds(60000));
+    if (ranks.rank() == 1) std::this_thread::sleep_for(milliseconds(600));
+    ranks.barrier("x");
+    return std::string("done");
+  });
+  EXPECT_EQ(texts, (Texts{"done", "done"}));
 }
 
 // In simulated time.

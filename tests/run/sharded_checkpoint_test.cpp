@@ -228,8 +228,11 @@ TEST_F(ShardedCheckpoint, AFaultEndsTheWritingOfTheOthers) {
     });
     std::atomic<bool> written{false};
     std::thread reader([&] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
       const auto until = [&](const auto& holds) {
-        while (!holds() && !written) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        while (!holds() && !written && std::chrono::steady_clock::now() < end) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
       };
       until([&] { return fs::exists(pipe); });
       until([&] { return !fs::exists(temporary / "in_progress"); });

@@ -62,6 +62,7 @@ class ForkedRanks {
     ASSERT_GE(pid, 0);
     if (pid == 0) {
       ::close(ends[0]);
+      ::signal(SIGALRM, SIG_DFL);
       ::alarm(60);  // a rank that hangs ends
       std::string text;
       try {

@@ -9,6 +9,7 @@
 #include "run/make_context.h"
 #include "run/make_optimizer.h"
 #include "run/train_state.h"
+#include "support/sanitized.h"
 #include "trainer_fixture.h"
 
 namespace quern {
@@ -490,7 +491,7 @@ const Mode kOfTwo[] = {
     {"Fp32FusedOfTwo", Precision::fp32, KernelKind::fused, AttentionKind::flash,
      OptimizerKind::adamw, 2},
     {"Fp32NaiveOfTwo", Precision::fp32, KernelKind::naive, AttentionKind::naive,
-     OptimizerKind::adamw, 2},
+     kSanitized ? OptimizerKind::adamw : OptimizerKind::muon, 2},
     {"Bf16FusedOfTwoByMuon", Precision::bf16, KernelKind::fused, AttentionKind::flash,
      OptimizerKind::muon, 2},
 };
