@@ -14,6 +14,7 @@ function(quern_unity target)
   endif()
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" REGEX "^[^/]")
   execute_process(
     COMMAND ${QUERN_PYTHON} cmake/unity_groups.py src:tests:apps ${QUERN_UNITY_LINES} ${sources}
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
