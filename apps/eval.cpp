@@ -7,6 +7,7 @@
 
 #include "base/counted.h"
 #include "base/error.h"
+#include "bench/table.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -66,7 +67,7 @@ int run_eval(const Arguments& args) {
                                      {"perplexity", perplexity},
                                      {"windows", e.windows},
                                      {"context", T},
-                                     {"seconds", e.seconds}};
+                                     {"seconds", rounded(e.seconds, 3)}};
     fmt::print("{}\n", row.dump());
     return 0;
   }

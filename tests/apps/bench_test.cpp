@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "support/program.h"
+#include "support/sanitized.h"
 
 namespace quern {
 namespace {
@@ -207,9 +208,7 @@ TEST(BenchProgram, TextFitsAHundredColumns) {
 
 // Matrices of 2^44 bytes. Every such row reports it, and the next one still runs.
 TEST(BenchProgram, StepsOutOfMemoryAreRows) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 16 TiB";
-#endif
+  if (kSanitized) GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 16 TiB";
   std::vector<std::string> args = kTinyStep;
   args.insert(args.end(),
               {"--d_model", "1048576", "--d_ff", "4194304", "--heads", "8192", "--format", "csv"});

@@ -15,6 +15,7 @@
 #include "support/files.h"
 #include "support/paths.h"
 #include "support/program.h"
+#include "support/sanitized.h"
 #include "support/training.h"
 #include "tensor/cuda_runtime.h"
 
@@ -361,9 +362,7 @@ TEST_F(RanksProgram, AFullDiskOfOneRankEndsAll) {
 
 // Its end is the cause, and the others' follow: the last line names it.
 TEST_F(RanksProgram, AFaultOfOneRankIsItsOwn) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
   for (const int rank : {0, 1}) {
     fs::remove_all(folder_ / "run");
     const Outcome outcome = run_shell(

@@ -19,6 +19,7 @@
 #include "run/saved_model.h"
 #include "run/weights.h"
 #include "support/program.h"
+#include "support/sanitized.h"
 #include "support/terminal.h"
 #include "support/token_files.h"
 #include "support/training.h"
@@ -324,11 +325,8 @@ TEST_F(TrainProgram, ADamagedCheckpointIsNamed) {
 
 // Ctrl-C, SIGTERM and SIGHUP save a checkpoint; the resumed run equals an uninterrupted one.
 TEST_F(TrainProgram, SignalsSaveAndResumeIsExact) {
-#ifdef __SANITIZE_ADDRESS__
-  const std::string steps = "200";  // 26 ms each
-#else
-  const std::string steps = "2000";  // 1 ms each: the signal has to arrive before the last
-#endif
+  // 26 or 1 ms each: the signal has to arrive before the last.
+  const std::string steps = kSanitized ? "200" : "2000";
   ASSERT_EQ(run(train_args("whole", {"--steps", steps})).code, 0);
   signal(SIGHUP, SIG_DFL);  // or the children would ignore it, as under nohup
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
@@ -408,9 +406,7 @@ TEST_F(TrainProgram, ASignalAtAnyMomentLeavesARunThatGoesOn) {
 
 // Times come from the steady clock; the wall clock only stamps lines of metrics.jsonl.
 TEST_F(TrainProgram, AClockThatJumpsChangesOnlyTimeStamps) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
   const Args steps = {"--steps",        "20", "--checkpoint_every", "3", "--eval_every", "4",
                       "--sample_every", "5",  "--tokens",           "4"};
   ASSERT_EQ(run(train_args("whole", steps)).code, 0);

@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "support/files.h"
+#include "support/sanitized.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -141,9 +142,7 @@ TEST(BenchAttention, FlashSavesAsTAndNaiveAsItsSquare) {
 
 // The inputs of 128 MiB fit, the scores of 2^43 bytes do not.
 TEST(BenchAttention, WhatDoesNotFitIsARowAndNotAnEnd) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 8 TiB";
-#endif
+  if (kSanitized) GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 8 TiB";
   AttentionBenchOptions options = tiny_options();
   options.precisions = {Precision::fp32};
   options.variants = {AttentionVariant::naive};

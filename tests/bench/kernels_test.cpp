@@ -7,6 +7,7 @@
 #include <set>
 
 #include "config/config.h"
+#include "support/sanitized.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -124,9 +125,8 @@ TEST(BenchKernels, RunsWhatItIsAskedFor) {
 
 // 2^40 rows: a copy of 2^55 bytes, and inputs of the same size.
 TEST(BenchKernels, WhatDoesNotFitIsARowAndNotAnEnd) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 32 PiB";
-#endif
+  if (testing_support::kSanitized)
+    GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 32 PiB";
   KernelBenchOptions options = tiny_options();
   options.rows = int64_t{1} << 40;
   options.kernels = {"gelu"};

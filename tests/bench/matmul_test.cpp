@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "support/files.h"
+#include "support/sanitized.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -52,9 +53,7 @@ TEST(BenchMatmul, TheDefaultSweepOfTheCpu) {
 
 // A result of 2^49 bytes, more than the address space has.
 TEST(BenchMatmul, WhatDoesNotFitIsARow) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 512 TiB";
-#endif
+  if (kSanitized) GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 512 TiB";
   const Allocator& allocator = *Context::current().allocator(kCpu);
   const int64_t before = allocator.stats().allocated;
   const int64_t n = int64_t{1} << 24;  // operands of 32 MiB

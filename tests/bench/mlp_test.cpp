@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "support/files.h"
+#include "support/sanitized.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -98,9 +99,7 @@ TEST(MlpTable, GivesTheRatioToTheBaseAndTheRate) {
 }
 
 TEST(BenchMlp, WhatDoesNotFitIsARowAndTheRatioIsMissing) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 1 PiB";
-#endif
+  if (kSanitized) GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 1 PiB";
   MlpBenchOptions options = tiny_options();
   options.base = {1, int64_t{1} << 24, 1, 1};  // a weight of 2^50 bytes
   options.dimensions = {};

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/files.h"
+#include "support/sanitized.h"
 #include "tensor/context.h"
 
 namespace quern {
@@ -86,9 +87,7 @@ TEST(BenchStep, ThePeakOfForwardHasNoOptimizerState) {
 }
 
 TEST(BenchStep, APhaseThatRunsOutOfMemoryIsReported) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 16 TiB";
-#endif
+  if (kSanitized) GTEST_SKIP() << "AddressSanitizer ends the program at an allocation of 16 TiB";
   Config config = tiny_config();
   config.model.d_ff = int64_t{1} << 22;
   config.model.d_model = 1 << 20;  // 2^44 bytes a matrix

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "model/model_cost.h"
 #include "run/make_optimizer.h"
+#include "support/sanitized.h"
 #include "support/thread_ranks.h"
 #include "tensor/factory.h"
 #include "train/evaluate.h"
@@ -221,9 +222,8 @@ TEST(MemoryPrediction, RefusesNoTokens) {
 }
 
 TEST(MemoryPrediction, TakesLessThan50Milliseconds) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer makes every access to memory slower";
-#endif
+  if (testing_support::kSanitized)
+    GTEST_SKIP() << "AddressSanitizer makes every access to memory slower";
   Config config;
   apply_size(config.model, "1.5B");
   config.compute.precision = Precision::bf16;

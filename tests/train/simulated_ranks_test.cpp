@@ -15,6 +15,7 @@
 #include "dist/rank_team.h"
 #include "run/make_optimizer.h"
 #include "run/weights.h"
+#include "support/sanitized.h"
 #include "support/thread_ranks.h"
 #include "tensor/factory.h"
 #include "train/training_step.h"
@@ -25,11 +26,7 @@ namespace {
 using namespace testing_support;
 
 constexpr int64_t kSteps = 2;
-#ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kSeeds = 300;
-#else
-constexpr uint64_t kSeeds = 10'000;
-#endif
+constexpr uint64_t kSeeds = kSanitized ? 300 : 10'000;
 
 // The settings on which the numbers of a training depend.
 struct Training {

@@ -7,6 +7,7 @@
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
+#include "support/sanitized.h"
 #include "tensor/factory.h"
 
 namespace quern {
@@ -152,9 +153,8 @@ TEST(Recorder, DoesNotEndWithinARange) {
 // The bound detects an allocation or a string per range: they cost several times as much. The best
 // of many short trials excludes other processes.
 TEST(Recorder, ARangeIsCheap) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "AddressSanitizer makes every access to memory slower";
-#endif
+  if (testing_support::kSanitized)
+    GTEST_SKIP() << "AddressSanitizer makes every access to memory slower";
   Profile profile;
   Recorder recorder(profile);
   constexpr int kTrials = 100;
