@@ -1,6 +1,8 @@
 // Checkpoints that several ranks write, each a file of its own.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -214,17 +216,19 @@ TEST_F(ShardedCheckpoint, AFaultOfAnyRankIsAnErrorOfAll) {
   EXPECT_EQ(write(2), fine_);
 }
 
-// With many gigabytes a rank, the others must not write theirs to the end first. Here the file of
-// rank 0 is a pipe, which opens after rank 1 has failed: nothing but the header may come through.
+// With many gigabytes a rank, the others must not write theirs to the end first. Here the files of
+// ranks 0 and 1 are pipes. That of rank 1 is opened when rank 0 has begun with its own, and that of
+// rank 0 when rank 1 has failed: nothing but the header may come through.
 TEST_F(ShardedCheckpoint, AFaultEndsTheWritingOfTheOthers) {
   const fs::path temporary = folder_ / "step_00000002.tmp";
   const fs::path pipe = temporary / "model-00001-of-00003.safetensors.tmp";
+  const fs::path full_disk = temporary / "model-00002-of-00003.safetensors.tmp";
   std::string received;
   std::vector<std::string> errors;
   {
     const FaultyCalls full([&](const std::string& call, const std::string& file) {
-      if (call == "open" && file == pipe) ::mkfifo(pipe.c_str(), 0600);
-      return call == "open" && file.ends_with("model-00002-of-00003.safetensors.tmp") ? ENOSPC : 0;
+      if (call == "open" && (file == pipe || file == full_disk)) ::mkfifo(file.c_str(), 0600);
+      return call == "write" && file == full_disk ? ENOSPC : 0;
     });
     std::atomic<bool> written{false};
     std::thread reader([&] {
@@ -234,9 +238,11 @@ TEST_F(ShardedCheckpoint, AFaultEndsTheWritingOfTheOthers) {
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
       };
-      until([&] { return fs::exists(pipe); });
+      until([&] { return fs::exists(pipe) && fs::exists(full_disk); });
+      const int opened = ::open(full_disk.c_str(), O_RDONLY | O_NONBLOCK);
       until([&] { return !fs::exists(temporary / "in_progress"); });
       if (!written) received = read_file(pipe);
+      ::close(opened);
     });
     errors = write(2);
     written = true;
