@@ -6,17 +6,24 @@
 #include <functional>
 #include <memory>
 
+#include "autograd/fp8_tensor.h"
 #include "autograd/variable.h"
 
 namespace quern {
 
 class Recipe {
  public:
-  explicit Recipe(std::function<Tensor()> compute) : compute_(std::move(compute)) {}
+  // fp8_transpose: a way to the transpose of the value, as rows, in FP8 that does not pass through
+  // the value; or nothing.
+  explicit Recipe(std::function<Tensor()> compute,
+                  std::function<detail::Fp8Tensor()> fp8_transpose = {})
+      : compute_(std::move(compute)), fp8_transpose_(std::move(fp8_transpose)) {}
   const Tensor& value();  // computed at the first call; the same bits as the original
+  detail::Fp8Tensor fp8_transpose() const;  // undefined where there is no such way
 
  private:
   std::function<Tensor()> compute_;
+  std::function<detail::Fp8Tensor()> fp8_transpose_;
   Tensor value_;
 };
 
@@ -25,6 +32,7 @@ class Saved {
   Saved() = default;  // for an input that the backward does not need
   explicit Saved(const Variable& x);
   Tensor value() const;
+  detail::Fp8Tensor fp8_transpose() const;  // the recipe's
   bool has_recipe() const { return recipe_ != nullptr; }
 
  private:

@@ -27,9 +27,9 @@ const Tensor& Variable::grad() const {
   return leaf_->grad;
 }
 
-Variable Variable::with_recipe(std::function<Tensor()> compute) const {
+Variable Variable::with_recipe(std::shared_ptr<Recipe> recipe) const {
   Variable x = *this;
-  x.recipe_ = std::make_shared<Recipe>(std::move(compute));
+  x.recipe_ = std::move(recipe);
   return x;
 }
 

@@ -51,9 +51,9 @@ class Variable {
   Leaf* leaf_store() const { return leaf_.get(); }
   Variable detach() const { return Variable(value_); }
 
-  // with_recipe: an op that saves this Variable for its backward (autograd/saved.h) keeps `compute`
-  // instead of the value. without_recipe: it keeps the value.
-  Variable with_recipe(std::function<Tensor()> compute) const;
+  // with_recipe: an op that saves this Variable for its backward (autograd/saved.h) keeps the
+  // recipe instead of the value. without_recipe: it keeps the value.
+  Variable with_recipe(std::shared_ptr<Recipe> recipe) const;
   Variable without_recipe() const;
 
  private:

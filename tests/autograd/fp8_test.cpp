@@ -7,9 +7,11 @@
 
 #include <cmath>
 
+#include "autograd/ops/layer_norm.h"
 #include "autograd/ops/linear.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/rms_norm.h"
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/swiglu_mlp.h"
 #include "support/op_cases.h"
@@ -142,6 +144,36 @@ TEST(Fp8, EachGradientAloneAndAdded) {
   const Fp8Products products(true);
   expect_alone_and_added(linear_of, normals({{40, 33}, {50, 33}}), normals({{40, 50}})[0]);
   expect_alone_and_added(mlp_in_fp8, mlp_inputs(40, 48, 32), normals({{40, 48}})[0]);
+}
+
+// Norms' and SwiGLU's outputs that the backward makes again are those that it would have kept.
+TEST(Fp8, WhatIsMadeAgainHasTheSameBits) {
+  const Fp8Products products(true);
+  const auto weights = mlp_inputs(1, 48, 32);
+  const auto rest = normals({{40, 48}, {48}, {48}, {40, 48}});
+  for (const DType stream : {DType::bf16, DType::f32}) {
+    for (const bool rms : {true, false}) {
+      SCOPED_TRACE(testing::Message() << stream << ", rms " << rms);
+      const auto gradients = [&](bool again) {
+        Inputs in{Variable::leaf(rest[0].to(stream))};
+        for (const Tensor& x : {rest[1], rest[2]}) in.push_back(Variable::leaf(x.to(DType::f32)));
+        for (const Tensor& x : {weights[1], weights[2]}) in.push_back(Variable::leaf(x));
+        Variable h = rms ? rms_norm(in[0], in[1], 1e-5, DType::bf16)
+                         : layer_norm(in[0], in[1], in[2], 1e-5, DType::bf16);
+        if (!again) h = h.without_recipe();
+        backward(
+            swiglu_mlp(h, in[3], in[4], again ? ActivationOutput::rebuilt : ActivationOutput::kept),
+            rest[3]);
+        Values values;
+        for (const Variable& x : in) {
+          if (rms && &x == &in[2]) continue;  // no bias
+          values.push_back(doubles(x.grad()));
+        }
+        return values;
+      };
+      EXPECT_EQ(gradients(true), gradients(false));
+    }
+  }
 }
 
 TEST(Fp8, AnOutlierChangesNoOtherRow) {

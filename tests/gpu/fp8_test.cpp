@@ -10,7 +10,9 @@
 #include "compare.h"
 #include "device_buffer.h"
 #include "kernels/device_traits.h"
+#include "kernels/layer_norm.h"
 #include "kernels/quantize.h"
+#include "kernels/rms_norm.h"
 #include "kernels/scaled_gemm.h"
 #include "kernels/swiglu.h"
 #include "support/fp8_matrices.h"
@@ -130,10 +132,66 @@ TEST_F(Fp8Gpu, SwigluEqualsItsSteps) {
       kernels::cpu::quantize(of_d.output(), of_d_t.output(), d.download().data(), rows, 2 * F,
                              2 * F, {});
       DeviceFp8 grad(of_d), grad_t(of_d_t);
-      kernels::cuda::quantize_swiglu_gradient(grad.output(), grad_t.output(), gate_up.get(),
+      kernels::cuda::quantize_swiglu_gradient(grad.output(), grad_t.output(), {}, gate_up.get(),
                                               dy.get(), rows, F, {});
       grad.expect_equal(of_d);
       grad_t.expect_equal(of_d_t);
+      // With the output's transpose, and that and each of the others alone.
+      Fp8Buffer of_rows_t(F, rows, ScaleBlocks::rows);
+      kernels::cpu::quantize({}, of_rows_t.output(), y.download().data(), rows, F, F, {});
+      for (const bool rows_too : {false, true}) {
+        for (const bool columns_too : {false, true}) {
+          const Fp8Buffer& expected_t = rows_too == columns_too ? of_rows_t : of_y_t;
+          DeviceFp8 some(of_d), some_t(of_d_t), output_t(expected_t);
+          kernels::cuda::quantize_swiglu_gradient(
+              rows_too ? some.output() : Fp8Output(), columns_too ? some_t.output() : Fp8Output(),
+              output_t.output(), gate_up.get(), dy.get(), rows, F, {});
+          if (rows_too) some.expect_equal(of_d);
+          if (columns_too) some_t.expect_equal(of_d_t);
+          output_t.expect_equal(expected_t);
+        }
+      }
+    }
+  }
+}
+
+template <class TX>
+void expect_norms_quantized(int64_t rows, int64_t C, int64_t shift) {
+  DeviceBuffer<TX> x(random_values<TX>(rows * C, 1, -3.0, 3.0), shift);
+  DeviceBuffer<float> w(random_values<float>(C, 2, 0.5, 2.0), shift);
+  DeviceBuffer<float> b(random_values<float>(C, 3), shift);
+  DeviceBuffer<float> mean(rows), rstd(rows);
+  DeviceBuffer<bfloat16> y(rows * C, shift);
+  for (const bool centred : {false, true}) {
+    SCOPED_TRACE(::testing::Message()
+                 << rows << " x " << C << ", shift " << shift << ", centred " << centred);
+    if (centred) {
+      kernels::cuda::add_layer_norm_forward<TX, bfloat16>(nullptr, y.get(), mean.get(), rstd.get(),
+                                                          x.get(), nullptr, w.get(), b.get(), rows,
+                                                          C, 1e-5, {});
+    } else {
+      kernels::cuda::add_rms_norm_forward<TX, bfloat16>(nullptr, y.get(), rstd.get(), x.get(),
+                                                        nullptr, w.get(), rows, C, 1e-5, {});
+    }
+    Fp8Buffer expected(rows, C, ScaleBlocks::rows), expected_t(C, rows, ScaleBlocks::rows);
+    kernels::cpu::quantize(expected.output(), expected_t.output(), y.download().data(), rows, C, C,
+                           {});
+    DeviceFp8 out(expected), out_t(expected_t), alone_t(expected_t);
+    const kernels::NormOutput<TX> norm{x.get(), w.get(), centred ? b.get() : nullptr,
+                                       centred ? mean.get() : nullptr, rstd.get()};
+    kernels::cuda::quantize_norm(out.output(), out_t.output(), norm, rows, C, {});
+    out.expect_equal(expected);
+    out_t.expect_equal(expected_t);
+    kernels::cuda::quantize_norm({}, alone_t.output(), norm, rows, C, {});
+    alone_t.expect_equal(expected_t);
+  }
+}
+
+TEST_F(Fp8Gpu, NormsEqualTheirSteps) {
+  for (const auto& [rows, C] : kSizes) {
+    for (const int64_t shift : {0, 1}) {
+      expect_norms_quantized<bfloat16>(rows, C, shift);
+      expect_norms_quantized<float>(rows, C, shift);
     }
   }
 }

@@ -3,6 +3,8 @@
 #include <limits>
 #include <map>
 
+#include "kernels/layer_norm.h"
+#include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 #include "support/fp8_matrices.h"
 #include "support/kernel_test.h"
@@ -130,10 +132,49 @@ TEST(Quantize, SwigluAndItsGradient) {
     expect_quantized(out, [&](int64_t r, int64_t c) { return y[r * F + c]; });
     expect_quantized(out_t, [&](int64_t r, int64_t c) { return y[c * F + r]; });
     Fp8Buffer grad(rows, 2 * F, ScaleBlocks::rows), grad_t(2 * F, rows, ScaleBlocks::rows);
-    cpu::quantize_swiglu_gradient(grad.output(), grad_t.output(), gate_up.data(), dy.data(), rows,
-                                  F, {});
+    Fp8Buffer again_t(F, rows, ScaleBlocks::tiles);
+    cpu::quantize_swiglu_gradient(grad.output(), grad_t.output(), again_t.output(), gate_up.data(),
+                                  dy.data(), rows, F, {});
+    EXPECT_TRUE(same_bits(again_t.values, out_t.values));
+    EXPECT_TRUE(same_bits(again_t.scales, out_t.scales));
     expect_quantized(grad, [&](int64_t r, int64_t c) { return d[r * 2 * F + c]; });
     expect_quantized(grad_t, [&](int64_t r, int64_t c) { return d[c * 2 * F + r]; });
+  }
+}
+
+// The bits of the norm's own output, quantized.
+template <class TX>
+void expect_norms_quantized(int64_t rows, int64_t C) {
+  const auto x = random_vector<TX>(rows * C, 5, -3.0, 3.0);
+  const auto w = random_vector<float>(C, 6, 0.5, 2.0), b = random_vector<float>(C, 7);
+  std::vector<float> mean(rows), rstd(rows);
+  std::vector<bfloat16> y(rows * C);
+  for (const bool centred : {false, true}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << C << ", centred " << centred);
+    if (centred) {
+      cpu::add_layer_norm_forward<TX, bfloat16>(nullptr, y.data(), mean.data(), rstd.data(),
+                                                x.data(), nullptr, w.data(), b.data(), rows, C,
+                                                1e-5, {});
+    } else {
+      cpu::add_rms_norm_forward<TX, bfloat16>(nullptr, y.data(), rstd.data(), x.data(), nullptr,
+                                              w.data(), rows, C, 1e-5, {});
+    }
+    Fp8Buffer expected(rows, C, ScaleBlocks::rows), expected_t(C, rows, ScaleBlocks::rows);
+    cpu::quantize(expected.output(), expected_t.output(), y.data(), rows, C, C, {});
+    Fp8Buffer out(rows, C, ScaleBlocks::rows), out_t(C, rows, ScaleBlocks::rows);
+    const NormOutput<TX> norm{x.data(), w.data(), centred ? b.data() : nullptr,
+                              centred ? mean.data() : nullptr, rstd.data()};
+    cpu::quantize_norm(out.output(), out_t.output(), norm, rows, C, {});
+    EXPECT_TRUE(same_bits(out.values, expected.values) && same_bits(out.scales, expected.scales));
+    EXPECT_TRUE(same_bits(out_t.values, expected_t.values));
+    EXPECT_TRUE(same_bits(out_t.scales, expected_t.scales));
+  }
+}
+
+TEST(Quantize, NormsOfBothStreams) {
+  for (const auto& [rows, C] : {std::pair<int64_t, int64_t>{1, 1}, {5, 24}, {130, 72}, {64, 200}}) {
+    expect_norms_quantized<bfloat16>(rows, C);
+    expect_norms_quantized<float>(rows, C);
   }
 }
 

@@ -31,16 +31,23 @@ kernels::Fp8Matrix operand_of(const Fp8Tensor& x) {
   return {static_cast<const float8*>(x.values.raw_data()), x.scales.data<float>(), x.blocks};
 }
 
-// start(matrix, transpose, stream) fills what is wanted of a matrix (rows, cols).
-template <class Start>
-Fp8Pair make_pair(int64_t rows, int64_t cols, Device device, Fp8Operand operand, Fp8Wanted wanted,
-                  const Start& start) {
+// Memory for what is wanted of a matrix (rows, cols).
+Fp8Pair empty_pair(int64_t rows, int64_t cols, Device device, Fp8Operand operand,
+                   Fp8Wanted wanted) {
   const ScaleBlocks blocks = operand == Fp8Operand::weight ? ScaleBlocks::tiles : ScaleBlocks::rows;
   const ScaleBlocks turned =
       operand == Fp8Operand::activation ? ScaleBlocks::rows : ScaleBlocks::tiles;
   Fp8Pair made;
   if (wanted.matrix) made.matrix = empty_matrix(rows, cols, blocks, device);
   if (wanted.transpose) made.transpose = empty_matrix(cols, rows, turned, device);
+  return made;
+}
+
+// start(matrix, transpose, stream) fills what is wanted of a matrix (rows, cols).
+template <class Start>
+Fp8Pair make_pair(int64_t rows, int64_t cols, Device device, Fp8Operand operand, Fp8Wanted wanted,
+                  const Start& start) {
+  Fp8Pair made = empty_pair(rows, cols, device, operand, wanted);
   if (rows == 0 || cols == 0) return made;
   on_device(device,
             [&](auto stream) { start(output_of(made.matrix), output_of(made.transpose), stream); });
@@ -76,6 +83,21 @@ Fp8Pair quantize(const Tensor& x_in, Fp8Operand operand, Fp8Wanted wanted) {
                    });
 }
 
+Fp8Pair quantize_norm(const NormTensors& norm, Fp8Wanted wanted) {
+  const int64_t rows = norm.x.dim(0), C = norm.x.dim(1);
+  return make_pair(rows, C, norm.x.device(), Fp8Operand::activation, wanted,
+                   [&](const auto& matrix, const auto& transpose, auto stream) {
+                     const auto run = [&]<class TX>(const TX* x) {
+                       const kernels::NormOutput<TX> output{
+                           x, norm.w.data<float>(), data_or_null<float>(norm.b),
+                           data_or_null<float>(norm.mean), norm.rstd.data<float>()};
+                       quantize_norm(matrix, transpose, output, rows, C, stream);
+                     };
+                     norm.x.dtype() == DType::f32 ? run(norm.x.data<float>())
+                                                  : run(norm.x.data<bfloat16>());
+                   });
+}
+
 Fp8Pair quantize_swiglu(const Tensor& gate_up, Fp8Wanted wanted) {
   const int64_t rows = gate_up.dim(0), F = gate_up.dim(1) / 2;
   return make_pair(rows, F, gate_up.device(), Fp8Operand::activation, wanted,
@@ -84,13 +106,21 @@ Fp8Pair quantize_swiglu(const Tensor& gate_up, Fp8Wanted wanted) {
                    });
 }
 
-Fp8Pair quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy, Fp8Wanted wanted) {
+SwigluGradientInFp8 quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy,
+                                             Fp8Wanted wanted, bool with_output) {
   const int64_t rows = dy.dim(0), F = dy.dim(1);
-  return make_pair(rows, 2 * F, gate_up.device(), Fp8Operand::gradient, wanted,
-                   [&](const auto& matrix, const auto& transpose, auto stream) {
-                     quantize_swiglu_gradient(matrix, transpose, gate_up.data<bfloat16>(),
-                                              dy.data<bfloat16>(), rows, F, stream);
-                   });
+  const Device device = gate_up.device();
+  const Fp8Wanted of_output{.matrix = false, .transpose = with_output};
+  SwigluGradientInFp8 made{
+      empty_pair(rows, 2 * F, device, Fp8Operand::gradient, wanted),
+      empty_pair(rows, F, device, Fp8Operand::activation, of_output).transpose};
+  if (rows == 0 || F == 0) return made;
+  on_device(device, [&](auto stream) {
+    quantize_swiglu_gradient(output_of(made.gradient.matrix), output_of(made.gradient.transpose),
+                             output_of(made.output), gate_up.data<bfloat16>(), dy.data<bfloat16>(),
+                             rows, F, stream);
+  });
+  return made;
 }
 
 Fp8Tensor fp8_weight(const Tensor& w) {
@@ -120,8 +150,9 @@ Fp8Tensor SavedTranspose::quantize(const Tensor& rows) {
 
 Fp8Tensor SavedTranspose::take() {
   if (made_.defined()) return std::exchange(made_, {});
-  const Tensor x = std::exchange(x_, {}).value();
-  return detail::quantize(as_rows(x), Fp8Operand::activation, {.matrix = false}).transpose;
+  const Saved x = std::exchange(x_, {});
+  if (Fp8Tensor made = x.fp8_transpose(); made.defined()) return made;
+  return detail::quantize(as_rows(x.value()), Fp8Operand::activation, {.matrix = false}).transpose;
 }
 
 void fp8_product(const Tensor& d, const Fp8Tensor& a, const Fp8Tensor& b, bool add) {

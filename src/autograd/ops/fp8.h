@@ -7,9 +7,9 @@
 // of the tokens: cuBLASLt multiplies rows by tiles a third faster than rows by rows.
 #pragma once
 
+#include "autograd/fp8_tensor.h"
 #include "autograd/saved.h"
 #include "base/scoped_value.h"
-#include "kernels/fp8.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
@@ -25,16 +25,6 @@ namespace detail {
 
 bool multiplies_in_fp8(const Tensor& x);  // whether linear(x, w) does
 
-// A matrix (rows, depth) in FP8 and its scales.
-struct Fp8Tensor {
-  Tensor values;  // E4M3, as bytes; both laid out as kernels/fp8.h says
-  Tensor scales;
-  kernels::ScaleBlocks blocks = kernels::ScaleBlocks::rows;
-  int64_t rows = 0, depth = 0;
-
-  bool defined() const { return values.defined(); }
-};
-
 // The role of an operand in a product, which selects its scales: see the recipe.
 enum class Fp8Operand : uint8_t { activation, gradient, weight };
 
@@ -47,9 +37,22 @@ struct Fp8Pair {
 };
 
 Fp8Pair quantize(const Tensor& x, Fp8Operand operand, Fp8Wanted wanted);  // x (rows, cols)
-// Quantize SwiGLU's output, an activation, and gate_up's gradient: gate_up (N, 2 F), dy (N, F).
+
+// The output of a norm, an activation, from what its forward kept: x (rows, C) of the residual
+// stream's type, rstd and, for LayerNorm, mean of each row; b and mean are undefined for RMSNorm.
+struct NormTensors {
+  Tensor x, w, b, mean, rstd;
+};
+Fp8Pair quantize_norm(const NormTensors& norm, Fp8Wanted wanted);
+
+// SwiGLU's output, an activation, and gate_up's gradient: gate_up (N, 2 F), dy (N, F).
 Fp8Pair quantize_swiglu(const Tensor& gate_up, Fp8Wanted wanted);
-Fp8Pair quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy, Fp8Wanted wanted);
+struct SwigluGradientInFp8 {
+  Fp8Pair gradient;
+  Fp8Tensor output;  // transposed, if `with_output`
+};
+SwigluGradientInFp8 quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy,
+                                             Fp8Wanted wanted, bool with_output);
 
 // A weight w (out, in) as the operand of x w^T, and w^T as that of dy w.
 Fp8Tensor fp8_weight(const Tensor& w);

@@ -1,7 +1,9 @@
 #include "autograd/ops/norm.h"
 
+#include "autograd/ops/fp8.h"
 #include "autograd/ops/op_checks.h"
 #include "autograd/ops/sum_target.h"
+#include "autograd/saved.h"
 #include "kernels/layer_norm.h"
 #include "kernels/rms_norm.h"
 #include "tensor/factory.h"
@@ -96,6 +98,17 @@ Tensor normed_rows(const Norm& n) {
   return y;
 }
 
+std::shared_ptr<Recipe> recipe_of(const Norm& n) {
+  std::function<Fp8Tensor()> fp8_transpose;
+  if (n.out == DType::bf16) {
+    fp8_transpose = [n] {
+      const NormTensors rows{as_rows(n.x), n.w, n.b, n.mean, n.rstd};
+      return quantize_norm(rows, {.matrix = false}).transpose;
+    };
+  }
+  return std::make_shared<Recipe>([n] { return normed_rows(n); }, fp8_transpose);
+}
+
 // Adds the gradients of w (input `w_input`) and of b (the next input). Returns the gradient of x,
 // including dsum if that is defined.
 Tensor normed_gradient(Gradients& g, int w_input, const Norm& n, const Tensor& dy,
@@ -146,7 +159,7 @@ Variable NormOp::of(const Variable& x, std::optional<DType> out) const {
   const Variable y =
       record(names.op, normed_rows(n), with_parameters({x}, *this),
              [n](Gradients& g) { g.add(0, normed_gradient(g, 1, n, g.output(), {})); });
-  return y.with_recipe([n] { return normed_rows(n); });
+  return y.with_recipe(recipe_of(n));
 }
 
 // saves: the sum, w and each row's statistics; they give `normed` again
@@ -170,7 +183,7 @@ std::pair<Variable, Variable> NormOp::of_sum(const Variable& x, const Variable& 
         g.add(0, dx);
         if (g.needs(1)) g.add(1, dx.to(n.out));
       });
-  return {outputs[0], outputs[1].with_recipe([n] { return normed_rows(n); })};
+  return {outputs[0], outputs[1].with_recipe(recipe_of(n))};
 }
 
 }  // namespace quern::detail

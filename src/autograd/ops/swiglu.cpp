@@ -7,6 +7,7 @@
 #include "autograd/ops/linear.h"
 #include "autograd/ops/matrix_product.h"
 #include "autograd/ops/op_checks.h"
+#include "autograd/saved.h"
 #include "kernels/swiglu.h"
 #include "kernels/swiglu_product.h"
 #include "tensor/visit.h"
@@ -123,7 +124,8 @@ Variable swiglu(const Variable& input) {
         });
         g.add(0, dx);
       });
-  return y.with_recipe([gate_up] { return swiglu_of("swiglu", gate_up); });
+  return y.with_recipe(
+      std::make_shared<Recipe>([gate_up] { return swiglu_of("swiglu", gate_up); }));
 }
 
 // saves: gate_up and w; h = swiglu(gate_up) if it is kept and w needs a gradient

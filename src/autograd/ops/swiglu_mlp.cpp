@@ -47,20 +47,25 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
   detail::fp8_product(detail::as_rows(y), h.matrix, detail::fp8_weight(w_down));
 
   const auto backward = [=, saved_h = h.transpose](Gradients& g) mutable {
-    const bool further = g.needs(0) || g.needs(1);
-    Fp8Pair grad = detail::quantize(detail::as_rows(g.output()), Fp8Operand::gradient,
-                                    {.matrix = further, .transpose = g.needs(2)});
+    const bool further = g.needs(0) || g.needs(1), rebuilds_h = g.needs(2) && !keeps_h;
+    Fp8Pair dy = detail::quantize(detail::as_rows(g.output()), Fp8Operand::gradient,
+                                  {.matrix = further, .transpose = g.needs(2)});
+    Fp8Pair grad;  // of gate_up
+    if (further) {
+      Tensor dh = empty_bf16({N, F});
+      detail::fp8_product(dh, std::exchange(dy.matrix, {}), detail::turned_fp8_weight(w_down));
+      auto [gradient, output] = detail::quantize_swiglu_gradient(
+          gate_up, dh, {.matrix = g.needs(0), .transpose = g.needs(1)}, rebuilds_h);
+      grad = gradient;
+      if (rebuilds_h) saved_h = output;
+    } else if (rebuilds_h) {
+      saved_h = detail::quantize_swiglu(gate_up, {.matrix = false}).transpose;
+    }
+    gate_up = {};  // each is freed after its last use
     if (g.needs(2)) {
       const auto [dw, add] = g.target(2);
-      if (!keeps_h) saved_h = detail::quantize_swiglu(gate_up, {.matrix = false}).transpose;
-      detail::fp8_product(dw, grad.transpose, std::exchange(saved_h, {}), add);
+      detail::fp8_product(dw, std::exchange(dy.transpose, {}), std::exchange(saved_h, {}), add);
     }
-    if (!further) return;
-    Tensor dh = empty_bf16({N, F});
-    detail::fp8_product(dh, grad.matrix, detail::turned_fp8_weight(w_down));
-    grad = detail::quantize_swiglu_gradient(gate_up, dh,
-                                            {.matrix = g.needs(0), .transpose = g.needs(1)});
-    dh = gate_up = {};  // each is freed after its last use
     if (g.needs(1)) {
       const auto [dw, add] = g.target(1);
       detail::fp8_product(dw, std::exchange(grad.transpose, {}), saved_x.take(), add);

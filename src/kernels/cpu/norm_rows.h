@@ -11,6 +11,18 @@
 
 namespace quern::kernels::cpu {
 
+// y of a row's C elements whose statistics are known.
+template <bool kCentred, class TX, class TY>
+void write_normed(TY* y, const TX* x, const acc_t<TY>* w, const acc_t<TY>* b, acc_t<TY> mean,
+                  acc_t<TY> rstd, int64_t C) {
+  using A = acc_t<TY>;
+  vector_for(0, C, [=](int64_t c) {
+    const A distance = kCentred ? static_cast<A>(x[c]) - mean : static_cast<A>(x[c]);
+    const A out = w[c] * (distance * rstd);
+    y[c] = static_cast<TY>(kCentred ? out + b[c] : out);
+  });
+}
+
 // y, rstd and, where kCentred, mean of one row.
 template <bool kCentred, class TX, class TY>
 void normalize_row(TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, const TX* x, const acc_t<TY>* w,
@@ -28,10 +40,7 @@ void normalize_row(TY* y, acc_t<TY>* mean, acc_t<TY>* rstd, const TX* x, const a
   const A squares = lane_sum<A>(C, [=](int64_t c) { return distance(c) * distance(c); });
   const A scale = A(1) / std::sqrt(squares / extent + static_cast<A>(eps));
   *rstd = scale;
-  vector_for(0, C, [=](int64_t c) {
-    const A out = w[c] * (distance(c) * scale);
-    y[c] = static_cast<TY>(kCentred ? out + b[c] : out);
-  });
+  write_normed<kCentred>(y, x, w, b, m, scale, C);
 }
 
 // add_rms_norm_forward or add_layer_norm_forward. A null branch leaves out the residual add.

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "kernels/common/parallel.h"
+#include "kernels/cpu/norm_rows.h"
 #include "kernels/cpu/swiglu_math.h"
 
 namespace quern::kernels::cpu {
@@ -77,6 +78,23 @@ void quantize(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* x, i
   });
 }
 
+template <class TX>
+void quantize_norm(const Fp8Output& out, const Fp8Output& out_t, const NormOutput<TX>& norm,
+                   int64_t rows, int64_t C, Stream) {
+  const auto run = [&]<bool kCentred>(std::bool_constant<kCentred>) {
+    quantize_rows(out, out_t, rows, C, [=](bfloat16* to, int64_t r, int64_t c, int64_t count) {
+      const float mean = kCentred ? norm.mean[r] : 0.0f;
+      write_normed<kCentred>(to, norm.x + r * C + c, norm.w + c, kCentred ? norm.b + c : nullptr,
+                             mean, norm.rstd[r], count);
+    });
+  };
+  norm.b == nullptr ? run(std::false_type()) : run(std::true_type());
+}
+template void quantize_norm(const Fp8Output&, const Fp8Output&, const NormOutput<bfloat16>&,
+                            int64_t, int64_t, Stream);
+template void quantize_norm(const Fp8Output&, const Fp8Output&, const NormOutput<float>&, int64_t,
+                            int64_t, Stream);
+
 void quantize_swiglu(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* gate_up,
                      int64_t rows, int64_t F, Stream) {
   quantize_rows(out, out_t, rows, F, [=](bfloat16* to, int64_t r, int64_t c, int64_t count) {
@@ -87,8 +105,9 @@ void quantize_swiglu(const Fp8Output& out, const Fp8Output& out_t, const bfloat1
   });
 }
 
-void quantize_swiglu_gradient(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* gate_up,
-                              const bfloat16* dy, int64_t rows, int64_t F, Stream) {
+void quantize_swiglu_gradient(const Fp8Output& out, const Fp8Output& out_t,
+                              const Fp8Output& output_t, const bfloat16* gate_up,
+                              const bfloat16* dy, int64_t rows, int64_t F, Stream stream) {
   quantize_rows(out, out_t, rows, 2 * F, [=](bfloat16* to, int64_t r, int64_t c, int64_t count) {
     const bfloat16 *gate = gate_up + 2 * r * F, *up = gate + F, *grad = dy + r * F;
     const auto gradient = [=](int64_t f) {
@@ -99,6 +118,7 @@ void quantize_swiglu_gradient(const Fp8Output& out, const Fp8Output& out_t, cons
     vector_for(0, of_gate, [=](int64_t i) { to[i] = bfloat16(gradient(c + i).gate); });
     vector_for(of_gate, count, [=](int64_t i) { to[i] = bfloat16(gradient(c + i - F).up); });
   });
+  if (output_t.values != nullptr) quantize_swiglu({}, output_t, gate_up, rows, F, stream);
 }
 
 }  // namespace quern::kernels::cpu

@@ -14,6 +14,13 @@ __device__ __forceinline__ float normed(float x, float mean, float rstd) {
   return (kCentred ? x - mean : x) * rstd;
 }
 
+// y of one element.
+template <bool kCentred>
+__device__ __forceinline__ float norm_output(float x, float mean, float rstd, float w, float b) {
+  const float out = w * normed<kCentred>(x, mean, rstd);
+  return kCentred ? out + b : out;
+}
+
 // --- any row
 
 // x = a + branch rounded to TX, written to `sum` (which may be a); x = a when branch is null.
@@ -69,8 +76,7 @@ __global__ void __launch_bounds__(kRowThreads)
       if constexpr (kCentred) load_chunk(bias, b, i, C, vectors);
 #pragma unroll
       for (int e = 0; e < kChunk; ++e) {
-        out[e] = weight[e] * normed<kCentred>(x[chunk][e], m, r);
-        if constexpr (kCentred) out[e] += bias[e];
+        out[e] = norm_output<kCentred>(x[chunk][e], m, r, weight[e], bias[e]);
       }
       store_chunk(y + start, out, i, C, vectors);
     });
@@ -195,14 +201,13 @@ __global__ void __launch_bounds__(kMostThreads, kVectors <= kRowVectors ? 2 : 1)
   for (int v = 0; v < kVectors; ++v) {
     const int c = vector_column<TX>(v);
     if (c >= C) continue;
-    float weight[kVec], bias[kVec], out[kVec];
+    float weight[kVec], bias[kVec] = {}, out[kVec];
     x[v].stay_packed();
     weights.get(weight, v);
     if constexpr (kCentred) biases.get(bias, v);
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
-      out[e] = weight[e] * normed<kCentred>(x[v][e], m, r);
-      if constexpr (kCentred) out[e] += bias[e];
+      out[e] = norm_output<kCentred>(x[v][e], m, r, weight[e], bias[e]);
     }
     store_vec(y + start + c, out);
   }
