@@ -256,8 +256,10 @@ void norm_backward(TX* dx, float* dw, float* db, const TY* dy, const TX* dsum, c
     const int64_t side_by_side =
         shape.vectors == 1 ? shape.threads / threads : int64_t{threads <= shape.threads};
     if (side_by_side == 0 || side_by_side * threads < least_threads) return false;
-    const int64_t blocks = std::clamp<int64_t>(  // of two turns at least
-        ceil_div(rows, 2 * side_by_side), 1, kNormMultiprocessors * shape.multiplicity);
+    // Two turns a block at least, but one where multiprocessors would be idle.
+    const int64_t one_turn = std::min(ceil_div(rows, side_by_side), kNormMultiprocessors);
+    const int64_t blocks = std::clamp(std::max(one_turn, ceil_div(rows, 2 * side_by_side)),
+                                      int64_t{1}, kNormMultiprocessors * shape.multiplicity);
     const bool sums = dw != nullptr || db != nullptr;
     launch(norm_backward_rows_kernel<TX, TY, kCentred, kShape>, dim3(static_cast<unsigned>(blocks)),
            dim3(static_cast<unsigned>(threads), static_cast<unsigned>(side_by_side)),
