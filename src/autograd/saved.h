@@ -1,6 +1,7 @@
 // An input that an op saves for its backward: the value, or the recipe if the input carries one.
 // With a recipe, a norm's output for example is freed after the forward. The first backward that
-// needs it computes it again; the last op that drops it frees it.
+// needs it computes it again; the last op that drops it frees it. A backward that needs no more
+// than the transpose in FP8 may get that without the value.
 #pragma once
 
 #include <functional>
@@ -13,13 +14,13 @@ namespace quern {
 
 class Recipe {
  public:
-  // fp8_transpose: a way to the transpose of the value, as rows, in FP8 that does not pass through
-  // the value; or nothing.
+  // fp8_transpose computes the transpose in FP8 of the value, as rows, without the value. It may be
+  // empty.
   explicit Recipe(std::function<Tensor()> compute,
                   std::function<detail::Fp8Tensor()> fp8_transpose = {})
       : compute_(std::move(compute)), fp8_transpose_(std::move(fp8_transpose)) {}
   const Tensor& value();  // computed at the first call; the same bits as the original
-  detail::Fp8Tensor fp8_transpose() const;  // undefined where there is no such way
+  detail::Fp8Tensor fp8_transpose() const;  // computed at each call; undefined if there is no way
 
  private:
   std::function<Tensor()> compute_;

@@ -264,7 +264,7 @@ Cases quantize_swiglu_cases(int64_t rows) {
     detail::quantize(d, detail::Fp8Operand::gradient, {});
   };
   const auto fused = [](const Tensor& gate_up, const Tensor& dy) {
-    detail::quantize_swiglu_gradient(gate_up, dy, {}, false);
+    detail::quantize_swiglu_gradient(gate_up, dy, {});
   };
   return {{{N, 2 * F}, DType::bf16, 10 * N * F, {{"naive", of(naive)}, {"fused", of(fused)}}}};
 }

@@ -31,7 +31,7 @@ void quantize_norm(const Fp8Output& out, const Fp8Output& out_t, const NormOutpu
 void quantize_swiglu(const Fp8Output& out, const Fp8Output& out_t, const bfloat16* gate_up,
                      int64_t rows, int64_t F, Stream stream);
 // The same for x (rows, 2 F), the gradient that swiglu_backward gives from dy (rows, F); and
-// output_t = swiglu(gate_up)^T from the same read.
+// output_t = swiglu(gate_up)^T, on a GPU from the same read if F is a multiple of 128.
 void quantize_swiglu_gradient(const Fp8Output& out, const Fp8Output& out_t,
                               const Fp8Output& output_t, const bfloat16* gate_up,
                               const bfloat16* dy, int64_t rows, int64_t F, Stream stream);

@@ -136,7 +136,7 @@ TEST_F(Fp8Gpu, SwigluEqualsItsSteps) {
                                               dy.get(), rows, F, {});
       grad.expect_equal(of_d);
       grad_t.expect_equal(of_d_t);
-      // With the output's transpose, and that and each of the others alone.
+      // The output's transpose with every part of the others, in both layouts of scales.
       Fp8Buffer of_rows_t(F, rows, ScaleBlocks::rows);
       kernels::cpu::quantize({}, of_rows_t.output(), y.download().data(), rows, F, F, {});
       for (const bool rows_too : {false, true}) {

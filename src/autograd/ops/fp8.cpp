@@ -107,12 +107,13 @@ Fp8Pair quantize_swiglu(const Tensor& gate_up, Fp8Wanted wanted) {
 }
 
 SwigluGradientInFp8 quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy,
-                                             Fp8Wanted wanted, bool with_output) {
+                                             SwigluGradientWanted wanted) {
   const int64_t rows = dy.dim(0), F = dy.dim(1);
   const Device device = gate_up.device();
-  const Fp8Wanted of_output{.matrix = false, .transpose = with_output};
+  const Fp8Wanted of_gradient{wanted.matrix, wanted.transpose};
+  const Fp8Wanted of_output{.matrix = false, .transpose = wanted.output_transpose};
   SwigluGradientInFp8 made{
-      empty_pair(rows, 2 * F, device, Fp8Operand::gradient, wanted),
+      empty_pair(rows, 2 * F, device, Fp8Operand::gradient, of_gradient),
       empty_pair(rows, F, device, Fp8Operand::activation, of_output).transpose};
   if (rows == 0 || F == 0) return made;
   on_device(device, [&](auto stream) {

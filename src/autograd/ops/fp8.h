@@ -1,4 +1,5 @@
-// FP8 products of linear layers: the operands made from BF16 tensors, and their product.
+// FP8 products of linear layers: the operands, made from BF16 tensors or from what gives these, and
+// their product.
 //
 // The recipe: E4M3 throughout, and a scale for each block of 128 elements of the summed dimension.
 // An activation's blocks have one row, of a token's channels or of a channel's tokens, so that an
@@ -47,12 +48,16 @@ Fp8Pair quantize_norm(const NormTensors& norm, Fp8Wanted wanted);
 
 // SwiGLU's output, an activation, and gate_up's gradient: gate_up (N, 2 F), dy (N, F).
 Fp8Pair quantize_swiglu(const Tensor& gate_up, Fp8Wanted wanted);
+struct SwigluGradientWanted {
+  bool matrix = true, transpose = true;
+  bool output_transpose = false;  // of SwiGLU's output
+};
 struct SwigluGradientInFp8 {
   Fp8Pair gradient;
-  Fp8Tensor output;  // transposed, if `with_output`
+  Fp8Tensor output;  // transposed
 };
 SwigluGradientInFp8 quantize_swiglu_gradient(const Tensor& gate_up, const Tensor& dy,
-                                             Fp8Wanted wanted, bool with_output);
+                                             SwigluGradientWanted wanted);
 
 // A weight w (out, in) as the operand of x w^T, and w^T as that of dy w.
 Fp8Tensor fp8_weight(const Tensor& w);

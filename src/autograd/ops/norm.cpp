@@ -98,15 +98,14 @@ Tensor normed_rows(const Norm& n) {
   return y;
 }
 
-std::shared_ptr<Recipe> recipe_of(const Norm& n) {
-  std::function<Fp8Tensor()> fp8_transpose;
-  if (n.out == DType::bf16) {
-    fp8_transpose = [n] {
-      const NormTensors rows{as_rows(n.x), n.w, n.b, n.mean, n.rstd};
-      return quantize_norm(rows, {.matrix = false}).transpose;
-    };
-  }
-  return std::make_shared<Recipe>([n] { return normed_rows(n); }, fp8_transpose);
+std::shared_ptr<Recipe> recipe_of(const Norm& norm) {
+  const auto n = std::make_shared<const Norm>(norm);
+  const auto value = [n] { return normed_rows(*n); };
+  if (norm.out != DType::bf16) return std::make_shared<Recipe>(value);
+  return std::make_shared<Recipe>(value, [n] {
+    const NormTensors rows{as_rows(n->x), n->w, n->b, n->mean, n->rstd};
+    return quantize_norm(rows, {.matrix = false}).transpose;
+  });
 }
 
 // Adds the gradients of w (input `w_input`) and of b (the next input). Returns the gradient of x,

@@ -4,7 +4,7 @@
 // axis, and a thread 4 x 8 of them in registers: it reads 16 bytes of each of its rows. A row's
 // maximum comes from the 16 lanes that share it, a column's and the tile's through shared memory.
 // The transpose too goes through shared memory, so that it is written in rows of 128 bytes. A tile
-// that lies within its matrix (kWhole) asks for no bounds.
+// that lies within its matrix (kWhole) needs no checks of bounds.
 #include "kernels/quantize.h"
 
 #include <cuda_fp8.h>
@@ -108,7 +108,8 @@ struct NormedRows {
     const float m = kCentred ? mean[row] : 0.0f, r = rstd[row];
 #pragma unroll
     for (int e = 0; e < kCols; ++e) {
-      out[e] = norm_output<kCentred>(in[e], m, r, weight[e], bias[e]);
+      const bool inside = kWhole || e < count;  // the padding is zero, also of a row with a NaN
+      out[e] = inside ? norm_output<kCentred>(in[e], m, r, weight[e], bias[e]) : 0.0f;
     }
     words[0] = pack_words(out);
   }
@@ -165,7 +166,7 @@ struct SwigluGradients {
 struct SwigluGradientOfAnyWidth {
   static constexpr int kTiles = 1, kParked = 0, kBlocks = 2;
   SwigluGradients<false> halves;
-  bool vectors;  // then 8 neighbours are of one half
+  bool vectors;  // as of the halves; then 8 neighbours are of one
 
   __device__ int64_t apart() const { return 0; }
   template <bool kWhole>
