@@ -36,5 +36,33 @@ TEST(RankTeam, AnyExceptionReachesTheOtherRanks) {
   }
 }
 
+// Its collectives fail as those on a GPU do: they return, and only check() tells.
+class FailingGroup : public Communicator {
+ public:
+  FailingGroup() : Communicator(0, 2, std::chrono::seconds(1)) {}
+  std::string engine() const override { return "none"; }
+  void exchange(float*, const float*, const RankSlices&, const char*, Stream) override {}
+  void gather(void*, const RankSlices&, int64_t, const char*, Stream) override {}
+  void share(void*, const std::vector<RankPiece>&, const char*, Stream) override {}
+  void broadcast(void*, int64_t, int, const char*, Stream) override {}
+  void all_reduce(float*, int64_t, const char*, Stream) override {}
+  void reduce_scatter(float*, const RankSlices&, const char*, Stream) override {}
+  void barrier(const char*) override {}
+  void check(Stream) override { throw CommunicationError("rank 1 is gone"); }
+  void abort() noexcept override {}
+};
+
+TEST(RankTeam, TheResultOfAFailedCollectiveIsNotUsed) {
+  Context context(kCpu);
+  const ContextScope scope(context);
+  FailingGroup group;
+  try {
+    RankTeam(&group).on_each([] { return std::string("a text"); }, "some work");
+    FAIL() << "no error";
+  } catch (const CommunicationError& error) {
+    EXPECT_STREQ(error.what(), "rank 1 is gone");
+  }
+}
+
 }  // namespace
 }  // namespace quern
