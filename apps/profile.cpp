@@ -22,20 +22,11 @@ namespace quern {
 
 namespace {
 
-Phase phase_of(const ParsedArgs& parsed) {
-  const auto phase = choice_of<Phase>(parsed, "phases");
-  if (parsed.extra.at("forward_only") != "true") return phase;
-  if (phase != Phase::fwd && parsed.extra_given.contains("phases")) {
-    throw UsageError(cat("--forward_only contradicts --phases ", name_of(phase)));
-  }
-  return Phase::fwd;
-}
-
 ProfileOptions options_of(const ParsedArgs& parsed) {
   check_positional(parsed, "profile");
   ProfileOptions options;
   options.target = parsed.extra.at("target");
-  options.phase = phase_of(parsed);
+  options.phase = choice_of<Phase>(parsed, "phases");
   options.warmup = iterations_of(parsed, "warmup", 0);
   options.steps = iterations_of(parsed, "steps", 1);
   options.graph = truth_of(parsed, "graph");
@@ -115,7 +106,6 @@ of the first of N ranks: what they exchange, and how much of it is exposed.
     with_rank_flags(with_format_flags(
         {{"target", "train, or a single part", "train", false, profile_targets},
          {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step"},
-         {"forward_only", "the same as --phases fwd", "", true},
          {"warmup", "steps before those measured", "3"},
          {"steps", "steps recorded, and as many before them without the recorder", "5"},
          {"out", "the folder to write to", "profile"},

@@ -223,7 +223,7 @@ TEST_F(RanksProgram, AProfileShowsWhatTheyExchange) {
     EXPECT_FALSE(fs::exists(folder_ / "profile/memory.html"));
   }
   EXPECT_EQ(leftovers(), 0);
-  const Outcome forward = profile({"--forward_only"});
+  const Outcome forward = profile({"--phases", "fwd"});
   EXPECT_EQ(forward.code, 2);
   EXPECT_EQ(
       forward.err,
