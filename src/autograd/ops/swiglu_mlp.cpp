@@ -52,22 +52,23 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
     const bool further = g.needs(0) || g.needs(1), rebuilds_h = g.needs(2) && !keeps_h;
     Fp8Pair dy = detail::quantize(detail::as_rows(g.output()), Fp8Operand::gradient,
                                   {.matrix = further, .transpose = g.needs(2)});
-    const auto add_w_down = [&](Fp8Tensor h) {
+    const auto differentiate_w_down = [&](const Fp8Tensor& turned_h) {
       const auto [dw, add] = g.target(2);
-      detail::fp8_product(dw, std::exchange(dy.transpose, {}), h, add);
+      detail::fp8_product(dw, std::exchange(dy.transpose, {}), turned_h, add);
     };
-    if (g.needs(2) && keeps_h) add_w_down(std::exchange(saved_h, {}));  // first, to free its memory
-    if (!further) {
-      if (rebuilds_h) add_w_down(detail::quantize_swiglu(gate_up, {.matrix = false}).transpose);
-      return;
+    // First, to free the operands' memory.
+    if (g.needs(2) && keeps_h) differentiate_w_down(std::exchange(saved_h, {}));
+    if (!further && rebuilds_h) {
+      differentiate_w_down(detail::quantize_swiglu(gate_up, {.matrix = false}).transpose);
     }
+    if (!further) return;
     Tensor dh = empty_bf16({N, F});
     detail::fp8_product(dh, std::exchange(dy.matrix, {}), detail::turned_fp8_weight(w_down));
     SwigluGradientInFp8 made = detail::quantize_swiglu_gradient(
         gate_up, dh,
         {.matrix = g.needs(0), .transpose = g.needs(1), .output_transpose = rebuilds_h});
     dh = gate_up = {};  // each is freed after its last use
-    if (rebuilds_h) add_w_down(std::exchange(made.output, {}));
+    if (rebuilds_h) differentiate_w_down(std::exchange(made.output, {}));
     Fp8Pair& grad = made.gradient;
     if (g.needs(1)) {
       const auto [dw, add] = g.target(1);
