@@ -16,6 +16,7 @@ sum_parts_kernel quantize_kernel decode_attention_kernel decode_linear_kernel de
 exceptions='
 hopper_attention_backward_kernel 24 in the warps that copy and add, with 24 registers: docs/attention-backward.md
 hopper_attention_query_gradients_kernelILi80E 16 outside loops; 2 blocks of 512 threads leave 64 registers
+quantize_kernelINS2_12SwigluOutputE 16 at the edges of a matrix, and where a division has to be rounded anew; 3 blocks leave 40 registers
 decode_attention_kernelIfLi4E 48 FP32 caches; 3 blocks on a multiprocessor leave 168 registers
 decode_attention_kernelIfLi1ELi32E 8 FP32 caches; 4 blocks on a multiprocessor leave 128 registers
 decode_linear_kernelINS_8bfloat16ELi2ELb0E 40 rows that are not aligned; 3 blocks leave 80 registers
@@ -72,7 +73,8 @@ canned() {
   for kernel in $families; do printf ' Function _Z9%s:\n  REG:168 STACK:0 SHARED:0 LOCAL:0\n' "$kernel"; done
   for kernel in hopper_attention_backward_kernelILi0E hopper_attention_query_gradients_kernelILi80E \
     decode_attention_kernelIfLi4E decode_attention_kernelIfLi1ELi32E decode_linear_kernelINS_8bfloat16ELi2ELb0E \
-    decode_linear_kernelINS_8bfloat16ELi8E decode_linear_kernelIfLi8ELb0E sample_kernelIfLi1024E; do
+    decode_linear_kernelINS_8bfloat16ELi8E decode_linear_kernelIfLi8ELb0E sample_kernelIfLi1024E \
+    quantize_kernelINS2_12SwigluOutputE; do
     printf ' Function _Z9%s:\n  REG:64 STACK:8 SHARED:0 LOCAL:0\n' "$kernel"
   done
   printf 'Fatbin elf code:\n================\narch = %s\n\nResource usage:\n' "${3:-sm_90a}"
