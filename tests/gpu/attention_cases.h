@@ -7,7 +7,7 @@
 
 namespace quern::test {
 
-inline constexpr int64_t kHopperDims[] = {64, 80, 128};  // with tiles in Hopper's kernels
+inline constexpr int64_t kHopperDims[] = {64, 80, 96, 128};  // with tiles in Hopper's kernels
 
 // Calls `add(cases, D, causal)` for each of Hopper's head dimensions, causal and not.
 template <class Add>
@@ -28,7 +28,8 @@ inline std::vector<AttentionCase> hopper_one_tile() {
 // Around the sizes of tiles: 64 rows a warpgroup, 128 or 192 a block, 64 to 176 in the rings.
 inline std::vector<AttentionCase> hopper_lengths() {
   return hopper_cases([](auto& cases, int64_t D, bool causal) {
-    for (const int64_t T : {1, 2, 63, 65, 79, 95, 97, 127, 129, 160, 177, 193, 200, 321, 450}) {
+    for (const int64_t T :
+         {1, 2, 63, 65, 79, 95, 97, 127, 129, 145, 160, 177, 193, 200, 256, 321, 450}) {
       cases.push_back({1, T, T, 2, 1, D, causal});
     }
   });

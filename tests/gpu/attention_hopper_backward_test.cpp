@@ -236,7 +236,7 @@ TEST_F(AttentionHopperBackwardGpu, RefusesWhatItCannotRun) {
   Fixture f(kKernels, {1, 70, 70, 2, 1, 128, true});
   EXPECT_TRUE(takes(f));
   const AttentionShape good = f.s;
-  f.s.D = 96;
+  f.s.D = 104;
   EXPECT_FALSE(takes(f));
   f.s = good;
   f.s.q_strides[1] += 1;

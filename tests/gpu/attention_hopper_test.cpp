@@ -95,6 +95,62 @@ TEST_F(AttentionHopperGpu, LargeScores) {
   }
 }
 
+// Scores q[i] k[j], exact in BF16, of 200 queries and 1000 keys; the scale is 1.
+void check_products(const std::function<double(int64_t)>& q,
+                    const std::function<double(int64_t)>& k) {
+  for (const int64_t D : kHopperDims) {
+    for (const bool causal : {false, true}) {
+      Fixture f(kKernels, {1, 200, 1000, 1, 1, D, causal});
+      SCOPED_TRACE(::testing::Message() << f.c);
+      f.s.scale = 1.0;
+      forward_of_products(f, q, k);
+      expect_accurate<bfloat16>("o", f.layout.o.take(f.o.download()), f.exact.o, f.naive.o);
+      expect_near(f.lse.download(), f.exact.lse, 1e-6, 4e-5);
+    }
+  }
+}
+
+// Falls by 16 every 16 keys. The kernel walks the keys from the last tile to the first; a tile has
+// at least 96. With q = 1, scores rise by at least 96 / ln 2 = 138 in units of log2 from one tile
+// to the next: above RowSoftmax::kBaseSlack.
+double steep(int64_t j) {
+  return -16.0 * static_cast<double>(j / 16);
+}
+
+// Every tile moves the base. Steep, gentle and level rows share a warp, so the base also moves in
+// rows whose earlier weights still count.
+TEST_F(AttentionHopperGpu, ScoresThatRiseSteeply) {
+  constexpr double kSlopes[] = {1.0, 1.0 / 64, 0.0, 1.0 / 32, 0.5};
+  check_products([&](int64_t i) { return kSlopes[i % 5]; }, steep);
+}
+
+TEST_F(AttentionHopperGpu, ScoresThatFallSteeply) {
+  constexpr double kSlopes[] = {-1.0, -1.0 / 64, 0.0, -1.0 / 32, 1.0 / 64};
+  check_products([&](int64_t i) { return kSlopes[i % 5]; }, steep);
+}
+
+// Scores rise by 22 in units of log2 from the last tile to the first: the base stays, and weights
+// become large.
+TEST_F(AttentionHopperGpu, ScoresThatRiseGently) {
+  check_products([](int64_t) { return 1.0 / 64; }, steep);
+}
+
+// One row of each fourth warp moves the base of all its rows.
+TEST_F(AttentionHopperGpu, OneSteepRow) {
+  check_products([](int64_t i) { return i % 64 == 63 ? 1.0 : 1.0 / 64; }, steep);
+}
+
+TEST_F(AttentionHopperGpu, HugeEqualScores) {
+  constexpr double kSigns[] = {1.0, -1.0, 0.5, 0.0};
+  check_products([&](int64_t i) { return kSigns[i % 4]; }, [](int64_t) { return -16384.0; });
+}
+
+// Keys from 500 on have no weight: whole tiles come before a row's first finite score.
+TEST_F(AttentionHopperGpu, InfiniteNegativeScores) {
+  check_products([](int64_t i) { return i % 2 == 0 ? 1.0 : 8.0; },
+                 [](int64_t j) { return j < 500 ? 8.0 - static_cast<double>(j % 16) : -INFINITY; });
+}
+
 // Every order in which copies and warpgroups can meet gives the same bits.
 TEST_F(AttentionHopperGpu, ThousandRepeats) {
   for (const int64_t D : kHopperDims) {
@@ -119,7 +175,7 @@ TEST_F(AttentionHopperGpu, RefusesWhatItCannotRun) {
   Fixture f(kKernels, {1, 70, 70, 2, 1, 128, true});
   EXPECT_TRUE(takes(f));
   const AttentionShape good = f.s;
-  f.s.D = 96;
+  f.s.D = 104;
   EXPECT_FALSE(takes(f));
   f.s = good;
   f.s.scale = -1.0;

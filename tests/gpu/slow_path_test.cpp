@@ -46,7 +46,7 @@ Variable leaf(const Shape& shape, DType dtype) {
 
 // Query heads, kv heads, batch and positions of 1 and more, on q, k, v apart and as one product.
 TEST_F(SlowPathGpu, AnExtentOfOneIsNoReason) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : {64, 80, 96, 128}) {
     for (const int64_t B : {1, 2}) {
       for (const int64_t T : {1, 2, 130}) {
         for (const auto& [H, Hk] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {3, 1}}) {
@@ -70,7 +70,7 @@ TEST_F(SlowPathGpu, OtherHeadSizesAreNamed) {
     return said_of([&] { return qkv_attention(leaf({1, 3, 3 * D}, dtype), 1, 1, D); });
   };
   const std::string what = "a slower kernel runs for flash attention's ";
-  const std::string hopper = ": Hopper's own kernel has head sizes 64, 80 and 128\n";
+  const std::string hopper = ": Hopper's own kernel has head sizes 64, 80, 96 and 128\n";
   EXPECT_EQ(said(104, DType::bf16), what + "forward with head size 104" + hopper + what +
                                         "backward with head size 104" + hopper);
   EXPECT_EQ(said(104, DType::bf16), "");  // once

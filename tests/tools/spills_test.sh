@@ -14,8 +14,8 @@ sum_parts_kernel quantize_kernel decode_attention_kernel decode_linear_kernel de
 # Kernels (by a pattern for the mangled name), the bytes of stack that each may have, and the reason. nvcc 13.0
 # needs as many; `nvcc -Xptxas -v` shows that all are spills. A pattern that no kernel needs fails.
 exceptions='
-hopper_attention_backward_kernel 24 in the warps that copy and add, with 24 registers: docs/attention-backward.md
-hopper_attention_query_gradients_kernelILi80E 16 outside loops; 2 blocks of 512 threads leave 64 registers
+hopper_attention_backward_kernel 32 in the warps that copy and add, with 24 registers: docs/attention-backward.md
+hopper_attention_query_gradients_kernelILi(80|96)E 16 outside loops; 2 blocks of 512 threads leave 64 registers
 quantize_kernelINS2_12SwigluOutputE 16 at the edges of a matrix, and where a division has to be rounded anew; 3 blocks leave 40 registers
 decode_attention_kernelIfLi4E 48 FP32 caches; 3 blocks on a multiprocessor leave 168 registers
 decode_attention_kernelIfLi1ELi32E 8 FP32 caches; 4 blocks on a multiprocessor leave 128 registers
@@ -87,8 +87,8 @@ expect 'a kernel that spills nothing' 0 "$canned_count kernels" check_canned $fo
 expect 'a planted stack' 1 "$forward:  REG:240 STACK:16" \
   check_canned $forward 'REG:240 STACK:16 SHARED:1024 LOCAL:0'
 expect 'planted local memory' 1 'LOCAL:16' check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:16'
-expect 'an exception beyond its bytes' 1 'expected STACK:24' \
-  check_canned hopper_attention_backward_kernelILi1E 'REG:168 STACK:32 SHARED:0 LOCAL:0'
+expect 'an exception beyond its bytes' 1 'expected STACK:32' \
+  check_canned hopper_attention_backward_kernelILi1E 'REG:168 STACK:40 SHARED:0 LOCAL:0'
 expect 'another spelling of the usage' 1 'expected STACK:0' check_canned $forward 'REG:240 FRAME:0 LOCAL:0'
 expect 'code for another GPU' 0 "$((canned_count - 1)) kernels" check_canned $forward 'REG:240 STACK:16 SHARED:0 LOCAL:0' sm_80
 expect 'another kernel' 0 "$((canned_count - 1)) kernels" check_canned rope_table_kernel 'REG:38 STACK:40 SHARED:0 LOCAL:0'

@@ -26,7 +26,7 @@ struct AttentionBackward {
   const T *q, *k, *v;
 };
 
-// wgmma and TMA: compute capability 9.0, D of 64, 80 or 128, rows that TMA can address (16-byte
+// wgmma and TMA: compute capability 9.0, D of 64, 80, 96 or 128, rows that TMA can address (16-byte
 // aligned base pointers and strides). The refusals say why a kernel does not take a call; null: it
 // does.
 const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s);
@@ -37,7 +37,8 @@ const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>&
 void hopper_attention_backward(const AttentionBackward<bfloat16>& x, const AttentionShape& s,
                                const RotaryTable<float>& rotary, void* scratch, Stream stream);
 int64_t hopper_attention_backward_scratch(const AttentionShape& s);  // bytes; 0 for other D
-inline constexpr const char* kHopperHeadSizes = "Hopper's own kernel has head sizes 64, 80 and 128";
+inline constexpr const char* kHopperHeadSizes =
+    "Hopper's own kernel has head sizes 64, 80, 96 and 128";
 inline constexpr const char* kHopperExtents =
     "the lengths or the number of heads are beyond those of Hopper's own kernel";
 inline constexpr const char* kHopperRows =

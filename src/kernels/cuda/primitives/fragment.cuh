@@ -74,11 +74,10 @@ __device__ __forceinline__ void pack_operand(uint32_t (&a)[kRegisters / 8][4],
 
 // Stores four 8 x 8 BF16 matrices, a step of a packed fragment (1 and 3 are below 0 and 2). Lane i
 // passes the address of row i % 8 of matrix i / 8, and has two elements of each matrix.
-__device__ __forceinline__ void store_matrices(void* row, const uint32_t (&x)[4]) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
-      "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-      : "memory");
+__device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&x)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+               : "memory");
 }
 
 // Threads exchange fragments as floats in the order of their registers. float4 number 128 j +

@@ -47,9 +47,9 @@ __device__ __forceinline__ void begin_consuming() {
 
 // The order in which consumers issue products. Warpgroup w waits at barrier w, where the one before
 // it arrives after its own turn. All have the same number of turns.
-template <int kWarpgroups, bool kEnabled>
+template <int kWarpgroups, bool kEnabled, class Before = BlockBarrier>
 struct Turns {
-  using MyTurn = NamedBarriers<kWarpgroups, 2 * kWarpgroupSize>;
+  using MyTurn = NamedBarriers<kWarpgroups, 2 * kWarpgroupSize, Before>;
   int warpgroup;
 
   __device__ __forceinline__ void begin() const {

@@ -23,11 +23,12 @@ struct HopperForwardTile {
 };
 
 // Not measured, but fitting the registers: 2 warpgroups with up to 192 keys for D 64, up to 176 for
-// D 80, 128 or 144 for D 128; turns or none.
+// D 80, 128 to 160 for D 128; turns or none.
 inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {64, true, 3, 128, 3, 2, true},  {64, false, 3, 128, 3, 2, true},
     {80, true, 3, 96, 3, 2, true},   {80, false, 2, 160, 3, 2, true},
-    {128, true, 2, 128, 2, 2, true}, {128, false, 2, 160, 2, 2, true},
+    {96, true, 2, 128, 3, 2, true},  {96, false, 2, 144, 3, 2, true},
+    {128, true, 2, 128, 2, 2, true}, {128, false, 2, 128, 2, 2, true},
 };
 inline constexpr int kHopperForwardTileCount = static_cast<int>(std::size(kHopperForwardTiles));
 

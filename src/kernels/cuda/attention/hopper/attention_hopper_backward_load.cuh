@@ -1,5 +1,5 @@
 // The shared memory of a block of Hopper's backward attention, and its copying warpgroup. One warp
-// loads keys and queries; one thread a buffer adds the consumers' dQ to the sums in global memory.
+// loads keys and queries; one thread a buffer adds dQ to the sums in global memory.
 #pragma once
 
 #include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
@@ -8,11 +8,8 @@
 
 namespace quern::kernels::cuda {
 
-// Indices of the tiles in a stage of each ring.
-inline constexpr int kTileK = 0, kTileV = 1;
-inline constexpr int kTileQ = 0, kTileDo = 1;
-
-inline constexpr int kBackwardThreads = hopper_threads(kBackwardConsumers);
+// The warpgroups of a block: one that copies, two for the scores, one for dQ.
+inline constexpr int kBackwardWarpgroups = 1 + kScoreWarpgroups + 1;
 
 template <int kTile>
 struct BackwardTile {
@@ -20,12 +17,17 @@ struct BackwardTile {
   static constexpr int kD = tile.head_dim;
   static constexpr int kKeyStages = tile.key_stages;
   static constexpr int kStages = tile.stages;
+  static constexpr bool kScoresAhead = tile.scores_ahead;
   static constexpr int kDqColumns = tile.dq_columns;
-  static constexpr int kSumFloats = kBackwardQueries * kD;
-  static constexpr int kParts = kD / kDqColumns;  // of dQ
-  static constexpr int kPartFloats = kSumFloats / kParts;
-  static constexpr int kSumBuffers = 2;  // one for each consumer, or for each part of dQ
-  static_assert(kParts == 1 || kParts == kSumBuffers);
+  static constexpr int kParts = kD / kDqColumns;                        // of dQ
+  static constexpr int kPartFours = kBackwardQueries * kDqColumns / 4;  // float4 of a part
+  static constexpr int kDqBuffers = 2;  // one for each part of dQ, or for even and odd steps
+  static_assert(kParts == 1 || kParts == kDqBuffers);
+  // Registers a thread, multiples of 8: at most 65536 / 128 = 512 for the four warpgroups.
+  static constexpr int kCopyRegisters = 24;
+  static constexpr int kDqRegisters = kDqColumns / 2 + 32;
+  static constexpr int kScoreRegisters =
+      (512 - kCopyRegisters - kDqRegisters) / kScoreWarpgroups / 8 * 8;
   using Keys = SwizzledTile<kBackwardKeys, kD>;
   using Queries = SwizzledTile<kBackwardQueries, kD>;
   using Scores = SwizzledTile<kBackwardKeys, kBackwardQueries>;
@@ -37,24 +39,28 @@ struct BackwardTile {
     alignas(kTileAlignment) uint8_t q[kStages][Queries::kBytes];
     alignas(kTileAlignment) uint8_t d_o[kStages][Queries::kBytes];
     alignas(kTileAlignment) uint8_t ds[2][Scores::kBytes];
-    alignas(128) float4 dq[kSumBuffers][kPartFloats / 4];  // on the way out
+    alignas(128) float4 dq[kDqBuffers][kPartFours];  // on the way out
   };
   static constexpr int kSharedBytes = sizeof(Tiles) + kTileAlignment;
 
   // Small objects, outside of the tiles' large alignment.
   struct Barriers {
-    TileRing<kKeyStages, 2> keys;  // K; V
-    TileRing<kStages, 2> queries;  // Q, lse and delta; dO
-    TileRing<1> sums[kSumBuffers];
-    int item[kKeyStages];                        // item of these keys, -1 at the end; with K
-    uint32_t parts_arrived[kBackwardConsumers];  // of dK and dV, see is_last_part
+    TileRing<kKeyStages> k, v;
+    TileRing<kStages> q, d_o;  // Q with lse and delta; dO
+    TileRing<2> ds;
+    TileRing<1> dq[kDqBuffers];
+    int item[kKeyStages];                      // item of these keys, -1 at the end; with K
+    uint32_t parts_arrived[kScoreWarpgroups];  // of dK and dV, see is_last_part
     alignas(16) float lse[kStages][kBackwardQueries], delta[kStages][kBackwardQueries];  // with q
 
     __device__ __forceinline__ void init() {
-      constexpr int kWarps = kBackwardConsumers * kWarpgroupSize / kWarpSize;
-      keys.init({1, 1}, kWarps + kSumBuffers);  // see add_sums
-      queries.init({2, 1}, kWarps);
-      for (auto& each : sums) each.init({kWarps / kBackwardConsumers}, 1);
+      constexpr int kWarps = kWarpgroupSize / kWarpSize, kScoreWarps = kScoreWarpgroups * kWarps;
+      k.init({1}, kScoreWarps + kWarps + kDqBuffers);  // see add_sums
+      v.init({1}, kScoreWarps);
+      q.init({2}, kScoreWarps);
+      d_o.init({1}, kScoreWarps);
+      ds.init({kScoreWarpgroups}, kWarps);
+      for (auto& each : dq) each.init({kWarps}, 1);
       barriers_ready();
     }
   };
@@ -64,6 +70,7 @@ struct BackwardTile {
 struct BackwardArguments {
   CUtensorMap q, k, v, d_o;
   AttentionShape s;
+  float scale_log2;  // scores in units of log2
   BackwardPlan plan;
   bfloat16 *dq, *dk, *dv;
   const float* lse;
@@ -73,48 +80,54 @@ struct BackwardArguments {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Loads the queries of one item with a whole warp: all lanes lse and delta, lane 0 the tiles.
+// The first tile of queries that sees one of a score warpgroup's keys; beyond the last one where
+// none does.
+__device__ __forceinline__ int first_tile_of(int warpgroup, const BackwardItem& item,
+                                             const BackwardArguments& x) {
+  const int k0 = item.key_tile * kBackwardKeys + warpgroup * kWarpgroupRows;
+  if (k0 >= static_cast<int>(x.s.Tk)) return x.plan.query_tiles;
+  return max(k0 - x.plan.diagonal, 0) / kBackwardQueries;
+}
+
+// Loads one tile of queries with a whole warp: all lanes lse and delta, lane 0 the tiles.
 template <int kTile>
 __device__ __forceinline__ void load_queries(typename BackwardTile<kTile>::Tiles& tiles,
                                              typename BackwardTile<kTile>::Barriers& barriers,
-                                             const BackwardArguments& x, const BackwardItem& item,
+                                             const BackwardArguments& x, int b, int h, int tile,
                                              RingPlace<BackwardTile<kTile>::kStages>& ring) {
-  using Queries = typename BackwardTile<kTile>::Queries;
+  using Tile = BackwardTile<kTile>;
   constexpr int kRounds = kBackwardQueries / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int length = static_cast<int>(x.s.Tq);
-  for (int h = item.first_head; h < item.end_head; ++h) {
-    const int64_t head = (item.b * x.s.H + h) * x.s.Tq;
-    for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile) {
-      const int q0 = tile * kBackwardQueries;
-      float lse[kRounds], delta[kRounds];
+  const int length = static_cast<int>(x.s.Tq), q0 = tile * kBackwardQueries, stage = ring.stage;
+  const int64_t head = (b * x.s.H + h) * x.s.Tq;
+  float lse[kRounds], delta[kRounds];
 #pragma unroll
-      for (int i = 0; i < kRounds; ++i) {
-        const int query = q0 + i * kWarpSize + lane;
-        lse[i] = query < length ? x.lse[head + query] : -INFINITY;
-        delta[i] = query < length ? x.scratch.delta[head + query] : 0.0f;
-      }
-      const int stage = ring.stage;
-      barriers.queries.wait_empty(ring);
-      if (lane == 0) {
-        load_tile_async(tiles.q[stage], x.q, barriers.queries.expect(ring, Queries::kBytes, kTileQ),
-                        q0, h, item.b);
-        load_tile_async(tiles.d_o[stage], x.d_o,
-                        barriers.queries.expect(ring, Queries::kBytes, kTileDo), q0, h, item.b);
-      }
-#pragma unroll
-      for (int i = 0; i < kRounds; ++i) {
-        barriers.lse[stage][i * kWarpSize + lane] = lse_log2(lse[i]);
-        barriers.delta[stage][i * kWarpSize + lane] = delta[i];
-      }
-      __syncwarp();
-      if (lane == 0) barriers.queries.full[kTileQ][stage].arrive();
-      ring.advance();
-    }
+  for (int i = 0; i < kRounds; ++i) {
+    const int query = q0 + i * kWarpSize + lane;
+    lse[i] = query < length ? x.lse[head + query] : -INFINITY;
+    delta[i] = query < length ? x.scratch.delta[head + query] : 0.0f;
   }
+  barriers.q.wait_empty(ring);
+  if (lane == 0) {
+    load_tile_async(tiles.q[stage], x.q, barriers.q.expect(ring, Tile::Queries::kBytes), q0, h, b);
+  }
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    barriers.lse[stage][i * kWarpSize + lane] = lse_log2(lse[i]);
+    barriers.delta[stage][i * kWarpSize + lane] = delta[i];
+  }
+  __syncwarp();
+  barriers.d_o.wait_empty(ring);
+  if (lane == 0) {
+    barriers.q.full[0][stage].arrive();
+    load_tile_async(tiles.d_o[stage], x.d_o, barriers.d_o.expect(ring, Tile::Queries::kBytes), q0,
+                    h, b);
+  }
+  ring.advance();
 }
 
-// Takes items from the plan with a whole warp, in order, until none is left, and loads them.
+// Takes items from the plan with a whole warp, in order, until none is left, and loads them. An
+// item's first queries come before its keys, whose memory is free later.
 template <int kTile>
 __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& tiles,
                                            typename BackwardTile<kTile>::Barriers& barriers,
@@ -131,25 +144,31 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
     const int index = __shfl_sync(~0u, taken, 0);
     const bool end = index >= x.plan.items;
     const BackwardItem item(index, x.plan, static_cast<int>(x.s.Hk));
-    barriers.keys.wait_empty(keys);
+    if (!end)
+      load_queries<kTile>(tiles, barriers, x, item.b, item.first_head, item.first_tile, ring);
+    barriers.k.wait_empty(keys);
     if (leader) {
       barriers.item[keys.stage] = end ? -1 : index;
       if (end) {
-        barriers.keys.full[kTileK][keys.stage].arrive();
+        barriers.k.full[0][keys.stage].arrive();
       } else {
         const int k0 = item.key_tile * kBackwardKeys;
-        load_tile_async(tiles.k[keys.stage], x.k,
-                        barriers.keys.expect(keys, Tile::Keys::kBytes, kTileK), k0, item.kv_head,
-                        item.b);
-        load_tile_async(tiles.v[keys.stage], x.v,
-                        barriers.keys.expect(keys, Tile::Keys::kBytes, kTileV), k0, item.kv_head,
-                        item.b);
+        load_tile_async(tiles.k[keys.stage], x.k, barriers.k.expect(keys, Tile::Keys::kBytes), k0,
+                        item.kv_head, item.b);
+        barriers.v.wait_empty(keys);
+        load_tile_async(tiles.v[keys.stage], x.v, barriers.v.expect(keys, Tile::Keys::kBytes), k0,
+                        item.kv_head, item.b);
       }
     }
     if (end) return;
-    load_queries<kTile>(tiles, barriers, x, item, ring);
-    taken = take_item();  // not before: items are started in the order in which they are taken
     keys.advance();
+    for (int h = item.first_head; h < item.end_head; ++h) {
+      for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile) {
+        if (h == item.first_head && tile == item.first_tile) continue;
+        load_queries<kTile>(tiles, barriers, x, item.b, h, tile, ring);
+      }
+    }
+    taken = take_item();  // not before: items are started in the order in which they are taken
   }
 }
 
@@ -159,29 +178,27 @@ __device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& ti
                                          typename BackwardTile<kTile>::Barriers& barriers,
                                          const BackwardArguments& x, int buffer) {
   using Tile = BackwardTile<kTile>;
-  constexpr int kBytes = Tile::kPartFloats * static_cast<int>(sizeof(float));
+  constexpr int kBytes = Tile::kPartFours * static_cast<int>(sizeof(float4));
   RingPlace<Tile::kKeyStages> keys;
-  RingPlace<1> sums;
+  RingPlace<1> dq;
   int step = 0;
   while (true) {
-    barriers.keys.wait_full(keys, kTileK);
+    barriers.k.wait_full(keys);
     const int index = barriers.item[keys.stage];
     if (index < 0) return;
-    barriers.keys.empty[keys.stage].arrive();
+    barriers.k.empty[keys.stage].arrive();
     keys.advance();
     const BackwardItem item(index, x.plan, static_cast<int>(x.s.Hk));
     for (int h = item.first_head; h < item.end_head; ++h) {
-      const int64_t head = item.b * x.s.H + h;
+      const int64_t head = (item.b * x.s.H + h) * x.plan.query_tiles;
       for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile, ++step) {
         if (Tile::kParts == 1 && step % 2 != buffer) continue;
-        const int64_t place = head * x.plan.query_tiles + tile;
+        uint32_t* const turn = x.scratch.turns + head + tile;
         const int before = x.plan.before(item.key_tile, tile);  // contributions before this one
-        float* const sum = x.scratch.dq + place * Tile::kSumFloats +
-                           (Tile::kParts > 1 ? buffer * Tile::kPartFloats : 0);
-        if (before > 0) {
-          wait_turn(x.scratch.turns + place, Tile::kParts * (x.s.deterministic ? before : 1));
-        }
-        barriers.sums[buffer].wait_full(sums);
+        float* const sum = x.scratch.dq + (head + tile) * (kBackwardQueries * Tile::kD) +
+                           (Tile::kParts > 1 ? buffer * 4 * Tile::kPartFours : 0);
+        if (before > 0) wait_turn(turn, Tile::kParts * (x.s.deterministic ? before : 1));
+        barriers.dq[buffer].wait_full(dq);
         if (before > 0) {
           add_bulk_async(sum, tiles.dq[buffer], kBytes);
         } else {
@@ -189,10 +206,10 @@ __device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& ti
         }
         commit_stores();
         wait_stores_read<0>();
-        barriers.sums[buffer].empty[0].arrive();
+        barriers.dq[buffer].empty[0].arrive();
         wait_stores<0>();
-        pass_turn(x.scratch.turns + place);
-        sums.advance();
+        pass_turn(turn);
+        dq.advance();
       }
     }
   }

@@ -13,21 +13,22 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kBackwardConsumers = 2;  // warpgroups, each with 64 keys of its own
-inline constexpr int kBackwardKeys = kBackwardConsumers * kWarpgroupRows;
+inline constexpr int kScoreWarpgroups = 2;  // of a block, each with 64 keys of its own
+inline constexpr int kBackwardKeys = kScoreWarpgroups * kWarpgroupRows;
 inline constexpr int kBackwardQueries = 64;
 
-// A block has one warpgroup that copies and two consumers that compute, each for 64 keys of its
-// own. They walk over tiles of 64 queries, of which `stages` are in flight. They take turns in
-// computing dQ of a tile, dq_columns at a time. A consumer thread holds D floats of dK and dV, 32
-// each of S and dP, dq_columns / 2 of dQ, and 16 words each of P and dS, not all at the same time.
+// A block walks over tiles of 64 queries, of which `stages` are in flight, and has key_stages tiles
+// of keys. dQ is computed dq_columns at a time. scores_ahead: a score warpgroup computes S^T of the
+// next tile ahead. Its threads hold D floats of dK and dV, 32 each of S and dP, and 16 words each
+// of P and dS, not all at the same time.
 struct HopperBackwardTile {
   int head_dim = 0;
   int key_stages = 0, stages = 0;
   int dq_columns = 0;
+  bool scores_ahead = false;
 };
 inline constexpr HopperBackwardTile kHopperBackwardTiles[] = {
-    {64, 2, 4, 64}, {80, 2, 3, 80}, {128, 1, 3, 64}};
+    {64, 2, 4, 64, true}, {80, 2, 3, 80, true}, {96, 1, 3, 96, false}, {128, 1, 3, 64, false}};
 inline constexpr int kHopperBackwardTileCount = static_cast<int>(std::size(kHopperBackwardTiles));
 
 // Index of the tile for head_dim D; -1 when there is none.
@@ -192,7 +193,7 @@ struct BackwardExtents {
         dkv(plan.parts == 1 ? 0 : 2 * int64_t{plan.items} * kBackwardKeys * s.D),
         delta(s.B * s.H * s.Tq),
         turns(s.B * s.H * plan.query_tiles),
-        key_parts(int64_t{plan.heads} * plan.key_tiles * kBackwardConsumers) {}
+        key_parts(int64_t{plan.heads} * plan.key_tiles * kScoreWarpgroups) {}
   int64_t counters() const { return turns + key_parts + 1; }
   int64_t bytes() const {
     return static_cast<int64_t>(sizeof(float)) * (dq + dkv + delta + counters());

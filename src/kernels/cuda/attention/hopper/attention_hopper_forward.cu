@@ -58,6 +58,9 @@ template <int kTile>
 struct Consumer {
   using F = ForwardTiles<kTile>;
   using Keys = typename F::Keys;
+  using Scores = float[F::kKeys / 2];
+  using Weights = uint32_t[F::kKeys / 16][4];
+  using Output = float[F::kD / 2];
   const F& shared;
   typename F::Barriers& barriers;
   const HopperShape& s;
@@ -72,7 +75,7 @@ struct Consumer {
   RingPlace<F::tile.stages> k, v;
 
   // S = Q K^T
-  __device__ __forceinline__ void issue_scores(float (&scores)[F::kKeys / 2]) const {
+  __device__ __forceinline__ void issue_scores(Scores& scores) const {
     barriers.k.wait_full(k);
     const uint64_t queries = F::Queries::k_major(shared.q(q.stage, warpgroup));
     const uint64_t keys = Keys::k_major(shared.k(k.stage));
@@ -85,8 +88,7 @@ struct Consumer {
     wgmma_commit();
   }
   // O += P V
-  __device__ __forceinline__ void issue_output(float (&out)[F::kD / 2],
-                                               const uint32_t (&p)[F::kKeys / 16][4]) const {
+  __device__ __forceinline__ void issue_output(Output& out, const Weights& p) const {
     barriers.v.wait_full(v);
     const uint64_t values = Keys::mn_major(shared.v(v.stage));
     wgmma_fence();
@@ -119,7 +121,7 @@ struct Consumer {
 
   // Scores of keys that a query does not see become -inf. Only tiles at the diagonal or at the end
   // of the keys have any.
-  __device__ __forceinline__ void mask(float (&scores)[F::kKeys / 2], int q0, int k0) const {
+  __device__ __forceinline__ void mask(Scores& scores, int q0, int k0) const {
     if (k0 + F::kKeys <= s.keys_of(q0)) return;
     const int visible[2] = {s.keys_of(q0 + place.row) - k0 - place.column,
                             s.keys_of(q0 + place.row + 8) - k0 - place.column};
@@ -127,19 +129,19 @@ struct Consumer {
   }
 
   // Writes the rows out through Q's memory, which is free once this warpgroup's products are done.
-  __device__ __forceinline__ void store(const ForwardMaps& maps, float* lse,
-                                        float (&out)[F::kD / 2], RowSoftmax& softmax,
-                                        const ForwardItem& item, int q0) {
+  __device__ __forceinline__ void store(const ForwardMaps& maps, float* lse, Output& out,
+                                        RowSoftmax& softmax, const ForwardItem& item, int q0) {
     float inverse[2];
     softmax.finish(inverse);
     scale_rows(out, inverse);
     uint8_t* const tile = shared.q(q.stage, warpgroup);
+    uint32_t rounded[F::kD / 16][4];
+    pack_operand(rounded, out);
+    const int row = thread / kWarpSize * 16 + thread % 16, column = thread % kWarpSize / 16 * 8;
     OutputPlace::sync(warpgroup);
 #pragma unroll
-    for (int c = 0; c < F::kD / 2; c += 2) {
-      const int offset =
-          F::Queries::offset(place.row + fragment_row(c), place.column + fragment_column(c));
-      *reinterpret_cast<uint32_t*>(tile + offset) = pack_bf16(out[c], out[c + 1]);
+    for (int j = 0; j < F::kD / 16; ++j) {
+      store_matrices(shared_address(tile) + F::Queries::offset(row, 16 * j + column), rounded[j]);
     }
     fence_async_proxy();
     OutputPlace::sync(warpgroup);
@@ -152,16 +154,15 @@ struct Consumer {
     q.advance();
     if (place.column == 0) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) store_lse(lse, softmax.max[i], softmax.sum[i], item, q0 + 8 * i);
+      for (int i = 0; i < 2; ++i) store_lse(lse, softmax.lse(i), item, q0 + 8 * i);
     }
     __syncwarp();  // the next products need whole warps
   }
-  __device__ __forceinline__ void store_lse(float* lse, float max, float sum,
-                                            const ForwardItem& item, int q0) const {
+  __device__ __forceinline__ void store_lse(float* lse, float value, const ForwardItem& item,
+                                            int q0) const {
     const int query = q0 + place.row;
     if (query >= s.Tq) return;
-    const int64_t row = int64_t{item.batch * s.H + item.head} * s.Tq + query;
-    lse[row] = sum == 0.0f ? -INFINITY : max * s.scale + logf(sum);
+    lse[int64_t{item.batch * s.H + item.head} * s.Tq + query] = value;
   }
 
   __device__ __forceinline__ void run(const ForwardMaps& maps, float* lse,
@@ -170,7 +171,7 @@ struct Consumer {
     ForwardItems<kTile> items{s, schedule};
     for (ForwardItem item; items.next(item);) {
       const int q0 = item.q0 + warpgroup * kWarpgroupRows;
-      float out[F::kD / 2] = {};
+      Output out = {};
       RowSoftmax softmax;
       barriers.q.wait_full(q);
       if (item.key_tiles > 0) {
@@ -183,12 +184,12 @@ struct Consumer {
     turns.end();
   }
 
-  // The products of one tile's scores and of the previous tile's output run together. The latter
-  // overlap this tile's softmax (FlashAttention-3, algorithm 2).
-  __device__ __forceinline__ void attend(float (&out)[F::kD / 2], RowSoftmax& softmax, int q0,
-                                         int key_tiles) {
-    float scores[F::kKeys / 2];
-    uint32_t p[F::kKeys / 16][4];
+  // Walks the tiles from the last to the first. The first loop takes the tiles with a mask, down to
+  // the one with the last key of query q0. Later queries see that key too, so each row has a base
+  // by then. The second loop's tiles are visible to all. If q0 sees no key, every tile is masked.
+  __device__ __forceinline__ void attend(Output& out, RowSoftmax& softmax, int q0, int key_tiles) {
+    Scores scores;
+    Weights p;
     issue_scores(scores);
     wgmma_wait<0>();
     settle(scores);
@@ -196,25 +197,20 @@ struct Consumer {
     mask(scores, q0, (key_tiles - 1) * F::kKeys);
     softmax.update(scores, s.scale_log2);
     pack_operand(p, scores);
+    const int last_masked = (s.keys_of(q0) - 1) / F::kKeys;
+    int j = key_tiles - 2;
 #pragma unroll 1
-    for (int j = key_tiles - 2; j >= 0; --j) {
-      settle(p);
-      settle(out);
-      turns.wait();
-      issue_scores(scores);
-      issue_output(out, p);
-      turns.pass();
-      wgmma_wait<1>();
-      settle(scores);
-      release_keys();
-      mask(scores, q0, j * F::kKeys);
-      softmax.update(scores, s.scale_log2);
-      wgmma_wait<0>();
-      settle(out);
-      settle(p);
-      release_values();
-      scale_rows(out, softmax.rescale);
-      pack_operand(p, scores);
+    for (; j >= last_masked; --j) {
+      step(scores, p, out, softmax, [&] {
+        mask(scores, q0, j * F::kKeys);
+        softmax.update(scores, s.scale_log2);
+        return true;
+      });
+    }
+    softmax.make_base_finite();
+#pragma unroll 1
+    for (; j >= 0; --j) {
+      step(scores, p, out, softmax, [&] { return softmax.update_visible(scores, s.scale_log2); });
     }
     settle(p);
     settle(out);
@@ -223,6 +219,31 @@ struct Consumer {
     settle(out);
     settle(p);
     release_values();
+  }
+
+  // The products of one tile's scores and of the previous tile's output run together. The latter
+  // overlap this tile's softmax (FlashAttention-3, algorithm 2). update() replaces scores by
+  // weights and returns whether the base moved.
+  template <class Update>
+  __device__ __forceinline__ void step(Scores& scores, Weights& p, Output& out,
+                                       const RowSoftmax& softmax, Update update) {
+    settle(p);
+    settle(out);
+    turns.wait();
+    issue_scores(scores);
+    issue_output(out, p);
+    turns.pass();
+    wgmma_wait<1>();
+    settle(scores);
+    release_keys();
+    const bool moved = update();
+    finish_before_wait(softmax.sum[0] + softmax.sum[1]);
+    wgmma_wait<0>();
+    settle(out);
+    settle(p);
+    release_values();
+    if (moved) scale_rows(out, softmax.rescale);
+    pack_operand(p, scores);
   }
 };
 

@@ -17,18 +17,40 @@ __device__ __forceinline__ float lse_log2(float lse) {
   return lse == -INFINITY ? INFINITY : lse * kLog2E;
 }
 
-// P^T = exp2(S^T - lse), rounded. `lse` starts at this thread's first column. With a mask, the
-// queries from first[r] on, counted from that column, see row r. S^T itself is not changed: writing
-// to registers of a product while another one runs would make the compiler serialize them.
-template <bool kMasked, int kRegisters>
+// lse or delta of a thread's columns of a product, two neighbours of each 8 columns: read from
+// shared memory at each use, or held in registers. They start at the thread's first column.
+struct ColumnsInMemory {
+  const float* first;
+
+  __device__ __forceinline__ void get(float (&pair)[2], int j) const {
+    load_vec(pair, first + 8 * j);
+  }
+};
+template <int kPairs>
+struct ColumnsInRegisters {
+  float pairs[kPairs][2];
+
+  __device__ __forceinline__ explicit ColumnsInRegisters(const float* first) {
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) load_vec(pairs[j], first + 8 * j);
+  }
+  __device__ __forceinline__ void get(float (&pair)[2], int j) const {
+    pair[0] = pairs[j][0], pair[1] = pairs[j][1];
+  }
+};
+
+// P^T = exp2(S^T - lse), rounded. With a mask, the queries from first[r] on, counted from the
+// thread's first column, see row r. S^T itself is not changed: writing to registers of a product
+// while another one runs would make the compiler serialize them.
+template <bool kMasked, int kRegisters, class Columns>
 __device__ __forceinline__ void transposed_probabilities(uint32_t (&p)[kRegisters / 8][4],
                                                          const float (&scores)[kRegisters],
-                                                         float scale, const float* lse,
+                                                         float scale, const Columns& lse,
                                                          const int (&first)[2]) {
 #pragma unroll
   for (int j = 0; j < kRegisters / 4; ++j) {
     float of_column[2];
-    load_vec(of_column, lse + 8 * j);
+    lse.get(of_column, j);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float pair[2];
@@ -48,6 +70,24 @@ __device__ __forceinline__ uint32_t score_gradients(uint32_t p, float dp_low, fl
   const float p_low = __uint_as_float(p << 16);
   const float p_high = __uint_as_float(p & 0xFFFF0000u);
   return pack_bf16(p_low * (dp_low - delta_low), p_high * (dp_high - delta_high));
+}
+
+// dS^T = P^T (dP^T - delta), rounded.
+template <int kRegisters, class Columns>
+__device__ __forceinline__ void transposed_score_gradients(uint32_t (&ds)[kRegisters / 8][4],
+                                                           const uint32_t (&p)[kRegisters / 8][4],
+                                                           const float (&dp)[kRegisters],
+                                                           const Columns& delta) {
+#pragma unroll
+  for (int j = 0; j < kRegisters / 4; ++j) {
+    float of_column[2];
+    delta.get(of_column, j);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      ds[j / 2][j % 2 * 2 + r] = score_gradients(p[j / 2][j % 2 * 2 + r], dp[4 * j + 2 * r],
+                                                 dp[4 * j + 2 * r + 1], of_column[0], of_column[1]);
+    }
+  }
 }
 
 // One thread's part of dO . O, of 4 threads a row: every fourth group of 8 columns.
@@ -73,18 +113,25 @@ __device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat
   return sum;
 }
 
+// Keeps the compiler from computing ahead of a loop, and keeping in registers, what depends on x.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Stores dS^T of 64 keys by 64 queries from registers to rows of a tile in shared memory. A lane
-// gives the address of one row of the four 8 x 8 matrices that it stores at a time.
-template <class Scores, int kSteps>
+// gives the address of one row of the four 8 x 8 matrices that it stores at a time. Columns 16 i
+// are at the address of the first 16 with i added, without carry, to bits 5 and 6 (SwizzledTile).
+template <class Scores>
 __device__ __forceinline__ void store_score_gradients(uint8_t* tile, int first_row,
-                                                      const uint32_t (&ds)[kSteps][4]) {
-  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
+                                                      const uint32_t (&ds)[4][4]) {
+  static_assert(Scores::kSpan == 64 && Scores::kRowBytes == 128);
+  const int thread = opaque(static_cast<int>(threadIdx.x)) % kWarpgroupSize;
   const int matrix = thread % kWarpSize / 8;  // rows 8 (matrix % 2), columns 8 (matrix / 2)
   const int row = first_row + thread / kWarpSize * 16 + matrix % 2 * 8 + thread % 8;
+  const uint32_t first = shared_address(tile) + Scores::offset(row, matrix / 2 * 8);
 #pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    store_matrices(tile + Scores::offset(row, 16 * i + matrix / 2 * 8), ds[i]);
-  }
+  for (int i = 0; i < 4; ++i) store_matrices(first ^ i * 32, ds[i]);
 }
 
 }  // namespace quern::kernels::cuda

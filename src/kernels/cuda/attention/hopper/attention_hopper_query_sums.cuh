@@ -24,12 +24,12 @@ __device__ __forceinline__ void wait_turn(const uint32_t* turn, int least) {
     if (added >= static_cast<uint32_t>(least)) break;
     __nanosleep(20);
   }
-  asm volatile("fence.proxy.async;" ::: "memory");  // before this thread's bulk copies
+  asm volatile("fence.proxy.async.global;" ::: "memory");  // before this thread's bulk copies
 }
 
 // Called after wait_stores: counts this thread's contribution as added.
 __device__ __forceinline__ void pass_turn(uint32_t* turn) {
-  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("fence.proxy.async.global;" ::: "memory");
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
 }
 
