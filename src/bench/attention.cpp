@@ -39,7 +39,7 @@ GridShapes own_shapes(AttentionGrid grid, int64_t D, bool small) {
   }
   std::vector<int64_t> lengths{512, 1024, 2048, 4096};
   if (D != kWideDim) lengths.insert(lengths.end(), {8192, 16384});
-  return {{64, 128, kWideDim}, lengths, {true, false}};
+  return {{64, 96, 128, kWideDim}, lengths, {true, false}};
 }
 
 AttentionCase make_case(AttentionGrid grid, int64_t tokens, int64_t T, int64_t D, bool causal) {

@@ -14,8 +14,8 @@
 
 namespace quern {
 
-// model: 16 Ki tokens a launch, batch x heads x 2048 wide, causal and not; D 80 uses the 32 heads
-// of the 2.7B model. course: batch 8, one head, not causal.
+// model: 16 Ki tokens a launch, batch x heads x 2048 wide, causal and not; D 96 has 21 heads, D 80
+// the 32 of the 2.7B model. course: batch 8, one head, not causal.
 enum class AttentionGrid { model, course };
 
 // naive: scores in memory, launched op by op. naive_graph: the same, captured as two CUDA graphs,

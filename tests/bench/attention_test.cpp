@@ -28,20 +28,21 @@ nlohmann::json json_of(const AttentionRow& row) {
       Table(TableFormat::json, kTextWidth, "quern-0.1.0").add(table_row(row)));
 }
 
-// torch_attention.py's shapes: 24 of --grid lm, 8 of --grid d80, 20 of --grid seed.
+// torch_attention.py's shapes: 36 of --grid lm, 8 of --grid d80, 20 of --grid seed.
 TEST(AttentionCases, AreThePeersGrids) {
   AttentionBenchOptions options;
   options.grids = {AttentionGrid::model};
   const std::vector<AttentionCase> model = attention_cases(options);
-  ASSERT_EQ(model.size(), 24u + 8u);
+  ASSERT_EQ(model.size(), 36u + 8u);
   EXPECT_EQ(model.front(), (AttentionCase{32, 32, 512, 64, true}));
   EXPECT_EQ(model[1], (AttentionCase{32, 32, 512, 64, false}));
-  EXPECT_EQ(model[23], (AttentionCase{1, 16, 16384, 128, false}));
-  EXPECT_EQ(model[24], (AttentionCase{32, 32, 512, 80, true}));
+  EXPECT_EQ(model[12], (AttentionCase{32, 21, 512, 96, true}));
+  EXPECT_EQ(model[35], (AttentionCase{1, 16, 16384, 128, false}));
+  EXPECT_EQ(model[36], (AttentionCase{32, 32, 512, 80, true}));
   EXPECT_EQ(model.back(), (AttentionCase{4, 32, 4096, 80, false}));
   for (const AttentionCase& one : model) {
     EXPECT_EQ(one.B * one.T, 16384);
-    EXPECT_EQ(one.H * one.D, one.D == 80 ? 2560 : 2048);
+    EXPECT_EQ(one.H * one.D, one.D == 80 ? 2560 : one.D == 96 ? 2016 : 2048);
   }
 
   options.grids = {AttentionGrid::course};

@@ -145,7 +145,7 @@ std::vector<double> rotated_back(const std::vector<double>& x, int64_t T, int64_
 
 // With a rotary table: the gradients of q and k as they were before RoPE.
 TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : kHopperDims) {
     for (const Case& c : {Case{2, 333, 333, 6, 2, D, true}, Case{1, 70, 200, 2, 2, D, false},
                           Case{1, 200, 70, 2, 1, D, true}}) {
       SCOPED_TRACE(::testing::Message() << c);
@@ -181,7 +181,7 @@ TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
 
 // Sums in any order: equally accurate, but not the same bits.
 TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : kHopperDims) {
     for (const bool causal : {false, true}) {
       const Case c{1, 700, 700, 2, 1, D, causal};
       SCOPED_TRACE(::testing::Message() << c);
@@ -198,7 +198,7 @@ TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
 
 // Long sequences, whose blocks wait for each other's sums: the same bits every time.
 TEST_F(AttentionHopperBackwardGpu, ManyTurnsGiveTheSameBits) {
-  for (const int64_t D : {64, 80, 128}) {
+  for (const int64_t D : kHopperDims) {
     for (const bool causal : {false, true}) {
       Fixture f(kKernels, {1, 1400, 1400, 1, 1, D, causal});
       f.forward();
