@@ -25,7 +25,7 @@ inline std::vector<AttentionCase> hopper_one_tile() {
   });
 }
 
-// Around the sizes of tiles: 64 rows a warpgroup, 128 or 192 a block, 64 to 176 in the rings.
+// Around the sizes of tiles: 64 rows a warpgroup, 128 or 192 a block, 64 to 160 in the rings.
 inline std::vector<AttentionCase> hopper_lengths() {
   return hopper_cases([](auto& cases, int64_t D, bool causal) {
     for (const int64_t T :

@@ -196,11 +196,13 @@ TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
   }
 }
 
-// Long sequences, whose blocks wait for each other's sums: the same bits every time.
+// Long sequences, whose blocks wait for each other's sums: the same bits every time. The last tile
+// of keys has 120 or 44.
 TEST_F(AttentionHopperBackwardGpu, ManyTurnsGiveTheSameBits) {
   for (const int64_t D : kHopperDims) {
     for (const bool causal : {false, true}) {
-      Fixture f(kKernels, {1, 1400, 1400, 1, 1, D, causal});
+      const int64_t T = causal ? 1400 : 1324;
+      Fixture f(kKernels, {1, T, T, 1, 1, D, causal});
       f.forward();
       f.backward();
       const auto gradients = f.dq.download();

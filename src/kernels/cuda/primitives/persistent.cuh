@@ -1,6 +1,7 @@
 // The skeleton of Hopper's persistent kernels: at most one block a multiprocessor. A block has a
 // producer warpgroup, which copies tiles by TMA, and consumer warpgroups of 64 rows each, which
 // multiply by wgmma. Each kernel has its own rule for which units of work a block takes.
+// Attention's backward has other roles, and divides the registers itself.
 #pragma once
 
 #include <algorithm>

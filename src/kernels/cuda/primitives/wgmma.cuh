@@ -120,4 +120,13 @@ __device__ __forceinline__ void settle(uint32_t (&a)[kSteps][4]) {
   for (int i = 0; i < 4 * kSteps; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 
+// Called before a product that overwrites d, whose old values end here. To the compiler every
+// product reads its D, so it would keep them until then.
+template <int kRegisters>
+__device__ __forceinline__ void forget(float (&d)[kRegisters]) {
+#pragma unroll
+  for (float& x : d) x = 0.0f;
+  settle(d);
+}
+
 }  // namespace quern::kernels::cuda

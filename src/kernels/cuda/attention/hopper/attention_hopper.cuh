@@ -22,8 +22,8 @@ struct HopperForwardTile {
   bool turns;
 };
 
-// Not measured, but fitting the registers: 2 warpgroups with up to 192 keys for D 64, up to 176 for
-// D 80, 128 to 160 for D 128; turns or none.
+// Others that fit the registers: 2 warpgroups with up to 192 keys for D 64, up to 176 for D 80, up
+// to 160 for D 96 and 128; turns or none.
 inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {64, true, 3, 128, 3, 2, true},  {64, false, 3, 128, 3, 2, true},
     {80, true, 3, 96, 3, 2, true},   {80, false, 2, 160, 3, 2, true},

@@ -51,6 +51,15 @@ __device__ __forceinline__ void add_product(float (&d)[kRegisters], const uint32
   for (int i = 0; i < kSteps; ++i) wgmma<Major::kMN>(d, a[i], b + BTile::mn_step(i), true);
 }
 
+// d += A B over kDepth: A K-major in shared memory, B the rows of a tile.
+template <class ATile, class BTile, int kDepth, int kRegisters>
+__device__ __forceinline__ void add_product(float (&d)[kRegisters], uint64_t a, uint64_t b) {
+#pragma unroll
+  for (int i = 0; i < kDepth / kWgmmaDepth; ++i) {
+    wgmma<Major::kK, Major::kMN>(d, a + ATile::k_step(i), b + BTile::mn_step(i), true);
+  }
+}
+
 // d = A^T B over the kRows rows of both tiles.
 template <class ATile, class BTile, int kRows, int kRegisters>
 __device__ __forceinline__ void multiply_columns(float (&d)[kRegisters], uint64_t a, uint64_t b) {

@@ -78,8 +78,6 @@ struct BackwardArguments {
   RotaryTable<float> rotary;
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
 // The first tile of queries that sees one of a score warpgroup's keys; beyond the last one where
 // none does.
 __device__ __forceinline__ int first_tile_of(int warpgroup, const BackwardItem& item,
@@ -88,6 +86,8 @@ __device__ __forceinline__ int first_tile_of(int warpgroup, const BackwardItem& 
   if (k0 >= static_cast<int>(x.s.Tk)) return x.plan.query_tiles;
   return max(k0 - x.plan.diagonal, 0) / kBackwardQueries;
 }
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // Loads one tile of queries with a whole warp: all lanes lse and delta, lane 0 the tiles.
 template <int kTile>
@@ -144,8 +144,9 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
     const int index = __shfl_sync(~0u, taken, 0);
     const bool end = index >= x.plan.items;
     const BackwardItem item(index, x.plan, static_cast<int>(x.s.Hk));
-    if (!end)
+    if (!end) {
       load_queries<kTile>(tiles, barriers, x, item.b, item.first_head, item.first_tile, ring);
+    }
     barriers.k.wait_empty(keys);
     if (leader) {
       barriers.item[keys.stage] = end ? -1 : index;

@@ -19,8 +19,8 @@ inline constexpr int kBackwardQueries = 64;
 
 // A block walks over tiles of 64 queries, of which `stages` are in flight, and has key_stages tiles
 // of keys. dQ is computed dq_columns at a time. scores_ahead: a score warpgroup computes S^T of the
-// next tile ahead. Its threads hold D floats of dK and dV, 32 each of S and dP, and 16 words each
-// of P and dS, not all at the same time.
+// next tile ahead. A score warpgroup's threads hold D floats of dK and dV, 32 each of S and dP, and
+// 16 words each of P and dS, not all at the same time.
 struct HopperBackwardTile {
   int head_dim = 0;
   int key_stages = 0, stages = 0;

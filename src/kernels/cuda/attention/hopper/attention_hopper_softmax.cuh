@@ -36,7 +36,8 @@ struct RowSoftmax {
   }
 
   // Called before `update_visible`: sets the base to 0 in rows whose scores were all -inf. Their
-  // sum is 0, which any base fits.
+  // sum is 0, which any base fits. A base does not fall, so if all later scores of such a row are
+  // below -126 in units of log2, their weights vanish.
   __device__ __forceinline__ void make_base_finite() {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -105,7 +106,8 @@ struct RowSoftmax {
     sum[i] = added[0] + added[1];
   }
   // The bits of the largest element if it is positive; else 0. As integers, positive floats are in
-  // order, NaN is above them, and negative floats are negative. One instruction takes two elements.
+  // order, the NaN of arithmetic is above them, and negative floats are negative. One instruction
+  // takes two elements.
   template <int kRegisters>
   __device__ __forceinline__ static int positive_bits(const float (&x)[kRegisters]) {
     int most[4] = {0, 0, 0, 0};  // chains of dependent instructions
