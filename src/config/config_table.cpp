@@ -124,17 +124,18 @@ void add_compute(std::vector<ConfigKey>& table) {
   rows.boolean("deterministic", &C::deterministic, "the same seed gives the same bits");
   rows.boolean("graph", &C::graph,
                "capture the training step as a CUDA graph; on a GPU, with kernels = fused");
-  rows.choice("recompute", &C::recompute,
-              {{"auto", Recompute::automatic},
-               {"none", Recompute::none},
-               {"swiglu", Recompute::swiglu},
-               {"norms", Recompute::norms},
-               {"blocks", Recompute::blocks}},
-              "values that the backward computes again to save memory; swiglu: outputs of SwiGLU; "
-              "norms: also those of norms; blocks: everything in a segment of blocks; auto: norms, "
-              "except on a GPU where the step with swiglu takes at most half of the memory: there "
-              "swiglu, or none where that takes at most a third of the memory; decided when a run "
-              "starts");
+  rows.choice(
+      "recompute", &C::recompute,
+      {{"auto", Recompute::automatic},
+       {"none", Recompute::none},
+       {"swiglu", Recompute::swiglu},
+       {"norms", Recompute::norms},
+       {"blocks", Recompute::blocks}},
+      "values that the backward computes again to save memory; swiglu: outputs of SwiGLU; "
+      "norms: also those of norms; blocks: everything in a segment of blocks; auto: norms, "
+      "except on a GPU where the step with swiglu takes at most half of the memory: there "
+      "swiglu, or none where that takes at most a third of the memory; in training blocks where "
+      "the step fits only so; decided when a run starts");
   rows.integer("segment", &C::segment, 1, 10000,
                "blocks recomputed together when recompute is blocks");
   rows.choice(

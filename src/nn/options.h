@@ -25,8 +25,8 @@ enum class NormKind { rms, layer };
 
 // Values that the backward computes again instead of keeping them; each choice includes those
 // before it. swiglu: SwiGLU's outputs. norms: also the norms' outputs (both with fused kernels;
-// naive kernels keep all). blocks: everything inside segments of blocks. automatic: none, swiglu or
-// norms, as train/choose_recompute.h decides; a model treats it as norms.
+// naive kernels keep all). blocks: everything inside segments of blocks. automatic: as
+// train/choose_recompute.h decides; a model treats it as norms.
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
 // State that training on a GPU keeps in host memory; the update reads and writes it over the bus.

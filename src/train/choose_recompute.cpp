@@ -25,4 +25,17 @@ ModelOptions decided_options(const Config& config) {
   return options;
 }
 
+Recompute recompute_of_run(const Config& config) {
+  Config changed = config;
+  changed.compute.recompute = decided_options(config).recompute;
+  const MemoryCapacity memory = memory_capacity(config);
+  if (config.compute.recompute != Recompute::automatic || memory.bytes == 0 ||
+      predict_peak(changed, MemoryPass::step, current_target()).total() <= memory.bytes) {
+    return changed.compute.recompute;
+  }
+  const Recompute decided = changed.compute.recompute;
+  changed.compute.recompute = Recompute::blocks;
+  return step_fits(changed, memory) ? Recompute::blocks : decided;
+}
+
 }  // namespace quern

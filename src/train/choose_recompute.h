@@ -13,4 +13,8 @@ Recompute decided_recompute(const Config& config, const MemoryTarget& target, in
 // choice above, or by norms without a GPU. The computed bits do not depend on the choice.
 ModelOptions decided_options(const Config& config);
 
+// The choice for a run: that of decided_options or, where `auto` would need more than the device's
+// memory by it, blocks if these fit.
+Recompute recompute_of_run(const Config& config);
+
 }  // namespace quern

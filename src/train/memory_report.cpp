@@ -247,6 +247,10 @@ MemoryCapacity memory_capacity(const Config& config) {
   return limit > 0 && limit < there ? limited : MemoryCapacity{there, cat(device)};
 }
 
+bool step_fits(const Config& config, const MemoryCapacity& capacity) {
+  return fits(need_of(config, MemoryPass::step), capacity);
+}
+
 namespace {
 
 // The same for all processes of a machine, also in containers; other machines have others, even if

@@ -25,6 +25,10 @@ struct MemoryCapacity {
 // free memory, or memory_limit if that is less.
 MemoryCapacity memory_capacity(const Config& config);
 
+// Whether a training step is predicted to fit, with room for free bytes between allocations. An
+// unknown capacity counts as sufficient.
+bool step_fits(const Config& config, const MemoryCapacity& capacity);
+
 // Host memory that the processes with the same `id` share.
 struct SharedMemory {
   std::string id;

@@ -53,7 +53,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
 
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
-  config_.compute.recompute = decided_options(config_).recompute;  // saved in the run folder
+  decide_recompute();
   const MemoryCapacity memory = machine_memory(team_);
   team_.on_each(
       [&] {
@@ -101,6 +101,21 @@ void Trainer::start() {
   observer_.on_start({config_, folder_->path(), device_name(), parameter_count(config_.model),
                       predict_peak(config_, MemoryPass::step, current_target()),
                       data_.tokens.train.size(), data_.tokens.validation.size(), state_.iteration});
+}
+
+// Saved in the run folder. Under fsdp the collectives depend on it, so the rank with the least
+// memory decides for all.
+void Trainer::decide_recompute() {
+  if (config_.compute.recompute != Recompute::automatic) return;
+  const std::vector<std::string> of_ranks = team_.on_each(
+      [&] { return cat(static_cast<int>(recompute_of_run(config_))); }, "the choice of recompute");
+  config_.compute.recompute =
+      static_cast<Recompute>(std::stoi(*std::ranges::max_element(of_ranks)));
+  if (team_.leads() && config_.compute.recompute == Recompute::blocks) {
+    observer_.on_warning(
+        "recompute = auto chose blocks: a step fits the memory only so, and its forward runs "
+        "twice. A smaller batch with a larger accumulate may be faster");
+  }
 }
 
 // The first rank makes or locks the run folder, and the others read it.

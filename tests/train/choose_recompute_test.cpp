@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tensor/context.h"
 
 namespace quern {
@@ -69,6 +71,30 @@ TEST(DecidedRecompute, AtItsBounds) {
   EXPECT_EQ(decided(3 * none - 1), Recompute::swiglu);
   EXPECT_EQ(decided(2 * swiglu), Recompute::swiglu);
   EXPECT_EQ(decided(2 * swiglu - 1), Recompute::norms);
+}
+
+// blocks only where norms need more than there is, and blocks leave 5 % free.
+TEST(RecomputeOfRun, BlocksWhereTheStepFitsOnlySo) {
+  Context context(kCpu);
+  const ContextScope scope(context);
+  Config config = config_of({"shakespeare-cpu", 64, 256, 512, Recompute::none});
+  const auto needed_mib = [&](Recompute recompute, double room) {
+    Config changed = config;
+    changed.compute.recompute = recompute;
+    const int64_t peak = predict_peak(changed, MemoryPass::step, current_target()).total();
+    return static_cast<int64_t>(std::ceil(room * static_cast<double>(peak) / kMiB));
+  };
+  const int64_t norms = needed_mib(Recompute::norms, 1.0);
+  const int64_t blocks = needed_mib(Recompute::blocks, 1.05);
+  ASSERT_LT(blocks + 2, norms);
+  const auto decided = [&](int64_t limit) {
+    config.compute.memory_limit = limit;
+    return recompute_of_run(config);
+  };
+  EXPECT_EQ(decided(norms), Recompute::norms);
+  EXPECT_EQ(decided(norms - 1), Recompute::blocks);
+  EXPECT_EQ(decided(blocks), Recompute::blocks);
+  EXPECT_EQ(decided(blocks - 1), Recompute::norms);  // out of memory either way
 }
 
 }  // namespace

@@ -136,6 +136,26 @@ TEST_F(LimitedTraining, EnoughIsEnough) {
   EXPECT_EQ(train(c, recorded).steps, 3);
 }
 
+TEST_F(LimitedTraining, WhatFitsOnlyWithBlocksComputedAgainTrains) {
+  Config c = config();
+  c.model.layers = 8;
+  c.train.batch = 64;
+  const auto needed = [&](Recompute recompute) {
+    Config changed = c;
+    changed.model.vocab_size = 257;
+    changed.compute.recompute = recompute;
+    Context context{kCpu};
+    const ContextScope scope(context);
+    return predict_peak(changed, MemoryPass::step, current_target()).total();
+  };
+  c.compute.memory_limit = (needed(Recompute::blocks) + needed(Recompute::norms)) / 2 >> 20;
+  EXPECT_EQ(train(c, recorded).steps, 3);
+  ASSERT_EQ(recorded.warnings.size(), 1u);
+  EXPECT_NE(recorded.warnings[0].find("recompute = auto chose blocks"), std::string::npos);
+  EXPECT_NE(read_file(folder / "run" / "config.toml").find("recompute = \"blocks\""),
+            std::string::npos);
+}
+
 TEST_F(LimitedTraining, RunningOutIsReportedWithASnapshotInTheRunFolder) {
   Config c = config();
   c.train.batch = 64;
