@@ -121,19 +121,18 @@ struct ScoreWarpgroup {
   // S^T = K Q^T of the next tile
   __device__ __forceinline__ void issue_scores(ScoreSums& scores) {
     barriers.q.wait_full(ring);
-    forget(scores);
-    wgmma_fence();
-    multiply_rows<Keys, Queries, kD>(scores, Keys::k_major(tiles.k[keys.stage], first_row()),
-                                     Queries::k_major(tiles.q[ring.stage]));
-    wgmma_commit();
+    multiply_keys(scores, tiles.k[keys.stage], tiles.q[ring.stage]);
   }
   // dP^T = V dO^T
   __device__ __forceinline__ void issue_dp(ScoreSums& dp) {
     barriers.d_o.wait_full(ring);
-    forget(dp);
+    multiply_keys(dp, tiles.v[keys.stage], tiles.d_o[ring.stage]);
+  }
+  // d = A B^T for this warpgroup's rows of K or V, and a tile of queries.
+  __device__ __forceinline__ void multiply_keys(ScoreSums& d, const uint8_t* a, const uint8_t* b) {
+    forget(d);
     wgmma_fence();
-    multiply_rows<Keys, Queries, kD>(dp, Keys::k_major(tiles.v[keys.stage], first_row()),
-                                     Queries::k_major(tiles.d_o[ring.stage]));
+    multiply_rows<Keys, Queries, kD>(d, Keys::k_major(a, first_row()), Queries::k_major(b));
     wgmma_commit();
   }
   // dV += P^T dO
