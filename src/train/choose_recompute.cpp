@@ -26,16 +26,20 @@ ModelOptions decided_options(const Config& config) {
 }
 
 Recompute recompute_of_run(const Config& config) {
-  Config changed = config;
-  changed.compute.recompute = decided_options(config).recompute;
+  const Recompute decided = decided_options(config).recompute;
   const MemoryCapacity memory = memory_capacity(config);
-  if (config.compute.recompute != Recompute::automatic || memory.bytes == 0 ||
-      predict_peak(changed, MemoryPass::step, current_target()).total() <= memory.bytes) {
-    return changed.compute.recompute;
+  // The choices before norms leave at least half of the memory.
+  if (config.compute.recompute != Recompute::automatic || decided != Recompute::norms ||
+      memory.bytes == 0) {
+    return decided;
   }
-  const Recompute decided = changed.compute.recompute;
+  Config changed = config;
+  changed.compute.recompute = Recompute::norms;
+  if (predict_peak(changed, MemoryPass::step, current_target()).total() <= memory.bytes) {
+    return Recompute::norms;
+  }
   changed.compute.recompute = Recompute::blocks;
-  return step_fits(changed, memory) ? Recompute::blocks : decided;
+  return step_fits(changed, memory) ? Recompute::blocks : Recompute::norms;
 }
 
 }  // namespace quern
