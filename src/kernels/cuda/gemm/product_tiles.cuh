@@ -169,7 +169,7 @@ struct Multiplier {
 #pragma unroll
     for (int j = 0; j < kProductColumns / 16; ++j) {
       store_matrices(
-          shared_address(shared.output()) + ProductOutput::offset(row, 16 * j + lane / 16 * 8),
+          shared.output() + ProductOutput::offset(row, 16 * j + lane / 16 * 8),
           {pack_bf16(d[8 * j], d[8 * j + 1]), pack_bf16(d[8 * j + 2], d[8 * j + 3]),
            pack_bf16(d[8 * j + 4], d[8 * j + 5]), pack_bf16(d[8 * j + 6], d[8 * j + 7])});
     }

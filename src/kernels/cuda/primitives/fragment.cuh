@@ -79,6 +79,9 @@ __device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&x)
                "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                : "memory");
 }
+__device__ __forceinline__ void store_matrices(void* row, const uint32_t (&x)[4]) {
+  store_matrices(shared_address(row), x);
+}
 
 // Threads exchange fragments as floats in the order of their registers. float4 number 128 j +
 // thread holds the thread's elements of columns 8 j to 8 j + 7, from both of its rows. Calls
