@@ -147,6 +147,9 @@ def number(value, digits=2):
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+OPTIONS = {"naive": ", naive", "--moments bf16": ", Quern with BF16 moments"}  # in a command, and in a row of the table
+
+
 def compare_table(entries):
     rows = []
     for machine, _, case in cases_of(entries):
@@ -159,7 +162,7 @@ def compare_table(entries):
         if reference:
             other = f"{reference['program']}: {reference['tflops']:.0f} TFLOP/s, {reference['ms']} ms"
             other += f" ({reference['ratio']:.2f} times in TFLOP/s)" if reference["ratio"] else ""
-        rows.append([machine, shape_of(quern["command"]) + (", naive" if "naive" in quern["command"] else ""), torch_ms,
+        rows.append([machine, shape_of(quern["command"]) + "".join(label for key, label in OPTIONS.items() if key in quern["command"]), torch_ms,
                      ms(quern), number(case["ratio"]), number(quern.get("launched_ms")), number(quern.get("tflops"), 0),
                      peaks, other])
     return table(["machine", "step", "PyTorch ms", "Quern ms", "times as fast", "Quern without graph, ms", "TFLOP/s",

@@ -127,6 +127,7 @@ Entries rope(const std::vector<int64_t>& shape, DType dtype) {
 // logsumexp) are left out, since V is tens of thousands. Forward: max, -, exp, +. Backward: (exp(x
 // - lse) - 1 at the target) / N. In place: one pass reads the logits and overwrites them.
 // adamw: dtype bf16 includes the BF16 copy of the parameters, which fused writes from registers.
+// With BF16 moments, the integer operations of their rounding are left out.
 Entries training(const Operands& o) {
   const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
   const Elements half{NM / 2, x.dtype}, bytes{NM, DType::u8},
@@ -137,6 +138,17 @@ Entries training(const Operands& o) {
       {{}, {x32}},                  // backward of the gather: zeros except at the targets
       {{x32, x32}, {x32}, 4 * NM},  // backward of log_softmax: +, dy - exp(y) sum
       o.narrow()};
+  const std::vector<Launch> naive_adamw{
+      {{x32, x32}, {x32}, 3 * N},  // m = beta1 m + (1 - beta1) g
+      {{x32, x32}, {x32}, 4 * N},  // v, with g^2
+      {{x32}, {x32}, N},           // sqrt(v)
+      {{x32}, {x32}, 2 * N},       // corrected, plus eps
+      {{x32, x32}, {x32}, N},      // m / that
+      {{x32, x32}, {x32}, 3 * N},  // p = (1 - lr decay) p - lr that
+      o.narrow()};
+  std::vector<Launch> naive_bf16_moments{o.widen(), o.widen()};
+  naive_bf16_moments.insert(naive_bf16_moments.end(), naive_adamw.begin(), naive_adamw.end());
+  naive_bf16_moments.push_back({{times(2, x32)}, {times(2, x)}});  // rounded
   return {{"swiglu_fwd",
            "naive",
            {{{half}, {half}, 4 * half.count},      // silu(gate)
@@ -148,16 +160,12 @@ Entries training(const Operands& o) {
           {"cross_entropy_fwd_bwd", "fused", {{{x}, {}, 4 * NM}, {{x}, {x}, 3 * NM}}},
           {"cross_entropy_in_place", "naive", naive_cross_entropy},
           {"cross_entropy_in_place", "fused", {{{x}, {x}, 7 * NM}}},
-          {"adamw",
-           "naive",
-           {{{x32, x32}, {x32}, 3 * N},  // m = beta1 m + (1 - beta1) g
-            {{x32, x32}, {x32}, 4 * N},  // v = beta2 v + (1 - beta2) g^2
-            {{x32}, {x32}, N},           // sqrt(v)
-            {{x32}, {x32}, 2 * N},       // corrected, plus eps
-            {{x32, x32}, {x32}, N},      // m / that
-            {{x32, x32}, {x32}, 3 * N},  // p = (1 - lr decay) p - lr that
-            o.narrow()}},
-          {"adamw", "fused", {{{times(4, x32)}, {times(3, x32), copies}, 14 * N}}}};
+          {"adamw", "naive", naive_adamw},
+          {"adamw", "fused", {{{times(4, x32)}, {times(3, x32), copies}, 14 * N}}},
+          {"adamw_bf16_moments", "naive", naive_bf16_moments},
+          {"adamw_bf16_moments",
+           "fused",
+           {{{times(2, x32), times(2, x)}, {x32, times(2, x), copies}, 14 * N}}}};
 }
 
 KernelAccount sum_of(const std::vector<Launch>& launches) {

@@ -395,34 +395,45 @@ struct Parameters {
   kernels::AdamWRange range;
 };
 
+template <class Moment>
 KernelWork fused_adamw_first_step(int64_t n, bool with_copy) {
   kernels::StepState first;
   first.lr = static_cast<float>(kLearningRate);
   const Tensor state = upload(first, {"step state", MemoryCategory::optimizer});
   const Parameters p(n, with_copy);
-  const Tensor range = upload(p.range, "adamw range");
+  const Tensor range = upload(p.range, "adamw range"), m = p.fp32.m.to(dtype_of<Moment>),
+               v = p.fp32.v.to(dtype_of<Moment>);
   return {[=] {
     const kernels::AdamWHyper hyper{static_cast<float>(kBeta1), static_cast<float>(kBeta2),
                                     static_cast<float>(kAdamEps)};
-    const AdamWTensors& t = p.fp32;
-    on_device(t.param.device(), [&](auto stream) {
-      adamw(t.param.data<float>(), t.m.data<float>(), t.v.data<float>(),
-            p.copies.defined() ? p.copies.data<bfloat16>() : nullptr, t.grad.data<float>(),
+    on_device(m.device(), [&](auto stream) {
+      adamw(p.fp32.param.data<float>(), m.data<Moment>(), v.data<Moment>(),
+            p.copies.defined() ? p.copies.data<bfloat16>() : nullptr, p.fp32.grad.data<float>(),
             static_cast<const kernels::AdamWRange*>(range.raw_data()), 1, n, hyper,
             static_cast<const kernels::StepState*>(state.raw_data()), stream);
     });
   }};
 }
 
+// BF16 moments are widened before the ops and rounded after them.
+template <class Moment>
 KernelWork naive_adamw_first_step(int64_t n, bool with_copy) {
   const Parameters p(n, with_copy);
+  const Tensor m = p.fp32.m.to(dtype_of<Moment>), v = p.fp32.v.to(dtype_of<Moment>);
   return {[=] {
     const AdamWOptions options{.beta1 = kBeta1, .beta2 = kBeta2, .eps = kAdamEps};
     kernels::StepState first;
     first.lr = static_cast<float>(kLearningRate);
     first.step = 1;
-    naive_adamw(p.fp32, {&p.range, 1}, options, 1.0, first);
-    if (p.copies.defined()) copy(p.copies, p.fp32.param);
+    const AdamWTensors t{p.fp32.param, m.to(DType::f32), v.to(DType::f32), p.fp32.grad};
+    naive_adamw(t, {&p.range, 1}, options, 1.0, first);
+    if constexpr (std::is_same_v<Moment, bfloat16>) {
+      on_device(m.device(), [&](auto stream) {
+        round_moments(m.data<bfloat16>(), v.data<bfloat16>(), t.m.data<float>(), t.v.data<float>(),
+                      n, 0, 0, first.step, stream);
+      });
+    }
+    if (p.copies.defined()) copy(p.copies, t.param);
   }};
 }
 
@@ -453,10 +464,20 @@ Cases adamw_cases(int64_t rows) {
     cases.push_back({{n},
                      with_copy ? DType::bf16 : DType::f32,
                      n * (with_copy ? 30 : 28),
-                     {{"naive", [=] { return naive_adamw_first_step(n, with_copy); }},
-                      {"fused", [=] { return fused_adamw_first_step(n, with_copy); }}}});
+                     {{"naive", [=] { return naive_adamw_first_step<float>(n, with_copy); }},
+                      {"fused", [=] { return fused_adamw_first_step<float>(n, with_copy); }}}});
   }
   return cases;
+}
+
+// With BF16 moments and the BF16 copy.
+Cases bf16_moments_cases(int64_t rows) {
+  const int64_t n = parameter_count(rows);
+  return {{{n},
+           DType::bf16,
+           n * 22,
+           {{"naive", [=] { return naive_adamw_first_step<bfloat16>(n, true); }},
+            {"fused", [=] { return fused_adamw_first_step<bfloat16>(n, true); }}}}};
 }
 
 Cases global_norm_cases(int64_t rows) {
@@ -494,6 +515,7 @@ const std::vector<KernelFamily>& kernel_families() {
       {"cross_entropy_in_place", cross_entropy_in_place_cases},
       {"embedding_bwd", embedding_backward_cases},
       {"adamw", adamw_cases},
+      {"adamw_bf16_moments", bf16_moments_cases},
       {"global_norm", global_norm_cases},
   };
   return kFamilies;

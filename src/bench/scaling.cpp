@@ -146,7 +146,8 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   // Muon's products are computing.
   double optimizer = 0.0;
   if (config.optimizer.kind == OptimizerKind::adamw) {
-    const double bytes = copies ? 34.0 : 32.0;
+    const double moments = config.optimizer.moments == MomentType::bf16 ? 8.0 : 16.0;
+    const double bytes = (copies ? 18.0 : 16.0) + moments;
     optimizer = milliseconds(bytes * static_cast<double>(table.trainable()), cluster.memory);
   }
   ScalingPrediction step{config, cluster};

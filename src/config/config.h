@@ -85,6 +85,7 @@ struct OptimizerSection {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
+  MomentType moments = MomentType::fp32;
   double momentum = 0.95;  // Muon's, like the next three
   bool nesterov = true;
   double muon_lr_scale = 1.0;

@@ -105,8 +105,8 @@ void add_compute(std::vector<ConfigKey>& table) {
        {"bf16", Precision::bf16},
        {"fp8", Precision::fp8}},
       "fp32: FP32 accuracy throughout; tf32: inputs of products, including attention's, rounded to "
-      "TF32; bf16: also activations, with weights, gradients and moments in FP32; fp8: bf16, and "
-      "the products of the blocks' linear layers in FP8 with scales");
+      "TF32; bf16: also activations, with weights and gradients in FP32; fp8: bf16, and the "
+      "products of the blocks' linear layers in FP8 with scales");
   rows.choice("attention", &C::attention,
               {{"naive", AttentionKind::naive}, {"flash", AttentionKind::flash}},
               "naive: scores in memory; flash: tiled, memory linear in ctx");
@@ -241,6 +241,9 @@ void add_optimizer(std::vector<ConfigKey>& table) {
   rows.real("beta1", &O::beta1, {0, 1, false, true}, "AdamW's decay of the first moment");
   rows.real("beta2", &O::beta2, {0, 1, false, true}, "AdamW's decay of the second moment");
   rows.real("eps", &O::eps, {0, 1, true}, "AdamW's epsilon");
+  rows.choice("moments", &O::moments, {{"fp32", MomentType::fp32}, {"bf16", MomentType::bf16}},
+              "storage of AdamW's moments; bf16: rounded up or down at random, 4 bytes a parameter "
+              "instead of 8; with optimizer = adamw");
   rows.real("momentum", &O::momentum, {0, 1, false, true}, "Muon's decay of the mean gradient");
   rows.boolean("nesterov", &O::nesterov, "Nesterov momentum in Muon");
   rows.real("muon_lr_scale", &O::muon_lr_scale, {0, 1000},

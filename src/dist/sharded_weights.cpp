@@ -246,12 +246,14 @@ ShardedWeights::Whole::~Whole() {
 }
 
 Tensor ShardedWeights::gathered(const OptimizerBuffer& share, int64_t begin, int64_t end) const {
-  const Tensor range = Tensor::empty({end - begin}, DType::f32, kCpu, "state of all ranks");
+  const DType dtype = share.data.dtype();
+  const Tensor range = Tensor::empty({end - begin}, dtype, kCpu, "state of all ranks");
   for (const Bucket& bucket : buckets_) {
-    const Tensor part = Tensor::empty({bucket.size()}, DType::f32, "state of a bucket");
+    const Tensor part = Tensor::empty({bucket.size()}, dtype, "state of a bucket");
     copy_from_places(part, share.data, *share.share, bucket.begin);
-    ranks_.gather(part.raw_data(), bucket.slices(ranks_.size()), kFloatBytes,
-                  cat("the state of ", bucket.name).c_str(), Context::current().cuda_stream());
+    ranks_.gather(part.raw_data(), bucket.slices(ranks_.size()),
+                  static_cast<int64_t>(size_of(dtype)), cat("the state of ", bucket.name).c_str(),
+                  Context::current().cuda_stream());
     const int64_t from = std::max(begin, bucket.begin), to = std::min(end, bucket.end);
     if (from >= to) continue;
     copy(range.slice(0, from - begin, to - begin),

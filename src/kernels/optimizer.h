@@ -25,13 +25,15 @@ struct StepState {
 struct AdamWRange {
   int64_t begin = 0, count = 0;  // elements
   float lr_scale = 1.0f;
-  float decay = 0.0f;      // weight decay of this range
-  int64_t shift = 0;       // the moments of element i lie at i + shift
-  int64_t grad_shift = 0;  // its gradient at i + grad_shift
+  float decay = 0.0f;       // weight decay of this range
+  int64_t shift = 0;        // the moments of element i lie at i + shift
+  int64_t grad_shift = 0;   // its gradient at i + grad_shift
+  int64_t whole_shift = 0;  // its place is i + whole_shift where no ranks share the arena out
 };
 
 struct AdamWHyper {
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  uint64_t seed = 0;  // of the rounding of BF16 moments
 };
 
 // Elements of the arena with one partial sum of the norm. Blocks of a model begin at multiples of
@@ -62,9 +64,16 @@ void finish_norm(StepState* state, void* partial, int64_t count, float grad_scal
 // p -= lr lr_scale (decay p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)), copy = bf16(p),
 // with t = state->step + 1. Does nothing at all when state->finite is 0. `ranges` lies on the
 // device; offsets are in elements, those of moments and gradients shifted; copy may be null.
-void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+// Moment: float, or bfloat16: then p takes m and v before they are rounded, as round_moments does.
+template <class Moment>
+void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);
+
+// m and v of n elements from FP32, rounded at random (common/stochastic_rounding.h) with the
+// numbers of update t. `place`: of the first where no ranks share the arena out.
+void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,
+                   int64_t place, uint64_t seed, int64_t t, Stream stream);
 
 // After the update: step += 1 when finite, else skipped += 1.
 void finish_step(StepState* state, Stream stream);
@@ -80,9 +89,12 @@ int64_t norm_partial_bytes(Stream stream);
 void sum_squares(void* partial, const float* grad, int64_t n, Stream stream);
 void finish_norm(StepState* state, void* partial, int64_t count, float grad_scale, float max_norm,
                  const float* loss, Stream stream);
-void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+template <class Moment>
+void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);
+void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,
+                   int64_t place, uint64_t seed, int64_t t, Stream stream);
 void finish_step(StepState* state, Stream stream);
 void count_nonfinite(int64_t* counts, const float* data, const AdamWRange* ranges,
                      int64_t range_count, Stream stream);

@@ -46,7 +46,8 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
   ranges_ = upload_table(runs_, "adamw ranges");
   for (Tensor* moment : {&first_, &second_}) {
     const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
-    *moment = zero_state(arena, count, name);
+    const bool half = options.moments == MomentType::bf16;
+    *moment = zero_state(arena, count, name, half ? DType::bf16 : DType::f32);
   }
 }
 
@@ -61,7 +62,8 @@ void AdamWMoments::cut_runs() {
                                                  .count = end - begin,
                                                  .lr_scale = run.lr_scale,
                                                  .decay = run.decay,
-                                                 .grad_shift = layout.sums.of(begin) - place});
+                                                 .grad_shift = layout.sums.of(begin) - place,
+                                                 .whole_shift = begin - place});
                                 });
   }
   runs_ = std::move(cut);
@@ -74,27 +76,50 @@ std::vector<OptimizerBuffer> AdamWMoments::buffers() const {
 void AdamWMoments::fused_update(const kernels::StepState* state) {
   const kernels::AdamWHyper hyper{static_cast<float>(options_.beta1),
                                   static_cast<float>(options_.beta2),
-                                  static_cast<float>(options_.eps)};
+                                  static_cast<float>(options_.eps), options_.seed};
   const Tensor copies = arena_.is_shared_out() ? Tensor() : arena_.copies();  // or gathered later
-  on_device(ranges_.device(), [&](auto stream) {
-    adamw(arena_.values().data<float>(), first_.data<float>(), second_.data<float>(),
-          copies.defined() ? copies.data<bfloat16>() : nullptr, arena_.sums().data<float>(),
-          static_cast<const kernels::AdamWRange*>(ranges_.raw_data()),
-          static_cast<int64_t>(runs_.size()), arena_.values().numel(), hyper, state, stream);
-  });
+  const auto update = [&](auto* first, auto* second) {
+    on_device(ranges_.device(), [&](auto stream) {
+      adamw(arena_.values().data<float>(), first, second,
+            copies.defined() ? copies.data<bfloat16>() : nullptr, arena_.sums().data<float>(),
+            static_cast<const kernels::AdamWRange*>(ranges_.raw_data()),
+            static_cast<int64_t>(runs_.size()), arena_.values().numel(), hyper, state, stream);
+    });
+  };
+  if (first_.dtype() == DType::bf16) {
+    update(first_.data<bfloat16>(), second_.data<bfloat16>());
+  } else {
+    update(first_.data<float>(), second_.data<float>());
+  }
 }
 
 void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
+  if (first_.dtype() == DType::f32) return update_exactly(first_, second_, clip, now);
+  const Tensor first = first_.to(DType::f32), second = second_.to(DType::f32);
+  update_exactly(first, second, clip, now);
+  on_device(first.device(), [&](auto stream) {
+    for (const kernels::AdamWRange& run : runs_) {
+      const int64_t i = run.begin + run.shift;
+      round_moments(first_.data<bfloat16>() + i, second_.data<bfloat16>() + i,
+                    first.data<float>() + i, second.data<float>() + i, run.count,
+                    run.begin + run.whole_shift, options_.seed, now.step, stream);
+    }
+  });
+}
+
+// `first` and `second`: the moments in FP32.
+void AdamWMoments::update_exactly(const Tensor& first, const Tensor& second, double clip,
+                                  const kernels::StepState& now) {
   const Tensor &values = arena_.values(), &grads = arena_.sums();
-  if (first_.numel() == grads.numel() && !arena_.is_shared_out()) {
+  if (first.numel() == grads.numel() && !arena_.is_shared_out()) {
     // No parameter is left out: the fewest ops.
-    return naive_adamw({values, first_, second_, grads}, runs_, options_, clip, now);
+    return naive_adamw({values, first, second, grads}, runs_, options_, clip, now);
   }
   for (kernels::AdamWRange run : runs_) {
     const auto part = [&](const Tensor& buffer, int64_t shift) {
       return buffer.slice(0, run.begin + shift, run.begin + shift + run.count);
     };
-    const AdamWTensors tensors{part(values, 0), part(first_, run.shift), part(second_, run.shift),
+    const AdamWTensors tensors{part(values, 0), part(first, run.shift), part(second, run.shift),
                                part(grads, run.grad_shift)};
     run.begin = 0;
     naive_adamw(tensors, {&run, 1}, options_, clip, now);

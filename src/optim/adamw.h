@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optim/optimizer.h"
+#include "optim/optimizer_kind.h"
 
 namespace quern {
 
@@ -15,6 +16,8 @@ struct AdamWOptions {
   double clip = 1.0;          // see StepGuard
   KernelKind kernels = KernelKind::fused;
   bool halt_on_nonfinite = false;
+  MomentType moments = MomentType::fp32;
+  uint64_t seed = 0;  // of the rounding of BF16 moments
 
   StepGuard guard() const { return {clip, kernels, halt_on_nonfinite}; }
 };
@@ -29,7 +32,7 @@ class AdamWMoments {
   AdamWMoments(ParameterArena& arena, const AdamWOptions& options, const ParameterFilter& selects);
 
   std::vector<OptimizerBuffer> buffers() const;
-  const Tensor& first() const { return first_; }  // f32
+  const Tensor& first() const { return first_; }  // f32, or bf16
   const Tensor& second() const { return second_; }
 
   void fused_update(const kernels::StepState* state);  // one launch
@@ -37,6 +40,8 @@ class AdamWMoments {
 
  private:
   void cut_runs();
+  void update_exactly(const Tensor& first, const Tensor& second, double clip,
+                      const kernels::StepState& now);
 
   ParameterArena& arena_;
   AdamWOptions options_;
@@ -55,7 +60,7 @@ class AdamW : public Optimizer {
 
   const char* name() const override { return "adamw"; }
   std::vector<OptimizerBuffer> buffers() const override { return moments_.buffers(); }
-  const Tensor& moment1() const { return moments_.first(); }  // (trainable) f32, or a share
+  const Tensor& moment1() const { return moments_.first(); }  // (trainable), or a share
   const Tensor& moment2() const { return moments_.second(); }
 
  private:

@@ -11,11 +11,11 @@
 
 namespace quern {
 
-Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name) {
+Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name, DType dtype) {
   const MemoryTag tag(name, MemoryCategory::optimizer);
   const Tensor buffer = arena.offload() == Offload::none
-                            ? Tensor::empty({count}, DType::f32, tag)
-                            : Tensor::empty_on_host({count}, DType::f32, tag);
+                            ? Tensor::empty({count}, dtype, tag)
+                            : Tensor::empty_on_host({count}, dtype, tag);
   fill(buffer, 0.0);
   return buffer;
 }

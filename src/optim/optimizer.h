@@ -14,13 +14,14 @@ namespace quern {
 // Optimizer state in files: a tensor named `prefix` + parameter name for each slice.
 struct OptimizerBuffer {
   std::string prefix;                   // "moment1."
-  Tensor data;                          // f32
+  Tensor data;                          // floating
   std::vector<NamedSlice> slices = {};  // of data; of the whole state, if this is a share
   std::optional<Placement> share = {};  // what data has of the whole state; none: everything
 };
 
-// FP32 zeros, where the arena's Offload has an optimizer's state.
-Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name);
+// Zeros, where the arena's Offload has an optimizer's state.
+Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name,
+                  DType dtype = DType::f32);
 
 // Limits on a step's change of the weights.
 struct StepGuard {

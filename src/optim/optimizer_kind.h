@@ -5,6 +5,9 @@ namespace quern {
 
 enum class OptimizerKind { adamw, muon };
 
+// Storage of AdamW's moments. bf16: rounded up or down at random.
+enum class MomentType { fp32, bf16 };
+
 // The factor on Muon's orthogonal update of an (A, B) matrix.
 enum class MuonAdjust {
   original,        // sqrt(max(1, A / B))

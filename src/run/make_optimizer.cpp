@@ -8,8 +8,15 @@ namespace quern {
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config) {
   const OptimizerSection& o = config.optimizer;
   const bool halt = config.train.on_nonfinite == OnNonfinite::stop;
-  const AdamWOptions adamw{o.beta1, o.beta2, o.eps, o.weight_decay, o.clip, config.compute.kernels,
-                           halt};
+  const AdamWOptions adamw{.beta1 = o.beta1,
+                           .beta2 = o.beta2,
+                           .eps = o.eps,
+                           .weight_decay = o.weight_decay,
+                           .clip = o.clip,
+                           .kernels = config.compute.kernels,
+                           .halt_on_nonfinite = halt,
+                           .moments = o.moments,
+                           .seed = static_cast<uint64_t>(config.train.seed)};
   switch (o.kind) {
     case OptimizerKind::adamw: return std::make_unique<AdamW>(arena, adamw);
     case OptimizerKind::muon: {

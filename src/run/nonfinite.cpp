@@ -14,6 +14,13 @@ namespace quern {
 
 bool all_finite(const Tensor& x) {
   constexpr int64_t kRange = 1 << 20;  // for one thread block, or one thread of a CPU
+  constexpr int64_t kMost = 1 << 22;   // of a buffer's elements, converted to FP32 at a time
+  if (x.dtype() != DType::f32 && x.ndim() == 1 && x.numel() > kMost) {
+    for (int64_t begin = 0; begin < x.numel(); begin += kMost) {
+      if (!all_finite(x.slice(0, begin, std::min(begin + kMost, x.numel())))) return false;
+    }
+    return true;
+  }
   const Tensor values = x.to(DType::f32).contiguous();
   if (values.numel() == 0) return true;
   std::vector<kernels::AdamWRange> ranges;
@@ -35,7 +42,7 @@ bool all_finite(const Tensor& x) {
 std::string find_nonfinite(const OptimizerBuffer& buffer) {
   if (all_finite(buffer.data)) return "";
   for (const NamedSlice& slice : buffer.slices) {
-    const auto values = spread(buffer, slice).to_vector<float>();
+    const auto values = spread(buffer, slice).to(DType::f32).to_vector<float>();
     const auto bad = std::ranges::find_if(values, [](float x) { return !std::isfinite(x); });
     if (bad == values.end()) continue;
     return cat("tensor '", buffer.prefix, slice.name, "' holds ", *bad, " at element ",

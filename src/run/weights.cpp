@@ -116,7 +116,7 @@ void load_buffer(const OptimizerBuffer& buffer, const SafetensorsShards& files) 
 
 Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice) {
   if (!buffer.share) return ParameterArena::slice(buffer.data, slice);
-  const Tensor whole = Tensor::empty(slice.shape, DType::f32, kCpu, "part of a tensor");
+  const Tensor whole = Tensor::empty(slice.shape, buffer.data.dtype(), kCpu, "part of a tensor");
   fill(whole, 0.0);
   copy_from_places(whole.reshape({whole.numel()}), buffer.data, *buffer.share, slice.begin);
   return whole;
@@ -133,12 +133,13 @@ HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* sh
   HostTensors host{buffer.share ? shards->gathered(buffer, begin, end)
                                 : buffer.data.slice(0, begin, end).to(kCpu),
                    {}};
-  const float* data = host.memory.data<float>();
+  const DType dtype = host.memory.dtype();
+  const auto width = static_cast<int64_t>(size_of(dtype));
+  const auto* data = static_cast<const std::byte*>(host.memory.raw_data());
   for (const NamedSlice& slice : buffer.slices) {
-    const std::span<const float> elements(data + slice.begin - begin,
-                                          static_cast<size_t>(slice.shape.numel()));
-    host.views.push_back(
-        {buffer.prefix + slice.name, DType::f32, slice.shape, std::as_bytes(elements)});
+    const std::span<const std::byte> elements(data + (slice.begin - begin) * width,
+                                              static_cast<size_t>(slice.shape.numel() * width));
+    host.views.push_back({buffer.prefix + slice.name, dtype, slice.shape, elements});
   }
   return host;
 }

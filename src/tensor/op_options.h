@@ -5,7 +5,7 @@
 namespace quern {
 
 // fp32: no tensor cores. tf32: GEMM inputs rounded to TF32. bf16: GEMM inputs and activations are
-// BF16; weights, gradients, moments, statistics and the loss stay FP32. fp8: bf16, and the products
+// BF16; weights, gradients, statistics and the loss stay FP32. fp8: bf16, and the products
 // of the blocks' linear layers take FP8 values with scales (autograd/ops/fp8.h).
 enum class Precision { fp32, tf32, bf16, fp8 };
 

@@ -103,6 +103,7 @@ class Remedies {
     }
     if (step_) set("recompute = blocks", &C::recompute, Recompute::blocks);
     if (step_ && Context::current().device().is_cuda()) offload();
+    if (step_) half_moments();
     set("precision = bf16", &C::precision, Precision::bf16);
     set("attention = flash", &C::attention, AttentionKind::flash);
     set("kernels = fused", &C::kernels, KernelKind::fused);
@@ -158,6 +159,12 @@ class Remedies {
     }
   }
 
+  void half_moments() {
+    const OptimizerSection& optimizer = config_.optimizer;
+    if (optimizer.kind != OptimizerKind::adamw || optimizer.moments == MomentType::bf16) return;
+    add("moments = bf16", [](Config& c) { c.optimizer.moments = MomentType::bf16; });
+  }
+
   // Halves it until it fits.
   void less_context() {
     Config config = config_;
@@ -170,18 +177,20 @@ class Remedies {
   }
 
   void everything() {
+    const bool adamw = step_ && config_.optimizer.kind == OptimizerKind::adamw;
     const int64_t parts = config_.train.accumulate * config_.train.batch;
     const bool fp8 = config_.compute.precision == Precision::fp8;
     const char* const half = fp8 ? "fp8" : "bf16";
     const std::string change =
         step_ ? cat("batch = 1, accumulate = ", parts, ", recompute = blocks, precision = ", half,
-                    ", attention = flash, kernels = fused")
+                    ", attention = flash, kernels = fused", adamw ? ", moments = bf16" : "")
               : cat("batch = 1, precision = ", half, ", attention = flash, kernels = fused");
     const auto smallest = [&](Config& c) {
       c.train.batch = 1, c.train.accumulate = parts;
       c.compute.recompute = Recompute::blocks;
       c.compute.precision = fp8 ? Precision::fp8 : Precision::bf16;
       c.compute.attention = AttentionKind::flash, c.compute.kernels = KernelKind::fused;
+      if (adamw) c.optimizer.moments = MomentType::bf16;
     };
     add(change, smallest);
     if (!step_ || !Context::current().device().is_cuda()) return;

@@ -89,13 +89,15 @@ TEST(MemoryStudyOnGpu, PredictionOfWhatIsOnTheHostIsExact) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   for (const Offload offload : {Offload::none, Offload::moments, Offload::optimizer}) {
     for (const bool activations : {false, true}) {
-      for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+      for (const OptimizerSection& optimizer :
+           {OptimizerSection{}, OptimizerSection{.moments = MomentType::bf16},
+            OptimizerSection{.kind = OptimizerKind::muon}}) {
         Config config = tiny("small");
         config.compute.precision = Precision::bf16;
         config.compute.offload = offload;
         config.compute.recompute = Recompute::blocks;
         config.compute.offload_activations = activations;
-        config.optimizer.kind = kind;
+        config.optimizer = optimizer;
         expect_exact(config, MemoryPass::step);
       }
     }

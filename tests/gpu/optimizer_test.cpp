@@ -211,6 +211,58 @@ TEST_F(OptimizerGpu, AdamW) {
   }
 }
 
+// The parameters are those of an update with FP32 moments, and the moments are its own, rounded as
+// the CPU rounds them. Vectors of four, and element by element.
+TEST_F(OptimizerGpu, Bf16MomentsAreTheFp32OnesRounded) {
+  const Arena arena;
+  const AdamWHyper hyper{.seed = 77};
+  StepState state;
+  state.lr = 3e-3f, state.clip = 0.7f, state.step = 99;
+  DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
+  const std::vector<bfloat16> m0(arena.m.begin(), arena.m.end()),
+      v0(arena.v.begin(), arena.v.end());
+  for (const int64_t shift : {0, 1}) {
+    for (const int64_t whole_shift : {0, 1, 4096}) {
+      SCOPED_TRACE(::testing::Message() << "shift " << shift << ", whole " << whole_shift);
+      std::vector<AdamWRange> all = kRanges;
+      for (AdamWRange& range : all) range.whole_shift = whole_shift;
+      all[6].grad_shift = 3;
+      all.back().shift = 1, ++all.back().whole_shift;  // the moments' place decides in this test
+      DeviceBuffer<AdamWRange> ranges(all);
+      DeviceBuffer<float> grad(arena.grad, shift), param32(arena.param, shift),
+          param(arena.param, shift);
+      DeviceBuffer<float> m32(std::vector<float>(m0.begin(), m0.end()), shift),
+          v32(std::vector<float>(v0.begin(), v0.end()), shift);
+      DeviceBuffer<bfloat16> m(m0, shift), v(v0, shift);
+      const std::vector<bfloat16> old_copy(m0.size(), bfloat16(7.0f));
+      DeviceBuffer<bfloat16> copy32(old_copy, shift), copy(old_copy, shift);
+      const auto run = [&](auto& p, auto& first, auto& second, auto& rounded) {
+        kernels::cuda::adamw(p.get(), first.get(), second.get(), rounded.get(), grad.get(),
+                             ranges.get(), static_cast<int64_t>(all.size()), kArena, hyper,
+                             device_state.get(), Stream{});
+      };
+      run(param32, m32, v32, copy32);
+      run(param, m, v, copy);
+      expect_same_bits(param.download(), param32.download());
+      expect_same_bits(copy.download(), copy32.download());
+      m.expect_guards_intact();
+      v.expect_guards_intact();
+      const auto exact_m = m32.download(), exact_v = v32.download();
+      std::vector<bfloat16> rounded_m(m0.size()), rounded_v(v0.size());
+      kernels::cpu::round_moments(rounded_m.data(), rounded_v.data(), exact_m.data(),
+                                  exact_v.data(), kArena, whole_shift, hyper.seed, state.step + 1,
+                                  {});
+      expect_same_bits(m.download(), rounded_m);  // what no range covers is exact
+      expect_same_bits(v.download(), rounded_v);
+      DeviceBuffer<bfloat16> device_m(rounded_m.size(), shift), device_v(rounded_v.size(), shift);
+      kernels::cuda::round_moments(device_m.get(), device_v.get(), m32.get(), v32.get(), kArena,
+                                   whole_shift, hyper.seed, state.step + 1, Stream{});
+      expect_same_bits(device_m.download(), rounded_m);
+      expect_same_bits(device_v.download(), rounded_v);
+    }
+  }
+}
+
 TEST_F(OptimizerGpu, SkippedStepChangesNothing) {
   const Arena arena;
   StepState state;

@@ -41,7 +41,7 @@ struct StepCase {
   ModelConfig model;
   int64_t batch;
   ComputeSection compute;
-  OptimizerKind optimizer = OptimizerKind::adamw;
+  OptimizerSection optimizer = {};
 };
 
 std::vector<StepCase> step_cases() {
@@ -73,7 +73,8 @@ std::vector<StepCase> step_cases() {
           {"bf16, heads of 96", heads_of_96, 2, bf16},
           {"bf16, FP32 residual, blocks again", heads_of_64, 2, wide},
           {"bf16, GPT-2", gpt2, 4, bf16},
-          {"bf16, Muon", heads_of_64, 2, bf16, OptimizerKind::muon},
+          {"bf16, Muon", heads_of_64, 2, bf16, {.kind = OptimizerKind::muon}},
+          {"bf16, BF16 moments", heads_of_64, 2, bf16, {.moments = MomentType::bf16}},
           {"fp8", heads_of_64, 4, fp8},
           {"tf32", heads_of_64, 2, tf32},
           {"fp32", heads_of_64, 1, fp32},
@@ -124,9 +125,9 @@ class RepeatedStep {
   }
 
  private:
-  static Config optimizer_config(OptimizerKind kind) {
+  static Config optimizer_config(const OptimizerSection& optimizer) {
     Config config;
-    config.optimizer.kind = kind;
+    config.optimizer = optimizer;
     return config;
   }
   static std::vector<Tensor> copies_of(const std::vector<Tensor>& tensors) {

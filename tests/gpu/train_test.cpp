@@ -75,10 +75,15 @@ TEST_P(GpuTrainingModes, OffloadChangesNoBits) {
   c.train.steps = 12;
   c.train.accumulate = 2;
   c.compute.dropout = 0.1;
-  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+  const auto adamw = OptimizerKind::adamw, muon = OptimizerKind::muon;
+  for (const auto& [kind, moments] :
+       {std::pair{adamw, MomentType::fp32}, std::pair{adamw, MomentType::bf16},
+        std::pair{muon, MomentType::fp32}}) {
     c.optimizer.kind = kind;
+    c.optimizer.moments = moments;
     Recorded expected;
-    c.run.out = (folder_.path() / cat("none", static_cast<int>(kind))).string();
+    c.run.out =
+        (folder_.path() / cat("none", static_cast<int>(kind), static_cast<int>(moments))).string();
     train(c, expected);
     for (Config changed : offloaded(c)) {
       changed.run.out += cat("-offload", static_cast<int>(changed.compute.offload));
@@ -135,6 +140,13 @@ TEST_F(GpuTraining, ResumeIsExactWithFp32ResidualRecomputationAndAccumulation) {
   c.compute.residual = ResidualType::fp32;
   c.compute.recompute = Recompute::blocks;
   c.train.accumulate = 2;
+  expect_resume_is_exact(c, folder_.path());
+}
+
+TEST_F(GpuTraining, ResumeIsExactWithBf16Moments) {
+  Config c = config();
+  c.compute.precision = Precision::bf16;
+  c.optimizer.moments = MomentType::bf16;
   expect_resume_is_exact(c, folder_.path());
 }
 

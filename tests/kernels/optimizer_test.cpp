@@ -1,5 +1,8 @@
 #include "kernels/optimizer.h"
 
+#include <bit>
+
+#include "kernels/common/stochastic_rounding.h"
 #include "support/kernel_test.h"
 
 namespace quern::kernels {
@@ -101,6 +104,111 @@ TEST(AdamW, TwoRangesAgainstTheFormula) {
   state.finite = 1;
   cpu::finish_step(&state, cpu::Stream{});
   EXPECT_EQ(state.step, 5);
+}
+
+// The two BF16 numbers around x.
+std::pair<float, float> neighbours(float x) {
+  const auto toward_zero = std::bit_cast<uint32_t>(x) & 0xFFFF0000u;
+  return {std::bit_cast<float>(toward_zero), std::bit_cast<float>(toward_zero + 0x10000u)};
+}
+
+TEST(StochasticRounding, TakesANeighbourSoThatTheMeanStays) {
+  for (const float x : {1.0f + 0x1p-10f, -3.01f, 1e-30f, 6.9e-39f, -0x1.fffffep+90f}) {
+    const auto [inner, outer] = neighbours(x);
+    constexpr uint32_t kDraws = 1 << 16;
+    uint32_t outward = 0;
+    for (uint32_t random = 0; random < kDraws; ++random) {
+      const float y = round_at_random(x, random | 0xABCD0000u);  // only the low half counts
+      ASSERT_TRUE(y == inner || y == outer) << x << ' ' << y;
+      if (y == outer) ++outward;
+    }
+    EXPECT_EQ(outward, std::bit_cast<uint32_t>(x) & 0xFFFFu) << x;
+  }
+}
+
+TEST(StochasticRounding, KeepsWhatBf16HasAndWhatIsNotFinite) {
+  for (const float x : {0.0f, -0.0f, 1.0f, -0x1.fep+127f, 0x1p-133f, INFINITY, -INFINITY}) {
+    for (const uint32_t random : {0u, 1u, 0xFFFFu}) {
+      EXPECT_EQ(std::bit_cast<uint32_t>(round_at_random(x, random)), std::bit_cast<uint32_t>(x));
+    }
+  }
+  for (const uint32_t bits : {0x7FFFFFFFu, 0xFFFFFFFFu, 0x7F800001u}) {
+    EXPECT_TRUE(std::isnan(round_at_random(std::bit_cast<float>(bits), 0xFFFFu)));
+  }
+  EXPECT_EQ(round_at_random(0x1.fffffep+127f, 0xFFFFu), INFINITY);  // beyond BF16's largest
+}
+
+// Every update, element and moment has other numbers, all of them uniform.
+TEST(StochasticRounding, DrawsAreUniformAndDiffer) {
+  constexpr int64_t kDraws = 1 << 16;
+  const std::vector<float> halfway(kDraws, 1.0f + 0x1p-8f);
+  const auto draw = [&](uint64_t seed, int64_t t, int64_t place) {
+    Guarded<bfloat16> m(kDraws), v(kDraws);
+    cpu::round_moments(m.data(), v.data(), halfway.data(), halfway.data(), kDraws, place, seed, t,
+                       {});
+    return std::pair(doubles(m.values()), doubles(v.values()));
+  };
+  const auto up = [](const std::vector<double>& x) {
+    return std::ranges::count_if(x, [](double value) { return value > 1.0; });
+  };
+  const auto same = [](const std::vector<double>& a, const std::vector<double>& b) {
+    int64_t count = 0;
+    for (size_t i = 0; i < a.size(); ++i) count += a[i] == b[i] ? 1 : 0;
+    return count;
+  };
+  const auto [m, v] = draw(1, 1, 0);
+  const double half = kDraws / 2.0, five_sigma = 5.0 * std::sqrt(kDraws) / 2.0;
+  EXPECT_NEAR(static_cast<double>(up(m)), half, five_sigma);
+  EXPECT_NEAR(static_cast<double>(up(v)), half, five_sigma);
+  EXPECT_NEAR(static_cast<double>(same(m, v)), half, five_sigma);
+  for (const auto& [seed, t, place] :
+       {std::tuple{2, 1, 0}, std::tuple{1, 2, 0}, std::tuple{1, 1, 4}, std::tuple{1, 1, 1}}) {
+    const auto [other_m, other_v] = draw(static_cast<uint64_t>(seed), t, place);
+    EXPECT_NEAR(static_cast<double>(same(m, other_m)), half, five_sigma) << seed << t << place;
+    EXPECT_NEAR(static_cast<double>(same(v, other_v)), half, five_sigma) << seed << t << place;
+  }
+}
+
+// The parameters are those of an update with FP32 moments, and the moments are its own, rounded.
+TEST(AdamW, Bf16MomentsAreTheFp32OnesRounded) {
+  const int64_t n = 2000;
+  const AdamWHyper hyper{.seed = 77};
+  const auto grad = random_vector<float>(n, 1), p0 = random_vector<float>(n, 2);
+  const auto m0 = random_vector<bfloat16>(n, 3), v0 = random_vector<bfloat16>(n, 4, 0.0, 1.0);
+  StepState state;
+  state.lr = 1e-2f, state.clip = 0.5f, state.step = 4;
+  const AdamWRange ranges[] = {{0, 1025, 1.0f, 0.1f}, {1100, 33, 0.5f, 0.0f}};
+  const auto widened = [](const std::vector<bfloat16>& x) {
+    return std::vector<float>(x.begin(), x.end());
+  };
+  Guarded<float> p32(p0), m32(widened(m0)), v32(widened(v0)), p(p0);
+  Guarded<bfloat16> m(m0), v(v0), copy32(n), copy(n);
+  cpu::adamw(p32.data(), m32.data(), v32.data(), copy32.data(), grad.data(), ranges, 2, n, hyper,
+             &state, cpu::Stream{});
+  cpu::adamw(p.data(), m.data(), v.data(), copy.data(), grad.data(), ranges, 2, n, hyper, &state,
+             cpu::Stream{});
+  EXPECT_TRUE(same_bits(p.values(), p32.values()));
+  EXPECT_TRUE(same_bits(copy.values(), copy32.values()));
+  Guarded<bfloat16> rounded_m(n), rounded_v(n);
+  cpu::round_moments(rounded_m.data(), rounded_v.data(), m32.data(), v32.data(), n, 0, hyper.seed,
+                     state.step + 1, cpu::Stream{});
+  EXPECT_TRUE(same_bits(m.values(), rounded_m.values()));  // what no range covers is exact
+  EXPECT_TRUE(same_bits(v.values(), rounded_v.values()));
+
+  // A rank's share of them, at another place.
+  const int64_t first = 512, count = 513;
+  const AdamWRange share{.begin = 0, .count = count, .decay = 0.1f, .whole_shift = first};
+  const auto part = [&](auto& all) {
+    const auto begin = all.begin() + first;
+    return std::vector(begin, begin + count);
+  };
+  Guarded<float> part_p(part(p0));
+  Guarded<bfloat16> part_m(part(m0)), part_v(part(v0));
+  cpu::adamw(part_p.data(), part_m.data(), part_v.data(), nullptr, grad.data() + first, &share, 1,
+             count, hyper, &state, cpu::Stream{});
+  const auto all_m = m.values(), all_v = v.values();
+  EXPECT_TRUE(same_bits(part_m.values(), part(all_m)));
+  EXPECT_TRUE(same_bits(part_v.values(), part(all_v)));
 }
 
 TEST(CountNonfinite, PerRange) {

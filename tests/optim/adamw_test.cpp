@@ -278,15 +278,49 @@ TEST(Optimizer, NeedsGradientsAndMayLeaveThemUnclipped) {
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-6);  // roundings of 6e-8
 }
 
+// Both take the same random numbers. Where their FP32 moments differ in the last bits, a rounding
+// may still differ.
+TEST(AdamWKinds, RoundBf16MomentsAlike) {
+  struct Run {
+    explicit Run(KernelKind kernels) : net(128, 64, Init::normal(1.0)), arena(net, {.seed = 7}) {
+      optimizer = std::make_unique<AdamW>(
+          arena, AdamWOptions{.kernels = kernels, .moments = MomentType::bf16, .seed = 3});
+    }
+    Linear net;
+    ParameterArena arena;
+    std::unique_ptr<AdamW> optimizer;
+  };
+  Run fused(KernelKind::fused), naive(KernelKind::naive);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    for (Run* run : {&fused, &naive}) {
+      set_gradients(run->arena, step);
+      run->optimizer->step(0.01);
+    }
+  }
+  const auto share_of_equals = [](const Tensor& x, const Tensor& y) {
+    const auto a = x.to_vector<bfloat16>(), b = y.to_vector<bfloat16>();
+    double equal = 0.0;
+    for (size_t i = 0; i < a.size(); ++i) equal += a[i].bits == b[i].bits ? 1.0 : 0.0;
+    return equal / static_cast<double>(a.size());
+  };
+  EXPECT_GT(share_of_equals(fused.optimizer->moment1(), naive.optimizer->moment1()), 0.99);
+  EXPECT_GT(share_of_equals(fused.optimizer->moment2(), naive.optimizer->moment2()), 0.99);
+}
+
 // Three ranks, one of them without a share, update what one does.
-TEST_P(AdamWTest, SharesGiveTheBitsOfTheWhole) {
+class AdamWShares : public testing::TestWithParam<std::tuple<KernelKind, MomentType>> {};
+INSTANTIATE_TEST_SUITE_P(Modes, AdamWShares,
+                         testing::Combine(testing::Values(KernelKind::fused, KernelKind::naive),
+                                          testing::Values(MomentType::fp32, MomentType::bf16)));
+
+TEST_P(AdamWShares, GiveTheBitsOfTheWhole) {
   struct Rank {
     Sequential net;
     std::unique_ptr<ParameterArena> arena;
     std::unique_ptr<AdamW> optimizer;
   };
   AdamWOptions options;
-  options.kernels = GetParam();
+  std::tie(options.kernels, options.moments) = GetParam();
   const auto make = [&](Rank& rank, const ArenaLayoutOf& layout) {
     rank.net.append<Linear>(100, 30, Init::normal(1.0), true).weight.group.lr_scale = 0.5;
     rank.net.append<Linear>(30, 50, Init::normal(1.0), true);
@@ -312,7 +346,7 @@ TEST_P(AdamWTest, SharesGiveTheBitsOfTheWhole) {
   const auto joined = [&](const auto& part_of) {
     std::vector<float> all;
     for (const Rank& rank : ranks) {
-      const std::vector<float> part = part_of(rank).template to_vector<float>();
+      const auto part = part_of(rank).to(DType::f32).template to_vector<float>();
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -331,7 +365,37 @@ TEST_P(AdamWTest, SharesGiveTheBitsOfTheWhole) {
               whole.arena->values().to_vector<float>());
   }
   EXPECT_EQ(joined([](const Rank& rank) { return rank.optimizer->moment2(); }),
-            whole.optimizer->moment2().to_vector<float>());
+            whole.optimizer->moment2().to(DType::f32).to_vector<float>());
+}
+
+// A second moment that grows by less than half a BF16 step at each update, which rounding to the
+// nearest would never let grow.
+TEST_P(AdamWTest, Bf16MomentsGrowAsTheyShould) {
+  Linear net(64, 64, Init::normal(1.0));
+  ParameterArena arena(net, {.training = true});
+  AdamWOptions options{.beta1 = 0.999, .beta2 = 0.999, .weight_decay = 0.0, .clip = 0.0};
+  options.kernels = GetParam();
+  options.moments = MomentType::bf16;
+  options.seed = 5;
+  AdamW optimizer(arena, options);
+  ASSERT_EQ(optimizer.moment1().dtype(), DType::bf16);
+  ASSERT_EQ(optimizer.moment2().dtype(), DType::bf16);
+  const int steps = 1000;
+  for (int step = 0; step < steps; ++step) {
+    fill(net.weight.grad(), 0.75);
+    net.weight.leaf()->fresh = false;
+    optimizer.step(1e-6);
+  }
+  // Each update errs by at most a BF16 step, 2^-7 of the moment, and forgets with its decay: the
+  // mean of 4096 elements is much closer to the exact one than one element is.
+  const double grown = 1.0 - std::pow(0.999, steps);
+  const auto mean = [](const Tensor& x) {
+    double sum = 0.0;
+    for (const float value : x.to(DType::f32).to_vector<float>()) sum += value;
+    return sum / static_cast<double>(x.numel());
+  };
+  EXPECT_NEAR(mean(optimizer.moment1()), 0.75 * grown, 0.01 * 0.75 * grown);
+  EXPECT_NEAR(mean(optimizer.moment2()), 0.5625 * grown, 0.01 * 0.5625 * grown);
 }
 
 // The last parameter may be left out, whether or not frozen ones follow it.

@@ -81,6 +81,19 @@ TEST_F(Nonfinite, PaddingHasNoEffect) {
   EXPECT_EQ(find_nonfinite(buffer), "tensor 'moment1.weight' holds nan at element 3");
 }
 
+// BF16 is searched piece by piece; the last piece is short.
+TEST_F(Nonfinite, ALargeBufferInBf16IsSearchedToItsEnd) {
+  constexpr int64_t kSize = (2 << 22) + 1000;
+  const Tensor data = zeros({kSize}).to(DType::bf16);
+  EXPECT_TRUE(all_finite(data));
+  for (const int64_t place : {int64_t{0}, int64_t{1} << 22, kSize - 1}) {
+    data.data<bfloat16>()[place] = bfloat16(INFINITY);
+    EXPECT_EQ(find_nonfinite({"moment1.", data, {{"all", {kSize}, 0}}}),
+              cat("tensor 'moment1.all' holds inf at element ", place));
+    data.data<bfloat16>()[place] = bfloat16(0.0f);
+  }
+}
+
 TEST_F(Nonfinite, ARanksShareIsNamedByParameter) {
   const std::vector<NamedSlice> slices{{"first", {2}, 0}, {"second", {4}, 4}};
   Placement share;

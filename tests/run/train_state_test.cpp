@@ -134,6 +134,51 @@ TEST(TrainState, AnOptimizerWithoutMomentsNeedsNone) {
   EXPECT_NO_THROW(load_train_state(path, instance.arena, tiny_model(), optimizer));
 }
 
+// Moments have their own dtype in a file; read into the other one they are rounded to the nearest,
+// or exact.
+TEST(TrainState, Bf16MomentsAreSavedAsTheyAreAndLoadBothWays) {
+  const TemporaryFolder folder;
+  const auto run = [](MomentType moments) {
+    struct Run {
+      ModelInstance instance{tiny_model(), {}, InitScheme::normal, true, 1};
+      std::unique_ptr<Optimizer> optimizer;
+    };
+    auto made = std::make_unique<Run>();
+    Config config;
+    config.optimizer.moments = moments;
+    made->optimizer = make_optimizer(made->instance.arena, config);
+    return made;
+  };
+  const auto fill_with = [](Optimizer& optimizer, double value) {
+    for (const OptimizerBuffer& buffer : optimizer.buffers()) {
+      for (const NamedSlice& slice : buffer.slices) {
+        fill(ParameterArena::slice(buffer.data, slice), value);
+      }
+    }
+  };
+  const auto first_of = [](Optimizer& optimizer) {
+    return optimizer.buffers()[0].data.to(DType::f32).to_vector<float>()[0];
+  };
+  TrainState state;
+  state.model = tiny_model();
+  const auto wide = run(MomentType::fp32), narrow = run(MomentType::bf16);
+  fill_with(*wide->optimizer, 0.3);
+  const fs::path fp32 =
+      save_train_state(folder / "fp32", wide->instance.arena, *wide->optimizer, state);
+  load_train_state(fp32, narrow->instance.arena, tiny_model(), *narrow->optimizer);
+  EXPECT_EQ(first_of(*narrow->optimizer), static_cast<float>(bfloat16(0.3f)));
+
+  const fs::path bf16 =
+      save_train_state(folder / "bf16", narrow->instance.arena, *narrow->optimizer, state);
+  const Checkpoint checkpoint = open_checkpoint(bf16);
+  for (const std::string& name : checkpoint.moments.names()) {
+    EXPECT_EQ(checkpoint.moments.tensor(name).dtype, DType::bf16) << name;
+  }
+  EXPECT_EQ(checkpoint.weights.tensor(checkpoint.weights.names()[0]).dtype, DType::f32);
+  load_train_state(bf16, wide->instance.arena, tiny_model(), *wide->optimizer);
+  EXPECT_EQ(first_of(*wide->optimizer), static_cast<float>(bfloat16(0.3f)));
+}
+
 // Also more ranks than tensors.
 TEST(TrainState, AnyNumberOfRanksWritesTheSameTensors) {
   for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {

@@ -17,7 +17,8 @@ using namespace testing_support;
 // The fused kernels and flash attention, or their naive twins.
 enum class Path { fused, naive };
 
-using Mode = std::tuple<Precision, Path, int64_t /*accumulate*/, double /*dropout*/, OptimizerKind>;
+using Mode = std::tuple<Precision, Path, int64_t /*accumulate*/, double /*dropout*/, OptimizerKind,
+                        MomentType>;
 
 class BitEquality : public TrainerTest, public testing::WithParamInterface<Mode> {
  protected:
@@ -25,7 +26,7 @@ class BitEquality : public TrainerTest, public testing::WithParamInterface<Mode>
 
   Config config(const Mode& mode, int64_t steps) const {
     Config c = TrainerTest::config("reference");
-    const auto& [precision, path, accumulate, dropout, optimizer] = mode;
+    const auto& [precision, path, accumulate, dropout, optimizer, moments] = mode;
     c.compute.precision = precision;
     if (path == Path::naive) {
       c.compute.attention = AttentionKind::naive;
@@ -37,6 +38,7 @@ class BitEquality : public TrainerTest, public testing::WithParamInterface<Mode>
     c.train.steps = steps;
     c.train.keep = static_cast<int>(steps);
     c.optimizer.kind = optimizer;
+    c.optimizer.moments = moments;
     return c;
   }
 
@@ -103,10 +105,11 @@ TEST_P(BitEquality, OfEveryMode) {
 }
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
-  const auto& [precision, path, accumulate, dropout, optimizer] = info.param;
+  const auto& [precision, path, accumulate, dropout, optimizer, moments] = info.param;
   return cat(name_of(precision), path == Path::naive ? "_naive" : "_fused", "_accumulate",
              accumulate, dropout > 0.0 ? "_dropout" : "",
-             optimizer == OptimizerKind::muon ? "_muon" : "_adamw");
+             optimizer == OptimizerKind::muon ? "_muon" : "_adamw",
+             moments == MomentType::bf16 ? "_moments" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, BitEquality,
@@ -114,15 +117,25 @@ INSTANTIATE_TEST_SUITE_P(Modes, BitEquality,
                                           testing::Values(Path::fused, Path::naive),
                                           testing::Values(1, 2), testing::Values(0.0, 0.2),
                                           testing::Values(OptimizerKind::adamw,
-                                                          OptimizerKind::muon)),
+                                                          OptimizerKind::muon),
+                                          testing::Values(MomentType::fp32)),
                          name_of);
 
-INSTANTIATE_TEST_SUITE_P(
-    Fp8, BitEquality,
-    testing::Values(Mode{Precision::fp8, Path::fused, 1, 0.2, OptimizerKind::adamw},
-                    Mode{Precision::fp8, Path::fused, 2, 0.0, OptimizerKind::muon},
-                    Mode{Precision::fp8, Path::naive, 2, 0.0, OptimizerKind::adamw}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Fp8, BitEquality,
+                         testing::Values(Mode{Precision::fp8, Path::fused, 1, 0.2,
+                                              OptimizerKind::adamw, MomentType::fp32},
+                                         Mode{Precision::fp8, Path::fused, 2, 0.0,
+                                              OptimizerKind::muon, MomentType::fp32},
+                                         Mode{Precision::fp8, Path::naive, 2, 0.0,
+                                              OptimizerKind::adamw, MomentType::fp32}),
+                         name_of);
+
+INSTANTIATE_TEST_SUITE_P(Bf16Moments, BitEquality,
+                         testing::Values(Mode{Precision::fp32, Path::naive, 1, 0.0,
+                                              OptimizerKind::adamw, MomentType::bf16},
+                                         Mode{Precision::bf16, Path::fused, 2, 0.2,
+                                              OptimizerKind::adamw, MomentType::bf16}),
+                         name_of);
 
 class BitEqualityOfResumes : public BitEquality {};
 
@@ -138,11 +151,12 @@ TEST_P(BitEqualityOfResumes, AtEveryStepOf40) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, BitEqualityOfResumes,
-    testing::Values(Mode{Precision::fp32, Path::fused, 1, 0.0, OptimizerKind::adamw},
-                    Mode{Precision::bf16, Path::fused, 2, 0.2, OptimizerKind::muon}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Modes, BitEqualityOfResumes,
+                         testing::Values(Mode{Precision::fp32, Path::fused, 1, 0.0,
+                                              OptimizerKind::adamw, MomentType::fp32},
+                                         Mode{Precision::bf16, Path::fused, 2, 0.2,
+                                              OptimizerKind::muon, MomentType::fp32}),
+                         name_of);
 
 }  // namespace
 }  // namespace quern

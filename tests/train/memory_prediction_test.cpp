@@ -428,8 +428,10 @@ TEST(MemoryPrediction, SlowPeaksWithMuonDropoutAndZLossAreTheAllocators) {
   struct StepOptions {
     OptimizerKind optimizer;
     double dropout, z_loss;
+    MomentType moments = MomentType::fp32;
   };
   constexpr StepOptions kOptions[] = {{OptimizerKind::muon, 0.0, 0.0},
+                                      {OptimizerKind::adamw, 0.0, 0.0, MomentType::bf16},
                                       {OptimizerKind::adamw, 0.1, 0.0},
                                       {OptimizerKind::adamw, 0.0, 1e-4},
                                       {OptimizerKind::muon, 0.1, 1e-4}};
@@ -442,6 +444,7 @@ TEST(MemoryPrediction, SlowPeaksWithMuonDropoutAndZLossAreTheAllocators) {
         config.compute.dropout = o.dropout;
         config.compute.z_loss = o.z_loss;
         config.optimizer.kind = o.optimizer;
+        config.optimizer.moments = o.moments;
         expect_exact(c.what, config, MemoryPass::step);
       }
     }

@@ -50,13 +50,15 @@ struct Mode {
   Parallel parallel = Parallel::ddp;
   bool masks = false;  // the starts of documents, of which micro-batches have other numbers
   Recompute recompute = Recompute::none;
+  MomentType moments = MomentType::fp32;
 };
 
 class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
  protected:
   Config config_for(int ranks, const std::string& out, int64_t steps) const {
     Config c = config(out);
-    const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute] = GetParam();
+    const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute, moments] =
+        GetParam();
     if (masks) c.data.train = write_documents(), c.data.validation = text().string();
     c.data.document_mask = masks;
     c.parallel.parallel = parallel;
@@ -67,6 +69,7 @@ class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
     c.compute.recompute = recompute;
     c.compute.segment = 3;
     c.optimizer.kind = optimizer;
+    c.optimizer.moments = moments;
     c.train.batch = 2;
     c.train.accumulate = kMicroBatches / ranks;
     c.train.steps = steps;
@@ -105,11 +108,13 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
 }
 
 std::string name_of(const testing::TestParamInfo<Mode>& info) {
-  const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute] = info.param;
+  const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute, moments] =
+      info.param;
   return cat(name_of(parallel), '_', name_of(precision),
              kernels == KernelKind::naive ? "_naive" : "_fused", dropout > 0.0 ? "_dropout" : "",
              optimizer == OptimizerKind::muon ? "_muon" : "_adamw", masks ? "_masks" : "",
-             recompute == Recompute::blocks ? "_blocks" : "");
+             recompute == Recompute::blocks ? "_blocks" : "",
+             moments == MomentType::bf16 ? "_moments" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -134,7 +139,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{Precision::fp8, KernelKind::fused, 0.2}, Mode{Precision::fp8, KernelKind::naive},
         Mode{Precision::fp8, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero2},
         Mode{Precision::fp8, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::fsdp, false,
-             Recompute::blocks}),
+             Recompute::blocks},
+        Mode{Precision::bf16, KernelKind::fused, 0.2, OptimizerKind::adamw, Parallel::zero1, false,
+             Recompute::none, MomentType::bf16},
+        Mode{Precision::fp32, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::fsdp, false,
+             Recompute::none, MomentType::bf16},
+        Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero2, false,
+             Recompute::none, MomentType::bf16}),
     name_of);
 
 class RanksOfOneMode : public Ranks {};

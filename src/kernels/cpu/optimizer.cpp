@@ -2,9 +2,14 @@
 // and the step's counters.
 #include "kernels/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
+#include "base/round_up.h"
 #include "kernels/common/parallel.h"
+#include "kernels/common/stochastic_rounding.h"
 #include "kernels/cpu/lanes.h"
 
 namespace quern::kernels::cpu {
@@ -15,21 +20,63 @@ struct AdamWStep {
   float beta1, beta2, eps;
   float inverse_bias1, inverse_bias2;  // 1 / (1 - beta^t)
   float clip, lr, decay;
+  uint64_t seed;
+  int64_t t;
 };
 
+// Calls body(i, random) for each element, with its random word where a Moment is rounded. `place`:
+// of the first element in an arena that is not shared out.
+template <class Moment, class Body>
+void for_moments(int64_t count, int64_t place, uint64_t seed, int64_t t, const Body& body) {
+  if constexpr (std::is_same_v<Moment, float>) {
+    parallel_elements(count, [=](int64_t i) { body(i, 0u); });
+  } else {
+    const int64_t skipped = place % kMomentsABlock;  // in the first block, before element 0
+    const uint64_t first = static_cast<uint64_t>(place / kMomentsABlock);
+    parallel_for(ceil_div(skipped + count, kMomentsABlock), kGrain / kMomentsABlock,
+                 [=](int64_t begin, int64_t end) {
+                   constexpr int64_t kBlocks = 64;  // at once, in vector instructions
+                   PhiloxBlock numbers[kBlocks];
+                   PhiloxBlock* const words = numbers;
+                   for (int64_t block = begin; block < end; block += kBlocks) {
+                     const int64_t blocks = std::min(kBlocks, end - block);
+                     const uint64_t number = first + static_cast<uint64_t>(block);
+                     vector_for(0, blocks, [=](int64_t i) {
+                       words[i] = rounding_words(seed, t, number + static_cast<uint64_t>(i));
+                     });
+                     uint32_t random[kMomentsABlock * kBlocks];
+                     std::memcpy(random, numbers, static_cast<size_t>(blocks) * sizeof words[0]);
+                     const uint32_t* const word = random;
+                     const int64_t at = kMomentsABlock * block - skipped;  // of the first word
+                     vector_for(std::max<int64_t>(at, 0),
+                                std::min(at + kMomentsABlock * blocks, count),
+                                [=](int64_t i) { body(i, word[i - at]); });
+                   }
+                 });
+  }
+}
+
+void store_moments(float* m, float* v, float first, float second, uint32_t) {
+  *m = first;
+  *v = second;
+}
+void store_moments(bfloat16* m, bfloat16* v, float first, float second, uint32_t random) {
+  *m = bfloat16(round_at_random(first, random));
+  *v = bfloat16(round_at_random(second, random >> 16));
+}
+
 // kCopy: whether a bfloat16 copy is written, so that the loop has no branch.
-template <bool kCopy>
-void update_range(float* param, float* m, float* v, bfloat16* copy, const float* grad,
-                  int64_t count, const AdamWStep& step) {
-  parallel_elements(count, [=](int64_t i) {
+template <bool kCopy, class Moment>
+void update_range(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
+                  int64_t count, int64_t place, const AdamWStep& step) {
+  for_moments<Moment>(count, place, step.seed, step.t, [=](int64_t i, uint32_t random) {
     const float g = grad[i] * step.clip;
-    const float first = step.beta1 * m[i] + (1.0f - step.beta1) * g;
-    const float second = step.beta2 * v[i] + (1.0f - step.beta2) * (g * g);
+    const float first = step.beta1 * static_cast<float>(m[i]) + (1.0f - step.beta1) * g;
+    const float second = step.beta2 * static_cast<float>(v[i]) + (1.0f - step.beta2) * (g * g);
     const float root = std::sqrt(second * step.inverse_bias2) + step.eps;
     const float p = param[i];
     const float next = p - step.lr * (step.decay * p + first * step.inverse_bias1 / root);
-    m[i] = first;
-    v[i] = second;
+    store_moments(m + i, v + i, first, second, random);
     param[i] = next;
     if constexpr (kCopy) copy[i] = static_cast<bfloat16>(next);
   });
@@ -72,12 +119,15 @@ void finish_norm(StepState* state, void* partial, int64_t count, float grad_scal
   state->finite = finite && !halted ? 1 : 0;
 }
 
-void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+template <class Moment>
+void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t, const AdamWHyper& hyper,
            const StepState* state, Stream) {
   if (state->finite == 0) return;
   const double t = static_cast<double>(state->step + 1);
   AdamWStep step;
+  step.seed = hyper.seed;
+  step.t = state->step + 1;
   step.beta1 = hyper.beta1;
   step.beta2 = hyper.beta2;
   step.eps = hyper.eps;
@@ -85,17 +135,30 @@ void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
   step.inverse_bias2 = static_cast<float>(1.0 / (1.0 - std::pow(double{hyper.beta2}, t)));
   step.clip = state->clip;
   for (int64_t r = 0; r < range_count; ++r) {
-    const auto [begin, count, lr_scale, decay, shift, grad_shift] = ranges[r];
-    float *const first = m + begin + shift, *const second = v + begin + shift;
+    const auto [begin, count, lr_scale, decay, shift, grad_shift, whole_shift] = ranges[r];
+    Moment *const first = m + begin + shift, *const second = v + begin + shift;
     const float* const gradient = grad + begin + grad_shift;
     step.lr = state->lr * lr_scale;
     step.decay = decay;
     if (copy != nullptr) {
-      update_range<true>(param + begin, first, second, copy + begin, gradient, count, step);
+      update_range<true>(param + begin, first, second, copy + begin, gradient, count,
+                         begin + whole_shift, step);
     } else {
-      update_range<false>(param + begin, first, second, nullptr, gradient, count, step);
+      update_range<false>(param + begin, first, second, nullptr, gradient, count,
+                          begin + whole_shift, step);
     }
   }
+}
+template void adamw(float*, float*, float*, bfloat16*, const float*, const AdamWRange*, int64_t,
+                    int64_t, const AdamWHyper&, const StepState*, Stream);
+template void adamw(float*, bfloat16*, bfloat16*, bfloat16*, const float*, const AdamWRange*,
+                    int64_t, int64_t, const AdamWHyper&, const StepState*, Stream);
+
+void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,
+                   int64_t place, uint64_t seed, int64_t t, Stream) {
+  for_moments<bfloat16>(n, place, seed, t, [=](int64_t i, uint32_t random) {
+    store_moments(m + i, v + i, exact_m[i], exact_v[i], random);
+  });
 }
 
 void finish_step(StepState* state, Stream) {

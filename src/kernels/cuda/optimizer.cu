@@ -1,10 +1,13 @@
 // The end of a step: gradient norm and clip factor, AdamW over the arena in one launch, the step
 // counter. All scalars are read from the device's StepState, so a captured step stays valid. Bound
-// by memory: the norm reads 4 bytes a parameter, AdamW moves 28, and 2 more for the BF16 copy.
+// by memory: the norm reads 4 bytes a parameter, AdamW moves 28, and 2 more for the BF16 copy; with
+// BF16 moments 8 less.
 #include "kernels/optimizer.h"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "kernels/common/stochastic_rounding.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -87,10 +90,11 @@ __global__ void __launch_bounds__(kFinishThreads)
   state->finite = finite && !halted ? 1 : 0;
 }
 
+template <class Moment>
 struct AdamWArrays {
   float* param;
-  float* m;
-  float* v;
+  Moment* m;
+  Moment* v;
   bfloat16* copy;  // may be null
   const float* grad;
 };
@@ -98,11 +102,26 @@ struct AdamWArrays {
 struct AdamWFactors {
   float clip, lr, decay;
   float correction1, correction2;  // 1 - beta^t
-  int64_t shift, grad_shift;       // of the moments; of the gradients
+  int64_t shift, grad_shift, whole_shift;
+  int64_t t;
 };
 
+// Elements from `place` in the arena on; four of them begin a block of random words.
 template <int kWidth>
-__device__ __forceinline__ void adamw_update(const AdamWArrays& a, int64_t i,
+__device__ __forceinline__ void round_at_random(float (&m)[kWidth], float (&v)[kWidth],
+                                                uint64_t seed, int64_t t, int64_t place) {
+  static_assert(kWidth == 1 || kWidth == kMomentsABlock);
+  const PhiloxBlock words = rounding_words(seed, t, place / kMomentsABlock);
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) {
+    const uint32_t random = words.word[kWidth == 1 ? place % kMomentsABlock : e];
+    m[e] = kernels::round_at_random(m[e], random);
+    v[e] = kernels::round_at_random(v[e], random >> 16);
+  }
+}
+
+template <int kWidth, class Moment>
+__device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64_t i,
                                              const AdamWHyper& hyper, const AdamWFactors& f) {
   float p[kWidth], m[kWidth], v[kWidth], g[kWidth];
   load_vec(p, a.param + i);
@@ -116,6 +135,9 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays& a, int64_t i,
     v[e] = hyper.beta2 * v[e] + (1.0f - hyper.beta2) * g[e] * g[e];
     const float direction = m[e] / f.correction1 / (sqrtf(v[e] / f.correction2) + hyper.eps);
     p[e] -= f.lr * (f.decay * p[e] + direction);
+  }
+  if constexpr (std::is_same_v<Moment, bfloat16>) {
+    round_at_random(m, v, hyper.seed, f.t, i + f.whole_shift);
   }
   store_vec(a.param + i, p);
   store_vec(a.m + i + f.shift, m);
@@ -138,8 +160,9 @@ __device__ int64_t first_range_after(const AdamWRange* ranges, int64_t count, in
 }
 
 // A block takes chunks of the arena; parts of a chunk that no range covers are left alone.
-__global__ void __launch_bounds__(kThreads)
-    adamw_kernel(const __grid_constant__ AdamWArrays arrays, const AdamWRange* ranges,
+template <class Moment>
+__global__ void __launch_bounds__(kThreads, 5)
+    adamw_kernel(const __grid_constant__ AdamWArrays<Moment> arrays, const AdamWRange* ranges,
                  int64_t range_count, const __grid_constant__ AdamWHyper hyper,
                  const StepState* state, bool aligned) {
   if (state->finite == 0) return;
@@ -161,12 +184,11 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t from = range.begin > begin ? range.begin : begin;
       const int64_t range_end = range.begin + range.count;
       const int64_t to = range_end < end ? range_end : end;
-      const AdamWFactors factors{state->clip,     state->lr * range.lr_scale,
-                                 range.decay,     correction[0],
-                                 correction[1],   range.shift,
-                                 range.grad_shift};
-      const bool whole =
-          aligned && from % 4 == 0 && range.shift % 4 == 0 && range.grad_shift % 4 == 0;
+      const AdamWFactors factors{
+          state->clip, state->lr * range.lr_scale, range.decay,       correction[0],  correction[1],
+          range.shift, range.grad_shift,           range.whole_shift, state->step + 1};
+      const bool whole = aligned && from % 4 == 0 && range.shift % 4 == 0 &&
+                         range.grad_shift % 4 == 0 && range.whole_shift % 4 == 0;
       const int64_t vectors = whole ? (to - from) / 4 : 0;
       for (int64_t k = threadIdx.x; k < vectors; k += kThreads) {
         adamw_update<4>(arrays, from + 4 * k, hyper, factors);
@@ -176,6 +198,17 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    round_moments_kernel(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v,
+                         int64_t n, int64_t place, uint64_t seed, int64_t t) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= n) return;
+  float rounded_m[1] = {exact_m[i]}, rounded_v[1] = {exact_v[i]};
+  round_at_random(rounded_m, rounded_v, seed, t, place + i);
+  m[i] = bfloat16(rounded_m[0]);
+  v[i] = bfloat16(rounded_v[0]);
 }
 
 __global__ void finish_step_kernel(StepState* state) {
@@ -231,13 +264,25 @@ void finish_norm(StepState* state, void* partial, int64_t count, float grad_scal
          folded ? kFoldedPartials : int64_t{1}, grad_scale, max_norm, loss);
 }
 
-void adamw(float* param, float* m, float* v, bfloat16* copy, const float* grad,
+template <class Moment>
+void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream) {
   if (range_count == 0) return;
-  launch(adamw_kernel, grid_stride_blocks(total, kAdamWChunk), dim3(kThreads), 0, stream,
-         AdamWArrays{param, m, v, copy, grad}, ranges, range_count, hyper, state,
+  launch(adamw_kernel<Moment>, grid_stride_blocks(total, kAdamWChunk), dim3(kThreads), 0, stream,
+         AdamWArrays<Moment>{param, m, v, copy, grad}, ranges, range_count, hyper, state,
          aligned16({param, m, v, copy, grad}));
+}
+template void adamw(float*, float*, float*, bfloat16*, const float*, const AdamWRange*, int64_t,
+                    int64_t, const AdamWHyper&, const StepState*, Stream);
+template void adamw(float*, bfloat16*, bfloat16*, bfloat16*, const float*, const AdamWRange*,
+                    int64_t, int64_t, const AdamWHyper&, const StepState*, Stream);
+
+void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,
+                   int64_t place, uint64_t seed, int64_t t, Stream stream) {
+  if (n == 0) return;
+  launch(round_moments_kernel, one_block_each(ceil_div(n, kThreads)), dim3(kThreads), 0, stream, m,
+         v, exact_m, exact_v, n, place, seed, t);
 }
 
 void finish_step(StepState* state, Stream stream) {
