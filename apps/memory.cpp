@@ -137,17 +137,17 @@ const Command kMemoryCommand{
 
 Peak memory of a forward and of a whole training step, by purpose: predicted
 from the dimensions, and measured with random weights on random tokens. Lists of
-size, ctx, batch, precision, attention, kernels, recompute and residual
+size, ctx, batch, precision, attention, kernels, recompute, residual and moments
 (--ctx 128,256) give one table of all their combinations. A combination that
 runs out of memory gives a row and not an error. Without a GPU, a model of more
 than 2 GiB is predicted for a GPU and not measured, unless --device cpu is
 given. With --block: the tensors that one block saves for its backward. With
 --gpus: memory and time of a step on so many GPUs, which need not be here.
 )",
-    runs_of(
-        {kMemoryCommand,
-         prepare,
-         {"size", "ctx", "batch", "precision", "attention", "kernels", "recompute", "residual"}}),
+    runs_of({kMemoryCommand,
+             prepare,
+             {"size", "ctx", "batch", "precision", "attention", "kernels", "recompute", "residual",
+              "moments"}}),
     bench_flags(
         {{"passes", "some of forward (no tape), step (with backward, clipping and AdamW)",
           "forward,step"},

@@ -114,10 +114,10 @@ BlockStudy study_block(const Config& config) {
 
 namespace {
 
-const std::vector<Setting> kSettings{{"size", "size", 6},        {"ctx", "ctx", 5},
-                                     {"batch", "batch", 5},      {"precision", "dtype"},
-                                     {"attention", "attn"},      {"kernels", "kernels", 7},
-                                     {"recompute", "recompute"}, {"residual", "residual", 8}};
+const std::vector<Setting> kSettings{
+    {"size", "size", 6},        {"ctx", "ctx", 5},           {"batch", "batch", 5},
+    {"precision", "dtype"},     {"attention", "attn"},       {"kernels", "kernels", 7},
+    {"recompute", "recompute"}, {"residual", "residual", 8}, {"moments", "moments", 8}};
 // Heading and rank of each category. The device has rank 7 and the deviation 1.
 struct CategoryColumn {
   const char* name;

@@ -22,11 +22,11 @@ constexpr double kSlowedShare = 0.25;
 constexpr double kFloatBytes = 4.0;
 constexpr int64_t kGpuBytes = int64_t{80} << 30;  // for recompute = auto
 
-const std::vector<Setting> kSettings{{"size", "size", 6},        {"ctx", "ctx", 5},
-                                     {"batch", "batch", 5},      {"precision", "precision"},
-                                     {"attention", "attention"}, {"kernels", "kernels"},
-                                     {"residual", "residual"},   {"optimizer", "optimizer"},
-                                     {"recompute", "recompute"}, {"parallel", "parallel", 8}};
+const std::vector<Setting> kSettings{
+    {"size", "size", 6},        {"ctx", "ctx", 5},          {"batch", "batch", 5},
+    {"precision", "precision"}, {"attention", "attention"}, {"kernels", "kernels"},
+    {"residual", "residual"},   {"optimizer", "optimizer"}, {"moments", "moments"},
+    {"recompute", "recompute"}, {"parallel", "parallel", 8}};
 
 double milliseconds(double bytes, double gb_s) {
   return bytes / (gb_s * 1e6);
