@@ -81,15 +81,16 @@ const Command kBenchStepCommand{
     R"(Usage: quern bench step [--size NAME] [--batch N] [--ctx N] [--KEY VALUE ...]
 
 Times forward, backward and optimizer of a model with random weights on random
-tokens. Lists of size, ctx, batch, precision, attention, kernels, graph and
-warmup (--ctx 128,256) give one table of all their combinations. A combination
-that runs out of memory gives a row and not an error. For a single configuration
-on the CPU, the matrix products of the step are also measured alone, and the
-ratio of the two rates is printed.
+tokens. Lists of size, ctx, batch, precision, attention, kernels, moments, graph
+and warmup (--ctx 128,256) give one table of all their combinations. A
+combination that runs out of memory gives a row and not an error. For a single
+configuration on the CPU, the matrix products of the step are also measured
+alone, and the ratio of the two rates is printed.
 )",
     runs_of({kBenchStepCommand,
              prepare_step,
-             {"size", "ctx", "batch", "precision", "attention", "kernels", "graph", "warmup"}}),
+             {"size", "ctx", "batch", "precision", "attention", "kernels", "moments", "graph",
+              "warmup"}}),
     bench_flags({{"phases", "some of fwd (no tape), fwdbwd, step (with clipping and AdamW)",
                   "fwd,fwdbwd,step"},
                  {"warmup", "iterations before those measured; 0 counts the first ones in", "5"},

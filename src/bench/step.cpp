@@ -167,10 +167,11 @@ std::string phase_rows(const PhaseResult& result) {
   return rows + detail_row(result);
 }
 
-const std::vector<Setting> kSettings{{"size", "size", 15},        {"ctx", "ctx", 6},
-                                     {"batch", "batch", 5},       {"precision", "dtype"},
-                                     {"attention", "attn"},       {"kernels", "kernels", 7},
-                                     {"graph", "graph", 5, false}};
+const std::vector<Setting> kSettings{
+    {"size", "size", 15},         {"ctx", "ctx", 6},
+    {"batch", "batch", 5},        {"precision", "dtype"},
+    {"attention", "attn"},        {"kernels", "kernels", 7},
+    {"graph", "graph", 5, false}, {"moments", "moments", 7, false}};
 
 TableRow phase_row(const StepBenchResult& result, const PhaseResult& phase,
                    const std::set<std::string>& varying) {

@@ -62,8 +62,8 @@ std::string step_json(const StepBenchResult& result, const std::string& peer,
                       const Fields& more = {});
 
 // Compares configurations: adds the result's rows to the table, one a phase. In tables for people,
-// settings (size, ctx, batch, precision, attention, kernels, graph) outside `varying` have no
-// column. Rows of JSON are step_json's, one a configuration.
+// settings (size, ctx, batch, precision, attention, kernels, graph, moments) outside `varying` have
+// no column. Rows of JSON are step_json's, one a configuration.
 std::string step_rows(Table& table, const StepBenchResult& result,
                       const std::set<std::string>& varying);
 
