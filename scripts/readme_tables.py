@@ -147,7 +147,10 @@ def number(value, digits=2):
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-OPTIONS = {"naive": ", naive", "--moments bf16": ", Quern with BF16 moments"}  # in a command, and in a row of the table
+def options_of(command):
+    """What a row's label says behind the shape."""
+    labels = {"--kernels naive": ", naive", "--moments bf16": ", Quern with BF16 moments"}
+    return "".join(label for flags, label in labels.items() if flags in command)
 
 
 def compare_table(entries):
@@ -162,8 +165,7 @@ def compare_table(entries):
         if reference:
             other = f"{reference['program']}: {reference['tflops']:.0f} TFLOP/s, {reference['ms']} ms"
             other += f" ({reference['ratio']:.2f} times in TFLOP/s)" if reference["ratio"] else ""
-        rows.append([machine, shape_of(quern["command"]) + "".join(label for key, label in OPTIONS.items() if key in quern["command"]), torch_ms,
-                     ms(quern), number(case["ratio"]), number(quern.get("launched_ms")), number(quern.get("tflops"), 0),
+        rows.append([machine, shape_of(quern["command"]) + options_of(quern["command"]), torch_ms, ms(quern), number(case["ratio"]), number(quern.get("launched_ms")), number(quern.get("tflops"), 0),
                      peaks, other])
     return table(["machine", "step", "PyTorch ms", "Quern ms", "times as fast", "Quern without graph, ms", "TFLOP/s",
                   "peak MiB, Quern / PyTorch", "published, of another run"], rows) + case_commands(cases_of(entries))

@@ -383,9 +383,6 @@ void validate(const Config& config) {
     QUERN_CHECK(!shares_out(p.parallel) || config.optimizer.kind == OptimizerKind::adamw,
                 "parallel is ", name_of(p.parallel),
                 ", which shares out AdamW's update; found optimizer = muon");
-    QUERN_CHECK(config.optimizer.moments == MomentType::fp32 ||
-                    config.optimizer.kind == OptimizerKind::adamw,
-                "moments is bf16, found optimizer = muon, whose momentum is FP32; expected adamw");
   } catch (const Error& error) {
     throw UsageError(error.what());
   }

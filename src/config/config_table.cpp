@@ -241,9 +241,10 @@ void add_optimizer(std::vector<ConfigKey>& table) {
   rows.real("beta1", &O::beta1, {0, 1, false, true}, "AdamW's decay of the first moment");
   rows.real("beta2", &O::beta2, {0, 1, false, true}, "AdamW's decay of the second moment");
   rows.real("eps", &O::eps, {0, 1, true}, "AdamW's epsilon");
-  rows.choice("moments", &O::moments, {{"fp32", MomentType::fp32}, {"bf16", MomentType::bf16}},
-              "storage of AdamW's moments; bf16: rounded up or down at random, 4 bytes a parameter "
-              "instead of 8; with optimizer = adamw");
+  rows.choice(
+      "moments", &O::moments, {{"fp32", MomentType::fp32}, {"bf16", MomentType::bf16}},
+      "storage of AdamW's moments, not of Muon's momentum; bf16: rounded up or down at random, "
+      "4 bytes a parameter instead of 8");
   rows.real("momentum", &O::momentum, {0, 1, false, true}, "Muon's decay of the mean gradient");
   rows.boolean("nesterov", &O::nesterov, "Nesterov momentum in Muon");
   rows.real("muon_lr_scale", &O::muon_lr_scale, {0, 1000},

@@ -10,8 +10,8 @@ namespace quern {
 
 namespace {
 
-// Separates the sampler's draws from those of initialisation and dropout, which keep the upper half
-// of the counter at zero.
+// Separate the sampler's draws from each other and from those of initialisation, dropout and BF16
+// moments, which have other numbers in the upper half of the counter.
 constexpr uint32_t kSamplerStream = 0x71756572;
 constexpr uint32_t kPermutationStream = 0x7175656E, kOffsetStream = 0x7175656F;
 

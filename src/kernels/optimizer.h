@@ -28,7 +28,7 @@ struct AdamWRange {
   float decay = 0.0f;       // weight decay of this range
   int64_t shift = 0;        // the moments of element i lie at i + shift
   int64_t grad_shift = 0;   // its gradient at i + grad_shift
-  int64_t whole_shift = 0;  // its place is i + whole_shift where no ranks share the arena out
+  int64_t arena_shift = 0;  // its index in the arena of all ranks is i + arena_shift
 };
 
 struct AdamWHyper {
@@ -71,7 +71,7 @@ void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad
            const StepState* state, Stream stream);
 
 // m and v of n elements from FP32, rounded at random (common/stochastic_rounding.h) with the
-// numbers of update t. `place`: of the first where no ranks share the arena out.
+// numbers of update t. `place`: the first one's index in the arena of all ranks.
 void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,
                    int64_t place, uint64_t seed, int64_t t, Stream stream);
 

@@ -63,7 +63,7 @@ void AdamWMoments::cut_runs() {
                                                  .lr_scale = run.lr_scale,
                                                  .decay = run.decay,
                                                  .grad_shift = layout.sums.of(begin) - place,
-                                                 .whole_shift = begin - place});
+                                                 .arena_shift = begin - place});
                                 });
   }
   runs_ = std::move(cut);
@@ -102,7 +102,7 @@ void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
       const int64_t i = run.begin + run.shift;
       round_moments(first_.data<bfloat16>() + i, second_.data<bfloat16>() + i,
                     first.data<float>() + i, second.data<float>() + i, run.count,
-                    run.begin + run.whole_shift, options_.seed, now.step, stream);
+                    run.begin + run.arena_shift, options_.seed, now.step, stream);
     }
   });
 }

@@ -160,8 +160,7 @@ class Remedies {
   }
 
   void half_moments() {
-    const OptimizerSection& optimizer = config_.optimizer;
-    if (optimizer.kind != OptimizerKind::adamw || optimizer.moments == MomentType::bf16) return;
+    if (config_.optimizer.moments == MomentType::bf16) return;
     add("moments = bf16", [](Config& c) { c.optimizer.moments = MomentType::bf16; });
   }
 
@@ -177,20 +176,19 @@ class Remedies {
   }
 
   void everything() {
-    const bool adamw = step_ && config_.optimizer.kind == OptimizerKind::adamw;
     const int64_t parts = config_.train.accumulate * config_.train.batch;
     const bool fp8 = config_.compute.precision == Precision::fp8;
     const char* const half = fp8 ? "fp8" : "bf16";
     const std::string change =
         step_ ? cat("batch = 1, accumulate = ", parts, ", recompute = blocks, precision = ", half,
-                    ", attention = flash, kernels = fused", adamw ? ", moments = bf16" : "")
+                    ", attention = flash, kernels = fused, moments = bf16")
               : cat("batch = 1, precision = ", half, ", attention = flash, kernels = fused");
     const auto smallest = [&](Config& c) {
       c.train.batch = 1, c.train.accumulate = parts;
       c.compute.recompute = Recompute::blocks;
       c.compute.precision = fp8 ? Precision::fp8 : Precision::bf16;
       c.compute.attention = AttentionKind::flash, c.compute.kernels = KernelKind::fused;
-      if (adamw) c.optimizer.moments = MomentType::bf16;
+      if (step_) c.optimizer.moments = MomentType::bf16;
     };
     add(change, smallest);
     if (!step_ || !Context::current().device().is_cuda()) return;

@@ -15,6 +15,7 @@
 #include "data/token_file.h"
 #include "hf/huggingface.h"
 #include "io/checksum.h"
+#include "run/checkpoint.h"
 #include "run/make_context.h"
 #include "run/saved_model.h"
 #include "run/weights.h"
@@ -246,6 +247,26 @@ TEST_F(TrainProgram, AResumedRunMayMoveItsStateToTheHost) {
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   expect_refusal(2, {"train", "--resume", path, "--steps", "4", "--precision", "fp32"},
                  "offload is optimizer, which needs precision = bf16");
+}
+
+TEST_F(TrainProgram, AResumedRunMayStoreItsMomentsOtherwise) {
+  ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
+  const std::string path = folder_ / "run";
+  const auto moments_at = [&](int step) {
+    const Checkpoint checkpoint =
+        open_checkpoint(checkpoint_path(fs::path(path) / "checkpoints", step));
+    return checkpoint.moments.tensor(checkpoint.moments.names()[0]).dtype;
+  };
+  EXPECT_EQ(moments_at(2), DType::f32);
+  const auto resume = [&](const char* moments, const char* steps) {
+    const Outcome outcome =
+        run({"train", "--resume", path, "--moments", moments, "--steps", steps});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  };
+  resume("bf16", "3");
+  EXPECT_EQ(moments_at(3), DType::bf16);
+  resume("fp32", "4");
+  EXPECT_EQ(moments_at(4), DType::f32);
 }
 
 // Flags that contradict the checkpoint must be rejected, not ignored.

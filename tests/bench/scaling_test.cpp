@@ -66,6 +66,16 @@ TEST_F(Scaling, Zero1SharesOptimizerAndMoments) {
   EXPECT_LT(zero1.step_ms(), ddp.step_ms());
 }
 
+// An update moves 26 bytes a parameter with BF16 moments, and 34 without.
+TEST_F(Scaling, Bf16MomentsAreFewerBytes) {
+  Config config = small();
+  const ScalingPrediction fp32 = predict_scaling(config, on(8));
+  config.optimizer.moments = MomentType::bf16;
+  const ScalingPrediction bf16 = predict_scaling(config, on(8));
+  EXPECT_NEAR(bf16.optimizer_ms / fp32.optimizer_ms, 26.0 / 34.0, 1e-9);
+  EXPECT_LT(bf16.memory_bytes, fp32.memory_bytes);
+}
+
 TEST_F(Scaling, EachStrategyNeedsLessMemoryThanTheOneBefore) {
   const Config config = of("1.5B", 50304, 4, Parallel::ddp);
   const auto parameters = static_cast<double>(parameter_table(config.model).trainable());

@@ -222,12 +222,12 @@ TEST_F(OptimizerGpu, Bf16MomentsAreTheFp32OnesRounded) {
   const std::vector<bfloat16> m0(arena.m.begin(), arena.m.end()),
       v0(arena.v.begin(), arena.v.end());
   for (const int64_t shift : {0, 1}) {
-    for (const int64_t whole_shift : {0, 1, 4096}) {
-      SCOPED_TRACE(::testing::Message() << "shift " << shift << ", whole " << whole_shift);
+    for (const int64_t arena_shift : {0, 1, 4096}) {
+      SCOPED_TRACE(::testing::Message() << "shift " << shift << ", whole " << arena_shift);
       std::vector<AdamWRange> all = kRanges;
-      for (AdamWRange& range : all) range.whole_shift = whole_shift;
+      for (AdamWRange& range : all) range.arena_shift = arena_shift;
       all[6].grad_shift = 3;
-      all.back().shift = 1, ++all.back().whole_shift;  // the moments' place decides in this test
+      all.back().shift = 1, ++all.back().arena_shift;  // the moments' place decides in this test
       DeviceBuffer<AdamWRange> ranges(all);
       DeviceBuffer<float> grad(arena.grad, shift), param32(arena.param, shift),
           param(arena.param, shift);
@@ -250,13 +250,13 @@ TEST_F(OptimizerGpu, Bf16MomentsAreTheFp32OnesRounded) {
       const auto exact_m = m32.download(), exact_v = v32.download();
       std::vector<bfloat16> rounded_m(m0.size()), rounded_v(v0.size());
       kernels::cpu::round_moments(rounded_m.data(), rounded_v.data(), exact_m.data(),
-                                  exact_v.data(), kArena, whole_shift, hyper.seed, state.step + 1,
+                                  exact_v.data(), kArena, arena_shift, hyper.seed, state.step + 1,
                                   {});
       expect_same_bits(m.download(), rounded_m);  // what no range covers is exact
       expect_same_bits(v.download(), rounded_v);
       DeviceBuffer<bfloat16> device_m(rounded_m.size(), shift), device_v(rounded_v.size(), shift);
       kernels::cuda::round_moments(device_m.get(), device_v.get(), m32.get(), v32.get(), kArena,
-                                   whole_shift, hyper.seed, state.step + 1, Stream{});
+                                   arena_shift, hyper.seed, state.step + 1, Stream{});
       expect_same_bits(device_m.download(), rounded_m);
       expect_same_bits(device_v.download(), rounded_v);
     }

@@ -197,7 +197,7 @@ TEST(AdamW, Bf16MomentsAreTheFp32OnesRounded) {
 
   // A rank's share of them, at another place.
   const int64_t first = 512, count = 513;
-  const AdamWRange share{.begin = 0, .count = count, .decay = 0.1f, .whole_shift = first};
+  const AdamWRange share{.begin = 0, .count = count, .decay = 0.1f, .arena_shift = first};
   const auto part = [&](auto& all) {
     const auto begin = all.begin() + first;
     return std::vector(begin, begin + count);

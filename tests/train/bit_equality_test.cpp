@@ -134,7 +134,9 @@ INSTANTIATE_TEST_SUITE_P(Bf16Moments, BitEquality,
                          testing::Values(Mode{Precision::fp32, Path::naive, 1, 0.0,
                                               OptimizerKind::adamw, MomentType::bf16},
                                          Mode{Precision::bf16, Path::fused, 2, 0.2,
-                                              OptimizerKind::adamw, MomentType::bf16}),
+                                              OptimizerKind::adamw, MomentType::bf16},
+                                         Mode{Precision::bf16, Path::fused, 1, 0.0,
+                                              OptimizerKind::muon, MomentType::bf16}),
                          name_of);
 
 class BitEqualityOfResumes : public BitEquality {};
@@ -155,7 +157,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, BitEqualityOfResumes,
                          testing::Values(Mode{Precision::fp32, Path::fused, 1, 0.0,
                                               OptimizerKind::adamw, MomentType::fp32},
                                          Mode{Precision::bf16, Path::fused, 2, 0.2,
-                                              OptimizerKind::muon, MomentType::fp32}),
+                                              OptimizerKind::muon, MomentType::fp32},
+                                         Mode{Precision::fp32, Path::fused, 1, 0.0,
+                                              OptimizerKind::adamw, MomentType::bf16}),
                          name_of);
 
 }  // namespace

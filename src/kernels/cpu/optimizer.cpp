@@ -25,7 +25,7 @@ struct AdamWStep {
 };
 
 // Calls body(i, random) for each element, with its random word where a Moment is rounded. `place`:
-// of the first element in an arena that is not shared out.
+// the first one's index in the arena of all ranks.
 template <class Moment, class Body>
 void for_moments(int64_t count, int64_t place, uint64_t seed, int64_t t, const Body& body) {
   if constexpr (std::is_same_v<Moment, float>) {
@@ -135,17 +135,17 @@ void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad
   step.inverse_bias2 = static_cast<float>(1.0 / (1.0 - std::pow(double{hyper.beta2}, t)));
   step.clip = state->clip;
   for (int64_t r = 0; r < range_count; ++r) {
-    const auto [begin, count, lr_scale, decay, shift, grad_shift, whole_shift] = ranges[r];
+    const auto [begin, count, lr_scale, decay, shift, grad_shift, arena_shift] = ranges[r];
     Moment *const first = m + begin + shift, *const second = v + begin + shift;
     const float* const gradient = grad + begin + grad_shift;
     step.lr = state->lr * lr_scale;
     step.decay = decay;
     if (copy != nullptr) {
       update_range<true>(param + begin, first, second, copy + begin, gradient, count,
-                         begin + whole_shift, step);
+                         begin + arena_shift, step);
     } else {
       update_range<false>(param + begin, first, second, nullptr, gradient, count,
-                          begin + whole_shift, step);
+                          begin + arena_shift, step);
     }
   }
 }

@@ -102,7 +102,7 @@ struct AdamWArrays {
 struct AdamWFactors {
   float clip, lr, decay;
   float correction1, correction2;  // 1 - beta^t
-  int64_t shift, grad_shift, whole_shift;
+  int64_t shift, grad_shift, arena_shift;
   int64_t t;
 };
 
@@ -137,7 +137,7 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64
     p[e] -= f.lr * (f.decay * p[e] + direction);
   }
   if constexpr (std::is_same_v<Moment, bfloat16>) {
-    round_at_random(m, v, hyper.seed, f.t, i + f.whole_shift);
+    round_at_random(m, v, hyper.seed, f.t, i + f.arena_shift);
   }
   store_vec(a.param + i, p);
   store_vec(a.m + i + f.shift, m);
@@ -186,9 +186,9 @@ __global__ void __launch_bounds__(kThreads, 5)
       const int64_t to = range_end < end ? range_end : end;
       const AdamWFactors factors{
           state->clip, state->lr * range.lr_scale, range.decay,       correction[0],  correction[1],
-          range.shift, range.grad_shift,           range.whole_shift, state->step + 1};
+          range.shift, range.grad_shift,           range.arena_shift, state->step + 1};
       const bool whole = aligned && from % 4 == 0 && range.shift % 4 == 0 &&
-                         range.grad_shift % 4 == 0 && range.whole_shift % 4 == 0;
+                         range.grad_shift % 4 == 0 && range.arena_shift % 4 == 0;
       const int64_t vectors = whole ? (to - from) / 4 : 0;
       for (int64_t k = threadIdx.x; k < vectors; k += kThreads) {
         adamw_update<4>(arrays, from + 4 * k, hyper, factors);
