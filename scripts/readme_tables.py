@@ -165,8 +165,8 @@ def compare_table(entries):
         if reference:
             other = f"{reference['program']}: {reference['tflops']:.0f} TFLOP/s, {reference['ms']} ms"
             other += f" ({reference['ratio']:.2f} times in TFLOP/s)" if reference["ratio"] else ""
-        rows.append([machine, shape_of(quern["command"]) + options_of(quern["command"]), torch_ms, ms(quern), number(case["ratio"]), number(quern.get("launched_ms")), number(quern.get("tflops"), 0),
-                     peaks, other])
+        rows.append([machine, shape_of(quern["command"]) + options_of(quern["command"]), torch_ms, ms(quern),
+                     number(case["ratio"]), number(quern.get("launched_ms")), number(quern.get("tflops"), 0), peaks, other])
     return table(["machine", "step", "PyTorch ms", "Quern ms", "times as fast", "Quern without graph, ms", "TFLOP/s",
                   "peak MiB, Quern / PyTorch", "published, of another run"], rows) + case_commands(cases_of(entries))
 

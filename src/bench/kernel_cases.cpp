@@ -415,25 +415,18 @@ KernelWork fused_adamw_first_step(int64_t n, bool with_copy) {
   }};
 }
 
-// BF16 moments are widened before the ops and rounded after them.
 template <class Moment>
 KernelWork naive_adamw_first_step(int64_t n, bool with_copy) {
   const Parameters p(n, with_copy);
-  const Tensor m = p.fp32.m.to(dtype_of<Moment>), v = p.fp32.v.to(dtype_of<Moment>);
+  const AdamWTensors tensors{p.fp32.param, p.fp32.m.to(dtype_of<Moment>),
+                             p.fp32.v.to(dtype_of<Moment>), p.fp32.grad};
   return {[=] {
     const AdamWOptions options{.beta1 = kBeta1, .beta2 = kBeta2, .eps = kAdamEps};
     kernels::StepState first;
     first.lr = static_cast<float>(kLearningRate);
     first.step = 1;
-    const AdamWTensors t{p.fp32.param, m.to(DType::f32), v.to(DType::f32), p.fp32.grad};
-    naive_adamw(t, {&p.range, 1}, options, 1.0, first);
-    if constexpr (std::is_same_v<Moment, bfloat16>) {
-      on_device(m.device(), [&](auto stream) {
-        round_moments(m.data<bfloat16>(), v.data<bfloat16>(), t.m.data<float>(), t.v.data<float>(),
-                      n, 0, 0, first.step, stream);
-      });
-    }
-    if (p.copies.defined()) copy(p.copies, t.param);
+    naive_adamw(tensors, {&p.range, 1}, options, 1.0, first);
+    if (p.copies.defined()) copy(p.copies, tensors.param);
   }};
 }
 

@@ -94,33 +94,18 @@ void AdamWMoments::fused_update(const kernels::StepState* state) {
 }
 
 void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
-  if (first_.dtype() == DType::f32) return update_exactly(first_, second_, clip, now);
-  const Tensor first = first_.to(DType::f32), second = second_.to(DType::f32);
-  update_exactly(first, second, clip, now);
-  on_device(first.device(), [&](auto stream) {
-    for (const kernels::AdamWRange& run : runs_) {
-      const int64_t i = run.begin + run.shift;
-      round_moments(first_.data<bfloat16>() + i, second_.data<bfloat16>() + i,
-                    first.data<float>() + i, second.data<float>() + i, run.count,
-                    run.begin + run.arena_shift, options_.seed, now.step, stream);
-    }
-  });
-}
-
-// `first` and `second`: the moments in FP32.
-void AdamWMoments::update_exactly(const Tensor& first, const Tensor& second, double clip,
-                                  const kernels::StepState& now) {
   const Tensor &values = arena_.values(), &grads = arena_.sums();
-  if (first.numel() == grads.numel() && !arena_.is_shared_out()) {
+  if (first_.numel() == grads.numel() && !arena_.is_shared_out()) {
     // No parameter is left out: the fewest ops.
-    return naive_adamw({values, first, second, grads}, runs_, options_, clip, now);
+    return naive_adamw({values, first_, second_, grads}, runs_, options_, clip, now);
   }
   for (kernels::AdamWRange run : runs_) {
     const auto part = [&](const Tensor& buffer, int64_t shift) {
       return buffer.slice(0, run.begin + shift, run.begin + shift + run.count);
     };
-    const AdamWTensors tensors{part(values, 0), part(first, run.shift), part(second, run.shift),
+    const AdamWTensors tensors{part(values, 0), part(first_, run.shift), part(second_, run.shift),
                                part(grads, run.grad_shift)};
+    run.arena_shift += run.begin;
     run.begin = 0;
     naive_adamw(tensors, {&run, 1}, options_, clip, now);
   }

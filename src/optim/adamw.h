@@ -40,8 +40,6 @@ class AdamWMoments {
 
  private:
   void cut_runs();
-  void update_exactly(const Tensor& first, const Tensor& second, double clip,
-                      const kernels::StepState& now);
 
   ParameterArena& arena_;
   AdamWOptions options_;
@@ -72,14 +70,14 @@ class AdamW : public Optimizer {
   AdamWMoments moments_;
 };
 
-// FP32, one dimension, all of one length, on one device.
+// FP32, or BF16 for both moments; one dimension, all of one length, on one device.
 struct AdamWTensors {
   Tensor param, m, v, grad;
 };
 
 // The naive twin of kernels::adamw (its header has the formula) by small ops, with the clip factor
 // and the bias corrections multiplied into the host's scalars. `state` gives lr and t, the number
-// of this update from 1 on; only beta1, beta2 and eps of `options` are used.
+// of this update from 1 on; only beta1, beta2, eps and seed of `options` are used.
 void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRange> ranges,
                  const AdamWOptions& options, double clip, const kernels::StepState& state);
 

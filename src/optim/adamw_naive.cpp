@@ -28,11 +28,13 @@ void update(const Tensor& y, const Tensor& x, const kernels::BinaryOp& f) {
 
 }  // namespace
 
-// Padding between the ranges is zero in all inputs, and its change is 0 / eps.
+// Padding between the ranges is zero in all inputs, and its change is 0 / eps. BF16 moments are
+// widened before the ops and rounded after them.
 void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRange> ranges,
                  const AdamWOptions& options, double clip, const kernels::StepState& state) {
   const NoGrad no_grad;
-  const auto& [param, m, v, grad] = tensors;
+  const auto& [param, first, second, grad] = tensors;
+  const Tensor m = first.to(DType::f32), v = second.to(DType::f32);
   const double beta1 = options.beta1, beta2 = options.beta2, t = static_cast<double>(state.step);
   const double correction1 = 1.0 - std::pow(beta1, t), correction2 = 1.0 - std::pow(beta2, t);
 
@@ -46,6 +48,15 @@ void naive_adamw(const AdamWTensors& tensors, std::span<const kernels::AdamWRang
     update(param.slice(0, begin, end), change.slice(0, begin, end),
            kernels::Axpby{1.0 - lr * range.decay, -lr / correction1});
   }
+  if (first.dtype() == DType::f32) return;
+  on_device(m.device(), [&](auto stream) {
+    for (const kernels::AdamWRange& range : ranges) {
+      const int64_t i = range.begin;
+      round_moments(first.data<bfloat16>() + i, second.data<bfloat16>() + i, m.data<float>() + i,
+                    v.data<float>() + i, range.count, i + range.arena_shift, options.seed,
+                    state.step, stream);
+    }
+  });
 }
 
 }  // namespace quern

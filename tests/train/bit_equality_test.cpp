@@ -121,23 +121,18 @@ INSTANTIATE_TEST_SUITE_P(Modes, BitEquality,
                                           testing::Values(MomentType::fp32)),
                          name_of);
 
-INSTANTIATE_TEST_SUITE_P(Fp8, BitEquality,
-                         testing::Values(Mode{Precision::fp8, Path::fused, 1, 0.2,
-                                              OptimizerKind::adamw, MomentType::fp32},
-                                         Mode{Precision::fp8, Path::fused, 2, 0.0,
-                                              OptimizerKind::muon, MomentType::fp32},
-                                         Mode{Precision::fp8, Path::naive, 2, 0.0,
-                                              OptimizerKind::adamw, MomentType::fp32}),
-                         name_of);
+constexpr auto kAdamw = OptimizerKind::adamw, kMuon = OptimizerKind::muon;
+constexpr auto kFp32Moments = MomentType::fp32, kBf16Moments = MomentType::bf16;
 
-INSTANTIATE_TEST_SUITE_P(Bf16Moments, BitEquality,
-                         testing::Values(Mode{Precision::fp32, Path::naive, 1, 0.0,
-                                              OptimizerKind::adamw, MomentType::bf16},
-                                         Mode{Precision::bf16, Path::fused, 2, 0.2,
-                                              OptimizerKind::adamw, MomentType::bf16},
-                                         Mode{Precision::bf16, Path::fused, 1, 0.0,
-                                              OptimizerKind::muon, MomentType::bf16}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Fp8AndBf16Moments, BitEquality,
+    testing::Values(Mode{Precision::fp8, Path::fused, 1, 0.2, kAdamw, kFp32Moments},
+                    Mode{Precision::fp8, Path::fused, 2, 0.0, kMuon, kFp32Moments},
+                    Mode{Precision::fp8, Path::naive, 2, 0.0, kAdamw, kFp32Moments},
+                    Mode{Precision::fp32, Path::naive, 1, 0.0, kAdamw, kBf16Moments},
+                    Mode{Precision::bf16, Path::fused, 2, 0.2, kAdamw, kBf16Moments},
+                    Mode{Precision::bf16, Path::fused, 1, 0.0, kMuon, kBf16Moments}),
+    name_of);
 
 class BitEqualityOfResumes : public BitEquality {};
 
@@ -153,14 +148,12 @@ TEST_P(BitEqualityOfResumes, AtEveryStepOf40) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, BitEqualityOfResumes,
-                         testing::Values(Mode{Precision::fp32, Path::fused, 1, 0.0,
-                                              OptimizerKind::adamw, MomentType::fp32},
-                                         Mode{Precision::bf16, Path::fused, 2, 0.2,
-                                              OptimizerKind::muon, MomentType::fp32},
-                                         Mode{Precision::fp32, Path::fused, 1, 0.0,
-                                              OptimizerKind::adamw, MomentType::bf16}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Modes, BitEqualityOfResumes,
+    testing::Values(Mode{Precision::fp32, Path::fused, 1, 0.0, kAdamw, kFp32Moments},
+                    Mode{Precision::bf16, Path::fused, 2, 0.2, kMuon, kFp32Moments},
+                    Mode{Precision::fp32, Path::fused, 1, 0.0, kAdamw, kBf16Moments}),
+    name_of);
 
 }  // namespace
 }  // namespace quern

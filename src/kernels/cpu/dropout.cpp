@@ -1,11 +1,8 @@
 // Dropout: see kernels/dropout.h.
 #include "kernels/dropout.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "kernels/common/dropout_math.h"
-#include "kernels/common/parallel.h"
+#include "kernels/cpu/random_numbers.h"
 
 namespace quern::kernels::cpu {
 
@@ -21,26 +18,11 @@ void dropout(T* y, const T* x, int64_t n, double p, uint32_t site, const Dropout
   const uint64_t seed = draw->seed, base = draw->number * static_cast<uint64_t>(n);
   const uint32_t threshold = dropout_threshold(p);
   const A scale = static_cast<A>(dropout_scale(p));
-  const int64_t skipped = static_cast<int64_t>(base % 8);  // in the first block before x[0]
-  parallel_for((skipped + n + 7) / 8, kGrain / 8, [=](int64_t begin, int64_t end) {
-    constexpr int64_t kBlocks = 64;  // at once, in vector instructions
-    PhiloxBlock numbers[kBlocks];
-    uint16_t halves[8 * kBlocks];  // an element's number each, the even ones' from low halves
-    PhiloxBlock* const words = numbers;
-    const uint16_t* const half = halves;
-    for (int64_t block = begin; block < end; block += kBlocks) {
-      const int64_t blocks = std::min(kBlocks, end - block);
-      const uint64_t first = base / 8 + static_cast<uint64_t>(block);
-      vector_for(0, blocks, [=](int64_t i) {
-        words[i] = dropout_words(seed, site, first + static_cast<uint64_t>(i));
-      });
-      std::memcpy(halves, numbers, static_cast<size_t>(blocks) * sizeof(PhiloxBlock));
-      const int64_t at = 8 * block - skipped;  // of the first half in x
-      vector_for(std::max<int64_t>(at, 0), std::min(at + 8 * blocks, n), [=](int64_t i) {
-        const bool kept = uint32_t{half[i - at]} << 16 >= threshold << 16;
-        y[i] = static_cast<T>(kept ? static_cast<A>(x[i]) * scale : A(0));
-      });
-    }
+  const auto words = [=](uint64_t block) { return dropout_words(seed, site, block); };
+  // Of each word the low half comes first, as dropout_keeps has it.
+  for_random_numbers<uint16_t>(n, base, words, [=](int64_t i, uint16_t half) {
+    const bool kept = uint32_t{half} << 16 >= threshold << 16;
+    y[i] = static_cast<T>(kept ? static_cast<A>(x[i]) * scale : A(0));
   });
 }
 

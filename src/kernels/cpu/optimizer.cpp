@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <type_traits>
 
-#include "base/round_up.h"
 #include "kernels/common/parallel.h"
 #include "kernels/common/stochastic_rounding.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/random_numbers.h"
 
 namespace quern::kernels::cpu {
 namespace {
@@ -31,28 +30,8 @@ void for_moments(int64_t count, int64_t place, uint64_t seed, int64_t t, const B
   if constexpr (std::is_same_v<Moment, float>) {
     parallel_elements(count, [=](int64_t i) { body(i, 0u); });
   } else {
-    const int64_t skipped = place % kMomentsABlock;  // in the first block, before element 0
-    const uint64_t first = static_cast<uint64_t>(place / kMomentsABlock);
-    parallel_for(ceil_div(skipped + count, kMomentsABlock), kGrain / kMomentsABlock,
-                 [=](int64_t begin, int64_t end) {
-                   constexpr int64_t kBlocks = 64;  // at once, in vector instructions
-                   PhiloxBlock numbers[kBlocks];
-                   PhiloxBlock* const words = numbers;
-                   for (int64_t block = begin; block < end; block += kBlocks) {
-                     const int64_t blocks = std::min(kBlocks, end - block);
-                     const uint64_t number = first + static_cast<uint64_t>(block);
-                     vector_for(0, blocks, [=](int64_t i) {
-                       words[i] = rounding_words(seed, t, number + static_cast<uint64_t>(i));
-                     });
-                     uint32_t random[kMomentsABlock * kBlocks];
-                     std::memcpy(random, numbers, static_cast<size_t>(blocks) * sizeof words[0]);
-                     const uint32_t* const word = random;
-                     const int64_t at = kMomentsABlock * block - skipped;  // of the first word
-                     vector_for(std::max<int64_t>(at, 0),
-                                std::min(at + kMomentsABlock * blocks, count),
-                                [=](int64_t i) { body(i, word[i - at]); });
-                   }
-                 });
+    const auto words = [=](uint64_t block) { return rounding_words(seed, t, block); };
+    for_random_numbers<uint32_t>(count, static_cast<uint64_t>(place), words, body);
   }
 }
 
