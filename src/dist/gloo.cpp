@@ -16,6 +16,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -110,11 +111,8 @@ class GlooGroup final : public Communicator {
   }
 
   void share(void* data, const std::vector<RankPiece>& pieces, const char* what, Stream) override {
-    run({"share", what, bytes_of(pieces), 1}, [&](const CollectiveCall& call) {
-      for (const RankPiece& piece : pieces) {
-        send_from(piece.owner, static_cast<char*>(data) + piece.begin, piece.bytes, call);
-      }
-    });
+    run({"share", what, bytes_of(pieces), 1},
+        [&](const CollectiveCall& call) { share_pieces(static_cast<char*>(data), pieces, call); });
   }
 
   void broadcast(void* data, int64_t bytes, int root, const char* what, Stream) override {
@@ -168,6 +166,8 @@ class GlooGroup final : public Communicator {
   void swap_slices(float* received, const float* data, const RankSlices& slices,
                    const CollectiveCall& call);
   void share_slices(void* data, const RankSlices& slices, const CollectiveCall& call);
+  void share_pieces(char* data, const std::vector<RankPiece>& pieces, const CollectiveCall& call);
+  void gather_bytes(void* data, const std::vector<size_t>& of_ranks, const CollectiveCall& call);
   void sum_own_slice(float* data, const RankSlices& slices, const CollectiveCall& call);
   void send_from(int root, void* data, int64_t bytes, const CollectiveCall& call);
 
@@ -428,10 +428,42 @@ void GlooGroup::share_slices(void* data, const RankSlices& slices, const Collect
   for (int p = 0; p < size(); ++p) {
     bytes.push_back(static_cast<size_t>(slices.size(p) * call.width));
   }
+  gather_bytes(data, bytes, call);
+}
+
+// The pieces of one rank travel together.
+void GlooGroup::share_pieces(char* data, const std::vector<RankPiece>& pieces,
+                             const CollectiveCall& call) {
+  std::vector<size_t> bytes(static_cast<size_t>(size()));
+  for (const RankPiece& piece : pieces) {
+    bytes[static_cast<size_t>(piece.owner)] += static_cast<size_t>(piece.bytes);
+  }
+  std::vector<char> packed(static_cast<size_t>(call.count) + 1);  // data() is never null
+  const auto for_each_piece = [&](const auto& f) {
+    std::vector<size_t> at(bytes.size());
+    std::exclusive_scan(bytes.begin(), bytes.end(), at.begin(), size_t{0});
+    for (const RankPiece& piece : pieces) {
+      const auto owner = static_cast<size_t>(piece.owner);
+      f(piece, packed.begin() + static_cast<ptrdiff_t>(at[owner]));
+      at[owner] += static_cast<size_t>(piece.bytes);
+    }
+  };
+  for_each_piece([&](const RankPiece& piece, auto place) {
+    if (piece.owner == rank()) std::copy_n(data + piece.begin, piece.bytes, place);
+  });
+  gather_bytes(packed.data(), bytes, call);
+  for_each_piece([&](const RankPiece& piece, auto place) {
+    if (piece.owner != rank()) std::copy_n(place, piece.bytes, data + piece.begin);
+  });
+}
+
+void GlooGroup::gather_bytes(void* data, const std::vector<size_t>& of_ranks,
+                             const CollectiveCall& call) {
   gloo::AllgathervOptions options(context_);
-  auto out = context_->createUnboundBuffer(data, static_cast<size_t>(slices.count * call.width));
+  const size_t all = std::accumulate(of_ranks.begin(), of_ranks.end(), size_t{0});
+  auto out = context_->createUnboundBuffer(data, all);
   const std::vector<Buffer*> buffers{out.get()};
-  options.setOutput<char>(std::move(out), bytes);
+  options.setOutput<char>(std::move(out), of_ranks);
   options.setTag(next_tag(call));
   options.setTimeout(gloo_limit());
   const Pending pending(*this, buffers);

@@ -1,6 +1,7 @@
 #include "dist/gradient_sum.h"
 
 #include <algorithm>
+#include <ranges>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -23,6 +24,7 @@ constexpr int64_t kScalars = 64;  // a rank's slot for sum_scalars: 256 bytes
 struct OpenBucket : Bucket {
   int parameters = 0, missing = 0;  // missing: whose gradient is not complete in this micro-batch
   int64_t own = 0;                  // of this rank's slice in the running sums
+  bool whole = false;               // all ranks have this step's sums
   cuda::Event moved;                // its gradients' memory may be written again
 };
 
@@ -38,12 +40,16 @@ std::vector<OpenBucket> open_buckets(const ParameterTable& table, BucketExchange
   return buckets;
 }
 
-// In the order of micro-batches: each rank receives its slice of every rank's gradients, adds them
-// to its running sums, and after the last micro-batch shows the result to all, or with `partials`
-// the norm's partial sums alone. One rank computes the gradients of later micro-batches in memory
-// that blocks use in turn, and adds a bucket to the arena as soon as it is complete. In any order:
-// gradients add up in the arena, and one all-reduce or reduce-scatter follows the last. Where
-// blocks write gradients in turn (zero2, fsdp), each micro-batch's are summed in either order.
+// Each rank receives its slice of every rank's gradients, adds them to its running sums, and after
+// the last micro-batch all ranks gather the result, or with a share of the arena the norm's partial
+// sums alone. One rank computes the gradients of later micro-batches in memory that blocks use in
+// turn, and adds a bucket to the arena as soon as it is complete. In any order (not deterministic):
+// a rank's gradients add up in the arena, and are exchanged after the last micro-batch; but where
+// blocks write gradients in turn (zero2, fsdp), after each.
+//
+// A collective's kernel occupies multiprocessors until the last rank has come. A product of the
+// backward that counts on all of them then takes up to twice its time. So copies move the gradients
+// (dist/rank_memory.h), and the norm's partial sums travel once, behind the backward.
 class BucketSum final : public GradientSum {
  public:
   BucketSum(ParameterArena& arena, Communicator* ranks, BucketExchange exchange, Tensor partials,
@@ -57,6 +63,7 @@ class BucketSum final : public GradientSum {
         overlapped_(exchange == BucketExchange::overlapped || size_ == 1),
         turns_(arena.layout().gradients_in_turns),
         partials_(std::move(partials)),
+        gathers_(size_ > 1 && !(partials_.defined() && arena.is_shared_out())),
         buckets_(open_buckets(arena.table(), size_ > 1 ? exchange : BucketExchange::overlapped)) {
     if (overlapped_) watch();
     if (size_ == 1) return;
@@ -68,13 +75,11 @@ class BucketSum final : public GradientSum {
         bucket.own = arena.layout().sums.of(bucket.begin + slices.begin(rank_));
       }
     }
-    if (deterministic_) {
+    {
       const PoolScope scope(*Context::current().allocator(), rank_pool(ranks));
       received_ = buffer(received, "gradients of other ranks");
     }
-    std::vector<Tensor> exchanged{arena.grads()};
-    if (received_.defined()) exchanged.push_back(received_);
-    register_with(ranks, exchanged);
+    register_with(ranks, {arena.grads(), received_});
     if (turns_) sums_ = arena.sums();
     scalars_ = buffer(size_ * kScalars, "losses of the ranks");
     if (!arena.grads().device().is_cuda() || Context::current().is_dry()) return;
@@ -109,13 +114,16 @@ class BucketSum final : public GradientSum {
     running_ = true;
     if (part.first() || anew()) arena_.zero_grad();
     if (writes_fresh()) write_to(fresh_, fresh_places_);
-    for (OpenBucket& bucket : buckets_) bucket.missing = bucket.parameters;
+    for (OpenBucket& bucket : buckets_) {
+      bucket.missing = bucket.parameters;
+      bucket.whole = false;
+    }
   }
 
   void finish(const Tensor& sums, const Tensor& values) override {
     if (sums_now()) {
       arena_.finish_gradients();
-      for (OpenBucket& bucket : buckets_) {
+      for (OpenBucket& bucket : std::views::reverse(buckets_)) {
         if (overlapped_ && bucket.missing == 0) continue;
         QUERN_CHECK(!turns_ || !bucket.is_block(), bucket.name, ": the gradients of ",
                     bucket.missing, " parameters are not complete after a backward");
@@ -124,6 +132,7 @@ class BucketSum final : public GradientSum {
     }
     running_ = false;
     if (writes_fresh()) write_to(arena_.grads(), arena_.layout().gradients);
+    if (part_.last() && partials_.defined()) share_norm();
     sum_scalars(sums, values);
     if (!stream_.handle) return;
     joined_.record(stream_);
@@ -195,8 +204,12 @@ class BucketSum final : public GradientSum {
     }
   }
 
+  float* gradients_of(const Bucket& bucket) const {
+    return arena_.grads().data<float>() + arena_.layout().gradients.of(bucket.begin);
+  }
+
   void sum(OpenBucket& bucket) {
-    float* const data = arena_.grads().data<float>() + arena_.layout().gradients.of(bucket.begin);
+    float* const data = gradients_of(bucket);
     if (size_ == 1) {
       if (part_.first()) return;
       const float* const fresh = fresh_.data<float>() + fresh_places_.of(bucket.begin);
@@ -204,44 +217,64 @@ class BucketSum final : public GradientSum {
     }
     const RankSlices slices = bucket.slices(size_);
     const int64_t count = slices.size(rank_);
-    const std::string name = cat("the gradients of ", bucket.name);
-    const char* const what = name.c_str();
     float* const slice = data + slices.begin(rank_);
     float* const running = sums_.defined() ? sums_.data<float>() + bucket.own : nullptr;
     float* const before = part_.first() ? nullptr : running;
     float* const out = turns_ || !part_.last() ? running : slice;
     fork();
-    if (deterministic_) {
-      float* const received = received_.data<float>();
-      ranks_->exchange(received, data, slices, what, stream_);
-      add_parts(out, before, received, size_, slices.each, count);
-      if (part_.last() && !partials_.defined()) {
-        ranks_->gather(data, slices, sizeof(float), what, stream_);
-      }
-    } else if (partials_.defined()) {
-      ranks_->reduce_scatter(data, slices, what, stream_);
-      if (turns_) add_parts(out, before, slice, 1, 0, count);
-    } else {
-      ranks_->all_reduce(data, bucket.size(), what, stream_);
-    }
+    float* const received = received_.data<float>();
+    ranks_->exchange(received, data, slices, title(bucket).c_str(), stream_);
+    add_parts(out, before, received, size_, slices.each, count);
     if (turns_ && stream_.handle) bucket.moved.record(stream_);
-    if (part_.last() && partials_.defined()) share_norm(bucket, slices, turns_ ? running : slice);
+    if (!part_.last()) return;
+    if (partials_.defined() && count > 0) {
+      on_side_stream([&](auto stream) {
+        const auto own = norm_piece(bucket, rank_, norm_partial_bytes(stream));
+        sum_squares(static_cast<char*>(partials_.raw_data()) + own.begin, out, count, stream);
+      });
+    }
+    if (gathers_) gather(bucket);
   }
 
-  // Every rank gets the partial sums of the bucket's norm.
-  void share_norm(const OpenBucket& bucket, const RankSlices& slices, const float* own_sums) {
-    on_side_stream([&](auto stream) {
-      const int64_t width = norm_partial_bytes(stream);
-      const auto place = [&](int64_t element) {
-        return static_cast<char*>(partials_.raw_data()) + element / kernels::kNormChunk * width;
-      };
-      const int64_t own = bucket.begin + slices.begin(rank_);
-      sum_squares(place(own), own_sums, slices.size(rank_), stream);
-      RankSlices chunks(kernels::norm_chunks(slices.count), size_);
-      chunks.each = slices.each / kernels::kNormChunk;
-      ranks_->gather(place(bucket.begin), chunks, width, cat("the norm of ", bucket.name).c_str(),
-                     stream_);
-    });
+  // All ranks get all sums of a bucket.
+  void gather(OpenBucket& bucket) {
+    ranks_->gather(gradients_of(bucket), gathered_slices(bucket), sizeof(float),
+                   title(bucket).c_str(), stream_);
+    bucket.whole = true;
+  }
+
+  // Copies need slices of equal length. The last ones may reach into the buckets behind: each rank
+  // then overwrites sums that it has by now with themselves.
+  RankSlices gathered_slices(const OpenBucket& bucket) const {
+    const RankSlices slices = bucket.slices(size_), filled = slices.filled();
+    const int64_t end = bucket.begin + filled.count;
+    const bool fits = end <= arena_.layout().gradients.size() &&
+                      std::ranges::all_of(buckets_, [&](const OpenBucket& other) {
+                        return other.whole || other.end <= bucket.end || end <= other.begin;
+                      });
+    return fits ? filled : slices;
+  }
+
+  static std::string title(const Bucket& bucket) { return "the gradients of " + bucket.name; }
+
+  // The bytes of the norm's partial sums, `width` each, that a rank computes.
+  RankPiece norm_piece(const Bucket& bucket, int rank, int64_t width) const {
+    const RankSlices slices = bucket.slices(size_);
+    return {(bucket.begin + slices.begin(rank)) / kernels::kNormChunk * width,
+            kernels::norm_chunks(slices.size(rank)) * width, rank};
+  }
+
+  void share_norm() {
+    const int64_t width =
+        decide(arena_.grads().device(), [](auto stream) { return norm_partial_bytes(stream); });
+    std::vector<RankPiece> pieces;
+    for (const OpenBucket& bucket : buckets_) {
+      for (int rank = 0; rank < size_; ++rank) {
+        const RankPiece piece = norm_piece(bucket, rank, width);
+        if (piece.bytes > 0) pieces.push_back(piece);
+      }
+    }
+    ranks_->share(partials_.raw_data(), pieces, "the norm", stream_);
   }
 
   void sum_scalars(const Tensor& sums, const Tensor& values) {
@@ -285,7 +318,8 @@ class BucketSum final : public GradientSum {
   ShardedWeights* weights_;
   int size_, rank_;
   bool deterministic_, overlapped_, turns_;
-  Tensor partials_;  // of the norm, if the ranks share the update
+  Tensor partials_;  // of the norm, if the ranks share it
+  bool gathers_;     // every rank needs all sums
   std::vector<OpenBucket> buckets_;
   Tensor sums_;   // of this rank's slices over the micro-batches so far
   Tensor fresh_;  // gradients of one rank's later micro-batches

@@ -43,9 +43,9 @@ class GradientSum {
 };
 
 // ranks: null or of size 1 for one rank. The arena, the ranks and the weights outlive the result.
-// With norm_partials (Optimizer::norm_partials()) only this rank's slices of the buckets
-// (dist/buckets.h) are summed, into the arena's sums(), and every rank gets the partial sums of the
-// norm. `weights`: those of an arena that ranks share; each backward reports its progress to them.
+// With norm_partials (Optimizer::shared_norm_partials()) every rank gets the partial sums of the
+// norm; of an arena that ranks share out, only this rank's slices of the buckets (dist/buckets.h)
+// are summed. `weights`: those of such an arena; each backward reports its progress to them.
 std::unique_ptr<GradientSum> make_gradient_sum(ParameterArena& arena, Communicator* ranks,
                                                BucketExchange exchange,
                                                const Tensor& norm_partials = {},

@@ -18,8 +18,16 @@ void add_frozen(Placement& places, const ParameterTable& table) {
 ArenaLayout layout_of(const ParameterTable& table, Parallel parallel, BucketExchange exchange,
                       int ranks, int rank) {
   const std::vector<Bucket> buckets = make_buckets(table, exchange);
+  if (!shares_out(parallel)) {
+    ArenaLayout layout = ArenaLayout::whole(table);
+    for (const Bucket& bucket : buckets) {
+      layout.gradients.extend(bucket.begin + bucket.slices(ranks).filled().count);
+    }
+    return layout;
+  }
   const bool overlapped = exchange == BucketExchange::overlapped;
   ArenaLayout layout;
+  layout.shared_out = true;
   layout.values = share_of(buckets, ranks, rank);
   layout.weights_in_turns = overlapped && parallel == Parallel::fsdp;
   layout.gradients_in_turns = overlapped && parallel != Parallel::zero1;

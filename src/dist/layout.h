@@ -7,8 +7,8 @@
 
 namespace quern {
 
-// For zero1, zero2 or fsdp on several ranks. The naive exchange keeps whole weights and gradients
-// on every rank in all three.
+// For several ranks. The naive exchange keeps whole weights and gradients on every rank. Behind the
+// gradients of ddp there is room for the last bucket's slices, all of full length.
 ArenaLayout layout_of(const ParameterTable& table, Parallel parallel, BucketExchange exchange,
                       int ranks, int rank);
 

@@ -1,7 +1,6 @@
 #include "dist/sharded_weights.h"
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -63,15 +62,14 @@ ShardedWeights::ShardedWeights(ParameterArena& arena, Communicator& ranks, Bucke
       first_vector_ = std::min(first_vector_, here);
     }
   }
-  const bool on_gpu = arena.values().device().is_cuda();
-  if (Context::current().is_dry() || (!on_gpu && !turns_)) return;
+  if (Context::current().is_dry()) return;
   for (Parameter* parameter : arena.parameters()) {
     for (size_t i = 0; i < buckets_.size(); ++i) {
       if (!buckets_[i].holds(parameter->begin())) continue;
       parameter->leaf()->on_use = [this, i] { on_use(i); };
     }
   }
-  if (!on_gpu) return;
+  if (!arena.values().device().is_cuda()) return;
   register_with(&ranks, {arena.copies()});
   side_ = cuda::OwnedStream::create();
   forked_ = cuda::Event(cuda::EventKind::order);
@@ -88,7 +86,7 @@ void ShardedWeights::begin_micro_batch(bool first) {
   fork();
   next_ = 0;
   first_ = first;
-  ahead_ = turns_ ? 1 : std::numeric_limits<int>::max();
+  ahead_ = turns_ ? 1 : 0;
   in_forward_ = running_ = true;
   gather_ahead();
 }
@@ -107,8 +105,8 @@ void ShardedWeights::gather_ahead() {
 void ShardedWeights::on_use(size_t bucket) {
   const int next_turn = buckets_[bucket].turn + 1;
   if (in_forward_ && buckets_[bucket].is_block() && next_turn > ahead_) {
-    ahead_ = next_turn;  // in the place of the block before this one
-    fork();
+    ahead_ = next_turn;
+    if (turns_) fork();  // it takes the place of the block before this one
     gather_ahead();
   }
   if (running_) bring(bucket);

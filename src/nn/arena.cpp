@@ -39,18 +39,19 @@ void copy_from_places(const Tensor& range, const Tensor& buffer, const Placement
                 [](const Tensor& part, const Tensor& of_range) { copy(of_range, part); });
 }
 
+ArenaLayout ArenaLayout::whole(const ParameterTable& table) {
+  const Placement all = Placement::whole(table.size());
+  const Placement trained = Placement::whole(table.trainable());
+  return {all, all, trained, trained};
+}
+
 ParameterArena::ParameterArena(Module& model, const Options& options)
     : ParameterArena(ParameterList(model), options) {}
 
 ParameterArena::ParameterArena(const ParameterList& list, const Options& options)
-    : table_(list, options.regroup), shared_out_(options.layout), offload_(options.offload) {
+    : table_(list, options.regroup), offload_(options.offload) {
   for (const auto& make : list.constants()) make();
-  if (shared_out_) {
-    layout_ = options.layout(table_);
-  } else {
-    const Placement all = Placement::whole(size()), trained = Placement::whole(trainable());
-    layout_ = {all, all, trained, trained, false, false};
-  }
+  layout_ = options.layout ? options.layout(table_) : ArenaLayout::whole(table_);
   allocate(options);
   for (const ParameterEntry& entry : table_.entries()) {
     parameters_.push_back(list.entries()[entry.order].parameter);
@@ -72,7 +73,7 @@ void ParameterArena::allocate(const Options& options) {
   const bool bf16 = has_bf16_activations(options.precision);
   const bool on_host = bf16 && offload_ == Offload::optimizer;
   values_ = buffer(layout_.values, "parameters", MemoryCategory::parameters, on_host);
-  if (bf16 && (shared_out_ || on_host)) {
+  if (bf16 && (is_shared_out() || on_host)) {
     constexpr int64_t kAligned = 64;  // 256 bytes
     for (const ParameterEntry& entry : table_.entries()) {
       const int64_t place = round_up(vector_places_.size(), kAligned);
@@ -87,12 +88,13 @@ void ParameterArena::allocate(const Options& options) {
   if (bf16) {
     copies_ = Tensor::empty({layout_.weights.size()}, DType::bf16,
                             {"parameters (bf16 copy)", MemoryCategory::parameters});
-    if (shared_out_) fill(copies_, 0.0);
-  } else if (shared_out_) {
+    if (is_shared_out()) fill(copies_, 0.0);
+  } else if (is_shared_out()) {
     copies_ = buffer(layout_.weights, "parameters (all ranks')", MemoryCategory::parameters);
   }
   if (!options.training) return;
   grads_ = buffer(layout_.gradients, "gradients", MemoryCategory::gradients);
+  if (!is_shared_out()) grads_ = grads_.slice(0, 0, trainable());
   if (!sums_.defined()) sums_ = grads_;
 }
 
@@ -134,7 +136,7 @@ void ParameterArena::read_weights_from(const Tensor& buffer, const Placement& pl
 // Calls `set` with the values of a range; of what is not here it sets a copy.
 void ParameterArena::set_values(int64_t begin, const Shape& shape,
                                 const std::function<void(const Tensor&)>& set) {
-  if (!shared_out_) return set(view(values_, begin, shape));
+  if (!is_shared_out()) return set(view(values_, begin, shape));
   const Tensor all = Tensor::empty({shape.numel()}, DType::f32, "initial values");
   set(all);
   copy_to_places(values_, layout_.values, begin, all);
@@ -193,7 +195,7 @@ void ParameterArena::finish_gradients() {
 }
 
 void ParameterArena::refresh_vectors() {
-  if (!has_vectors() || shared_out_) return;
+  if (!has_vectors() || is_shared_out()) return;
   for (const Placement::Piece& vector : vector_places_.pieces()) {
     const int64_t count = vector.end - vector.begin;
     copy(vectors_.slice(0, vector.place, vector.place + count),
@@ -203,7 +205,7 @@ void ParameterArena::refresh_vectors() {
 
 void ParameterArena::refresh_copies() {
   if (!copies_.defined()) return;
-  if (!shared_out_) {
+  if (!is_shared_out()) {
     copy(copies_, values_);
     return refresh_vectors();
   }

@@ -19,10 +19,13 @@ namespace quern {
 
 // The parts of the buffers that this rank holds, where ranks share a model (dist/layout.h).
 struct ArenaLayout {
-  Placement values;     // FP32 weights: this rank's share, and what is frozen
-  Placement weights;    // that ops read
-  Placement gradients;  // that a backward writes
-  Placement sums;       // gradients that the optimizer reads: those written, or the share's
+  static ArenaLayout whole(const ParameterTable& table);  // everything is here
+
+  Placement values;         // FP32 weights: this rank's share, and what is frozen
+  Placement weights;        // that ops read
+  Placement gradients;      // that a backward writes
+  Placement sums;           // gradients that the optimizer reads: those written, or the share's
+  bool shared_out = false;  // values are not all here
   // Blocks have two places in turn, so their contents are of use only while they are run.
   bool weights_in_turns = false, gradients_in_turns = false;
 };
@@ -62,7 +65,7 @@ class ParameterArena {
 
   // Whether ranks share out the values. Then copies() are the weights that ops read, and vectors()
   // those that they read in FP32 under bf16; dist/sharded_weights.h keeps both current.
-  bool is_shared_out() const { return shared_out_; }
+  bool is_shared_out() const { return layout_.shared_out; }
   Offload offload() const { return offload_; }
   // Whether ops read no FP32 weights from values(), which are elsewhere, but from vectors().
   bool has_vectors() const { return vectors_.defined(); }
@@ -100,7 +103,6 @@ class ParameterArena {
 
   ParameterTable table_;
   std::vector<Parameter*> parameters_;
-  bool shared_out_ = false;
   Offload offload_ = Offload::none;
   ArenaLayout layout_;
   Placement vector_places_;

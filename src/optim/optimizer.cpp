@@ -77,7 +77,7 @@ void Optimizer::fused_step(const Tensor& loss) {
   const float* loss_data = loss.defined() ? loss.data<float>() : nullptr;
   on_device(state_.device(), [&](auto stream) {
     const int64_t n = arena_.trainable();
-    if (!arena_.is_shared_out()) {
+    if (fills_norm_) {
       sum_squares(partials_.raw_data(), arena_.grads().data<float>(), n, stream);
     }
     finish_norm(state_data(), partials_.raw_data(), kernels::norm_chunks(n), 1.0f,

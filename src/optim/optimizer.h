@@ -62,10 +62,12 @@ class Optimizer {
   void set_progress(int64_t step, int64_t skipped);
   const Tensor& device_state() const { return state_; }  // u8, one kernels::StepState
 
-  // A step updates the values that the arena has. Where ranks share them out, a fused one takes the
-  // norm of all gradients from norm_partials(), which the caller fills before
-  // (kernels::sum_squares).
-  const Tensor& norm_partials() const { return partials_; }  // u8
+  // The partial sums of the gradients' norm (kernels::sum_squares), u8. Whoever asks for them fills
+  // them before every fused step from then on: several ranks do.
+  const Tensor& shared_norm_partials() {
+    fills_norm_ = false;
+    return partials_;
+  }
 
  protected:
   // The arena must have been built for training, and outlive this.
@@ -90,7 +92,7 @@ class Optimizer {
   ParameterArena& arena_;
   StepGuard guard_;
   Tensor state_, partials_;
-  bool updating_ = false;
+  bool fills_norm_ = true, updating_ = false;
 };
 
 // Copies a table for kernels to the current device.

@@ -21,8 +21,8 @@ Tensor element(const Tensor& scalars, int64_t i) {
 }
 
 // The naive twin sums all gradients on every rank, and reads their norm there.
-bool shares_norm(const ShardedWeights* shards, BucketExchange exchange) {
-  return shards != nullptr && exchange == BucketExchange::overlapped;
+bool shares_norm(const Communicator* ranks, BucketExchange exchange) {
+  return ranks != nullptr && ranks->size() > 1 && exchange == BucketExchange::overlapped;
 }
 
 // auto: the fastest on GPUs, and on CPUs what saves the last step when a rank is lost.
@@ -35,10 +35,9 @@ Parallel decided_parallel(const Config& config) {
 }  // namespace
 
 ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks) {
-  const Parallel parallel = decided_parallel(config);
-  if (ranks == nullptr || ranks->size() == 1 || !shares_out(parallel)) return {};
-  return [parallel, exchange = exchange_of(config.compute), size = ranks->size(),
-          rank = ranks->rank()](const ParameterTable& table) {
+  if (ranks == nullptr || ranks->size() == 1) return {};
+  return [parallel = decided_parallel(config), exchange = exchange_of(config.compute),
+          size = ranks->size(), rank = ranks->rank()](const ParameterTable& table) {
     return layout_of(table, parallel, exchange, size, rank);
   };
 }
@@ -97,7 +96,7 @@ TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool c
       ranks_(ranks == nullptr ? 1 : ranks->size()),
       gradients_(make_gradient_sum(
           instance.arena, ranks, exchange,
-          shares_norm(shards, exchange) ? optimizer.norm_partials() : Tensor(), shards)),
+          shares_norm(ranks, exchange) ? optimizer.shared_norm_partials() : Tensor(), shards)),
       values_(zeros({kScalars})),
       sums_(zeros({kScalars})),
       loss_(element(sums_, kCrossEntropy)),

@@ -9,6 +9,7 @@
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
 #include "dist/layout.h"
+#include "dist/silent_group.h"
 #include "dist/thread_group.h"
 #include "kernels/optimizer.h"
 #include "nn/module.h"
@@ -20,7 +21,8 @@ namespace {
 
 using namespace testing_support;
 
-// Four blocks of vectors of odd lengths between two other vectors; one vector that no loss uses.
+// Four blocks of vectors of odd lengths between two other vectors, and one vector that no loss
+// uses.
 class Vectors : public Module {
  public:
   class Block : public Module {
@@ -36,7 +38,7 @@ class Vectors : public Module {
     list.add("first", first);
     for (size_t i = 0; i < blocks.size(); ++i) list.add_block(cat("block", i), blocks[i]);
     list.add("last", last);
-    list.add("unused", unused);
+    if (has_unused) list.add("unused", unused);
   }
 
   // d loss / d p = x for every parameter but the unused one.
@@ -57,6 +59,7 @@ class Vectors : public Module {
   Parameter first{{5}, Init::constant(1.0)}, last{{64}, Init::constant(1.0)},
       unused{{3}, Init::constant(1.0)};
   std::array<Block, 4> blocks;
+  bool has_unused = true;
 };
 
 constexpr std::array<int64_t, 10> kLengths{5, 33, 1025, 33, 1025, 33, 1025, 33, 1025, 64};
@@ -79,12 +82,22 @@ struct Result {
   std::vector<float> scalars;
 };
 
-Result step_of(Communicator* group, BucketExchange exchange, bool deterministic) {
+// As under ddp.
+ParameterArena::Options whole_on(Communicator* group, BucketExchange exchange) {
+  if (group == nullptr) return {};
+  return {.layout = [=](const ParameterTable& table) {
+    return layout_of(table, Parallel::ddp, exchange, group->size(), group->rank());
+  }};
+}
+
+Result step_of(Communicator* group, BucketExchange exchange, bool deterministic,
+               bool has_unused = true) {
   Context context(kCpu);
   context.options.deterministic = deterministic;
   const ContextScope scope(context);
   Vectors model;
-  ParameterArena arena(model, {});
+  model.has_unused = has_unused;
+  ParameterArena arena(model, whole_on(group, exchange));
   fill(arena.grads(), 7.0);  // rubbish
   const auto sum = make_gradient_sum(arena, group, exchange);
   const int64_t ranks = group == nullptr ? 1 : group->size();
@@ -153,6 +166,26 @@ TEST(GradientSum, RanksGiveTheBitsOfOne) {
   }
 }
 
+// Only those can be copied without a multiprocessor.
+TEST(GradientSum, SumsReturnInSlicesOfEqualLength) {
+  class Recorder : public SilentGroup {
+   public:
+    using SilentGroup::SilentGroup;
+    void gather(void*, const RankSlices& slices, int64_t, const char* what, Stream) override {
+      if (std::string(what).starts_with("the gradients"))
+        equal.push_back(slices.filled().count == slices.count);
+    }
+    std::vector<bool> equal;
+  };
+  for (const BucketExchange exchange : {BucketExchange::naive, BucketExchange::overlapped}) {
+    for (const int ranks : {2, 3, 4, 6, 12}) {
+      Recorder group(0, ranks);
+      step_of(&group, exchange, true, false);
+      EXPECT_EQ(group.equal, std::vector(exchange == BucketExchange::naive ? 1 : 6, true)) << ranks;
+    }
+  }
+}
+
 // Each rank has the sum of its slices, and the partial sums of the whole norm.
 TEST(GradientSum, RanksWithAShareGetTheNormOfAll) {
   const auto sums_of = [](Communicator* group, bool deterministic, Parallel parallel) {
@@ -161,11 +194,11 @@ TEST(GradientSum, RanksWithAShareGetTheNormOfAll) {
     const ContextScope scope(context);
     Vectors model;
     ParameterArena::Options options;
-    if (parallel == Parallel::zero2) {
+    if (group != nullptr) {
       options.layout = [=](const ParameterTable& table) {
         ArenaLayout layout =
             layout_of(table, parallel, BucketExchange::overlapped, group->size(), group->rank());
-        layout.values = layout.weights;  // which the loss reads
+        if (parallel != Parallel::ddp) layout.values = layout.weights;  // which the loss reads
         return layout;
       };
     }
@@ -207,7 +240,8 @@ TEST(GradientSum, RanksWithAShareGetTheNormOfAll) {
   const auto one = sums_of(nullptr, true, Parallel::none);
   for (const auto& [deterministic, parallel] :
        {std::pair{true, Parallel::zero1}, std::pair{false, Parallel::zero1},
-        std::pair{true, Parallel::zero2}, std::pair{false, Parallel::zero2}}) {
+        std::pair{true, Parallel::zero2}, std::pair{false, Parallel::zero2},
+        std::pair{true, Parallel::ddp}, std::pair{false, Parallel::ddp}}) {
     for (const int ranks : {2, 3, 4}) {
       const auto group = thread_group(ranks);
       std::vector<std::pair<std::vector<float>, std::vector<double>>> found(group.size());

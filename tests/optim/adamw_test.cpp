@@ -338,7 +338,7 @@ TEST_P(AdamWShares, GiveTheBitsOfTheWhole) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     make(ranks[i], [&](const ParameterTable& table) {
       const Placement all = Placement::whole(table.size());
-      ArenaLayout layout{{}, all, all, all};
+      ArenaLayout layout{{}, all, all, all, true};
       layout.values.append(shares[i].first, shares[i].second);
       return layout;
     });
@@ -356,7 +356,7 @@ TEST_P(AdamWShares, GiveTheBitsOfTheWhole) {
     whole.optimizer->step(0.01);
     for (Rank& rank : ranks) {
       set_gradients(*rank.arena, step);
-      kernels::cpu::sum_squares(rank.optimizer->norm_partials().raw_data(),
+      kernels::cpu::sum_squares(rank.optimizer->shared_norm_partials().raw_data(),
                                 rank.arena->grads().data<float>(), n, {});
       rank.optimizer->step(0.01);
       EXPECT_EQ(rank.optimizer->state().norm, whole.optimizer->state().norm);
@@ -418,7 +418,7 @@ TEST(AdamWMoments, AShareIsOfAllParameters) {
   Linear net(3, 5, Init::normal(1.0));
   const auto whole = [](const ParameterTable& table) {
     const Placement all = Placement::whole(table.size());
-    return ArenaLayout{all, all, all, all};
+    return ArenaLayout{all, all, all, all, true};
   };
   ParameterArena arena(net, {.layout = whole});
   const auto none = [](const ParameterEntry&) { return false; };
