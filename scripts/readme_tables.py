@@ -185,8 +185,10 @@ def ranks_table(entries):
     """compare_ranks: each strategy beside one GPU of the same run."""
     rows, ran = [], {}
     for e in entries:
-        for name, case in e["result"]["cases"].items():
-            model, gpus, strategy = name.rsplit("-", 2)  # "torch": PyTorch's DDP
+        cases = {tuple(name.rsplit("-", 2)): case for name, case in e["result"]["cases"].items()}
+        models = list(dict.fromkeys(model for model, _, _ in cases))
+        ordered = sorted(cases.items(), key=lambda item: (models.index(item[0][0]), int(item[0][1])))
+        for (model, gpus, strategy), case in ordered:  # "torch": PyTorch's DDP
             share = f"{100 * case['share']:.1f} %" if case.get("share") else "-"
             rows.append([e["machine"], model, gpus, strategy, case.get("error") or number(case["ms"]), number(case.get("one_gpu_ms")),
                          share, case.get("tokens_per_s", "-"), case.get("memory_mib", "-")])

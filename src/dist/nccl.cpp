@@ -274,7 +274,6 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
 
 void NcclGroup::exchange(float* received, const float* data, const RankSlices& slices,
                          const char* what, Stream stream) {
-  const int64_t own = slices.size(rank());
   // NCCL hangs if one side of a transfer is registered and the other is not.
   QUERN_CHECK(is_registered(data, 1) == is_registered(received, 1), "NCCL exchange of ", what,
               ": registered memory on one side only; expected both or neither");
@@ -287,13 +286,11 @@ void NcclGroup::exchange(float* received, const float* data, const RankSlices& s
     });
   }
 #endif
-  cuda::copy(received + rank() * slices.each, data + slices.begin(rank()), own * kFloatBytes,
-             stream);
-  const int64_t bytes = size() == 1 ? 0 : slices.count * kFloatBytes;
-  enqueue("exchange", what, bytes, stream, [&](cudaStream_t raw) {
+  // Also from this rank to itself: NCCL's kernel makes that copy beside the others.
+  enqueue("exchange", what, slices.count * kFloatBytes, stream, [&](cudaStream_t raw) {
+    const int64_t own = slices.size(rank());
     ncclResult_t result = ncclSuccess;
     for (int peer = 0; peer < size() && !is_error(result); ++peer) {
-      if (peer == rank()) continue;
       const auto outgoing = static_cast<size_t>(slices.size(peer));
       if (outgoing > 0) {
         result = nccl_.send(data + slices.begin(peer), outgoing, ncclFloat, peer, comm_, raw);
