@@ -70,9 +70,11 @@ TEST_F(SlowPathGpu, OtherHeadSizesAreNamed) {
     return said_of([&] { return qkv_attention(leaf({1, 3, 3 * D}, dtype), 1, 1, D); });
   };
   const std::string what = "a slower kernel runs for flash attention's ";
-  const std::string hopper = ": Hopper's own kernel has head sizes 64, 80, 96 and 128\n";
-  EXPECT_EQ(said(104, DType::bf16), what + "forward with head size 104" + hopper + what +
-                                        "backward with head size 104" + hopper);
+  const std::string hopper = ": Hopper's own kernel has head sizes 64, 80, 96";
+  const std::string forward = hopper + ", 128, 192 and 256\n", backward = hopper + " and 128\n";
+  EXPECT_EQ(said(104, DType::bf16), what + "forward with head size 104" + forward + what +
+                                        "backward with head size 104" + backward);
+  EXPECT_EQ(said(192, DType::bf16), what + "backward with head size 192" + backward);
   EXPECT_EQ(said(104, DType::bf16), "");  // once
   const std::string cores = ": tensor cores take FP32 heads of up to 128\n";
   EXPECT_EQ(said(136, DType::f32), what + "forward with head size 136" + cores + what +

@@ -40,6 +40,11 @@ struct Wgmma;
 #define QUERN_D96 \
   QUERN_D88       \
   ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define QUERN_D128                                                                               \
+  QUERN_D96                                                                                      \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, " \
+  "%127"
 #define QUERN_SUMS8(i)                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -51,6 +56,8 @@ struct Wgmma;
 #define QUERN_SUMS80 QUERN_SUMS72, QUERN_SUMS8(72)
 #define QUERN_SUMS88 QUERN_SUMS80, QUERN_SUMS8(80)
 #define QUERN_SUMS96 QUERN_SUMS88, QUERN_SUMS8(88)
+#define QUERN_SUMS128 \
+  QUERN_SUMS96, QUERN_SUMS8(96), QUERN_SUMS8(104), QUERN_SUMS8(112), QUERN_SUMS8(120)
 
 // kN: N. R: registers of D. n0 to n6: numbers of the asm operands after those.
 #define QUERN_WGMMA(kN, R, n0, n1, n2, n3, n4, n5, n6)                                             \
@@ -89,6 +96,7 @@ QUERN_WGMMA(144, 72, 72, 73, 74, 75, 76, 77, 78)
 QUERN_WGMMA(160, 80, 80, 81, 82, 83, 84, 85, 86)
 QUERN_WGMMA(176, 88, 88, 89, 90, 91, 92, 93, 94)
 QUERN_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102)
+QUERN_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
 #undef QUERN_WGMMA
 #undef QUERN_SUMS8
@@ -108,5 +116,7 @@ QUERN_WGMMA(192, 96, 96, 97, 98, 99, 100, 101, 102)
 #undef QUERN_SUMS88
 #undef QUERN_D96
 #undef QUERN_SUMS96
+#undef QUERN_D128
+#undef QUERN_SUMS128
 
 }  // namespace quern::kernels::cuda

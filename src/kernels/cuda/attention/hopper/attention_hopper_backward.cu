@@ -108,7 +108,7 @@ bool kernel_runs(int64_t D) {
 
 const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>& x,
                                               const AttentionShape& s) {
-  if (hopper_backward_tile(s.D) < 0) return kHopperHeadSizes;
+  if (hopper_backward_tile(s.D) < 0) return kHopperBackwardHeadSizes;
   if (!hopper_extents_fit(s) || s.H > int64_t{kGradientHeads} * kMaxGridYZ) return kHopperExtents;
   if (!tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
       !tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
