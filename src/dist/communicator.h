@@ -97,6 +97,7 @@ class Communicator {
   virtual void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
                      Stream stream) = 0;
   virtual void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) = 0;
+  // The next two are measured by `quern bench collectives`; a training sums what it exchanges.
   // data = its sum over the ranks, in an order that the engine chooses.
   virtual void all_reduce(float* data, int64_t count, const char* what, Stream stream) = 0;
   // Slice rank() of `data` = its sum over the ranks, in an order that the engine chooses. The other

@@ -67,6 +67,7 @@ class BucketSum final : public GradientSum {
         buckets_(open_buckets(arena.table(), size_ > 1 ? exchange : BucketExchange::overlapped)) {
     if (overlapped_) watch();
     if (size_ == 1) return;
+    QUERN_CHECK(!gathers_ || !turns_, "gradient sum: blocks that take turns keep no whole sums");
     int64_t received = 0;
     for (OpenBucket& bucket : buckets_) {
       const RankSlices slices = bucket.slices(size_);

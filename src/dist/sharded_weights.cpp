@@ -91,8 +91,9 @@ void ShardedWeights::begin_micro_batch(bool first) {
   gather_ahead();
 }
 
-// The buckets of the forward whose places are free, but for those that are there from the
-// micro-batch before.
+// The buckets of the forward up to turn ahead_, but for those that are there from the micro-batch
+// before. One block ahead also where all have places: the host submits what is called for first,
+// and the forward would wait until it has submitted every copy.
 void ShardedWeights::gather_ahead() {
   for (; next_ < buckets_.size() && buckets_[next_].turn <= ahead_; ++next_) {
     const bool there = !buckets_[next_].is_block() || in_place(next_) == next_;
@@ -109,6 +110,8 @@ void ShardedWeights::on_use(size_t bucket) {
     if (turns_) fork();  // it takes the place of the block before this one
     gather_ahead();
   }
+  QUERN_CHECK(!in_forward_ || bucket < next_, buckets_[bucket].name,
+              ": read before the blocks in front of it, so its weights are not on their way");
   if (running_) bring(bucket);
   wait_for(bucket);
 }

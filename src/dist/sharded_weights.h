@@ -84,7 +84,7 @@ class ShardedWeights {
   size_t first_vector_ = SIZE_MAX;             // the first bucket that has one
   bool complete_ = false;                      // every rank has all weights as they are
   size_t next_ = 0;                            // bucket of the forward that has not been called for
-  int ahead_ = 0;                              // the last turn whose place is free in the forward
+  int ahead_ = 0;                              // the last turn that the forward may call for
   bool first_ = true;                          // micro-batch of a step
   bool in_forward_ = false, running_ = false;  // running: within a micro-batch
   std::array<size_t, 2> in_place_{SIZE_MAX, SIZE_MAX};  // the blocks, where they take turns

@@ -2,7 +2,7 @@
 // for the weights that ops read where these are not the FP32 ones, with the same offsets;
 // optimizers use the same layout for their state. Slices are 256-byte aligned, blocks padded to
 // 1 KiB, padding is zero. So the gradient norm is one reduction, AdamW one launch, a checkpoint one
-// write, an all-reduce one slice. Under an ArenaLayout a rank has a part of each buffer.
+// write, an exchange one slice. Under an ArenaLayout a rank has a part of each buffer.
 #pragma once
 
 #include <cstdint>
@@ -75,8 +75,9 @@ class ParameterArena {
   // By default each has the whole arena, and a parameter lies at its begin().
   // f32, placed by layout().values; in the host's memory under Offload::optimizer and bf16
   const Tensor& values() const { return values_; }
-  const Tensor& grads() const { return grads_; }  // f32, by layout().gradients
-  const Tensor& sums() const { return sums_; }    // f32, by layout().sums; may be grads()
+  // f32, by layout().gradients; under ddp a view without the room behind them (dist/layout.h)
+  const Tensor& grads() const { return grads_; }
+  const Tensor& sums() const { return sums_; }  // f32, by layout().sums; may be grads()
   const Tensor& copies() const {
     return copies_;
   }                                                   // bf16 or f32, by layout().weights; may be

@@ -104,7 +104,9 @@ Result step_of(Communicator* group, BucketExchange exchange, bool deterministic,
   const int64_t rank = group == nullptr ? 0 : group->rank();
   const Tensor sums = full({2}, 9.0);
   sum->prepare(kMicroBatches / ranks);
-  for (MicroBatch part{0, kMicroBatches / ranks}; part.index < part.count; ++part.index) {
+  // Two steps: the second must not see what is left of the first.
+  for (int i = 0; i < 2 * kMicroBatches / ranks; ++i) {
+    const MicroBatch part{i % (kMicroBatches / ranks), kMicroBatches / ranks};
     const int64_t m = part.index * ranks + rank;
     sum->begin(part);
     std::vector<Tensor> x;
@@ -175,13 +177,22 @@ TEST(GradientSum, SumsReturnInSlicesOfEqualLength) {
       if (std::string(what).starts_with("the gradients"))
         equal.push_back(slices.filled().count == slices.count);
     }
+    void exchange(float*, const float*, const RankSlices&, const char*, Stream) override {
+      ++exchanges;
+    }
     std::vector<bool> equal;
+    int64_t exchanges = 0;
   };
   for (const BucketExchange exchange : {BucketExchange::naive, BucketExchange::overlapped}) {
     for (const int ranks : {2, 3, 4, 6, 12}) {
       Recorder group(0, ranks);
       step_of(&group, exchange, true, false);
-      EXPECT_EQ(group.equal, std::vector(exchange == BucketExchange::naive ? 1 : 6, true)) << ranks;
+      const int64_t buckets = exchange == BucketExchange::naive ? 1 : 6, steps = 2;
+      EXPECT_EQ(group.equal, std::vector(static_cast<size_t>(steps * buckets), true)) << ranks;
+      EXPECT_EQ(group.exchanges, steps * buckets * kMicroBatches / ranks);
+      Recorder any_order(0, ranks);
+      step_of(&any_order, exchange, false, false);
+      EXPECT_EQ(any_order.exchanges, steps * buckets) << ranks;
     }
   }
 }
@@ -271,7 +282,9 @@ TEST(GradientSum, RanksWithAShareGetTheNormOfAll) {
 TEST(GradientSum, AnyOrderIsClose) {
   const Result one = expected();
   for (const BucketExchange exchange : {BucketExchange::naive, BucketExchange::overlapped}) {
-    for (const Result& found : step_on(3, exchange, false)) {
+    const std::vector<Result> ranks = step_on(3, exchange, false);
+    for (const Result& found : ranks) {
+      EXPECT_EQ(found.gradients, ranks.front().gradients);
       ASSERT_EQ(found.gradients.size(), one.gradients.size());
       for (size_t p = 0; p < one.gradients.size(); ++p) {
         for (size_t i = 0; i < one.gradients[p].size(); ++i) {
