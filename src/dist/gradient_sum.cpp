@@ -40,9 +40,9 @@ std::vector<OpenBucket> open_buckets(const ParameterTable& table, BucketExchange
   return buckets;
 }
 
-// Each rank receives its slice of every rank's gradients, adds them to its running sums, and after
-// the last micro-batch all ranks gather the result, or with a share of the arena the norm's partial
-// sums alone. One rank computes the gradients of later micro-batches in memory that blocks use in
+// Each rank receives its slice of every rank's gradients and adds them to its running sums. After
+// the last micro-batch all ranks get the norm's partial sums and, unless they share out the arena,
+// the sums. One rank computes the gradients of later micro-batches in memory that blocks use in
 // turn, and adds a bucket to the arena as soon as it is complete. In any order (not deterministic):
 // a rank's gradients add up in the arena, and are exchanged after the last micro-batch; but where
 // blocks write gradients in turn (zero2, fsdp), after each.
