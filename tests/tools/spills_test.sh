@@ -75,7 +75,7 @@ canned() {
   for kernel in hopper_attention_backward_kernelILi0E hopper_attention_query_gradients_kernelILi80E \
     decode_attention_kernelIfLi4E decode_attention_kernelIfLi1ELi32E decode_linear_kernelINS_8bfloat16ELi2ELb0E \
     decode_linear_kernelINS_8bfloat16ELi8E decode_linear_kernelIfLi8ELb0E sample_kernelIfLi1024E \
-    quantize_kernelINS2_12SwigluOutputE; do
+    quantize_kernelINS2_12SwigluOutputE hopper_attention_forward_kernelILi11E; do
     printf ' Function _Z9%s:\n  REG:64 STACK:8 SHARED:0 LOCAL:0\n' "$kernel"
   done
   printf 'Fatbin elf code:\n================\narch = %s\n\nResource usage:\n' "${3:-sm_90a}"
