@@ -63,11 +63,10 @@ class BucketSum final : public GradientSum {
         overlapped_(exchange == BucketExchange::overlapped || size_ == 1),
         turns_(arena.layout().gradients_in_turns),
         partials_(std::move(partials)),
-        gathers_(size_ > 1 && !(partials_.defined() && arena.is_shared_out())),
         buckets_(open_buckets(arena.table(), size_ > 1 ? exchange : BucketExchange::overlapped)) {
     if (overlapped_) watch();
     if (size_ == 1) return;
-    QUERN_CHECK(!gathers_ || !turns_, "gradient sum: blocks that take turns keep no whole sums");
+    QUERN_CHECK(!gathers() || !turns_, "gradient sum: blocks that take turns keep no whole sums");
     int64_t received = 0;
     for (OpenBucket& bucket : buckets_) {
       const RankSlices slices = bucket.slices(size_);
@@ -151,6 +150,8 @@ class BucketSum final : public GradientSum {
   bool anew() const { return turns_ || (deterministic_ && (size_ > 1 || part_.count > 1)); }
   bool writes_fresh() const { return size_ == 1 && anew() && !part_.first(); }
   bool sums_now() const { return anew() || (size_ > 1 && part_.last()); }
+  // Whether every rank needs all sums.
+  bool gathers() const { return !partials_.defined() || !arena_.is_shared_out(); }
 
   // Sums a bucket as soon as the backward has written its last gradient.
   void watch() {
@@ -234,7 +235,7 @@ class BucketSum final : public GradientSum {
         sum_squares(static_cast<char*>(partials_.raw_data()) + own.begin, out, count, stream);
       });
     }
-    if (gathers_) gather(bucket);
+    if (gathers()) gather(bucket);
   }
 
   // All ranks get all sums of a bucket.
@@ -320,7 +321,6 @@ class BucketSum final : public GradientSum {
   int size_, rank_;
   bool deterministic_, overlapped_, turns_;
   Tensor partials_;  // of the norm, if the ranks share it
-  bool gathers_;     // every rank needs all sums
   std::vector<OpenBucket> buckets_;
   Tensor sums_;   // of this rank's slices over the micro-batches so far
   Tensor fresh_;  // gradients of one rank's later micro-batches

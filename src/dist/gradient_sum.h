@@ -43,7 +43,7 @@ class GradientSum {
 };
 
 // ranks: null or of size 1 for one rank. The arena, the ranks and the weights outlive the result.
-// With norm_partials (Optimizer::shared_norm_partials()) every rank gets the partial sums of the
+// With norm_partials (Optimizer::take_over_norm()) every rank gets the partial sums of the
 // norm; of an arena that ranks share out, only this rank's slices of the buckets (dist/buckets.h)
 // are summed. `weights`: those of such an arena; each backward reports its progress to them.
 std::unique_ptr<GradientSum> make_gradient_sum(ParameterArena& arena, Communicator* ranks,

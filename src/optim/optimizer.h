@@ -62,9 +62,9 @@ class Optimizer {
   void set_progress(int64_t step, int64_t skipped);
   const Tensor& device_state() const { return state_; }  // u8, one kernels::StepState
 
-  // The partial sums of the gradients' norm (kernels::sum_squares), u8. Whoever asks for them fills
-  // them before every fused step from then on: several ranks do.
-  const Tensor& shared_norm_partials() {
+  // For ranks that compute the gradient norm together. Returns its partial sums (u8); from this
+  // call on the caller fills them before every fused step (kernels::sum_squares).
+  const Tensor& take_over_norm() {
     fills_norm_ = false;
     return partials_;
   }

@@ -96,7 +96,7 @@ TrainingStep::TrainingStep(ModelInstance& instance, Optimizer& optimizer, bool c
       ranks_(ranks == nullptr ? 1 : ranks->size()),
       gradients_(make_gradient_sum(
           instance.arena, ranks, exchange,
-          shares_norm(ranks, exchange) ? optimizer.shared_norm_partials() : Tensor(), shards)),
+          shares_norm(ranks, exchange) ? optimizer.take_over_norm() : Tensor(), shards)),
       values_(zeros({kScalars})),
       sums_(zeros({kScalars})),
       loss_(element(sums_, kCrossEntropy)),

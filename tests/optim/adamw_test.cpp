@@ -356,7 +356,7 @@ TEST_P(AdamWShares, GiveTheBitsOfTheWhole) {
     whole.optimizer->step(0.01);
     for (Rank& rank : ranks) {
       set_gradients(*rank.arena, step);
-      kernels::cpu::sum_squares(rank.optimizer->shared_norm_partials().raw_data(),
+      kernels::cpu::sum_squares(rank.optimizer->take_over_norm().raw_data(),
                                 rank.arena->grads().data<float>(), n, {});
       rank.optimizer->step(0.01);
       EXPECT_EQ(rank.optimizer->state().norm, whole.optimizer->state().norm);

@@ -19,7 +19,7 @@ void dropout(T* y, const T* x, int64_t n, double p, uint32_t site, const Dropout
   const uint32_t threshold = dropout_threshold(p);
   const A scale = static_cast<A>(dropout_scale(p));
   const auto words = [=](uint64_t block) { return dropout_words(seed, site, block); };
-  // Of each word the low half comes first, as dropout_keeps has it.
+  // The low half of each word comes first, as in dropout_keeps.
   for_random_numbers<uint16_t>(n, base, words, [=](int64_t i, uint16_t half) {
     const bool kept = uint32_t{half} << 16 >= threshold << 16;
     y[i] = static_cast<T>(kept ? static_cast<A>(x[i]) * scale : A(0));
