@@ -50,34 +50,34 @@ void check(const Case& c) {
 }
 
 TEST_F(AttentionHopperBackwardGpu, OneTile) {
-  for (const Case& c : hopper_one_tile(kHopperBackwardDims)) check(c);
+  for (const Case& c : hopper_one_tile()) check(c);
 }
 
 TEST_F(AttentionHopperBackwardGpu, Lengths) {
-  for (const Case& c : hopper_lengths(kHopperBackwardDims)) check(c);
+  for (const Case& c : hopper_lengths()) check(c);
 }
 
 // Long enough for each ring to turn several times.
 TEST_F(AttentionHopperBackwardGpu, ManyTurnsOfTheRings) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     check({1, 1025, 1025, 1, 1, D, true});
     check({1, 900, 1100, 1, 1, D, false});
   }
 }
 
 TEST_F(AttentionHopperBackwardGpu, QueriesAndKeysDiffer) {
-  for (const Case& c : hopper_queries_and_keys_differ(kHopperBackwardDims)) check(c);
+  for (const Case& c : hopper_queries_and_keys_differ()) check(c);
 }
 
 TEST_F(AttentionHopperBackwardGpu, GroupedHeadsAndGapsBetweenTokens) {
-  for (const Case& c : hopper_grouped_heads_and_gaps(kHopperBackwardDims)) check(c);
+  for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
 }
 
 // More blocks than run at a time, of different lengths. On 132 multiprocessors a kv head's group is
 // split into as many parts as it has heads, into two unequal ones, or not at all. Then last key
 // tiles first.
 TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     check({9, 40, 40, 32, 8, D, true});
     check({3, 260, 260, 25, 5, D, true});
     check({30, 130, 130, 12, 4, D, true});
@@ -90,11 +90,13 @@ TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
 TEST_F(AttentionHopperBackwardGpu, PairsOfItems) {
   check({12, 500, 500, 8, 4, 64, true});
   check({6, 500, 500, 16, 4, 128, true});
+  check({8, 250, 250, 16, 8, 192, true});
+  check({4, 250, 250, 32, 8, 256, true});
 }
 
 // More counters than rows of queries. The kernel before sets them to 0.
 TEST_F(AttentionHopperBackwardGpu, OneQueryAndManyKeys) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     Fixture f(kKernels, {1, 1, 17000, 1, 1, D, true});
     f.forward();
     f.backward();
@@ -107,7 +109,7 @@ TEST_F(AttentionHopperBackwardGpu, OneQueryAndManyKeys) {
 
 // Causal: the first Tq - Tk queries see no key. Whole tiles of them write zeros.
 TEST_F(AttentionHopperBackwardGpu, QueriesWithoutKeys) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     const Case c{2, 500, 37, 2, 1, D, true};
     check(c);
     Fixture f(kKernels, c);
@@ -119,7 +121,7 @@ TEST_F(AttentionHopperBackwardGpu, QueriesWithoutKeys) {
 
 // P of a masked key would overflow: its score may exceed its row's logsumexp by any amount.
 TEST_F(AttentionHopperBackwardGpu, LargeScores) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     Fixture f(kKernels, {1, 300, 300, 2, 2, D, true});
     f.s.scale = 8.0;
     f.forward();
@@ -145,7 +147,7 @@ std::vector<double> rotated_back(const std::vector<double>& x, int64_t T, int64_
 
 // With a rotary table: the gradients of q and k as they were before RoPE.
 TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     for (const Case& c : {Case{2, 333, 333, 6, 2, D, true}, Case{1, 70, 200, 2, 2, D, false},
                           Case{1, 200, 70, 2, 1, D, true}}) {
       SCOPED_TRACE(::testing::Message() << c);
@@ -181,7 +183,7 @@ TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
 
 // Sums in any order: equally accurate, but not the same bits.
 TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     for (const bool causal : {false, true}) {
       const Case c{1, 700, 700, 2, 1, D, causal};
       SCOPED_TRACE(::testing::Message() << c);
@@ -199,7 +201,7 @@ TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
 // Long sequences, whose blocks wait for each other's sums: the same bits every time. The last tile
 // of keys has 120 or 44.
 TEST_F(AttentionHopperBackwardGpu, ManyTurnsGiveTheSameBits) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     for (const bool causal : {false, true}) {
       const int64_t T = causal ? 1400 : 1324;
       Fixture f(kKernels, {1, T, T, 1, 1, D, causal});
@@ -217,7 +219,7 @@ TEST_F(AttentionHopperBackwardGpu, ManyTurnsGiveTheSameBits) {
 
 // Every order in which copies and warpgroups can meet gives the same bits.
 TEST_F(AttentionHopperBackwardGpu, ThousandRepeats) {
-  for (const int64_t D : kHopperBackwardDims) {
+  for (const int64_t D : kHopperDims) {
     Fixture f(kKernels, {2, 330, 330, 8, 4, D, true});
     f.forward();
     f.backward();

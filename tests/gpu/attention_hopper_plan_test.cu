@@ -4,7 +4,6 @@
 
 #include <map>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "kernels/cuda/attention/hopper/attention_hopper_backward_plan.h"
@@ -21,10 +20,10 @@ struct Sizes {
   int64_t B, Tq, Tk, H, Hk;
 };
 
-AttentionShape shape_of(const Sizes& sizes, bool causal) {
+AttentionShape shape_of(const Sizes& sizes, bool causal, int64_t D = 64) {
   AttentionShape s;
   s.B = sizes.B, s.Tq = sizes.Tq, s.Tk = sizes.Tk, s.H = sizes.H, s.Hk = sizes.Hk;
-  s.D = 64;
+  s.D = D;
   s.causal = causal;
   return s;
 }
@@ -55,11 +54,11 @@ Contributions contributions(const BackwardPlan& plan, const AttentionShape& s) {
   return found;
 }
 
-void check(const Sizes& sizes, bool causal) {
+void check(const Sizes& sizes, bool causal, int64_t D) {
   SCOPED_TRACE(::testing::Message()
                << "B " << sizes.B << " Tq " << sizes.Tq << " Tk " << sizes.Tk << " H " << sizes.H
-               << " Hk " << sizes.Hk << " causal " << causal);
-  const AttentionShape s = shape_of(sizes, causal);
+               << " Hk " << sizes.Hk << " causal " << causal << " D " << D);
+  const AttentionShape s = shape_of(sizes, causal, D);
   const BackwardPlan plan(s);
   const Contributions found = contributions(plan, s);
   for (int b = 0; b < s.B; ++b) {
@@ -81,7 +80,9 @@ void check(const Sizes& sizes, bool causal) {
 
 TEST(AttentionHopperPlan, EveryPairOnceAndNoneWaitsForALaterOne) {
   for (const Sizes& sizes : kSizes) {
-    for (const bool causal : {false, true}) check(sizes, causal);
+    for (const bool causal : {false, true}) {
+      for (const int64_t D : {64, 256}) check(sizes, causal, D);  // tiles of 128 and 64 keys
+    }
   }
 }
 
@@ -100,11 +101,13 @@ TEST(AttentionHopperPlan, SplitsGroupsWhereItemsAreFew) {
 
 // Two items a block, of the same length together.
 TEST(AttentionHopperPlan, PairsItemsWhereTheyAreTwoABlock) {
-  for (const auto& [sizes, parts] : {std::pair{Sizes{8, 1024, 1024, 12, 2}, 2},
-                                     {Sizes{16, 1024, 1024, 14, 2}, 1},
-                                     {Sizes{12, 500, 500, 8, 4}, 1},
-                                     {Sizes{6, 500, 500, 16, 4}, 2}}) {
-    const BackwardPlan plan(shape_of(sizes, true));
+  for (const auto& [sizes, D, parts] : {std::tuple{Sizes{8, 1024, 1024, 12, 2}, 64, 2},
+                                        {Sizes{16, 1024, 1024, 14, 2}, 64, 1},
+                                        {Sizes{12, 500, 500, 8, 4}, 64, 1},
+                                        {Sizes{6, 500, 500, 16, 4}, 64, 2},
+                                        {Sizes{8, 250, 250, 16, 8}, 192, 1},
+                                        {Sizes{4, 250, 250, 32, 8}, 256, 2}}) {
+    const BackwardPlan plan(shape_of(sizes, true, D));
     EXPECT_EQ(plan.order, KeyTileOrder::middle_first);
     EXPECT_EQ(plan.parts, parts);
     const int half = plan.items / 2;

@@ -45,25 +45,25 @@ void check(const Case& c) {
 }
 
 TEST_F(AttentionHopperGpu, OneTile) {
-  for (const Case& c : hopper_one_tile(kHopperForwardDims)) check(c);
+  for (const Case& c : hopper_one_tile()) check(c);
 }
 
 TEST_F(AttentionHopperGpu, Lengths) {
-  for (const Case& c : hopper_lengths(kHopperForwardDims)) check(c);
+  for (const Case& c : hopper_lengths()) check(c);
 }
 
 TEST_F(AttentionHopperGpu, QueriesAndKeysDiffer) {
-  for (const Case& c : hopper_queries_and_keys_differ(kHopperForwardDims)) check(c);
+  for (const Case& c : hopper_queries_and_keys_differ()) check(c);
 }
 
 TEST_F(AttentionHopperGpu, GroupedHeadsAndGapsBetweenTokens) {
-  for (const Case& c : hopper_grouped_heads_and_gaps(kHopperForwardDims)) check(c);
+  for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
 }
 
 // More tiles of queries than the GPU has multiprocessors: blocks take several, of different
 // lengths.
 TEST_F(AttentionHopperGpu, ManyItemsABlock) {
-  for (const int64_t D : kHopperForwardDims) {
+  for (const int64_t D : kHopperDims) {
     check({20, 40, 40, 32, 8, D, true});
     check({4, 260, 260, 17, 1, D, true});
     check({9, 20, 200, 32, 4, D, false});
@@ -71,7 +71,7 @@ TEST_F(AttentionHopperGpu, ManyItemsABlock) {
 }
 
 TEST_F(AttentionHopperGpu, QueriesWithoutKeys) {
-  for (const int64_t D : kHopperForwardDims) {
+  for (const int64_t D : kHopperDims) {
     const Case c{2, 500, 37, 2, 1, D, true};
     SCOPED_TRACE(::testing::Message() << c);
     check(c);
@@ -83,7 +83,7 @@ TEST_F(AttentionHopperGpu, QueriesWithoutKeys) {
 
 // Large scores: the running maximum moves by more than a float's exponent covers.
 TEST_F(AttentionHopperGpu, LargeScores) {
-  for (const int64_t D : kHopperForwardDims) {
+  for (const int64_t D : kHopperDims) {
     Fixture f(kKernels, {1, 300, 300, 2, 2, D, true});
     f.s.scale = 8.0;
     naive_attention(f.exact, f.s, [](double x) { return x; });
@@ -98,7 +98,7 @@ TEST_F(AttentionHopperGpu, LargeScores) {
 // Scores q[i] k[j], exact in BF16, of 200 queries and 1000 keys; the scale is 1.
 void check_products(const std::function<double(int64_t)>& q,
                     const std::function<double(int64_t)>& k) {
-  for (const int64_t D : kHopperForwardDims) {
+  for (const int64_t D : kHopperDims) {
     for (const bool causal : {false, true}) {
       Fixture f(kKernels, {1, 200, 1000, 1, 1, D, causal});
       SCOPED_TRACE(::testing::Message() << f.c);
@@ -153,7 +153,7 @@ TEST_F(AttentionHopperGpu, InfiniteNegativeScores) {
 
 // Every order in which copies and warpgroups can meet gives the same bits.
 TEST_F(AttentionHopperGpu, ThousandRepeats) {
-  for (const int64_t D : kHopperForwardDims) {
+  for (const int64_t D : kHopperDims) {
     for (const bool causal : {false, true}) {
       Fixture f(kKernels, {4, 40, 170, 36, 4, D, causal});
       f.forward();

@@ -46,7 +46,7 @@ Variable leaf(const Shape& shape, DType dtype) {
 
 // Query heads, kv heads, batch and positions of 1 and more, on q, k, v apart and as one product.
 TEST_F(SlowPathGpu, AnExtentOfOneIsNoReason) {
-  for (const int64_t D : {64, 80, 96, 128}) {
+  for (const int64_t D : {64, 80, 96, 128, 192, 256}) {
     for (const int64_t B : {1, 2}) {
       for (const int64_t T : {1, 2, 130}) {
         for (const auto& [H, Hk] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {2, 2}, {3, 1}}) {
@@ -58,6 +58,7 @@ TEST_F(SlowPathGpu, AnExtentOfOneIsNoReason) {
                     }),
                     "");
           EXPECT_EQ(said_of([&] { return qkv_attention(leaf(qkv, DType::bf16), H, Hk, D); }), "");
+          if (D > 128) continue;  // the limit of FP32 heads on tensor cores
           EXPECT_EQ(said_of([&] { return qkv_attention(leaf(qkv, DType::f32), H, Hk, D); }), "");
         }
       }
@@ -70,11 +71,9 @@ TEST_F(SlowPathGpu, OtherHeadSizesAreNamed) {
     return said_of([&] { return qkv_attention(leaf({1, 3, 3 * D}, dtype), 1, 1, D); });
   };
   const std::string what = "a slower kernel runs for flash attention's ";
-  const std::string hopper = ": Hopper's own kernel has head sizes 64, 80, 96";
-  const std::string forward = hopper + ", 128, 192 and 256\n", backward = hopper + " and 128\n";
-  EXPECT_EQ(said(104, DType::bf16), what + "forward with head size 104" + forward + what +
-                                        "backward with head size 104" + backward);
-  EXPECT_EQ(said(192, DType::bf16), what + "backward with head size 192" + backward);
+  const std::string hopper = ": Hopper's own kernel has head sizes 64, 80, 96, 128, 192 and 256\n";
+  EXPECT_EQ(said(104, DType::bf16), what + "forward with head size 104" + hopper + what +
+                                        "backward with head size 104" + hopper);
   EXPECT_EQ(said(104, DType::bf16), "");  // once
   const std::string cores = ": tensor cores take FP32 heads of up to 128\n";
   EXPECT_EQ(said(136, DType::f32), what + "forward with head size 136" + cores + what +

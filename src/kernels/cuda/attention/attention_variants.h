@@ -26,9 +26,9 @@ struct AttentionBackward {
   const T *q, *k, *v;
 };
 
-// wgmma and TMA: compute capability 9.0, D of 64, 80, 96 or 128, in the forward also 192 or 256,
-// rows that TMA can address (16-byte aligned base pointers and strides). The refusals say why a
-// kernel does not take a call; null: it does.
+// wgmma and TMA: compute capability 9.0, D of 64, 80, 96, 128, 192 or 256, rows that TMA
+// can address (16-byte aligned base pointers and strides). The refusals say why a kernel does not
+// take a call; null: it does.
 const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s);
 void hopper_attention_forward(const AttentionForward<bfloat16>& x, const AttentionShape& s,
                               Stream stream);
@@ -37,10 +37,8 @@ const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>&
 void hopper_attention_backward(const AttentionBackward<bfloat16>& x, const AttentionShape& s,
                                const RotaryTable<float>& rotary, void* scratch, Stream stream);
 int64_t hopper_attention_backward_scratch(const AttentionShape& s);  // bytes; 0 for other D
-inline constexpr const char* kHopperForwardHeadSizes =
+inline constexpr const char* kHopperHeadSizes =
     "Hopper's own kernel has head sizes 64, 80, 96, 128, 192 and 256";
-inline constexpr const char* kHopperBackwardHeadSizes =
-    "Hopper's own kernel has head sizes 64, 80, 96 and 128";
 inline constexpr const char* kHopperExtents =
     "the lengths or the number of heads are beyond those of Hopper's own kernel";
 inline constexpr const char* kHopperRows =

@@ -12,6 +12,7 @@
 #include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_backward_dq.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_backward_load.cuh"
+#include "kernels/cuda/attention/hopper/attention_hopper_backward_results.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_backward_scores.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_query_sums.cuh"
 #include "kernels/cuda/primitives/tma.cuh"
@@ -35,12 +36,20 @@ __global__ void __launch_bounds__(kBackwardWarpgroups* kWarpgroupSize, 1)
     if (warp == 0) {
       load_items<kTile>(tiles, barriers, x);
     } else if (warp <= Tile::kDqBuffers && thread % kWarpSize == 0) {
-      add_sums<kTile>(tiles, barriers, x, warp - 1);
+      add_in_turn<kTile>(tiles, barriers, x, warp - 1);
     }
   } else if (warpgroup <= kScoreWarpgroups) {
     take_registers<Tile::kScoreRegisters>();
-    ScoreWarpgroup<kTile> scores{tiles, barriers, x, warpgroup - 1};
-    scores.run();
+    if constexpr (Tile::kRoles != BackwardRoles::by_result) {
+      ScoreWarpgroup<kTile> scores{tiles, barriers, x, warpgroup - 1};
+      scores.run();
+    } else if (warpgroup == 1) {
+      ResultWarpgroup<kTile, BackwardResult::values> values{tiles, barriers, x};
+      values.run();
+    } else {
+      ResultWarpgroup<kTile, BackwardResult::keys> keys{tiles, barriers, x};
+      keys.run();
+    }
   } else {
     give_registers<Tile::kDqRegisters>();
     DqWarpgroup<kTile> gradients{tiles, barriers, x};
@@ -108,7 +117,7 @@ bool kernel_runs(int64_t D) {
 
 const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>& x,
                                               const AttentionShape& s) {
-  if (hopper_backward_tile(s.D) < 0) return kHopperBackwardHeadSizes;
+  if (hopper_backward_tile(s.D) < 0) return kHopperHeadSizes;
   if (!hopper_extents_fit(s) || s.H > int64_t{kGradientHeads} * kMaxGridYZ) return kHopperExtents;
   if (!tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
       !tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
@@ -135,8 +144,8 @@ void hopper_attention_backward(const AttentionBackward<bfloat16>& tensors, const
            extents.counters(), tensors.d_o, tensors.o, s, rows_aligned(tensors.o, s.o_strides));
     const BackwardArguments x{
         .q = make_tile_map(tensors.q, s.q_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
-        .k = make_tile_map(tensors.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
-        .v = make_tile_map(tensors.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, kBackwardKeys),
+        .k = make_tile_map(tensors.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, Tile::kKeys),
+        .v = make_tile_map(tensors.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, Tile::kKeys),
         .d_o = make_tile_map(tensors.d_o, s.do_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
         .s = s,
         .scale_log2 = static_cast<float>(s.scale * double{kLog2E}),

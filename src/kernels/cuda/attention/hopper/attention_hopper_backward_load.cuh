@@ -1,6 +1,9 @@
 // The shared memory of a block of Hopper's backward attention, and its copying warpgroup. One warp
-// loads keys and queries; one thread a buffer adds dQ to the sums in global memory.
+// loads keys and queries. Two threads see to it that dQ is added to the sums in global memory in
+// turn: they add it themselves, or tell the warpgroup that computes it when its turn has come.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_query_sums.cuh"
@@ -17,50 +20,61 @@ struct BackwardTile {
   static constexpr int kD = tile.head_dim;
   static constexpr int kKeyStages = tile.key_stages;
   static constexpr int kStages = tile.stages;
-  static constexpr bool kScoresAhead = tile.scores_ahead;
+  static constexpr int kKeys = tile.keys();
+  static constexpr BackwardRoles kRoles = tile.roles;
+  static constexpr int kScoreStages = tile.score_stages;
   static constexpr int kDqColumns = tile.dq_columns;
-  static constexpr int kParts = kD / kDqColumns;                        // of dQ
-  static constexpr int kPartFours = kBackwardQueries * kDqColumns / 4;  // float4 of a part
-  static constexpr int kDqBuffers = 2;  // one for each part of dQ, or for even and odd steps
-  static_assert(kParts == 1 || kParts == kDqBuffers);
+  static constexpr bool kDqDirect = tile.dq_direct;
+  static constexpr int kDqBuffers = 2;  // for even and odd steps, or one for each part of dQ
+  static constexpr int kParts = kDqDirect ? 1 : kD / kDqColumns;  // that are added, each in turn
+  static constexpr int kPartFours = kBackwardQueries * kDqColumns / 4;  // float4 of a buffer
+  static_assert(kD % kDqColumns == 0 && (kParts == 1 || kParts == kDqBuffers));
   // Registers a thread, multiples of 8: at most 65536 / 128 = 512 for the four warpgroups.
   static constexpr int kCopyRegisters = 24;
   static constexpr int kDqRegisters = kDqColumns / 2 + 32;
   static constexpr int kScoreRegisters =
       (512 - kCopyRegisters - kDqRegisters) / kScoreWarpgroups / 8 * 8;
-  using Keys = SwizzledTile<kBackwardKeys, kD>;
+  using Keys = SwizzledTile<kKeys, kD>;
   using Queries = SwizzledTile<kBackwardQueries, kD>;
-  using Scores = SwizzledTile<kBackwardKeys, kBackwardQueries>;
+  using Scores = SwizzledTile<kKeys, kBackwardQueries>;
   static_assert(Queries::kBytes % (8 * Queries::kRowBytes) == 0);  // where swizzling repeats
 
-  struct Tiles {
+  struct Empty {};
+  struct InputTiles {
     alignas(kTileAlignment) uint8_t k[kKeyStages][Keys::kBytes];
     alignas(kTileAlignment) uint8_t v[kKeyStages][Keys::kBytes];
     alignas(kTileAlignment) uint8_t q[kStages][Queries::kBytes];
     alignas(kTileAlignment) uint8_t d_o[kStages][Queries::kBytes];
-    alignas(kTileAlignment) uint8_t ds[2][Scores::kBytes];
+    alignas(kTileAlignment) uint8_t ds[kScoreStages][Scores::kBytes];
+  };
+  struct DqBuffers {
     alignas(128) float4 dq[kDqBuffers][kPartFours];  // on the way out
   };
+  struct Tiles : InputTiles, std::conditional_t<kDqDirect, Empty, DqBuffers> {};
   static constexpr int kSharedBytes = sizeof(Tiles) + kTileAlignment;
 
   // Small objects, outside of the tiles' large alignment.
   struct Barriers {
     TileRing<kKeyStages> k, v;
-    TileRing<kStages> q, d_o;  // Q with lse and delta; dO
-    TileRing<2> ds;
-    TileRing<1> dq[kDqBuffers];
+    TileRing<kStages> q, d_o;   // Q with lse and delta; dO
+    TileRing<kScoreStages> ds;  // dS^T, in place of P^T where one warpgroup passes it to the other
+    MBarrier p_full[kScoreStages];
+    TileRing<1> dq[kDqBuffers];                // where direct: the turn has come; dQ is added
     int item[kKeyStages];                      // item of these keys, -1 at the end; with K
     uint32_t parts_arrived[kScoreWarpgroups];  // of dK and dV, see is_last_part
     alignas(16) float lse[kStages][kBackwardQueries], delta[kStages][kBackwardQueries];  // with q
 
     __device__ __forceinline__ void init() {
-      constexpr int kWarps = kWarpgroupSize / kWarpSize, kScoreWarps = kScoreWarpgroups * kWarps;
-      k.init({1}, kScoreWarps + kWarps + kDqBuffers);  // see add_sums
-      v.init({1}, kScoreWarps);
+      constexpr bool kByResult = kRoles == BackwardRoles::by_result;
+      constexpr uint32_t kWarps = kWarpgroupSize / kWarpSize;
+      constexpr uint32_t kScoreWarps = kScoreWarpgroups * kWarps;
+      k.init({1}, kScoreWarps + kWarps + kDqBuffers);  // see add_in_turn
+      v.init({1}, kByResult ? kWarps : kScoreWarps);
       q.init({2}, kScoreWarps);
       d_o.init({1}, kScoreWarps);
-      ds.init({kScoreWarpgroups}, kWarps);
-      for (auto& each : dq) each.init({kWarps}, 1);
+      ds.init({kByResult ? kWarps : kScoreWarpgroups}, kWarps);
+      for (auto& each : p_full) each.init(kWarps);
+      for (auto& each : dq) each.init({kDqDirect ? 1 : kWarps}, kDqDirect ? kWarps : 1);
       barriers_ready();
     }
   };
@@ -80,9 +94,10 @@ struct BackwardArguments {
 
 // The first tile of queries that sees one of a score warpgroup's keys; beyond the last one where
 // none does.
+template <int kTile>
 __device__ __forceinline__ int first_tile_of(int warpgroup, const BackwardItem& item,
                                              const BackwardArguments& x) {
-  const int k0 = item.key_tile * kBackwardKeys + warpgroup * kWarpgroupRows;
+  const int k0 = item.key_tile * BackwardTile<kTile>::kKeys + warpgroup * kWarpgroupRows;
   if (k0 >= static_cast<int>(x.s.Tk)) return x.plan.query_tiles;
   return max(k0 - x.plan.diagonal, 0) / kBackwardQueries;
 }
@@ -153,7 +168,7 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
       if (end) {
         barriers.k.full[0][keys.stage].arrive();
       } else {
-        const int k0 = item.key_tile * kBackwardKeys;
+        const int k0 = item.key_tile * Tile::kKeys;
         load_tile_async(tiles.k[keys.stage], x.k, barriers.k.expect(keys, Tile::Keys::kBytes), k0,
                         item.kv_head, item.b);
         barriers.v.wait_empty(keys);
@@ -173,13 +188,13 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
   }
 }
 
-// Adds the dQ that arrives in a buffer to the sums, in turn. One thread a buffer calls this.
+// Sees to it that contributions to dQ are added in turn. Two threads call this. Each has a buffer
+// and every second contribution, or one part of each.
 template <int kTile>
-__device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& tiles,
-                                         typename BackwardTile<kTile>::Barriers& barriers,
-                                         const BackwardArguments& x, int buffer) {
+__device__ __forceinline__ void add_in_turn(typename BackwardTile<kTile>::Tiles& tiles,
+                                            typename BackwardTile<kTile>::Barriers& barriers,
+                                            const BackwardArguments& x, int buffer) {
   using Tile = BackwardTile<kTile>;
-  constexpr int kBytes = Tile::kPartFours * static_cast<int>(sizeof(float4));
   RingPlace<Tile::kKeyStages> keys;
   RingPlace<1> dq;
   int step = 0;
@@ -196,19 +211,17 @@ __device__ __forceinline__ void add_sums(typename BackwardTile<kTile>::Tiles& ti
         if (Tile::kParts == 1 && step % 2 != buffer) continue;
         uint32_t* const turn = x.scratch.turns + head + tile;
         const int before = x.plan.before(item.key_tile, tile);  // contributions before this one
-        float* const sum = x.scratch.dq + (head + tile) * (kBackwardQueries * Tile::kD) +
-                           (Tile::kParts > 1 ? buffer * 4 * Tile::kPartFours : 0);
         if (before > 0) wait_turn(turn, Tile::kParts * (x.s.deterministic ? before : 1));
-        barriers.dq[buffer].wait_full(dq);
-        if (before > 0) {
-          add_bulk_async(sum, tiles.dq[buffer], kBytes);
+        if constexpr (Tile::kDqDirect) {
+          barriers.dq[buffer].full[0][0].arrive();
+          barriers.dq[buffer].empty[0].wait(dq.parity);
         } else {
-          store_bulk_async(sum, tiles.dq[buffer], kBytes);
+          float* const sum = x.scratch.dq + (head + tile) * (kBackwardQueries * Tile::kD) +
+                             (Tile::kParts > 1 ? buffer * 4 * Tile::kPartFours : 0);
+          barriers.dq[buffer].wait_full(dq);
+          add_buffer(sum, tiles.dq[buffer], sizeof(tiles.dq[buffer]), before > 0,
+                     [&] { barriers.dq[buffer].empty[0].arrive(); });
         }
-        commit_stores();
-        wait_stores_read<0>();
-        barriers.dq[buffer].empty[0].arrive();
-        wait_stores<0>();
         pass_turn(turn);
         dq.advance();
       }

@@ -13,22 +13,42 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kScoreWarpgroups = 2;  // of a block, each with 64 keys of its own
-inline constexpr int kBackwardKeys = kScoreWarpgroups * kWarpgroupRows;
+inline constexpr int kScoreWarpgroups = 2;  // of a block
 inline constexpr int kBackwardQueries = 64;
 
-// A block walks over tiles of 64 queries, of which `stages` are in flight, and has key_stages tiles
-// of keys. dQ is computed dq_columns at a time. scores_ahead: a score warpgroup computes S^T of the
-// next tile ahead. A score warpgroup's threads hold D floats of dK and dV, 32 each of S and dP, and
-// 16 words each of P and dS, not all at the same time.
-struct HopperBackwardTile {
-  int head_dim = 0;
-  int key_stages = 0, stages = 0;
-  int dq_columns = 0;
-  bool scores_ahead = false;
+// How a block's two score warpgroups divide the work.
+enum class BackwardRoles {
+  ahead,     // 64 keys each; S^T of the next tile of queries is computed ahead
+  in_turn,   // 64 keys each; they issue their products in turn
+  by_result  // the same 64 keys: one computes P and dV, the other dS and dK
 };
+
+// A block has key_stages tiles of keys. It walks over tiles of 64 queries, of which `stages` are in
+// flight, and score_stages of their P or dS. dQ is computed dq_columns at a time, and leaves
+// through two buffers of so many columns in shared memory, or dq_direct, from registers. A score
+// warpgroup's threads hold dK and dV (D floats, D / 2 where each has one of them), 32 floats each
+// of S and dP, and 16 words each of P and dS, not all at the same time.
+struct HopperBackwardTile {
+  int head_dim;
+  BackwardRoles roles;
+  int key_stages, stages, score_stages;
+  int dq_columns;
+  bool dq_direct;
+
+  constexpr int keys() const {
+    return roles == BackwardRoles::by_result ? kWarpgroupRows : kScoreWarpgroups * kWarpgroupRows;
+  }
+};
+// At D 192 and 256 the buffers that fit hold an eighth of dQ each, and waiting for them took a
+// fifth of the time. At D 64, 80 and 128 buffers are 1 to 5 % faster.
 inline constexpr HopperBackwardTile kHopperBackwardTiles[] = {
-    {64, 2, 4, 64, true}, {80, 2, 3, 80, true}, {96, 1, 3, 96, false}, {128, 1, 3, 64, false}};
+    {64, BackwardRoles::ahead, 2, 4, 2, 64, false},
+    {80, BackwardRoles::ahead, 2, 3, 2, 80, false},
+    {96, BackwardRoles::in_turn, 1, 3, 2, 96, false},
+    {128, BackwardRoles::in_turn, 1, 3, 2, 64, false},
+    {192, BackwardRoles::by_result, 1, 3, 3, 64, true},
+    {256, BackwardRoles::by_result, 1, 2, 3, 64, true},
+};
 inline constexpr int kHopperBackwardTileCount = static_cast<int>(std::size(kHopperBackwardTiles));
 
 // Index of the tile for head_dim D; -1 when there is none.
@@ -68,6 +88,7 @@ struct BackwardPlan {
   // Limit of two items of a block, in shares; so at least 71 of 100 blocks have two.
   static constexpr double kPairOfShare = 1.4;
 
+  int keys, key_bits;  // keys of a tile, 2^key_bits
   int key_tiles, query_tiles;
   int heads;      // kv heads of all batches
   int group;      // query heads a kv head
@@ -77,8 +98,11 @@ struct BackwardPlan {
   int items;
   KeyTileOrder order = KeyTileOrder::last_first;
 
+  // s.D has a tile.
   explicit BackwardPlan(const AttentionShape& s)
-      : key_tiles(static_cast<int>(ceil_div(s.Tk, kBackwardKeys))),
+      : keys(kHopperBackwardTiles[hopper_backward_tile(s.D)].keys()),
+        key_bits(keys == 64 ? 6 : 7),
+        key_tiles(static_cast<int>(ceil_div(s.Tk, keys))),
         query_tiles(static_cast<int>(ceil_div(s.Tq, kBackwardQueries))),
         heads(static_cast<int>(s.B * s.Hk)),
         group(static_cast<int>(s.H / s.Hk)),
@@ -114,8 +138,7 @@ struct BackwardPlan {
       pair = std::max(pair, steps(tile) + steps(key_tiles - 1 - tile));
     }
     // Steps by which the last tile of the first half is behind the first.
-    constexpr int kStepsOfKeys = kBackwardKeys / kBackwardQueries;
-    const double wait = kStepsOfKeys * half, most = kPairOfShare * share();
+    const double wait = keys / kBackwardQueries * half, most = kPairOfShare * share();
     for (int n = 1; n <= group && int64_t{heads} * n * half <= kBlocks; ++n) {
       const int both = pair * static_cast<int>(ceil_div(group, n));
       if (both > most || wait > kWaitOfLongest * both) continue;
@@ -132,7 +155,7 @@ struct BackwardPlan {
     while (parts < group && longest * heads_an_item() > kLongestOfShare * share_of_block) ++parts;
     const double longest_item = longest * heads_an_item();
     // Steps that the blocks of the first round wait for the preceding tile of keys.
-    const double wait = 1.0 * kBackwardKeys / kBackwardQueries * kBlocks / (1.0 * heads * parts);
+    const double wait = 1.0 * keys / kBackwardQueries * kBlocks / (1.0 * heads * parts);
     if (causal && kFewItems * longest_item > share_of_block &&
         wait <= kWaitOfLongest * longest_item) {
       order = KeyTileOrder::first_first;
@@ -141,13 +164,13 @@ struct BackwardPlan {
 
   // The first tile of queries that sees a key of `key_tile`.
   QUERN_HD int first_query_tile(int key_tile) const {
-    const int first = key_tile * kBackwardKeys - diagonal;
+    const int first = key_tile * keys - diagonal;
     return first > 0 ? first / kBackwardQueries : 0;
   }
   // The last tile of keys that `query_tile` sees; -1 when there is none. All up to it add to dQ.
   QUERN_HD int last_key_tile(int query_tile) const {
     const int last_key = (query_tile + 1) * kBackwardQueries - 1 + diagonal;
-    const int last = last_key < 0 ? -1 : last_key / kBackwardKeys;
+    const int last = last_key < 0 ? -1 : last_key >> key_bits;
     return last < key_tiles ? last : key_tiles - 1;
   }
   // Maps number `place` in a head's order to a key tile, and a key tile to its place.
@@ -190,7 +213,7 @@ struct BackwardExtents {
 
   BackwardExtents(const AttentionShape& s, const BackwardPlan& plan)
       : dq(s.B * s.H * plan.query_tiles * kBackwardQueries * s.D),
-        dkv(plan.parts == 1 ? 0 : 2 * int64_t{plan.items} * kBackwardKeys * s.D),
+        dkv(plan.parts == 1 ? 0 : 2 * int64_t{plan.items} * plan.keys * s.D),
         delta(s.B * s.H * s.Tq),
         turns(s.B * s.H * plan.query_tiles),
         key_parts(int64_t{plan.heads} * plan.key_tiles * kScoreWarpgroups) {}

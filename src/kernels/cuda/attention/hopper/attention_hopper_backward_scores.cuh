@@ -1,19 +1,14 @@
-// The score warpgroups of Hopper's backward attention: S, P, dP and dS of 64 keys each, dV and dK
-// (docs/attention-backward.md).
+// The score warpgroups of Hopper's backward attention for heads of up to 128: S, P, dP and dS of 64
+// keys each, dV and dK (docs/attention-backward.md).
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
-#include "kernels/cuda/attention/hopper/attention_hopper_backward_load.cuh"
-#include "kernels/cuda/attention/hopper/attention_hopper_key_sums.cuh"
-#include "kernels/cuda/attention/hopper/attention_hopper_query_sums.cuh"
+#include "kernels/cuda/attention/hopper/attention_hopper_backward_keys.cuh"
 
 namespace quern::kernels::cuda {
 
-// A score warpgroup's dK and dV are in scratch memory.
-using PartsStored = NamedBarriers<kScoreWarpgroups, kWarpgroupSize>;
 // A score warpgroup's rows of dS^T are in shared memory.
 using RowsStored = NamedBarriers<kScoreWarpgroups, kWarpgroupSize, PartsStored>;
 
@@ -25,23 +20,22 @@ struct ScoreWarpgroup {
   using Queries = typename Tile::Queries;
   using Scores = typename Tile::Scores;
   static constexpr int kD = Tile::kD;
-  using ScoreSums = float[kBackwardQueries / 2];          // 64 keys by the queries of a tile
-  using ScoreWords = uint32_t[kBackwardQueries / 16][4];  // the same in BF16
+  static constexpr bool kAhead = Tile::kRoles == BackwardRoles::ahead;
   // Where S^T is computed ahead, registers suffice for these too.
-  using Columns = std::conditional_t<Tile::kScoresAhead, ColumnsInRegisters<kBackwardQueries / 8>,
-                                     ColumnsInMemory>;
+  using Columns =
+      std::conditional_t<kAhead, ColumnsInRegisters<kBackwardQueries / 8>, ColumnsInMemory>;
 
   typename Tile::Tiles& tiles;
   typename Tile::Barriers& barriers;
   const BackwardArguments& x;
   const int warpgroup;
   // Without S^T ahead, the two warpgroups issue products in turn, twice a step.
-  Turns<kScoreWarpgroups, !Tile::kScoresAhead, RowsStored> turns{warpgroup};
+  Turns<kScoreWarpgroups, !kAhead, RowsStored> turns{warpgroup};
   RingPlace<Tile::kKeyStages> keys;
   RingPlace<Tile::kStages> ring;  // of Q and dO
-  RingPlace<2> ds_ring;
-  int first_query = 0, keys_left = 0;  // the first query that sees the first key; keys from it on
-  int q_left = 0, ds_left = 0;         // stages of Q and dS^T whose dK is not computed yet
+  RingPlace<Tile::kScoreStages> ds_ring;
+  VisibleKeys visible;
+  int q_left = 0, ds_left = 0;  // stages of Q and dS^T whose dK is not computed yet
   float dk[kD / 2], dv[kD / 2];
 
   __device__ __forceinline__ void run() {
@@ -55,15 +49,9 @@ struct ScoreWarpgroup {
     turns.end();
   }
 
-  // Computed at each use: what the compiler keeps from step to step costs registers.
   __device__ __forceinline__ BackwardItem item() const {
-    const volatile int& index = barriers.item[keys.stage];
-    return BackwardItem(index, x.plan, static_cast<int>(x.s.Hk));
+    return item_of<kTile>(barriers, keys.stage, x);
   }
-  __device__ __forceinline__ FragmentPlace fragment() const {
-    return FragmentPlace(opaque(thread()) % kWarpgroupSize);
-  }
-
   __device__ __forceinline__ int thread() const { return static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ int first_row() const { return warpgroup * kWarpgroupRows; }
 
@@ -71,10 +59,8 @@ struct ScoreWarpgroup {
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
     const BackwardItem it = item();
-    const int k0 = it.key_tile * kBackwardKeys + first_row();
-    first_query = k0 - x.plan.diagonal;
-    keys_left = static_cast<int>(x.s.Tk) - k0;
-    const int first_tile = min(first_tile_of(warpgroup, it, x), x.plan.query_tiles);
+    visible = VisibleKeys(it.key_tile * Tile::kKeys + first_row(), x);
+    const int first_tile = min(first_tile_of<kTile>(warpgroup, it, x), x.plan.query_tiles);
     const int first_of_item = it.first_tile;  // a copy, so that `it` takes no registers
     bool dk_left = false;
     barriers.v.wait_full(keys);
@@ -84,7 +70,7 @@ struct ScoreWarpgroup {
 #pragma unroll 1
       for (; tile < first_tile; ++tile) skip();
       if (tile == x.plan.query_tiles) continue;
-      if constexpr (Tile::kScoresAhead) {
+      if constexpr (kAhead) {
         walk_ahead(tile);
       } else {
         if (!dk_left) step<false>(tile++);
@@ -102,7 +88,9 @@ struct ScoreWarpgroup {
       wgmma_wait<0>();
       finish_dk();
     }
-    if (x.plan.parts == 1 || add_parts(done)) store_keys(done);
+    if (x.plan.parts > 1 && !add_parts<kTile>(barriers, x, done, warpgroup, dv, dk)) return;
+    store_values<kTile>(dv, x, done, first_row());
+    store_keys<kTile>(dk, x, done, first_row());
   }
 
   // A tile of queries that see none of this warpgroup's keys.
@@ -121,19 +109,12 @@ struct ScoreWarpgroup {
   // S^T = K Q^T of the next tile
   __device__ __forceinline__ void issue_scores(ScoreSums& scores) {
     barriers.q.wait_full(ring);
-    multiply_keys(scores, tiles.k[keys.stage], tiles.q[ring.stage]);
+    multiply_keys<kTile>(scores, tiles.k[keys.stage], first_row(), tiles.q[ring.stage]);
   }
   // dP^T = V dO^T
   __device__ __forceinline__ void issue_dp(ScoreSums& dp) {
     barriers.d_o.wait_full(ring);
-    multiply_keys(dp, tiles.v[keys.stage], tiles.d_o[ring.stage]);
-  }
-  // d = A B^T for this warpgroup's rows of K or V, and a tile of queries.
-  __device__ __forceinline__ void multiply_keys(ScoreSums& d, const uint8_t* a, const uint8_t* b) {
-    forget(d);
-    wgmma_fence();
-    multiply_rows<Keys, Queries, kD>(d, Keys::k_major(a, first_row()), Queries::k_major(b));
-    wgmma_commit();
+    multiply_keys<kTile>(dp, tiles.v[keys.stage], first_row(), tiles.d_o[ring.stage]);
   }
   // dV += P^T dO
   __device__ __forceinline__ void issue_dv(const ScoreWords& p, int stage) {
@@ -153,7 +134,7 @@ struct ScoreWarpgroup {
 
   __device__ __forceinline__ void store_ds(const ScoreWords& ds) {
     barriers.ds.wait_empty(ds_ring);
-    store_score_gradients<Scores>(tiles.ds[ds_ring.stage], first_row(), ds);
+    store_scores<Scores>(tiles.ds[ds_ring.stage], first_row(), ds);
     fence_async_proxy();
   }
   // Announces this warpgroup's rows of dS^T to its own products and to dQ; a skipped step has none.
@@ -178,7 +159,8 @@ struct ScoreWarpgroup {
     turns.pass();
     wgmma_wait<kDkLeft ? 1 : 0>();
     settle(scores);
-    make_probabilities(p, scores, tile, Columns{barriers.lse[stage] + fragment().column});
+    visible.make_probabilities(p, scores, tile, x.scale_log2,
+                               Columns{barriers.lse[stage] + fragment_of_thread().column});
     settle(p);
     turns.wait();
     issue_dp(dp);
@@ -190,7 +172,8 @@ struct ScoreWarpgroup {
     }
     wgmma_wait<1>();
     settle(dp);
-    transposed_score_gradients(ds, p, dp, Columns{barriers.delta[stage] + fragment().column});
+    transposed_score_gradients(ds, p, dp,
+                               Columns{barriers.delta[stage] + fragment_of_thread().column});
     store_ds(ds);
     q_left = stage;
     ds_left = ds_ring.stage;
@@ -219,13 +202,13 @@ struct ScoreWarpgroup {
     const int stage = ring.stage;
     ScoreSums dp;
     ScoreWords p, ds;
-    const Columns lse{barriers.lse[stage] + fragment().column};
+    const Columns lse{barriers.lse[stage] + fragment_of_thread().column};
     issue_dp(dp);
-    make_probabilities(p, scores, tile, lse);
+    visible.make_probabilities(p, scores, tile, x.scale_log2, lse);
     settle(p);
     wgmma_fence();
     issue_dv(p, stage);
-    const Columns delta{barriers.delta[stage] + fragment().column};
+    const Columns delta{barriers.delta[stage] + fragment_of_thread().column};
     ring.advance();
     if constexpr (kHasNext) issue_scores(scores);
     wgmma_wait<kHasNext ? 2 : 1>();
@@ -245,54 +228,6 @@ struct ScoreWarpgroup {
     settle(scores);
     barriers.q.release(stage, thread());
     barriers.d_o.release(stage, thread());
-  }
-
-  // P^T of rows beyond Tk must be 0 too, since they add to dQ.
-  __device__ __forceinline__ void make_probabilities(ScoreWords& p, const ScoreSums& scores,
-                                                     int tile, const Columns& lse) const {
-    const int q0 = tile * kBackwardQueries;
-    const bool masked = q0 < first_query + kWarpgroupRows - 1 || keys_left < kWarpgroupRows;
-    if (masked) {
-      const FragmentPlace place = fragment();
-      int first[2];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = place.row + 8 * r;
-        first[r] = row < keys_left ? first_query + row - place.column - q0 : kBackwardQueries;
-      }
-      transposed_probabilities<true>(p, scores, x.scale_log2, lse, first);
-    } else {
-      transposed_probabilities<false>(p, scores, x.scale_log2, lse, {0, 0});
-    }
-  }
-
-  // Stores dK and dV of the item to scratch. With the last part, sums all parts and returns true.
-  __device__ __forceinline__ bool add_parts(const BackwardItem& item) {
-    constexpr int kPart = kWarpgroupRows * kD / 4;  // float4 of dV; as many of dK
-    const int64_t head = item.b * x.s.Hk + item.kv_head;
-    const int64_t place = (head * x.plan.key_tiles + item.key_tile) * kScoreWarpgroups + warpgroup;
-    float4* const first =
-        reinterpret_cast<float4*>(x.scratch.dkv) + place * x.plan.parts * 2 * kPart;
-    store_part(first + item.part * 2 * kPart, dv);
-    store_part(first + item.part * 2 * kPart + kPart, dk);
-    const bool last =
-        is_last_part(x.scratch.key_parts + place, x.plan.parts, barriers.parts_arrived[warpgroup],
-                     [&] { PartsStored::sync(warpgroup); });
-    if (!last) return false;
-    sum_parts(dv, first, x.plan.parts, 2 * kPart);
-    sum_parts(dk, first + kPart, x.plan.parts, 2 * kPart);
-    return true;
-  }
-
-  __device__ __forceinline__ void store_keys(const BackwardItem& item) {
-    const int k0 = item.key_tile * kBackwardKeys + first_row();
-    const FragmentPlace place = fragment();
-    const auto tokens = static_cast<int>(x.s.Tk);
-    store_fragment(at(x.dv, x.s.dv_strides, item.b, k0, item.kv_head), x.s.dv_strides[1],
-                   tokens - k0, dv, 1.0f, place);
-    rotate_back<kD, kD / 16>(dk, dk + kD / 4, x.rotary, k0 + place.row, tokens, place.column);
-    store_fragment(at(x.dk, x.s.dk_strides, item.b, k0, item.kv_head), x.s.dk_strides[1],
-                   tokens - k0, dk, static_cast<float>(x.s.scale), place);
   }
 };
 

@@ -299,7 +299,7 @@ bool forward_tile_runs() {
 
 const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s) {
   const int index = forward_tile_index(s);
-  if (index < 0) return kHopperForwardHeadSizes;
+  if (index < 0) return kHopperHeadSizes;
   if (!(s.scale > 0.0)) return "the scale is not positive, as Hopper's own kernel needs";
   if (!hopper_extents_fit(s)) return kHopperExtents;
   if (!tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention/attention_tiles.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_softmax.cuh"
+#include "kernels/cuda/primitives/mma.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/primitives/wgmma.cuh"
 
@@ -119,19 +120,29 @@ __device__ __forceinline__ int opaque(int x) {
   return x;
 }
 
-// Stores dS^T of 64 keys by 64 queries from registers to rows of a tile in shared memory. A lane
-// gives the address of one row of the four 8 x 8 matrices that it stores at a time. Columns 16 i
-// are at the address of the first 16 with i added, without carry, to bits 5 and 6 (SwizzledTile).
+// The words of 64 keys by 64 queries of P^T or dS^T as rows of a tile in shared memory. A lane has
+// the address of one row of the four 8 x 8 matrices that it moves at a time. Columns 16 i are at
+// the address of the first 16 with i added, without carry, to bits 5 and 6 (SwizzledTile).
 template <class Scores>
-__device__ __forceinline__ void store_score_gradients(uint8_t* tile, int first_row,
-                                                      const uint32_t (&ds)[4][4]) {
+__device__ __forceinline__ uint32_t score_rows(const uint8_t* tile, int first_row) {
   static_assert(Scores::kSpan == 64 && Scores::kRowBytes == 128);
   const int thread = opaque(static_cast<int>(threadIdx.x)) % kWarpgroupSize;
   const int matrix = thread % kWarpSize / 8;  // rows 8 (matrix % 2), columns 8 (matrix / 2)
   const int row = first_row + thread / kWarpSize * 16 + matrix % 2 * 8 + thread % 8;
-  const uint32_t first = shared_address(tile) + Scores::offset(row, matrix / 2 * 8);
+  return shared_address(tile) + Scores::offset(row, matrix / 2 * 8);
+}
+template <class Scores>
+__device__ __forceinline__ void store_scores(uint8_t* tile, int first_row,
+                                             const uint32_t (&words)[4][4]) {
+  const uint32_t first = score_rows<Scores>(tile, first_row);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) store_matrices(first ^ i * 32, ds[i]);
+  for (int i = 0; i < 4; ++i) store_matrices(first ^ i * 32, words[i]);
+}
+template <class Scores>
+__device__ __forceinline__ void load_scores(uint32_t (&words)[4][4], const uint8_t* tile) {
+  const uint32_t first = score_rows<Scores>(tile, 0);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) ldmatrix(words[i], first ^ i * 32);
 }
 
 }  // namespace quern::kernels::cuda

@@ -27,10 +27,43 @@ __device__ __forceinline__ void wait_turn(const uint32_t* turn, int least) {
   asm volatile("fence.proxy.async.global;" ::: "memory");  // before this thread's bulk copies
 }
 
-// Called after wait_stores: counts this thread's contribution as added.
+// Counts a contribution as added: this thread's, or one of threads for which it has waited.
 __device__ __forceinline__ void pass_turn(uint32_t* turn) {
   asm volatile("fence.proxy.async.global;" ::: "memory");
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
+}
+
+// Adds a buffer in shared memory to a sum, or stores it as the first. Calls release() once it has
+// been read, and returns once the sum is complete.
+template <class Release>
+__device__ __forceinline__ void add_buffer(float* sum, const float4* buffer, uint32_t bytes,
+                                           bool add, Release release) {
+  if (add) {
+    add_bulk_async(sum, buffer, bytes);
+  } else {
+    store_bulk_async(sum, buffer, bytes);
+  }
+  commit_stores();
+  wait_stores_read<0>();
+  release();
+  wait_stores<0>();
+}
+
+// The same for a fragment in the order of store_fours, from all threads of a warpgroup, without
+// waiting.
+template <int kRegisters>
+__device__ __forceinline__ void add_fragment(float4* sum, const float (&d)[kRegisters], bool add) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
+  if (add) {
+    store_fours(d, [&](int i, const float4& four) {
+      asm volatile(
+          "red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sum + i + thread),
+          "f"(four.x), "f"(four.y), "f"(four.z), "f"(four.w)
+          : "memory");
+    });
+  } else {
+    store_fours(d, [&](int i, const float4& four) { __stcg(sum + i + thread, four); });
+  }
 }
 
 // Inverse RoPE of kGroups groups of 8 columns and their partners D / 2 further on; a thread has its
