@@ -102,6 +102,10 @@ struct AttentionKernels {
                         float* scratch);
   std::function<Forward> forward;
   std::function<Backward> backward;
+  // Bytes of scratch; by default what an op gets, which is enough for each kernel.
+  std::function<int64_t(const AttentionShape&)> scratch = [](const AttentionShape& s) {
+    return ::quern::kernels::cuda::attention_backward_scratch(s, dtype_of<T>, {});
+  };
 };
 
 template <class T>
@@ -160,8 +164,7 @@ struct AttentionFixture {
                     key_buffer().get() + layout.v.offset, s);
   }
   void backward() {
-    const int64_t bytes = ::quern::kernels::cuda::attention_backward_scratch(s, dtype_of<T>, {});
-    DeviceBuffer<float> scratch(bytes / static_cast<int64_t>(sizeof(float)));
+    DeviceBuffer<float> scratch(kernels.scratch(s) / static_cast<int64_t>(sizeof(float)));
     kernels.backward(c, dq.get(), key_gradients().get() + layout.k.offset,
                      key_gradients().get() + layout.v.offset, d_o.get(), o.get(), lse.get(),
                      q.get(), key_buffer().get() + layout.k.offset,

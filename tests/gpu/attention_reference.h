@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -24,7 +25,8 @@ struct AttentionRow {
   std::vector<double> p;
 };
 
-// Fills o, lse, dq, dk and dv. `round` is applied to each tensor that a composed op would store.
+// Fills o, lse, dq, dk and dv, each batch in a thread of its own. `round` is applied to each tensor
+// that a composed op would store.
 template <class Round>
 void naive_attention(AttentionArrays& a, const kernels::AttentionShape& s, Round round) {
   const auto fill = [](std::vector<double>& x, int64_t n) {
@@ -43,7 +45,7 @@ void naive_attention(AttentionArrays& a, const kernels::AttentionShape& s, Round
   const auto add_scaled = [&](double* y, double factor, const double* x) {
     for (int64_t d = 0; d < s.D; ++d) y[d] += factor * x[d];
   };
-  for (int64_t b = 0; b < s.B; ++b) {
+  const auto batch = [&](int64_t b) {
     for (int64_t h = 0; h < s.H; ++h) {
       for (int64_t i = 0; i < s.Tq; ++i) {
         const int64_t kv_head = h / (s.H / s.Hk);
@@ -74,6 +76,10 @@ void naive_attention(AttentionArrays& a, const kernels::AttentionShape& s, Round
         }
       }
     }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int64_t b = 0; b < s.B; ++b) threads.emplace_back(batch, b);
   }
   for (auto* x : {&a.o, &a.dq, &a.dk, &a.dv}) {
     for (double& value : *x) value = round(value);

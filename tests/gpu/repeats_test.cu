@@ -52,9 +52,11 @@ std::vector<StepCase> step_cases() {
                                 .layers = 2,
                                 .heads = 12,
                                 .kv_heads = 4};
-  ModelConfig heads_of_128 = heads_of_64, heads_of_96 = heads_of_64, gpt2 = heads_of_64;
+  ModelConfig heads_of_128 = heads_of_64, heads_of_96 = heads_of_64, heads_of_256 = heads_of_64;
+  ModelConfig gpt2 = heads_of_64;
   heads_of_128.heads = 6, heads_of_128.kv_heads = 6, heads_of_128.context = 2048;
   heads_of_96.heads = 8, heads_of_96.kv_heads = 2;
+  heads_of_256.heads = 3, heads_of_256.kv_heads = 1;
   apply_size(gpt2, "gpt2");
   gpt2.layers = 2;
   const auto compute = [](Precision precision) {
@@ -71,6 +73,7 @@ std::vector<StepCase> step_cases() {
   return {{"bf16", heads_of_64, 4, bf16},
           {"bf16, one sequence", heads_of_128, 1, bf16},
           {"bf16, heads of 96", heads_of_96, 2, bf16},
+          {"bf16, heads of 256", heads_of_256, 2, bf16},
           {"bf16, FP32 residual, blocks again", heads_of_64, 2, wide},
           {"bf16, GPT-2", gpt2, 4, bf16},
           {"bf16, Muon", heads_of_64, 2, bf16, {.kind = OptimizerKind::muon}},

@@ -19,7 +19,8 @@ namespace quern::kernels::cuda {
 // The backward's scratch memory, in this order.
 struct BackwardScratch {
   float* dq;        // (B, H, query tiles, 64 D): sums of dQ without the scale, in fragments' order
-  float* dkv;       // (B, Hk, key tiles, 2, parts, 2, 64 D) of dV and dK, where there are parts
+  float* dkv;       // (B, Hk, key tiles, 2, parts, sums, 64 D) of a score warpgroup's dV and dK, or
+                    // of the one that it has, where there are parts
   float* delta;     // (B, H, Tq): the sum over D of dO O
   uint32_t* turns;  // (B, H, query tiles): how many parts of key tiles have been added to dq
   uint32_t* key_parts;  // (B, Hk, key tiles, 2): how many parts of dK and dV are there

@@ -35,7 +35,11 @@ struct DqWarpgroup {
 #pragma unroll 1
         for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile) {
           const DqSum sum = sum_of(item, head, tile);
-          tile < all_keys ? step<kWarpgroupRows>(sum) : step<Tile::kKeys>(sum);
+          if (Tile::kKeys > kWarpgroupRows && tile < all_keys) {
+            step<kWarpgroupRows>(sum);
+          } else {
+            step<Tile::kKeys>(sum);
+          }
         }
       }
       barriers.k.release(keys.stage, static_cast<int>(threadIdx.x));
@@ -49,10 +53,12 @@ struct DqWarpgroup {
     bool add;  // not the first one
   };
   __device__ __forceinline__ DqSum sum_of(const BackwardItem& item, int64_t head, int tile) const {
-    if constexpr (!Tile::kDqDirect) return {};
-    return {
-        reinterpret_cast<float4*>(x.scratch.dq) + (head + tile) * (kBackwardQueries * Tile::kD / 4),
-        x.plan.before(item.key_tile, tile) > 0};
+    if constexpr (Tile::kDqDirect) {
+      float* const sum = x.scratch.dq + (head + tile) * (kBackwardQueries * Tile::kD);
+      return {reinterpret_cast<float4*>(sum), x.plan.before(item.key_tile, tile) > 0};
+    } else {
+      return {};
+    }
   }
 
   // One tile, from the first kKeys keys.

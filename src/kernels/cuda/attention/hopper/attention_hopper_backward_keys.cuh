@@ -1,4 +1,4 @@
-// What the score warpgroups of Hopper's backward attention share: the item and its 64 keys, S^T and
+// Shared by the score warpgroups of Hopper's backward attention: the item and its 64 keys, S^T and
 // dP^T, P^T from S^T, and the way out for dV and dK.
 #pragma once
 
@@ -97,16 +97,15 @@ __device__ __forceinline__ bool add_parts(typename BackwardTile<kTile>::Barriers
 
 // Store dV and dK of 64 keys of an item's tile, from first_row on.
 template <int kTile, int kRegisters>
-__device__ __forceinline__ void store_values(const float (&dv)[kRegisters],
-                                             const BackwardArguments& x, const BackwardItem& item,
-                                             int first_row) {
+__device__ __forceinline__ void store_dv(const float (&dv)[kRegisters], const BackwardArguments& x,
+                                         const BackwardItem& item, int first_row) {
   const int k0 = item.key_tile * BackwardTile<kTile>::kKeys + first_row;
   store_fragment(at(x.dv, x.s.dv_strides, item.b, k0, item.kv_head), x.s.dv_strides[1],
                  static_cast<int>(x.s.Tk) - k0, dv, 1.0f, fragment_of_thread());
 }
 template <int kTile, int kRegisters>
-__device__ __forceinline__ void store_keys(float (&dk)[kRegisters], const BackwardArguments& x,
-                                           const BackwardItem& item, int first_row) {
+__device__ __forceinline__ void store_dk(float (&dk)[kRegisters], const BackwardArguments& x,
+                                         const BackwardItem& item, int first_row) {
   constexpr int kD = BackwardTile<kTile>::kD;
   const int k0 = item.key_tile * BackwardTile<kTile>::kKeys + first_row;
   const FragmentPlace place = fragment_of_thread();

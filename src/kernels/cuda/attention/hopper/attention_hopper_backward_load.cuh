@@ -1,9 +1,7 @@
 // The shared memory of a block of Hopper's backward attention, and its copying warpgroup. One warp
-// loads keys and queries. Two threads see to it that dQ is added to the sums in global memory in
-// turn: they add it themselves, or tell the warpgroup that computes it when its turn has come.
+// loads keys and queries. Two threads enforce the order in which dQ is added to the sums in global
+// memory: they add it themselves, or tell the warpgroup that computes it when its turn has come.
 #pragma once
-
-#include <type_traits>
 
 #include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_query_sums.cuh"
@@ -24,7 +22,7 @@ struct BackwardTile {
   static constexpr BackwardRoles kRoles = tile.roles;
   static constexpr int kScoreStages = tile.score_stages;
   static constexpr int kDqColumns = tile.dq_columns;
-  static constexpr bool kDqDirect = tile.dq_direct;
+  static constexpr bool kDqDirect = tile.dq_direct();
   static constexpr int kDqBuffers = 2;  // for even and odd steps, or one for each part of dQ
   static constexpr int kParts = kDqDirect ? 1 : kD / kDqColumns;  // that are added, each in turn
   static constexpr int kPartFours = kBackwardQueries * kDqColumns / 4;  // float4 of a buffer
@@ -39,18 +37,14 @@ struct BackwardTile {
   using Scores = SwizzledTile<kKeys, kBackwardQueries>;
   static_assert(Queries::kBytes % (8 * Queries::kRowBytes) == 0);  // where swizzling repeats
 
-  struct Empty {};
-  struct InputTiles {
+  struct Tiles {
     alignas(kTileAlignment) uint8_t k[kKeyStages][Keys::kBytes];
     alignas(kTileAlignment) uint8_t v[kKeyStages][Keys::kBytes];
     alignas(kTileAlignment) uint8_t q[kStages][Queries::kBytes];
     alignas(kTileAlignment) uint8_t d_o[kStages][Queries::kBytes];
     alignas(kTileAlignment) uint8_t ds[kScoreStages][Scores::kBytes];
+    alignas(128) float4 dq[kDqBuffers][kDqDirect ? 1 : kPartFours];  // on the way out
   };
-  struct DqBuffers {
-    alignas(128) float4 dq[kDqBuffers][kPartFours];  // on the way out
-  };
-  struct Tiles : InputTiles, std::conditional_t<kDqDirect, Empty, DqBuffers> {};
   static constexpr int kSharedBytes = sizeof(Tiles) + kTileAlignment;
 
   // Small objects, outside of the tiles' large alignment.
@@ -188,8 +182,8 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
   }
 }
 
-// Sees to it that contributions to dQ are added in turn. Two threads call this. Each has a buffer
-// and every second contribution, or one part of each.
+// Keeps the order of the contributions to dQ. Two threads call this. Each has a buffer and every
+// second contribution, or one part of each.
 template <int kTile>
 __device__ __forceinline__ void add_in_turn(typename BackwardTile<kTile>::Tiles& tiles,
                                             typename BackwardTile<kTile>::Barriers& barriers,

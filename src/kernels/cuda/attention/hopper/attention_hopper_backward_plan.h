@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <iterator>
 
@@ -24,30 +25,26 @@ enum class BackwardRoles {
 };
 
 // A block has key_stages tiles of keys. It walks over tiles of 64 queries, of which `stages` are in
-// flight, and score_stages of their P or dS. dQ is computed dq_columns at a time, and leaves
-// through two buffers of so many columns in shared memory, or dq_direct, from registers. A score
-// warpgroup's threads hold dK and dV (D floats, D / 2 where each has one of them), 32 floats each
-// of S and dP, and 16 words each of P and dS, not all at the same time.
+// flight, and score_stages of their P or dS. dQ is computed dq_columns at a time. A score
+// warpgroup's threads hold dK and dV (D floats, or D / 2 of one of them), 32 floats each of S and
+// dP, and 16 words each of P and dS, not all at the same time.
 struct HopperBackwardTile {
   int head_dim;
   BackwardRoles roles;
   int key_stages, stages, score_stages;
   int dq_columns;
-  bool dq_direct;
 
   constexpr int keys() const {
     return roles == BackwardRoles::by_result ? kWarpgroupRows : kScoreWarpgroups * kWarpgroupRows;
   }
+  // dQ is added from registers, not through two buffers of dq_columns in shared memory. Buffers are
+  // up to 8 % faster where they hold all of dQ, and 10 to 20 % slower at D 192 and 256.
+  constexpr bool dq_direct() const { return roles == BackwardRoles::by_result; }
 };
-// At D 192 and 256 the buffers that fit hold an eighth of dQ each, and waiting for them took a
-// fifth of the time. At D 64, 80 and 128 buffers are 1 to 5 % faster.
 inline constexpr HopperBackwardTile kHopperBackwardTiles[] = {
-    {64, BackwardRoles::ahead, 2, 4, 2, 64, false},
-    {80, BackwardRoles::ahead, 2, 3, 2, 80, false},
-    {96, BackwardRoles::in_turn, 1, 3, 2, 96, false},
-    {128, BackwardRoles::in_turn, 1, 3, 2, 64, false},
-    {192, BackwardRoles::by_result, 1, 3, 3, 64, true},
-    {256, BackwardRoles::by_result, 1, 2, 3, 64, true},
+    {64, BackwardRoles::ahead, 2, 4, 2, 64},      {80, BackwardRoles::ahead, 2, 3, 2, 80},
+    {96, BackwardRoles::in_turn, 1, 3, 2, 96},    {128, BackwardRoles::in_turn, 1, 3, 2, 64},
+    {192, BackwardRoles::by_result, 1, 3, 3, 64}, {256, BackwardRoles::by_result, 1, 2, 3, 64},
 };
 inline constexpr int kHopperBackwardTileCount = static_cast<int>(std::size(kHopperBackwardTiles));
 
@@ -101,7 +98,7 @@ struct BackwardPlan {
   // s.D has a tile.
   explicit BackwardPlan(const AttentionShape& s)
       : keys(kHopperBackwardTiles[hopper_backward_tile(s.D)].keys()),
-        key_bits(keys == 64 ? 6 : 7),
+        key_bits(std::countr_zero(static_cast<unsigned>(keys))),
         key_tiles(static_cast<int>(ceil_div(s.Tk, keys))),
         query_tiles(static_cast<int>(ceil_div(s.Tq, kBackwardQueries))),
         heads(static_cast<int>(s.B * s.Hk)),

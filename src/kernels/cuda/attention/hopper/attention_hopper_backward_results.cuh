@@ -7,9 +7,9 @@
 
 namespace quern::kernels::cuda {
 
-enum class BackwardResult { values, keys };
+enum class BackwardResult { dv, dk };
 
-// values: S^T = K Q^T, P^T, and dV += P^T dO. keys: dP^T = V dO^T, dS^T, and dK += dS^T Q. P^T goes
+// dv: S^T = K Q^T, P^T, and dV += P^T dO. dk: dP^T = V dO^T, dS^T, and dK += dS^T Q. P^T goes
 // from the first warpgroup to the second, and dS^T in its place to the one that computes dQ,
 // through shared memory.
 template <int kTile, BackwardResult kResult>
@@ -18,9 +18,9 @@ struct ResultWarpgroup {
   using Queries = typename Tile::Queries;
   using Scores = typename Tile::Scores;
   using QueryPlace = RingPlace<Tile::kStages>;
-  static constexpr bool kOfKeys = kResult == BackwardResult::keys;
-  static constexpr int kWarpgroup = kOfKeys ? 1 : 0;
-  // Of one product: ptxas wants its registers below those at launch, 128 a thread.
+  static constexpr bool kDk = kResult == BackwardResult::dk;
+  static constexpr int kWarpgroup = kDk ? 1 : 0;
+  // Columns of one product. ptxas requires its registers to be fewer than the launch's 128.
   static constexpr int kColumns = Tile::kD > 192 ? Tile::kD / 2 : Tile::kD;
 
   typename Tile::Tiles& tiles;
@@ -28,7 +28,7 @@ struct ResultWarpgroup {
   const BackwardArguments& x;
   RingPlace<Tile::kKeyStages> keys;
   QueryPlace ahead, behind;  // of the tiles of the first and of the second product
-  RingPlace<Tile::kScoreStages> words_ring;
+  RingPlace<Tile::kScoreStages> scores_ring;
   VisibleKeys visible;
   float sum[Tile::kD / 2];  // dV or dK
 
@@ -47,56 +47,59 @@ struct ResultWarpgroup {
 #pragma unroll
     for (float& s : sum) s = 0.0f;
     const BackwardItem item = item_of<kTile>(barriers, keys.stage, x);
-    visible = VisibleKeys(item.key_tile * Tile::kKeys, x);
-    if constexpr (kOfKeys) barriers.v.wait_full(keys);
+    if constexpr (kDk) {
+      barriers.v.wait_full(keys);
+    } else {
+      visible = VisibleKeys(item.key_tile * Tile::kKeys, x);
+    }
     const int first_tile = item.first_tile;  // a copy, so that `item` takes no registers
 #pragma unroll 1
     for (int heads = item.end_head - item.first_head; heads > 0; --heads) walk(first_tile);
     const BackwardItem done = item_of<kTile>(barriers, keys.stage, x);
-    if constexpr (kOfKeys) barriers.v.release(keys.stage, thread());
+    if constexpr (kDk) barriers.v.release(keys.stage, thread());
     barriers.k.release(keys.stage, thread());
     if (x.plan.parts > 1 && !add_parts<kTile>(barriers, x, done, kWarpgroup, sum)) return;
-    if constexpr (kOfKeys) {
-      store_keys<kTile>(sum, x, done, 0);
+    if constexpr (kDk) {
+      store_dk<kTile>(sum, x, done, 0);
     } else {
-      store_values<kTile>(sum, x, done, 0);
+      store_dv<kTile>(sum, x, done, 0);
     }
   }
 
-  // All tiles of queries of one head. A warpgroup does nothing beside its own products: those of
-  // the other warpgroups fill the time of its words.
+  // All tiles of queries of one head. A warpgroup computes nothing beside its own products. While
+  // it makes an operand, the other warpgroups multiply.
   __device__ __forceinline__ void walk(int tile) {
     ScoreSums scores;
-    ScoreWords words;
+    ScoreWords operand;
     multiply_first(scores);
     wgmma_wait<0>();
     settle(scores);
-    make_words(words, scores, tile);
+    make_operand(operand, scores, tile);
 #pragma unroll 1
     for (; tile + 1 < x.plan.query_tiles; ++tile) {
-      settle(words);
+      settle(operand);
       wgmma_fence();
-      multiply_second(words);
+      multiply_second(operand);
       multiply_first(scores);
       wgmma_wait<1>();
       settle(sum);
-      settle(words);
+      settle(operand);
       release_second();
       wgmma_wait<0>();
       settle(scores);
-      make_words(words, scores, tile + 1);
+      make_operand(operand, scores, tile + 1);
     }
-    settle(words);
+    settle(operand);
     wgmma_fence();
-    multiply_second(words);
+    multiply_second(operand);
     wgmma_wait<0>();
     settle(sum);
-    settle(words);
+    settle(operand);
     release_second();
   }
 
   __device__ __forceinline__ void multiply_first(ScoreSums& scores) {
-    if constexpr (kOfKeys) {
+    if constexpr (kDk) {
       barriers.d_o.wait_full(ahead);
       multiply_keys<kTile>(scores, tiles.v[keys.stage], 0, tiles.d_o[ahead.stage]);
     } else {
@@ -105,47 +108,48 @@ struct ResultWarpgroup {
     }
   }
 
-  __device__ __forceinline__ void multiply_second(const ScoreWords& words) {
-    if constexpr (!kOfKeys) barriers.d_o.wait_full(behind);
-    const uint8_t* const b = kOfKeys ? tiles.q[behind.stage] : tiles.d_o[behind.stage];
+  __device__ __forceinline__ void multiply_second(const ScoreWords& operand) {
+    if constexpr (!kDk) barriers.d_o.wait_full(behind);
+    const uint8_t* const b = kDk ? tiles.q[behind.stage] : tiles.d_o[behind.stage];
 #pragma unroll
     for (int i = 0; i < Tile::kD; i += kColumns) {
-      add_product<Queries>(reinterpret_cast<float(&)[kColumns / 2]>(sum[i / 2]), words,
+      add_product<Queries>(reinterpret_cast<float(&)[kColumns / 2]>(sum[i / 2]), operand,
                            Queries::mn_major(b, i));
     }
     wgmma_commit();
   }
   __device__ __forceinline__ void release_second() {
-    (kOfKeys ? barriers.q : barriers.d_o).release(behind.stage, thread());
+    (kDk ? barriers.q : barriers.d_o).release(behind.stage, thread());
     behind.advance();
   }
 
-  // P^T or dS^T of the tile of the first product, also in shared memory.
-  __device__ __forceinline__ void make_words(ScoreWords& words, const ScoreSums& scores, int tile) {
-    const int stage = words_ring.stage;
-    if constexpr (kOfKeys) {
+  // P^T or dS^T of the tile of the first product: the second one's operand, also in shared memory.
+  __device__ __forceinline__ void make_operand(ScoreWords& operand, const ScoreSums& scores,
+                                               int tile) {
+    const int stage = scores_ring.stage;
+    if constexpr (kDk) {
       barriers.d_o.release(ahead.stage, thread());
       barriers.q.wait_full(ahead);  // for delta
       ScoreWords p;
-      barriers.p_full[stage].wait(words_ring.parity);
+      barriers.p_full[stage].wait(scores_ring.parity);
       load_scores<Scores>(p, tiles.ds[stage]);
       transposed_score_gradients(
-          words, p, scores,
+          operand, p, scores,
           ColumnsInMemory{barriers.delta[ahead.stage] + fragment_of_thread().column});
     } else {
       visible.make_probabilities(
-          words, scores, tile, x.scale_log2,
+          operand, scores, tile, x.scale_log2,
           ColumnsInMemory{barriers.lse[ahead.stage] + fragment_of_thread().column});
       barriers.q.release(ahead.stage, thread());
-      barriers.ds.wait_empty(words_ring);
+      barriers.ds.wait_empty(scores_ring);
     }
-    store_scores<Scores>(tiles.ds[stage], 0, words);
-    if constexpr (kOfKeys) fence_async_proxy();
+    store_scores<Scores>(tiles.ds[stage], 0, operand);
+    if constexpr (kDk) fence_async_proxy();
     __syncwarp();
     if (thread() % kWarpSize == 0) {
-      (kOfKeys ? barriers.ds.full[0][stage] : barriers.p_full[stage]).arrive();
+      (kDk ? barriers.ds.full[0][stage] : barriers.p_full[stage]).arrive();
     }
-    words_ring.advance();
+    scores_ring.advance();
     ahead.advance();
   }
 };

@@ -89,8 +89,8 @@ struct ScoreWarpgroup {
       finish_dk();
     }
     if (x.plan.parts > 1 && !add_parts<kTile>(barriers, x, done, warpgroup, dv, dk)) return;
-    store_values<kTile>(dv, x, done, first_row());
-    store_keys<kTile>(dk, x, done, first_row());
+    store_dv<kTile>(dv, x, done, first_row());
+    store_dk<kTile>(dk, x, done, first_row());
   }
 
   // A tile of queries that see none of this warpgroup's keys.

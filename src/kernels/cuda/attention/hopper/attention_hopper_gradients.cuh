@@ -1,5 +1,5 @@
 // The steps of the backward attention between the products, on fragments as wgmma leaves them in
-// registers (see fragment.cuh): S to P, dP to dS, and dS to shared memory.
+// registers (see fragment.cuh): S to P, dP to dS, and both to shared memory.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,8 @@ __device__ __forceinline__ void wait_turn(const uint32_t* turn, int least) {
   asm volatile("fence.proxy.async.global;" ::: "memory");  // before this thread's bulk copies
 }
 
-// Counts a contribution as added: this thread's, or one of threads for which it has waited.
+// Counts a contribution as added. Its release also covers the sums of other threads whose arrival
+// at a barrier this thread has waited for.
 __device__ __forceinline__ void pass_turn(uint32_t* turn) {
   asm volatile("fence.proxy.async.global;" ::: "memory");
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
