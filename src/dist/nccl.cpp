@@ -28,6 +28,7 @@ static constexpr char kHowToInstall[] =
 #include "dist/collective_call.h"
 #include "dist/collective_watch.h"
 #include "dist/deadline.h"
+#include "dist/host_name.h"
 #include "dist/nccl_library.h"
 #include "dist/roll_call.h"
 #include "dist/signal_block.h"
@@ -191,8 +192,8 @@ ncclResult_t NcclGroup::state() const {
 void NcclGroup::set_failure(const std::string& call, const std::string& reason) {
   if (failed_) return;
   failed_ = true;
-  failure_ = cat("rank ", rank(), " of ", size(), ": NCCL ", call, ": ", reason,
-                 watch_.text(Clock::now()));
+  failure_ =
+      cat(rank_text(rank(), size()), ": NCCL ", call, ": ", reason, watch_.text(Clock::now()));
   wake_.notify_all();
 }
 
@@ -215,8 +216,8 @@ void NcclGroup::give_up(std::unique_lock<std::mutex>& lock, const std::string& c
 void NcclGroup::throw_failure() const {
   if (!failed_) return;
   hearing_->heard = true;
-  throw CommunicationError(
-      failure_.empty() ? cat("rank ", rank(), " of ", size(), ": NCCL: aborted") : failure_);
+  throw CommunicationError(failure_.empty() ? cat(rank_text(rank(), size()), ": NCCL: aborted")
+                                            : failure_);
 }
 
 // Waits until NCCL has made the connections that the call needs, and enqueued its work.

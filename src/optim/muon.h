@@ -29,7 +29,8 @@ struct MuonOptions {
 };
 
 // Muon for hidden matrices, each part of a fused weight separately; AdamW for all other parameters.
-// Matrices of one shape form a group: each of its products is one batched call.
+// Matrices of one shape form a group: each of its products is one batched call, a symmetric
+// one of 512 and more columns two (muon.cpp).
 class Muon : public Optimizer {
  public:
   Muon(ParameterArena& arena, const MuonOptions& options);

@@ -53,6 +53,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
 
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
+  check_data_of_ranks();
   decide_recompute();
   const MemoryCapacity memory = machine_memory(team_);
   team_.on_each(
@@ -101,6 +102,17 @@ void Trainer::start() {
   observer_.on_start({config_, folder_->path(), device_name(), parameter_count(config_.model),
                       predict_peak(config_, MemoryPass::step, current_target()),
                       data_.tokens.train.size(), data_.tokens.validation.size(), state_.iteration});
+}
+
+// Ranks of several machines may read copies of the data.
+void Trainer::check_data_of_ranks() const {
+  const auto facts = [this] {
+    const std::string hash = data_.tokenizer_hash();
+    return cat(data_.tokens.train.fingerprint(), " to train on, ",
+               data_.tokens.validation.fingerprint(), " to validate on, ",
+               hash.empty() ? "no tokenizer" : cat("tokenizer ", hash));
+  };
+  team_.check_alike(facts, "their data", WorkLength::long_lasting);
 }
 
 // Saved in the run folder. Under fsdp the collectives depend on it, so the rank with the least

@@ -89,6 +89,7 @@ class Trainer {
   struct Stopped {};  // thrown out of a validation or a sample when the run is to stop
 
   void start();
+  void check_data_of_ranks() const;
   void decide_recompute();
   void open_folder();
   SamplerState sampler_after(int64_t steps) const;

@@ -463,7 +463,7 @@ TEST_F(CollectivesGpu, ARankThatNeverComesIsAnError) {
   const auto store = std::make_shared<MemoryStore>();
   const auto begin = std::chrono::steady_clock::now();
   expect_failure([&] { nccl_group(store, 0, 2, 2s); },
-                 {"rank 0 of 2: NCCL start of the group: ", "no answer within 2 s"});
+                 {"rank 0 of 2 on ", ": NCCL start of the group: ", "no answer within 2 s"});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);  // NCCL's own abort takes a while
 }
 
@@ -475,7 +475,7 @@ TEST_F(CollectivesGpu, AnAbortedGroupFails) {
     group->abort();
     group->abort();
     const auto sum = [&] { group->all_reduce(data.get(), 10, "the loss", stream()); };
-    expect_failure(sum, {"rank 0 of 1: NCCL: aborted"});
+    expect_failure(sum, {"rank 0 of 1 on ", ": NCCL: aborted"});
     expect_failure([&] { group->check(stream()); }, {"aborted"});
     expect_failure([&] { group->barrier("the end"); }, {"aborted"});
     std::this_thread::sleep_for(200ms);  // the watchdog has aborted NCCL's communicator
@@ -505,8 +505,9 @@ void check_absence(int size, bool connected, bool captured, const std::string& e
             captured ? graph->launch() : sum();
             finish(group);
           },
-          {cat("rank ", group.rank(), " of ", size, ": NCCL ", expected), "within 10 s",
-           cat("rank ", size - 1, " of ", size, " on "), "does not wait in it, or came later"});
+          {cat("rank ", group.rank(), " of ", size, " on "), cat(": NCCL ", expected),
+           "within 10 s", cat("rank ", size - 1, " of ", size, " on "),
+           "does not wait in it, or came later"});
       const std::lock_guard lock(mutex);
       ++failed;
       changed.notify_all();
