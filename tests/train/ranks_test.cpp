@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
 class RanksForHundredSteps : public Ranks {
  protected:
   Config hundred_steps(int ranks, const std::string& out) const {
-    Config c = config_for(ranks, out, kSanitized ? 10 : 100);
+    Config c = config_for(ranks, out, 100);
     c.model.layers = 3;
     c.train.accumulate = 4 / ranks;
     return c;
