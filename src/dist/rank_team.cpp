@@ -111,10 +111,8 @@ void RankTeam::on_leader(const std::function<void()>& work, const char* what,
       what, length);
 }
 
-void RankTeam::check_alike(const std::function<std::string()>& text, const char* what,
-                           WorkLength length) const {
-  if (is_one()) return;
-  const std::vector<std::string> texts = on_each(text, what, length);
+void RankTeam::check_alike(const std::string& own, const char* what) const {
+  const std::vector<std::string> texts = on_each([&] { return own; }, what);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     throw CommunicationError(cat("ranks 0 and ", rank, " differ in ", what, ": ", texts[0],

@@ -34,10 +34,9 @@ class RankTeam {
                         WorkLength length = WorkLength::brief) const;
   void on_leader(const std::function<void()>& work, const char* what,
                  WorkLength length = WorkLength::brief) const;
-  // Throws the same error on every rank when the ranks' results of `text` differ. The error names
-  // the first rank that differs from rank 0, and both texts.
-  void check_alike(const std::function<std::string()>& text, const char* what,
-                   WorkLength length = WorkLength::brief) const;
+  // Throws the same error on every rank when the ranks' texts differ. It names the first rank that
+  // differs from rank 0, and both texts.
+  void check_alike(const std::string& own, const char* what) const;
   // Communicator::check() on the Context's stream.
   void check() const;
 

@@ -106,13 +106,11 @@ void Trainer::start() {
 
 // Ranks of several machines may read copies of the data.
 void Trainer::check_data_of_ranks() const {
-  const auto facts = [this] {
-    const std::string hash = data_.tokenizer_hash();
-    return cat(data_.tokens.train.fingerprint(), " to train on, ",
-               data_.tokens.validation.fingerprint(), " to validate on, ",
-               hash.empty() ? "no tokenizer" : cat("tokenizer ", hash));
-  };
-  team_.check_alike(facts, "their data", WorkLength::long_lasting);
+  const std::string hash = data_.tokenizer_hash();
+  team_.check_alike(
+      cat(data_.train_fingerprint, " to train on, ", data_.validation_fingerprint,
+          " to validate on, ", hash.empty() ? "no tokenizer" : cat("tokenizer ", hash)),
+      "their data");
 }
 
 // Saved in the run folder. Under fsdp the collectives depend on it, so the rank with the least
@@ -198,17 +196,17 @@ void Trainer::resume() {
   save_config(resumed, folder_->config().string());
 }
 
-// Takes the data's fingerprints. Other data than the checkpoint's are allowed: a run may go on with
+// Keeps the data's fingerprints. Other data than the checkpoint's are allowed: a run may go on with
 // more of them.
 void Trainer::note_data() {
-  const auto note = [this](const TokenSource& source, std::string& known) {
-    const std::string then = std::exchange(known, source.fingerprint());
+  const auto note = [this](const TokenSource& source, const std::string& now, std::string& known) {
+    const std::string then = std::exchange(known, now);
     if (then.empty() || known == then) return;
     observer_.on_warning(cat(source.name(), " has changed since the checkpoint: it has ", known,
                              "; the checkpoint's data had ", then));
   };
-  note(data_.tokens.train, state_.train_data);
-  note(data_.tokens.validation, state_.validation_data);
+  note(data_.tokens.train, data_.train_fingerprint, state_.train_data);
+  note(data_.tokens.validation, data_.validation_fingerprint, state_.validation_data);
 }
 
 // Copies the tokenizer to the run folder for samples, `quern generate` and `quern export`.

@@ -30,7 +30,8 @@ RunTokenizer open_run_tokenizer(const Config& config, const Dataset& data,
 }  // namespace
 
 TrainingData open_training_data(Config& config) {
-  TrainingData data{open_tokens(config), {}, {}};
+  TrainingData data;
+  data.tokens = open_tokens(config);
   data.facts = read_token_facts(data.tokens);
   data.tokenizer = open_run_tokenizer(config, data.tokens, data.facts);
   std::string whose = "vocab";
@@ -40,6 +41,8 @@ TrainingData open_training_data(Config& config) {
     whose = "the tokenizer";
   }
   check_vocabulary(data.tokens, data.facts, config.model.vocab_size, whose);
+  data.train_fingerprint = data.tokens.train.fingerprint();
+  data.validation_fingerprint = data.tokens.validation.fingerprint();
   return data;
 }
 

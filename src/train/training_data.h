@@ -14,6 +14,7 @@ struct TrainingData {
   Dataset tokens;
   TokenFacts facts;
   RunTokenizer tokenizer;
+  std::string train_fingerprint, validation_fingerprint;  // TokenSource::fingerprint()
 
   // The tokenizer's, or the one that the sidecars name; empty: unknown.
   std::string tokenizer_hash() const {
