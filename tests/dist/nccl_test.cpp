@@ -1,5 +1,5 @@
-// NCCL without a GPU: what is missing, and what to do about it. tests/gpu/collectives_test.cpp runs
-// the collectives.
+// NCCL without a GPU: what is missing, and what to do about it. tests/gpu/dist/collectives_test.cpp
+// runs the collectives.
 #include "dist/nccl.h"
 
 #include <gtest/gtest.h>

@@ -10,23 +10,13 @@
 
 #include "nn/linear.h"
 #include "nn/sequential.h"
+#include "support/two_layers.h"
 #include "tensor/factory.h"
 
 namespace quern {
 namespace {
 
-// Two odd-sized layers, one of them frozen in part: ranges with gaps.
-struct Model {
-  Model(Precision precision) {
-    auto& first = net.append<Linear>(3, 5, Init::normal(1.0), true);
-    auto& second = net.append<Linear>(5, 7, Init::normal(1.0), true);
-    second.bias->group.frozen = true;
-    first.weight.group.lr_scale = 0.5;
-    arena.emplace(net, ParameterArena::Options{precision, true, 7});
-  }
-  Sequential net;
-  std::optional<ParameterArena> arena;
-};
+using namespace testing_support;
 
 void set_gradients(ParameterArena& arena, uint64_t seed) {
   Context context(kCpu, seed);
@@ -59,7 +49,7 @@ struct Reference {
 class AdamWTest : public testing::TestWithParam<KernelKind> {};
 
 TEST_P(AdamWTest, FollowsTheDefinition) {
-  Model model(Precision::bf16);
+  TwoLayers model(Precision::bf16);
   ParameterArena& arena = *model.arena;
   AdamWOptions options;
   options.kernels = GetParam();
@@ -101,7 +91,7 @@ TEST_P(AdamWTest, FollowsTheDefinition) {
 
 TEST_P(AdamWTest, ANonfiniteGradientOrLossChangesNothing) {
   for (const bool in_loss : {false, true}) {
-    Model model(Precision::fp32);
+    TwoLayers model(Precision::fp32);
     ParameterArena& arena = *model.arena;
     AdamWOptions options;
     options.kernels = GetParam();
@@ -123,7 +113,7 @@ TEST_P(AdamWTest, ANonfiniteGradientOrLossChangesNothing) {
 }
 
 TEST_P(AdamWTest, HaltsUntilTheHostHasLooked) {
-  Model model(Precision::fp32);
+  TwoLayers model(Precision::fp32);
   ParameterArena& arena = *model.arena;
   AdamWOptions options;
   options.kernels = GetParam();
@@ -142,18 +132,8 @@ TEST_P(AdamWTest, HaltsUntilTheHostHasLooked) {
   EXPECT_NE(arena.values().to_vector<float>(), before);
 }
 
-// Which elements of the arena belong to a parameter.
-std::vector<bool> used_elements(const ParameterArena& arena) {
-  std::vector<bool> used(static_cast<size_t>(arena.size()), false);
-  for (const Parameter* parameter : arena.parameters()) {
-    for (int64_t i = 0; i < parameter->numel(); ++i)
-      used[static_cast<size_t>(parameter->begin() + i)] = true;
-  }
-  return used;
-}
-
 TEST_P(AdamWTest, PaddingStaysZero) {
-  Model model(Precision::bf16);
+  TwoLayers model(Precision::bf16);
   ParameterArena& arena = *model.arena;
   AdamWOptions options;
   options.kernels = GetParam();
@@ -194,7 +174,7 @@ struct AllocationTags : AllocationObserver {
 };
 
 TEST(AdamW, NamesItsStateInReportsOfMemory) {
-  Model model(Precision::fp32);
+  TwoLayers model(Precision::fp32);
   AllocationTags tags;
   const auto& allocator = Context::current().allocator(kCpu);
   allocator->set_observer(&tags);
@@ -228,44 +208,13 @@ TEST(NaiveAdamW, OpsDoNotGrowWithTheNumberOfParameters) {
   EXPECT_EQ(allocations(2), allocations(9));
 }
 
-TEST(ParameterArena, AlignsSlicesAndKeepsPaddingZero) {
-  Model model(Precision::bf16);
-  const ParameterArena& arena = *model.arena;
-  const std::vector<bool> used = used_elements(arena);
-  for (const Parameter* parameter : arena.parameters()) EXPECT_EQ(parameter->begin() % 128, 0);
-  const std::vector<float> values = arena.values().to_vector<float>();
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (used[i]) continue;
-    EXPECT_EQ(values[i], 0.0f) << i;
-  }
-  EXPECT_TRUE(arena.parameters().back()->group.frozen);
-  EXPECT_GE(arena.parameters().back()->begin(), arena.trainable());
-}
-
-TEST(ParameterArena, UnreachedGradientsBecomeZero) {
-  Model model(Precision::fp32);
-  ParameterArena& arena = *model.arena;
-  fill(arena.grads(), 5.0);
-  arena.zero_grad();
-  arena.finish_gradients();
-  for (const Parameter* parameter : arena.parameters()) {
-    if (parameter->group.frozen) continue;
-    for (const float g : parameter->grad().to_vector<float>()) EXPECT_EQ(g, 0.0f);
-  }
-}
-
-TEST(Parameter, CannotBeUsedBeforeTheArena) {
-  const Linear layer(3, 4);
-  EXPECT_THROW(layer(zeros({2, 3})), Error);
-}
-
 // A model without its gradients has no step; without clipping, gradients of any norm pass whole.
 TEST(Optimizer, NeedsGradientsAndMayLeaveThemUnclipped) {
   Sequential net;
   net.append<Linear>(3, 5, Init::normal(1.0));
   ParameterArena fixed(net, {.training = false});
   EXPECT_THROW(AdamW(fixed, {}), Error);
-  Model fused(Precision::fp32), naive(Precision::fp32);
+  TwoLayers fused(Precision::fp32), naive(Precision::fp32);
   for (const auto& [model, kernels] :
        {std::pair{&fused, KernelKind::fused}, {&naive, KernelKind::naive}}) {
     AdamW optimizer(*model->arena, {.eps = 1.0, .clip = 0.0, .kernels = kernels});

@@ -1,0 +1,550 @@
+// The collectives of NCCL. Ranks are threads of this process, each with its own GPU, Context and
+// communicator. The tests of CollectivesGpu need one GPU, those of CollectivesGpus two.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "dist/nccl.h"
+#include "dist/rank_memory.h"
+#include "gpu/compare.h"
+#include "tensor/context.h"
+#include "tensor/factory.h"
+#include "tensor/graph.h"
+
+namespace quern::test {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+class MemoryStore : public Store {
+ public:
+  MemoryStore() : Store("memory", 30s) {}
+  void put(const std::string& key, const std::string& value, milliseconds /*limit*/) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+  }
+  std::optional<std::string> find(const std::string& key, milliseconds limit) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, limit, [&] { return values_.contains(key); })) return {};
+    return values_[key];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+class CollectivesGpu : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    std::string reason;
+    if (!IsSkipped() && !nccl_available(&reason)) GTEST_SKIP() << reason;
+  }
+};
+
+class CollectivesGpus : public CollectivesGpu {
+ protected:
+  void SetUp() override {
+    CollectivesGpu::SetUp();
+    size = std::min(cuda::device_count(), 4);
+    if (!IsSkipped() && size < 2) GTEST_SKIP() << "one GPU, the test needs two";
+  }
+  int size = 0;
+};
+
+// Where the host's threads wait for each other.
+class Meeting {
+ public:
+  explicit Meeting(int size) : size_(size) {}
+  void arrive() {
+    std::unique_lock lock(mutex_);
+    const int64_t round = round_;
+    if (++present_ == size_) {
+      present_ = 0;
+      ++round_;
+      return changed_.notify_all();
+    }
+    if (!changed_.wait_for(lock, 60s, [&] { return round_ != round; })) {
+      fail("test: a rank did not come to the meeting");
+    }
+  }
+
+ private:
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int present_ = 0;
+  int64_t round_ = 0;
+};
+
+// One rank's view. In one process, a GPU's cudaMalloc or cudaFree may wait for a collective on
+// another GPU: the ranks meet before and after both.
+struct Rank {
+  Communicator& communicator;
+  Meeting& meeting;
+
+  Communicator* operator->() const { return &communicator; }
+  int rank() const { return communicator.rank(); }
+  int size() const { return communicator.size(); }
+  void meet() const { meeting.arrive(); }
+};
+
+using RankWork = std::function<void(const Rank& group)>;
+
+// Runs `work` on every rank, and throws what one of them threw.
+void on_gpus(int size, milliseconds limit, const RankWork& work) {
+  const auto store = std::make_shared<MemoryStore>();
+  Meeting meeting(size);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Context context({DeviceType::cuda, rank});
+        const ContextScope scope(context);
+        const auto group = nccl_group(store, rank, size, limit);
+        work({*group, meeting});
+        context.synchronize();
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+cuda::Stream stream() {
+  return Context::current().cuda_stream();
+}
+
+void finish(const Rank& group) {
+  group->check(stream());
+  Context::current().synchronize();
+  group->check(stream());
+}
+
+// Runs `work` directly, then captured and replayed three times: `prepare` before and `verify` after
+// each.
+void repeat(const Rank& group, const std::function<void()>& prepare,
+            const std::function<void()>& work, const std::function<void()>& verify) {
+  const auto run = [&](const std::function<void()>& once) {
+    prepare();
+    once();
+    finish(group);
+    verify();
+  };
+  group.meet();
+  run(work);
+  group.meet();
+  {
+    const Graph graph(work);
+    group.meet();
+    for (int i = 0; i < 3; ++i) {
+      SCOPED_TRACE(::testing::Message() << "replay " << i);
+      run([&] { graph.launch(); });
+    }
+    group.meet();
+  }
+  group.meet();
+}
+
+template <class T>
+std::vector<T> values_of(int rank, int64_t count) {
+  return random_values<T>(count, static_cast<uint32_t>(1000 * rank + 7));
+}
+
+// The sums, in double.
+std::vector<float> sums_of(int ranks, int64_t count) {
+  std::vector<double> sums(static_cast<size_t>(count));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<float> values = values_of<float>(rank, count);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(values[i]);
+  }
+  return {sums.begin(), sums.end()};
+}
+
+template <class T>
+std::vector<T> part_of(const std::vector<T>& values, int64_t begin, int64_t end) {
+  return {values.begin() + begin, values.begin() + end};
+}
+
+// A sum of 4 values below 2 in magnitude is rounded at most 3 times, by up to 8 * 2^-24 each.
+void expect_sums(const std::vector<float>& actual, const std::vector<float>& expected) {
+  expect_close(actual, expected, 0.0, 2e-6);
+}
+
+const std::vector<int64_t> kCounts{0, 1, 63, 65, 128, 4096, 1000003};
+
+void check_exchange(const Rank& group, int64_t count) {
+  const RankSlices slices(count, group.size());
+  const std::vector<float> own = values_of<float>(group.rank(), count);
+  DeviceBuffer<float> data(own), received(slices.each * group.size());
+  // Beyond the slices it stays as it was.
+  std::vector<float> expected(static_cast<size_t>(received.size()), -1.0f);
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const std::vector<float> values = values_of<float>(peer, count);
+    std::copy(values.begin() + slices.begin(group.rank()),
+              values.begin() + slices.end(group.rank()), expected.begin() + peer * slices.each);
+  }
+  const std::vector<float> before(expected.size(), -1.0f);
+  repeat(
+      group, [&] { received.upload(before); },
+      [&] { group->exchange(received.get(), data.get(), slices, "the gradients", stream()); },
+      [&] {
+        expect_same_bits(received.download(), expected);
+        expect_same_bits(data.download(), own);
+        received.expect_guards_intact();
+      });
+}
+
+template <class T>
+void check_gather(const Rank& group, int64_t count) {
+  const RankSlices slices(count, group.size());
+  std::vector<T> own(static_cast<size_t>(count), static_cast<T>(-1.0f)), expected = own;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const std::vector<T> values = values_of<T>(peer, count);
+    for (std::vector<T>* to : {&expected, peer == group.rank() ? &own : &expected}) {
+      std::copy(values.begin() + slices.begin(peer), values.begin() + slices.end(peer),
+                to->begin() + slices.begin(peer));
+    }
+  }
+  DeviceBuffer<T> data(count);
+  repeat(
+      group, [&] { data.upload(own); },
+      [&] { group->gather(data.get(), slices, sizeof(T), "the weights", stream()); },
+      [&] {
+        expect_same_bits(data.download(), expected);
+        data.expect_guards_intact();
+      });
+}
+
+// (count) f32, uninitialized, in memory that can be registered with the communicator.
+Tensor values_in_rank_pool(const Rank& group, int64_t count, const char* name) {
+  const PoolScope memory(*Context::current().allocator(), rank_pool(&group.communicator));
+  return Tensor::empty({count}, DType::f32, name);
+}
+
+// Registered memory, with a last slice that is shorter than the others.
+void check_copies(const Rank& group) {
+  const int64_t count = (int64_t{6} << 20) - 700;
+  const RankSlices slices(count, group.size(), 512);
+  const int64_t all = group.size() * slices.each;
+  ASSERT_GT(all, count);
+  const Tensor data = values_in_rank_pool(group, all, "data");
+  const Tensor received = values_in_rank_pool(group, all, "received");
+  group.meet();
+  register_with(&group.communicator, {data, received});
+  group.meet();
+  const auto upload = [&](const Tensor& to, const std::vector<float>& values) {
+    const Shape shape{std::ssize(values)};
+    copy(to, Tensor::borrow(const_cast<float*>(values.data()), shape, DType::f32, kCpu));
+  };
+  const std::vector<float> own = values_of<float>(group.rank(), all);
+  const std::vector<float> before(static_cast<size_t>(all), -1.0f);
+  repeat(
+      group, [&] { upload(data, own), upload(received, before); },
+      [&] { group->exchange(received.data<float>(), data.data<float>(), slices, "x", stream()); },
+      [&] {
+        const std::vector<float> found = received.to_vector<float>();
+        for (int peer = 0; peer < group.size(); ++peer) {
+          const std::vector<float> values = values_of<float>(peer, all);
+          const int64_t begin = slices.begin(group.rank()), end = slices.end(group.rank());
+          expect_same_bits(part_of(found, peer * slices.each, peer * slices.each + end - begin),
+                           part_of(values, begin, end));
+        }
+        expect_same_bits(data.to_vector<float>(), own);
+      });
+  std::vector<float> gathered;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const std::vector<float> values = values_of<float>(peer, all);
+    gathered.insert(gathered.end(), values.begin() + peer * slices.each,
+                    values.begin() + (peer + 1) * slices.each);
+  }
+  repeat(
+      group, [&] { upload(data, own); },
+      [&] { group->gather(data.raw_data(), slices.filled(), 4, "x", stream()); },
+      [&] { expect_same_bits(data.to_vector<float>(), gathered); });
+}
+
+void check_broadcast(const Rank& group, int64_t bytes) {
+  for (const int root : {0, group.size() - 1}) {
+    DeviceBuffer<uint8_t> data(bytes);
+    std::vector<uint8_t> expected(static_cast<size_t>(bytes));
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<uint8_t>(i * 37 + 11);
+    const std::vector<uint8_t> before(expected.size(), 0xEE);
+    repeat(
+        group, [&] { data.upload(group.rank() == root ? expected : before); },
+        [&] { group->broadcast(data.get(), bytes, root, "the state", stream()); },
+        [&] {
+          EXPECT_EQ(data.download(), expected);
+          data.expect_guards_intact();
+        });
+  }
+}
+
+void check_all_reduce(const Rank& group, int64_t count) {
+  const std::vector<float> own = values_of<float>(group.rank(), count);
+  const std::vector<float> expected = sums_of(group.size(), count);
+  DeviceBuffer<float> data(count);
+  repeat(
+      group, [&] { data.upload(own); },
+      [&] { group->all_reduce(data.get(), count, "the loss", stream()); },
+      [&] {
+        expect_sums(data.download(), expected);
+        data.expect_guards_intact();
+      });
+}
+
+void check_reduce_scatter(const Rank& group, int64_t count) {
+  const RankSlices slices(count, group.size());
+  const int64_t begin = slices.begin(group.rank()), end = slices.end(group.rank());
+  const std::vector<float> own = values_of<float>(group.rank(), count);
+  const std::vector<float> expected = part_of(sums_of(group.size(), count), begin, end);
+  DeviceBuffer<float> data(count);
+  repeat(
+      group, [&] { data.upload(own); },
+      [&] { group->reduce_scatter(data.get(), slices, "the gradients", stream()); },
+      [&] {
+        expect_sums(part_of(data.download(), begin, end), expected);
+        data.expect_guards_intact();
+      });
+}
+
+void check_all(const Rank& group) {
+  EXPECT_EQ(group->engine().substr(0, 5), "NCCL ");
+  for (const int64_t count : kCounts) {
+    SCOPED_TRACE(::testing::Message() << "rank " << group.rank() << ", count " << count);
+    check_exchange(group, count);
+    check_gather<float>(group, count);
+    check_gather<bfloat16>(group, count);
+    check_broadcast(group, count);
+    check_all_reduce(group, count);
+    check_reduce_scatter(group, count);
+  }
+}
+
+// Throws unless `work` throws a CommunicationError with every part in its message.
+void expect_failure(const std::function<void()>& work, const std::vector<std::string>& parts) {
+  try {
+    work();
+  } catch (const CommunicationError& error) {
+    for (const std::string& part : parts) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+    return;
+  }
+  FAIL() << "expected a CommunicationError with '" << parts.front() << "'";
+}
+
+TEST_F(CollectivesGpu, OneRankAlone) {
+  on_gpus(1, 30s, check_all);
+}
+
+TEST_F(CollectivesGpus, EveryCollective) {
+  on_gpus(size, 60s, check_all);
+}
+
+// Slices of all ranks are equal, which takes other calls of NCCL.
+TEST_F(CollectivesGpus, EqualSlices) {
+  on_gpus(size, 60s, [](const Rank& group) {
+    for (const int64_t each : {64, 6400, 640000}) {
+      const int64_t count = each * group.size();
+      SCOPED_TRACE(::testing::Message() << "rank " << group.rank() << ", count " << count);
+      check_exchange(group, count);
+      check_gather<float>(group, count);
+      check_gather<bfloat16>(group, count);
+      check_reduce_scatter(group, count);
+    }
+  });
+}
+
+TEST_F(CollectivesGpus, RegisteredMemory) {
+  on_gpus(size, 60s, check_copies);
+}
+
+// A part of a large buffer goes to a small one, as the gradients of small blocks do.
+TEST_F(CollectivesGpus, SmallBuffersAreNotRegistered) {
+  on_gpus(size, 20s, [](const Rank& group) {
+    const int64_t each = 1 << 18;
+    const RankSlices slices(group.size() * each, group.size());
+    const Tensor data = values_in_rank_pool(group, int64_t{5} << 20, "data");
+    const Tensor received = values_in_rank_pool(group, group.size() * each, "received");
+    fill(data, group.rank() + 1.0);
+    group.meet();
+    register_with(&group.communicator, {data, received});
+    group.meet();
+    const auto exchange = [&] {
+      group->exchange(received.data<float>(), data.data<float>(), slices, "the gradients",
+                      stream());
+    };
+    repeat(
+        group, [&] { fill(received, -1.0); }, exchange,
+        [&] {
+          const std::vector<float> found = received.to_vector<float>();
+          for (int peer = 0; peer < group.size(); ++peer) {
+            EXPECT_EQ(part_of(found, peer * each, (peer + 1) * each),
+                      std::vector<float>(each, peer + 1.0f));
+          }
+        });
+    group.meet();
+    group->register_memory(data.raw_data(), data.bytes());
+    group.meet();
+    try {
+      exchange();
+      if (rank_pool(&group.communicator)) ADD_FAILURE() << "expected an error";
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("exchange of the gradients: registered memory on"),
+                std::string::npos)
+          << error.what();
+    }
+    finish(group);
+    group.meet();
+  });
+}
+
+// No rank passes before all have come.
+TEST_F(CollectivesGpus, ABarrierHoldsEveryRank) {
+  std::atomic<int> come = 0;
+  on_gpus(size, 30s, [&](const Rank& group) {
+    for (int round = 1; round <= 5; ++round) {
+      std::this_thread::sleep_for(10ms * group.rank());
+      ++come;
+      group->barrier("the test");
+      EXPECT_GE(come, round * group.size());
+      group->barrier("the next round");
+    }
+  });
+}
+
+// The sums of several buffers in one graph, beside each other's memory.
+TEST_F(CollectivesGpus, OneGraphHoldsSeveralCollectives) {
+  on_gpus(size, 30s, [](const Rank& group) {
+    constexpr int64_t kCount = 70000;
+    const RankSlices slices(kCount, group.size());
+    const std::vector<float> own = values_of<float>(group.rank(), kCount);
+    const std::vector<float> sums = sums_of(group.size(), kCount);
+    DeviceBuffer<float> scattered(kCount), reduced(kCount);
+    repeat(
+        group,
+        [&] {
+          scattered.upload(own);
+          reduced.upload(own);
+        },
+        [&] {
+          group->reduce_scatter(scattered.get(), slices, "the gradients", stream());
+          group->all_reduce(reduced.get(), kCount, "the loss", stream());
+          group->gather(scattered.get(), slices, sizeof(float), "the weights", stream());
+        },
+        [&] {
+          expect_sums(scattered.download(), sums);
+          expect_sums(reduced.download(), sums);
+        });
+  });
+}
+
+TEST_F(CollectivesGpu, ARankThatNeverComesIsAnError) {
+  Context context({DeviceType::cuda, 0});
+  const ContextScope scope(context);
+  const auto store = std::make_shared<MemoryStore>();
+  const auto begin = std::chrono::steady_clock::now();
+  expect_failure([&] { nccl_group(store, 0, 2, 2s); },
+                 {"rank 0 of 2 on ", ": NCCL start of the group: ", "no answer within 2 s"});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);  // NCCL's own abort takes a while
+}
+
+TEST_F(CollectivesGpu, AnAbortedGroupFails) {
+  on_gpus(1, 30s, [](const Rank& group) {
+    DeviceBuffer<float> data(std::vector<float>(10, 1.0f));
+    group->all_reduce(data.get(), 10, "the loss", stream());
+    Context::current().synchronize();
+    group->abort();
+    group->abort();
+    const auto sum = [&] { group->all_reduce(data.get(), 10, "the loss", stream()); };
+    expect_failure(sum, {"rank 0 of 1 on ", ": NCCL: aborted"});
+    expect_failure([&] { group->check(stream()); }, {"aborted"});
+    expect_failure([&] { group->barrier("the end"); }, {"aborted"});
+    std::this_thread::sleep_for(200ms);  // the watchdog has aborted NCCL's communicator
+    expect_failure(sum, {"aborted"});
+  });
+}
+
+// The last rank does not call the collective. Returns when the first one has failed, as it must.
+void check_absence(int size, bool connected, bool captured, const std::string& expected) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int failed = 0;
+  on_gpus(size, 10s, [&](const Rank& group) {
+    DeviceBuffer<float> data(std::vector<float>(1000, 1.0f));
+    const auto sum = [&] { group->all_reduce(data.get(), 1000, "the loss", stream()); };
+    group.meet();
+    if (connected) {
+      sum();
+      finish(group);
+    }
+    std::unique_ptr<Graph> graph;
+    if (captured) graph = std::make_unique<Graph>(sum);
+    group.meet();
+    if (group.rank() < size - 1) {
+      expect_failure(
+          [&] {
+            captured ? graph->launch() : sum();
+            finish(group);
+          },
+          {cat("rank ", group.rank(), " of ", size, " on "), cat(": NCCL ", expected),
+           "within 10 s", cat("rank ", size - 1, " of ", size, " on "),
+           "does not wait in it, or came later"});
+      const std::lock_guard lock(mutex);
+      ++failed;
+      changed.notify_all();
+    } else {
+      std::unique_lock lock(mutex);
+      EXPECT_TRUE(changed.wait_for(lock, 60s, [&] { return failed == size - 1; }));
+    }
+  });
+}
+
+TEST_F(CollectivesGpus, AnAbsentRankIsAnErrorAtTheFirstCollective) {
+  check_absence(size, false, false, "all_reduce of the loss");
+}
+
+TEST_F(CollectivesGpus, AnAbsentRankIsAnErrorAtALaterCollective) {
+  check_absence(size, true, false, "all_reduce of the loss: not complete");
+}
+
+TEST_F(CollectivesGpus, AnAbsentRankIsAnErrorInAReplay) {
+  check_absence(size, true, true, "work of the stream: not complete");
+}
+
+// Work that runs for longer than the period of the watchdog, but not than the limit.
+TEST_F(CollectivesGpus, ASlowRankIsNoError) {
+  on_gpus(size, 10s, [](const Rank& group) {
+    DeviceBuffer<float> data(std::vector<float>(1000, 1.0f));
+    group.meet();
+    for (int i = 0; i < 3; ++i) {
+      if (group.rank() == i % group.size()) std::this_thread::sleep_for(300ms);
+      group->all_reduce(data.get(), 1000, "the loss", stream());
+    }
+    finish(group);
+    const auto expected = static_cast<float>(std::pow(group.size(), 3));
+    EXPECT_EQ(data.download(), std::vector<float>(1000, expected));
+    group.meet();
+  });
+}
+
+}  // namespace
+}  // namespace quern::test

@@ -1,0 +1,148 @@
+// Muon on a GPU: its passes against the CPU's, the batched iteration, and the ten steps of
+// torch.optim.Muon.
+#include "kernels/muon.h"
+
+#include "gpu/reference.h"
+#include "optim/muon_cases.h"
+#include "tensor/cuda_runtime.h"
+
+namespace quern::test {
+namespace {
+
+using kernels::kMuonParts;
+using kernels::MuonGroup;
+using kernels::MuonMatrix;
+using kernels::StepState;
+using kernels::cuda::Stream;
+
+class MuonGpu : public GpuTest {};
+
+constexpr int64_t kArena = 12000, kStride = 5120;
+
+struct State {
+  std::vector<float> param = random_values<float>(kArena, 1);
+  std::vector<float> grad = random_values<float>(kArena, 2);
+  std::vector<float> momentum = random_values<float>(2 * kStride, 3);
+  std::vector<bfloat16> x = random_values<bfloat16>(2 * kStride, 4);
+  std::vector<bfloat16> copy = random_values<bfloat16>(kArena, 5);
+  std::vector<float> squares = random_values<float>(2 * kMuonParts, 6, 0.0, 1.0);
+};
+
+// The three passes one after another on the device, each on the state of `s`.
+State run_passes(const State& s, const std::vector<MuonMatrix>& matrices, int64_t numel,
+                 const StepState& state, int64_t shift) {
+  DeviceBuffer<float> param(s.param, shift), grad(s.grad, shift), momentum(s.momentum, shift);
+  DeviceBuffer<bfloat16> x(s.x, shift), copy(s.copy, shift), y(s.x, shift);
+  DeviceBuffer<float> squares(s.squares), given(s.squares);
+  DeviceBuffer<MuonMatrix> table(matrices);
+  DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
+  const MuonGroup group{table.get(), 2, numel, kStride};
+  kernels::cuda::muon_momentum(x.get(), squares.get(), momentum.get(), grad.get(), group, 0.9f,
+                               true, device_state.get(), Stream{});
+  kernels::cuda::muon_update(param.get(), copy.get(), y.get(), group, device_state.get(), Stream{});
+  kernels::cuda::muon_normalize(y.get(), given.get(), group, 1e-7f, Stream{});
+  for (DeviceBuffer<bfloat16>* buffer : {&x, &copy, &y}) buffer->expect_guards_intact();
+  for (DeviceBuffer<float>* buffer : {&param, &momentum, &squares}) buffer->expect_guards_intact();
+  State after{param.download(), grad.download(), momentum.download(),
+              x.download(),     copy.download(), squares.download()};
+  const std::vector<bfloat16> normalized = y.download();
+  after.x.insert(after.x.end(), normalized.begin(), normalized.end());
+  return after;
+}
+
+State run_on_cpu(State s, const std::vector<MuonMatrix>& matrices, int64_t numel,
+                 const StepState& state) {
+  const MuonGroup group{matrices.data(), 2, numel, kStride};
+  std::vector<bfloat16> y = s.x;
+  const std::vector<float> given = s.squares;
+  kernels::cpu::muon_momentum(s.x.data(), s.squares.data(), s.momentum.data(), s.grad.data(), group,
+                              0.9f, true, &state, {});
+  kernels::cpu::muon_update(s.param.data(), s.copy.data(), y.data(), group, &state, {});
+  kernels::cpu::muon_normalize(y.data(), given.data(), group, 1e-7f, {});
+  s.x.insert(s.x.end(), y.begin(), y.end());
+  return s;
+}
+
+TEST_F(MuonGpu, PassesAgreeWithTheCpu) {
+  const std::vector<MuonMatrix> matrices = {{4, 1.0f, 0.5f, 0.1f}, {6001, 2.0f, 1.0f, 0.0f}};
+  StepState state;
+  state.lr = 0.01f, state.clip = 0.5f;
+  const State start;
+  for (const int64_t numel : {1, 31, 33, 1025, 5111, 5120}) {
+    for (const int64_t shift : {0, 1}) {
+      SCOPED_TRACE(::testing::Message() << numel << " elements, shift " << shift);
+      const State found = run_passes(start, matrices, numel, state, shift);
+      const State expected = run_on_cpu(start, matrices, numel, state);
+      // A few FP32 roundings, fused on one side; BF16 may then round to the neighbour.
+      expect_close(found.momentum, expected.momentum, 5e-7, 5e-7);
+      expect_close(found.param, expected.param, 5e-7, 5e-7);
+      expect_close(found.x, expected.x, 0x1p-7, 1e-6);
+      expect_close(found.copy, expected.copy, 0x1p-7, 1e-6);
+      // Sums over parts of other lengths: the totals agree.
+      for (int64_t k = 0; k < 2; ++k) {
+        double a = 0.0, b = 0.0;
+        for (int64_t i = k * kMuonParts; i < (k + 1) * kMuonParts; ++i) {
+          a += found.squares[static_cast<size_t>(i)], b += expected.squares[static_cast<size_t>(i)];
+        }
+        EXPECT_NEAR(a, b, 1e-3 * b);
+      }
+    }
+  }
+}
+
+TEST_F(MuonGpu, NothingChangesWhenTheStepIsNotFinite) {
+  StepState state;
+  state.finite = 0;
+  const State start;
+  const State found = run_passes(start, {{0}, {6000}}, 1025, state, 0);
+  expect_same_bits(found.momentum, start.momentum);
+  expect_same_bits(found.param, start.param);
+  expect_same_bits(found.copy, start.copy);
+}
+
+// One batched call a product: equals the CPU's result for each matrix by itself.
+TEST_F(MuonGpu, IterationsAgreeWithTheCpu) {
+  Context gpu({DeviceType::cuda, 0});
+  const ContextScope scope(gpu);
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{33, 7},
+                                   {64, 160},
+                                   {256, 64},
+                                   {128, 128},
+                                   {512, 768},
+                                   {700, 512}}) {
+    const int64_t count = 3, numel = rows * cols, stride = (numel + 127) / 128 * 128;
+    const double deviation = 0.5 / std::sqrt(static_cast<double>(numel));
+    const Tensor x = normal({count * stride}, 0.0, deviation, DType::bf16);
+    const Tensor host = x.to(kCpu);
+    const Tensor found = orthogonalize(x, {rows, cols, count, stride}, {}).to(kCpu);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto matrix = [&, rows = rows, cols = cols](const Tensor& of) {
+        return of.slice(0, i * stride, i * stride + rows * cols).reshape({rows, cols}).clone("m");
+      };
+      const auto floats = [](const Tensor& t) { return t.to(DType::f32).to_vector<float>(); };
+      const std::vector<float> exact =
+          floats(naive_orthogonalize(matrix(host).to(DType::f64), {}).to(DType::f32));
+      const double naive =
+          testing_support::error_of(floats(naive_orthogonalize(matrix(host), {})), exact);
+      EXPECT_LE(testing_support::error_of(floats(matrix(found)), exact), 2 * naive + 1e-3)
+          << rows << " x " << cols << ", matrix " << i;
+    }
+  }
+}
+
+class MuonGoldenOnGpu : public testing::TestWithParam<testing_support::MuonParameter> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  }
+};
+
+TEST_P(MuonGoldenOnGpu, AgreesWithTorch) {
+  testing_support::expect_muon_case(DeviceChoice::cuda, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, MuonGoldenOnGpu, testing_support::all_muon_parameters(),
+                         testing_support::muon_case_name);
+
+}  // namespace
+}  // namespace quern::test
