@@ -11,35 +11,16 @@ namespace detail {
 Variable pointwise(const char* op, const Variable& x, const kernels::PointwiseOp& f);
 }  // namespace detail
 
-inline Variable exp(const Variable& x) {
-  return detail::pointwise("exp", x, kernels::Exp{});
-}
-inline Variable log(const Variable& x) {
-  return detail::pointwise("log", x, kernels::Log{});
-}
-inline Variable tanh(const Variable& x) {
-  return detail::pointwise("tanh", x, kernels::Tanh{});
-}
-inline Variable sigmoid(const Variable& x) {  // 1 / (1 + exp(-x))
-  return detail::pointwise("sigmoid", x, kernels::Sigmoid{});
-}
-inline Variable relu(const Variable& x) {
-  return detail::pointwise("relu", x, kernels::Relu{});
-}
-inline Variable silu(const Variable& x) {  // x sigmoid(x)
-  return detail::pointwise("silu", x, kernels::Silu{});
-}
-inline Variable gelu_tanh(const Variable& x) {  // Hendrycks and Gimpel's approximation by tanh
-  return detail::pointwise("gelu_tanh", x, kernels::GeluTanh{});
-}
-inline Variable gelu_erf(const Variable& x) {  // x Phi(x)
-  return detail::pointwise("gelu_erf", x, kernels::GeluErf{});
-}
+// exp(x), log(x), tanh(x) and the others of QUERN_POINTWISE_OPS.
+#define QUERN_DEFINE_OP(name, Functor)                      \
+  inline Variable name(const Variable& x) {                 \
+    return detail::pointwise(#name, x, kernels::Functor{}); \
+  }
+QUERN_POINTWISE_OPS(QUERN_DEFINE_OP)
+#undef QUERN_DEFINE_OP
+
 inline Variable pow(const Variable& x, double exponent) {
   return detail::pointwise("pow", x, kernels::Pow{exponent});
-}
-inline Variable sqrt(const Variable& x) {
-  return detail::pointwise("sqrt", x, kernels::Sqrt{});
 }
 inline Variable scale(const Variable& x, double factor, double offset = 0.0) {  // factor x + offset
   return detail::pointwise("scale", x, kernels::Scale{factor, offset});

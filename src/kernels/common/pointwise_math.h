@@ -1,5 +1,5 @@
 // The pointwise ops' mathematics, one functor per op: forward(x), backward(x, y, dy), and which of
-// x and y the backward reads. The computing type is float or double. PointwiseOp lists them all.
+// x and y the backward reads. The computing type is float or double.
 #pragma once
 
 #include <cmath>
@@ -128,9 +128,22 @@ struct Scale {
   }
 };
 
+// Functions of x alone: the name of the op, its functor.
+#define QUERN_POINTWISE_OPS(X) \
+  X(exp, Exp)                  \
+  X(log, Log)                  \
+  X(tanh, Tanh)                \
+  X(sigmoid, Sigmoid)          \
+  X(relu, Relu)                \
+  X(silu, Silu)                \
+  X(gelu_tanh, GeluTanh)       \
+  X(gelu_erf, GeluErf)         \
+  X(sqrt, Sqrt)
+
 // The family: both backends compile their kernels for each of these.
-using PointwiseOp =
-    std::variant<Exp, Log, Tanh, Sigmoid, Relu, Silu, GeluTanh, GeluErf, Pow, Sqrt, Scale>;
+#define QUERN_FUNCTOR(name, Functor) Functor,
+using PointwiseOp = std::variant<QUERN_POINTWISE_OPS(QUERN_FUNCTOR) Pow, Scale>;
+#undef QUERN_FUNCTOR
 
 inline Saved saved_by(const PointwiseOp& op) {
   return std::visit([]<class F>(const F&) { return F::kSaved; }, op);
