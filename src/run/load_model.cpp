@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "config/config_table.h"
 #include "hf/huggingface.h"
 #include "io/atomic_file.h"
 #include "io/folder.h"
@@ -47,10 +48,6 @@ Origin origin_of(const fs::path& path) {
   return {state.model, state.iteration > 0};
 }
 
-// The keys that `size` sets.
-const std::set<std::string> kSized = {"d_model", "d_ff", "layers",    "heads", "kv_heads",
-                                      "norm",    "mlp",  "positions", "bias"};
-
 }  // namespace
 
 int64_t usual_context(const ModelConfig& model, bool trained) {
@@ -60,16 +57,17 @@ int64_t usual_context(const ModelConfig& model, bool trained) {
 
 void check_given_model(const Config& config, const std::set<std::string>& given,
                        const ModelConfig& model, const std::string& whose) {
-  ModelConfig asked = config.model;  // kv_heads and head_dim 0 depend on these
-  if (!given.contains("heads") && !given.contains("size")) asked.heads = model.heads;
-  if (!given.contains("d_model") && !given.contains("size")) asked.d_model = model.d_model;
-  std::vector<std::string> keys;
-  for (const std::string& key : model_key_names()) {
-    if (key == "vocab" && config.model.vocab_size == 0) continue;  // as the data needs
-    const bool sized = given.contains("size") && kSized.contains(key);
-    if (given.contains(key) || sized) keys.push_back(key);
+  Config asked;
+  static_cast<ModelConfig&>(asked.model) = model;
+  if (given.contains("size")) {
+    apply_size(asked.model, config.model.size);
+    asked.model.context = model.context;  // a size's is only the largest
   }
-  const auto difference = model_difference(asked, model, keys);
+  for (const ConfigKey* key : model_keys()) {
+    const bool open = key->name == "vocab" && config.model.vocab_size == 0;  // as the data needs
+    if (given.contains(key->name) && !open) key->set(asked, key->get(config));
+  }
+  const auto difference = model_difference(asked.model, model);
   if (!difference) return;
   const auto& [key, found, expected] = *difference;
   throw UsageError(cat(key, " is ", found, ", but ", whose, " has ", expected, "; leave ",

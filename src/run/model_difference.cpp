@@ -19,19 +19,12 @@ Config config_of(ModelConfig model) {
 
 }  // namespace
 
-std::vector<std::string> model_key_names() {
-  std::vector<std::string> names;
-  for (const ConfigKey* key : model_keys()) names.push_back(key->name);
-  return names;
-}
-
 std::optional<ModelDifference> model_difference(const ModelConfig& found,
-                                                const ModelConfig& expected,
-                                                const std::vector<std::string>& keys) {
+                                                const ModelConfig& expected) {
   const Config a = config_of(found), b = config_of(expected);
-  for (const std::string& key : keys) {
-    const std::string x = value_text(a, key), y = value_text(b, key);
-    if (x != y) return ModelDifference{key, x, y};
+  for (const ConfigKey* key : model_keys()) {
+    const std::string x = value_text(a, key->name), y = value_text(b, key->name);
+    if (x != y) return ModelDifference{key->name, x, y};
   }
   return {};
 }

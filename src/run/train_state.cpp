@@ -70,8 +70,9 @@ std::string to_json(const TrainState& s) {
 }
 
 TrainState from_json(const std::string& text, const std::filesystem::path& path) {
-  const auto json = nlohmann::json::parse(text);
-  const JsonPlace state{json, cat((path / "manifest.json").string(), ": state")};
+  const std::string place = cat((path / "manifest.json").string(), ": state");
+  const nlohmann::json json = parse_distinct_json(text, place);
+  const JsonPlace state{json, place};
   TrainState s;
   s.iteration = state.at("iteration").count();
   s.step = state.at("step").count();

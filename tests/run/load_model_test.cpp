@@ -55,6 +55,9 @@ TEST(ModelFrom, AnotherDimensionIsAnError) {
   expect_usage({"--rope_theta", "5e5"}, {"rope_theta is", "has 10000"});
   expect_usage({"--rope_scaling", "linear", "--rope_factor", "8"}, {"rope_scaling is linear"});
   expect_usage({"--size", "small"}, {"d_model is", "has 64", "leave size out"});
+  expect_usage(
+      {"--size", "0.5B", "--d_model", "64", "--d_ff", "80", "--layers", "2", "--heads", "4"},
+      {"vocab is 151936", "leave size out"});
   expect_usage({"--ctx", "129"}, {"ctx is 129", "takes at most 128"});
   expect_usage({"--resume", "run"}, {"--from and --resume"});
   expect_error([] { parse({"--from", "/nowhere"}); }, {"model.from: /nowhere", "no such"});
@@ -228,11 +231,17 @@ TEST(ModelFrom, GivenDimensionsOfTheModelAreAccepted) {
   const ModelConfig model = parsed_model({});
   Config config;
   static_cast<ModelConfig&>(config.model) = model;
-  for (const char* key : {"heads", "d_model", "size"}) {
+  for (const char* key : {"heads", "d_model"}) {
     EXPECT_NO_THROW(check_given_model(config, {key}, model, "it")) << key;
   }
-  config.model.layers += 1;
-  EXPECT_THROW(check_given_model(config, {"size"}, model, "it"), UsageError);
+  ModelConfig sized = model;
+  apply_size(sized, "gpt2");
+  sized.context = 100;  // less than the size's
+  config.model.size = "gpt2";
+  EXPECT_NO_THROW(check_given_model(config, {"size"}, sized, "it"));
+  sized.layers += 1;
+  EXPECT_THROW(check_given_model(config, {"size"}, sized, "it"), UsageError);
+  EXPECT_NO_THROW(check_given_model(config, {}, sized, "it"));
 }
 
 // A folder with both files is a run.
