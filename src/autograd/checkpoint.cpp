@@ -6,24 +6,11 @@
 
 namespace quern {
 
-namespace {
-
-// The function returns the tensors, once if there is a stash.
-std::function<std::vector<Tensor>()> kept(std::vector<Tensor> tensors,
-                                          const std::shared_ptr<HostStash>& stash) {
-  if (stash == nullptr || !Context::current().grad_enabled) {
-    return [tensors = std::move(tensors)] { return tensors; };
-  }
-  return [stash, group = stash->put(tensors)] { return stash->take(*group); };
-}
-
-}  // namespace
-
 std::vector<Variable> checkpoint(const CheckpointFn& fn, const std::vector<Variable>& inputs,
                                  const std::shared_ptr<HostStash>& stash) {
   std::vector<Tensor> values;
   for (const Variable& input : inputs) values.push_back(input.value());
-  const auto saved = kept(std::move(values), stash);  // saves: the inputs
+  const auto saved = keep(std::move(values), stash);  // saves: the inputs
   std::vector<Tensor> outputs;
   std::vector<bool> wanted;
   {

@@ -54,6 +54,7 @@ std::shared_ptr<HostStash::Group> HostStash::put(const std::vector<Tensor>& tens
     side_ = cuda::OwnedStream::create();
     forked_ = cuda::Event(cuda::EventKind::order);
   }
+  if (!groups_.empty()) leave(*groups_.back());
   auto group = std::make_shared<Group>(shared_from_this());
   group->index_ = groups_.size();
   groups_.push_back(group.get());
@@ -65,24 +66,29 @@ std::shared_ptr<HostStash::Group> HostStash::put(const std::vector<Tensor>& tens
     const Tensor host = place_for(group->index_, i, tensor.bytes());
     copy_bytes(host, tensor, tensor.bytes(), side_);
     if (streams) tensor.record_use(side_);
-    group->parts_.push_back({tensor.shape(), tensor.dtype(), host, {}});
+    group->parts_.push_back({tensor.shape(), tensor.dtype(), host, tensor});
   }
   return group;
 }
 
+void HostStash::leave(Group& group) {
+  for (Group::Part& part : group.parts_) part.on_device = {};
+  group.is_on_device_ = false;
+}
+
 // The device's memory is that of the current stream's work: what used it before comes first.
 void HostStash::bring(Group& group) {
-  if (group.is_coming_) return;
-  group.is_coming_ = true;
+  if (group.is_on_device_) return;
+  group.is_on_device_ = true;
   const bool streams = has_streams();
   for (Group::Part& part : group.parts_) {
-    part.arrived = Tensor::empty(part.shape, part.dtype,
-                                 {"activations from the host", MemoryCategory::activations});
+    part.on_device = Tensor::empty(part.shape, part.dtype,
+                                   {"activations from the host", MemoryCategory::activations});
   }
   if (streams) fork();
   for (const Group::Part& part : group.parts_) {
-    copy_bytes(part.arrived, part.host, part.host.bytes(), side_);
-    if (streams) part.arrived.record_use(side_);  // it may be dropped before it is taken
+    copy_bytes(part.on_device, part.host, part.host.bytes(), side_);
+    if (streams) part.on_device.record_use(side_);  // it may be dropped before it is taken
   }
   if (!streams) return;
   group.arrival_ = cuda::Event(cuda::EventKind::order);
@@ -97,7 +103,7 @@ std::vector<Tensor> HostStash::take(Group& group) {
   if (group.index_ > 0 && groups_[group.index_ - 1] != nullptr) bring(*groups_[group.index_ - 1]);
   if (group.arrival_) group.arrival_.wait(Context::current().cuda_stream());
   std::vector<Tensor> tensors;
-  for (Group::Part& part : group.parts_) tensors.push_back(std::exchange(part.arrived, {}));
+  for (Group::Part& part : group.parts_) tensors.push_back(std::exchange(part.on_device, {}));
   return tensors;
 }
 
@@ -107,6 +113,14 @@ int64_t HostStash::bytes() const {
     for (const Tensor& place : places) sum += place.bytes();
   }
   return sum;
+}
+
+std::function<std::vector<Tensor>()> keep(std::vector<Tensor> tensors,
+                                          const std::shared_ptr<HostStash>& stash) {
+  if (stash == nullptr || !Context::current().grad_enabled) {
+    return [tensors = std::move(tensors)] { return tensors; };
+  }
+  return [stash, group = stash->put(tensors)] { return stash->take(*group); };
 }
 
 }  // namespace quern

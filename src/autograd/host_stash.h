@@ -1,8 +1,10 @@
 // Activations in the host's memory between a forward and its backward. A GPU copies them there on a
 // stream of its own while the forward goes on; in the backward they come back one group ahead of
-// their use.
+// their use. The newest group also stays on the device: reuse of its memory would wait for its
+// copy, and the backward begins with it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -22,8 +24,8 @@ class HostStash : public std::enable_shared_from_this<HostStash> {
   HostStash(const HostStash&) = delete;
   HostStash& operator=(const HostStash&) = delete;
 
-  // Begins to copy contiguous tensors, whose memory is free once the caller drops them and the
-  // copies are done. The group has them until it is destroyed.
+  // Begins to copy contiguous tensors, which the caller must not change. Their memory is free once
+  // the caller drops them and the next group is put. The group has them until it is destroyed.
   std::shared_ptr<Group> put(const std::vector<Tensor>& tensors);
 
   // The tensors on the device, once: the group keeps none. Begins to bring back the group that was
@@ -35,6 +37,7 @@ class HostStash : public std::enable_shared_from_this<HostStash> {
  private:
   HostStash() = default;
   void bring(Group& group);
+  void leave(Group& group);
   Tensor place_for(size_t index, size_t part, int64_t bytes);
   void fork();
 
@@ -58,15 +61,20 @@ class HostStash::Group {
   struct Part {
     Shape shape;
     DType dtype = DType::f32;
-    Tensor host;     // u8
-    Tensor arrived;  // on the device; undefined until it is brought back
+    Tensor host;       // u8
+    Tensor on_device;  // undefined while the group is only on the host
   };
 
   std::shared_ptr<HostStash> stash_;
   size_t index_ = 0;
   std::vector<Part> parts_;
   cuda::Event arrival_;
-  bool is_coming_ = false, is_taken_ = false;
+  bool is_on_device_ = true, is_taken_ = false;  // on the device, or on its way there
 };
+
+// Keeps tensors for a backward: the function returns them. With a stash they wait in the host's
+// memory, and the function can be called once.
+std::function<std::vector<Tensor>()> keep(std::vector<Tensor> tensors,
+                                          const std::shared_ptr<HostStash>& stash);
 
 }  // namespace quern

@@ -143,9 +143,10 @@ void add_compute(std::vector<ConfigKey>& table) {
       {{"none", Offload::none}, {"moments", Offload::moments}, {"optimizer", Offload::optimizer}},
       "what training on a GPU keeps in the host's memory, with the same bits and a longer "
       "update; optimizer: the moments and the FP32 weights, when precision is bf16");
-  rows.boolean("offload_activations", &C::offload_activations,
-               "keep the inputs of recomputed segments in the host's memory between forward and "
-               "backward; with recompute = blocks");
+  rows.boolean(
+      "offload_activations", &C::offload_activations,
+      "keep in the host's memory between forward and backward: with recompute = blocks the "
+      "inputs of segments, otherwise each MLP's hidden layer (gate and up)");
   rows.text(
       "gemm_table", &C::gemm_table, "a path in UTF-8",
       "cuBLASLt algorithms measured by `quern tune`; empty: the shipped table of this GPU, else "

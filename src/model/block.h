@@ -1,8 +1,10 @@
 // A Transformer block as TransformerLM sees it. docs/adding_a_block.md says how to add a kind.
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "autograd/host_stash.h"
 #include "autograd/ops/rope.h"
 #include "model/decode_weights.h"
 #include "model/kv_cache.h"
@@ -29,6 +31,7 @@ inline std::pair<Variable, Variable> add_and_norm(const Norm& norm, const Residu
 struct SharedInputs {
   const RopeTable* rope = nullptr;  // rotates q and k; null: no rotation
   Dropout drop = {};  // for the output of each sublayer; `place` is the sublayer's, 0 or 1
+  std::shared_ptr<HostStash> stash = {};  // for large tensors of the backward; null: none
 };
 
 class Block : public Module {

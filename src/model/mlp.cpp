@@ -18,20 +18,20 @@ SwiGLU::SwiGLU(const ModelConfig& config, const ModelOptions& options, const Mod
           {{"gate_proj.weight", 0, config.d_ff}, {"up_proj.weight", config.d_ff, config.d_ff}}),
       down_(config.d_ff, config.d_model, init.residual(config.d_ff, config.d_model)) {}
 
-Variable SwiGLU::forward(const Variable& x) const {
+Variable SwiGLU::run(const Variable& x, const std::shared_ptr<HostStash>& stash) const {
   const RangeScope range(RangeKind::module, "mlp");
   if (kernels_ == KernelKind::naive) {
     return down_("down_proj", naive_swiglu(gate_up_("gate_up_proj", x)));
   }
   if (Context::current().fp8_products) {
-    return swiglu_mlp(x, gate_up_.weight.weight(), down_.weight.weight(), output_);
+    return swiglu_mlp(x, gate_up_.weight.weight(), down_.weight.weight(), output_, stash);
   }
   const GateUpResult made = [&] {
     const RangeScope up(RangeKind::module, "gate_up_proj");
     return gate_up_linear(x, gate_up_.weight.weight());
   }();
   const RangeScope down(RangeKind::module, "down_proj");
-  return swiglu_linear(made.gate_up, down_.weight.weight(), made.output, output_);
+  return swiglu_linear(made.gate_up, down_.weight.weight(), made.output, output_, stash);
 }
 
 void SwiGLU::declare(ParameterList& list) {
@@ -51,7 +51,7 @@ GeluMlp::GeluMlp(const ModelConfig& config, const ModelOptions& options, const M
       up_(config.d_model, config.d_ff, init.projection(config.d_model, config.d_ff), config.bias),
       down_(config.d_ff, config.d_model, init.residual(config.d_ff, config.d_model), config.bias) {}
 
-Variable GeluMlp::forward(const Variable& x) const {
+Variable GeluMlp::run(const Variable& x, const std::shared_ptr<HostStash>& stash) const {
   const RangeScope range(RangeKind::module, "mlp");
   if (kernels_ == KernelKind::naive || Context::current().fp8_products) {
     return down_("c_proj", gelu_tanh(up_("c_fc", x)));
@@ -64,7 +64,7 @@ Variable GeluMlp::forward(const Variable& x) const {
     return linear(x, up_.weight.weight());
   }();
   const RangeScope down(RangeKind::module, "c_proj");
-  return gelu_linear(up, bias_of(up_), down_.weight.weight(), bias_of(down_), output_);
+  return gelu_linear(up, bias_of(up_), down_.weight.weight(), bias_of(down_), output_, stash);
 }
 
 void GeluMlp::declare(ParameterList& list) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "autograd/host_stash.h"
 #include "autograd/ops/linear.h"
 #include "model/decode_weights.h"
 #include "model/model_config.h"
@@ -12,6 +13,12 @@ namespace quern {
 
 class Mlp : public Layer {  // (..., C) -> (..., C)
  public:
+  // forward(x). With a stash, the input of the activation function waits for the backward in the
+  // host's memory, if the MLP supports that (validate_options).
+  virtual Variable run(const Variable& x, const std::shared_ptr<HostStash>& /*stash*/) const {
+    return forward(x);
+  }
+
   // Adds its weights to those of the fused decoder; false if the decoder does not support it.
   virtual bool add_to(BlockWeights&) const { return false; }
 };
@@ -21,7 +28,8 @@ class SwiGLU : public Mlp {
  public:
   SwiGLU(const ModelConfig& config, const ModelOptions& options, const ModelInit& init);
 
-  Variable forward(const Variable& x) const override;
+  Variable forward(const Variable& x) const override { return run(x, nullptr); }
+  Variable run(const Variable& x, const std::shared_ptr<HostStash>& stash) const override;
   bool add_to(BlockWeights& weights) const override;
   void declare(ParameterList& list) override;
 
@@ -37,7 +45,8 @@ class GeluMlp : public Mlp {
  public:
   GeluMlp(const ModelConfig& config, const ModelOptions& options, const ModelInit& init);
 
-  Variable forward(const Variable& x) const override;
+  Variable forward(const Variable& x) const override { return run(x, nullptr); }
+  Variable run(const Variable& x, const std::shared_ptr<HostStash>& stash) const override;
   void declare(ParameterList& list) override;
 
  private:

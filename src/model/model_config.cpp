@@ -89,9 +89,12 @@ void validate_options(const ModelConfig& config, const ModelOptions& options) {
       options.offload != Offload::optimizer || has_bf16_activations(options.precision),
       "offload is optimizer, which needs precision = bf16 or fp8: otherwise every op reads the "
       "weights that the optimizer updates; choose offload = moments");
-  QUERN_CHECK(!options.offload_activations || options.recompute == Recompute::blocks,
-              "offload_activations needs recompute = blocks: it moves the inputs of blocks, from "
-              "which their activations are computed again");
+  if (!options.offload_activations || options.recompute == Recompute::blocks) return;
+  QUERN_CHECK(options.kernels == KernelKind::fused,
+              "offload_activations with kernels = naive needs recompute = blocks: naive kernels "
+              "keep the values between small ops, of which none is moved");
+  QUERN_CHECK(config.mlp == MlpKind::swiglu || options.precision != Precision::fp8,
+              "offload_activations with mlp = gelu and precision = fp8 needs recompute = blocks");
 }
 
 void apply_size(ModelConfig& config, const std::string& size) {

@@ -24,20 +24,21 @@ void PreNormBlock::declare(ParameterList& list) {
 }
 
 template <class Attend>
-Residual PreNormBlock::run(const Residual& in, const Dropout& drop, const Attend& attend) const {
+Residual PreNormBlock::run(const Residual& in, const SharedInputs& shared,
+                           const Attend& attend) const {
   const RangeScope range(RangeKind::module, name_.c_str());
   auto [x, h] = add_and_norm(attention_norm_, in, activation_);
-  std::tie(x, h) = mlp_norm_.add_and_norm(x, drop(attend(h), 0));
-  return {x, drop((*mlp_)(h), 1)};
+  std::tie(x, h) = mlp_norm_.add_and_norm(x, shared.drop(attend(h), 0));
+  return {x, shared.drop(mlp_->run(h, shared.stash), 1)};
 }
 
 Residual PreNormBlock::forward(const Residual& in, const SharedInputs& shared) const {
-  return run(in, shared.drop, [&](const Variable& h) { return attention_(h, shared.rope); });
+  return run(in, shared, [&](const Variable& h) { return attention_(h, shared.rope); });
 }
 
 Residual PreNormBlock::decode(const Residual& in, const SharedInputs& shared, KvCache::Layer& cache,
                               int64_t cache_length) const {
-  return run(in, shared.drop, [&](const Variable& h) {
+  return run(in, shared, [&](const Variable& h) {
     return attention_.decode(h, shared.rope, cache, cache_length);
   });
 }

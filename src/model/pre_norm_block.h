@@ -32,7 +32,7 @@ class PreNormBlock : public Block {
 
  private:
   template <class Attend>
-  Residual run(const Residual& in, const Dropout& drop, const Attend& attend) const;
+  Residual run(const Residual& in, const SharedInputs& shared, const Attend& attend) const;
 
   std::string name_;
   PreNormNames names_;

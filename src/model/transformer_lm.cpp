@@ -96,6 +96,7 @@ Variable TransformerLM::hidden(const Tensor& tokens, bool training) const {
   for (size_t begin = 0; begin < blocks_.size(); begin += segment) {
     const size_t end = std::min(begin + segment, blocks_.size());
     if (!recompute) {
+      shared.stash = stash_;
       stream = run_blocks(stream, shared, begin, end);
       continue;
     }

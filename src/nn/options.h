@@ -40,7 +40,9 @@ struct ModelOptions : OpOptions {
   Recompute recompute = Recompute::automatic;
   int segment = 1;  // under Recompute::blocks: blocks recomputed together
   Offload offload = Offload::none;
-  bool offload_activations = false;  // under Recompute::blocks: inputs of segments, to the host
+  // To the host, between forward and backward: under Recompute::blocks the inputs of segments,
+  // otherwise the input of each MLP's activation function.
+  bool offload_activations = false;
 
   // Only for training losses (TransformerLM::loss).
   double dropout = 0.0;  // of the embeddings and of each sublayer's output, < 1

@@ -154,9 +154,7 @@ class Remedies {
       set("offload = moments", &C::offload, Offload::moments);
     }
     set("offload = optimizer", &C::offload, Offload::optimizer);
-    if (config_.compute.recompute == Recompute::blocks) {
-      set("offload_activations = true", &C::offload_activations, true);
-    }
+    set("offload_activations = true", &C::offload_activations, true);
   }
 
   void half_moments() {

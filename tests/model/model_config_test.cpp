@@ -217,10 +217,23 @@ TEST(ModelConfig, WhatCannotBeOffloaded) {
   options.precision = Precision::bf16;
   EXPECT_NO_THROW(validate_options({}, options));
   options.offload_activations = true;
-  testing_support::expect_error([&] { validate_options({}, options); },
-                                {"offload_activations needs recompute = blocks"});
+  EXPECT_NO_THROW(validate_options({}, options));
+  options.kernels = KernelKind::naive;
+  testing_support::expect_error(
+      [&] { validate_options({}, options); },
+      {"offload_activations with kernels = naive needs recompute = blocks"});
   options.recompute = Recompute::blocks;
   EXPECT_NO_THROW(validate_options({}, options));
+  options = {};
+  options.offload_activations = true;
+  options.precision = Precision::fp8;
+  EXPECT_NO_THROW(validate_options({}, options));
+  ModelConfig gpt2;
+  apply_size(gpt2, "gpt2");
+  testing_support::expect_error([&] { validate_options(gpt2, options); },
+                                {"offload_activations with mlp = gelu and precision = fp8"});
+  options.precision = Precision::bf16;
+  EXPECT_NO_THROW(validate_options(gpt2, options));
 }
 
 }  // namespace

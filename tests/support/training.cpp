@@ -82,6 +82,11 @@ std::vector<Config> offloaded(const Config& config) {
     changed.compute.offload_activations = true;
     all.push_back(changed);
   }
+  if (config.compute.kernels == KernelKind::fused) {  // with less recomputed, MLPs' hidden layers
+    all.push_back(config);
+    all.back().compute.recompute = Recompute::swiglu;
+    all.back().compute.offload_activations = true;
+  }
   return all;
 }
 

@@ -102,7 +102,8 @@ TEST_P(Ranks, TrainTheBitsOfOne) {
     if (ranks == 3) {  // nor does it matter where their state lies
       const bool bf16 = has_bf16_activations(c.compute.precision);
       c.compute.offload = bf16 ? Offload::optimizer : Offload::moments;
-      c.compute.offload_activations = c.compute.recompute == Recompute::blocks;
+      c.compute.offload_activations =
+          c.compute.recompute == Recompute::blocks || c.compute.kernels == KernelKind::fused;
     }
     const TrainingResult several = outcome(ranks, c);
     EXPECT_EQ(several.losses, one.losses) << ranks;

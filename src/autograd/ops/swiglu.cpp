@@ -130,7 +130,7 @@ Variable swiglu(const Variable& input) {
 
 // saves: gate_up and w; h = swiglu(gate_up) if it is kept and w needs a gradient
 Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const Tensor& made,
-                       ActivationOutput output) {
+                       ActivationOutput output, const std::shared_ptr<HostStash>& stash) {
   constexpr const char* kOp = "swiglu_linear";
   const RangeScope range(kOp);
   detail::check_floating(kOp, "gate_up", gate_up_in.value());
@@ -146,11 +146,13 @@ Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const T
   const Tensor y = Tensor::empty(detail::replace_last(gate_up.shape(), w.dim(0)), gate_up.dtype(),
                                  gate_up.device(), kOp);
   const Tensor h = detail::as_rows(made_or_swiglu_of(kOp, made, gate_up));
+  const auto saved = keep({gate_up}, stash);
   detail::matrix_product(detail::as_rows(y), h, false, w, true);
 
   const bool keeps = output == ActivationOutput::kept && w_in.requires_grad();
   const Tensor kept = keeps ? h : Tensor();
-  return record(kOp, y, {gate_up_in, w_in}, [gate_up, w, N, F, h = kept](Gradients& g) mutable {
+  return record(kOp, y, {gate_up_in, w_in}, [saved, w, N, F, h = kept](Gradients& g) mutable {
+    const Tensor gate_up = saved()[0];
     const Tensor dy = detail::as_rows(g.output());
     const auto make_dw = [&] {
       const auto [dw, add] = g.target(1);

@@ -29,7 +29,7 @@ void check_arguments(const Tensor& x, const Tensor& w_up, const Tensor& w_down) 
 // saves: gate_up and the weights, and transposes in FP8: of x (or its recipe) and, if it is kept,
 // of swiglu(gate_up)
 Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variable& w_down_in,
-                    ActivationOutput output) {
+                    ActivationOutput output, const std::shared_ptr<HostStash>& stash) {
   const RangeScope range(kOp);
   detail::check_ndim(kOp, "x", x_in.value(), 1);
   const Tensor &w_up = w_up_in.value(), &w_down = w_down_in.value();
@@ -41,14 +41,17 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
   };
 
   detail::SavedTranspose saved_x(x_in, w_up_in);
-  Tensor gate_up = empty_bf16({N, 2 * F});
+  const Tensor gate_up = empty_bf16({N, 2 * F});
   detail::fp8_product(gate_up, saved_x.quantize(x), detail::fp8_weight(w_up));
   const bool keeps_h = output == ActivationOutput::kept && detail::will_differentiate(w_down_in);
   const Fp8Pair h = detail::quantize_swiglu(gate_up, {.transpose = keeps_h});
+  const auto saved = keep({gate_up}, stash);
   const Tensor y = empty_bf16(detail::replace_last(x_in.shape(), w_down.dim(0)));
   detail::fp8_product(detail::as_rows(y), h.matrix, detail::fp8_weight(w_down));
 
-  const auto backward = [=, saved_h = h.transpose](Gradients& g) mutable {
+  const auto backward = [saved, saved_x, saved_h = h.transpose, w_up, w_down, N, F, keeps_h,
+                         empty_bf16](Gradients& g) mutable {
+    Tensor gate_up = saved()[0];
     const bool further = g.needs(0) || g.needs(1), rebuilds_h = g.needs(2) && !keeps_h;
     Fp8Pair dy = detail::quantize(detail::as_rows(g.output()), Fp8Operand::gradient,
                                   {.matrix = further, .transpose = g.needs(2)});
@@ -85,8 +88,8 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
 }  // namespace
 
 Variable swiglu_mlp(const Variable& x, const Variable& w_up, const Variable& w_down,
-                    ActivationOutput output) {
-  if (detail::multiplies_in_fp8(x.value())) return mlp_in_fp8(x, w_up, w_down, output);
+                    ActivationOutput output, const std::shared_ptr<HostStash>& stash) {
+  if (detail::multiplies_in_fp8(x.value())) return mlp_in_fp8(x, w_up, w_down, output, stash);
   return linear(swiglu(linear(x, w_up)), w_down);
 }
 
