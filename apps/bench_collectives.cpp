@@ -29,6 +29,9 @@ CollectiveBenchOptions options_of(const ParsedArgs& parsed) {
   if (parsed.extra_given.contains("collectives")) {
     options.collectives = choices_of<Collective>(parsed, "collectives");
   }
+  if (parsed.extra_given.contains("places")) {
+    options.places = choices_of<ResultPlace>(parsed, "places");
+  }
   options.sizes = counts_of(parsed, "sizes", 4);
   options.warmup = iterations_of(parsed, "warmup", 1);
   options.steps = iterations_of(parsed, "steps", 1);
@@ -67,8 +70,9 @@ int run_collectives(const Arguments& args) {
   return 0;
 }
 
+template <class E>
 std::vector<std::string> names() {
-  return {kNamesOf<Collective>.begin(), kNamesOf<Collective>.end()};
+  return {kNamesOf<E>.begin(), kNamesOf<E>.end()};
 }
 
 }  // namespace
@@ -85,13 +89,18 @@ nccl-tests: bytes over time, times 2 (N - 1) / N for all_reduce, 1 for broadcast
 and (N - 1) / N for the others.
 )",
     run_collectives,
-    with_rank_flags(bench_flags({{"collectives", "those to time; all by default", "", false, names},
-                                 {"sizes",
-                                  "bytes of a rank's FP32 data; by default 1024 to 1073741824, on "
-                                  "the CPU to 16777216, each 4 times the previous one",
-                                  ""},
-                                 {"warmup", "calls before those measured", "5"},
-                                 {"steps", "measured calls; the table shows their median", "20"}})),
+    with_rank_flags(
+        bench_flags({{"collectives", "those to time; all by default", "", false, names<Collective>},
+                     {"places",
+                      "in: the result replaces the data, out: it goes to other memory; "
+                      "both by default. exchange has no in, the ordered ones no out",
+                      "", false, names<ResultPlace>},
+                     {"sizes",
+                      "bytes of a rank's FP32 data; by default 1024 to 1073741824, on "
+                      "the CPU to 16777216, each 4 times the previous one",
+                      ""},
+                     {"warmup", "calls before those measured", "5"},
+                     {"steps", "measured calls; the table shows their median", "20"}})),
     kKeys};
 
 }  // namespace quern

@@ -209,13 +209,15 @@ def collectives_table(entries):
     columns = [(1 << 10, "us"), (1 << 16, "us"), (1 << 20, "us"), (1 << 24, "gb_s"), (1 << 28, "gb_s"), (1 << 30, "gb_s")]
     rows = []
     for e in entries:
-        found = {(row["collective"], row["bytes"]): row for row in e["result"]["rows"]}
-        for collective in dict.fromkeys(row["collective"] for row in e["result"]["rows"]):
-            cells = [found.get((collective, size), {}) for size, _ in columns]
-            rows.append([e["machine"], e["result"]["gpus"], collective] +
+        # Before there were places, all were in place but exchange.
+        case = lambda row: (row["collective"], row.get("place", "out" if row["collective"] == "exchange" else "in"))
+        found = {(case(row), row["bytes"]): row for row in e["result"]["rows"]}
+        for name in dict.fromkeys(case(row) for row in e["result"]["rows"]):
+            cells = [found.get((name, size), {}) for size, _ in columns]
+            rows.append([e["machine"], e["result"]["gpus"], *name] +
                         [f"{number(cell.get(f'quern_{unit}'), 1)} / {number(cell.get(f'torch_{unit}'), 1)}"
                          for cell, (_, unit) in zip(cells, columns)])
-    header = ["machine", "GPUs", "collective", "1 KiB, us", "64 KiB, us", "1 MiB, us", "16 MiB, GB/s", "256 MiB, GB/s", "1 GiB, GB/s"]
+    header = ["machine", "GPUs", "collective", "place", "1 KiB, us", "64 KiB, us", "1 MiB, us", "16 MiB, GB/s", "256 MiB, GB/s", "1 GiB, GB/s"]
     return table(header, rows) + commands(entries)
 
 

@@ -4,7 +4,7 @@
   torch_collectives.py --gpus 2 [--sizes 1024,4096] [--collectives all_reduce,exchange] [--way eager] [--json]
 
 One process a GPU (torch.multiprocessing), NCCL between them; Gloo with --device cpu. As in Quern, FP32 data, in place
-where the collective allows it, each result checked on random values before it is timed. `exchange` is
+and out of place as far as torch.distributed can, each result checked on random values before it is timed. `exchange` is
 all_to_all_single. --way graph (the default on GPUs) times replays of a CUDA graph, which holds 10 calls up to 1 MiB and
 else one, as Quern does; --way eager times single calls. Times are medians of rank 0's events, on the CPU of its clock.
 Bus bandwidth is that of nccl-tests: bytes / time x 2 (n - 1) / n for all_reduce, 1 for broadcast, else (n - 1) / n."""
@@ -24,12 +24,14 @@ def values(rank, n):
 class Case:
     """One collective of n elements a rank; as many a slice."""
 
-    def __init__(self, name, n, dev):
+    def __init__(self, name, place, n, dev):
         self.name, self.n, self.rank, self.size = name, n, dist.get_rank(), dist.get_world_size()
         self.x = torch.empty(n, device=dev)
-        self.y = torch.empty(n, device=dev) if name == "exchange" else None
         each = n // self.size
         self.own = slice(self.rank * each, (self.rank + 1) * each)
+        self.y = self.x  # the result
+        if place == "out": self.y = torch.empty(each if name == "reduce_scatter" else n, device=dev)
+        elif name == "reduce_scatter": self.y = self.x[self.own]
 
     def prepare(self):
         self.x.fill_(float("nan"))
@@ -39,19 +41,24 @@ class Case:
     def call(self):
         x = self.x
         if self.name == "all_reduce": dist.all_reduce(x)
-        elif self.name == "reduce_scatter": dist.reduce_scatter_tensor(x[self.own], x)
-        elif self.name == "all_gather": dist.all_gather_into_tensor(x, x[self.own])
+        elif self.name == "reduce_scatter": dist.reduce_scatter_tensor(self.y, x)
+        elif self.name == "all_gather": dist.all_gather_into_tensor(self.y, x[self.own])
         elif self.name == "broadcast": dist.broadcast(x, 0)
         else: dist.all_to_all_single(self.y, x)
 
     def check(self):
         of = [values(r, self.n) for r in range(self.size)]
-        if self.name == "all_reduce": got, want = self.x, sum(of)
-        elif self.name == "reduce_scatter": got, want = self.x[self.own], sum(of)[self.own]
-        elif self.name == "all_gather": got, want = self.x, torch.cat([v.chunk(self.size)[r] for r, v in enumerate(of)])
-        elif self.name == "broadcast": got, want = self.x, of[0]
-        else: got, want = self.y, torch.cat([v[self.own] for v in of])
-        torch.testing.assert_close(got[:CHECKED].cpu(), want[:CHECKED], rtol=0, atol=self.size * 1e-6)
+        if self.name == "all_reduce": want = sum(of)
+        elif self.name == "reduce_scatter": want = sum(of)[self.own]
+        elif self.name == "all_gather": want = torch.cat([v.chunk(self.size)[r] for r, v in enumerate(of)])
+        elif self.name == "broadcast": want = of[0]
+        else: want = torch.cat([v[self.own] for v in of])
+        torch.testing.assert_close(self.y[:CHECKED].cpu(), want[:CHECKED], rtol=0, atol=self.size * 1e-6)
+
+
+# torch.distributed reduces and broadcasts in place alone.
+PLACES = {"all_reduce": ["in"], "reduce_scatter": ["in", "out"], "all_gather": ["in", "out"], "broadcast": ["in"],
+          "exchange": ["out"]}
 
 
 def factor(name, n):
@@ -91,24 +98,24 @@ def run(rank, args):
     engine = "NCCL " + ".".join(map(str, torch.cuda.nccl.version())) if gpu else "Gloo"
     if rank == 0 and not args.json:
         print(f"torch {torch.__version__}, {engine}, {args.gpus} ranks, {args.way if gpu else 'eager'}")
-        print(f"{'collective':22} {'bytes':>11} {'us':>12} {'std us':>10} {'GB/s':>9} {'bus GB/s':>9}", flush=True)
-    for name in args.collectives:
+        print(f"{'collective':22} {'place':5} {'bytes':>11} {'us':>12} {'std us':>10} {'GB/s':>9} {'bus GB/s':>9}", flush=True)
+    for name, place in [(name, place) for name in args.collectives for place in PLACES[name]]:
         for size in args.sizes:
-            case = Case(name, size // 4, dev)
+            case = Case(name, place, size // 4, dev)
             try:
                 case.prepare(); case.call(); case.check()
                 ms = time_calls(case, args)
             except (RuntimeError, NotImplementedError) as error:  # Gloo lacks some
                 if gpu: raise
-                row = dict(peer="torch-" + torch.__version__, collective=name, engine=engine, error=str(error)[:100])
-                if rank == 0: print(json.dumps(row) if args.json else f"{name:22} {row['error']}", flush=True)
+                row = dict(peer="torch-" + torch.__version__, collective=name, place=place, engine=engine, error=str(error)[:100])
+                if rank == 0: print(json.dumps(row) if args.json else f"{name:22} {place:5} {row['error']}", flush=True)
                 break
             us, std = statistics.median(ms) * 1e3, statistics.pstdev(ms) * 1e3
             alg = size / us / 1e3
-            row = dict(peer="torch-" + torch.__version__, collective=name, engine=engine, ranks=args.gpus, bytes=size, us=round(us, 2),
+            row = dict(peer="torch-" + torch.__version__, collective=name, place=place, engine=engine, ranks=args.gpus, bytes=size, us=round(us, 2),
                        std_us=round(std, 2), algbw_gb_s=round(alg, 3), busbw_gb_s=round(alg * factor(name, args.gpus), 3), way=args.way)
             if rank == 0:
-                print(json.dumps(row) if args.json else f"{name:22} {size:11} {us:12.2f} {std:10.2f} {alg:9.3f} {row['busbw_gb_s']:9.3f}", flush=True)
+                print(json.dumps(row) if args.json else f"{name:22} {place:5} {size:11} {us:12.2f} {std:10.2f} {alg:9.3f} {row['busbw_gb_s']:9.3f}", flush=True)
             del case
     dist.destroy_process_group()
 

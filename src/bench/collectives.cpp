@@ -44,7 +44,7 @@ void copy_floats(float* to, const float* from, int64_t count) {
 // One collective of one size: its memory, its call, and the check of its result.
 class CollectiveCase {
  public:
-  CollectiveCase(Communicator& ranks, Collective collective, int64_t count);
+  CollectiveCase(Communicator& ranks, Collective collective, ResultPlace place, int64_t count);
 
   void prepare();
   void call();
@@ -62,6 +62,8 @@ class CollectiveCase {
   static constexpr int kSum = -1;
 
   float* data() const { return data_.data<float>(); }
+  float* place() const { return (result_.defined() ? result_ : data_).data<float>(); }
+  float* place_of_slice() const;
   void sum_in_order();
   std::vector<Range> result() const;
   void compare(const Range& range) const;
@@ -73,10 +75,12 @@ class CollectiveCase {
   Collective collective_;
   RankSlices slices_;
   std::vector<std::vector<float>> values_;  // one period a rank
-  Tensor own_values_, data_, received_;
+  Tensor own_values_, data_;
+  Tensor result_;  // undefined: in data_
 };
 
-CollectiveCase::CollectiveCase(Communicator& ranks, Collective collective, int64_t count)
+CollectiveCase::CollectiveCase(Communicator& ranks, Collective collective, ResultPlace place,
+                               int64_t count)
     : ranks_(ranks), collective_(collective), slices_(count, ranks.size()) {
   const int64_t period = std::min(count, kPeriod);
   for (int rank = 0; rank < ranks.size(); ++rank) {
@@ -87,15 +91,15 @@ CollectiveCase::CollectiveCase(Communicator& ranks, Collective collective, int64
   }
   own_values_ = from_vector(values_[static_cast<size_t>(ranks.rank())], {period});
   data_ = Tensor::empty({count}, DType::f32, "collective data");
-  if (collective >= Collective::exchange) {
-    received_ = Tensor::empty({slices_.each * ranks.size()}, DType::f32, "received slices");
+  if (place == ResultPlace::out || collective >= Collective::exchange) {
+    result_ = Tensor::empty({slices_.each * ranks.size()}, DType::f32, "the collective's result");
   }
 }
 
 // The data before the call: this rank's values, as far as the collective reads them.
 void CollectiveCase::prepare() {
   fill(data_, kUnset);
-  if (received_.defined()) fill(received_, kUnset);
+  if (result_.defined()) fill(result_, kUnset);
   int64_t begin = 0, end = slices_.count;
   if (collective_ == Collective::broadcast && ranks_.rank() != 0) end = 0;
   if (collective_ == Collective::all_gather) {
@@ -110,16 +114,23 @@ void CollectiveCase::prepare() {
   }
 }
 
+// Of reduce_scatter's result.
+float* CollectiveCase::place_of_slice() const {
+  return result_.defined() ? place() : data() + slices_.begin(ranks_.rank());
+}
+
 void CollectiveCase::call() {
   const char* const what = "the benchmark's data";
+  const int64_t count = slices_.count, begin = slices_.begin(ranks_.rank());
   switch (collective_) {
-    case Collective::all_reduce: return ranks_.all_reduce(data(), slices_.count, what, stream());
-    case Collective::reduce_scatter: return ranks_.reduce_scatter(data(), slices_, what, stream());
-    case Collective::all_gather: return ranks_.gather(data(), slices_, kFloatBytes, what, stream());
+    case Collective::all_reduce: return ranks_.all_reduce(place(), data(), count, what, stream());
+    case Collective::reduce_scatter:
+      return ranks_.reduce_scatter(place_of_slice(), data(), slices_, what, stream());
+    case Collective::all_gather:
+      return ranks_.gather(place(), data() + begin, slices_, kFloatBytes, what, stream());
     case Collective::broadcast:
-      return ranks_.broadcast(data(), slices_.count * kFloatBytes, 0, what, stream());
-    case Collective::exchange:
-      return ranks_.exchange(received_.data<float>(), data(), slices_, what, stream());
+      return ranks_.broadcast(place(), data(), count * kFloatBytes, 0, what, stream());
+    case Collective::exchange: return ranks_.exchange(place(), data(), slices_, what, stream());
     case Collective::ordered_reduce_scatter: return sum_in_order();
     case Collective::ordered_all_reduce:
       sum_in_order();
@@ -130,10 +141,10 @@ void CollectiveCase::call() {
 
 void CollectiveCase::sum_in_order() {
   const int rank = ranks_.rank();
-  ranks_.exchange(received_.data<float>(), data(), slices_, "the benchmark's data", stream());
+  ranks_.exchange(place(), data(), slices_, "the benchmark's data", stream());
   on_device(data_.device(), [&](auto stream) {
-    rank_sum(data() + slices_.begin(rank), nullptr, received_.data<float>(), ranks_.size(),
-             slices_.each, slices_.size(rank), stream);
+    rank_sum(data() + slices_.begin(rank), nullptr, place(), ranks_.size(), slices_.each,
+             slices_.size(rank), stream);
   });
 }
 
@@ -142,20 +153,20 @@ std::vector<CollectiveCase::Range> CollectiveCase::result() const {
   const int own = ranks_.rank();
   const int64_t begin = slices_.begin(own), end = slices_.end(own);
   switch (collective_) {
-    case Collective::all_reduce:
+    case Collective::all_reduce: return {{place(), 0, slices_.count, kSum}};
+    case Collective::reduce_scatter: return {{place_of_slice(), begin, end, kSum}};
     case Collective::ordered_all_reduce: return {{data(), 0, slices_.count, kSum}};
-    case Collective::reduce_scatter:
     case Collective::ordered_reduce_scatter: return {{data() + begin, begin, end, kSum}};
-    case Collective::broadcast: return {{data(), 0, slices_.count, 0}};
+    case Collective::broadcast: return {{place(), 0, slices_.count, 0}};
     case Collective::all_gather:
       for (int rank = 0; rank < ranks_.size(); ++rank) {
         const int64_t first = slices_.begin(rank);
-        ranges.push_back({data() + first, first, slices_.end(rank), rank});
+        ranges.push_back({place() + first, first, slices_.end(rank), rank});
       }
       return ranges;
     case Collective::exchange:
       for (int rank = 0; rank < ranks_.size(); ++rank) {
-        ranges.push_back({received_.data<float>() + rank * slices_.each, begin, end, rank});
+        ranges.push_back({place() + rank * slices_.each, begin, end, rank});
       }
       return ranges;
   }
@@ -190,8 +201,9 @@ void CollectiveCase::compare(const Range& range) const {
     for (int rank = 1; rank < n && range.from == kSum; ++rank) expected += value(rank, index);
     const float found = actual[static_cast<size_t>(i)];
     QUERN_CHECK(std::abs(found - expected) <= tolerance, "bench collectives: rank ", ranks_.rank(),
-                " of ", n, ": ", name_of(collective_), " of ", slices_.count * kFloatBytes,
-                " bytes: element ", index, " is ", found, ", expected ", expected);
+                " of ", n, ": ", name_of(collective_), result_.defined() ? "" : " in place", " of ",
+                slices_.count * kFloatBytes, " bytes: element ", index, " is ", found,
+                ", expected ", expected);
   }
 }
 
@@ -229,13 +241,13 @@ bool all_well(Communicator& ranks, const Tensor& flag, const std::string& error)
   return well;
 }
 
-CollectiveRow measure(Communicator& ranks, Collective collective, int64_t bytes,
+CollectiveRow measure(Communicator& ranks, Collective collective, ResultPlace place, int64_t bytes,
                       const CollectiveBenchOptions& options) {
-  CollectiveRow row{collective, ranks.engine(), ranks.size(), bytes, {}, {}};
+  CollectiveRow row{collective, place, ranks.engine(), ranks.size(), bytes, {}, {}};
   const Tensor flag = zeros({1});
   std::optional<CollectiveCase> one;
   row.out_of_memory =
-      out_of_memory_in([&] { one.emplace(ranks, collective, bytes / kFloatBytes); });
+      out_of_memory_in([&] { one.emplace(ranks, collective, place, bytes / kFloatBytes); });
   if (!all_well(ranks, flag, row.out_of_memory)) {
     if (row.out_of_memory.empty()) row.out_of_memory = "another rank is out of memory";
     return row;
@@ -258,6 +270,11 @@ std::vector<Collective> all_collectives() {
   for (size_t i = 0; i < kNamesOf<Collective>.size(); ++i)
     all.push_back(static_cast<Collective>(i));
   return all;
+}
+
+bool has_place(Collective collective, ResultPlace place) {
+  if (collective < Collective::exchange) return true;
+  return (collective == Collective::exchange) == (place == ResultPlace::out);
 }
 
 std::vector<int64_t> default_collective_sizes() {
@@ -301,12 +318,16 @@ void bench_collectives(Communicator& ranks, const CollectiveBenchOptions& option
   const std::vector<int64_t> sizes =
       options.sizes.empty() ? default_collective_sizes() : options.sizes;
   for (const Collective collective : options.collectives) {
-    for (const int64_t bytes : sizes) report(measure(ranks, collective, bytes, options));
+    for (const ResultPlace place : options.places) {
+      if (!has_place(collective, place)) continue;
+      for (const int64_t bytes : sizes) report(measure(ranks, collective, place, bytes, options));
+    }
   }
 }
 
 TableRow table_row(const CollectiveRow& row) {
   return {{{{"collective", "collective", 0, 22, Align::left}, name_of(row.collective)},
+           {{"place", "place", 0, 5, Align::left}, name_of(row.place)},
            {{"", "engine"}, row.engine},
            {{"", "ranks"}, int64_t{row.ranks}},
            {{"bytes", "bytes", 0, 11}, row.bytes}},

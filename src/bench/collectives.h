@@ -33,8 +33,16 @@ inline constexpr std::array kNamesOf<Collective>{
     "exchange",   "ordered_reduce_scatter", "ordered_all_reduce"};
 std::vector<Collective> all_collectives();
 
+// Where the result goes. in: to the memory of the data; out: to other memory. An exchange has no
+// in; the ordered ones, which a training uses in place, have no out.
+enum class ResultPlace { in, out };
+template <>
+inline constexpr std::array kNamesOf<ResultPlace>{"in", "out"};
+bool has_place(Collective collective, ResultPlace place);
+
 struct CollectiveBenchOptions {
   std::vector<Collective> collectives = all_collectives();
+  std::vector<ResultPlace> places{ResultPlace::in, ResultPlace::out};
   std::vector<int64_t> sizes;  // bytes of a rank's FP32 data; multiples of 4. Empty: the default
   int64_t warmup = 5;
   int64_t steps = 20;
@@ -51,6 +59,7 @@ double bus_factor(Collective collective, int ranks);
 
 struct CollectiveRow {
   Collective collective = Collective::all_reduce;
+  ResultPlace place = ResultPlace::in;
   std::string engine;
   int ranks = 1;
   int64_t bytes = 0;

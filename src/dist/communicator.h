@@ -90,20 +90,42 @@ class Communicator {
   // its elements beyond a shorter slice are undefined. Both are registered memory, or neither is.
   virtual void exchange(float* received, const float* data, const RankSlices& slices,
                         const char* what, Stream stream) = 0;
-  // Slice p of every rank's `data` = slice p of rank p's, in place; elements of `width` bytes.
-  virtual void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
-                      Stream stream) = 0;
+  // Slice p of every rank's `data` = `own` of rank p; elements of `width` bytes. `own` is this
+  // rank's slice of `data`, or does not overlap `data`.
+  virtual void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+                      const char* what, Stream stream) = 0;
   // Every piece of every rank's `data` = the same piece of its owner's `data`. For small pieces.
   virtual void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
                      Stream stream) = 0;
-  virtual void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) = 0;
+  // `to` of every rank = `from` of the root; the other ranks' `from` is not read. `to` may be
+  // `from`.
+  virtual void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                         Stream stream) = 0;
   // The next two are measured by `quern bench collectives`; a training sums what it exchanges.
-  // data = its sum over the ranks, in an order that the engine chooses.
-  virtual void all_reduce(float* data, int64_t count, const char* what, Stream stream) = 0;
-  // Slice rank() of `data` = its sum over the ranks, in an order that the engine chooses. The other
-  // slices stay as they are.
-  virtual void reduce_scatter(float* data, const RankSlices& slices, const char* what,
-                              Stream stream) = 0;
+  // to = the sum of `from` over the ranks, in an order that the engine chooses. `to` may be `from`.
+  virtual void all_reduce(float* to, const float* from, int64_t count, const char* what,
+                          Stream stream) = 0;
+  // own = the sum of slice rank() of `data` over the ranks, in an order that the engine chooses.
+  // `own` is that slice, or does not overlap `data`, which otherwise stays as it is.
+  virtual void reduce_scatter(float* own, const float* data, const RankSlices& slices,
+                              const char* what, Stream stream) = 0;
+
+  // The same in place.
+  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
+              Stream stream) {
+    gather(data, static_cast<char*>(data) + slices.begin(rank_) * width, slices, width, what,
+           stream);
+  }
+  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) {
+    broadcast(data, data, bytes, root, what, stream);
+  }
+  void all_reduce(float* data, int64_t count, const char* what, Stream stream) {
+    all_reduce(data, data, count, what, stream);
+  }
+  void reduce_scatter(float* data, const RankSlices& slices, const char* what, Stream stream) {
+    reduce_scatter(data + slices.begin(rank_), data, slices, what, stream);
+  }
+
   virtual void barrier(const char* what) = 0;  // of the host's threads
 
   // Throws CommunicationError when a collective has failed, or abort() was called. Also starts the

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <numeric>
@@ -96,6 +97,7 @@ class GlooGroup final : public Communicator {
     return cat("Gloo ", GLOO_VERSION_MAJOR, '.', GLOO_VERSION_MINOR, '.', GLOO_VERSION_PATCH);
   }
 
+  using Communicator::gather;
   void connect(Store& store);
 
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
@@ -104,8 +106,10 @@ class GlooGroup final : public Communicator {
         [&](const CollectiveCall& call) { swap_slices(received, data, slices, call); });
   }
 
-  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
-              Stream) override {
+  void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+              const char* what, Stream) override {
+    place(static_cast<char*>(data) + slices.begin(rank()) * width, own,
+          slices.size(rank()) * width);
     run({"gather", what, slices.count, width},
         [&](const CollectiveCall& call) { share_slices(data, slices, call); });
   }
@@ -115,24 +119,27 @@ class GlooGroup final : public Communicator {
         [&](const CollectiveCall& call) { share_pieces(static_cast<char*>(data), pieces, call); });
   }
 
-  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream) override {
+  void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                 Stream) override {
     QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
                 ", expected a rank below ", size());
+    if (rank() == root) place(to, from, bytes);
     run({"broadcast", what, bytes, 1, root},
-        [&](const CollectiveCall& call) { send_from(root, data, bytes, call); });
+        [&](const CollectiveCall& call) { send_from(root, to, bytes, call); });
   }
 
-  void all_reduce(float* data, int64_t count, const char* what, Stream) override {
+  void all_reduce(float* to, const float* from, int64_t count, const char* what, Stream) override {
     const RankSlices slices(count, size());
     run({"all_reduce", what, count}, [&](const CollectiveCall& call) {
-      sum_own_slice(data, slices, call);
-      share_slices(data, slices, call);
+      sum_own_slice(to + slices.begin(rank()), from, slices, call);
+      share_slices(to, slices, call);
     });
   }
 
-  void reduce_scatter(float* data, const RankSlices& slices, const char* what, Stream) override {
+  void reduce_scatter(float* own, const float* data, const RankSlices& slices, const char* what,
+                      Stream) override {
     run({"reduce_scatter", what, slices.count},
-        [&](const CollectiveCall& call) { sum_own_slice(data, slices, call); });
+        [&](const CollectiveCall& call) { sum_own_slice(own, data, slices, call); });
   }
 
   void barrier(const char* what) override {
@@ -168,7 +175,11 @@ class GlooGroup final : public Communicator {
   void share_slices(void* data, const RankSlices& slices, const CollectiveCall& call);
   void share_pieces(char* data, const std::vector<RankPiece>& pieces, const CollectiveCall& call);
   void gather_bytes(void* data, const std::vector<size_t>& of_ranks, const CollectiveCall& call);
-  void sum_own_slice(float* data, const RankSlices& slices, const CollectiveCall& call);
+  void sum_own_slice(float* to, const float* data, const RankSlices& slices,
+                     const CollectiveCall& call);
+  static void place(void* to, const void* from, int64_t bytes) {
+    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
   void send_from(int root, void* data, int64_t bytes, const CollectiveCall& call);
 
   uint32_t next_tag(const CollectiveCall& call) { return tag_of(call, number_++); }
@@ -480,16 +491,16 @@ void GlooGroup::send_from(int root, void* data, int64_t bytes, const CollectiveC
 }
 
 // In the order of the ranks, so that the sum does not depend on which rank computes it.
-void GlooGroup::sum_own_slice(float* data, const RankSlices& slices, const CollectiveCall& call) {
+void GlooGroup::sum_own_slice(float* to, const float* data, const RankSlices& slices,
+                              const CollectiveCall& call) {
   const size_t needed = static_cast<size_t>(size() * slices.each) + 1;  // data() is never null
   if (scratch_.size() < needed) scratch_.resize(needed);
   swap_slices(scratch_.data(), data, slices, call);
-  float* const sum = data + slices.begin(rank());
   const int64_t own = slices.size(rank());
-  std::copy_n(scratch_.data(), own, sum);
+  std::copy_n(scratch_.data(), own, to);
   for (int p = 1; p < size(); ++p) {
     const float* const term = scratch_.data() + p * slices.each;
-    for (int64_t i = 0; i < own; ++i) sum[i] += term[i];
+    for (int64_t i = 0; i < own; ++i) to[i] += term[i];
   }
 }
 

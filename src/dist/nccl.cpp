@@ -68,20 +68,23 @@ class NcclGroup : public Communicator {
   void enter_roll(const std::shared_ptr<Store>& store, const std::string& group);
 
   void set_patience(milliseconds patience) override;
+  using Communicator::gather;
   std::string engine() const override { return cat("NCCL ", nccl_.version()); }
   std::shared_ptr<MemorySource> memory() override;
   bool register_memory(void* segment, int64_t bytes) override;
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
                 Stream stream) override;
-  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
-              Stream stream) override;
+  void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+              const char* what, Stream stream) override;
   void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
              Stream stream) override;
-  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) override;
-  void all_reduce(float* data, int64_t count, const char* what, Stream stream) override {
-    reduce_all("all_reduce", data, count, what, stream);
+  void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                 Stream stream) override;
+  void all_reduce(float* to, const float* from, int64_t count, const char* what,
+                  Stream stream) override {
+    reduce_all("all_reduce", to, from, count, what, stream);
   }
-  void reduce_scatter(float* data, const RankSlices& slices, const char* what,
+  void reduce_scatter(float* own, const float* data, const RankSlices& slices, const char* what,
                       Stream stream) override;
   void barrier(const char* what) override;
   void check(Stream stream) override;
@@ -100,7 +103,8 @@ class NcclGroup : public Communicator {
   template <class Calls>
   void enqueue(const char* kind, const char* what, int64_t bytes, Stream stream,
                const Calls& calls);
-  void reduce_all(const char* kind, float* data, int64_t count, const char* what, Stream stream);
+  void reduce_all(const char* kind, float* to, const float* from, int64_t count, const char* what,
+                  Stream stream);
   void settle(const std::string& call);
   bool is_registered(const void* data, int64_t bytes) const;
   void run_watchdog(int device) noexcept;
@@ -305,20 +309,21 @@ void NcclGroup::exchange(float* received, const float* data, const RankSlices& s
   });
 }
 
-void NcclGroup::gather(void* data, const RankSlices& slices, int64_t width, const char* what,
-                       Stream stream) {
+void NcclGroup::gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+                       const char* what, Stream stream) {
   auto* const bytes = static_cast<uint8_t*>(data);
   const auto at = [&](int peer) { return bytes + slices.begin(peer) * width; };
   enqueue("gather", what, slices.count * width, stream, [&](cudaStream_t raw) {
-    if (slices.count == size() * slices.each) {  // in place
-      return nccl_.all_gather(at(rank()), data, static_cast<size_t>(slices.each * width), ncclUint8,
-                              comm_, raw);
+    if (slices.count == size() * slices.each) {
+      return nccl_.all_gather(own, data, static_cast<size_t>(slices.each * width), ncclUint8, comm_,
+                              raw);
     }
     ncclResult_t result = ncclSuccess;
     for (int peer = 0; peer < size() && !is_error(result); ++peer) {
       const auto count = static_cast<size_t>(slices.size(peer) * width);
       if (count == 0) continue;
-      result = nccl_.broadcast(at(peer), at(peer), count, ncclUint8, peer, comm_, raw);
+      const void* const from = peer == rank() ? own : at(peer);
+      result = nccl_.broadcast(from, at(peer), count, ncclUint8, peer, comm_, raw);
     }
     return result;
   });
@@ -337,32 +342,33 @@ void NcclGroup::share(void* data, const std::vector<RankPiece>& pieces, const ch
   });
 }
 
-void NcclGroup::broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) {
+void NcclGroup::broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                          Stream stream) {
   enqueue("broadcast", what, bytes, stream, [&](cudaStream_t raw) {
-    return nccl_.broadcast(data, data, static_cast<size_t>(bytes), ncclUint8, root, comm_, raw);
+    return nccl_.broadcast(from, to, static_cast<size_t>(bytes), ncclUint8, root, comm_, raw);
   });
 }
 
-void NcclGroup::reduce_all(const char* kind, float* data, int64_t count, const char* what,
-                           Stream stream) {
+void NcclGroup::reduce_all(const char* kind, float* to, const float* from, int64_t count,
+                           const char* what, Stream stream) {
   enqueue(kind, what, count * kFloatBytes, stream, [&](cudaStream_t raw) {
-    return nccl_.all_reduce(data, data, static_cast<size_t>(count), ncclFloat, ncclSum, comm_, raw);
+    return nccl_.all_reduce(from, to, static_cast<size_t>(count), ncclFloat, ncclSum, comm_, raw);
   });
 }
 
-void NcclGroup::reduce_scatter(float* data, const RankSlices& slices, const char* what,
-                               Stream stream) {
+void NcclGroup::reduce_scatter(float* own, const float* data, const RankSlices& slices,
+                               const char* what, Stream stream) {
   enqueue("reduce_scatter", what, slices.count * kFloatBytes, stream, [&](cudaStream_t raw) {
-    if (slices.count == size() * slices.each) {  // in place
-      return nccl_.reduce_scatter(data, data + slices.begin(rank()),
-                                  static_cast<size_t>(slices.each), ncclFloat, ncclSum, comm_, raw);
+    if (slices.count == size() * slices.each) {
+      return nccl_.reduce_scatter(data, own, static_cast<size_t>(slices.each), ncclFloat, ncclSum,
+                                  comm_, raw);
     }
     ncclResult_t result = ncclSuccess;
     for (int peer = 0; peer < size() && !is_error(result); ++peer) {
       const auto count = static_cast<size_t>(slices.size(peer));
       if (count == 0) continue;
-      float* const slice = data + slices.begin(peer);
-      result = nccl_.reduce(slice, slice, count, ncclFloat, ncclSum, peer, comm_, raw);
+      result =
+          nccl_.reduce(data + slices.begin(peer), own, count, ncclFloat, ncclSum, peer, comm_, raw);
     }
     return result;
   });
@@ -441,7 +447,7 @@ bool NcclGroup::register_memory(void* /*segment*/, int64_t /*bytes*/) {
 // A sum of one value of each rank, for which the host waits.
 void NcclGroup::barrier(const char* what) {
   auto* const value = static_cast<float*>(host_value_.get());
-  reduce_all("barrier", value, 1, what, host_stream_);
+  reduce_all("barrier", value, value, 1, what, host_stream_);
   cuda::Event end(cuda::EventKind::order);
   end.record(host_stream_);
   while (!end.is_done()) std::this_thread::sleep_for(std::chrono::microseconds(50));

@@ -23,28 +23,30 @@ class RangedGroup final : public Communicator {
     const RangeScope range(RangeKind::op, "exchange");
     group_.exchange(received, data, slices, what, stream);
   }
-  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
-              Stream stream) override {
+  void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+              const char* what, Stream stream) override {
     const RangeScope range(RangeKind::op, "gather");
-    group_.gather(data, slices, width, what, stream);
+    group_.gather(data, own, slices, width, what, stream);
   }
   void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
              Stream stream) override {
     const RangeScope range(RangeKind::op, "share");
     group_.share(data, pieces, what, stream);
   }
-  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) override {
+  void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                 Stream stream) override {
     const RangeScope range(RangeKind::op, "broadcast");
-    group_.broadcast(data, bytes, root, what, stream);
+    group_.broadcast(to, from, bytes, root, what, stream);
   }
-  void all_reduce(float* data, int64_t count, const char* what, Stream stream) override {
+  void all_reduce(float* to, const float* from, int64_t count, const char* what,
+                  Stream stream) override {
     const RangeScope range(RangeKind::op, "all_reduce");
-    group_.all_reduce(data, count, what, stream);
+    group_.all_reduce(to, from, count, what, stream);
   }
-  void reduce_scatter(float* data, const RankSlices& slices, const char* what,
+  void reduce_scatter(float* own, const float* data, const RankSlices& slices, const char* what,
                       Stream stream) override {
     const RangeScope range(RangeKind::op, "reduce_scatter");
-    group_.reduce_scatter(data, slices, what, stream);
+    group_.reduce_scatter(own, data, slices, what, stream);
   }
   void barrier(const char* what) override {
     const RangeScope range(RangeKind::op, "barrier");

@@ -11,11 +11,11 @@ class SilentGroup : public Communicator {
 
   std::string engine() const override { return "none"; }
   void exchange(float*, const float*, const RankSlices&, const char*, Stream) override {}
-  void gather(void*, const RankSlices&, int64_t, const char*, Stream) override {}
+  void gather(void*, const void*, const RankSlices&, int64_t, const char*, Stream) override {}
   void share(void*, const std::vector<RankPiece>&, const char*, Stream) override {}
-  void broadcast(void*, int64_t, int, const char*, Stream) override {}
-  void all_reduce(float*, int64_t, const char*, Stream) override {}
-  void reduce_scatter(float*, const RankSlices&, const char*, Stream) override {}
+  void broadcast(void*, const void*, int64_t, int, const char*, Stream) override {}
+  void all_reduce(float*, const float*, int64_t, const char*, Stream) override {}
+  void reduce_scatter(float*, const float*, const RankSlices&, const char*, Stream) override {}
   void barrier(const char*) override {}
   void abort() noexcept override {}
 };

@@ -237,8 +237,10 @@ class ThreadRank final : public Communicator {
         });
   }
 
-  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
-              Stream) override {
+  void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+              const char* what, Stream) override {
+    place(static_cast<std::byte*>(data) + slices.begin(rank()) * width, own,
+          slices.size(rank()) * width);
     run(
         {"gather", what, slices.count, width}, data, [&](int p) { return slices.size(p) > 0; },
         [&] {
@@ -264,21 +266,24 @@ class ThreadRank final : public Communicator {
         end);
   }
 
-  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream) override {
+  void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                 Stream) override {
     QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
                 ", expected a rank below ", size());
+    if (rank() == root) place(to, from, bytes);
     run(
-        {"broadcast", what, bytes, 1, root}, data, [&](int p) { return p == root; },
-        [&] { place_part(data, root, 0, bytes); });
+        {"broadcast", what, bytes, 1, root}, to, [&](int p) { return p == root; },
+        [&] { place_part(to, root, 0, bytes); });
   }
 
-  void all_reduce(float* data, int64_t count, const char* what, Stream) override {
-    run({"all_reduce", what, count}, data, kAll, [&] { sum(data, 0, count); });
+  void all_reduce(float* to, const float* from, int64_t count, const char* what, Stream) override {
+    run({"all_reduce", what, count}, from, kAll, [&] { sum(to, 0, count); });
   }
 
-  void reduce_scatter(float* data, const RankSlices& slices, const char* what, Stream) override {
+  void reduce_scatter(float* own, const float* data, const RankSlices& slices, const char* what,
+                      Stream) override {
     run({"reduce_scatter", what, slices.count}, data, kAll,
-        [&] { sum(data, slices.begin(rank()), slices.size(rank())); });
+        [&] { sum(own, slices.begin(rank()), slices.size(rank())); });
   }
 
   void barrier(const char* what) override {
@@ -301,17 +306,20 @@ class ThreadRank final : public Communicator {
   void copy_part(void* to, int from, int64_t begin, int64_t bytes) const {
     if (bytes > 0) std::memcpy(to, part(from) + begin, static_cast<size_t>(bytes));
   }
+  static void place(void* to, const void* from, int64_t bytes) {
+    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
   void place_part(void* data, int from, int64_t begin, int64_t bytes) const {
     if (from != rank()) copy_part(static_cast<std::byte*>(data) + begin, from, begin, bytes);
   }
 
-  // Over the ranks, in their order.
-  void sum(float* data, int64_t begin, int64_t count) const {
+  // Over the ranks, in their order, of the elements from `begin`.
+  void sum(float* to, int64_t begin, int64_t count) const {
     std::vector<float> term(static_cast<size_t>(count));
-    copy_part(data + begin, 0, begin * kFloat, count * kFloat);
+    copy_part(to, 0, begin * kFloat, count * kFloat);
     for (int p = 1; p < size(); ++p) {
       copy_part(term.data(), p, begin * kFloat, count * kFloat);
-      for (size_t i = 0; i < term.size(); ++i) data[begin + static_cast<int64_t>(i)] += term[i];
+      for (size_t i = 0; i < term.size(); ++i) to[i] += term[i];
     }
   }
 

@@ -28,11 +28,14 @@ TEST(BenchCollectivesProgram, RankZeroPrintsARowForEachCollectiveAndSize) {
     EXPECT_TRUE(row.at("engine").get<std::string>().starts_with("Gloo"));
     EXPECT_EQ(row.at("ranks"), 3);
     EXPECT_GT(row.at("us"), 0.0);
-    seen.push_back(cat(row.at("collective").get<std::string>(), ' ', row.at("bytes")));
+    seen.push_back(cat(row.at("collective").get<std::string>(), ' ',
+                       row.at("place").get<std::string>(), ' ', row.at("bytes")));
   }
   std::vector<std::string> expected;
-  for (const char* name : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "exchange",
-                           "ordered_reduce_scatter", "ordered_all_reduce"}) {
+  for (const char* name :
+       {"all_reduce in", "all_reduce out", "reduce_scatter in", "reduce_scatter out",
+        "all_gather in", "all_gather out", "broadcast in", "broadcast out", "exchange out",
+        "ordered_reduce_scatter in", "ordered_all_reduce in"}) {
     for (const char* bytes : {" 4", " 5000"}) expected.push_back(cat(name, bytes));
   }
   EXPECT_EQ(seen, expected);
@@ -61,6 +64,7 @@ TEST(BenchCollectivesProgram, UsageErrorsExitWithTwo) {
   expect({"--ranks", "2", "--sizes", "1023"}, "--sizes has 1023");
   expect({"--ranks", "2", "--sizes", "0"}, "--sizes is 0");
   expect({"--ranks", "2", "--collectives", "reduce"}, "--collectives has 'reduce'");
+  expect({"--ranks", "2", "--places", "beside"}, "--places has 'beside'");
   expect({"--ranks", "2", "--steps", "0"}, "--steps is 0");
   expect({"--ranks", "2", "--batch", "4"}, "batch has no meaning here");
   expect({"--ranks", "2", "extra"}, "found 'extra'");

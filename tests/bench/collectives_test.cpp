@@ -49,10 +49,17 @@ TEST(BenchCollectives, EveryCollectiveIsCheckedAndTimed) {
   for (const int size : {1, 2, 3}) {
     const std::vector<int64_t> sizes{4, 252, 768, 1024, 6 << 20};
     const auto rows = run(thread_group(size), few(sizes));
-    ASSERT_EQ(rows.size(), 7 * sizes.size());
+    std::vector<std::pair<Collective, ResultPlace>> cases;
+    for (const Collective collective : all_collectives()) {
+      for (const ResultPlace place : {ResultPlace::in, ResultPlace::out}) {
+        if (has_place(collective, place)) cases.emplace_back(collective, place);
+      }
+    }
+    ASSERT_EQ(cases.size(), 4u * 2 + 3);
+    ASSERT_EQ(rows.size(), cases.size() * sizes.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       const CollectiveRow& row = rows[i];
-      EXPECT_EQ(row.collective, all_collectives()[i / sizes.size()]);
+      EXPECT_EQ(std::pair(row.collective, row.place), cases[i / sizes.size()]);
       EXPECT_EQ(row.bytes, sizes[i % sizes.size()]);
       EXPECT_EQ(row.ranks, size);
       EXPECT_EQ(row.engine, "threads");
@@ -78,27 +85,29 @@ class WrongRank : public Communicator {
     ranks_->exchange(received, data, slices, what, stream);
     spoil(Collective::exchange, received + (size() - 1) * slices.each);
   }
-  void gather(void* data, const RankSlices& slices, int64_t width, const char* what,
-              Stream stream) override {
-    ranks_->gather(data, slices, width, what, stream);
+  void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+              const char* what, Stream stream) override {
+    ranks_->gather(data, own, slices, width, what, stream);
     spoil(Collective::all_gather, static_cast<float*>(data) + slices.count - 1);
   }
   void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
              Stream stream) override {
     ranks_->share(data, pieces, what, stream);
   }
-  void broadcast(void* data, int64_t bytes, int root, const char* what, Stream stream) override {
-    ranks_->broadcast(data, bytes, root, what, stream);
-    spoil(Collective::broadcast, static_cast<float*>(data));
+  void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                 Stream stream) override {
+    ranks_->broadcast(to, from, bytes, root, what, stream);
+    spoil(Collective::broadcast, static_cast<float*>(to));
   }
-  void all_reduce(float* data, int64_t count, const char* what, Stream stream) override {
-    ranks_->all_reduce(data, count, what, stream);
-    if (count > 1) spoil(Collective::all_reduce, data + 1);
+  void all_reduce(float* to, const float* from, int64_t count, const char* what,
+                  Stream stream) override {
+    ranks_->all_reduce(to, from, count, what, stream);
+    if (count > 1) spoil(Collective::all_reduce, to + 1);
   }
-  void reduce_scatter(float* data, const RankSlices& slices, const char* what,
+  void reduce_scatter(float* own, const float* data, const RankSlices& slices, const char* what,
                       Stream stream) override {
-    ranks_->reduce_scatter(data, slices, what, stream);
-    spoil(Collective::reduce_scatter, data + slices.begin(rank()));
+    ranks_->reduce_scatter(own, data, slices, what, stream);
+    spoil(Collective::reduce_scatter, own);
   }
   void barrier(const char* what) override { ranks_->barrier(what); }
   void abort() noexcept override { ranks_->abort(); }
@@ -116,13 +125,23 @@ TEST(BenchCollectives, AWrongResultIsAnError) {
   for (const Collective wrong :
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::exchange}) {
-    std::vector<std::unique_ptr<Communicator>> ranks;
-    for (auto& rank : thread_group(2)) {
-      ranks.push_back(std::make_unique<WrongRank>(std::move(rank), wrong));
+    for (const ResultPlace place : {ResultPlace::in, ResultPlace::out}) {
+      if (!has_place(wrong, place)) continue;
+      std::vector<std::unique_ptr<Communicator>> ranks;
+      for (auto& rank : thread_group(2)) {
+        ranks.push_back(std::make_unique<WrongRank>(std::move(rank), wrong));
+      }
+      expect_error(
+          [&] {
+            CollectiveBenchOptions options = few({1024});
+            options.places = {place};
+            run(std::move(ranks), options);
+          },
+          {"bench collectives: rank 0 of 2",
+           cat(name_of(wrong), place == ResultPlace::in ? " in place" : "",
+               " of 1024 bytes: element"),
+           ", expected"});
     }
-    expect_error(
-        [&] { run(std::move(ranks), few({1024})); },
-        {"bench collectives: rank 0 of 2", name_of(wrong), "of 1024 bytes: element", ", expected"});
   }
 }
 
@@ -159,12 +178,13 @@ TEST(CollectiveTable, GivesTheBusBandwidthOfNcclTests) {
       {Collective::exchange, 0.75},         {Collective::ordered_reduce_scatter, 0.75},
       {Collective::ordered_all_reduce, 1.5}};
   for (const Collective collective : all_collectives()) {
-    CollectiveRow row{collective, "NCCL 2.28.3", 4, 4'000'000, {}, {}};
+    CollectiveRow row{collective, ResultPlace::out, "NCCL 2.28.3", 4, 4'000'000, {}, {}};
     row.time.median = 0.1;  // 40 GB/s
     row.time.std = 0.002;
     Table json(TableFormat::json, kTextWidth, "quern-test");
     const auto parsed = nlohmann::json::parse(json.add(table_row(row)));
     EXPECT_EQ(parsed.at("collective"), name_of(collective));
+    EXPECT_EQ(parsed.at("place"), "out");
     EXPECT_EQ(parsed.at("engine"), "NCCL 2.28.3");
     EXPECT_EQ(parsed.at("ranks"), 4);
     EXPECT_EQ(parsed.at("bytes"), 4'000'000);

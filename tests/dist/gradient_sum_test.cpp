@@ -173,7 +173,8 @@ TEST(GradientSum, SumsReturnInSlicesOfEqualLength) {
   class Recorder : public SilentGroup {
    public:
     using SilentGroup::SilentGroup;
-    void gather(void*, const RankSlices& slices, int64_t, const char* what, Stream) override {
+    void gather(void*, const void*, const RankSlices& slices, int64_t, const char* what,
+                Stream) override {
       if (std::string(what).starts_with("the gradients"))
         equal.push_back(slices.filled().count == slices.count);
     }

@@ -120,6 +120,17 @@ class CollectiveCheck {
       }
     }
     expect("guard of gather", slices_.count * width, data.back(), kGuard);
+    // From other memory, which stays as it is.
+    const std::vector<unsigned char> own(data.begin() + begin, data.begin() + end);
+    auto sent = own;
+    sent.push_back(kGuard);  // data() is never null
+    std::vector<unsigned char> received(data.size(), kGuard);
+    ranks_.gather(received.data(), sent.data(), slices_, width, "the weights", {});
+    for (size_t i = 0; i < data.size(); ++i) {
+      expect("gather out of place", static_cast<int64_t>(i), received[i], data[i]);
+    }
+    sent.pop_back();
+    expect("input of gather", 0, sent == own, true);
   }
 
   // Three of every five bytes; the ranks own them in turn.
@@ -154,6 +165,12 @@ class CollectiveCheck {
       expect("broadcast", i, data[static_cast<size_t>(i)], data_.byte(root, i));
     }
     expect("guard of broadcast", slices_.count, data.back(), kGuard);
+    std::vector<unsigned char> sent = data, received(data.size(), kGuard);
+    if (ranks_.rank() != root) std::ranges::fill(sent, kGuard);
+    ranks_.broadcast(received.data(), sent.data(), slices_.count, root, "the seed", {});
+    for (size_t i = 0; i < data.size(); ++i) {
+      expect("broadcast out of place", static_cast<int64_t>(i), received[i], data[i]);
+    }
   }
 
   void all_reduce() {
@@ -164,6 +181,15 @@ class CollectiveCheck {
       expect_sum("all_reduce", i, data[static_cast<size_t>(i)]);
     }
     expect("guard of all_reduce", slices_.count, data.back(), 7.0f);
+    const auto sent = data_.values(ranks_.rank(), slices_.count);
+    std::vector<float> input = sent, sums(data.size(), 7);
+    input.push_back(7);  // data() is never null
+    ranks_.all_reduce(sums.data(), input.data(), slices_.count, "the loss", {});
+    for (size_t i = 0; i < sent.size(); ++i) {
+      expect_sum("all_reduce out of place", static_cast<int64_t>(i), sums[i]);
+      expect("input of all_reduce", static_cast<int64_t>(i), input[i], sent[i]);
+    }
+    expect("guard of all_reduce", slices_.count, sums.back(), 7.0f);
   }
 
   void reduce_scatter() {
@@ -180,6 +206,18 @@ class CollectiveCheck {
       }
     }
     expect("guard of reduce_scatter", slices_.count, data.back(), 7.0f);
+    std::vector<float> input = before;
+    input.push_back(7);  // data() is never null
+    const int64_t begin = slices_.begin(ranks_.rank()), own = slices_.size(ranks_.rank());
+    std::vector<float> sums(static_cast<size_t>(own + 1), 7);
+    ranks_.reduce_scatter(sums.data(), input.data(), slices_, "the gradients", {});
+    for (int64_t i = 0; i < own; ++i) {
+      expect_sum("reduce_scatter out of place", begin + i, sums[static_cast<size_t>(i)]);
+    }
+    expect("guard of reduce_scatter", own, sums.back(), 7.0f);
+    for (size_t i = 0; i < before.size(); ++i) {
+      expect("input of reduce_scatter", static_cast<int64_t>(i), input[i], before[i]);
+    }
   }
 
   Communicator& ranks_;
