@@ -35,20 +35,39 @@ compare() {
 }
 
 compare --gpus 2 --strategies zero1,zero2 small >"$scratch/table"
-expect 'a strategy' 0 'small         2 zero1        125.00    110.00  88.0 %       2000       2' cat "$scratch/table"
-expect 'one that fails' 0 'small         2 zero2     quern: no memory' cat "$scratch/table"
+expect 'a strategy' 0 'small               2 zero1        125.00    110.00  88.0 %       2000       2' cat "$scratch/table"
+expect 'one that fails' 0 'small               2 zero2     quern: no memory' cat "$scratch/table"
 holds 'one GPU at a time' grep -q '^1 train --size small .*--accumulate 1 --precision bf16' "$LOG"
 holds 'all together' grep -q '^all train --size small .*--gpus 2 --parallel zero1 ' "$LOG"
-expect 'a case without one GPU' 0 '8B-long       4 fsdp         125.00' compare --gpus 4 --strategies fsdp 8B-long
+expect 'a case without one GPU' 0 '8B-long             4 fsdp         125.00' compare --gpus 4 --strategies fsdp 8B-long
+# PyTorch's step beside it: the first line of its output.
+cat >"$scratch/bin/torchrun" <<'PROGRAM'
+#!/bin/sh
+echo "torchrun ${*##*/}" >>"$LOG"
+echo 'a warning'
+case "$*" in
+  *' ddp') echo '{"mode": "ddp", "batch": 32, "ctx": 1024, "ms": 80.0, "efficiency": 0.96, "peak_mib": 7}' ;;
+  *' fsdp') echo '{"mode": "fsdp", "batch": 1, "ctx": 32768, "ms": 5800.0, "peak_mib": 9}' ;;
+esac
+exec sleep 60
+PROGRAM
+chmod +x "$scratch/bin/torchrun"
+expect "PyTorch's share" 0 'small               2 torch         80.00      0.00  96.0 %     819200       7' \
+  compare --gpus 2 --strategies ddp --torch small
+expect "PyTorch's long step" 0 '8B-long             4 torch       5800.00      0.00       -      22599       9' \
+  compare --gpus 4 --strategies fsdp --torch 8B-long
+expect 'a case in FP8' 0 '8B-long-host-fp8    2 fsdp' compare --gpus 2 --strategies fsdp 8B-long-host-fp8
+holds 'its flags' grep -q '^all train .*--offload_activations true --precision fp8 --ctx' "$LOG"
 holds 'a record' python3 -c 'import json, sys
 cases = json.load(open(sys.argv[1]))["result"]["cases"]
-assert sorted(cases) == ["8B-long-4-fsdp", "small-2-zero1", "small-2-zero2"]
+assert sorted(cases) == ["8B-long-4-fsdp", "8B-long-4-torch", "8B-long-host-fp8-2-fsdp", "small-2-ddp", "small-2-torch",
+                         "small-2-zero1", "small-2-zero2"]
 assert cases["small-2-zero1"]["commit"] == "abc1234" and "share" not in cases["8B-long-4-fsdp"]' "$scratch/results/ranks.json"
 
 printf '<!-- results:compare_ranks -->\n<!-- /results:compare_ranks -->\n' >"$scratch/page"
 "$root/scripts/readme_tables.py" --page "$scratch/page" --results "$scratch/results"
 expect 'a table' 0 '| Test GPU | small | 2 | zero1 | 125.00 | 110.00 | 88.0 % | 2000 | 2 |' cat "$scratch/page"
-expect 'its command' 0 'compare_ranks --gpus 2 --strategies zero1,zero2 small` (Test GPU' cat "$scratch/page"
+expect 'its command' 0 'compare_ranks --gpus 2 --strategies zero1,zero2,ddp,fsdp --torch small 8B-long-host-fp8` (Test GPU' cat "$scratch/page"
 
 expect 'another machine' 1 "is a record of 'Test GPU', this is 'Other'" compare --machine Other small
 expect 'an unknown case' 2 "invalid choice: 'smal'" compare smal
