@@ -302,6 +302,11 @@ def summary_table(entries):
                 rows.append(row("cross-entropy and its gradient, " + " x ".join(map(str, r["shape"])) + ", bf16",
                                 dated("kernels"), f"{r['quern']['fused']['ms']:.2f} ms",
                                 f"{best['ms']:.2f} ms (PyTorch, {name})", r["ratio"]))
+    for e in (e for e in entries if e["kind"] == "compare_ranks"):
+        quern, torch = (e["result"]["cases"].get(name) for name in ("8B-long-host-2-fsdp", "8B-long-2-torch"))
+        if quern and torch:
+            rows.append(row("step of 8B, ctx 32768, bf16, two GPUs, fsdp", {"machine": e["machine"], **quern},
+                            f"{quern['ms']:.0f} ms", f"{torch['ms']:.0f} ms (PyTorch, compiled, FSDP2)", torch["ms"] / quern["ms"]))
     decoded = {(e["result"]["rows"][0]["peer"].split("-")[0], e["result"]["rows"][0]["size"]): e
                for e in entries if e["kind"] == "decode"}
     if ("quern", "2.7B") in decoded and ("torch", "2.7B") in decoded:

@@ -34,9 +34,10 @@ class CollectiveRing {
 
   void add(const char* kind, const std::string& what, int64_t bytes, Clock::time_point now);
   Record& latest() { return records_[place_of(added_)]; }
-  size_t latest_place() const { return place_of(added_); }
-  Record& at(size_t place) { return records_[place]; }  // places: 0 to kRecords - 1
-  const Record& at(size_t place) const { return records_[place]; }
+  Record* find(int64_t number) {  // null: a later one has its place
+    Record& record = records_[place_of(number)];
+    return record.number == number ? &record : nullptr;
+  }
 
   // "The latest collectives of this rank:" and a line for each, the oldest first: "#7 all_reduce of
   // the loss, 4 bytes, 2.1 s ago: running". Every line begins with a newline. Empty without any.

@@ -1,5 +1,7 @@
 #include "dist/collective_watch.h"
 
+#include <algorithm>
+
 #include "tensor/cuda_runtime.h"
 
 namespace quern {
@@ -21,63 +23,51 @@ std::shared_ptr<WatchedEvent> cuda_watched_event() {
   return std::make_shared<CudaWatchedEvent>();
 }
 
-void CollectiveWatch::record(std::shared_ptr<WatchedEvent>& event, Stream stream,
-                             Clock::time_point now) {
-  if (!event || event == probe_) event = spare_ ? std::move(spare_) : make_event_();
-  event->record(stream);
-  if (probe_) return;
-  probe_ = event;
-  probed_since_ = now;
+void CollectiveWatch::enqueue(Stream stream, int64_t number, std::string text,
+                              Clock::time_point now) {
+  if (spare_.empty()) spare_.push_back(make_event_());
+  spare_.back()->record(stream);
+  if (pending_.empty()) progress_ = piece_since_ = now;
+  pending_.push_back({std::move(spare_.back()), number, std::move(text)});
+  spare_.pop_back();
 }
 
 void CollectiveWatch::set_running(Stream stream, Clock::time_point now) {
-  record(ends_[ring_.latest_place()], stream, now);
-  ring_.latest().state = CollectiveState::running;
+  CollectiveRing::Record& record = ring_.latest();
+  enqueue(stream, record.number, cat(record.kind, " of ", record.what), now);
+  record.state = CollectiveState::running;
 }
 
 void CollectiveWatch::watch(Stream stream, Clock::time_point now) {
-  record(watched_, stream, now);
+  enqueue(stream, 0, "work of the stream", now);
 }
 
-// The latest one, as far as is known: collectives complete in the order of their numbers.
-std::shared_ptr<WatchedEvent> CollectiveWatch::find_pending() {
-  std::shared_ptr<WatchedEvent> last;
-  int64_t last_number = 0;
-  for (size_t i = 0; i < ends_.size(); ++i) {
-    CollectiveRing::Record& record = ring_.at(i);
-    if (record.state != CollectiveState::running) continue;
-    if (ends_[i]->is_done()) {
-      record.state = CollectiveState::complete;
-    } else if (record.number > last_number) {
-      last = ends_[i];
-      last_number = record.number;
+void CollectiveWatch::remove_completed(Clock::time_point now) {
+  while (!pending_.empty() && pending_.front().end->is_done()) {
+    Work& work = pending_.front();
+    if (work.number == 0) {
+      pieces_[std::exchange(piece_, (piece_ + 1) % pieces_.size())] = now - piece_since_;
+      piece_since_ = now;
+    } else if (CollectiveRing::Record* const record = ring_.find(work.number)) {
+      record->state = CollectiveState::complete;
     }
+    spare_.push_back(std::move(work.end));
+    pending_.pop_front();
+    progress_ = now;
   }
-  if (watched_ && !watched_->is_done()) return watched_;
-  return last;
 }
 
 bool CollectiveWatch::is_late(Clock::time_point now) {
-  const std::shared_ptr<WatchedEvent> pending = find_pending();
-  if (probe_ && !probe_->is_done()) return now - probed_since_ > limit_;
-  if (probe_.use_count() == 1) spare_ = std::move(probe_);
-  probe_ = pending;
-  probed_since_ = now;
-  return false;
+  remove_completed(now);
+  return !pending_.empty() && now - progress_ > limit_ + *std::ranges::max_element(pieces_);
 }
 
-bool CollectiveWatch::is_idle() {
-  return !find_pending() && (!probe_ || probe_->is_done());
+bool CollectiveWatch::is_idle() const {
+  return std::ranges::all_of(pending_, [](const Work& work) { return work.end->is_done(); });
 }
 
 std::string CollectiveWatch::running() const {
-  const CollectiveRing::Record* first = nullptr;
-  for (size_t i = 0; i < ends_.size(); ++i) {
-    const CollectiveRing::Record& record = ring_.at(i);
-    if (record.state != CollectiveState::running) continue;
-    if (!first || record.number < first->number) first = &record;
-  }
-  return first ? cat(first->kind, " of ", first->what) : "work of the stream";
+  return pending_.empty() ? "" : pending_.front().text;
 }
 
 }  // namespace quern

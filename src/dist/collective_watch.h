@@ -5,9 +5,12 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/stream.h"
 #include "dist/collective_ring.h"
@@ -40,32 +43,39 @@ class CollectiveWatch {
   }
   void set_captured() { ring_.latest().state = CollectiveState::captured; }
   void set_running(Stream stream, Clock::time_point now);
-  // Also watches everything enqueued on `stream` so far.
+  // Also watches everything enqueued on `stream` so far: the end of a piece of work, such as a
+  // replay of a captured micro-batch, whose collectives nothing else shows.
   void watch(Stream stream, Clock::time_point now);
 
-  // Whether some watched work has not been completed for longer than the limit. To be called every
-  // now and then: time is counted from the call that first sees all earlier watched work complete.
+  // Whether no watched work has been completed for longer than the limit and the longest of the
+  // latest pieces together, while some is pending. To be called every now and then: work counts as
+  // completed from the call that first sees it.
   bool is_late(Clock::time_point now);
-  bool is_idle();  // all watched work is complete
+  bool is_idle() const;  // all watched work is complete
 
-  // The oldest running collective: "all_reduce of the loss"; without one "work of the stream".
+  // The oldest running collective: "all_reduce of the loss"; "work of the stream" for a piece.
   std::string running() const;
   std::string text(Clock::time_point now) const { return ring_.text(now); }
 
  private:
-  void record(std::shared_ptr<WatchedEvent>& event, Stream stream, Clock::time_point now);
-  std::shared_ptr<WatchedEvent> find_pending();
+  struct Work {
+    std::shared_ptr<WatchedEvent> end;
+    int64_t number = 0;  // of the collective; 0: the end of a piece
+    std::string text;    // "all_reduce of the loss"
+  };
+
+  void enqueue(Stream stream, int64_t number, std::string text, Clock::time_point now);
+  void remove_completed(Clock::time_point now);
 
   std::chrono::milliseconds limit_;
   WatchedEventSource make_event_;
   CollectiveRing ring_;
-  std::array<std::shared_ptr<WatchedEvent>, CollectiveRing::kRecords> ends_;  // of running ones
-  std::shared_ptr<WatchedEvent> watched_;                                     // recorded by watch()
-  // The event that time is counted for. It is never recorded anew, so a host that runs ahead cannot
-  // postpone it; when it is done, the latest pending event takes its place.
-  std::shared_ptr<WatchedEvent> probe_;
-  std::shared_ptr<WatchedEvent> spare_;  // a former probe
-  Clock::time_point probed_since_;
+  std::deque<Work> pending_;  // in the order of the calls
+  std::vector<std::shared_ptr<WatchedEvent>> spare_;
+  Clock::time_point progress_;     // when work was last seen completed, or began
+  Clock::time_point piece_since_;  // when the previous piece was completed, or this one began
+  std::array<Clock::duration, 8> pieces_{};  // durations of the latest
+  size_t piece_ = 0;                         // the place of the next
 };
 
 }  // namespace quern

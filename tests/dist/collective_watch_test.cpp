@@ -96,12 +96,48 @@ TEST_F(CollectiveWatchTest, WatchesReplays) {
     EXPECT_FALSE(watch.is_late(begin + step * 100ms));
     stream.done = stream.enqueued;
   }
-  EXPECT_FALSE(watch.is_late(begin + 20s));
+  EXPECT_FALSE(watch.is_late(begin + 10s));
   EXPECT_TRUE(watch.is_idle());
   replay(begin + 20s);
   EXPECT_TRUE(watch.is_late(begin + 22s));
   EXPECT_EQ(watch.running(), "work of the stream");
   EXPECT_LE(stream.events, 4);  // they are used again
+}
+
+// The host is a step ahead of the device. The first step, kernel by kernel, shows how long one
+// takes; a step that then takes longer than that by more than the limit hangs.
+TEST_F(CollectiveWatchTest, AStepMayTakeLongerThanTheLimit) {
+  Clock::time_point now = begin;
+  const auto runs_on = [&](std::chrono::milliseconds time) {
+    for (const Clock::time_point end = now + time; now < end; now += 50ms) {
+      if (watch.is_late(now)) return false;
+    }
+    return true;
+  };
+  for (int i = 0; i < 6; ++i) run("a", now);
+  replay(now);  // its end
+  for (int i = 0; i < 7; ++i, ++stream.done) ASSERT_TRUE(runs_on(300ms)) << i;
+  replay(now);
+  for (int step = 0; step < 20; ++step, ++stream.done) {
+    replay(now);
+    ASSERT_TRUE(runs_on(2100ms)) << step;
+  }
+  ASSERT_TRUE(runs_on(3000ms));
+  EXPECT_FALSE(runs_on(300ms));
+}
+
+// Pauses between steps do not count, and a long step is forgotten.
+TEST_F(CollectiveWatchTest, LaterStepsSayHowLongOneMayTake) {
+  Clock::time_point now = begin;
+  for (int step = 0; step < 40; ++step) {
+    replay(now);
+    for (int i = 0; i < (step == 0 ? 18 : 2); ++i, now += 50ms) ASSERT_FALSE(watch.is_late(now));
+    stream.done = stream.enqueued;
+    for (int i = 0; i < 30; ++i, now += 50ms) ASSERT_FALSE(watch.is_late(now));
+  }
+  replay(now);
+  EXPECT_FALSE(watch.is_late(now + 1100ms));
+  EXPECT_TRUE(watch.is_late(now + 1200ms));
 }
 
 TEST_F(CollectiveWatchTest, ListsTheLatestSixteen) {

@@ -16,15 +16,18 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --out) out=$2 ;;
     --gpus) ms=125 ;;
-    --parallel) [ "$2" = zero2 ] && { echo "quern: no memory" >&2; exit 1; } ;;
+    --parallel) [ "$2" = zero2 ] && { echo "quern: no memory" >&2; echo "quern: rank 0 ended" >&2; exit 1; } ;;
   esac
   shift
 done
 [ "$CUDA_VISIBLE_DEVICES" = 1 ] && ms=110
 mkdir -p "$out"
-for row in 900 800 $ms $ms $ms $ms; do
+rows="900 800 $ms $ms $ms $ms"
+[ -n "$EARLY" ] && rows="900 800 $ms"
+for row in $rows; do
   echo "{\"step\":5,\"ms\":$row.0,\"tokens_per_s\":2000.0,\"memory_bytes\":2097152}"
 done >"$out/metrics.jsonl"
+[ -n "$EARLY" ] && { echo "quern: rank 0 of 4: late" >&2; exit 1; }
 exec sleep 60
 PROGRAM
 chmod +x "$scratch/bin/"*
@@ -40,6 +43,9 @@ expect 'one that fails' 0 'small               2 zero2     quern: no memory' cat
 holds 'one GPU at a time' grep -q '^1 train --size small .*--accumulate 1 --precision bf16' "$LOG"
 holds 'all together' grep -q '^all train --size small .*--gpus 2 --parallel zero1 ' "$LOG"
 expect 'a case without one GPU' 0 '8B-long             4 fsdp         125.00' compare --gpus 4 --strategies fsdp 8B-long
+expect 'one that ends early' 0 '8B-long             4 zero1     quern: rank 0 of 4: late' \
+  env EARLY=1 "$root/benchmarks/compare_ranks" --quern "$scratch/bin/quern" --gpus 4 --strategies zero1 8B-long
+
 # PyTorch's step beside it: the first line of its output.
 cat >"$scratch/bin/torchrun" <<'PROGRAM'
 #!/bin/sh
