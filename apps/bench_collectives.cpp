@@ -32,6 +32,14 @@ CollectiveBenchOptions options_of(const ParsedArgs& parsed) {
   if (parsed.extra_given.contains("places")) {
     options.places = choices_of<ResultPlace>(parsed, "places");
   }
+  const auto is_case = [&](Collective c) {
+    return std::ranges::any_of(options.places, [&](ResultPlace at) { return has_place(c, at); });
+  };
+  if (std::ranges::none_of(options.collectives, is_case)) {
+    throw UsageError(
+        "--places has no case of --collectives: exchange is out of place, the "
+        "ordered ones in place");
+  }
   options.sizes = counts_of(parsed, "sizes", 4);
   options.warmup = iterations_of(parsed, "warmup", 1);
   options.steps = iterations_of(parsed, "steps", 1);

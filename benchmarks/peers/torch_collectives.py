@@ -56,7 +56,7 @@ class Case:
         torch.testing.assert_close(self.y[:CHECKED].cpu(), want[:CHECKED], rtol=0, atol=self.size * 1e-6)
 
 
-# torch.distributed reduces and broadcasts in place alone.
+# all_reduce and broadcast are only in place.
 PLACES = {"all_reduce": ["in"], "reduce_scatter": ["in", "out"], "all_gather": ["in", "out"], "broadcast": ["in"],
           "exchange": ["out"]}
 

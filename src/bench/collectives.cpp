@@ -62,7 +62,7 @@ class CollectiveCase {
   static constexpr int kSum = -1;
 
   float* data() const { return data_.data<float>(); }
-  float* place() const { return (result_.defined() ? result_ : data_).data<float>(); }
+  float* result_data() const { return (result_.defined() ? result_ : data_).data<float>(); }
   float* place_of_slice() const;
   void sum_in_order();
   std::vector<Range> result() const;
@@ -116,21 +116,23 @@ void CollectiveCase::prepare() {
 
 // Of reduce_scatter's result.
 float* CollectiveCase::place_of_slice() const {
-  return result_.defined() ? place() : data() + slices_.begin(ranks_.rank());
+  return result_.defined() ? result_data() : data() + slices_.begin(ranks_.rank());
 }
 
 void CollectiveCase::call() {
   const char* const what = "the benchmark's data";
   const int64_t count = slices_.count, begin = slices_.begin(ranks_.rank());
   switch (collective_) {
-    case Collective::all_reduce: return ranks_.all_reduce(place(), data(), count, what, stream());
+    case Collective::all_reduce:
+      return ranks_.all_reduce(result_data(), data(), count, what, stream());
     case Collective::reduce_scatter:
       return ranks_.reduce_scatter(place_of_slice(), data(), slices_, what, stream());
     case Collective::all_gather:
-      return ranks_.gather(place(), data() + begin, slices_, kFloatBytes, what, stream());
+      return ranks_.gather(result_data(), data() + begin, slices_, kFloatBytes, what, stream());
     case Collective::broadcast:
-      return ranks_.broadcast(place(), data(), count * kFloatBytes, 0, what, stream());
-    case Collective::exchange: return ranks_.exchange(place(), data(), slices_, what, stream());
+      return ranks_.broadcast(result_data(), data(), count * kFloatBytes, 0, what, stream());
+    case Collective::exchange:
+      return ranks_.exchange(result_data(), data(), slices_, what, stream());
     case Collective::ordered_reduce_scatter: return sum_in_order();
     case Collective::ordered_all_reduce:
       sum_in_order();
@@ -141,9 +143,9 @@ void CollectiveCase::call() {
 
 void CollectiveCase::sum_in_order() {
   const int rank = ranks_.rank();
-  ranks_.exchange(place(), data(), slices_, "the benchmark's data", stream());
+  ranks_.exchange(result_data(), data(), slices_, "the benchmark's data", stream());
   on_device(data_.device(), [&](auto stream) {
-    rank_sum(data() + slices_.begin(rank), nullptr, place(), ranks_.size(), slices_.each,
+    rank_sum(data() + slices_.begin(rank), nullptr, result_data(), ranks_.size(), slices_.each,
              slices_.size(rank), stream);
   });
 }
@@ -153,20 +155,20 @@ std::vector<CollectiveCase::Range> CollectiveCase::result() const {
   const int own = ranks_.rank();
   const int64_t begin = slices_.begin(own), end = slices_.end(own);
   switch (collective_) {
-    case Collective::all_reduce: return {{place(), 0, slices_.count, kSum}};
+    case Collective::all_reduce: return {{result_data(), 0, slices_.count, kSum}};
     case Collective::reduce_scatter: return {{place_of_slice(), begin, end, kSum}};
     case Collective::ordered_all_reduce: return {{data(), 0, slices_.count, kSum}};
     case Collective::ordered_reduce_scatter: return {{data() + begin, begin, end, kSum}};
-    case Collective::broadcast: return {{place(), 0, slices_.count, 0}};
+    case Collective::broadcast: return {{result_data(), 0, slices_.count, 0}};
     case Collective::all_gather:
       for (int rank = 0; rank < ranks_.size(); ++rank) {
         const int64_t first = slices_.begin(rank);
-        ranges.push_back({place() + first, first, slices_.end(rank), rank});
+        ranges.push_back({result_data() + first, first, slices_.end(rank), rank});
       }
       return ranges;
     case Collective::exchange:
       for (int rank = 0; rank < ranks_.size(); ++rank) {
-        ranges.push_back({place() + rank * slices_.each, begin, end, rank});
+        ranges.push_back({result_data() + rank * slices_.each, begin, end, rank});
       }
       return ranges;
   }
@@ -191,7 +193,7 @@ void CollectiveCase::compare(const Range& range) const {
   std::vector<float> actual(static_cast<size_t>(count));
   copy_floats(actual.data(), range.at, count);
   Context::current().synchronize();
-  ranks_.check(stream());
+  ranks_.check();
   const int n = ranks_.size();
   const bool exact = range.from != kSum || collective_ >= Collective::exchange;
   const float tolerance = exact ? 0.0f : static_cast<float>(n * (n - 1)) * 0x1p-24f;
@@ -225,9 +227,9 @@ std::vector<double> CollectiveCase::time(int64_t warmup, int64_t steps) {
   std::vector<double> times = time_rounds(warmup, steps, 1, [&](const Mark& mark) {
     graph.launch();
     mark();
-    ranks_.check(stream());
+    ranks_.watch(stream());
   });
-  ranks_.check(stream());
+  ranks_.check();
   for (double& ms : times) ms /= static_cast<double>(calls);
   return times;
 }
@@ -237,7 +239,7 @@ bool all_well(Communicator& ranks, const Tensor& flag, const std::string& error)
   fill(flag, error.empty() ? 0.0 : 1.0);
   ranks.all_reduce(flag.data<float>(), 1, "the failures", stream());
   const bool well = flag.item() == 0.0;
-  ranks.check(stream());
+  ranks.check();
   return well;
 }
 

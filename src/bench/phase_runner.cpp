@@ -47,7 +47,7 @@ void PhaseRunner::train(bool capture) {
   }
   const RandomBatch& batch = next_batch();
   step_->run(batch.tokens, batch.targets, {});
-  if (group_) group_->check(Context::current().cuda_stream());
+  if (group_) group_->watch(Context::current().cuda_stream());
 }
 
 void PhaseRunner::replay() {

@@ -146,7 +146,8 @@ void add_compute(std::vector<ConfigKey>& table) {
   rows.boolean(
       "offload_activations", &C::offload_activations,
       "keep in the host's memory between forward and backward: with recompute = blocks the "
-      "inputs of segments, otherwise each MLP's hidden layer (gate and up)");
+      "inputs of segments, otherwise each MLP's hidden layer (with fused kernels; GPT-2's not in "
+      "FP8)");
   rows.text(
       "gemm_table", &C::gemm_table, "a path in UTF-8",
       "cuBLASLt algorithms measured by `quern tune`; empty: the shipped table of this GPU, else "
@@ -278,7 +279,8 @@ void add_parallel(std::vector<ConfigKey>& table) {
                "processes of a training, started on this machine unless a launcher has started "
                "them; on GPUs one a GPU");
   rows.integer("comm_limit", &P::comm_limit, 1, 3600,
-               "seconds for which a rank waits for the others before the training ends");
+               "seconds for which a rank waits for the others before the training ends; on GPUs "
+               "beyond the time of the latest steps");
 }
 
 void add_run(std::vector<ConfigKey>& table) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,11 @@ struct CollectiveCall {
            a.width == b.width && a.root == b.root;
   }
 };
+
+// On the host, unless they are the same memory.
+inline void place(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 // The bytes of all pieces.
 inline int64_t bytes_of(const std::vector<RankPiece>& pieces) {

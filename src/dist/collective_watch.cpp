@@ -25,6 +25,7 @@ std::shared_ptr<WatchedEvent> cuda_watched_event() {
 
 void CollectiveWatch::enqueue(Stream stream, int64_t number, std::string text,
                               Clock::time_point now) {
+  remove_completed(now);  // what is done is no part of the piece that begins now
   if (spare_.empty()) spare_.push_back(make_event_());
   spare_.back()->record(stream);
   if (pending_.empty()) progress_ = piece_since_ = now;
@@ -59,7 +60,12 @@ void CollectiveWatch::remove_completed(Clock::time_point now) {
 
 bool CollectiveWatch::is_late(Clock::time_point now) {
   remove_completed(now);
-  return !pending_.empty() && now - progress_ > limit_ + *std::ranges::max_element(pieces_);
+  return !pending_.empty() && now - progress_ > allowed();
+}
+
+std::chrono::milliseconds CollectiveWatch::allowed() const {
+  using std::chrono::milliseconds;
+  return limit_ + std::chrono::floor<milliseconds>(*std::ranges::max_element(pieces_));
 }
 
 bool CollectiveWatch::is_idle() const {

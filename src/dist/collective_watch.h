@@ -47,10 +47,11 @@ class CollectiveWatch {
   // replay of a captured micro-batch, whose collectives nothing else shows.
   void watch(Stream stream, Clock::time_point now);
 
-  // Whether no watched work has been completed for longer than the limit and the longest of the
-  // latest pieces together, while some is pending. To be called every now and then: work counts as
-  // completed from the call that first sees it.
+  // Whether watched work is pending, and none was completed for allowed(). Call it regularly: work
+  // counts as completed when a call sees it.
   bool is_late(Clock::time_point now);
+  // The limit, and the time of the longest of the latest pieces.
+  std::chrono::milliseconds allowed() const;
   bool is_idle() const;  // all watched work is complete
 
   // The oldest running collective: "all_reduce of the loss"; "work of the stream" for a piece.

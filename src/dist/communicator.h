@@ -91,7 +91,7 @@ class Communicator {
   virtual void exchange(float* received, const float* data, const RankSlices& slices,
                         const char* what, Stream stream) = 0;
   // Slice p of every rank's `data` = `own` of rank p; elements of `width` bytes. `own` is this
-  // rank's slice of `data`, or does not overlap `data`.
+  // rank's slice of `data`, or does not overlap `data`. Both are registered memory, or neither is.
   virtual void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
                       const char* what, Stream stream) = 0;
   // Every piece of every rank's `data` = the same piece of its owner's `data`. For small pieces.
@@ -128,11 +128,13 @@ class Communicator {
 
   virtual void barrier(const char* what) = 0;  // of the host's threads
 
-  // Throws CommunicationError when a collective has failed, or abort() was called. Also starts the
-  // time limit of the work enqueued on `stream` so far, since the group does not see the
-  // collectives of a captured graph. Call it after each replay, and again when the host has waited
-  // for the stream and before it uses the results: after a failure they are garbage.
-  virtual void check(Stream /*stream*/) {}
+  // Throws CommunicationError when a collective has failed, or abort() was called. Call it when the
+  // host has waited for a stream and before it uses the results: after a failure they are garbage.
+  virtual void check() {}
+  // check(). Also starts the time limit of a piece of work, all that is enqueued on `stream` so
+  // far: call it after each replay, since the group does not see the collectives of a captured
+  // graph. A piece may take longer than the limit by as much as the latest ones took.
+  virtual void watch(Stream /*stream*/) {}
 
   // Handler for a rank that cannot end by itself: its thread may wait for a copy from a rank that
   // is gone, and only the end of the process ends that wait. Another thread calls it with the

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstring>
 #include <functional>
 #include <mutex>
 #include <numeric>
@@ -177,9 +176,6 @@ class GlooGroup final : public Communicator {
   void gather_bytes(void* data, const std::vector<size_t>& of_ranks, const CollectiveCall& call);
   void sum_own_slice(float* to, const float* data, const RankSlices& slices,
                      const CollectiveCall& call);
-  static void place(void* to, const void* from, int64_t bytes) {
-    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
   void send_from(int root, void* data, int64_t bytes, const CollectiveCall& call);
 
   uint32_t next_tag(const CollectiveCall& call) { return tag_of(call, number_++); }

@@ -87,7 +87,8 @@ class NcclGroup : public Communicator {
   void reduce_scatter(float* own, const float* data, const RankSlices& slices, const char* what,
                       Stream stream) override;
   void barrier(const char* what) override;
-  void check(Stream stream) override;
+  void check() override;
+  void watch(Stream stream) override;
   void abort() noexcept override;
 
  private:
@@ -107,6 +108,8 @@ class NcclGroup : public Communicator {
                   Stream stream);
   void settle(const std::string& call);
   bool is_registered(const void* data, int64_t bytes) const;
+  void check_registration(const char* kind, const char* what, const void* to,
+                          const void* from) const;
   void run_watchdog(int device) noexcept;
 
   // These expect mutex_ to be locked.
@@ -277,11 +280,16 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
   }
 }
 
+// NCCL hangs if one side of a transfer is registered and the other is not.
+void NcclGroup::check_registration(const char* kind, const char* what, const void* to,
+                                   const void* from) const {
+  QUERN_CHECK(is_registered(to, 1) == is_registered(from, 1), "NCCL ", kind, " of ", what,
+              ": registered memory on one side only; expected both or neither");
+}
+
 void NcclGroup::exchange(float* received, const float* data, const RankSlices& slices,
                          const char* what, Stream stream) {
-  // NCCL hangs if one side of a transfer is registered and the other is not.
-  QUERN_CHECK(is_registered(data, 1) == is_registered(received, 1), "NCCL exchange of ", what,
-              ": registered memory on one side only; expected both or neither");
+  check_registration("exchange", what, received, data);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   const int64_t all = size() * slices.each * kFloatBytes;
   if (size() > 1 && is_registered(data, all) && is_registered(received, all)) {
@@ -311,6 +319,7 @@ void NcclGroup::exchange(float* received, const float* data, const RankSlices& s
 
 void NcclGroup::gather(void* data, const void* own, const RankSlices& slices, int64_t width,
                        const char* what, Stream stream) {
+  check_registration("gather", what, data, own);
   auto* const bytes = static_cast<uint8_t*>(data);
   const auto at = [&](int peer) { return bytes + slices.begin(peer) * width; };
   enqueue("gather", what, slices.count * width, stream, [&](cudaStream_t raw) {
@@ -461,7 +470,12 @@ void NcclGroup::set_patience(milliseconds patience) {
   watch_.set_limit(longest());
 }
 
-void NcclGroup::check(Stream stream) {
+void NcclGroup::check() {
+  const std::lock_guard lock(mutex_);
+  throw_failure();
+}
+
+void NcclGroup::watch(Stream stream) {
   const std::lock_guard lock(mutex_);
   throw_failure();
   if (!cuda::is_capturing(stream)) watch_.watch(stream, Clock::now());
@@ -484,7 +498,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
       if (is_error(result)) {
         set_failure("communication", nccl_.text(result, comm_));
       } else if (watch_.is_late(Clock::now())) {
-        give_up(lock, watch_.running(), cat("not complete within ", in_words(longest())));
+        give_up(lock, watch_.running(), cat("not complete within ", in_words(watch_.allowed())));
         // An abort can complete the collective on other ranks, with garbage: they shall see first
         // that it is late.
         wake_.wait_for(lock, kGrace, [&] { return stop_; });

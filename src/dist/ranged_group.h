@@ -52,7 +52,8 @@ class RangedGroup final : public Communicator {
     const RangeScope range(RangeKind::op, "barrier");
     group_.barrier(what);
   }
-  void check(Stream stream) override { group_.check(stream); }
+  void check() override { group_.check(); }
+  void watch(Stream stream) override { group_.watch(stream); }
   void abort() noexcept override { group_.abort(); }
 
  private:

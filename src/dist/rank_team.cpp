@@ -35,7 +35,7 @@ kernels::cuda::Stream stream() {
 template <class T>
 std::vector<T> result_of(Communicator& group, const Tensor& shared) {
   std::vector<T> values = shared.to_vector<T>();
-  group.check(stream());
+  group.check();
   return values;
 }
 
@@ -121,7 +121,11 @@ void RankTeam::check_alike(const std::string& own, const char* what) const {
 }
 
 void RankTeam::check() const {
-  if (!is_one()) group_->check(Context::current().cuda_stream());
+  if (!is_one()) group_->check();
+}
+
+void RankTeam::watch() const {
+  if (!is_one()) group_->watch(stream());
 }
 
 }  // namespace quern

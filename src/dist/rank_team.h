@@ -37,8 +37,8 @@ class RankTeam {
   // Throws the same error on every rank when the ranks' texts differ. It names the first rank that
   // differs from rank 0, and both texts.
   void check_alike(const std::string& own, const char* what) const;
-  // Communicator::check() on the Context's stream.
-  void check() const;
+  void check() const;  // Communicator::check()
+  void watch() const;  // Communicator::watch() of the Context's stream
 
  private:
   Communicator* group_;

@@ -306,9 +306,6 @@ class ThreadRank final : public Communicator {
   void copy_part(void* to, int from, int64_t begin, int64_t bytes) const {
     if (bytes > 0) std::memcpy(to, part(from) + begin, static_cast<size_t>(bytes));
   }
-  static void place(void* to, const void* from, int64_t bytes) {
-    if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
   void place_part(void* data, int from, int64_t begin, int64_t bytes) const {
     if (from != rank()) copy_part(static_cast<std::byte*>(data) + begin, from, begin, bytes);
   }

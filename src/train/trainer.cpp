@@ -257,7 +257,7 @@ bool Trainer::train_step() {
     if (part.index > 0 && team_.is_one() && stopping()) return false;
     const DeviceBatch batch = feeder_->next();
     step_->run(batch.tokens, batch.targets, part, batch.counted);
-    team_.check();
+    team_.watch();
   }
   state_.iteration += 1;
   readback_.post(state_.iteration, step_->loss(), step_->z_loss(), step_->ranks_asking(),

@@ -65,6 +65,8 @@ TEST(BenchCollectivesProgram, UsageErrorsExitWithTwo) {
   expect({"--ranks", "2", "--sizes", "0"}, "--sizes is 0");
   expect({"--ranks", "2", "--collectives", "reduce"}, "--collectives has 'reduce'");
   expect({"--ranks", "2", "--places", "beside"}, "--places has 'beside'");
+  expect({"--ranks", "2", "--collectives", "exchange", "--places", "in"},
+         "--places has no case of --collectives");
   expect({"--ranks", "2", "--steps", "0"}, "--steps is 0");
   expect({"--ranks", "2", "--batch", "4"}, "batch has no meaning here");
   expect({"--ranks", "2", "extra"}, "found 'extra'");

@@ -126,6 +126,23 @@ TEST_F(CollectiveWatchTest, AStepMayTakeLongerThanTheLimit) {
   EXPECT_FALSE(runs_on(300ms));
 }
 
+// A collective in which a rank waits long, as for another's file, is no piece.
+TEST_F(CollectiveWatchTest, LongWaitsDoNotRaiseTheLimit) {
+  watch.set_limit(1h);
+  run("the file", begin);
+  EXPECT_FALSE(watch.is_late(begin + 10min));
+  stream.done = stream.enqueued;  // and nothing looks before the next step
+  watch.set_limit(1s);
+  replay(begin + 10min);
+  EXPECT_FALSE(watch.is_late(begin + 10min + 100ms));
+  stream.done = stream.enqueued;
+  EXPECT_FALSE(watch.is_late(begin + 10min + 200ms));
+  EXPECT_EQ(watch.allowed(), 1200ms);
+  for (int i = 0; i < 20; ++i) run("a count", begin + 11min);
+  stream.done = stream.enqueued;
+  EXPECT_EQ(watch.allowed(), 1200ms);  // short collectives do not lower it either
+}
+
 // Pauses between steps do not count, and a long step is forgotten.
 TEST_F(CollectiveWatchTest, LaterStepsSayHowLongOneMayTake) {
   Clock::time_point now = begin;

@@ -41,7 +41,7 @@ TEST(RankTeam, AnyExceptionReachesTheOtherRanks) {
 class FailingGroup : public SilentGroup {
  public:
   FailingGroup() : SilentGroup(0, 2) {}
-  void check(Stream) override { throw CommunicationError("rank 1 is gone"); }
+  void check() override { throw CommunicationError("rank 1 is gone"); }
 };
 
 TEST(RankTeam, TheResultOfAFailedCollectiveIsNotUsed) {

@@ -131,9 +131,9 @@ cuda::Stream stream() {
 }
 
 void finish(const Rank& group) {
-  group->check(stream());
+  group->watch(stream());
   Context::current().synchronize();
-  group->check(stream());
+  group->check();
 }
 
 // Runs `work` directly, then captured and replayed three times: `prepare` before and `verify` after
@@ -229,6 +229,16 @@ void check_gather(const Rank& group, int64_t count) {
         expect_same_bits(data.download(), expected);
         data.expect_guards_intact();
       });
+  const int64_t begin = slices.begin(group.rank()), end = slices.end(group.rank());
+  DeviceBuffer<T> from(part_of(own, begin, end));
+  repeat(
+      group, [&] { data.upload(std::vector<T>(own.size(), static_cast<T>(-1.0f))); },
+      [&] { group->gather(data.get(), from.get(), slices, sizeof(T), "the weights", stream()); },
+      [&] {
+        expect_same_bits(data.download(), expected);
+        data.expect_guards_intact();
+        expect_same_bits(from.download(), part_of(own, begin, end));
+      });
 }
 
 // (count) f32, uninitialized, in memory that can be registered with the communicator.
@@ -292,6 +302,14 @@ void check_broadcast(const Rank& group, int64_t bytes) {
           EXPECT_EQ(data.download(), expected);
           data.expect_guards_intact();
         });
+    DeviceBuffer<uint8_t> from(group.rank() == root ? expected : before);
+    repeat(
+        group, [&] { data.upload(before); },
+        [&] { group->broadcast(data.get(), from.get(), bytes, root, "the state", stream()); },
+        [&] {
+          EXPECT_EQ(data.download(), expected);
+          data.expect_guards_intact();
+        });
   }
 }
 
@@ -305,6 +323,15 @@ void check_all_reduce(const Rank& group, int64_t count) {
       [&] {
         expect_sums(data.download(), expected);
         data.expect_guards_intact();
+      });
+  DeviceBuffer<float> from(own);
+  repeat(
+      group, [&] { data.upload(std::vector<float>(own.size(), -1.0f)); },
+      [&] { group->all_reduce(data.get(), from.get(), count, "the loss", stream()); },
+      [&] {
+        expect_sums(data.download(), expected);
+        data.expect_guards_intact();
+        expect_same_bits(from.download(), own);
       });
 }
 
@@ -320,6 +347,15 @@ void check_reduce_scatter(const Rank& group, int64_t count) {
       [&] {
         expect_sums(part_of(data.download(), begin, end), expected);
         data.expect_guards_intact();
+      });
+  DeviceBuffer<float> from(own), sum(end - begin);
+  repeat(
+      group, [&] { sum.upload(std::vector<float>(expected.size(), -1.0f)); },
+      [&] { group->reduce_scatter(sum.get(), from.get(), slices, "the gradients", stream()); },
+      [&] {
+        expect_sums(sum.download(), expected);
+        sum.expect_guards_intact();
+        expect_same_bits(from.download(), own);
       });
 }
 
@@ -476,7 +512,7 @@ TEST_F(CollectivesGpu, AnAbortedGroupFails) {
     group->abort();
     const auto sum = [&] { group->all_reduce(data.get(), 10, "the loss", stream()); };
     expect_failure(sum, {"rank 0 of 1 on ", ": NCCL: aborted"});
-    expect_failure([&] { group->check(stream()); }, {"aborted"});
+    expect_failure([&] { group->check(); }, {"aborted"});
     expect_failure([&] { group->barrier("the end"); }, {"aborted"});
     std::this_thread::sleep_for(200ms);  // the watchdog has aborted NCCL's communicator
     expect_failure(sum, {"aborted"});
