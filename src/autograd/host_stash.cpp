@@ -78,7 +78,7 @@ void HostStash::leave(Group& group) {
 
 // The device's memory is that of the current stream's work: what used it before comes first.
 void HostStash::bring(Group& group) {
-  if (group.is_on_device_) return;
+  if (group.is_on_device_ || group.is_taken_) return;
   group.is_on_device_ = true;
   const bool streams = has_streams();
   for (Group::Part& part : group.parts_) {

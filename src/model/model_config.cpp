@@ -91,10 +91,11 @@ void validate_options(const ModelConfig& config, const ModelOptions& options) {
       "weights that the optimizer updates; choose offload = moments");
   if (!options.offload_activations || options.recompute == Recompute::blocks) return;
   QUERN_CHECK(options.kernels == KernelKind::fused,
-              "offload_activations with kernels = naive needs recompute = blocks: naive kernels "
-              "keep the values between small ops, of which none is moved");
+              "offload_activations with kernels = naive needs recompute = blocks: only fused ops "
+              "move what they keep to the host");
   QUERN_CHECK(config.mlp == MlpKind::swiglu || options.precision != Precision::fp8,
-              "offload_activations with mlp = gelu and precision = fp8 needs recompute = blocks");
+              "offload_activations with mlp = gelu and precision = fp8 needs recompute = blocks: "
+              "that MLP is not one op in FP8");
 }
 
 void apply_size(ModelConfig& config, const std::string& size) {

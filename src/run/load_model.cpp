@@ -1,7 +1,6 @@
 #include "run/load_model.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/error.h"
 #include "config/config_table.h"
@@ -64,9 +63,9 @@ void check_given_model(const Config& config, const std::set<std::string>& given,
     asked.model.context = model.context;  // a size's is only the largest
   }
   for (const ConfigKey* key : model_keys()) {
-    const bool open = key->name == "vocab" && config.model.vocab_size == 0;  // as the data needs
-    if (given.contains(key->name) && !open) key->set(asked, key->get(config));
+    if (given.contains(key->name)) key->set(asked, key->get(config));
   }
+  if (config.model.vocab_size == 0) asked.model.vocab_size = model.vocab_size;  // as data needs
   const auto difference = model_difference(asked.model, model);
   if (!difference) return;
   const auto& [key, found, expected] = *difference;

@@ -58,6 +58,9 @@ TEST(ModelFrom, AnotherDimensionIsAnError) {
   expect_usage(
       {"--size", "0.5B", "--d_model", "64", "--d_ff", "80", "--layers", "2", "--heads", "4"},
       {"vocab is 151936", "leave size out"});
+  expect_usage({"--size", "0.5B", "--d_model", "64", "--d_ff", "80", "--layers", "2", "--heads",
+                "4", "--vocab", "0"},
+               {"tied is true", "leave size out"});
   expect_usage({"--ctx", "129"}, {"ctx is 129", "takes at most 128"});
   expect_usage({"--resume", "run"}, {"--from and --resume"});
   expect_error([] { parse({"--from", "/nowhere"}); }, {"model.from: /nowhere", "no such"});

@@ -121,6 +121,18 @@ TEST(MemoryPrediction, OffloadedStateByHand) {
   EXPECT_EQ(blocks.on_host, (2 * 12 - 1) * stream);
   EXPECT_EQ(none.of(MemoryCategory::activations) - blocks.of(MemoryCategory::activations),
             (2 * 12 - 1) * stream - 4 * stream);
+  // gate and up of each block, of which at the peak one or two are on the GPU.
+  const auto kept = [](bool activations) {
+    Config config = small(Precision::bf16);
+    config.compute.recompute = Recompute::norms;
+    config.compute.offload_activations = activations;
+    return predict_peak(config, MemoryPass::step, hopper_target());
+  };
+  const int64_t hidden = kBatch * kT * 2 * 3072 * 2;
+  const PeakEstimate hosted = kept(true);
+  EXPECT_EQ(hosted.on_host, 12 * hidden);
+  EXPECT_GE(kept(false).total() - hosted.total(), 10 * hidden);
+  EXPECT_LE(kept(false).total() - hosted.total(), 11 * hidden);
 }
 
 // auto: zero1 with AdamW on GPUs, ddp otherwise.

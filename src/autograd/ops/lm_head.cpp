@@ -20,39 +20,50 @@ namespace quern {
 namespace {
 
 struct Head {
-  Tensor x, w, targets;  // (N, C), (V, C), (N)
+  Tensor x, w, targets;  // (N, C), (width, C) with rows of zeros from V on, (N)
+  int64_t V;             // the vocabulary
   Tensor row_loss;       // (N)
   Tensor row_z;          // (N), logsumexp^2; undefined without a z-loss
   LmHeadOptions options;
 
   int64_t N() const { return x.dim(0); }
-  int64_t V() const { return w.dim(0); }
-  // Elements from row to row of the logits: on a GPU a multiple of 16 bytes, which the library has
-  // faster products for.
-  int64_t width() const {
-    if (!x.device().is_cuda()) return V();
-    return round_up(V(), 16 / static_cast<int64_t>(size_of(x.dtype())));
-  }
+  int64_t width() const { return w.dim(0); }
 
-  // Calls f(begin, end, logits of these rows). All chunks of logits (end - begin, V) share one
-  // buffer, with width() elements a row. Those beyond V are -inf: they have no part in any loss,
-  // and gradients of 0. A bad target among them gives an infinite loss, where others give NaN.
+  // Calls f(begin, end, logits of these rows). All chunks of logits (end - begin, width) share one
+  // buffer. Those beyond V are -inf: they have no part in any loss, and gradients of 0. A bad
+  // target among them gives an infinite loss, where others give NaN.
   template <class F>
   void for_each_chunk(F&& f) const {
     const int64_t chunk_rows = options.chunk_rows, most = std::min(chunk_rows, N());
     const Tensor buffer = Tensor::empty({most, width()}, x.dtype(), x.device(), "lm_head logits");
-    const Tensor rest = buffer.slice(1, V(), width());
+    const Tensor rest = buffer.slice(1, V, width());
     Tensor none;
     if (rest.numel() > 0) none = full({1, 1}, -std::numeric_limits<double>::infinity(), x.dtype());
     for (int64_t begin = 0; begin < N(); begin += chunk_rows) {
       const int64_t end = std::min(begin + chunk_rows, N());
-      if (none.defined()) copy(rest, none.expand(rest.shape()));
-      const Tensor logits = buffer.slice(0, 0, end - begin).slice(1, 0, V());
+      const Tensor logits = buffer.slice(0, 0, end - begin);
       detail::matrix_product(logits, x.slice(0, begin, end), false, w, true);
+      if (none.defined()) copy(rest, none.expand(rest.shape()));
       f(begin, end, logits);
     }
   }
 };
+
+int64_t in_16_bytes(DType dtype) {  // elements
+  return 16 / static_cast<int64_t>(size_of(dtype));
+}
+
+// On a GPU: w with rows of zeros up to a multiple of 16 bytes of logits. The library's products of
+// other widths take four times as long.
+Tensor widened(const Tensor& w) {
+  const int64_t V = w.dim(0);
+  const int64_t width = w.device().is_cuda() ? round_up(V, in_16_bytes(w.dtype())) : V;
+  if (width == V) return w;
+  const Tensor wide = Tensor::empty({width, w.dim(1)}, w.dtype(), w.device(), "lm_head weight");
+  copy(wide.slice(0, 0, V), w);
+  fill(wide.slice(0, V, width), 0.0);
+  return wide;
+}
 
 Head make_head(const Variable& x, const Variable& w, const Tensor& targets,
                const LmHeadOptions& options) {
@@ -74,8 +85,9 @@ Head make_head(const Variable& x, const Variable& w, const Tensor& targets,
     return Tensor::empty(per_row, sums, x.device(), name);
   };
   return {rows,
-          w.value(),
+          widened(w.value()),
           ids.reshape(per_row),
+          w.dim(0),
           per_row_sums("lm_head row loss"),
           options.z_loss != 0.0 ? per_row_sums("lm_head row z") : Tensor(),
           options};
@@ -114,6 +126,24 @@ Tensor gradient_factor(const Head& head) {
   return made;
 }
 
+// dw = dlogits^T x, += if `to.add`. Where logits are wider than V, its last rows are computed with
+// those beyond V, so that both products have whole vectors.
+void add_weight_gradient(const Head& head, const HeadGradients& to, const Tensor& dlogits,
+                         const Tensor& x) {
+  const int64_t V = head.V, width = head.width();
+  if (width == V) return detail::matrix_product(to.dw, dlogits, true, x, false, to.add);
+  const int64_t begin = width - in_16_bytes(x.dtype());
+  if (begin > 0) {
+    detail::matrix_product(to.dw.slice(0, 0, begin), dlogits.slice(1, 0, begin), true, x, false,
+                           to.add);
+  }
+  const Tensor rest =
+      Tensor::empty({width - begin, x.dim(1)}, to.dw.dtype(), x.device(), "lm_head last rows");
+  detail::matrix_product(rest, dlogits.slice(1, begin, width), true, x, false);
+  const Tensor last = to.dw.slice(0, begin, V), made = rest.slice(0, 0, V - begin);
+  copy(last, to.add ? add(last, made).value() : made);
+}
+
 // Computes the row losses. The same pass over each chunk of logits also computes dx = dlogits w and
 // dw = dlogits^T x.
 void losses_and_gradients(const Head& head, HeadGradients to) {
@@ -133,9 +163,7 @@ void losses_and_gradients(const Head& head, HeadGradients to) {
     if (to.dx.defined()) {
       detail::matrix_product(to.dx.slice(0, begin, end), dlogits, false, head.w, false);
     }
-    if (to.dw.defined()) {
-      detail::matrix_product(to.dw, dlogits, true, head.x.slice(0, begin, end), false, to.add);
-    }
+    if (to.dw.defined()) add_weight_gradient(head, to, dlogits, head.x.slice(0, begin, end));
     to.add = true;
   });
   if (!to.add && to.dw.defined()) fill(to.dw, 0.0);  // no rows at all

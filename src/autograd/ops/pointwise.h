@@ -11,7 +11,7 @@ namespace detail {
 Variable pointwise(const char* op, const Variable& x, const kernels::PointwiseOp& f);
 }  // namespace detail
 
-// exp(x), log(x), tanh(x) and the others of QUERN_POINTWISE_OPS.
+// exp(x), log(x), tanh(x) and the others of QUERN_POINTWISE_OPS, whose functors have the formulas.
 #define QUERN_DEFINE_OP(name, Functor)                      \
   inline Variable name(const Variable& x) {                 \
     return detail::pointwise(#name, x, kernels::Functor{}); \

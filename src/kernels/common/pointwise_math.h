@@ -30,7 +30,7 @@ struct Tanh {
   QUERN_HD auto backward(auto, auto y, auto dy) const { return dy * (1 - y * y); }
 };
 
-struct Sigmoid {
+struct Sigmoid {  // 1 / (1 + exp(-x))
   static constexpr Saved kSaved = Saved::output;
   QUERN_HD auto forward(auto x) const { return math::sigmoid(x); }
   QUERN_HD auto backward(auto, auto y, auto dy) const { return dy * y * (1 - y); }
@@ -44,7 +44,7 @@ struct Relu {
   QUERN_HD auto backward(auto, auto y, auto dy) const { return y > 0 ? dy : 0; }
 };
 
-struct Silu {
+struct Silu {  // x sigmoid(x)
   static constexpr Saved kSaved = Saved::input;
   QUERN_HD auto forward(auto x) const { return x * math::sigmoid(x); }
   // The sum is spelled as a fused multiply-add: GCC makes one of it in some loops only.

@@ -85,6 +85,19 @@ TEST(MemoryStudyOnGpu, PredictionOfGpt2MuonDropoutAndZLossIsExact) {
   }
 }
 
+// The head's products read a copy of its weight.
+TEST(MemoryStudyOnGpu, PredictionOfAnOddVocabularyIsExact) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    Config config = tiny("gpt2");
+    config.model.vocab_size = 10007;
+    config.compute.precision = precision;
+    for (const MemoryPass pass : {MemoryPass::forward, MemoryPass::step}) {
+      expect_exact(config, pass);
+    }
+  }
+}
+
 TEST(MemoryStudyOnGpu, PredictionOfWhatIsOnTheHostIsExact) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   for (const Offload offload : {Offload::none, Offload::moments, Offload::optimizer}) {
@@ -100,6 +113,24 @@ TEST(MemoryStudyOnGpu, PredictionOfWhatIsOnTheHostIsExact) {
         config.compute.recompute = recompute;
         config.compute.offload_activations = activations;
         config.optimizer = optimizer;
+        expect_exact(config, MemoryPass::step);
+      }
+    }
+  }
+}
+
+// Of both MLPs, in all precisions, and with one layer, whose hidden values never leave the GPU.
+TEST(MemoryStudyOnGpu, PredictionOfHiddenLayersOnTheHostIsExact) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const char* size : {"small", "gpt2"}) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
+      for (const int64_t layers : {1, 4}) {
+        Config config = tiny(size);
+        if (precision == Precision::fp8 && config.model.mlp == MlpKind::gelu) continue;
+        config.model.layers = layers;
+        config.compute.precision = precision;
+        config.compute.recompute = Recompute::swiglu;
+        config.compute.offload_activations = true;
         expect_exact(config, MemoryPass::step);
       }
     }

@@ -8,6 +8,7 @@
 #include "autograd/ops/attention.h"
 #include "autograd/ops/fp8.h"
 #include "autograd/ops/linear.h"
+#include "autograd/ops/lm_head.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
@@ -92,6 +93,19 @@ TEST_F(SlowPathGpu, RowsOfProductsThatAreNotAlignedAreNamed) {
       said(1021),
       "a slower kernel runs for matrix products in bf16: rows of 1021 elements are no multiple "
       "of 16 bytes, as multiples of 8 are\n");
+}
+
+// The head pads its vocabulary.
+TEST_F(SlowPathGpu, ALossOfAnOddVocabularyIsNone) {
+  for (const int64_t vocab : {2045, 2047, 2048}) {
+    EXPECT_EQ(said_of([&] {
+                return lm_head_cross_entropy(leaf({64, 512}, DType::bf16),
+                                             leaf({vocab, 512}, DType::bf16),
+                                             zeros({64}, DType::i32), kIgnoreIndex, 32);
+              }),
+              "")
+        << vocab;
+  }
 }
 
 TEST_F(SlowPathGpu, Fp8ProductsThatArePaddedAreNamed) {
