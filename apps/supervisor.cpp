@@ -154,9 +154,10 @@ std::vector<std::string> environment_of(const RankPlace& place) {
 class Supervisor {
  public:
   explicit Supervisor(const Supervision& what) : what_(what) {
-    const milliseconds margin = std::min<milliseconds>(what.limit / 2, milliseconds(2000));
+    // Eight killed processes took 1.7 s to leave their GPUs.
+    const milliseconds margin = std::min<milliseconds>(what.limit / 2, milliseconds(3000));
     grace_ = what.limit - margin;
-    last_grace_ = margin / 2;
+    last_grace_ = margin / 3;
     patience_ = grace_ - last_grace_;
     const bool terminal = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
     line_begin_ = terminal ? "\r\033[K" : "";  // over rank 0's progress line
