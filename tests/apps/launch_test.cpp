@@ -13,6 +13,7 @@
 #include "config/config_print.h"
 #include "support/checkpoints.h"
 #include "support/files.h"
+#include "support/free_port.h"
 #include "support/paths.h"
 #include "support/program.h"
 #include "support/sanitized.h"
@@ -183,6 +184,26 @@ TEST_F(RanksProgram, TrainTogether) {
       << "other bits than of two micro-batches";
 }
 
+// By each strategy, between three and four processes.
+TEST_F(RanksProgram, ThreeAndFourTrainTheBitsOfOne) {
+  for (const int ranks : {3, 4}) {
+    const Args all = {"--device", "cpu", "--precision", "bf16", "--steps", "3"};
+    const auto train_into = [&](const std::string& name, const Args& more) {
+      Args args = train_args(all);
+      args.insert(args.end(), more.begin(), more.end());
+      const Outcome outcome = run(args);
+      EXPECT_EQ(outcome.code, 0) << name << outcome.err;
+      fs::rename(folder_ / "run", folder_ / cat(name, ranks));
+      return weights_after(folder_ / cat(name, ranks), "00000003");
+    };
+    const std::string expected = train_into("one", {"--accumulate", cat(ranks)});
+    for (const char* parallel : {"zero1", "zero2", "fsdp"}) {
+      EXPECT_TRUE(train_into(parallel, {"--ranks", cat(ranks), "--parallel", parallel}) == expected)
+          << parallel << " on " << ranks;
+    }
+  }
+}
+
 TEST_F(RanksProgram, AProfileShowsWhatTheyExchange) {
   const auto profile = [&](const Args& more) {
     Args args = {"profile",
@@ -288,12 +309,26 @@ TEST_F(RanksProgram, JoinUnderMpirun) {
   EXPECT_EQ(outcome.out.find('\033'), std::string::npos) << "terminal codes in a pipe";
 }
 
+// With a rendezvous of its own, and with the usual one, in which an agent listens on MASTER_PORT;
+// as two nodes, each with an agent.
 TEST_F(RanksProgram, JoinUnderTorchrun) {
   if (!has_program("torchrun")) GTEST_SKIP() << "no torchrun";
-  const Outcome outcome = run_shell("torchrun --standalone --nproc_per_node 2 --no_python " +
-                                    program(train_args({"--device", "cpu", "--steps", "3"})));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(saved_ranks(2));
+  const std::string train = program(train_args({"--device", "cpu", "--steps", "3"}));
+  const auto agent = [&](const std::string& flags) {
+    return "torchrun " + flags + " --no_python " + train;
+  };
+  const std::string master = cat(" --master_addr 127.0.0.1 --master_port ", free_port());
+  const auto node = [&](int rank) {
+    return agent(cat("--nnodes 2 --nproc_per_node 1 --node_rank ", rank, master));
+  };
+  for (const std::string& command :
+       {agent("--standalone --nproc_per_node 2"), agent("--nproc_per_node 2" + master),
+        cat(node(1), " & ", node(0), " && wait $!")}) {
+    const Outcome outcome = run_shell(command);
+    EXPECT_EQ(outcome.code, 0) << command << '\n' << outcome.err;
+    EXPECT_TRUE(saved_ranks(2)) << command;
+    fs::remove_all(folder_ / "run");
+  }
 }
 
 TEST_F(RanksProgram, AMissingRankIsAnErrorOfAllOthers) {

@@ -1,9 +1,6 @@
 #include "dist/roll_call.h"
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <functional>
 #include <thread>
@@ -11,6 +8,7 @@
 #include "dist/communicator.h"
 #include "dist/host_name.h"
 #include "support/files.h"
+#include "support/free_port.h"
 
 namespace quern {
 namespace {
@@ -42,18 +40,6 @@ std::vector<std::string> answers(const std::vector<std::string>& calls,
   }
   for (std::thread& thread : threads) thread.join();
   return told;
-}
-
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(socket);
-  return ntohs(address.sin_port);
 }
 
 std::string named(int rank, int size) {
