@@ -114,7 +114,7 @@ void CollectiveCase::prepare() {
   }
 }
 
-// Of reduce_scatter's result.
+// Where reduce_scatter puts its result.
 float* CollectiveCase::place_of_slice() const {
   return result_.defined() ? result_data() : data() + slices_.begin(ranks_.rank());
 }

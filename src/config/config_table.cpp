@@ -278,9 +278,10 @@ void add_parallel(std::vector<ConfigKey>& table) {
   rows.integer("ranks", &P::ranks, 1, 65536,
                "processes of a training, started on this machine unless a launcher has started "
                "them; on GPUs one a GPU");
-  rows.integer("comm_limit", &P::comm_limit, 1, 3600,
-               "seconds for which a rank waits for the others before the training ends; on GPUs "
-               "beyond the time of the latest steps");
+  rows.integer(
+      "comm_limit", &P::comm_limit, 1, 3600,
+      "seconds for which a rank waits for the others before the training ends; on GPUs the "
+      "longest of the latest steps is added");
 }
 
 void add_run(std::vector<ConfigKey>& table) {

@@ -33,7 +33,7 @@ struct CollectiveCall {
 };
 
 // On the host, unless they are the same memory.
-inline void place(void* to, const void* from, int64_t bytes) {
+inline void copy_unless_same(void* to, const void* from, int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 

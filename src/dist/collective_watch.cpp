@@ -64,8 +64,9 @@ bool CollectiveWatch::is_late(Clock::time_point now) {
 }
 
 std::chrono::milliseconds CollectiveWatch::allowed() const {
-  using std::chrono::milliseconds;
-  return limit_ + std::chrono::floor<milliseconds>(*std::ranges::max_element(pieces_));
+  const Clock::duration longest = *std::ranges::max_element(pieces_), unit = limit_ / 10;
+  const auto units = unit.count() == 0 ? 0 : (longest + unit - Clock::duration(1)) / unit;
+  return limit_ + units * (limit_ / 10);
 }
 
 bool CollectiveWatch::is_idle() const {

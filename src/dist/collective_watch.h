@@ -50,7 +50,8 @@ class CollectiveWatch {
   // Whether watched work is pending, and none was completed for allowed(). Call it regularly: work
   // counts as completed when a call sees it.
   bool is_late(Clock::time_point now);
-  // The limit, and the time of the longest of the latest pieces.
+  // The limit, and the time of the longest of the latest pieces, rounded up to a tenth of the
+  // limit.
   std::chrono::milliseconds allowed() const;
   bool is_idle() const;  // all watched work is complete
 
@@ -75,8 +76,8 @@ class CollectiveWatch {
   std::vector<std::shared_ptr<WatchedEvent>> spare_;
   Clock::time_point progress_;     // when work was last seen completed, or began
   Clock::time_point piece_since_;  // when the previous piece was completed, or this one began
-  std::array<Clock::duration, 8> pieces_{};  // durations of the latest
-  size_t piece_ = 0;                         // the place of the next
+  std::array<Clock::duration, 64> pieces_{};  // durations of the latest
+  size_t piece_ = 0;                          // the place of the next
 };
 
 }  // namespace quern

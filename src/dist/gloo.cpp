@@ -107,8 +107,8 @@ class GlooGroup final : public Communicator {
 
   void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
               const char* what, Stream) override {
-    place(static_cast<char*>(data) + slices.begin(rank()) * width, own,
-          slices.size(rank()) * width);
+    copy_unless_same(static_cast<char*>(data) + slices.begin(rank()) * width, own,
+                     slices.size(rank()) * width);
     run({"gather", what, slices.count, width},
         [&](const CollectiveCall& call) { share_slices(data, slices, call); });
   }
@@ -122,7 +122,7 @@ class GlooGroup final : public Communicator {
                  Stream) override {
     QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
                 ", expected a rank below ", size());
-    if (rank() == root) place(to, from, bytes);
+    if (rank() == root) copy_unless_same(to, from, bytes);
     run({"broadcast", what, bytes, 1, root},
         [&](const CollectiveCall& call) { send_from(root, to, bytes, call); });
   }

@@ -108,8 +108,6 @@ class NcclGroup : public Communicator {
                   Stream stream);
   void settle(const std::string& call);
   bool is_registered(const void* data, int64_t bytes) const;
-  void check_registration(const char* kind, const char* what, const void* to,
-                          const void* from) const;
   void run_watchdog(int device) noexcept;
 
   // These expect mutex_ to be locked.
@@ -280,16 +278,11 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
   }
 }
 
-// NCCL hangs if one side of a transfer is registered and the other is not.
-void NcclGroup::check_registration(const char* kind, const char* what, const void* to,
-                                   const void* from) const {
-  QUERN_CHECK(is_registered(to, 1) == is_registered(from, 1), "NCCL ", kind, " of ", what,
-              ": registered memory on one side only; expected both or neither");
-}
-
 void NcclGroup::exchange(float* received, const float* data, const RankSlices& slices,
                          const char* what, Stream stream) {
-  check_registration("exchange", what, received, data);
+  // NCCL hangs if one side of a transfer is registered and the other is not.
+  QUERN_CHECK(is_registered(data, 1) == is_registered(received, 1), "NCCL exchange of ", what,
+              ": registered memory on one side only; expected both or neither");
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   const int64_t all = size() * slices.each * kFloatBytes;
   if (size() > 1 && is_registered(data, all) && is_registered(received, all)) {
@@ -319,7 +312,6 @@ void NcclGroup::exchange(float* received, const float* data, const RankSlices& s
 
 void NcclGroup::gather(void* data, const void* own, const RankSlices& slices, int64_t width,
                        const char* what, Stream stream) {
-  check_registration("gather", what, data, own);
   auto* const bytes = static_cast<uint8_t*>(data);
   const auto at = [&](int peer) { return bytes + slices.begin(peer) * width; };
   enqueue("gather", what, slices.count * width, stream, [&](cudaStream_t raw) {

@@ -6,7 +6,7 @@
 
 namespace quern {
 
-class RangedGroup final : public Communicator {
+class RangedGroup : public Communicator {
  public:
   // group: outlives this.
   explicit RangedGroup(Communicator& group)

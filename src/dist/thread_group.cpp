@@ -239,8 +239,8 @@ class ThreadRank final : public Communicator {
 
   void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
               const char* what, Stream) override {
-    place(static_cast<std::byte*>(data) + slices.begin(rank()) * width, own,
-          slices.size(rank()) * width);
+    copy_unless_same(static_cast<std::byte*>(data) + slices.begin(rank()) * width, own,
+                     slices.size(rank()) * width);
     run(
         {"gather", what, slices.count, width}, data, [&](int p) { return slices.size(p) > 0; },
         [&] {
@@ -270,7 +270,7 @@ class ThreadRank final : public Communicator {
                  Stream) override {
     QUERN_CHECK(root >= 0 && root < size(), "broadcast of ", what, ": root is ", root,
                 ", expected a rank below ", size());
-    if (rank() == root) place(to, from, bytes);
+    if (rank() == root) copy_unless_same(to, from, bytes);
     run(
         {"broadcast", what, bytes, 1, root}, to, [&](int p) { return p == root; },
         [&] { place_part(to, root, 0, bytes); });

@@ -65,7 +65,7 @@ void check_given_model(const Config& config, const std::set<std::string>& given,
   for (const ConfigKey* key : model_keys()) {
     if (given.contains(key->name)) key->set(asked, key->get(config));
   }
-  if (config.model.vocab_size == 0) asked.model.vocab_size = model.vocab_size;  // as data needs
+  if (config.model.vocab_size == 0) asked.model.vocab_size = model.vocab_size;  // as the data needs
   const auto difference = model_difference(asked.model, model);
   if (!difference) return;
   const auto& [key, found, expected] = *difference;

@@ -37,6 +37,7 @@ class BatchValues {
                      Context::current().cuda_stream());
     }
     const std::vector<float> gathered = values_.to_vector<float>();
+    if (size_ > 1) ranks_->check();
     std::vector<float> in_order;
     for (int64_t batch = 0; batch < batches_; ++batch) {
       in_order.push_back(gathered[static_cast<size_t>(place(batch))]);

@@ -325,6 +325,11 @@ std::string Trainer::save_after_error() {
   if (shards_) return "";                    // the other ranks may be gone with their share
   std::string step = "the last step";
   try {
+    team_.check();
+  } catch (const CommunicationError&) {  // on GPUs: an incomplete sum may have reached the weights
+    return "";
+  }
+  try {
     report_rest();
     if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
     step = cat("step ", state_.iteration);

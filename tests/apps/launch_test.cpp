@@ -184,7 +184,7 @@ TEST_F(RanksProgram, TrainTogether) {
       << "other bits than of two micro-batches";
 }
 
-// By each strategy, between three and four processes.
+// zero1, zero2 and fsdp, on three and on four processes.
 TEST_F(RanksProgram, ThreeAndFourTrainTheBitsOfOne) {
   for (const int ranks : {3, 4}) {
     const Args all = {"--device", "cpu", "--precision", "bf16", "--steps", "3"};
@@ -317,13 +317,16 @@ TEST_F(RanksProgram, JoinUnderTorchrun) {
   const auto agent = [&](const std::string& flags) {
     return "torchrun " + flags + " --no_python " + train;
   };
-  const std::string master = cat(" --master_addr 127.0.0.1 --master_port ", free_port());
+  const auto master = [port = free_port()](int more) {
+    return cat(" --master_addr 127.0.0.1 --master_port ", port + more);
+  };
   const auto node = [&](int rank) {
-    return agent(cat("--nnodes 2 --nproc_per_node 1 --node_rank ", rank, master));
+    return "timeout 60 " +
+           agent(cat("--nnodes 2 --nproc_per_node 1 --node_rank ", rank, master(2)));
   };
   for (const std::string& command :
-       {agent("--standalone --nproc_per_node 2"), agent("--nproc_per_node 2" + master),
-        cat(node(1), " & ", node(0), " && wait $!")}) {
+       {agent("--standalone --nproc_per_node 2"), agent("--nproc_per_node 2" + master(0)),
+        cat(node(1), " & ", node(0), "; C=$?; wait $! && exit $C")}) {
     const Outcome outcome = run_shell(command);
     EXPECT_EQ(outcome.code, 0) << command << '\n' << outcome.err;
     EXPECT_TRUE(saved_ranks(2)) << command;

@@ -98,6 +98,17 @@ TEST(HostStash, BringsBackOneGroupAhead) {
   EXPECT_EQ(allocated() - before, 4000);
 }
 
+// A group that was taken, and still lives, does not come back.
+TEST(HostStash, BringsNothingTwice) {
+  const auto stash = HostStash::make();
+  const auto first = stash->put({ones({1000})});
+  stash->take(*first);
+  const auto second = stash->put({ones({1000})}), third = stash->put({ones({1000})});
+  const int64_t before = allocated();
+  std::vector<Tensor> taken = stash->take(*second);  // comes from the host
+  EXPECT_EQ(allocated() - before, 4000);
+}
+
 TEST(HostStash, RefusesWhatItCannotKeep) {
   const auto stash = HostStash::make();
   expect_error([&] { stash->put({ones({3, 4}).transpose(0, 1)}); }, {"tensor 0", "not contiguous"});

@@ -130,6 +130,15 @@ void add_losses(std::vector<OpCase>& cases) {
                            .loss;
                      },
                      {}});
+    for (const int64_t chunk : {2, 5}) {
+      cases.push_back({"lm_head_cross_entropy",
+                       cat(t.label, ", 13 words, chunks of ", chunk),
+                       {values({N, 4}, 1), values({13, 4}, 2, -2.0, 2.0)},
+                       [ids, chunk](const Inputs& in) {
+                         return lm_head_cross_entropy(in[0], in[1], ids(), kIgnoreIndex, chunk);
+                       },
+                       {}});
+    }
     for (const int64_t chunk : {1, 2, 100}) {
       cases.push_back({"lm_head_cross_entropy",
                        cat(t.label, ", chunks of ", chunk),

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "bench/precision_scope.h"
+#include "dist/ranged_group.h"
 #include "dist/thread_group.h"
 #include "run/make_context.h"
 #include "support/sanitized.h"
@@ -222,6 +223,50 @@ TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
   EXPECT_EQ(outcome_of(c, recorded).weights, one.weights);
   EXPECT_EQ(outcome_of(c, recorded).moments, one.moments);
   EXPECT_EQ(recorded.losses(), one.losses);
+}
+
+// On a GPU a failed collective returns, and check() tells of it: by then garbage may have reached
+// the weights.
+TEST_F(TrainerTest, WeightsOfAFailedSumAreNotSaved) {
+  class FailingLater : public RangedGroup {
+   public:
+    using RangedGroup::RangedGroup;
+    void check() override {
+      if (fails) throw CommunicationError("rank 1 hangs");
+      RangedGroup::check();
+    }
+    bool fails = false;
+  };
+  struct Watching : Recorded {
+    FailingLater* group = nullptr;
+    void on_step(const StepMetrics& m) override {
+      Recorded::on_step(m);
+      group->fails = m.step == 3;
+    }
+  };
+  Config c = config("run");
+  c.parallel = {.parallel = Parallel::ddp, .ranks = 2};
+  auto group = thread_group(2);
+  std::thread other([&c, own = std::move(group[1])] {
+    const auto context = make_context(c.compute, 1);
+    const ContextScope scope(*context);
+    Recorded silent;
+    EXPECT_THROW(Trainer(c, silent, own.get()).run(nullptr), CommunicationError);
+  });
+  FailingLater first(*group[0]);
+  Watching recorded;
+  recorded.group = &first;
+  std::string error;
+  try {
+    Trainer(c, recorded, &first).run(nullptr);
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+  first.abort();
+  other.join();
+  EXPECT_EQ(error, "rank 1 hangs");
+  EXPECT_EQ(recorded.losses().size(), 3u);
+  EXPECT_FALSE(latest_checkpoint(fs::path(c.run.out) / "checkpoints"));
 }
 
 TEST_P(RanksOfOneMode, ALossThatIsNotFiniteIsTraced) {

@@ -23,7 +23,7 @@ struct LmHeadResult {
 
 // scale times (cross_entropy(linear(x, w), targets) plus the z-loss), without storing all logits.
 // x (N..., C), w (V, C), targets (N...). One buffer of x's dtype holds the logits of each chunk in
-// turn: (chunk_rows, V). On a GPU V is rounded up to 16 bytes there; where it is no multiple, the
+// turn: (chunk_rows, V). On a GPU a V that is no multiple of 16 bytes is rounded up, and the
 // products read a copy of w with rows of zeros.
 //
 // The forward also computes the gradients, chunk by chunk, so the logits are computed once; under

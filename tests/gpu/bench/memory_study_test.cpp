@@ -119,7 +119,7 @@ TEST(MemoryStudyOnGpu, PredictionOfWhatIsOnTheHostIsExact) {
   }
 }
 
-// Of both MLPs, in all precisions, and with one layer, whose hidden values never leave the GPU.
+// Both MLPs, in each precision that supports it. With one layer nothing leaves the GPU.
 TEST(MemoryStudyOnGpu, PredictionOfHiddenLayersOnTheHostIsExact) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   for (const char* size : {"small", "gpt2"}) {
