@@ -45,13 +45,13 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
   detail::fp8_product(gate_up, saved_x.quantize(x), detail::fp8_weight(w_up));
   const bool keeps_h = output == ActivationOutput::kept && detail::will_differentiate(w_down_in);
   const Fp8Pair h = detail::quantize_swiglu(gate_up, {.transpose = keeps_h});
-  const auto saved = keep({gate_up}, stash);
+  auto saved = keep({gate_up}, stash);
   const Tensor y = empty_bf16(detail::replace_last(x_in.shape(), w_down.dim(0)));
   detail::fp8_product(detail::as_rows(y), h.matrix, detail::fp8_weight(w_down));
 
   const auto backward = [saved, saved_x, saved_h = h.transpose, w_up, w_down, N, F, keeps_h,
                          empty_bf16](Gradients& g) mutable {
-    Tensor gate_up = saved()[0];
+    Tensor gate_up = std::exchange(saved, nullptr)()[0];
     const bool further = g.needs(0) || g.needs(1), rebuilds_h = g.needs(2) && !keeps_h;
     Fp8Pair dy = detail::quantize(detail::as_rows(g.output()), Fp8Operand::gradient,
                                   {.matrix = further, .transpose = g.needs(2)});
