@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
 #include "tensor/cuda_runtime.h"
 
 namespace quern {
@@ -19,8 +20,8 @@ class CudaWatchedEvent : public WatchedEvent {
 
 }  // namespace
 
-std::shared_ptr<WatchedEvent> cuda_watched_event() {
-  return std::make_shared<CudaWatchedEvent>();
+std::unique_ptr<WatchedEvent> cuda_watched_event() {
+  return std::make_unique<CudaWatchedEvent>();
 }
 
 void CollectiveWatch::enqueue(Stream stream, int64_t number, std::string text,
@@ -64,9 +65,10 @@ bool CollectiveWatch::is_late(Clock::time_point now) {
 }
 
 std::chrono::milliseconds CollectiveWatch::allowed() const {
-  const Clock::duration longest = *std::ranges::max_element(pieces_), unit = limit_ / 10;
-  const auto units = unit.count() == 0 ? 0 : (longest + unit - Clock::duration(1)) / unit;
-  return limit_ + units * (limit_ / 10);
+  using std::chrono::milliseconds;
+  const auto longest = std::chrono::ceil<milliseconds>(*std::ranges::max_element(pieces_));
+  const auto tenth = std::max(limit_ / 10, milliseconds(1));
+  return limit_ + milliseconds(round_up(longest.count(), tenth.count()));
 }
 
 bool CollectiveWatch::is_idle() const {

@@ -24,8 +24,8 @@ class WatchedEvent {
   virtual void record(kernels::cuda::Stream stream) = 0;  // behind the work enqueued so far
   virtual bool is_done() const = 0;
 };
-using WatchedEventSource = std::function<std::shared_ptr<WatchedEvent>()>;
-std::shared_ptr<WatchedEvent> cuda_watched_event();
+using WatchedEventSource = std::function<std::unique_ptr<WatchedEvent>()>;
+std::unique_ptr<WatchedEvent> cuda_watched_event();
 
 class CollectiveWatch {
  public:
@@ -61,7 +61,7 @@ class CollectiveWatch {
 
  private:
   struct Work {
-    std::shared_ptr<WatchedEvent> end;
+    std::unique_ptr<WatchedEvent> end;
     int64_t number = 0;  // of the collective; 0: the end of a piece
     std::string text;    // "all_reduce of the loss"
   };
@@ -73,7 +73,7 @@ class CollectiveWatch {
   WatchedEventSource make_event_;
   CollectiveRing ring_;
   std::deque<Work> pending_;  // in the order of the calls
-  std::vector<std::shared_ptr<WatchedEvent>> spare_;
+  std::vector<std::unique_ptr<WatchedEvent>> spare_;
   Clock::time_point progress_;     // when work was last seen completed, or began
   Clock::time_point piece_since_;  // when the previous piece was completed, or this one began
   std::array<Clock::duration, 64> pieces_{};  // durations of the latest

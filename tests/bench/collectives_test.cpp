@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "dist/ranged_group.h"
 #include "dist/thread_group.h"
 #include "support/files.h"
 
@@ -72,45 +73,36 @@ TEST(BenchCollectives, EveryCollectiveIsCheckedAndTimed) {
 }
 
 // A communicator of which one collective is wrong in one element.
-class WrongRank : public Communicator {
+class WrongRank : public RangedGroup {
  public:
   WrongRank(std::unique_ptr<Communicator> ranks, Collective wrong)
-      : Communicator(ranks->rank(), ranks->size(), ranks->limit()),
-        ranks_(std::move(ranks)),
-        wrong_(wrong) {}
+      : RangedGroup(*ranks), ranks_(std::move(ranks)), wrong_(wrong) {}
 
-  std::string engine() const override { return "wrong"; }
   void exchange(float* received, const float* data, const RankSlices& slices, const char* what,
                 Stream stream) override {
-    ranks_->exchange(received, data, slices, what, stream);
+    RangedGroup::exchange(received, data, slices, what, stream);
     spoil(Collective::exchange, received + (size() - 1) * slices.each);
   }
   void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
               const char* what, Stream stream) override {
-    ranks_->gather(data, own, slices, width, what, stream);
+    RangedGroup::gather(data, own, slices, width, what, stream);
     spoil(Collective::all_gather, static_cast<float*>(data) + slices.count - 1);
-  }
-  void share(void* data, const std::vector<RankPiece>& pieces, const char* what,
-             Stream stream) override {
-    ranks_->share(data, pieces, what, stream);
   }
   void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
                  Stream stream) override {
-    ranks_->broadcast(to, from, bytes, root, what, stream);
+    RangedGroup::broadcast(to, from, bytes, root, what, stream);
     spoil(Collective::broadcast, static_cast<float*>(to));
   }
   void all_reduce(float* to, const float* from, int64_t count, const char* what,
                   Stream stream) override {
-    ranks_->all_reduce(to, from, count, what, stream);
+    RangedGroup::all_reduce(to, from, count, what, stream);
     if (count > 1) spoil(Collective::all_reduce, to + 1);
   }
   void reduce_scatter(float* own, const float* data, const RankSlices& slices, const char* what,
                       Stream stream) override {
-    ranks_->reduce_scatter(own, data, slices, what, stream);
+    RangedGroup::reduce_scatter(own, data, slices, what, stream);
     spoil(Collective::reduce_scatter, own);
   }
-  void barrier(const char* what) override { ranks_->barrier(what); }
-  void abort() noexcept override { ranks_->abort(); }
 
  private:
   void spoil(Collective collective, float* element) const {

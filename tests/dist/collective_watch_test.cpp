@@ -41,7 +41,7 @@ class CollectiveWatchTest : public ::testing::Test {
 
   const Clock::time_point begin = Clock::now();
   FakeStream stream;
-  CollectiveWatch watch{1000ms, [this] { return std::make_shared<FakeStream::Event>(stream); }};
+  CollectiveWatch watch{1000ms, [this] { return std::make_unique<FakeStream::Event>(stream); }};
 };
 
 TEST_F(CollectiveWatchTest, IsLateWhenACollectiveExceedsTheLimit) {
