@@ -3,18 +3,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "base/build_info.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "config/config_print.h"
 #include "dist/agreement.h"
+#include "dist/deadline.h"
 #include "dist/gloo.h"
 #include "dist/nccl.h"
 #include "dist/store.h"
@@ -63,47 +66,62 @@ std::string this_process() {
   return cat("process ", getpid(), " on ", host.data(), " at ", now);
 }
 
+constexpr char kTwice[] = "twice";
+
+// A rank that is there twice ends all, unless they have started already.
 void announce(Store& store, const RankPlace& place) {
+  const std::string key = cat("place/", place.rank), self = this_process();
   try {
-    store.set(cat("place/", place.rank), this_process());
+    store.set(key, self);
   } catch (const CommunicationError& error) {
-    throw CommunicationError(
-        cat(rank_of(place), ": cannot enter its place, or another process has it: ", error.what()));
+    std::string reason = error.what();
+    if (const auto first = store.find(key, std::chrono::milliseconds(0))) {
+      reason = cat("rank ", place.rank, " is there twice: ", *first, ", and ", self);
+      store.put(kTwice, reason, std::chrono::milliseconds(0));
+    }
+    throw CommunicationError(cat(rank_of(place), ": cannot enter its place: ", reason));
   }
 }
 
 // Size, device and build of a rank, which must be equal on all.
 std::string start_text(const RankPlace& place, Device device) {
-  return cat(counted(place.size, "rank"), " on ", device.is_cuda() ? "GPUs" : "CPUs", " by quern ",
-             build_info().version, " (", build_info().commit, ")");
+  const std::string kind = device.is_cuda() ? cat("GPUs with ", nccl_version()) : "CPUs";
+  return cat(counted(place.size, "rank"), " on ", kind, " by quern ", build_info().version, " (",
+             build_info().commit, ")");
 }
 
-// Rank 0 compares the ranks' start texts and tells all of them the first difference: empty if none.
-// `seen`: the ranks from 1 that have started.
+// Rank 0 compares the ranks' start texts and tells all of them the first difference, or which rank
+// is there twice: empty if none. `seen`: the ranks from 1 that have started.
 std::string find_difference(Store& store, const RankPlace& place, const std::string& own,
-                            int& seen) {
+                            std::chrono::milliseconds limit, int& seen) {
+  constexpr std::chrono::milliseconds kPause{100};
+  const auto twice = [&] { return store.find(kTwice, std::chrono::milliseconds(0)); };
   for (seen = 0; seen + 1 < place.size; ++seen) {
     const int rank = seen + 1;
-    std::string other;
-    try {
-      other = store.get(cat("start/", rank));
-    } catch (const CommunicationError& error) {
-      return cat("rank ", rank, " has not started: ", error.what());
+    std::optional<std::string> other;
+    for (const Deadline deadline(limit); !other && !deadline.passed();) {
+      if (const auto found = twice()) return *found;
+      other = store.find(cat("start/", rank), std::min(kPause, deadline.left()));
     }
-    if (other == own) continue;
+    if (!other) {
+      return cat("rank ", rank, " has not started: ", place.store, ": no entry within ",
+                 in_words(limit));
+    }
+    if (*other == own) continue;
     ++seen;
-    return cat("rank 0 is one of ", own, ", but rank ", rank, " is one of ", other);
+    return cat("rank 0 is one of ", own, ", but rank ", rank, " is one of ", *other);
   }
-  return "";
+  return twice().value_or("");
 }
 
 // Throws the same error on every rank that has started, unless all have, alike.
-void check_start(Store& store, const RankPlace& place, Device device) {
+void check_start(Store& store, const RankPlace& place, Device device,
+                 std::chrono::milliseconds limit) {
   const std::string own = start_text(place, device);
   std::string error;
   int seen = 0;
   if (place.rank == 0) {
-    error = find_difference(store, place, own, seen);
+    error = find_difference(store, place, own, limit, seen);
     store.set("start", error);
   } else {
     store.set(cat("start/", place.rank), own);
@@ -141,9 +159,10 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                                    .limit = limit,
                                                    .own_folder = place.own_store});
   announce(*store, place);
-  check_start(*store, place, device);
-  auto ranks = device.is_cuda() ? nccl_group(store, place.rank, place.size, limit)
-                                : gloo_group(*store, place.rank, place.size, limit);
+  check_start(*store, place, device, limit);
+  const auto wait = limit * 4 / 5;  // the rest is for the reason, and the end of the process
+  auto ranks = device.is_cuda() ? nccl_group(store, place.rank, place.size, wait)
+                                : gloo_group(*store, place.rank, place.size, wait);
   ranks->set_on_stuck([](const std::string& failure) {
     print_error(failure);
     std::_Exit(1);

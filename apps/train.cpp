@@ -107,6 +107,25 @@ int exit_code(const TrainResult& result) {
   return result.interrupted ? 128 + (stop_signal != 0 ? stop_signal.load() : SIGTERM) : 0;
 }
 
+int train_as(const RankPlace& place, const ParsedArgs& parsed, Communicator* group) {
+  const Config& config = parsed.config;
+  if (place.rank > 0) {
+    handle_slow_paths({});  // rank 0 says the same
+    handle_signals();
+    TrainObserver silent;
+    return exit_code(Trainer(config, silent, group).run(&stop_requested));
+  }
+  // mpirun gives its ranks a terminal, even when its own output is a file.
+  const Terminal terminal = place.launcher == kOpenMpi ? Terminal() : Terminal::of_stdout();
+  progress_line = terminal.live && isatty(STDERR_FILENO) != 0;
+  ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
+  handle_signals();
+  Trainer trainer(config, console, group);
+  const TrainResult result = trainer.run(&stop_requested);
+  console.finish(result);
+  return exit_code(result);
+}
+
 int run_train(const Arguments& args) {
   const Config base = base_config(args);
   ParsedArgs parsed = parse_train(args, base);
@@ -123,21 +142,14 @@ int run_train(const Arguments& args) {
   }
   rank = place.rank;
   ranks = place.size;
-  if (place.rank > 0) {
-    handle_slow_paths({});  // rank 0 says the same
-    handle_signals();
-    TrainObserver silent;
-    return exit_code(Trainer(config, silent, group.get()).run(&stop_requested));
+  try {
+    return train_as(place, parsed, group.get());
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const std::exception& error) {  // the other ranks do not see it
+    if (group) group->abort(error.what());
+    throw;
   }
-  // mpirun gives its ranks a terminal, even when its own output is a file.
-  const Terminal terminal = place.launcher == kOpenMpi ? Terminal() : Terminal::of_stdout();
-  progress_line = terminal.live && isatty(STDERR_FILENO) != 0;
-  ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
-  handle_signals();
-  Trainer trainer(config, console, group.get());
-  const TrainResult result = trainer.run(&stop_requested);
-  console.finish(result);
-  return exit_code(result);
 }
 
 }  // namespace

@@ -9,6 +9,12 @@ if(git AND EXISTS ${SOURCE}/.git)
   if(NOT failed AND text)
     set(COMMIT ${text})
   endif()
+  if(COMMIT MATCHES "-dirty$")  # builds of different changes get different names
+    execute_process(COMMAND ${git} diff HEAD COMMAND ${git} hash-object --stdin
+                    WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE changes ERROR_QUIET)
+    string(SUBSTRING "${changes}" 0 10 changes)
+    string(APPEND COMMIT -${changes})
+  endif()
 endif()
 if(ARCHITECTURES STREQUAL "")
   set(CUDA "")

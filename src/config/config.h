@@ -100,7 +100,7 @@ struct OptimizerSection {
 struct ParallelSection {
   Parallel parallel = Parallel::automatic;
   int64_t ranks = 1;
-  int64_t comm_limit = 10;  // seconds
+  int64_t comm_limit = 10;  // seconds until all ranks have ended when one is lost
 
   friend bool operator==(const ParallelSection&, const ParallelSection&) = default;
 };

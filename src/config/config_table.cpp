@@ -280,8 +280,8 @@ void add_parallel(std::vector<ConfigKey>& table) {
                "them; on GPUs one a GPU");
   rows.integer(
       "comm_limit", &P::comm_limit, 1, 3600,
-      "seconds for which a rank waits for the others before the training ends; on GPUs the "
-      "longest of the latest steps is added");
+      "seconds within which all ranks end when one is lost: a rank waits four fifths of it for the "
+      "others, on GPUs beyond the longest of the latest steps");
 }
 
 void add_run(std::vector<ConfigKey>& table) {

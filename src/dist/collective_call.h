@@ -26,6 +26,13 @@ struct CollectiveCall {
                root < 0 ? std::string() : cat(" from rank ", root));
   }
 
+  // FNV-1a, of the text and the call's number among a rank's calls.
+  uint32_t hash(uint64_t number) const {
+    uint32_t hash = 2166136261u;
+    for (const unsigned char byte : cat(text(), '\n', number)) hash = (hash ^ byte) * 16777619u;
+    return hash;
+  }
+
   friend bool operator==(const CollectiveCall& a, const CollectiveCall& b) {
     return std::string_view(a.name) == b.name && a.what == b.what && a.count == b.count &&
            a.width == b.width && a.root == b.root;

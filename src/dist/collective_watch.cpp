@@ -41,7 +41,7 @@ void CollectiveWatch::set_running(Stream stream, Clock::time_point now) {
 }
 
 void CollectiveWatch::watch(Stream stream, Clock::time_point now) {
-  enqueue(stream, 0, "work of the stream", now);
+  enqueue(stream, 0, kPiece, now);
 }
 
 void CollectiveWatch::remove_completed(Clock::time_point now) {

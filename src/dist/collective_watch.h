@@ -55,7 +55,8 @@ class CollectiveWatch {
   std::chrono::milliseconds allowed() const;
   bool is_idle() const;  // all watched work is complete
 
-  // The oldest running collective: "all_reduce of the loss"; "work of the stream" for a piece.
+  static constexpr char kPiece[] = "work of the stream";
+  // The oldest running collective: "all_reduce of the loss"; kPiece for a piece; empty: none.
   std::string running() const;
   std::string text(Clock::time_point now) const { return ring_.text(now); }
 

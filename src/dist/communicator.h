@@ -128,8 +128,9 @@ class Communicator {
 
   virtual void barrier(const char* what) = 0;  // of the host's threads
 
-  // Throws CommunicationError when a collective has failed, or abort() was called. Call it when the
-  // host has waited for a stream and before it uses the results: after a failure they are garbage.
+  // Throws CommunicationError when a collective has failed, or a rank has called abort(). Call it
+  // when the host has waited for a stream and before it uses the results: after a failure they are
+  // garbage.
   virtual void check() {}
   // check(). Also starts the time limit of a piece of work, all that is enqueued on `stream` so
   // far: call it after each replay, since the group does not see the collectives of a captured
@@ -138,14 +139,15 @@ class Communicator {
 
   // Handler for a rank that cannot end by itself: its thread may wait for a copy from a rank that
   // is gone, and only the end of the process ends that wait. Another thread calls it with the
-  // failure when no call has thrown it within half the limit, or when the group still exists after
-  // the whole limit.
+  // failure when no call has thrown it within an eighth of the limit, or when the group still
+  // exists after a quarter.
   void set_on_stuck(std::function<void(const std::string&)> on_stuck) {
     on_stuck_ = std::move(on_stuck);
   }
 
-  // Makes every pending and later collective of this rank fail. From any thread.
-  virtual void abort() noexcept = 0;
+  // This rank ends because of an error of its own. Its pending and later collectives fail, and
+  // those of the other ranks with "rank 1 of 3 on HOST has failed: REASON". From any thread.
+  virtual void abort(const std::string& reason) noexcept = 0;
 
  protected:
   Communicator(int rank, int size, std::chrono::milliseconds limit)

@@ -37,15 +37,6 @@ namespace {
 using std::chrono::milliseconds;
 using Buffer = gloo::transport::UnboundBuffer;
 
-// FNV-1a. Gloo delivers a message only to the operation of the same tag, so ranks that call
-// different collectives wait until their limit. Gloo would end the process on a larger message than
-// expected.
-uint32_t tag_of(const CollectiveCall& call, uint64_t number) {
-  uint32_t hash = 2166136261u;
-  for (const unsigned char byte : cat(call.text(), '\n', number)) hash = (hash ^ byte) * 16777619u;
-  return hash;
-}
-
 // Gloo's messages begin with the place in its sources: "[/path/pair.cc:534] Connection closed".
 std::string without_place(const std::string& message) {
   const size_t end = message.starts_with('[') ? message.find("] ") : std::string::npos;
@@ -147,7 +138,7 @@ class GlooGroup final : public Communicator {
         [&](const CollectiveCall& call) { swap_slices(&nothing_, &nothing_, none, call); });
   }
 
-  void abort() noexcept override;
+  void abort(const std::string& reason) noexcept override;
 
  private:
   // The buffers that Gloo waits on, for abort().
@@ -178,7 +169,9 @@ class GlooGroup final : public Communicator {
                      const CollectiveCall& call);
   void send_from(int root, void* data, int64_t bytes, const CollectiveCall& call);
 
-  uint32_t next_tag(const CollectiveCall& call) { return tag_of(call, number_++); }
+  // Gloo delivers a message only to the operation of the same tag, so ranks that call different
+  // collectives wait until their limit. It would end the process on a larger message than expected.
+  uint32_t next_tag(const CollectiveCall& call) { return call.hash(number_++); }
   // Gloo's limit is the second one.
   milliseconds gloo_limit() const { return 2 * longest(); }
   template <class Options>
@@ -191,7 +184,10 @@ class GlooGroup final : public Communicator {
   void share_hosts();
   void start_watching();
   void receive(int from, NoteKind kind, const std::string& text);
-  void set_late(const std::string& why);
+  void set_verdict(const std::string& why) {
+    if (verdict_.empty()) verdict_ = why;
+  }
+  void tell(const std::vector<int>& ranks, NoteKind kind, const std::string& text);
   void keep_time();
   void end_late_collective();
   std::string rank_on_host(int rank) const;
@@ -271,7 +267,7 @@ void GlooGroup::start_watching() {
         const std::string text = lost_text();
         {
           const std::lock_guard lock(mutex_);
-          if (verdict_.empty()) verdict_ = text;
+          set_verdict(text);
         }
         close();
       });
@@ -287,16 +283,16 @@ void GlooGroup::receive(int from, NoteKind kind, const std::string& text) {
     notes_->send(from, NoteKind::answer, call);
   } else if (kind == NoteKind::answer) {
     answers_[static_cast<size_t>(from)] = text;
-  } else if (kind == NoteKind::verdict) {
-    set_late(text);
+  } else {
+    set_verdict(kind == NoteKind::late ? text + ring_.text(Deadline::Clock::now()) : text);
     lock.unlock();
     close();
   }
 }
 
-// Expects the mutex to be locked.
-void GlooGroup::set_late(const std::string& why) {
-  if (verdict_.empty()) verdict_ = why + ring_.text(Deadline::Clock::now());
+void GlooGroup::tell(const std::vector<int>& ranks, NoteKind kind, const std::string& text) {
+  for (const int p : ranks) notes_->send(p, kind, text);
+  for (const int p : ranks) notes_->flush(p, milliseconds(100));
 }
 
 // Asks when two thirds of the limit have passed, and judges at the limit, a third of it after the
@@ -355,10 +351,9 @@ void GlooGroup::end_late_collective() {
                                     ": it hangs or cannot be reached")
                               : cat("not complete within ", in_words(call_limit_),
                                     elsewhere.empty() ? "" : ": ", elsewhere);
-    set_late(verdict);
+    set_verdict(verdict + ring_.text(Deadline::Clock::now()));
   }
-  for (const int p : answered) notes_->send(p, NoteKind::verdict, verdict);
-  for (const int p : answered) notes_->flush(p, milliseconds(100));
+  tell(answered, NoteKind::late, verdict);
   close();
 }
 
@@ -557,12 +552,19 @@ void GlooGroup::close() {
   }
 }
 
-void GlooGroup::abort() noexcept {
+void GlooGroup::abort(const std::string& reason) noexcept {
+  bool is_sound = false;
   {
     const std::lock_guard lock(mutex_);
     aborted_ = true;
+    is_sound = !closed_ && verdict_.empty();
   }
   try {
+    std::vector<int> others;
+    for (int p = 0; p < size() && is_sound; ++p) {
+      if (p != rank()) others.push_back(p);
+    }
+    tell(others, NoteKind::failure, failure_text(rank_text(rank(), size()), reason));
     close();
   } catch (const std::exception&) {  // memory: the limit ends what is pending
   }

@@ -18,9 +18,9 @@
 
 namespace quern {
 
-// question: what do you do? answer: the pending collective; empty: none. verdict: why the sender is
-// about to close all connections.
-enum class NoteKind : uint8_t { question, answer, verdict };
+// question: what do you do? answer: the pending collective; empty: none. Before it closes all
+// connections, the sender tells why. late: which ranks have not answered. failure: its own error.
+enum class NoteKind : uint8_t { question, answer, late, failure };
 
 class GlooNotes {
  public:

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/first_line.h"
 
 namespace quern {
 
@@ -16,6 +17,10 @@ std::string host_name() {
 
 std::string rank_text(int rank, int size) {
   return cat("rank ", rank, " of ", size, " on ", host_name());
+}
+
+std::string failure_text(const std::string& rank, const std::string& reason) {
+  return cat(rank, " has failed: ", first_line(reason));
 }
 
 }  // namespace quern

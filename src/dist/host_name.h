@@ -8,5 +8,7 @@ namespace quern {
 std::string host_name();
 // "rank 1 of 3 on HOST"
 std::string rank_text(int rank, int size);
+// "rank 1 of 3 on HOST has failed: REASON", the first line of the reason.
+std::string failure_text(const std::string& rank, const std::string& reason);
 
 }  // namespace quern

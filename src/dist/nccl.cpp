@@ -18,18 +18,18 @@ static constexpr char kHowToInstall[] =
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <list>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "dist/capture_marks.h"
 #include "dist/collective_call.h"
 #include "dist/collective_watch.h"
 #include "dist/deadline.h"
 #include "dist/host_name.h"
 #include "dist/nccl_library.h"
+#include "dist/nccl_memory.h"
 #include "dist/roll_call.h"
 #include "dist/signal_block.h"
 #include "tensor/allocator.h"
@@ -43,8 +43,11 @@ using std::chrono::milliseconds;
 using Clock = CollectiveWatch::Clock;
 
 constexpr milliseconds kWatchPeriod{50};
-constexpr milliseconds kRollCall{1000};
+constexpr milliseconds kRollCall{700};
 constexpr milliseconds kGrace{200};  // for other ranks to see the same failure
+// A rank asks whether another one has reported an error, this often and for that long. One that
+// reports waits that long until all have asked.
+constexpr milliseconds kQuestions{500}, kQuestion{200}, kReport{1500};
 constexpr int64_t kFloatBytes = sizeof(float);
 
 // NCCL's communicator is non-blocking: a call returns before its work is on the stream, and
@@ -56,6 +59,7 @@ class NcclGroup : public Communicator {
       : Communicator(rank, size, limit),
         nccl_(nccl),
         watch_(limit, cuda_watched_event),
+        memory_(nccl_, rank),
         host_stream_(cuda::OwnedStream::create()),
         host_value_(cuda::device_allocate(kFloatBytes)) {
     QUERN_CHECK(host_value_, "NCCL: the GPU has no memory left");
@@ -89,10 +93,9 @@ class NcclGroup : public Communicator {
   void barrier(const char* what) override;
   void check() override;
   void watch(Stream stream) override;
-  void abort() noexcept override;
+  void abort(const std::string& reason) noexcept override;
 
  private:
-  class WindowMemory;
   struct Hearing {
     std::atomic<bool> heard = false;  // the failure has reached a caller
     std::atomic<bool> ended = false;  // and the group is gone
@@ -107,7 +110,6 @@ class NcclGroup : public Communicator {
   void reduce_all(const char* kind, float* to, const float* from, int64_t count, const char* what,
                   Stream stream);
   void settle(const std::string& call);
-  bool is_registered(const void* data, int64_t bytes) const;
   void run_watchdog(int device) noexcept;
 
   // These expect mutex_ to be locked.
@@ -115,9 +117,10 @@ class NcclGroup : public Communicator {
   void set_failure(const std::string& call, const std::string& reason);
   void give_up(std::unique_lock<std::mutex>& lock, const std::string& call,
                const std::string& reason);
+  std::string running() const;
+  void ask_for_failures(std::unique_lock<std::mutex>& lock);
   void throw_failure() const;
   void tell_unless_ended() const;
-  void free_segments() noexcept;
 
   const Nccl nccl_;
   // Guards the following members. It is held during every call of NCCL with comm_ but the last.
@@ -127,12 +130,12 @@ class NcclGroup : public Communicator {
   bool failed_ = false, stop_ = false;
   std::string failure_;
   CollectiveWatch watch_;
-  bool aborted_ = false;                    // of the watchdog; read when it has ended
-  std::map<const char*, int64_t> windows_;  // registered memory and its bytes
-  std::list<ncclWindow_t> handles_;         // NCCL may write to one until the group ends
-  std::vector<void*> segments_;             // of memory(), to be freed behind the communicator
-  std::unique_ptr<RollCall> roll_;          // none before enter_roll
+  CaptureMarks marks_;
+  bool aborted_ = false;  // of the watchdog; read when it has ended
+  NcclMemory memory_;
+  std::unique_ptr<RollCall> roll_;  // none before enter_roll
   bool roll_called_ = false;
+  Clock::time_point next_question_;
   std::shared_ptr<Hearing> hearing_ = std::make_shared<Hearing>();
   std::thread watchdog_;
   // For barrier().
@@ -180,7 +183,7 @@ NcclGroup::~NcclGroup() {
   if (watchdog_.joinable()) watchdog_.join();
   if (comm_ && !aborted_ && is_idle && !failed_) {
     nccl_.destroy(comm_);
-    free_segments();
+    memory_.free_segments();
   } else if (comm_ && !aborted_) {
     nccl_.abort(comm_);
   }
@@ -260,6 +263,7 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
     throw_failure();
     if (bytes == 0) return;
     watch_.add(kind, what, bytes, Clock::now());
+    if (captured) marks_.begin(call, stream);
     ncclResult_t result = nccl_.group_start();
     if (!is_error(result)) {
       result = calls(static_cast<cudaStream_t>(stream.handle));
@@ -272,6 +276,7 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
   settle(call);
   const std::lock_guard lock(mutex_);
   if (captured) {
+    marks_.end(stream);
     watch_.set_captured();
   } else {
     watch_.set_running(stream, Clock::now());
@@ -281,11 +286,12 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
 void NcclGroup::exchange(float* received, const float* data, const RankSlices& slices,
                          const char* what, Stream stream) {
   // NCCL hangs if one side of a transfer is registered and the other is not.
-  QUERN_CHECK(is_registered(data, 1) == is_registered(received, 1), "NCCL exchange of ", what,
+  QUERN_CHECK(memory_.is_registered(data, 1) == memory_.is_registered(received, 1),
+              "NCCL exchange of ", what,
               ": registered memory on one side only; expected both or neither");
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   const int64_t all = size() * slices.each * kFloatBytes;
-  if (size() > 1 && is_registered(data, all) && is_registered(received, all)) {
+  if (size() > 1 && memory_.is_registered(data, all) && memory_.is_registered(received, all)) {
     return enqueue("exchange", what, slices.count * kFloatBytes, stream, [&](cudaStream_t raw) {
       const auto count = static_cast<size_t>(slices.each);
       return nccl_.all_to_all(data, received, count, ncclFloat, comm_, raw);
@@ -375,59 +381,22 @@ void NcclGroup::reduce_scatter(float* own, const float* data, const RankSlices& 
   });
 }
 
-// Segments of which the collectives may be copies. The group frees them: they stay registered until
-// it ends.
-class NcclGroup::WindowMemory : public MemorySource {
- public:
-  explicit WindowMemory(NcclGroup& group) : group_(group) {}
-  void* allocate(int64_t bytes) override {
-    void* data = nullptr;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-    if (group_.nccl_.allocate(&data, static_cast<size_t>(bytes)) != ncclSuccess) return nullptr;
-    group_.segments_.push_back(data);
-#endif
-    return data;
-  }
-  void release(void* /*segment*/) noexcept override {}
-  std::string name() const override {
-    return cat("NCCL on rank ", group_.rank());
-  }
-
- private:
-  NcclGroup& group_;
-};
-
 std::shared_ptr<MemorySource> NcclGroup::memory() {
   if (!nccl_.has_copies() || size() == 1) return nullptr;
-  return std::make_shared<WindowMemory>(*this);
+  return memory_.source();
 }
 
-bool NcclGroup::is_registered(const void* data, int64_t bytes) const {
-  const auto* const begin = static_cast<const char*>(data);
-  const auto after = windows_.upper_bound(begin);
-  if (after == windows_.begin()) return false;
-  const auto& [address, registered] = *std::prev(after);
-  return begin + bytes <= address + registered;
-}
-
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 bool NcclGroup::register_memory(void* segment, int64_t bytes) {
-  if (std::ranges::find(segments_, segment) == segments_.end()) return false;
-  const std::string call = "registration of memory";
-  ncclWindow_t* window = nullptr;
+  if (!memory_.is_segment(segment)) return false;
   {
     const std::lock_guard lock(mutex_);
     throw_failure();
-    window = &handles_.emplace_back(nullptr);
-    const ncclResult_t result = nccl_.add_window(comm_, segment, static_cast<size_t>(bytes), window,
-                                                 NCCL_WIN_COLL_SYMMETRIC);
-    if (is_error(result)) return false;  // as on every rank
+    if (!memory_.begin(comm_, segment, bytes)) return false;
   }
-  settle(call);
-  if (*window == nullptr) return false;  // likewise
+  settle("registration of memory");
   {
     const std::lock_guard lock(mutex_);
-    windows_[static_cast<const char*>(segment)] = bytes;
+    if (!memory_.finish(segment, bytes)) return false;
   }
   // Outside of graphs NCCL numbers the signals of its copies from 1 on; in a graph each signal
   // is 1. If a single copy came before a graph, its replays would take the old signal for a new
@@ -439,11 +408,6 @@ bool NcclGroup::register_memory(void* segment, int64_t bytes) {
   barrier("the registration of memory");
   return true;
 }
-#else
-bool NcclGroup::register_memory(void* /*segment*/, int64_t /*bytes*/) {
-  return false;
-}
-#endif
 
 // A sum of one value of each rank, for which the host waits.
 void NcclGroup::barrier(const char* what) {
@@ -473,10 +437,32 @@ void NcclGroup::watch(Stream stream) {
   if (!cuda::is_capturing(stream)) watch_.watch(stream, Clock::now());
 }
 
-void NcclGroup::abort() noexcept {
+void NcclGroup::abort(const std::string& reason) noexcept {
+  const RollCall* roll = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failed_) roll = roll_.get();
+  }
+  if (roll) roll->report_failure(reason, kReport);
   const std::lock_guard lock(mutex_);
   failed_ = true;
   wake_.notify_all();
+}
+
+// What this rank waits for, or has called last.
+std::string NcclGroup::running() const {
+  const std::string call = watch_.running();
+  return call == CollectiveWatch::kPiece ? marks_.running() : call.empty() ? "communication" : call;
+}
+
+// Whether another rank has reported an error of its own. Unlocks meanwhile.
+void NcclGroup::ask_for_failures(std::unique_lock<std::mutex>& lock) {
+  if (!roll_ || Clock::now() < next_question_) return;
+  lock.unlock();
+  const std::string reported = roll_->reported_failure(kQuestion);
+  lock.lock();
+  next_question_ = Clock::now() + kQuestions;
+  if (!reported.empty()) set_failure(running(), reported);
 }
 
 void NcclGroup::run_watchdog(int device) noexcept {
@@ -490,17 +476,19 @@ void NcclGroup::run_watchdog(int device) noexcept {
       if (is_error(result)) {
         set_failure("communication", nccl_.text(result, comm_));
       } else if (watch_.is_late(Clock::now())) {
-        give_up(lock, watch_.running(), cat("not complete within ", in_words(watch_.allowed())));
+        give_up(lock, running(), cat("not complete within ", in_words(watch_.allowed())));
         // An abort can complete the collective on other ranks, with garbage: they shall see first
         // that it is late.
         wake_.wait_for(lock, kGrace, [&] { return stop_; });
+      } else {
+        ask_for_failures(lock);
       }
     } catch (const Error& error) {
       set_failure("communication", error.what());
     }
   }
   if (!failed_) return;
-  if (!windows_.empty() && on_stuck()) tell_unless_ended();
+  if (memory_.is_used() && on_stuck()) tell_unless_ended();
   lock.unlock();
   nccl_.abort(comm_);
   aborted_ = true;
@@ -509,17 +497,11 @@ void NcclGroup::run_watchdog(int device) noexcept {
 // A thread that has heard of the failure may still wait for a copy: when it gives the GPU's work
 // up.
 void NcclGroup::tell_unless_ended() const {
-  std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(), half = limit() / 2] {
-    std::this_thread::sleep_for(half);
-    if (hearing->heard) std::this_thread::sleep_for(half);
+  std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(), pause = limit() / 8] {
+    std::this_thread::sleep_for(pause);
+    if (hearing->heard) std::this_thread::sleep_for(pause);
     if (!hearing->ended) tell(failure);
   }).detach();
-}
-
-void NcclGroup::free_segments() noexcept {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
-  for (void* const segment : segments_) nccl_.free(segment);
-#endif
 }
 
 Nccl load_nccl(const std::string& library) {
@@ -535,6 +517,10 @@ bool nccl_available(std::string* why_not, const std::string& library) {
   const std::string reason = Nccl().load(library);
   if (why_not) *why_not = reason;
   return reason.empty();
+}
+
+std::string nccl_version(const std::string& library) {
+  return cat("NCCL ", load_nccl(library).version());
 }
 
 std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, int rank, int size,
@@ -589,10 +575,14 @@ bool nccl_available(std::string* why_not, const std::string& /*library*/) {
   return false;
 }
 
+std::string nccl_version(const std::string& /*library*/) {
+  throw UsageError(cat("NCCL is not available: ", kReason, kHowToInstall));
+}
+
 std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& /*store*/, int /*rank*/,
                                          int /*size*/, std::chrono::milliseconds /*limit*/,
-                                         const std::string& /*library*/) {
-  throw UsageError(cat("NCCL is not available: ", kReason, kHowToInstall));
+                                         const std::string& library) {
+  fail(nccl_version(library));
 }
 
 }  // namespace quern

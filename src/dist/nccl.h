@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "dist/communicator.h"
 #include "dist/store.h"
@@ -14,9 +15,12 @@ namespace quern {
 // path of libnccl.so.2; "auto" searches the system and the build's toolkit.
 bool nccl_available(std::string* why_not = nullptr, const std::string& library = "auto");
 
+// "NCCL 2.28.9". Throws UsageError without NCCL, with the package to install.
+std::string nccl_version(const std::string& library = "auto");
+
 // A group of GPUs: each rank's is that of its current Context. Each group needs a store of its own.
-// Throws UsageError without NCCL, with the package to install, and CommunicationError when a rank
-// does not appear within the limit. A collective's failure names the rank that did not take part,
+// Throws UsageError without NCCL, as nccl_version(), and CommunicationError when a rank does not
+// appear within the limit. A collective's failure names the rank that did not take part,
 // if the store knows it.
 // A graph that captured its collectives must be destroyed before the group. Work that runs when the
 // group is destroyed is aborted.

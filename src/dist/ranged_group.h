@@ -54,7 +54,7 @@ class RangedGroup : public Communicator {
   }
   void check() override { group_.check(); }
   void watch(Stream stream) override { group_.watch(stream); }
-  void abort() noexcept override { group_.abort(); }
+  void abort(const std::string& reason) noexcept override { group_.abort(reason); }
 
  private:
   Communicator& group_;

@@ -32,8 +32,30 @@ std::string RollCall::name_of(int rank) const {
   return cat("rank ", rank, " of ", size_, " on ", hosts_[static_cast<size_t>(rank)]);
 }
 
-std::string RollCall::key_of(int rank) const {
-  return cat("late/", group_, '/', rank);
+std::string RollCall::key_of(const char* kind, int rank) const {
+  return cat(kind, '/', group_, '/', rank);
+}
+
+void RollCall::report_failure(const std::string& reason,
+                              std::chrono::milliseconds limit) const noexcept {
+  const Deadline deadline(limit);
+  try {
+    store_->put(key_of("failed", 0), failure_text(name_of(rank_), reason), limit);
+    for (int other = 0; other < size_ && store_->ends_here(); ++other) {
+      if (other != rank_) store_->find(key_of("read", other), deadline.left());
+    }
+  } catch (const std::exception&) {  // another rank has failed before, or the store is gone
+  }
+}
+
+std::string RollCall::reported_failure(std::chrono::milliseconds limit) const noexcept {
+  try {
+    const std::optional<std::string> found = store_->find(key_of("failed", 0), limit);
+    if (found) store_->put(key_of("read", rank_), "", limit);
+    return found.value_or("");
+  } catch (const std::exception&) {  // the store is gone
+    return "";
+  }
 }
 
 std::string RollCall::answer(const std::string& call,
@@ -44,11 +66,11 @@ std::string RollCall::answer(const std::string& call,
   std::string text;
   int named = 0;
   try {
-    store_->put(key_of(rank_), call, limit);
+    store_->put(key_of("late", rank_), call, limit);
     for (int other = 0; other < size_; ++other) {
       if (other == rank_) continue;
       const std::optional<std::string> found =
-          store_->find(key_of(other), std::max(deadline.left(), kOneAnswer));
+          store_->find(key_of("late", other), std::max(deadline.left(), kOneAnswer));
       if (found == call || ++named > kMostNamed) continue;
       text += cat(text.empty() ? "" : "; ", name_of(other),
                   found ? cat(" waits in ", *found) : " does not wait in it, or came later");

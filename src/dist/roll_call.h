@@ -1,6 +1,7 @@
-// Finds the rank that keeps the others waiting, which NCCL does not tell. A rank whose time limit
-// has passed writes the collective in which it waits to the store, and looks for the entries of the
-// others. A rank without an entry hangs, is gone, or began to wait much later.
+// What the ranks tell each other over the store when a training fails, since NCCL tells nothing. A
+// rank with an error of its own writes it. A rank whose time limit has passed writes the collective
+// in which it waits, and looks for the entries of the others: one without an entry hangs, is gone,
+// or began to wait much later.
 #pragma once
 
 #include <chrono>
@@ -25,9 +26,16 @@ class RollCall {
   // wait in it, or came later".
   std::string answer(const std::string& call, std::chrono::milliseconds limit) const noexcept;
 
+  // Writes why this rank ends. Where the store ends with it, waits up to `limit` until the others
+  // have looked.
+  void report_failure(const std::string& reason, std::chrono::milliseconds limit) const noexcept;
+  // "rank 1 of 4 on HOST has failed: REASON" of the first rank that has written; empty: none has,
+  // or the store has not answered within `limit`.
+  std::string reported_failure(std::chrono::milliseconds limit) const noexcept;
+
  private:
   std::string name_of(int rank) const;
-  std::string key_of(int rank) const;
+  std::string key_of(const char* kind, int rank) const;
 
   std::shared_ptr<Store> store_;
   int rank_, size_;

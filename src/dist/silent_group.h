@@ -17,7 +17,7 @@ class SilentGroup : public Communicator {
   void all_reduce(float*, const float*, int64_t, const char*, Stream) override {}
   void reduce_scatter(float*, const float*, const RankSlices&, const char*, Stream) override {}
   void barrier(const char*) override {}
-  void abort() noexcept override {}
+  void abort(const std::string&) noexcept override {}
 };
 
 }  // namespace quern

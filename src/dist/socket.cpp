@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
+#include <thread>
 
 #include "base/error.h"
 #include "dist/communicator.h"
+#include "dist/signal_block.h"
 
 namespace quern {
 
@@ -79,17 +82,38 @@ HostAndPort parse_tcp_address(const std::string& address) {
   return place;
 }
 
-AddressList resolve(const HostAndPort& place, std::string& why_not) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  const int error = ::getaddrinfo(place.host.c_str(), place.port.c_str(), &hints, &found);
-  if (error != 0) why_not = ::gai_strerror(error);
-  return {error == 0 ? found : nullptr, &::freeaddrinfo};
+// The system's question to name servers has no time limit: a thread asks it, and is left behind
+// when it takes too long.
+AddressList resolve(const HostAndPort& place, const Deadline& deadline, std::string& why_not) {
+  using Answer = std::pair<AddressList, std::string>;
+  const auto ask = [place](int flags) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV | flags;
+    const int error = ::getaddrinfo(place.host.c_str(), place.port.c_str(), &hints, &found);
+    return Answer(AddressList(error == 0 ? found : nullptr, &::freeaddrinfo),
+                  error == 0 ? "" : ::gai_strerror(error));
+  };
+  if (Answer numeric = ask(AI_NUMERICHOST); numeric.first) return std::move(numeric.first);
+  std::promise<Answer> promise;
+  std::future<Answer> named = promise.get_future();
+  {
+    const SignalBlock inherited;
+    std::thread([ask, promise = std::move(promise)]() mutable {
+      promise.set_value(ask(0));
+    }).detach();
+  }
+  if (named.wait_for(deadline.left()) != std::future_status::ready) {
+    why_not = cat("no name server has answered for ", place.host);
+    return {nullptr, &::freeaddrinfo};
+  }
+  Answer answer = named.get();
+  if (!answer.first) why_not = answer.second;
+  return std::move(answer.first);
 }
 
 Socket connect_to(const HostAndPort& place, const Deadline& deadline, std::string& why_not) {
-  const AddressList list = resolve(place, why_not);
+  const AddressList list = resolve(place, deadline, why_not);
   for (const addrinfo* i = list.get(); i; i = i->ai_next) {
     // An address that drops everything leaves time for the next one.
     const Deadline own(i->ai_next ? deadline.left() / 2 : deadline.left());

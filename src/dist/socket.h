@@ -35,8 +35,8 @@ struct HostAndPort {
 HostAndPort parse_tcp_address(const std::string& address);
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-// Empty, with the reason in `why_not`, when the host is unknown.
-AddressList resolve(const HostAndPort& place, std::string& why_not);
+// Empty, with the reason in `why_not`, when the host is unknown or no name server answers in time.
+AddressList resolve(const HostAndPort& place, const Deadline& deadline, std::string& why_not);
 
 // Each returns false when the deadline passes or the peer is gone, with the reason in `why_not`.
 Socket connect_to(const HostAndPort& place, const Deadline& deadline, std::string& why_not);

@@ -21,7 +21,9 @@ class Store {
   // CommunicationError, with the key, when the store cannot be reached.
   virtual std::optional<std::string> find(const std::string& key,
                                           std::chrono::milliseconds limit) = 0;
-  // The same two within the store's own limit; get() throws when no rank has set the key.
+  // Whether the other ranks lose the store with this object.
+  virtual bool ends_here() const { return false; }
+  // put() and find() within the store's own limit; get() throws when no rank has set the key.
   void set(const std::string& key, const std::string& value) { put(key, value, limit_); }
   std::string get(const std::string& key);
 

@@ -105,10 +105,10 @@ bool is_loopback(const addrinfo& address) {
   return ntohl(in->sin_addr.s_addr) >> 24 == 127;
 }
 
-Socket listen_at(const std::string& address) {
+Socket listen_at(const std::string& address, std::chrono::milliseconds limit) {
   const HostAndPort place = parse_tcp_address(address);
   std::string reason;
-  const AddressList list = resolve(place, reason);
+  const AddressList list = resolve(place, Deadline(limit), reason);
   for (const addrinfo* i = list.get(); i; i = i->ai_next) {
     Socket socket(::socket(i->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket) continue;
@@ -135,7 +135,7 @@ class StoreServer::Loop {
  public:
   Loop(const std::string& address, std::chrono::milliseconds limit)
       : limit_(limit),
-        listener_(listen_at(address)),
+        listener_(listen_at(address, limit)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     QUERN_CHECK(wake_, address, ": eventfd: ", std::strerror(errno));
     const SignalBlock inherited;

@@ -34,6 +34,8 @@ class TcpStore final : public Store {
     return ask(StoreOp::get, key, "", cat("get of '", key, "'"), limit);
   }
 
+  bool ends_here() const override { return server_.has_value(); }
+
  private:
   [[noreturn]] void fail(const std::string& title, const std::string& reason) const {
     throw CommunicationError(cat(address(), ": ", title, ": ", reason));

@@ -14,6 +14,7 @@
 #include "base/philox.h"
 #include "dist/collective_call.h"
 #include "dist/deadline.h"
+#include "dist/host_name.h"
 
 namespace quern {
 
@@ -290,9 +291,9 @@ class ThreadRank final : public Communicator {
     run({"barrier", what}, nullptr, kAll, [] {});
   }
 
-  void abort() noexcept override {
+  void abort(const std::string& reason) noexcept override {
     aborted_ = true;
-    meeting_->fail(cat("rank ", rank(), " aborted"));
+    meeting_->fail(failure_text(cat("rank ", rank(), " of ", size()), reason));
   }
 
  private:

@@ -4,9 +4,12 @@
 
 #include "base/error.h"
 #ifdef QUERN_WITH_CUDA
+#include <cudaTypedefs.h>
 #include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
+
+#include "kernels/cuda/primitives/driver_function.h"
 #else
 #include "tensor/without_cuda.h"
 #endif
@@ -168,6 +171,18 @@ void copy(void* dst, const void* src, int64_t bytes, Stream stream) {
 void set_zero(void* dst, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), raw(stream)), "cudaMemsetAsync");
+}
+
+void write_number(uint32_t* host, uint32_t value, Stream stream) {
+#ifdef QUERN_WITH_CUDA
+  static const auto write = kernels::cuda::driver_function<PFN_cuStreamWriteValue32_v11070>(
+      "cuStreamWriteValue32", 11070);
+  if (write == nullptr) return;
+  const CUresult status = write(raw(stream), reinterpret_cast<CUdeviceptr>(host), value, 0);
+  QUERN_CHECK(status == CUDA_SUCCESS, "cuda: cuStreamWriteValue32 failed with error ", status);
+#else
+  cudaMemsetAsync(host, value, stream.handle);  // throws
+#endif
 }
 
 Event::Event(EventKind kind) {

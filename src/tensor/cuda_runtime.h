@@ -101,6 +101,9 @@ void synchronize_device();
 
 void copy(void* dst, const void* src, int64_t bytes, Stream stream);  // any direction
 void set_zero(void* dst, int64_t bytes, Stream stream);
+// The stream writes `value` to pinned host memory, also in a capture, without a kernel. Does
+// nothing where the driver cannot.
+void write_number(uint32_t* host, uint32_t value, Stream stream);
 
 struct DestroyGraph {
   void operator()(void* graph) const noexcept;

@@ -30,7 +30,7 @@ std::vector<CollectiveRow> run(std::vector<std::unique_ptr<Communicator>> ranks,
         });
       } catch (...) {
         errors[i] = std::current_exception();
-        ranks[i]->abort();
+        ranks[i]->abort("an error");
       }
     });
   }

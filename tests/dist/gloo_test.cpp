@@ -365,7 +365,7 @@ TEST_F(GlooTest, AbortEndsPendingAndLaterCollectives) {
     const auto begin = Clock::now();
     std::thread aborts([&] {
       std::this_thread::sleep_for(milliseconds(200));
-      if (ranks.rank() == 0) ranks.abort();
+      if (ranks.rank() == 0) ranks.abort("the test ends");
     });
     std::vector<std::string> texts;
     for (int i = 0; i < 2; ++i) {
@@ -377,13 +377,14 @@ TEST_F(GlooTest, AbortEndsPendingAndLaterCollectives) {
       }
     }
     aborts.join();
-    ranks.abort();
+    ranks.abort("the test ends");
     const bool is_soon = Clock::now() - begin < milliseconds(10000);
     return texts.size() == 2 && texts[0] == texts[1] && is_soon ? texts[0] : "not so";
   });
   ForkedRanks ranks(2, work);
   EXPECT_EQ(ranks.text(0), rank_text(0, 2) + ": barrier of x: aborted");
-  EXPECT_EQ(ranks.text(1), rank_text(1, 2) + ": barrier of x: " + gone(0));
+  EXPECT_EQ(ranks.text(1), cat(rank_text(1, 2), ": barrier of x: ", rank_text(0, 2),
+                               " has failed: the test ends"));
 }
 
 // A peer is stopped in the middle of a message.
@@ -391,7 +392,7 @@ TEST_F(GlooTest, AbortEndsACollectiveWithinAMessage) {
   const auto work = in_group(2, milliseconds(50000), [](Communicator& ranks) {
     std::thread aborts([&] {
       std::this_thread::sleep_for(milliseconds(600));
-      if (ranks.rank() == 0) ranks.abort();
+      if (ranks.rank() == 0) ranks.abort("the test ends");
     });
     std::string text;
     try {

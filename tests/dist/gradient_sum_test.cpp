@@ -314,7 +314,7 @@ TEST(GradientSum, ASecondBackwardIsAnError) {
     for (const int64_t n : kLengths) x.push_back(ones({n}));
     backward(model.loss(x));
     expect_error([&] { backward(model.loss(x)); }, {"complete for the second time in a backward"});
-    ranks->abort();
+    ranks->abort("it must");
   };
   std::thread other([&] { twice(two[1].get()); });
   twice(two[0].get());

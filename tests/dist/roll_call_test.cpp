@@ -88,10 +88,13 @@ struct LostStore : Store {
   LostStore() : Store("tcp:first:29500", 1s) {}
   void put(const std::string& key, const std::string& /*value*/,
            std::chrono::milliseconds /*limit*/) override {
-    if (key.starts_with("late/")) throw CommunicationError(address() + ": rank 0's store is gone");
+    if (key.starts_with("late/") || key.starts_with("failed/"))
+      throw CommunicationError(address() + ": rank 0's store is gone");
   }
-  std::optional<std::string> find(const std::string& /*key*/,
+  std::optional<std::string> find(const std::string& key,
                                   std::chrono::milliseconds /*limit*/) override {
+    if (key.starts_with("failed/"))
+      throw CommunicationError(address() + ": rank 0's store is gone");
     return "first\nsecond";
   }
 };
@@ -102,6 +105,42 @@ TEST(RollCall, SaysThatTheStoreIsGone) {
       roll.answer("the loss", 100ms),
       "another rank is gone, hangs, or called something else; tcp:first:29500: rank 0's store "
       "is gone");
+}
+
+// The first of two errors reaches the other ranks, over a folder and over TCP, where the rank that
+// serves the store waits for them.
+TEST(RollCall, TellsTheFirstError) {
+  for (const bool tcp : {false, true}) {
+    const TemporaryFolder folder;
+    const std::string address =
+        tcp ? cat("tcp:127.0.0.1:", free_port()) : "file:" + folder.path().string();
+    std::vector<std::string> told(3);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        const std::shared_ptr<Store> store =
+            open_store({.address = address, .rank = rank, .size = 3, .limit = 5s});
+        EXPECT_EQ(store->ends_here(), tcp && rank == 0);
+        const RollCall roll(store, rank, 3, "group");
+        if (rank == 0) {
+          roll.report_failure("no memory\nlines below", 5s);
+          if (!tcp) roll.report_failure("no memory again", 5s);
+        }
+        told[static_cast<size_t>(rank)] = roll.reported_failure(5s);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(told, std::vector<std::string>(3, named(0, 3) + " has failed: no memory"));
+  }
+}
+
+TEST(RollCall, TellsNoErrorWhereThereIsNone) {
+  const TemporaryFolder folder;
+  const std::shared_ptr<Store> store = open_store({.address = "file:" + folder.path().string()});
+  EXPECT_EQ(RollCall(store, 0, 1, "group").reported_failure(50ms), "");
+  const RollCall lost(std::make_shared<LostStore>(), 1, 2, "group");
+  EXPECT_EQ(lost.reported_failure(50ms), "");
+  lost.report_failure("an error", 50ms);
 }
 
 // A store's folder that was removed once all had joined is made again for the answers.

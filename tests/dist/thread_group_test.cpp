@@ -189,11 +189,13 @@ TEST(ThreadGroupTest, AbortEndsPendingCollectivesAtOnce) {
   auto ranks = thread_group(2, {0, -1, 0, milliseconds(60000)});
   const auto begin = Clock::now();
   std::thread other([&] {
-    expect_error([&] { ranks[0]->barrier("x"); }, {"rank 0 of 2: barrier of x: rank 1 aborted"});
-    expect_error([&] { ranks[0]->barrier("y"); }, {"rank 0 of 2: barrier of y: rank 1 aborted"});
+    expect_error([&] { ranks[0]->barrier("x"); },
+                 {"rank 0 of 2: barrier of x: rank 1 of 2 has failed: the test ends"});
+    expect_error([&] { ranks[0]->barrier("y"); },
+                 {"rank 0 of 2: barrier of y: rank 1 of 2 has failed: the test ends"});
   });
   std::this_thread::sleep_for(milliseconds(50));
-  ranks[1]->abort();
+  ranks[1]->abort("the test ends");
   other.join();
   expect_error([&] { ranks[1]->barrier("x"); }, {"rank 1 of 2: barrier of x: aborted"});
   EXPECT_LT(Clock::now() - begin, milliseconds(10000));
@@ -205,7 +207,7 @@ TEST(ThreadGroupTest, AbortOfAPendingRankFromAnotherThread) {
     expect_error([&] { ranks[0]->barrier("x"); }, {"rank 0 of 2: barrier of x: aborted"});
   });
   std::this_thread::sleep_for(milliseconds(50));
-  ranks[0]->abort();
+  ranks[0]->abort("the test ends");
   other.join();
 }
 

@@ -5,11 +5,13 @@
 //                          or kill-after
 //   QUERN_FAULT_RANK=R     only in the process of this rank (QUERN_RANK)
 //   QUERN_FAULT_LOG=FILE   appends a line "N CALL PATH" for each call; both paths for a rename
-// Apart from that, QUERN_FAULT_CLOCK=1 lets the wall clock jump by days at each look at it.
+// Apart from that, QUERN_FAULT_CLOCK=1 lets the wall clock jump by days at each look at it, and
+// QUERN_FAULT_NAMES=1 lets a question to name servers wait for a minute.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,6 +33,7 @@ struct Settings {
   const char* root = getenv("QUERN_FAULT_ROOT");
   const char* log = getenv("QUERN_FAULT_LOG");
   bool clock_jumps = getenv("QUERN_FAULT_CLOCK") != nullptr;
+  bool names_are_silent = getenv("QUERN_FAULT_NAMES") != nullptr;
   long at = 0;         // the call that fails; 0: none
   char what[32] = {};  // of it
 
@@ -299,5 +302,10 @@ int clock_gettime(clockid_t clock, timespec* now) {
   const auto result = static_cast<int>(syscall(SYS_clock_gettime, clock, now));
   if (clock == CLOCK_REALTIME && settings().clock_jumps) now->tv_sec += (++looks % 7 - 3) * 86400;
   return result;
+}
+
+int getaddrinfo(const char* host, const char* port, const addrinfo* hints, addrinfo** found) {
+  if (settings().names_are_silent && (hints->ai_flags & AI_NUMERICHOST) == 0) sleep(60);
+  return real<decltype(&getaddrinfo)>("getaddrinfo")(host, port, hints, found);
 }
 }

@@ -39,7 +39,7 @@ void train_on(int ranks, const Config& config, Recorded& recorded,
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first_error) first_error = std::current_exception();
-        own->abort();
+        own->abort("an error of the test");
       }
     });
   }
@@ -262,7 +262,7 @@ TEST_F(TrainerTest, WeightsOfAFailedSumAreNotSaved) {
   } catch (const std::exception& failure) {
     error = failure.what();
   }
-  first.abort();
+  first.abort("an error of the test");
   other.join();
   EXPECT_EQ(error, "rank 1 hangs");
   EXPECT_EQ(recorded.losses().size(), 3u);

@@ -1,140 +1,13 @@
-// The collectives of NCCL. Ranks are threads of this process, each with its own GPU, Context and
-// communicator. The tests of CollectivesGpu need one GPU, those of CollectivesGpus two.
+// The collectives of NCCL.
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <exception>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <thread>
 
-#include "dist/nccl.h"
 #include "dist/rank_memory.h"
-#include "gpu/compare.h"
-#include "tensor/context.h"
+#include "gpu/dist/gpu_ranks.h"
 #include "tensor/factory.h"
 #include "tensor/graph.h"
 
 namespace quern::test {
 namespace {
-
-using namespace std::chrono_literals;
-using std::chrono::milliseconds;
-
-class MemoryStore : public Store {
- public:
-  MemoryStore() : Store("memory", 30s) {}
-  void put(const std::string& key, const std::string& value, milliseconds /*limit*/) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-  }
-  std::optional<std::string> find(const std::string& key, milliseconds limit) override {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, limit, [&] { return values_.contains(key); })) return {};
-    return values_[key];
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
-class CollectivesGpu : public GpuTest {
- protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    std::string reason;
-    if (!IsSkipped() && !nccl_available(&reason)) GTEST_SKIP() << reason;
-  }
-};
-
-class CollectivesGpus : public CollectivesGpu {
- protected:
-  void SetUp() override {
-    CollectivesGpu::SetUp();
-    size = std::min(cuda::device_count(), 4);
-    if (!IsSkipped() && size < 2) GTEST_SKIP() << "one GPU, the test needs two";
-  }
-  int size = 0;
-};
-
-// Where the host's threads wait for each other.
-class Meeting {
- public:
-  explicit Meeting(int size) : size_(size) {}
-  void arrive() {
-    std::unique_lock lock(mutex_);
-    const int64_t round = round_;
-    if (++present_ == size_) {
-      present_ = 0;
-      ++round_;
-      return changed_.notify_all();
-    }
-    if (!changed_.wait_for(lock, 60s, [&] { return round_ != round; })) {
-      fail("test: a rank did not come to the meeting");
-    }
-  }
-
- private:
-  const int size_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int present_ = 0;
-  int64_t round_ = 0;
-};
-
-// One rank's view. In one process, a GPU's cudaMalloc or cudaFree may wait for a collective on
-// another GPU: the ranks meet before and after both.
-struct Rank {
-  Communicator& communicator;
-  Meeting& meeting;
-
-  Communicator* operator->() const { return &communicator; }
-  int rank() const { return communicator.rank(); }
-  int size() const { return communicator.size(); }
-  void meet() const { meeting.arrive(); }
-};
-
-using RankWork = std::function<void(const Rank& group)>;
-
-// Runs `work` on every rank, and throws what one of them threw.
-void on_gpus(int size, milliseconds limit, const RankWork& work) {
-  const auto store = std::make_shared<MemoryStore>();
-  Meeting meeting(size);
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        Context context({DeviceType::cuda, rank});
-        const ContextScope scope(context);
-        const auto group = nccl_group(store, rank, size, limit);
-        work({*group, meeting});
-        context.synchronize();
-      } catch (...) {
-        errors[static_cast<size_t>(rank)] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
-
-cuda::Stream stream() {
-  return Context::current().cuda_stream();
-}
-
-void finish(const Rank& group) {
-  group->watch(stream());
-  Context::current().synchronize();
-  group->check();
-}
 
 // Runs `work` directly, then captured and replayed three times: `prepare` before and `verify` after
 // each.
@@ -372,19 +245,6 @@ void check_all(const Rank& group) {
   }
 }
 
-// Throws unless `work` throws a CommunicationError with every part in its message.
-void expect_failure(const std::function<void()>& work, const std::vector<std::string>& parts) {
-  try {
-    work();
-  } catch (const CommunicationError& error) {
-    for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    }
-    return;
-  }
-  FAIL() << "expected a CommunicationError with '" << parts.front() << "'";
-}
-
 TEST_F(CollectivesGpu, OneRankAlone) {
   on_gpus(1, 30s, check_all);
 }
@@ -490,95 +350,6 @@ TEST_F(CollectivesGpus, OneGraphHoldsSeveralCollectives) {
           expect_sums(scattered.download(), sums);
           expect_sums(reduced.download(), sums);
         });
-  });
-}
-
-TEST_F(CollectivesGpu, ARankThatNeverComesIsAnError) {
-  Context context({DeviceType::cuda, 0});
-  const ContextScope scope(context);
-  const auto store = std::make_shared<MemoryStore>();
-  const auto begin = std::chrono::steady_clock::now();
-  expect_failure([&] { nccl_group(store, 0, 2, 2s); },
-                 {"rank 0 of 2 on ", ": NCCL start of the group: ", "no answer within 2 s"});
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);  // NCCL's own abort takes a while
-}
-
-TEST_F(CollectivesGpu, AnAbortedGroupFails) {
-  on_gpus(1, 30s, [](const Rank& group) {
-    DeviceBuffer<float> data(std::vector<float>(10, 1.0f));
-    group->all_reduce(data.get(), 10, "the loss", stream());
-    Context::current().synchronize();
-    group->abort();
-    group->abort();
-    const auto sum = [&] { group->all_reduce(data.get(), 10, "the loss", stream()); };
-    expect_failure(sum, {"rank 0 of 1 on ", ": NCCL: aborted"});
-    expect_failure([&] { group->check(); }, {"aborted"});
-    expect_failure([&] { group->barrier("the end"); }, {"aborted"});
-    std::this_thread::sleep_for(200ms);  // the watchdog has aborted NCCL's communicator
-    expect_failure(sum, {"aborted"});
-  });
-}
-
-// The last rank does not call the collective. Returns when the first one has failed, as it must.
-void check_absence(int size, bool connected, bool captured, const std::string& expected) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int failed = 0;
-  on_gpus(size, 10s, [&](const Rank& group) {
-    DeviceBuffer<float> data(std::vector<float>(1000, 1.0f));
-    const auto sum = [&] { group->all_reduce(data.get(), 1000, "the loss", stream()); };
-    group.meet();
-    if (connected) {
-      sum();
-      finish(group);
-    }
-    std::unique_ptr<Graph> graph;
-    if (captured) graph = std::make_unique<Graph>(sum);
-    group.meet();
-    if (group.rank() < size - 1) {
-      expect_failure(
-          [&] {
-            captured ? graph->launch() : sum();
-            finish(group);
-          },
-          {cat("rank ", group.rank(), " of ", size, " on "), cat(": NCCL ", expected),
-           "within 10 s", cat("rank ", size - 1, " of ", size, " on "),
-           "does not wait in it, or came later"});
-      const std::lock_guard lock(mutex);
-      ++failed;
-      changed.notify_all();
-    } else {
-      std::unique_lock lock(mutex);
-      EXPECT_TRUE(changed.wait_for(lock, 60s, [&] { return failed == size - 1; }));
-    }
-  });
-}
-
-TEST_F(CollectivesGpus, AnAbsentRankIsAnErrorAtTheFirstCollective) {
-  check_absence(size, false, false, "all_reduce of the loss");
-}
-
-TEST_F(CollectivesGpus, AnAbsentRankIsAnErrorAtALaterCollective) {
-  check_absence(size, true, false, "all_reduce of the loss: not complete");
-}
-
-TEST_F(CollectivesGpus, AnAbsentRankIsAnErrorInAReplay) {
-  check_absence(size, true, true, "work of the stream: not complete");
-}
-
-// Work that runs for longer than the period of the watchdog, but not than the limit.
-TEST_F(CollectivesGpus, ASlowRankIsNoError) {
-  on_gpus(size, 10s, [](const Rank& group) {
-    DeviceBuffer<float> data(std::vector<float>(1000, 1.0f));
-    group.meet();
-    for (int i = 0; i < 3; ++i) {
-      if (group.rank() == i % group.size()) std::this_thread::sleep_for(300ms);
-      group->all_reduce(data.get(), 1000, "the loss", stream());
-    }
-    finish(group);
-    const auto expected = static_cast<float>(std::pow(group.size(), 3));
-    EXPECT_EQ(data.download(), std::vector<float>(1000, expected));
-    group.meet();
   });
 }
 
