@@ -145,8 +145,8 @@ void CollectiveCase::sum_in_order() {
   const int rank = ranks_.rank();
   ranks_.exchange(result_data(), data(), slices_, "the benchmark's data", stream());
   on_device(data_.device(), [&](auto stream) {
-    rank_sum(data() + slices_.begin(rank), nullptr, result_data(), ranks_.size(), slices_.each,
-             slices_.size(rank), stream);
+    rank_sum(data() + slices_.begin(rank), nullptr, nullptr, result_data(), ranks_.size(),
+             slices_.each, slices_.size(rank), stream);
   });
 }
 

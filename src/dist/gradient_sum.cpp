@@ -226,16 +226,10 @@ class BucketSum final : public GradientSum {
     fork();
     float* const received = received_.data<float>();
     ranks_->exchange(received, data, slices, title(bucket).c_str(), stream_);
-    add_parts(out, before, received, size_, slices.each, count);
+    add_parts(out, before, received, size_, slices.each, count,
+              part_.last() && partials_.defined() ? &bucket : nullptr);
     if (turns_ && stream_.handle) bucket.moved.record(stream_);
-    if (!part_.last()) return;
-    if (partials_.defined() && count > 0) {
-      on_side_stream([&](auto stream) {
-        const auto own = norm_piece(bucket, rank_, norm_partial_bytes(stream));
-        sum_squares(static_cast<char*>(partials_.raw_data()) + own.begin, out, count, stream);
-      });
-    }
-    if (gathers()) gather(bucket);
+    if (part_.last() && gathers()) gather(bucket);
   }
 
   // All ranks get all sums of a bucket.
@@ -299,10 +293,18 @@ class BucketSum final : public GradientSum {
     forked_.order(Context::current().cuda_stream(), stream_);
   }
 
+  // `normed`: the bucket, where this rank's partial sums of its norm are wanted.
   void add_parts(float* out, const float* before, const float* parts, int count, int64_t stride,
-                 int64_t n) {
+                 int64_t n, const Bucket* normed = nullptr) {
     if (n == 0) return;
-    on_side_stream([&](auto stream) { rank_sum(out, before, parts, count, stride, n, stream); });
+    on_side_stream([&](auto stream) {
+      char* squares = nullptr;
+      if (normed != nullptr) {
+        squares = static_cast<char*>(partials_.raw_data()) +
+                  norm_piece(*normed, rank_, norm_partial_bytes(stream)).begin;
+      }
+      rank_sum(out, squares, before, parts, count, stride, n, stream);
+    });
   }
 
   template <class F>

@@ -1,5 +1,6 @@
 #include "kernels/rank_sum.h"
 
+#include "kernels/optimizer.h"
 #include "support/kernel_test.h"
 
 namespace quern::kernels {
@@ -26,13 +27,16 @@ TEST(RankSum, InTheOrderOfTheRanks) {
       const auto parts = random_vector<float>(ranks * stride, 1),
                  before = random_vector<float>(n, 2);
       Guarded<float> out(n), in_place(before), of_parts(parts);
-      cpu::rank_sum(out.data(), nullptr, parts.data(), ranks, stride, n, cpu::Stream{});
+      Guarded<double> squares(norm_chunks(n)), expected(norm_chunks(n));
+      cpu::rank_sum(out.data(), nullptr, nullptr, parts.data(), ranks, stride, n, cpu::Stream{});
       EXPECT_TRUE(same_bits(out.values(), summed(nullptr, parts, ranks, stride, n)));
-      cpu::rank_sum(in_place.data(), in_place.data(), parts.data(), ranks, stride, n,
-                    cpu::Stream{});
+      cpu::rank_sum(in_place.data(), squares.data(), in_place.data(), parts.data(), ranks, stride,
+                    n, cpu::Stream{});
       EXPECT_TRUE(same_bits(in_place.values(), summed(&before, parts, ranks, stride, n)));
+      cpu::sum_squares(expected.data(), in_place.data(), n, cpu::Stream{});
+      EXPECT_TRUE(same_bits(squares.values(), expected.values()));
       float* const last = of_parts.data() + (ranks - 1) * stride;
-      cpu::rank_sum(last, before.data(), of_parts.data(), ranks, stride, n, cpu::Stream{});
+      cpu::rank_sum(last, nullptr, before.data(), of_parts.data(), ranks, stride, n, cpu::Stream{});
       const std::vector<float> found(last, last + n);
       EXPECT_TRUE(same_bits(found, summed(&before, parts, ranks, stride, n)));
       of_parts.values();

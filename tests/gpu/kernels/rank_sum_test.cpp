@@ -2,6 +2,7 @@
 #include "kernels/rank_sum.h"
 
 #include "gpu/reference.h"
+#include "kernels/optimizer.h"
 
 namespace quern::test {
 namespace {
@@ -13,14 +14,21 @@ void check(int64_t n, int ranks, int64_t stride, int64_t shift, bool with_before
                                     << ", shift " << shift);
   const auto parts = random_values<float>(ranks * stride, 1), before = random_values<float>(n, 2);
   std::vector<float> expected(static_cast<size_t>(n));
-  kernels::cpu::rank_sum(expected.data(), with_before ? before.data() : nullptr, parts.data(),
-                         ranks, stride, n, {});
+  kernels::cpu::rank_sum(expected.data(), nullptr, with_before ? before.data() : nullptr,
+                         parts.data(), ranks, stride, n, {});
   DeviceBuffer<float> device_parts(parts, shift), device_before(before, shift), out(n, shift);
-  const auto found = run_twice(out, [&] {
-    kernels::cuda::rank_sum(out.get(), with_before ? device_before.get() : nullptr,
-                            device_parts.get(), ranks, stride, n, {});
-  });
-  expect_same_bits(found, expected);
+  const int64_t chunks = kernels::norm_chunks(n);
+  DeviceBuffer<float> squares(chunks), one_gpus(chunks);
+  for (float* const wanted : {static_cast<float*>(nullptr), squares.get()}) {
+    const auto found = run_twice(out, [&] {
+      kernels::cuda::rank_sum(out.get(), wanted, with_before ? device_before.get() : nullptr,
+                              device_parts.get(), ranks, stride, n, {});
+    });
+    expect_same_bits(found, expected);
+  }
+  kernels::cuda::sum_squares(one_gpus.get(), out.get(), n, {});
+  expect_same_bits(squares.download(), one_gpus.download());
+  squares.expect_guards_intact();
   device_parts.expect_guards_intact();
 }
 
