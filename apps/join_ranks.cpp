@@ -22,6 +22,7 @@
 #include "dist/nccl.h"
 #include "dist/store.h"
 #include "io/descriptor.h"
+#include "supervisor.h"
 #include "terminal.h"
 
 namespace quern {
@@ -67,6 +68,7 @@ std::string this_process() {
 }
 
 constexpr char kTwice[] = "twice";
+constexpr std::chrono::milliseconds kShort{500};  // for an answer of the store that is there
 
 // A rank that is there twice ends all, unless they have started already.
 void announce(Store& store, const RankPlace& place) {
@@ -75,9 +77,12 @@ void announce(Store& store, const RankPlace& place) {
     store.set(key, self);
   } catch (const CommunicationError& error) {
     std::string reason = error.what();
-    if (const auto first = store.find(key, std::chrono::milliseconds(0))) {
-      reason = cat("rank ", place.rank, " is there twice: ", *first, ", and ", self);
-      store.put(kTwice, reason, std::chrono::milliseconds(0));
+    try {
+      if (const auto first = store.find(key, kShort)) {
+        reason = cat("rank ", place.rank, " is there twice: ", *first, ", and ", self);
+        store.put(kTwice, reason, kShort);
+      }
+    } catch (const CommunicationError&) {  // the store is gone, or another rank is there twice, too
     }
     throw CommunicationError(cat(rank_of(place), ": cannot enter its place: ", reason));
   }
@@ -95,14 +100,16 @@ std::string start_text(const RankPlace& place, Device device) {
 std::string find_difference(Store& store, const RankPlace& place, const std::string& own,
                             std::chrono::milliseconds limit, int& seen) {
   constexpr std::chrono::milliseconds kPause{100};
-  const auto twice = [&] { return store.find(kTwice, std::chrono::milliseconds(0)); };
+  const Deadline deadline(limit);
+  std::optional<std::string> twice;
   for (seen = 0; seen + 1 < place.size; ++seen) {
     const int rank = seen + 1;
     std::optional<std::string> other;
-    for (const Deadline deadline(limit); !other && !deadline.passed();) {
-      if (const auto found = twice()) return *found;
-      other = store.find(cat("start/", rank), std::min(kPause, deadline.left()));
+    while (!other && !twice && !deadline.passed()) {
+      other = store.find(cat("start/", rank), kPause);
+      if (!other) twice = store.find(kTwice, kPause);
     }
+    if (twice) break;
     if (!other) {
       return cat("rank ", rank, " has not started: ", place.store, ": no entry within ",
                  in_words(limit));
@@ -111,7 +118,9 @@ std::string find_difference(Store& store, const RankPlace& place, const std::str
     ++seen;
     return cat("rank 0 is one of ", own, ", but rank ", rank, " is one of ", *other);
   }
-  return twice().value_or("");
+  if (!twice) twice = store.find(kTwice, kPause);
+  if (twice) seen = place.size - 1;
+  return twice.value_or("");
 }
 
 // Throws the same error on every rank that has started, unless all have, alike.
@@ -134,7 +143,8 @@ void check_start(Store& store, const RankPlace& place, Device device,
   if (error.empty()) return;
   try {  // the store may end with rank 0, which waits for the others to read it
     if (place.rank > 0) store.set(cat("heard/", place.rank), "");
-    for (int rank = 1; rank <= seen; ++rank) store.get(cat("heard/", rank));
+    const Deadline deadline(2 * kShort);
+    for (int rank = 1; rank <= seen; ++rank) store.find(cat("heard/", rank), deadline.left());
   } catch (const CommunicationError&) {  // the other is gone already
   }
   throw CommunicationError(cat(rank_of(place), ": ", error));
@@ -159,13 +169,14 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                                    .limit = limit,
                                                    .own_folder = place.own_store});
   announce(*store, place);
-  check_start(*store, place, device, limit);
-  const auto wait = limit * 4 / 5;  // the rest is for the reason, and the end of the process
+  check_start(*store, place, device, limit * 4 / 5);
+  // The rest of the limit is for the reason, and the end of the process.
+  const auto wait = device.is_cuda() ? limit * 3 / 5 : limit * 4 / 5;
   auto ranks = device.is_cuda() ? nccl_group(store, place.rank, place.size, wait)
                                 : gloo_group(*store, place.rank, place.size, wait);
   ranks->set_on_stuck([](const std::string& failure) {
     print_error(failure);
-    std::_Exit(1);
+    std::_Exit(code_of_follower());
   });
   check_agreement(*ranks, *store, "configuration", common_configuration(config));
   return ranks;

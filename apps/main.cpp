@@ -27,13 +27,14 @@
 #include "dist/communicator.h"
 #include "io/json_file.h"
 #include "io/utf8.h"
+#include "supervisor.h"
 #include "terminal.h"
 
 namespace {
 
 constexpr int kFailure = 1, kUsage = 2;
-// A rank that others have left, or that follows another's error, ends later by this: the process
-// that started them names the first one to end.
+// A rank that others have left, or that follows another's error, ends later by this: torchrun and
+// others that started them name the first one to end.
 constexpr std::chrono::milliseconds kAfterTheCause{200};
 constexpr const char* kOutOfMemory =
     "out of memory: the model, batch or data is too large for this machine";
@@ -101,9 +102,9 @@ int main(int argc, char** argv) {
   } catch (const quern::UsageError& error) {
     return report(error.what(), kUsage);
   } catch (const quern::CommunicationError& error) {
-    const int code = report(error.what(), kFailure);
+    report(error.what(), kFailure);
     std::this_thread::sleep_for(kAfterTheCause);
-    return code;
+    return quern::code_of_follower();
   } catch (const std::bad_alloc&) {
     return report(kOutOfMemory, kFailure);
   } catch (const std::length_error&) {

@@ -112,6 +112,9 @@ class SignalQueue {
   Descriptor reading_, writing_;
 };
 
+constexpr int kFollows = 3;  // exit code of a rank that ends because of another
+constexpr const char* kSupervised = "QUERN_SUPERVISED";
+
 struct Child {
   int rank = 0;
   pid_t pid = 0;
@@ -125,7 +128,10 @@ struct Child {
     return status && (WIFSIGNALED(*status) ||
                       (WEXITSTATUS(*status) != 0 && WEXITSTATUS(*status) <= kStopped));
   }
-  int code() const { return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status); }
+  bool follows() const { return WIFEXITED(*status) && WEXITSTATUS(*status) == kFollows; }
+  int code() const {
+    return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : follows() ? 1 : WEXITSTATUS(*status);
+  }
 };
 
 std::string signal_text(int signal) {
@@ -199,8 +205,9 @@ class Supervisor {
   void print_line(const Child& child, const std::string& line) const;
   void check_deadlines();
   void blame(const Child& child, const std::string& reason);
+  void note_follower(const Child& child);
   void end_after(milliseconds grace, Clock::time_point since);
-  int finish() const;
+  int finish();
 
   bool all_ended() const {
     return std::ranges::all_of(children_, [](const Child& c) { return c.status.has_value(); });
@@ -222,6 +229,7 @@ class Supervisor {
   int requested_ = 0;  // the signal that asks all ranks to stop
   bool died_of_request_ = false;
   std::vector<int> sent_;                              // signals to all ranks
+  int follower_ = -1;                                  // the first that ended because of another
   int culprit_ = -1;                                   // the rank that failed first
   std::string reason_;                                 // its end
   std::optional<Clock::time_point> terminate_, kill_;  // still to come
@@ -240,6 +248,7 @@ void Supervisor::start(int rank) {
                                                        .local_size = what_.ranks,
                                                        .store = store,
                                                        .own_store = true});
+  variables.push_back(cat(kSupervised, "=1"));
   std::vector<std::string> words = what_.argv;
   const std::vector<char*> argv = pointers(words), envp = pointers(variables);
   const pid_t parent = getpid();
@@ -318,7 +327,7 @@ void Supervisor::reap() {
   for (const Child* child : ended) {
     const bool killed = WIFSIGNALED(*child->status);
     if (killed && std::ranges::count(sent_, WTERMSIG(*child->status)) > 0) {
-      if (culprit_ >= 0) continue;
+      if (culprit_ >= 0 || follower_ >= 0) continue;
       // The request came before the rank could handle it, or twice.
       died_of_request_ = true;
       end_after(milliseconds(0), Clock::now());
@@ -328,6 +337,10 @@ void Supervisor::reap() {
         children_, [](const Child& c) { return !c.status && c.stop_signal != 0; });
     if (!killed && stopped != children_.end()) {  // the others gave it up
       blame(*stopped, cat("was stopped by ", signal_text(stopped->stop_signal)));
+      continue;
+    }
+    if (child->follows()) {
+      note_follower(*child);
       continue;
     }
     blame(*child, killed ? cat("was killed by ", signal_text(WTERMSIG(*child->status)))
@@ -353,6 +366,13 @@ void Supervisor::blame(const Child& child, const std::string& reason) {
   reason_ = reason;
   if (!child.status) kill(child.pid, SIGKILL);
   end_after(grace_, child.status ? Clock::now() : child.stopped);
+}
+
+// The cause may still be ending: it is blamed when it has, or else this one in the end.
+void Supervisor::note_follower(const Child& child) {
+  if (follower_ >= 0 || culprit_ >= 0 || died_of_request_) return;
+  follower_ = child.rank;
+  end_after(grace_, Clock::now());
 }
 
 // Sends SIGTERM after the grace, and SIGKILL after that.
@@ -402,7 +422,11 @@ void Supervisor::print_line(const Child& child, const std::string& line) const {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-int Supervisor::finish() const {
+int Supervisor::finish() {
+  if (culprit_ < 0 && follower_ >= 0) {
+    culprit_ = follower_;
+    reason_ = "ended with exit code 1";
+  }
   if (culprit_ < 0)
     return requested_ != 0 && WIFSIGNALED(*children_[0].status) ? 128 + requested_
                                                                 : children_[0].code();
@@ -413,6 +437,10 @@ int Supervisor::finish() const {
 }
 
 }  // namespace
+
+int code_of_follower() {
+  return std::getenv(kSupervised) != nullptr ? kFollows : 1;
+}
 
 int supervise(const Supervision& what) {
   return Supervisor(what).run();

@@ -21,11 +21,15 @@ struct Supervision {
 //
 // When a rank fails, the others may end by themselves; before the limit they get SIGTERM, then
 // SIGKILL. A rank that is stopped for nearly as long counts as failed. One message on stderr then
-// names the rank that failed first.
+// names the rank that failed first, if there is one that did not end because of another.
 //
 // Returns the exit code of the rank that failed first, or else rank 0's; 128 plus the signal for a
 // killed one. Codes above 128 are no failures: `quern train` returns them when it was asked to
 // stop. Throws when no process can be started.
 int supervise(const Supervision& what);
+
+// The exit code of this process when another rank is the cause of its end. Only a supervisor can
+// tell it from other failures.
+int code_of_follower();
 
 }  // namespace quern

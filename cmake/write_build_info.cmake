@@ -10,7 +10,7 @@ if(git AND EXISTS ${SOURCE}/.git)
     set(COMMIT ${text})
   endif()
   if(COMMIT MATCHES "-dirty$")  # builds of different changes get different names
-    execute_process(COMMAND ${git} diff HEAD COMMAND ${git} hash-object --stdin
+    execute_process(COMMAND ${git} diff --no-ext-diff --no-textconv --no-color --full-index --binary HEAD COMMAND ${git} hash-object --stdin
                     WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE changes ERROR_QUIET)
     string(SUBSTRING "${changes}" 0 10 changes)
     string(APPEND COMMIT -${changes})

@@ -281,7 +281,7 @@ void add_parallel(std::vector<ConfigKey>& table) {
   rows.integer(
       "comm_limit", &P::comm_limit, 1, 3600,
       "seconds within which all ranks end when one is lost: a rank waits four fifths of it for the "
-      "others, on GPUs beyond the longest of the latest steps");
+      "others, on GPUs three fifths beyond the longest of the latest steps");
 }
 
 void add_run(std::vector<ConfigKey>& table) {

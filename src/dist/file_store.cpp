@@ -48,7 +48,7 @@ class FileStore final : public Store {
     if (remade_) fs::remove_all(folder_, ignored);
   }
 
-  void put(const std::string& key, const std::string& value, milliseconds /*limit*/) override {
+  void put(const std::string& key, const std::string& value, milliseconds limit) override {
     check_store_entry(address(), key, value);
     if (own_ && mkdir(folder_.c_str(), 0700) == 0) remade_ = true;
     if (const auto old = read(key)) {
@@ -64,13 +64,23 @@ class FileStore final : public Store {
     file.write(value.data(), static_cast<std::streamsize>(value.size()));
     file.close();
     std::error_code error;
-    if (file) fs::rename(temporary, path(key), error);
+    if (file && ::link(temporary.c_str(), path(key).c_str()) == 0) {
+      fs::remove(temporary, error);
+      return;
+    }
+    if (file && errno == EEXIST) {  // another process was faster
+      fs::remove(temporary, error);
+      return put(key, value, limit);
+    }
+    if (file) fs::rename(temporary, path(key), error);  // a file system without links
     if (!file || error) {
       const std::string reason = error ? error.message() : std::strerror(errno);
       fs::remove(temporary, error);
       throw CommunicationError(cat(address(), ": set of '", key, "': ", reason));
     }
   }
+
+  bool ends_here() const override { return remade_; }
 
   std::optional<std::string> find(const std::string& key, milliseconds limit) override {
     check_store_entry(address(), key, {});

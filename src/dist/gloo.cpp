@@ -9,7 +9,6 @@
 #include <gloo/broadcast.h>
 #include <gloo/config.h>
 #include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
@@ -26,6 +25,7 @@
 #include "dist/collective_ring.h"
 #include "dist/deadline.h"
 #include "dist/gloo_notes.h"
+#include "dist/gloo_store.h"
 #include "dist/host_address.h"
 #include "dist/host_name.h"
 #include "dist/signal_block.h"
@@ -42,27 +42,6 @@ std::string without_place(const std::string& message) {
   const size_t end = message.starts_with('[') ? message.find("] ") : std::string::npos;
   return end == std::string::npos ? message : message.substr(end + 2);
 }
-
-class GlooStore : public gloo::rendezvous::Store {
- public:
-  explicit GlooStore(quern::Store& store) : store_(store) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set(kPrefix + key, {data.begin(), data.end()});
-  }
-  std::vector<char> get(const std::string& key) override {
-    const std::string value = store_.get(kPrefix + key);
-    return {value.begin(), value.end()};
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) get(key);
-  }
-  void wait(const std::vector<std::string>& keys, const milliseconds&) override { wait(keys); }
-
- private:
-  inline static const std::string kPrefix = "gloo/";
-  quern::Store& store_;
-};
 
 constexpr uint64_t kProbe = 2;  // a slot beside those of the notes
 constexpr int64_t kHostBytes = 64;
@@ -514,6 +493,7 @@ std::vector<int> GlooGroup::lost_ranks() {
 // "rank 0 on HOST and rank 2 on HOST are gone: killed, ended or failed"; "" if none is lost.
 std::string GlooGroup::lost_text() {
   const std::vector<int> lost = lost_ranks();
+  std::this_thread::sleep_for(milliseconds(100));  // a rank that fails has sent its verdict before
   std::string list;
   for (size_t i = 0; i < lost.size(); ++i) {
     list += cat(i == 0 ? "" : i + 1 < lost.size() ? ", " : " and ", rank_on_host(lost[i]));
@@ -523,12 +503,15 @@ std::string GlooGroup::lost_text() {
 }
 
 std::string GlooGroup::reason(const std::string& message) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) return "aborted";
-    if (!verdict_.empty()) return verdict_;
+  std::string lost;
+  for (const bool asked : {false, true}) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (aborted_) return "aborted";
+      if (!verdict_.empty()) return verdict_;
+    }
+    if (!asked) lost = lost_text();
   }
-  const std::string lost = lost_text();
   return lost.empty() ? cat("Gloo: ", without_place(message)) : lost;
 }
 
@@ -560,6 +543,7 @@ void GlooGroup::abort(const std::string& reason) noexcept {
     is_sound = !closed_ && verdict_.empty();
   }
   try {
+    const PipeSignalBlock no_signals;
     std::vector<int> others;
     for (int p = 0; p < size() && is_sound; ++p) {
       if (p != rank()) others.push_back(p);

@@ -1,16 +1,6 @@
-#include "dist/nccl.h"
-
-#include "base/error.h"
-
-namespace quern {
-
-static constexpr char kHowToInstall[] =
-    "; install it with `pip install nvidia-nccl-cu13` (its library is "
-    "site-packages/nvidia/nccl/lib/libnccl.so.2) or NVIDIA's package libnccl2";
-
-}  // namespace quern
-
 #if defined(QUERN_WITH_CUDA) && __has_include(<nccl.h>)
+
+#include "dist/nccl.h"
 
 #include <algorithm>
 #include <atomic>
@@ -23,6 +13,7 @@ static constexpr char kHowToInstall[] =
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "dist/capture_marks.h"
 #include "dist/collective_call.h"
 #include "dist/collective_watch.h"
@@ -43,11 +34,11 @@ using std::chrono::milliseconds;
 using Clock = CollectiveWatch::Clock;
 
 constexpr milliseconds kWatchPeriod{50};
-constexpr milliseconds kRollCall{700};
+constexpr milliseconds kMostRollCall{500};
 constexpr milliseconds kGrace{200};  // for other ranks to see the same failure
-// A rank asks whether another one has reported an error, this often and for that long. One that
-// reports waits that long until all have asked.
-constexpr milliseconds kQuestions{500}, kQuestion{200}, kReport{1500};
+// A rank asks whether another one has reported an error, this often and for that long. One with
+// which the store ends waits that long for the others to ask.
+constexpr milliseconds kQuestions{500}, kQuestion{20}, kReaders{1000};
 constexpr int64_t kFloatBytes = sizeof(float);
 
 // NCCL's communicator is non-blocking: a call returns before its work is on the stream, and
@@ -118,6 +109,7 @@ class NcclGroup : public Communicator {
   void give_up(std::unique_lock<std::mutex>& lock, const std::string& call,
                const std::string& reason);
   std::string running() const;
+  void set_error(const std::string& call, ncclResult_t result);
   void ask_for_failures(std::unique_lock<std::mutex>& lock);
   void throw_failure() const;
   void tell_unless_ended() const;
@@ -128,6 +120,8 @@ class NcclGroup : public Communicator {
   std::condition_variable wake_;
   ncclComm_t comm_ = nullptr;
   bool failed_ = false, stop_ = false;
+  std::string
+      cause_;  // of the failure, if it is an error of this rank, which the others do not see
   std::string failure_;
   CollectiveWatch watch_;
   CaptureMarks marks_;
@@ -205,6 +199,13 @@ void NcclGroup::set_failure(const std::string& call, const std::string& reason) 
   wake_.notify_all();
 }
 
+// An error of NCCL. One of its connections may be another rank's.
+void NcclGroup::set_error(const std::string& call, ncclResult_t result) {
+  const std::string text = nccl_.text(result, comm_);
+  if (!failed_ && result != ncclRemoteError && result != ncclSystemError) cause_ = text;
+  set_failure(call, text);
+}
+
 // Fails the group, and names the missing rank. Unlocks meanwhile: one thread asks, and one that
 // comes later waits for its result.
 void NcclGroup::give_up(std::unique_lock<std::mutex>& lock, const std::string& call,
@@ -215,7 +216,7 @@ void NcclGroup::give_up(std::unique_lock<std::mutex>& lock, const std::string& c
   std::string who = RollCall::kUnknown;
   if (roll_) {
     lock.unlock();
-    who = roll_->answer(call, kRollCall);
+    who = roll_->answer(call, std::min(kMostRollCall, limit() / 10));
     lock.lock();
   }
   set_failure(call, cat(reason, ": ", who));
@@ -238,7 +239,7 @@ void NcclGroup::settle(const std::string& call) {
       const ncclResult_t result = state();
       if (result == ncclSuccess) return;
       if (is_error(result)) {
-        set_failure(call, nccl_.text(result, comm_));
+        set_error(call, result);
       } else if (Clock::now() - begin > limit()) {
         give_up(lock, call, cat("no answer within ", in_words(limit())));
       }
@@ -270,7 +271,7 @@ void NcclGroup::enqueue(const char* kind, const char* what, int64_t bytes, Strea
       const ncclResult_t end = nccl_.group_end();
       if (!is_error(result)) result = end;
     }
-    if (is_error(result)) set_failure(call, nccl_.text(result, comm_));
+    if (is_error(result)) set_error(call, result);
     throw_failure();
   }
   settle(call);
@@ -437,29 +438,27 @@ void NcclGroup::watch(Stream stream) {
   if (!cuda::is_capturing(stream)) watch_.watch(stream, Clock::now());
 }
 
+// The watchdog tells the other ranks.
 void NcclGroup::abort(const std::string& reason) noexcept {
-  const RollCall* roll = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failed_) roll = roll_.get();
-  }
-  if (roll) roll->report_failure(reason, kReport);
   const std::lock_guard lock(mutex_);
+  if (failed_) return;
   failed_ = true;
+  cause_ = reason;
+  failure_ = cat(rank_text(rank(), size()), ": NCCL: aborted: ", reason);
   wake_.notify_all();
 }
 
-// What this rank waits for, or has called last.
+// What the stream waits for: "exchange of the losses".
 std::string NcclGroup::running() const {
   const std::string call = watch_.running();
   return call == CollectiveWatch::kPiece ? marks_.running() : call.empty() ? "communication" : call;
 }
 
-// Whether another rank has reported an error of its own. Unlocks meanwhile.
+// Sets the failure that another rank has reported. Unlocks meanwhile.
 void NcclGroup::ask_for_failures(std::unique_lock<std::mutex>& lock) {
-  if (!roll_ || Clock::now() < next_question_) return;
+  if (!roll_) return;
   lock.unlock();
-  const std::string reported = roll_->reported_failure(kQuestion);
+  const std::string reported = roll_->reported_failure(kQuestion, kReaders);
   lock.lock();
   next_question_ = Clock::now() + kQuestions;
   if (!reported.empty()) set_failure(running(), reported);
@@ -474,22 +473,26 @@ void NcclGroup::run_watchdog(int device) noexcept {
       cuda::set_device(device);  // a query would make a CUDA context on GPU 0 otherwise
       const ncclResult_t result = state();
       if (is_error(result)) {
-        set_failure("communication", nccl_.text(result, comm_));
+        ask_for_failures(lock);  // NCCL does not know why the other end is gone
+        set_error(running(), result);
       } else if (watch_.is_late(Clock::now())) {
         give_up(lock, running(), cat("not complete within ", in_words(watch_.allowed())));
         // An abort can complete the collective on other ranks, with garbage: they shall see first
         // that it is late.
         wake_.wait_for(lock, kGrace, [&] { return stop_; });
-      } else {
+      } else if (Clock::now() >= next_question_) {
         ask_for_failures(lock);
       }
-    } catch (const Error& error) {
+    } catch (const Error& error) {  // the GPU has failed
+      if (!failed_) cause_ = error.what();
       set_failure("communication", error.what());
     }
   }
   if (!failed_) return;
+  const std::string cause = cause_;
   if (memory_.is_used() && on_stuck()) tell_unless_ended();
   lock.unlock();
+  if (!cause.empty() && roll_) roll_->report_failure(cause, kReaders);
   nccl_.abort(comm_);
   aborted_ = true;
 }
@@ -497,7 +500,8 @@ void NcclGroup::run_watchdog(int device) noexcept {
 // A thread that has heard of the failure may still wait for a copy: when it gives the GPU's work
 // up.
 void NcclGroup::tell_unless_ended() const {
-  std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(), pause = limit() / 8] {
+  std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(),
+               pause = limit() / (cause_.empty() ? 8 : 2)] {
     std::this_thread::sleep_for(pause);
     if (hearing->heard) std::this_thread::sleep_for(pause);
     if (!hearing->ended) tell(failure);
@@ -507,7 +511,7 @@ void NcclGroup::tell_unless_ended() const {
 Nccl load_nccl(const std::string& library) {
   Nccl nccl;
   const std::string reason = nccl.load(library);
-  if (!reason.empty()) throw UsageError(cat("NCCL is not available: ", reason, kHowToInstall));
+  if (!reason.empty()) throw UsageError(cat("NCCL is not available: ", reason, kHowToInstallNccl));
   return nccl;
 }
 
@@ -552,37 +556,6 @@ std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, in
   group->enter_roll(store,
                     cat(std::hash<std::string>()(std::string(id.internal, sizeof(id.internal)))));
   return group;
-}
-
-}  // namespace quern
-
-#else
-
-namespace quern {
-
-namespace {
-
-#ifdef QUERN_WITH_CUDA
-constexpr char kReason[] = "this build has no NCCL: its header nccl.h was not found";
-#else
-constexpr char kReason[] = "this build has no CUDA code";
-#endif
-
-}  // namespace
-
-bool nccl_available(std::string* why_not, const std::string& /*library*/) {
-  if (why_not) *why_not = kReason;
-  return false;
-}
-
-std::string nccl_version(const std::string& /*library*/) {
-  throw UsageError(cat("NCCL is not available: ", kReason, kHowToInstall));
-}
-
-std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& /*store*/, int /*rank*/,
-                                         int /*size*/, std::chrono::milliseconds /*limit*/,
-                                         const std::string& library) {
-  fail(nccl_version(library));
 }
 
 }  // namespace quern

@@ -11,6 +11,10 @@
 
 namespace quern {
 
+inline constexpr char kHowToInstallNccl[] =
+    "; install it with `pip install nvidia-nccl-cu13` (its library is "
+    "site-packages/nvidia/nccl/lib/libnccl.so.2) or NVIDIA's package libnccl2";
+
 // Whether NCCL can be used; why_not (may be null) receives the reason otherwise. `library`: the
 // path of libnccl.so.2; "auto" searches the system and the build's toolkit.
 bool nccl_available(std::string* why_not = nullptr, const std::string& library = "auto");

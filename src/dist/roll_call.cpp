@@ -38,23 +38,34 @@ std::string RollCall::key_of(const char* kind, int rank) const {
 
 void RollCall::report_failure(const std::string& reason,
                               std::chrono::milliseconds limit) const noexcept {
-  const Deadline deadline(limit);
   try {
     store_->put(key_of("failed", 0), failure_text(name_of(rank_), reason), limit);
-    for (int other = 0; other < size_ && store_->ends_here(); ++other) {
-      if (other != rank_) store_->find(key_of("read", other), deadline.left());
-    }
   } catch (const std::exception&) {  // another rank has failed before, or the store is gone
+  }
+  mark_as_read(limit);
+}
+
+std::string RollCall::reported_failure(std::chrono::milliseconds limit,
+                                       std::chrono::milliseconds of_readers) const noexcept {
+  try {
+    const std::optional<std::string> found = store_->find(key_of("failed", 0), limit);
+    if (!found) return "";
+    mark_as_read(of_readers);
+    return *found;
+  } catch (const std::exception&) {  // the store is gone
+    return "";
   }
 }
 
-std::string RollCall::reported_failure(std::chrono::milliseconds limit) const noexcept {
+// Where the store ends with this rank, waits for the others.
+void RollCall::mark_as_read(std::chrono::milliseconds limit) const noexcept {
+  const Deadline deadline(limit);
   try {
-    const std::optional<std::string> found = store_->find(key_of("failed", 0), limit);
-    if (found) store_->put(key_of("read", rank_), "", limit);
-    return found.value_or("");
+    store_->put(key_of("read", rank_), "", limit);
+    for (int other = 0; other < size_ && store_->ends_here(); ++other) {
+      if (other != rank_) store_->find(key_of("read", other), deadline.left());
+    }
   } catch (const std::exception&) {  // the store is gone
-    return "";
   }
 }
 

@@ -27,15 +27,18 @@ class RollCall {
   std::string answer(const std::string& call, std::chrono::milliseconds limit) const noexcept;
 
   // Writes why this rank ends. Where the store ends with it, waits up to `limit` until the others
-  // have looked.
+  // have read it.
   void report_failure(const std::string& reason, std::chrono::milliseconds limit) const noexcept;
   // "rank 1 of 4 on HOST has failed: REASON" of the first rank that has written; empty: none has,
-  // or the store has not answered within `limit`.
-  std::string reported_failure(std::chrono::milliseconds limit) const noexcept;
+  // or the store has not answered within `limit`. Where the store ends with this rank, it waits up
+  // to `of_readers` as well.
+  std::string reported_failure(std::chrono::milliseconds limit,
+                               std::chrono::milliseconds of_readers) const noexcept;
 
  private:
   std::string name_of(int rank) const;
   std::string key_of(const char* kind, int rank) const;
+  void mark_as_read(std::chrono::milliseconds limit) const noexcept;
 
   std::shared_ptr<Store> store_;
   int rank_, size_;

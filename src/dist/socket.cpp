@@ -112,8 +112,7 @@ AddressList resolve(const HostAndPort& place, const Deadline& deadline, std::str
   return std::move(answer.first);
 }
 
-Socket connect_to(const HostAndPort& place, const Deadline& deadline, std::string& why_not) {
-  const AddressList list = resolve(place, deadline, why_not);
+Socket connect_to(const AddressList& list, const Deadline& deadline, std::string& why_not) {
   for (const addrinfo* i = list.get(); i; i = i->ai_next) {
     // An address that drops everything leaves time for the next one.
     const Deadline own(i->ai_next ? deadline.left() / 2 : deadline.left());

@@ -39,7 +39,7 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 AddressList resolve(const HostAndPort& place, const Deadline& deadline, std::string& why_not);
 
 // Each returns false when the deadline passes or the peer is gone, with the reason in `why_not`.
-Socket connect_to(const HostAndPort& place, const Deadline& deadline, std::string& why_not);
+Socket connect_to(const AddressList& list, const Deadline& deadline, std::string& why_not);
 bool send_all(const Socket& socket, const std::string& bytes, const Deadline& deadline,
               std::string& why_not);
 bool receive_all(const Socket& socket, std::string& bytes, size_t count, const Deadline& deadline,

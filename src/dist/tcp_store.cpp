@@ -16,12 +16,16 @@ namespace {
 using namespace store_wire;
 using std::chrono::milliseconds;
 
+constexpr char kOpening[] = "cannot be reached";
+
 class TcpStore final : public Store {
  public:
   explicit TcpStore(const StoreOptions& options)
-      : Store(options.address, options.limit), place_(parse_tcp_address(address())) {
+      : Store(options.address, options.limit), addresses_(nullptr, &::freeaddrinfo) {
+    const Deadline deadline(limit());
     if (options.rank == 0) server_.emplace(address(), limit());
-    ask(StoreOp::ping, "", "", "cannot be reached", limit());
+    find_addresses(deadline);
+    ask(StoreOp::ping, "", "", kOpening, limit(), limit() - deadline.left());
   }
 
   void put(const std::string& key, const std::string& value, milliseconds limit) override {
@@ -42,23 +46,38 @@ class TcpStore final : public Store {
   }
   // None only for a get that waits for a key.
   std::optional<std::string> ask(StoreOp op, const std::string& key, const std::string& value,
-                                 const std::string& title, milliseconds limit) const;
+                                 const std::string& title, milliseconds limit,
+                                 milliseconds spent = {}) const;
   std::optional<std::string> receive(const Socket& socket, const Deadline& deadline,
                                      const std::string& title, std::string& why_not) const;
 
-  HostAndPort place_;
+  void find_addresses(const Deadline& deadline);
+
+  AddressList addresses_;
   std::optional<StoreServer> server_;
 };
 
+// Once: a name server's answers may take longer than a request.
+void TcpStore::find_addresses(const Deadline& deadline) {
+  const HostAndPort place = parse_tcp_address(address());
+  std::string reason;
+  while (!(addresses_ = resolve(place, deadline, reason))) {
+    if (deadline.passed()) {
+      fail(kOpening, cat("no address within ", in_words(limit()), ": ", reason));
+    }
+    std::this_thread::sleep_for(std::min(milliseconds(100), deadline.left()));
+  }
+}
+
 // A connection for each request, again until the limit: rank 0 may start later, and repeating a
-// request changes nothing.
+// request changes nothing. `spent`: how much of the limit has passed.
 std::optional<std::string> TcpStore::ask(StoreOp op, const std::string& key,
                                          const std::string& value, const std::string& title,
-                                         milliseconds limit) const {
-  const Deadline deadline(limit);
+                                         milliseconds limit, milliseconds spent) const {
+  const Deadline deadline(limit - spent);
   std::string reason;
   for (milliseconds pause{5};; pause = std::min(2 * pause, milliseconds(200))) {
-    const Socket socket = connect_to(place_, deadline, reason);
+    const Socket socket = connect_to(addresses_, deadline, reason);
     if (socket && send_all(socket, request(op, key, value), deadline, reason)) {
       if (auto answer = receive(socket, deadline, title, reason)) return answer;
       if (op == StoreOp::get && deadline.passed()) return {};

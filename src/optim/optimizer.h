@@ -63,7 +63,7 @@ class Optimizer {
   const Tensor& device_state() const { return state_; }  // u8, one kernels::StepState
 
   // For ranks that compute the gradient norm together. Returns its partial sums (u8); from this
-  // call on the caller fills them before every fused step (kernels::sum_squares).
+  // call on the caller fills them before every fused step (kernels::rank_sum).
   const Tensor& take_over_norm() {
     fills_norm_ = false;
     return partials_;

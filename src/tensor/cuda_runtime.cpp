@@ -179,6 +179,7 @@ void write_number(uint32_t* host, uint32_t value, Stream stream) {
       "cuStreamWriteValue32", 11070);
   if (write == nullptr) return;
   const CUresult status = write(raw(stream), reinterpret_cast<CUdeviceptr>(host), value, 0);
+  if (status == CUDA_ERROR_NOT_SUPPORTED) return;
   QUERN_CHECK(status == CUDA_SUCCESS, "cuda: cuStreamWriteValue32 failed with error ", status);
 #else
   cudaMemsetAsync(host, value, stream.handle);  // throws

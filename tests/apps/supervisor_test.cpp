@@ -104,6 +104,20 @@ bool is_gone(pid_t pid) {
   return stat.find(") Z ") != std::string::npos || kill(pid, 0) != 0;
 }
 
+// As the code of quern train says; where no rank says that it is the cause, the first one is named.
+TEST(Supervisor, NamesTheCauseAndNotWhoEndedBecauseOfIt) {
+  const Ended cause = Supervised(3, "[ $QUERN_RANK = 1 ] && { sleep 0.5; exit 7; }; exit 3").wait();
+  EXPECT_EQ(cause.code, 7);
+  EXPECT_TRUE(std::regex_search(
+      cause.err, std::regex("^quern: rank 1 \\(process [0-9]+\\) ended with exit code 7;")))
+      << cause.err;
+  const Ended none = Supervised(2, "[ $QUERN_RANK = 0 ] && sleep 0.5; exit 3").wait();
+  EXPECT_EQ(none.code, 1);
+  EXPECT_TRUE(std::regex_search(
+      none.err, std::regex("^quern: rank 1 \\(process [0-9]+\\) ended with exit code 1;")))
+      << none.err;
+}
+
 TEST(Supervisor, GivesEachRankItsPlace) {
   Supervised run(3,
                  "echo $QUERN_RANK $QUERN_WORLD_SIZE $QUERN_LOCAL_RANK $QUERN_LOCAL_SIZE "

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <functional>
 #include <thread>
 
@@ -107,40 +108,54 @@ TEST(RollCall, SaysThatTheStoreIsGone) {
       "is gone");
 }
 
-// The first of two errors reaches the other ranks, over a folder and over TCP, where the rank that
-// serves the store waits for them.
+// The first of two errors reaches the other ranks: over a folder; over one that was removed when
+// all had joined, and that ends with the rank that makes it again; over TCP, where it ends with
+// rank 0.
 TEST(RollCall, TellsTheFirstError) {
-  for (const bool tcp : {false, true}) {
+  struct Case {
+    bool tcp, own_folder;
+    int failing;
+  };
+  for (const Case& c :
+       {Case{false, false, 0}, {false, true, 1}, {true, false, 0}, {true, false, 1}}) {
     const TemporaryFolder folder;
-    const std::string address =
-        tcp ? cat("tcp:127.0.0.1:", free_port()) : "file:" + folder.path().string();
+    const std::string path = folder / "store";
+    const std::string address = c.tcp ? cat("tcp:localhost:", free_port()) : "file:" + path;
     std::vector<std::string> told(3);
     std::vector<std::thread> threads;
+    std::barrier joined(3);
     for (int rank = 0; rank < 3; ++rank) {
       threads.emplace_back([&, rank] {
-        const std::shared_ptr<Store> store =
-            open_store({.address = address, .rank = rank, .size = 3, .limit = 5s});
-        EXPECT_EQ(store->ends_here(), tcp && rank == 0);
+        const std::shared_ptr<Store> store = open_store(
+            {.address = address, .rank = rank, .size = 3, .limit = 5s, .own_folder = c.own_folder});
         const RollCall roll(store, rank, 3, "group");
-        if (rank == 0) {
+        joined.arrive_and_wait();
+        if (rank == 0 && c.own_folder) std::filesystem::remove_all(path);
+        joined.arrive_and_wait();
+        if (rank == c.failing) {
           roll.report_failure("no memory\nlines below", 5s);
-          if (!tcp) roll.report_failure("no memory again", 5s);
+        } else {
+          told[static_cast<size_t>(rank)] = roll.reported_failure(5s, 5s);
+          if (!c.tcp) roll.report_failure("the other is gone", 100ms);
         }
-        told[static_cast<size_t>(rank)] = roll.reported_failure(5s);
+        EXPECT_EQ(store->ends_here(), c.tcp ? rank == 0 : c.own_folder && rank == c.failing);
       });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(told, std::vector<std::string>(3, named(0, 3) + " has failed: no memory"));
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == c.failing) continue;
+      EXPECT_EQ(told[static_cast<size_t>(rank)], named(c.failing, 3) + " has failed: no memory");
+    }
   }
 }
 
 TEST(RollCall, TellsNoErrorWhereThereIsNone) {
   const TemporaryFolder folder;
   const std::shared_ptr<Store> store = open_store({.address = "file:" + folder.path().string()});
-  EXPECT_EQ(RollCall(store, 0, 1, "group").reported_failure(50ms), "");
+  EXPECT_EQ(RollCall(store, 0, 1, "group").reported_failure(50ms, 50ms), "");
   const RollCall lost(std::make_shared<LostStore>(), 1, 2, "group");
-  EXPECT_EQ(lost.reported_failure(50ms), "");
-  lost.report_failure("an error", 50ms);
+  EXPECT_EQ(lost.reported_failure(50ms, 50ms), "");
+  EXPECT_NO_THROW(lost.report_failure("an error", 50ms));
 }
 
 // A store's folder that was removed once all had joined is made again for the answers.

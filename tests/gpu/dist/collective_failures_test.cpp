@@ -101,6 +101,7 @@ TEST_F(CollectivesGpus, TheErrorOfOneRankReachesTheOthers) {
     group.meet();
     const auto begin = std::chrono::steady_clock::now();
     if (group.rank() == size - 1) {
+      std::this_thread::sleep_for(1s);  // until the others wait
       group->abort("out of memory\nlines below");
     } else {
       expect_failure(

@@ -27,6 +27,11 @@ void check(int64_t n, int ranks, int64_t stride, int64_t shift, bool with_before
     expect_same_bits(found, expected);
   }
   kernels::cuda::sum_squares(one_gpus.get(), out.get(), n, {});
+  if (with_before) {  // in place
+    kernels::cuda::rank_sum(device_before.get(), squares.get(), device_before.get(),
+                            device_parts.get(), ranks, stride, n, {});
+    expect_same_bits(device_before.download(), expected);
+  }
   expect_same_bits(squares.download(), one_gpus.download());
   squares.expect_guards_intact();
   device_parts.expect_guards_intact();
