@@ -71,8 +71,10 @@ int run_collectives(const Arguments& args) {
   const ContextScope scope(*context);
   const auto ranks = join_ranks(place, context->device(), parsed.config);
   const std::string head = heading(*ranks);
-  bench_collectives(*ranks, options, [&](const CollectiveRow& row) {
-    if (place.rank == 0) print_now(table.add(table_row(row), head));
+  as_one_of(ranks.get(), [&] {
+    bench_collectives(*ranks, options, [&](const CollectiveRow& row) {
+      if (place.rank == 0) print_now(table.add(table_row(row), head));
+    });
   });
   ranks->barrier("the end");
   return 0;

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder for a store that find_place has named. Rank 0 removes it in the end.
+// The folder for a store that find_place has named.
 class OwnFolder {
  public:
   explicit OwnFolder(const RankPlace& place) {
@@ -42,8 +42,8 @@ class OwnFolder {
     if (lstat(path_.c_str(), &info) != 0) fail_with_errno(path_, "lstat");
     QUERN_CHECK(S_ISDIR(info.st_mode) && info.st_uid == getuid(), path_.string(),
                 ": is not a folder of this user, so ranks cannot meet there; give --store");
-    removes_ = place.rank == 0;
   }
+  void remove_at_the_end() { removes_ = !path_.empty(); }
   ~OwnFolder() {
     std::error_code ignored;
     if (removes_) fs::remove_all(path_, ignored);
@@ -90,7 +90,12 @@ void announce(Store& store, const RankPlace& place) {
 
 // Size, device and build of a rank, which must be equal on all.
 std::string start_text(const RankPlace& place, Device device) {
-  const std::string kind = device.is_cuda() ? cat("GPUs with ", nccl_version()) : "CPUs";
+  std::string kind = "CPUs";
+  if (device.is_cuda()) {
+    std::string why_not;
+    kind = nccl_available(&why_not) ? cat("GPUs with ", nccl_version())
+                                    : cat("GPUs without NCCL (", why_not, ")");
+  }
   return cat(counted(place.size, "rank"), " on ", kind, " by quern ", build_info().version, " (",
              build_info().commit, ")");
 }
@@ -118,7 +123,7 @@ std::string find_difference(Store& store, const RankPlace& place, const std::str
     ++seen;
     return cat("rank 0 is one of ", own, ", but rank ", rank, " is one of ", *other);
   }
-  if (!twice) twice = store.find(kTwice, kPause);
+  if (!twice) twice = store.find(kTwice, kPause / 10);
   if (twice) seen = place.size - 1;
   return twice.value_or("");
 }
@@ -143,7 +148,7 @@ void check_start(Store& store, const RankPlace& place, Device device,
   if (error.empty()) return;
   try {  // the store may end with rank 0, which waits for the others to read it
     if (place.rank > 0) store.set(cat("heard/", place.rank), "");
-    const Deadline deadline(2 * kShort);
+    const Deadline deadline(std::min(2 * kShort, limit / 4));
     for (int rank = 1; rank <= seen; ++rank) store.find(cat("heard/", rank), deadline.left());
   } catch (const CommunicationError&) {  // the other is gone already
   }
@@ -162,21 +167,22 @@ std::string common_configuration(Config config) {
 std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                          const Config& config) {
   const std::chrono::milliseconds limit = std::chrono::seconds(config.parallel.comm_limit);
-  const OwnFolder folder(place);
+  OwnFolder folder(place);
   const std::shared_ptr<Store> store = open_store({.address = place.store,
                                                    .rank = place.rank,
                                                    .size = place.size,
                                                    .limit = limit,
                                                    .own_folder = place.own_store});
   announce(*store, place);
+  if (place.rank == 0) folder.remove_at_the_end();  // not a second rank 0
   check_start(*store, place, device, limit * 4 / 5);
   // The rest of the limit is for the reason, and the end of the process.
   const auto wait = device.is_cuda() ? limit * 3 / 5 : limit * 4 / 5;
   auto ranks = device.is_cuda() ? nccl_group(store, place.rank, place.size, wait)
                                 : gloo_group(*store, place.rank, place.size, wait);
-  ranks->set_on_stuck([](const std::string& failure) {
+  ranks->set_on_stuck([](const std::string& failure, bool own) {
     print_error(failure);
-    std::_Exit(code_of_follower());
+    std::_Exit(own ? 1 : code_of_follower());
   });
   check_agreement(*ranks, *store, "configuration", common_configuration(config));
   return ranks;

@@ -16,4 +16,18 @@ namespace quern {
 std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                          const Config& config);
 
+// work(). When it throws an error of this rank alone, the other ranks of the group get its text.
+// The group may be null.
+template <class Work>
+auto as_one_of(Communicator* group, const Work& work) {
+  try {
+    return work();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (group != nullptr) group->abort(error.what());
+    throw;
+  }
+}
+
 }  // namespace quern

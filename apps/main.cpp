@@ -101,6 +101,8 @@ int main(int argc, char** argv) {
     return code;
   } catch (const quern::UsageError& error) {
     return report(error.what(), kUsage);
+  } catch (const quern::OwnCommunicationError& error) {
+    return report(error.what(), kFailure);
   } catch (const quern::CommunicationError& error) {
     report(error.what(), kFailure);
     std::this_thread::sleep_for(kAfterTheCause);

@@ -65,7 +65,7 @@ int run_profile(const Arguments& args) {
   if (place.size > 1) group = join_ranks(place, context->device(), config);
   if (place.rank > 0) {  // as rank 0 does, in silence
     handle_slow_paths({});
-    profile_steps(config, options, group.get());
+    as_one_of(group.get(), [&] { return profile_steps(config, options, group.get()); });
     return 0;
   }
 
@@ -74,7 +74,9 @@ int run_profile(const Arguments& args) {
   const auto watched = [&](const auto& f) {  // only training has a memory prediction
     return options.target == "train" ? watch.run(config, pass, folder, f) : f();
   };
-  const Profile profile = watched([&] { return profile_steps(config, options, group.get()); });
+  const Profile profile = as_one_of(group.get(), [&] {
+    return watched([&] { return profile_steps(config, options, group.get()); });
+  });
   print_now(profile_report(profile, report, format));  // print before writing files, which may fail
   write_profile(profile, folder, report);
   if (with_memory && !group) {

@@ -327,7 +327,11 @@ void Supervisor::reap() {
   for (const Child* child : ended) {
     const bool killed = WIFSIGNALED(*child->status);
     if (killed && std::ranges::count(sent_, WTERMSIG(*child->status)) > 0) {
-      if (culprit_ >= 0 || follower_ >= 0) continue;
+      if (culprit_ >= 0) continue;
+      if (follower_ >= 0 && requested_ == 0) {  // the others gave it up, and it did not end
+        blame(*child, cat("was killed by ", signal_text(WTERMSIG(*child->status))));
+        continue;
+      }
       // The request came before the rank could handle it, or twice.
       died_of_request_ = true;
       end_after(milliseconds(0), Clock::now());

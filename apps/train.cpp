@@ -142,14 +142,7 @@ int run_train(const Arguments& args) {
   }
   rank = place.rank;
   ranks = place.size;
-  try {
-    return train_as(place, parsed, group.get());
-  } catch (const CommunicationError&) {
-    throw;
-  } catch (const std::exception& error) {  // the other ranks do not see it
-    if (group) group->abort(error.what());
-    throw;
-  }
+  return as_one_of(group.get(), [&] { return train_as(place, parsed, group.get()); });
 }
 
 }  // namespace

@@ -190,8 +190,8 @@ def ranks_table(entries):
         ordered = sorted(cases.items(), key=lambda item: (models.index(item[0][0]), int(item[0][1])))
         for (model, gpus, strategy), case in ordered:  # "torch": PyTorch's DDP
             share = f"{100 * case['share']:.1f} %" if case.get("share") else "-"
-            rows.append([e["machine"], model, gpus, strategy, case.get("error") or number(case["ms"]), number(case.get("one_gpu_ms")),
-                         share, case.get("tokens_per_s", "-"), case.get("memory_mib", "-")])
+            rows.append([e["machine"], model, gpus, case.get("links", "-"), strategy, case.get("error") or number(case["ms"]),
+                         number(case.get("one_gpu_ms")), share, case.get("tokens_per_s", "-"), case.get("memory_mib", "-")])
             group = ran.setdefault((e["machine"], gpus, case["commit"], case["date"]), {"models": {}, "strategies": {}})
             group["models"][model] = group["strategies"][strategy] = None
     made = []
@@ -200,7 +200,7 @@ def ranks_table(entries):
         peer = " --torch" if "torch" in group["strategies"] else ""
         made.append({"command": f"benchmarks/compare_ranks --gpus {gpus} --strategies {own}{peer} {' '.join(group['models'])}",
                      "machine": machine, "date": date, "commit": commit})
-    return table(["machine", "case", "GPUs", "strategy", "ms a step", "one GPU, ms", "share of its throughput", "tokens/s",
+    return table(["machine", "case", "GPUs", "links", "strategy", "ms a step", "one GPU, ms", "share of its throughput", "tokens/s",
                   "MiB a GPU"], rows) + commands(made)
 
 

@@ -55,6 +55,12 @@ class CommunicationError : public Error {
   using Error::Error;
 };
 
+// The collective failed because of this rank: its GPU or its NCCL has an error.
+class OwnCommunicationError : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
 // All pointers are to memory of the rank's device. On GPUs the work is enqueued on `stream` and may
 // be captured; on the CPU it is complete when the call returns. `what` names the data in messages:
 // "the gradients of block 3". A collective that exceeds the group's time limit throws
@@ -140,10 +146,10 @@ class Communicator {
   // Handler for a rank that cannot end by itself: its thread may wait for a copy from a rank that
   // is gone, and only the end of the process ends that wait. Another thread calls it with the
   // failure when no call has thrown it within an eighth of the limit, or when the group still
-  // exists after a quarter.
-  void set_on_stuck(std::function<void(const std::string&)> on_stuck) {
-    on_stuck_ = std::move(on_stuck);
-  }
+  // exists after a quarter; of an error of this rank, after a half and after the whole. `own`: it
+  // is such an error.
+  using OnStuck = std::function<void(const std::string& failure, bool own)>;
+  void set_on_stuck(OnStuck on_stuck) { on_stuck_ = std::move(on_stuck); }
 
   // This rank ends because of an error of its own. Its pending and later collectives fail, and
   // those of the other ranks with "rank 1 of 3 on HOST has failed: REASON". From any thread.
@@ -152,13 +158,13 @@ class Communicator {
  protected:
   Communicator(int rank, int size, std::chrono::milliseconds limit)
       : rank_(rank), size_(size), limit_(limit) {}
-  const std::function<void(const std::string&)>& on_stuck() const { return on_stuck_; }
+  const OnStuck& on_stuck() const { return on_stuck_; }
   std::chrono::milliseconds longest() const { return std::max(limit_, patience_); }
 
  private:
   int rank_, size_;
   std::chrono::milliseconds limit_, patience_{0};
-  std::function<void(const std::string&)> on_stuck_;
+  OnStuck on_stuck_;
 };
 
 }  // namespace quern

@@ -111,6 +111,7 @@ class NcclGroup : public Communicator {
   std::string running() const;
   void set_error(const std::string& call, ncclResult_t result);
   void ask_for_failures(std::unique_lock<std::mutex>& lock);
+  milliseconds time_for_readers() const { return std::min(kReaders, limit() / 6); }
   void throw_failure() const;
   void tell_unless_ended() const;
 
@@ -225,6 +226,7 @@ void NcclGroup::give_up(std::unique_lock<std::mutex>& lock, const std::string& c
 void NcclGroup::throw_failure() const {
   if (!failed_) return;
   hearing_->heard = true;
+  if (!cause_.empty()) throw OwnCommunicationError(failure_);
   throw CommunicationError(failure_.empty() ? cat(rank_text(rank(), size()), ": NCCL: aborted")
                                             : failure_);
 }
@@ -239,6 +241,7 @@ void NcclGroup::settle(const std::string& call) {
       const ncclResult_t result = state();
       if (result == ncclSuccess) return;
       if (is_error(result)) {
+        ask_for_failures(lock);  // NCCL does not know why the other end is gone
         set_error(call, result);
       } else if (Clock::now() - begin > limit()) {
         give_up(lock, call, cat("no answer within ", in_words(limit())));
@@ -441,10 +444,13 @@ void NcclGroup::watch(Stream stream) {
 // The watchdog tells the other ranks.
 void NcclGroup::abort(const std::string& reason) noexcept {
   const std::lock_guard lock(mutex_);
-  if (failed_) return;
-  failed_ = true;
-  cause_ = reason;
-  failure_ = cat(rank_text(rank(), size()), ": NCCL: aborted: ", reason);
+  if (!std::exchange(failed_, true)) {
+    try {
+      failure_ = cat(rank_text(rank(), size()), ": NCCL: aborted: ", reason);
+      cause_ = reason;
+    } catch (const std::bad_alloc&) {  // the others reach their limit
+    }
+  }
   wake_.notify_all();
 }
 
@@ -458,7 +464,7 @@ std::string NcclGroup::running() const {
 void NcclGroup::ask_for_failures(std::unique_lock<std::mutex>& lock) {
   if (!roll_) return;
   lock.unlock();
-  const std::string reported = roll_->reported_failure(kQuestion, kReaders);
+  const std::string reported = roll_->reported_failure(kQuestion, time_for_readers());
   lock.lock();
   next_question_ = Clock::now() + kQuestions;
   if (!reported.empty()) set_failure(running(), reported);
@@ -473,7 +479,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
       cuda::set_device(device);  // a query would make a CUDA context on GPU 0 otherwise
       const ncclResult_t result = state();
       if (is_error(result)) {
-        ask_for_failures(lock);  // NCCL does not know why the other end is gone
+        ask_for_failures(lock);
         set_error(running(), result);
       } else if (watch_.is_late(Clock::now())) {
         give_up(lock, running(), cat("not complete within ", in_words(watch_.allowed())));
@@ -484,6 +490,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
         ask_for_failures(lock);
       }
     } catch (const Error& error) {  // the GPU has failed
+      ask_for_failures(lock);
       if (!failed_) cause_ = error.what();
       set_failure("communication", error.what());
     }
@@ -492,7 +499,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
   const std::string cause = cause_;
   if (memory_.is_used() && on_stuck()) tell_unless_ended();
   lock.unlock();
-  if (!cause.empty() && roll_) roll_->report_failure(cause, kReaders);
+  if (!cause.empty() && roll_) roll_->report_failure(cause, time_for_readers());
   nccl_.abort(comm_);
   aborted_ = true;
 }
@@ -500,11 +507,11 @@ void NcclGroup::run_watchdog(int device) noexcept {
 // A thread that has heard of the failure may still wait for a copy: when it gives the GPU's work
 // up.
 void NcclGroup::tell_unless_ended() const {
-  std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(),
+  std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(), own = !cause_.empty(),
                pause = limit() / (cause_.empty() ? 8 : 2)] {
     std::this_thread::sleep_for(pause);
     if (hearing->heard) std::this_thread::sleep_for(pause);
-    if (!hearing->ended) tell(failure);
+    if (!hearing->ended) tell(failure, own);
   }).detach();
 }
 

@@ -298,7 +298,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   try {
     return train(stop);
   } catch (const OutOfMemory& error) {
-    const std::string saved = save_after_error(error.what());
+    const std::string saved = save_after_error();
     end_log_after_error("out of memory");
     try {
       memory_.explain(error, config_, MemoryPass::step, snapshots_);
@@ -306,7 +306,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
       throw OutOfMemory(cat(explained.what(), saved.empty() ? "" : "\n", saved));
     }
   } catch (const std::bad_alloc&) {
-    const std::string saved = save_after_error("out of memory");
+    const std::string saved = save_after_error();
     end_log_after_error("out of memory");
     throw OutOfMemory(cat(machine_memory_report(config_, MemoryPass::step), "\n", saved));
   } catch (const CommunicationError& error) {
@@ -321,14 +321,14 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
 }
 
 std::string Trainer::saved_after(const std::exception& error) {
-  std::string saved = save_after_error(error.what());
+  std::string saved = save_after_error();
   end_log_after_error(first_line(error.what()));
   return saved;
 }
 
 // Saves the last whole step when training ends with an error. Returns a sentence about it; empty
 // when there is nothing to save.
-std::string Trainer::save_after_error(const std::string& reason) {
+std::string Trainer::save_after_error() {
   if (saving_ || !team_.leads()) return "";  // the save was the error, or it came after one
   if (shards_) return "";                    // the other ranks may be gone with their share
   std::string step = "the last step";
@@ -339,7 +339,6 @@ std::string Trainer::save_after_error(const std::string& reason) {
   }
   try {
     report_rest();
-    if (!team_.is_one()) team_.group()->abort(reason);  // the others do not wait for the save
     if (state_.iteration == 0 || saved_step_ == state_.iteration || optimizer_->torn()) return "";
     step = cat("step ", state_.iteration);
     write_checkpoint("", RankTeam(nullptr));

@@ -107,7 +107,7 @@ class Trainer {
   void settle(bool all);  // fetches results that have arrived; all: waits for every one
   void report(const StepResult& result);
   void end_log(const std::string& how);
-  std::string save_after_error(const std::string& reason);
+  std::string save_after_error();
   std::string saved_after(const std::exception& error);
   void report_rest();
   void end_log_after_error(const std::string& how);

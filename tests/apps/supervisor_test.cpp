@@ -116,6 +116,15 @@ TEST(Supervisor, NamesTheCauseAndNotWhoEndedBecauseOfIt) {
   EXPECT_TRUE(std::regex_search(
       none.err, std::regex("^quern: rank 1 \\(process [0-9]+\\) ended with exit code 1;")))
       << none.err;
+  const Ended hung =
+      Supervised(2,
+                 "[ $QUERN_RANK = 1 ] && { trap '' TERM; while :; do sleep 0.05; done; }; exit 3",
+                 milliseconds(1500))
+          .wait();
+  EXPECT_EQ(hung.code, 137);
+  EXPECT_TRUE(std::regex_search(
+      hung.err, std::regex("^quern: rank 1 \\(process [0-9]+\\) was killed by signal 9")))
+      << hung.err;
 }
 
 TEST(Supervisor, GivesEachRankItsPlace) {

@@ -60,6 +60,7 @@ struct Mode {
 
 class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
  protected:
+  void expect_resumes(Parallel then, Parallel last) const;
   Config config_for(int ranks, const std::string& out, int64_t steps) const {
     Config c = config(out);
     const auto& [precision, kernels, dropout, optimizer, parallel, masks, recompute, moments] =
@@ -93,6 +94,27 @@ class Ranks : public TrainerTest, public testing::WithParamInterface<Mode> {
     return outcome_of(c, recorded);
   }
 };
+
+// Two ranks, three under the strategy `then`, four under `last`, and one.
+void Ranks::expect_resumes(Parallel then, Parallel last) const {
+  const TrainingResult one = outcome(1, config_for(1, "one", 9));
+  Recorded recorded;
+  Config c = config_for(2, "several", 3);
+  train_on(2, c, recorded);
+  c.run.resume = c.run.out;
+  const auto resume_on = [&](int ranks, int64_t steps, Parallel parallel) {
+    c.train.steps = steps;
+    c.train.accumulate = kMicroBatches / ranks;
+    c.parallel.parallel = parallel;
+    ranks == 1 ? static_cast<void>(train(c, recorded)) : train_on(ranks, c, recorded);
+  };
+  resume_on(3, 6, then);
+  resume_on(4, 8, last);
+  resume_on(1, 9, last);
+  EXPECT_EQ(outcome_of(c, recorded).weights, one.weights);
+  EXPECT_EQ(outcome_of(c, recorded).moments, one.moments);
+  EXPECT_EQ(recorded.losses(), one.losses);
+}
 
 TEST_P(Ranks, TrainTheBitsOfOne) {
   constexpr int64_t kSteps = kSanitized ? 3 : 5;
@@ -203,27 +225,21 @@ TEST_P(RanksOfOneMode, OtherDataOnOneRankIsAnErrorOnAll) {
 }
 
 TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
-  const TrainingResult one = outcome(1, config_for(1, "one", 9));
-  Recorded recorded;
-  Config c = config_for(2, "several", 3);
-  train_on(2, c, recorded);
-  c.run.resume = c.run.out;
-  c.train.steps = 6;
-  c.train.accumulate = kMicroBatches / 3;
-  const bool shared = shares_out(c.parallel.parallel);
-  c.parallel.parallel = shared ? Parallel::ddp : Parallel::zero1;
-  train_on(3, c, recorded);
-  c.train.steps = 8;
-  c.train.accumulate = kMicroBatches / 4;
-  c.parallel.parallel = GetParam().parallel == Parallel::fsdp ? Parallel::zero2 : Parallel::fsdp;
-  train_on(4, c, recorded);
-  c.train.steps = 9;
-  c.train.accumulate = kMicroBatches;
-  train(c, recorded);
-  EXPECT_EQ(outcome_of(c, recorded).weights, one.weights);
-  EXPECT_EQ(outcome_of(c, recorded).moments, one.moments);
-  EXPECT_EQ(recorded.losses(), one.losses);
+  const Parallel own = GetParam().parallel;
+  expect_resumes(shares_out(own) ? Parallel::ddp : Parallel::zero1,
+                 own == Parallel::fsdp ? Parallel::zero2 : Parallel::fsdp);
 }
+
+class RanksWithMuon : public Ranks {};
+
+TEST_P(RanksWithMuon, AResumedRunMayHaveOtherRanks) {
+  expect_resumes(Parallel::ddp, Parallel::ddp);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, RanksWithMuon,
+                         testing::Values(Mode{Precision::bf16, KernelKind::fused, 0.1,
+                                              OptimizerKind::muon}),
+                         name_of);
 
 // On a GPU a failed collective returns, and check() tells of it: by then garbage may have reached
 // the weights.
