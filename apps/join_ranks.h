@@ -1,7 +1,9 @@
 // Joins the ranks of a command into one group.
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <string>
 
 #include "base/device.h"
 #include "config/config.h"
@@ -16,8 +18,8 @@ namespace quern {
 std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                          const Config& config);
 
-// work(). When it throws an error of this rank alone, the other ranks of the group get its text.
-// The group may be null.
+// work(). When it throws an error of this rank alone, the other ranks of the group get its text,
+// unless they have it. The group may be null.
 template <class Work>
 auto as_one_of(Communicator* group, const Work& work) {
   try {
@@ -25,7 +27,9 @@ auto as_one_of(Communicator* group, const Work& work) {
   } catch (const CommunicationError&) {
     throw;
   } catch (const std::exception& error) {
-    if (group != nullptr) group->abort(error.what());
+    const std::string what = error.what();
+    const bool told = group != nullptr && !group->told().empty() && what.starts_with(group->told());
+    if (group != nullptr && !told) group->abort(what);
     throw;
   }
 }

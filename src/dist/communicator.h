@@ -151,6 +151,11 @@ class Communicator {
   using OnStuck = std::function<void(const std::string& failure, bool own)>;
   void set_on_stuck(OnStuck on_stuck) { on_stuck_ = std::move(on_stuck); }
 
+  // The text of the latest error of this rank that the others have got by a collective
+  // (RankTeam::on_each); empty: none.
+  void set_told(std::string error) { told_ = std::move(error); }
+  const std::string& told() const { return told_; }
+
   // This rank ends because of an error of its own. Its pending and later collectives fail, and
   // those of the other ranks with "rank 1 of 3 on HOST has failed: REASON". From any thread.
   virtual void abort(const std::string& reason) noexcept = 0;
@@ -165,6 +170,7 @@ class Communicator {
   int rank_, size_;
   std::chrono::milliseconds limit_, patience_{0};
   OnStuck on_stuck_;
+  std::string told_;
 };
 
 }  // namespace quern

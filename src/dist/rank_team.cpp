@@ -72,9 +72,10 @@ std::vector<std::string> RankTeam::on_each(const std::function<std::string()>& w
   if (is_one()) return {work()};
   constexpr char kResult = 'r', kError = 'e';
   std::exception_ptr own_error;
-  std::string own;
+  std::string own, own_reason;
   const auto fail_with = [&](const char* reason) {
     own_error = std::current_exception();
+    own_reason = reason;
     own = cat(kError, rank_text(group_->rank(), group_->size()), ": ", what, ": ", reason);
   };
   try {
@@ -96,7 +97,10 @@ std::vector<std::string> RankTeam::on_each(const std::function<std::string()>& w
     if (text.front() == kError && error.empty()) error = text.substr(1);
     texts.push_back(text.substr(1));
   }
-  if (own_error) std::rethrow_exception(own_error);
+  if (own_error) {
+    group_->set_told(own_reason);
+    std::rethrow_exception(own_error);
+  }
   if (!error.empty()) throw CommunicationError(error);
   return texts;
 }
