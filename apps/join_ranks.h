@@ -27,9 +27,9 @@ auto as_one_of(Communicator* group, const Work& work) {
   } catch (const CommunicationError&) {
     throw;
   } catch (const std::exception& error) {
+    if (group == nullptr) throw;
     const std::string what = error.what();
-    const bool told = group != nullptr && !group->told().empty() && what.starts_with(group->told());
-    if (group != nullptr && !told) group->abort(what);
+    if (group->told().empty() || !what.starts_with(group->told())) group->abort(what);
     throw;
   }
 }

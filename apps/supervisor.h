@@ -24,9 +24,8 @@ struct Supervision {
 // names the rank that failed first, if there is one that did not end because of another.
 //
 // Returns the exit code of the rank that is named, 1 where each ended because of another, or else
-// rank 0's; 128 plus the signal for a
-// killed one. Codes above 128 are no failures: `quern train` returns them when it was asked to
-// stop. Throws when no process can be started.
+// rank 0's; 128 plus the signal for a killed one. Codes above 128 are no failures: `quern train`
+// returns them when it was asked to stop. Throws when no process can be started.
 int supervise(const Supervision& what);
 
 // The exit code of this process when another rank is the cause of its end. Only a supervisor can

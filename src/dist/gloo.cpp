@@ -503,15 +503,13 @@ std::string GlooGroup::lost_text() {
 }
 
 std::string GlooGroup::reason(const std::string& message) {
-  std::string lost;
-  for (const bool asked : {false, true}) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (aborted_) return "aborted";
-      if (!verdict_.empty()) return verdict_;
-    }
-    if (!asked) lost = lost_text();
-  }
+  const auto known = [this] {
+    const std::lock_guard lock(mutex_);
+    return aborted_ ? std::string("aborted") : verdict_;
+  };
+  if (const std::string why = known(); !why.empty()) return why;
+  const std::string lost = lost_text();  // a verdict may come meanwhile
+  if (const std::string why = known(); !why.empty()) return why;
   return lost.empty() ? cat("Gloo: ", without_place(message)) : lost;
 }
 
