@@ -6,7 +6,13 @@ set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 
 mkdir "$scratch/bin" "$scratch/results"
-printf '#!/bin/sh\necho "Test GPU"\n' >"$scratch/bin/nvidia-smi"
+cat >"$scratch/bin/nvidia-smi" <<'PROGRAM'
+#!/bin/sh
+[ "$1" = topo ] || { echo "Test GPU"; exit; }
+printf '\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\n'
+printf 'GPU0\t X \tNV18\tSYS\tSYS\tPIX\nGPU1\tNV18\t X \tSYS\tSYS\tPIX\n'
+printf 'GPU2\tSYS\tSYS\t X \tNV18\tPIX\nGPU3\tSYS\tSYS\tNV18\t X \tPIX\nNIC0\tPIX\tPIX\tPIX\tPIX\t X \n'
+PROGRAM
 cat >"$scratch/bin/quern" <<'PROGRAM'
 #!/bin/sh
 [ "$1" = info ] && { echo "  version        0.1.0 (abc1234)"; exit; }
@@ -72,7 +78,8 @@ assert cases["small-2-zero1"]["commit"] == "abc1234" and "share" not in cases["8
 
 printf '<!-- results:compare_ranks -->\n<!-- /results:compare_ranks -->\n' >"$scratch/page"
 "$root/scripts/readme_tables.py" --page "$scratch/page" --results "$scratch/results"
-expect 'a table' 0 '| Test GPU | small | 2 | zero1 | 125.00 | 110.00 | 88.0 % | 2000 | 2 |' cat "$scratch/page"
+expect 'a table' 0 '| Test GPU | small | 2 | NV18 | zero1 | 125.00 | 110.00 | 88.0 % | 2000 | 2 |' cat "$scratch/page"
+expect 'links of two kinds' 0 '| Test GPU | 8B-long | 4 | NV18 SYS | fsdp | 125.00 |' cat "$scratch/page"
 expect 'its command' 0 'compare_ranks --gpus 2 --strategies zero1,zero2,ddp,fsdp --torch small 8B-long-host-fp8` (Test GPU' cat "$scratch/page"
 
 expect 'another machine' 1 "is a record of 'Test GPU', this is 'Other'" compare --machine Other small
