@@ -148,13 +148,12 @@ struct OnlineSoftmax {
   // to[c] = f(... f(from[c], S[0][c]) ..., S[keys - 1][c]).
   template <class F>
   static void fold(A* to, const A* from, const A* S, int64_t keys, const F& f) {
-    auto left = load_vector(from), right = load_vector(from + kLanes);
+    typename Vector<A>::type all[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; ++v) all[v] = load_vector(from + v * kLanes);
     for (int64_t key = 0; key < keys; ++key, S += kCols) {
-      left = f(left, load_vector(S));
-      right = f(right, load_vector(S + kLanes));
+      for (int v = 0; v < kPanelVectors; ++v) all[v] = f(all[v], load_vector(S + v * kLanes));
     }
-    store_vector(to, left);
-    store_vector(to + kLanes, right);
+    for (int v = 0; v < kPanelVectors; ++v) store_vector(to + v * kLanes, all[v]);
   }
 
   void scale_rows(const A* factor) const {

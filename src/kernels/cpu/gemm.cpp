@@ -19,8 +19,8 @@ namespace {
 constexpr int kCols = kPanelCols<float>;
 // The length of a slice of k: a panel of each operand stays in the inner caches.
 constexpr int64_t kDepth = 512;
-// A tile of D, in panels: 64 or 48 rows and 256 columns at most.
-constexpr int64_t kTileDown = 8, kTileAcross = 256 / kCols;
+// A tile of D, in panels: 96 rows and 256 columns at most.
+constexpr int64_t kTileDown = 96 / kPanelRows, kTileAcross = 256 / kCols;
 // The most floats of one operand that are packed at a time, if that is at least a panel.
 constexpr int64_t kPacked = int64_t{4} << 20;
 constexpr int64_t kAlignment = 16;  // floats: a vector of 64 bytes
@@ -66,13 +66,13 @@ int64_t left_size(const Gemm& g) {
 
 // Packs lines [first, first + count) of an operand: rows of A, columns of B.
 template <int kWidth, class T>
-void pack_panel(float* panel, const Stored<T>& x, bool rows, int64_t first, int64_t count,
-                int64_t k) {
+void pack_panels(float* panels, const Stored<T>& x, bool rows, int64_t first, int64_t count,
+                 int64_t k) {
   const T* from = rows ? x.at(first, 0) : x.at(0, first);
   if (x.transposed == rows) {
-    pack_slices<kWidth>(panel, from, x.stride, count, k);
+    pack_slices<kWidth>(panels, from, x.stride, count, k);
   } else {
-    pack_lines<kWidth>(panel, kWidth * k, from, x.stride, count, k);
+    pack_lines<kWidth>(panels, kWidth * k, from, x.stride, count, k);
   }
 }
 
@@ -87,35 +87,42 @@ void multiply_tile(float* sum, const float* a, const float* b, const Tile& tile,
   if (k == 0) std::fill_n(sum, tile.across * column, 0.0f);
   for (int64_t begin = 0; begin < k; begin += kDepth) {
     const int64_t depth = std::min(kDepth, k - begin);
+    const float* left = a + begin * kPanelRows;
     for (int64_t p = 0; p < tile.across; ++p) {
-      const float *left = a + begin * kPanelRows, *right = b + p * kCols * k + begin * kCols;
-      if (begin == 0) {
-        multiply_panels<false>(sum + p * column, left, kPanelRows * k, right, tile.down, depth);
-      } else {
-        multiply_panels<true>(sum + p * column, left, kPanelRows * k, right, tile.down, depth);
-      }
+      const float* right = b + (p * k + begin) * kCols;
+      const float* next = p + 1 < tile.across ? right + k * kCols : b + (begin + depth) * kCols;
+      const auto multiply =
+          begin == 0 ? multiply_panels<false, float> : multiply_panels<true, float>;
+      multiply(sum + p * column, left, kPanelRows * k, right, tile.down, depth, next);
     }
   }
 }
 
-// D = alpha sum + beta C.
+// D = alpha sum + beta C in one row of a panel.
+template <class TD>
+void store_row(TD* d, const TD* c, const float* sum, int64_t cols, float alpha, float beta) {
+  if (beta == 0.0f) {
+    vector_for(0, cols, [=](int64_t x) { d[x] = static_cast<TD>(alpha * sum[x]); });
+  } else {
+    vector_for(0, cols, [=](int64_t x) {
+      d[x] = static_cast<TD>(alpha * sum[x] + beta * static_cast<float>(c[x]));
+    });
+  }
+}
+
 template <class TD>
 void store_tile(TD* d, const TD* c, const float* sum, const Tile& tile, const Gemm& g) {
   const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
   const int64_t rows = std::min(tile.down * kPanelRows, g.m - tile.i);
-  for (int64_t p = 0; p < tile.across; ++p) {
-    const int64_t cols = std::min<int64_t>(kCols, g.n - tile.j - p * kCols);
-    for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t p = 0; p < tile.across; ++p) {
+      const int64_t cols = std::min<int64_t>(kCols, g.n - tile.j - p * kCols);
       const int64_t at = (tile.i + r) * g.ldd + tile.j + p * kCols;
       const float* row = sum + (p * tile.down * kPanelRows + r) * kCols;
-      TD* out = d + at;
-      const TD* added = c + at;
-      if (beta == 0.0f) {
-        vector_for(0, cols, [=](int64_t x) { out[x] = static_cast<TD>(alpha * row[x]); });
+      if (cols == kCols) {
+        store_row(d + at, c + at, row, kCols, alpha, beta);
       } else {
-        vector_for(0, cols, [=](int64_t x) {
-          out[x] = static_cast<TD>(alpha * row[x] + beta * static_cast<float>(added[x]));
-        });
+        store_row(d + at, c + at, row, cols, alpha, beta);
       }
     }
   }
@@ -140,12 +147,16 @@ struct Matrices {
 template <int kWidth, class T, class F>
 void pack(float* panels, const F& operand, bool rows, int64_t matrices, int64_t first,
           int64_t count, int64_t k) {
-  const int64_t each = ceil_div(count, kWidth);
-  parallel_for(matrices * each, row_grain(kWidth * k), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t line = p % each * kWidth;
-      pack_panel<kWidth, T>(panels + p * kWidth * k, operand(p / each), rows, first + line,
-                            std::min<int64_t>(kWidth, count - line), k);
+  const int64_t all = ceil_div(count, kWidth);
+  // As many panels at a time as read whole lines of the cache where lines are slices' elements.
+  const int64_t group =
+      std::clamp<int64_t>(matrices * all / (4 * thread_count()), 1, std::max(48 / kWidth, 1));
+  const int64_t each = ceil_div(all, group);
+  parallel_for(matrices * each, row_grain(group * kWidth * k), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t matrix = piece / each, line = piece % each * group * kWidth;
+      pack_panels<kWidth, T>(panels + (matrix * all * kWidth + line) * k, operand(matrix), rows,
+                             first + line, std::min(group * kWidth, count - line), k);
     }
   });
 }
