@@ -481,7 +481,7 @@ TEST(MemoryPrediction, AGpuAddsTheLibrarysWorkspaceAndSplitOperands) {
   EXPECT_EQ(workspace(small(Precision::fp32), hopper_target()), planes + parts + library + norm);
   EXPECT_EQ(workspace(small(Precision::tf32), hopper_target()), library + norm);
   const int64_t of_cpu = norm_bytes(small(Precision::fp32), 8);
-  const int64_t packed = int64_t{32} << 20;  // 16 MiB of each operand of a product at a time
+  const int64_t packed = int64_t{16} << 20;  // the second operand of a product at a time
   EXPECT_EQ(workspace(small(Precision::tf32), kCpuTarget), of_cpu + packed);
 }
 

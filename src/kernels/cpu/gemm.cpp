@@ -1,7 +1,7 @@
-// Matrix products. Quern's own: all cores pack both operands in panels (panels.h), then share the
-// tiles of D; with at most kFew rows or columns, the other operand is read once where it is. The
-// order of each sum depends on the shape alone. Eigen's: for double, and for float without
-// Gemm::split.
+// Matrix products. Quern's own: all cores pack B in panels (panels.h), then share the tiles of D,
+// each of which packs the rows of A that it multiplies; with at most kFew rows or columns, the
+// other operand is read once where it is. The order of each sum depends on the shape alone.
+// Eigen's: for double, and for float without Gemm::split.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -19,11 +19,11 @@ namespace {
 constexpr int kCols = kPanelCols<float>;
 // The length of a slice of k: a panel of each operand stays in the inner caches.
 constexpr int64_t kDepth = 512;
-// A tile of D, in panels: 96 rows and 256 columns at most.
-constexpr int64_t kTileDown = 96 / kPanelRows, kTileAcross = 256 / kCols;
-// The most floats of one operand that are packed at a time, if that is at least a panel.
+// A tile of D, in panels: 96 rows and 512 columns at most. Its rows of A are packed anew for each
+// tile, at a fiftieth of the time that 512 columns take, and do not leave the inner caches.
+constexpr int64_t kTileDown = 96 / kPanelRows, kTileAcross = 512 / kCols;
+// The most floats of B that are packed at a time, if that is at least a panel.
 constexpr int64_t kPacked = int64_t{4} << 20;
-constexpr int64_t kAlignment = 16;  // floats: a vector of 64 bytes
 
 // One operand of one matrix of the batch, in its storage type.
 template <class T>
@@ -38,37 +38,29 @@ struct Stored {
   }
 };
 
-// The part of a batch that is packed and multiplied at a time.
+// The part of a batch whose B is packed and multiplied at a time.
 struct Parts {
-  int64_t matrices, rows, cols;  // rows and columns in whole panels
+  int64_t matrices, cols;  // columns in whole panels
 
   explicit Parts(const Gemm& g) {
     const int64_t k = std::max<int64_t>(g.k, 1);
-    const auto most = [&](int64_t extent, int64_t width) {
-      return std::min(round_up(extent, width), std::max(kPacked / k / width, int64_t{1}) * width);
-    };
-    rows = most(g.m, kPanelRows);
-    cols = most(g.n, kCols);
-    const int64_t larger = std::max<int64_t>(std::max(rows, cols) * k, 1);
-    matrices = std::clamp<int64_t>(kPacked / larger, 1, std::max<int64_t>(g.batch, 1));
+    cols = std::min(round_up(g.n, kCols), std::max<int64_t>(kPacked / k / kCols, 1) * kCols);
+    const int64_t one = std::max<int64_t>(cols * k, 1);
+    matrices = std::clamp<int64_t>(kPacked / one, 1, std::max<int64_t>(g.batch, 1));
   }
 };
 
-// Floats that the packed parts of an operand with `lines` rows or columns take at most. Grows with
-// every extent, so the scratch memory of a product also serves parts of it.
-int64_t packed_size(const Gemm& g, int64_t lines, int64_t width) {
-  return std::min(g.batch * round_up(lines, width) * g.k, std::max(kPacked, width * g.k));
+// Floats that the packed part of B takes at most. Grows with every extent, so the scratch memory of
+// a product also serves parts of it.
+int64_t packed_size(const Gemm& g) {
+  return std::min(g.batch * round_up(g.n, kCols) * g.k, std::max(kPacked, kCols * g.k));
 }
 
-int64_t left_size(const Gemm& g) {
-  return round_up(packed_size(g, g.m, kPanelRows), kAlignment);
-}
-
-// Packs lines [first, first + count) of an operand: rows of A, columns of B.
+// Packs lines [first, first + count) of an operand, from `depth` on: rows of A, columns of B.
 template <int kWidth, class T>
 void pack_panels(float* panels, const Stored<T>& x, bool rows, int64_t first, int64_t count,
-                 int64_t k) {
-  const T* from = rows ? x.at(first, 0) : x.at(0, first);
+                 int64_t depth, int64_t k) {
+  const T* from = rows ? x.at(first, depth) : x.at(depth, first);
   if (x.transposed == rows) {
     pack_slices<kWidth>(panels, from, x.stride, count, k);
   } else {
@@ -82,18 +74,22 @@ struct Tile {
   int64_t i, j, down, across;
 };
 
-void multiply_tile(float* sum, const float* a, const float* b, const Tile& tile, int64_t k) {
-  const int64_t column = tile.down * kPanelRows * kCols;
+// `packed` has place for the tile's rows of a slice of A.
+template <class T>
+void multiply_tile(float* sum, float* packed, const Stored<T>& a, const float* b, const Tile& tile,
+                   const Gemm& g) {
+  const int64_t column = tile.down * kPanelRows * kCols, k = g.k;
+  const int64_t rows = std::min(tile.down * kPanelRows, g.m - tile.i);
   if (k == 0) std::fill_n(sum, tile.across * column, 0.0f);
   for (int64_t begin = 0; begin < k; begin += kDepth) {
     const int64_t depth = std::min(kDepth, k - begin);
-    const float* left = a + begin * kPanelRows;
+    pack_panels<kPanelRows>(packed, a, true, tile.i, rows, begin, depth);
     for (int64_t p = 0; p < tile.across; ++p) {
       const float* right = b + (p * k + begin) * kCols;
       const float* next = p + 1 < tile.across ? right + k * kCols : b + (begin + depth) * kCols;
       const auto multiply =
           begin == 0 ? multiply_panels<false, float> : multiply_panels<true, float>;
-      multiply(sum + p * column, left, kPanelRows * k, right, tile.down, depth, next);
+      multiply(sum + p * column, packed, kPanelRows * depth, right, tile.down, depth, next);
     }
   }
 }
@@ -143,49 +139,50 @@ struct Matrices {
   }
 };
 
-// Packs `count` lines of `matrices` operands, from line `first` of the first one on.
-template <int kWidth, class T, class F>
-void pack(float* panels, const F& operand, bool rows, int64_t matrices, int64_t first,
-          int64_t count, int64_t k) {
-  const int64_t all = ceil_div(count, kWidth);
-  // As many panels at a time as read whole lines of the cache where lines are slices' elements.
-  const int64_t group =
-      std::clamp<int64_t>(matrices * all / (4 * thread_count()), 1, std::max(48 / kWidth, 1));
-  const int64_t each = ceil_div(all, group);
-  parallel_for(matrices * each, row_grain(group * kWidth * k), [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t matrix = piece / each, line = piece % each * group * kWidth;
-      pack_panels<kWidth, T>(panels + (matrix * all * kWidth + line) * k, operand(matrix), rows,
-                             first + line, std::min(group * kWidth, count - line), k);
+// Packs columns [j, j + cols) of B of `count` matrices from `first` on.
+template <class TD, class T>
+void pack_right(float* packed, const Matrices<TD, T>& x, int64_t first, int64_t count, int64_t j,
+                int64_t cols) {
+  const int64_t k = x.g.k, each = ceil_div(cols, kCols);
+  parallel_for(count * each, row_grain(kCols * k), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t col = p % each * kCols;
+      pack_panels<kCols>(packed + p * kCols * k, x.right(first + p / each), false, j + col,
+                         std::min<int64_t>(kCols, cols - col), 0, k);
     }
   });
 }
 
-// Rows [i, i + rows) and columns [j, j + cols) of D of `count` matrices from `first` on, whose
-// operands are packed in a and b.
+// Columns [j, j + cols) of D of `count` matrices from `first` on, whose part of B is packed in b.
 template <class TD, class T>
-void multiply_part(const Matrices<TD, T>& x, const float* a, const float* b, int64_t first,
-                   int64_t count, int64_t i, int64_t rows, int64_t j, int64_t cols) {
+void multiply_part(const Matrices<TD, T>& x, const float* b, int64_t first, int64_t count,
+                   int64_t j, int64_t cols) {
   const Gemm& g = x.g;
-  const int64_t down = ceil_div(rows, kPanelRows), across = ceil_div(cols, kCols);
+  const int64_t down = ceil_div(g.m, kPanelRows), across = ceil_div(cols, kCols);
   int64_t tile_down = std::min(kTileDown, down), tile_across = std::min(kTileAcross, across);
-  const auto tiles = [&] {
-    return count * ceil_div(down, tile_down) * ceil_div(across, tile_across);
+  const auto shrink = [&](int64_t& extent, int64_t least) {
+    const int64_t enough = 4 * thread_count();
+    while (extent > least &&
+           count * ceil_div(down, tile_down) * ceil_div(across, tile_across) < enough) {
+      extent = std::max((extent + 1) / 2, least);
+    }
   };
-  while (tile_across > 1 && tiles() < 4 * thread_count()) tile_across = (tile_across + 1) / 2;
-  while (tile_down > 1 && tiles() < 4 * thread_count()) tile_down = (tile_down + 1) / 2;
+  shrink(tile_down, 4);  // first, since narrow tiles pack A more often
+  shrink(tile_across, 1);
+  shrink(tile_down, 1);
   const int64_t tiles_down = ceil_div(down, tile_down);
   const int64_t each = tiles_down * ceil_div(across, tile_across);
   const int64_t cost = tile_down * kPanelRows * tile_across * kCols * (g.k + 1) / 64;
   parallel_for(count * each, row_grain(cost), [&](int64_t begin, int64_t end) {
+    alignas(64) float packed[kTileDown * kPanelRows * kDepth];
     alignas(64) float sum[kTileDown * kPanelRows * kTileAcross * kCols];
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t matrix = piece / each, at = piece % each;
       const int64_t top = at % tiles_down * tile_down, start = at / tiles_down * tile_across;
-      const Tile tile{i + top * kPanelRows, j + start * kCols, std::min(tile_down, down - top),
+      const Tile tile{top * kPanelRows, j + start * kCols, std::min(tile_down, down - top),
                       std::min(tile_across, across - start)};
-      multiply_tile(sum, a + (matrix * down + top) * kPanelRows * g.k,
-                    b + (matrix * across + start) * kCols * g.k, tile, g.k);
+      multiply_tile(sum, packed, x.left(first + matrix),
+                    b + (matrix * across + start) * kCols * g.k, tile, g);
       store_tile(x.out(first + matrix), x.added(first + matrix), sum, tile, g);
     }
   });
@@ -195,19 +192,12 @@ template <class TD, class T>
 void multiply_packed(const Matrices<TD, T>& x, float* packed) {
   const Gemm& g = x.g;
   const Parts parts(g);
-  float *const a = packed, *const b = packed + left_size(g);
   for (int64_t first = 0; first < g.batch; first += parts.matrices) {
     const int64_t count = std::min(parts.matrices, g.batch - first);
     for (int64_t j = 0; j < g.n; j += parts.cols) {
       const int64_t cols = std::min(parts.cols, g.n - j);
-      pack<kCols, T>(
-          b, [&](int64_t m) { return x.right(first + m); }, false, count, j, cols, g.k);
-      for (int64_t i = 0; i < g.m; i += parts.rows) {
-        const int64_t rows = std::min(parts.rows, g.m - i);
-        pack<kPanelRows, T>(
-            a, [&](int64_t m) { return x.left(first + m); }, true, count, i, rows, g.k);
-        multiply_part(x, a, b, first, count, i, rows, j, cols);
-      }
+      pack_right(packed, x, first, count, j, cols);
+      multiply_part(x, packed, first, count, j, cols);
     }
   }
 }
@@ -342,7 +332,7 @@ void multiply_with_eigen(const Matrices<A, A>& x) {
 int64_t gemm_scratch(const Gemm& g, DType input, Stream) {
   if (input == DType::f64 || (input == DType::f32 && !g.split)) return 0;
   if (is_narrow(g)) return Narrow(g).packed_size(g.k) * static_cast<int64_t>(sizeof(float));
-  return (left_size(g) + packed_size(g, g.n, kCols)) * static_cast<int64_t>(sizeof(float));
+  return packed_size(g) * static_cast<int64_t>(sizeof(float));
 }
 
 template <class TD, class T>
