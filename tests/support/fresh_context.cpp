@@ -1,6 +1,6 @@
 // Each test begins with a Context of its own: its random inputs do not depend on which tests ran
-// before it, so that a failure repeats when the test runs alone. --gtest_shuffle with
-// --gtest_random_seed=N gives others.
+// before it, so that a failure repeats when the test runs alone. --gtest_random_seed=N gives
+// others.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace {
 
 class FreshContext : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo&) override {
-    context_.emplace(kCpu, static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()));
+    context_.emplace(kCpu, static_cast<uint64_t>(testing::GTEST_FLAG(random_seed)));
     scope_.emplace(*context_);
   }
   void OnTestEnd(const testing::TestInfo&) override {

@@ -91,11 +91,25 @@ int64_t hidden_lanes(const AttentionShape& s, int64_t i, int64_t j, int64_t key,
   return s.causal ? std::clamp<int64_t>(j + key - (i + s.Tk - s.Tq), 0, lanes) : 0;
 }
 
-// A panel's hidden elements become `value`.
+// A panel's hidden scores become -inf.
 template <class A>
-void hide(A* panel, A value, const AttentionShape& s, int64_t i, int64_t j, int64_t keys) {
+void hide(A* S, const AttentionShape& s, int64_t i, int64_t j, int64_t keys) {
   for (int64_t key = 0; key < keys; ++key) {
-    std::fill_n(panel + key * kPanelCols<A>, hidden_lanes(s, i, j, key, kPanelCols<A>), value);
+    std::fill_n(S + key * kPanelCols<A>, hidden_lanes(s, i, j, key, kPanelCols<A>), A(-INFINITY));
+  }
+}
+
+// S^T (or dP^T) of `keys` keys of the tile at j and a panel of `count` queries at i: the product of
+// the packed left (keys, D) and right (D, queries). Vectors of queries that see no key of a panel
+// of keys are left out: hide() fills them.
+template <class A>
+void multiply_visible(A* S, const A* left, const A* right, const AttentionShape& s, int64_t i,
+                      int64_t j, int64_t keys, int64_t count) {
+  constexpr int kCols = kPanelCols<A>, kLanes = Vector<A>::kLanes;
+  for (int64_t key = 0; key < keys; key += kPanelRows) {
+    const int64_t hidden = hidden_lanes(s, i, j, key, count - 1) / kLanes * kLanes;
+    multiply_panels<false>(S + key * kCols + hidden, left + key * s.D, kPanelRows * s.D,
+                           right + hidden, 1, s.D, count - hidden);
   }
 }
 
@@ -114,8 +128,10 @@ struct OnlineSoftmax {
   }
 
   // m_new = max(m, max of S over keys); P = exp(S - m_new) in place of S; l and O shrink by
-  // exp(m - m_new). As long as a query sees no key, 0 stands for its maximum.
-  void step(A* S, int64_t keys) const {
+  // exp(m - m_new). As long as a query sees no key, 0 stands for its maximum. `key` is hidden from
+  // the first hidden(key) lanes.
+  template <class Hidden>
+  void step(A* S, int64_t keys, const Hidden& hidden) const {
     alignas(64) A shift[kCols], correction[kCols];
     fold(shift, m, S, keys, [](auto best, auto score) { return best < score ? score : best; });
     vector_for(0, kCols, [&](int64_t c) {
@@ -127,7 +143,9 @@ struct OnlineSoftmax {
     });
     for (int64_t key = 0; key < keys; ++key) {
       A* row = S + key * kCols;
-      vector_for(0, kCols, [&](int64_t c) { row[c] = math::exp(row[c] - shift[c]); });
+      const int64_t first = hidden(key) / kLanes * kLanes;
+      std::fill_n(row, first, A(0));
+      vector_for(first, kCols, [&](int64_t c) { row[c] = math::exp(row[c] - shift[c]); });
     }
     fold(l, l, S, keys, [](auto sum, auto p) { return sum + p; });
     if (std::all_of(correction, correction + kCols, [](A x) { return x == A(1); })) return;
@@ -181,6 +199,7 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
   A* Q_i = space.take(panels * kCols * D);                               // (D, queries)
   A *K_j = space.take(key_rows * D), *V_j = space.take(D_rows * kKeys);  // (keys, D), (D, keys)
   A* S = space.take(key_rows * kCols);
+  std::fill_n(S, key_rows * kCols, A(0));  // the softmax also reads what no product writes
   A* O_i = space.take(panels * D_rows * kCols);
   A *m = space.take(panels * kCols), *l = space.take(panels * kCols);
   const auto softmax = [=](int64_t p) {
@@ -198,15 +217,14 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
     V.load(tile, j, cols);
     pack_slices<kPanelRows>(V_j, tile, D, D, cols);
     for (int64_t p = 0; p < panels; ++p) {
-      const int64_t first = i + p * kCols, last = std::min(first + kCols, i + rows) - 1;
-      const int64_t seen = visible_keys(s, last, j, cols);
+      const int64_t first = i + p * kCols, count = std::min<int64_t>(kCols, rows - p * kCols);
+      const int64_t seen = visible_keys(s, first + count - 1, j, cols);
       if (seen == 0) continue;
-      multiply_panels<false>(S, K_j, kPanelRows * D, Q_i + p * kCols * D,
-                             ceil_div(seen, kPanelRows), D);
-      hide(S, A(-INFINITY), s, first, j, seen);
-      softmax(p).step(S, seen);
-      multiply_panels<true>(softmax(p).O, V_j, kPanelRows * cols, S, D_panels,
-                            seen);  // O^T += V_j^T P^T
+      multiply_visible(S, K_j, Q_i + p * kCols * D, s, first, j, seen, count);
+      hide(S, s, first, j, seen);
+      softmax(p).step(S, seen, [&](int64_t key) { return hidden_lanes(s, first, j, key, kCols); });
+      multiply_panels<true>(softmax(p).O, V_j, kPanelRows * cols, S, D_panels, seen,
+                            count);  // O^T += V_j^T P^T
     }
   }
   for (int64_t p = 0; p < panels; ++p) {
@@ -218,17 +236,22 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
   Head<T>(o, s.o_strides, b, h, D).store(tile, i, rows);
 }
 
-// P = exp(S - L) in place of S, then dS = P (dP - delta) in place of dP, in one panel.
+// P = exp(S - L) in place of S, then dS = P (dP - delta) in place of dP, in one panel: queries at i
+// and keys of the tile at j. Both are 0 where a key is hidden.
 template <class A>
-void softmax_gradient(A* S, A* dP, const A* L, const A* delta, int64_t keys) {
-  constexpr int kCols = kPanelCols<A>;
+void softmax_gradient(A* S, A* dP, const A* L, const A* delta, const AttentionShape& s, int64_t i,
+                      int64_t j, int64_t keys) {
+  constexpr int kCols = kPanelCols<A>, kLanes = Vector<A>::kLanes;
   for (int64_t key = 0; key < keys; ++key) {
     A *p = S + key * kCols, *dp = dP + key * kCols;
-    vector_for(0, kCols, [=](int64_t c) {
+    const int64_t hidden = hidden_lanes(s, i, j, key, kCols);
+    vector_for(hidden / kLanes * kLanes, kCols, [=](int64_t c) {
       const A probability = math::exp(p[c] - L[c]);
       p[c] = probability;
       dp[c] = probability * (dp[c] - delta[c]);
     });
+    std::fill_n(p, hidden, A(0));
+    std::fill_n(dp, hidden, A(0));
   }
 }
 
@@ -301,6 +324,8 @@ void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int6
   const QueryTile<A> Q_i{space.take(columns_size), space.take(rows_size)};
   const QueryTile<A> dO_i{space.take(columns_size), space.take(rows_size)};
   A *S = space.take(scores_size), *dP = space.take(scores_size);  // one panel, then P and dS
+  std::fill_n(S, scores_size, A(0));  // the softmax also reads what no product writes
+  std::fill_n(dP, scores_size, A(0));
   A *P = space.take(turned_size), *dS = space.take(turned_size);  // (keys, queries) of the tile
 
   std::fill_n(dQ, group * sizes.dQ, A(0));
@@ -325,7 +350,6 @@ void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int6
         const int64_t rows = std::min(kBackwardQueries, s.Tq - i);
         const int64_t tile_seen = visible_keys(s, i + rows - 1, j, cols);
         if (tile_seen == 0) continue;
-        const int64_t key_panels = ceil_div(tile_seen, kPanelRows);
         Q_i.load(tile, Q, i, rows, scale);
         dO_i.load(tile, dO, i, rows, A(1));
         for (int64_t first = 0; first < rows; first += kCols) {
@@ -333,25 +357,29 @@ void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int6
           alignas(64) A L_panel[kCols];  // +inf behind the last query, where P is 0
           std::fill(std::copy_n(L + i + first, count, L_panel), L_panel + kCols, A(INFINITY));
           const int64_t seen = visible_keys(s, i + first + count - 1, j, tile_seen);
-          const int64_t panels = ceil_div(seen, kPanelRows);
-          multiply_panels<false>(S, K_j, kPanelRows * D, Q_i.columns + first * D, panels, D);
-          multiply_panels<false>(dP, V_j, kPanelRows * D, dO_i.columns + first * D, panels, D);
-          softmax_gradient(S, dP, L_panel, delta + g * sizes.queries + i + first, seen);
+          multiply_visible(S, K_j, Q_i.columns + first * D, s, i + first, j, seen, count);
+          multiply_visible(dP, V_j, dO_i.columns + first * D, s, i + first, j, seen, count);
+          softmax_gradient(S, dP, L_panel, delta + g * sizes.queries + i + first, s, i + first, j,
+                           seen);
           for (A* const panel : {S, dP}) {
-            hide(panel, A(0), s, i + first, j, seen);
             std::fill(panel + seen * kCols, panel + tile_seen * kCols, A(0));
           }
           A* dQ_i = dQ + g * sizes.dQ + (i + first) * D_rows;
-          multiply_panels<true>(dQ_i, K_turned, kPanelRows * cols, dP, D_panels, seen);
+          multiply_panels<true>(dQ_i, K_turned, kPanelRows * cols, dP, D_panels, seen, count);
           pack_lines<kPanelRows>(P + first * kPanelRows, rows * kPanelRows, S, kCols, tile_seen,
                                  count);
           pack_lines<kPanelRows>(dS + first * kPanelRows, rows * kPanelRows, dP, kCols, tile_seen,
                                  count);
         }
-        for (int64_t d = 0; d < D; d += kCols) {  // dV += P^T dO, dK += dS^T Q
-          const int64_t stride = kPanelRows * rows, at = d * rows;
-          multiply_panels<true>(dV_j + d * key_rows, P, stride, dO_i.rows + at, key_panels, rows);
-          multiply_panels<true>(dK_j + d * key_rows, dS, stride, Q_i.rows + at, key_panels, rows);
+        // dV += P^T dO, dK += dS^T Q, from the first query on that sees a key of the panel.
+        for (int64_t d = 0; d < D; d += kCols) {
+          for (int64_t key = 0; key < tile_seen; key += kPanelRows) {
+            const int64_t hidden = hidden_lanes(s, i, j, key, rows - 1);
+            const int64_t from = key * rows + hidden * kPanelRows, at = d * rows + hidden * kCols;
+            const int64_t to = d * key_rows + key * kCols;
+            multiply_panels<true>(dV_j + to, P + from, 0, dO_i.rows + at, 1, rows - hidden, D - d);
+            multiply_panels<true>(dK_j + to, dS + from, 0, Q_i.rows + at, 1, rows - hidden, D - d);
+          }
         }
       }
     }

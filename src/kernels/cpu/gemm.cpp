@@ -20,7 +20,7 @@ constexpr int kCols = kPanelCols<float>;
 // The length of a slice of k: a panel of each operand stays in the inner caches.
 constexpr int64_t kDepth = 512;
 // A tile of D, in panels: 96 rows and 512 columns at most. Its rows of A are packed anew for each
-// tile, at a fiftieth of the time that 512 columns take, and do not leave the inner caches.
+// tile, in a small part of the time that 512 columns take, and do not leave the inner caches.
 constexpr int64_t kTileDown = 96 / kPanelRows, kTileAcross = 512 / kCols;
 // The most floats of B that are packed at a time, if that is at least a panel.
 constexpr int64_t kPacked = int64_t{4} << 20;
@@ -74,7 +74,7 @@ struct Tile {
   int64_t i, j, down, across;
 };
 
-// `packed` has place for the tile's rows of a slice of A.
+// `packed` has room for the tile's rows of a slice of A.
 template <class T>
 void multiply_tile(float* sum, float* packed, const Stored<T>& a, const float* b, const Tile& tile,
                    const Gemm& g) {
@@ -86,10 +86,14 @@ void multiply_tile(float* sum, float* packed, const Stored<T>& a, const float* b
     pack_panels<kPanelRows>(packed, a, true, tile.i, rows, begin, depth);
     for (int64_t p = 0; p < tile.across; ++p) {
       const float* right = b + (p * k + begin) * kCols;
-      const float* next = p + 1 < tile.across ? right + k * kCols : b + (begin + depth) * kCols;
-      const auto multiply =
-          begin == 0 ? multiply_panels<false, float> : multiply_panels<true, float>;
-      multiply(sum + p * column, packed, kPanelRows * depth, right, tile.down, depth, next);
+      const int64_t cols = g.n - tile.j - p * kCols;
+      // Behind the last panel comes the next slice, or the first one of the tile below.
+      const float* next = p + 1 < tile.across ? right + k * kCols
+                          : begin + depth < k ? b + (begin + depth) * kCols
+                                              : b;
+      const auto multiply = begin == 0 ? multiply_panels<false, kPanelVectors, float>
+                                       : multiply_panels<true, kPanelVectors, float>;
+      multiply(sum + p * column, packed, kPanelRows * depth, right, tile.down, depth, cols, next);
     }
   }
 }
@@ -115,7 +119,7 @@ void store_tile(TD* d, const TD* c, const float* sum, const Tile& tile, const Ge
       const int64_t cols = std::min<int64_t>(kCols, g.n - tile.j - p * kCols);
       const int64_t at = (tile.i + r) * g.ldd + tile.j + p * kCols;
       const float* row = sum + (p * tile.down * kPanelRows + r) * kCols;
-      if (cols == kCols) {
+      if (cols == kCols) {  // without a loop
         store_row(d + at, c + at, row, kCols, alpha, beta);
       } else {
         store_row(d + at, c + at, row, cols, alpha, beta);
@@ -139,18 +143,22 @@ struct Matrices {
   }
 };
 
-// Packs columns [j, j + cols) of B of `count` matrices from `first` on.
+// Packs columns [j, j + cols) of B of `count` matrices from `first` on, slice by slice.
 template <class TD, class T>
 void pack_right(float* packed, const Matrices<TD, T>& x, int64_t first, int64_t count, int64_t j,
                 int64_t cols) {
-  const int64_t k = x.g.k, each = ceil_div(cols, kCols);
-  parallel_for(count * each, row_grain(kCols * k), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t col = p % each * kCols;
-      pack_panels<kCols>(packed + p * kCols * k, x.right(first + p / each), false, j + col,
-                         std::min<int64_t>(kCols, cols - col), 0, k);
-    }
-  });
+  const int64_t k = x.g.k, panels = ceil_div(cols, kCols), slices = ceil_div(k, kDepth);
+  parallel_for(count * panels * slices, row_grain(kCols * std::min(k, kDepth)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t piece = begin; piece < end; ++piece) {
+                   const int64_t depth = piece % slices * kDepth, panel = piece / slices;
+                   const int64_t col = panel % panels * kCols;
+                   pack_panels<kCols>(packed + (panel * k + depth) * kCols,
+                                      x.right(first + panel / panels), false, j + col,
+                                      std::min<int64_t>(kCols, cols - col), depth,
+                                      std::min(kDepth, k - depth));
+                 }
+               });
 }
 
 // Columns [j, j + cols) of D of `count` matrices from `first` on, whose part of B is packed in b.
@@ -161,15 +169,16 @@ void multiply_part(const Matrices<TD, T>& x, const float* b, int64_t first, int6
   const int64_t down = ceil_div(g.m, kPanelRows), across = ceil_div(cols, kCols);
   int64_t tile_down = std::min(kTileDown, down), tile_across = std::min(kTileAcross, across);
   const auto shrink = [&](int64_t& extent, int64_t least) {
-    const int64_t enough = 4 * thread_count();
+    const int64_t enough = thread_count() == 1 ? 1 : 4 * thread_count();
     while (extent > least &&
            count * ceil_div(down, tile_down) * ceil_div(across, tile_across) < enough) {
       extent = std::max((extent + 1) / 2, least);
     }
   };
-  shrink(tile_down, 4);  // first, since narrow tiles pack A more often
-  shrink(tile_across, 1);
+  shrink(tile_down, kFetchingPanels);  // first, since narrow tiles pack A more often
+  shrink(tile_across, 2);
   shrink(tile_down, 1);
+  shrink(tile_across, 1);
   const int64_t tiles_down = ceil_div(down, tile_down);
   const int64_t each = tiles_down * ceil_div(across, tile_across);
   const int64_t cost = tile_down * kPanelRows * tile_across * kCols * (g.k + 1) / 64;
