@@ -72,8 +72,8 @@ TEST_F(SweepProgram, RefusesBadGridsBeforeTheFirstRun) {
 
 // Two of four runs go out of memory: the others are trained, ranked and listed.
 TEST_F(SweepProgram, RanksTheRunsAndListsTheFailed) {
-  const Args args = sweep_args(
-      {"--recompute", "norms", "--set", "memory_limit=0,1", "--set", "lr=1e-5,1e-2", "--json"});
+  const Args args = sweep_args({"--recompute", "norms", "--batch", "32", "--set",
+                                "memory_limit=0,1", "--set", "lr=1e-5,1e-2", "--json"});
   Outcome outcome = run(args);
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   std::vector<json> rows = rows_of(outcome.out);
