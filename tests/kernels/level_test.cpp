@@ -24,9 +24,8 @@ TEST(CpuLevel, AnUnknownLevelIsRefusedAndChangesNothing) {
   EXPECT_EQ(cpu::level(), before);
 }
 
-// Also after another level was in use. Eigen's products differ in their last bits.
-// Of Quern's own products (split) of all kinds, also where a panel of columns is full at one level
-// and not at another.
+// Also after another level was in use, and where a panel of columns is full at one level and not at
+// another. Eigen's products (without split) differ in their last bits.
 TEST(CpuLevel, AProductHasTheSameBitsAtEachLevel) {
   const auto expect_same = [](const Gemm& g) {
     const auto a = random_vector<float>(g.m * g.k, 1), b = random_vector<float>(g.k * g.n, 2);

@@ -91,11 +91,11 @@ int64_t hidden_lanes(const AttentionShape& s, int64_t i, int64_t j, int64_t key,
   return s.causal ? std::clamp<int64_t>(j + key - (i + s.Tk - s.Tq), 0, lanes) : 0;
 }
 
-// A panel's hidden scores become -inf.
-template <class A>
-void hide(A* S, const AttentionShape& s, int64_t i, int64_t j, int64_t keys) {
+// A panel's hidden scores become -inf: `key` is hidden from the first hidden(key) lanes.
+template <class A, class Hidden>
+void hide(A* S, int64_t keys, const Hidden& hidden) {
   for (int64_t key = 0; key < keys; ++key) {
-    std::fill_n(S + key * kPanelCols<A>, hidden_lanes(s, i, j, key, kPanelCols<A>), A(-INFINITY));
+    std::fill_n(S + key * kPanelCols<A>, hidden(key), A(-INFINITY));
   }
 }
 
@@ -128,8 +128,7 @@ struct OnlineSoftmax {
   }
 
   // m_new = max(m, max of S over keys); P = exp(S - m_new) in place of S; l and O shrink by
-  // exp(m - m_new). As long as a query sees no key, 0 stands for its maximum. `key` is hidden from
-  // the first hidden(key) lanes.
+  // exp(m - m_new). As long as a query sees no key, 0 stands for its maximum.
   template <class Hidden>
   void step(A* S, int64_t keys, const Hidden& hidden) const {
     alignas(64) A shift[kCols], correction[kCols];
@@ -221,8 +220,9 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
       const int64_t seen = visible_keys(s, first + count - 1, j, cols);
       if (seen == 0) continue;
       multiply_visible(S, K_j, Q_i + p * kCols * D, s, first, j, seen, count);
-      hide(S, s, first, j, seen);
-      softmax(p).step(S, seen, [&](int64_t key) { return hidden_lanes(s, first, j, key, kCols); });
+      const auto hidden = [&](int64_t key) { return hidden_lanes(s, first, j, key, kCols); };
+      hide(S, seen, hidden);
+      softmax(p).step(S, seen, hidden);
       multiply_panels<true>(softmax(p).O, V_j, kPanelRows * cols, S, D_panels, seen,
                             count);  // O^T += V_j^T P^T
     }
@@ -236,22 +236,21 @@ void forward_tile(T* o, A* lse, const T* q, const T* k, const T* v, const Attent
   Head<T>(o, s.o_strides, b, h, D).store(tile, i, rows);
 }
 
-// P = exp(S - L) in place of S, then dS = P (dP - delta) in place of dP, in one panel: queries at i
-// and keys of the tile at j. Both are 0 where a key is hidden.
-template <class A>
-void softmax_gradient(A* S, A* dP, const A* L, const A* delta, const AttentionShape& s, int64_t i,
-                      int64_t j, int64_t keys) {
+// P = exp(S - L) in place of S, then dS = P (dP - delta) in place of dP, in one panel. Both are 0
+// where a key is hidden, from its first hidden(key) lanes.
+template <class A, class Hidden>
+void softmax_gradient(A* S, A* dP, const A* L, const A* delta, int64_t keys, const Hidden& hidden) {
   constexpr int kCols = kPanelCols<A>, kLanes = Vector<A>::kLanes;
   for (int64_t key = 0; key < keys; ++key) {
     A *p = S + key * kCols, *dp = dP + key * kCols;
-    const int64_t hidden = hidden_lanes(s, i, j, key, kCols);
-    vector_for(hidden / kLanes * kLanes, kCols, [=](int64_t c) {
+    const int64_t empty = hidden(key);
+    vector_for(empty / kLanes * kLanes, kCols, [=](int64_t c) {
       const A probability = math::exp(p[c] - L[c]);
       p[c] = probability;
       dp[c] = probability * (dp[c] - delta[c]);
     });
-    std::fill_n(p, hidden, A(0));
-    std::fill_n(dp, hidden, A(0));
+    std::fill_n(p, empty, A(0));
+    std::fill_n(dp, empty, A(0));
   }
 }
 
@@ -359,8 +358,8 @@ void backward_group(const BackwardArguments<T>& x, const AttentionShape& s, int6
           const int64_t seen = visible_keys(s, i + first + count - 1, j, tile_seen);
           multiply_visible(S, K_j, Q_i.columns + first * D, s, i + first, j, seen, count);
           multiply_visible(dP, V_j, dO_i.columns + first * D, s, i + first, j, seen, count);
-          softmax_gradient(S, dP, L_panel, delta + g * sizes.queries + i + first, s, i + first, j,
-                           seen);
+          softmax_gradient(S, dP, L_panel, delta + g * sizes.queries + i + first, seen,
+                           [&](int64_t key) { return hidden_lanes(s, i + first, j, key, kCols); });
           for (A* const panel : {S, dP}) {
             std::fill(panel + seen * kCols, panel + tile_seen * kCols, A(0));
           }

@@ -87,7 +87,7 @@ void multiply_tile(float* sum, float* packed, const Stored<T>& a, const float* b
     for (int64_t p = 0; p < tile.across; ++p) {
       const float* right = b + (p * k + begin) * kCols;
       const int64_t cols = g.n - tile.j - p * kCols;
-      // Behind the last panel comes the next slice, or the first one of the tile below.
+      // After the last panel comes the next slice, or the next tile, mostly of the same columns.
       const float* next = p + 1 < tile.across ? right + k * kCols
                           : begin + depth < k ? b + (begin + depth) * kCols
                                               : b;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/round_up.h"
 
 namespace quern::kernels::cpu {
 
@@ -218,7 +219,7 @@ void multiply_panel(A* sum, const A* a, const A* b, int64_t k, const A* next, in
 }
 
 // So many panels of rows prefetch a slice of a panel of columns, a line for each step along k.
-inline constexpr int64_t kFetchingPanels = (kPanelBytes + 63) / 64;
+inline constexpr int64_t kFetchingPanels = ceil_div(kPanelBytes, kLine<char>);
 
 // One panel of columns of a product: sum (panels kPanelRows, panel_cols), += when kAdd, in its
 // first `cols` columns, rounded up to vectors. The left operand's panels begin `a_stride` apart.
