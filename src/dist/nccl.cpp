@@ -115,7 +115,7 @@ class NcclGroup : public Communicator {
   void throw_failure() const;
   void tell_unless_ended() const;
 
-  const Nccl nccl_;
+  const Nccl& nccl_;
   // Guards the following members. It is held during every call of NCCL with comm_ but the last.
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -515,10 +515,13 @@ void NcclGroup::tell_unless_ended() const {
   }).detach();
 }
 
-Nccl load_nccl(const std::string& library) {
-  Nccl nccl;
-  const std::string reason = nccl.load(library);
-  if (!reason.empty()) throw UsageError(cat("NCCL is not available: ", reason, kHowToInstallNccl));
+const Nccl& loaded_nccl() {
+  static const Nccl nccl = [] {
+    Nccl functions;
+    const std::string reason = functions.load("auto");
+    if (reason.empty()) return functions;
+    throw UsageError(cat("NCCL is not available: ", reason, kHowToInstallNccl));
+  }();
   return nccl;
 }
 
@@ -530,15 +533,15 @@ bool nccl_available(std::string* why_not, const std::string& library) {
   return reason.empty();
 }
 
-std::string nccl_version(const std::string& library) {
-  return cat("NCCL ", load_nccl(library).version());
+std::string nccl_version() {
+  return cat("NCCL ", loaded_nccl().version());
 }
 
 std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, int rank, int size,
-                                         milliseconds limit, const std::string& library) {
+                                         milliseconds limit) {
   const Device device = Context::current().device();
   QUERN_CHECK(device.is_cuda(), "NCCL: the current device is ", device, ", expected a GPU");
-  const Nccl nccl = load_nccl(library);
+  const Nccl& nccl = loaded_nccl();
   // NCCL 2.28.3 registers memory() that a captured collective uses by itself, and its broadcasts
   // then read illegal addresses. register_memory() registers what gains from it.
   setenv("NCCL_GRAPH_REGISTER", "0", 1);

@@ -20,7 +20,7 @@ inline constexpr char kHowToInstallNccl[] =
 bool nccl_available(std::string* why_not = nullptr, const std::string& library = "auto");
 
 // "NCCL 2.28.9". Throws UsageError without NCCL, with the package to install.
-std::string nccl_version(const std::string& library = "auto");
+std::string nccl_version();
 
 // A group of GPUs: each rank's is that of its current Context. Each group needs a store of its own.
 // Throws UsageError without NCCL, as nccl_version(), and CommunicationError when a rank does not
@@ -29,7 +29,6 @@ std::string nccl_version(const std::string& library = "auto");
 // A graph that captured its collectives must be destroyed before the group. Work that runs when the
 // group is destroyed is aborted.
 std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, int rank, int size,
-                                         std::chrono::milliseconds limit,
-                                         const std::string& library = "auto");
+                                         std::chrono::milliseconds limit);
 
 }  // namespace quern

@@ -25,13 +25,12 @@ bool nccl_available(std::string* why_not, const std::string& /*library*/) {
   return false;
 }
 
-std::string nccl_version(const std::string& /*library*/) {
+std::string nccl_version() {
   refuse();
 }
 
 std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& /*store*/, int /*rank*/,
-                                         int /*size*/, std::chrono::milliseconds /*limit*/,
-                                         const std::string& /*library*/) {
+                                         int /*size*/, std::chrono::milliseconds /*limit*/) {
   refuse();
 }
 
