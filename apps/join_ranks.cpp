@@ -19,6 +19,7 @@
 #include "dist/agreement.h"
 #include "dist/deadline.h"
 #include "dist/gloo.h"
+#include "dist/host_name.h"
 #include "dist/nccl.h"
 #include "dist/store.h"
 #include "io/descriptor.h"
@@ -128,6 +129,17 @@ std::string find_difference(Store& store, const RankPlace& place, const std::str
   return twice.value_or("");
 }
 
+// The store may end with rank 0: it waits until the ranks from 1 to `last` have read why they end.
+void await_readers(Store& store, const RankPlace& place, int last,
+                   std::chrono::milliseconds limit) {
+  try {
+    if (place.rank > 0) return store.put(cat("heard/", place.rank), "", kShort);
+    const Deadline deadline(limit);
+    for (int rank = 1; rank <= last; ++rank) store.find(cat("heard/", rank), deadline.left());
+  } catch (const CommunicationError&) {  // the other is gone already
+  }
+}
+
 // Throws the same error on every rank that has started, unless all have, alike.
 void check_start(Store& store, const RankPlace& place, Device device,
                  std::chrono::milliseconds limit) {
@@ -146,13 +158,32 @@ void check_start(Store& store, const RankPlace& place, Device device,
     }
   }
   if (error.empty()) return;
-  try {  // the store may end with rank 0, which waits for the others to read it
-    if (place.rank > 0) store.set(cat("heard/", place.rank), "");
-    const Deadline deadline(std::min(2 * kShort, limit / 4));
-    for (int rank = 1; rank <= seen; ++rank) store.find(cat("heard/", rank), deadline.left());
-  } catch (const CommunicationError&) {  // the other is gone already
-  }
+  await_readers(store, place, seen, std::min(2 * kShort, limit / 4));
   throw CommunicationError(cat(rank_of(place), ": ", error));
+}
+
+// A rank that cannot make its part of the group ends the others with its error.
+std::unique_ptr<Communicator> make_group(const std::shared_ptr<Store>& store,
+                                         const RankPlace& place, Device device,
+                                         std::chrono::milliseconds limit) {
+  // The rest of the limit is for the reason, and the end of the process.
+  const auto wait = device.is_cuda() ? limit * 3 / 5 : limit * 4 / 5;
+  const auto tell = [&](const std::string& own) {
+    const std::string first = store->report_failure(own);
+    await_readers(*store, place, place.size - 1, std::min(4 * kShort, limit / 5));
+    return first;
+  };
+  try {
+    return device.is_cuda() ? nccl_group(store, place.rank, place.size, wait)
+                            : gloo_group(*store, place.rank, place.size, wait);
+  } catch (const CommunicationError& error) {
+    const std::string first = tell(error.what());
+    if (first == error.what()) throw;
+    throw CommunicationError(cat(rank_of(place), ": ", first));
+  } catch (const std::exception& error) {
+    tell(failure_text(rank_text(place.rank, place.size), error.what()));
+    throw;
+  }
 }
 
 // The configuration without the keys that may differ between machines.
@@ -176,10 +207,7 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
   announce(*store, place);
   if (place.rank == 0) folder.remove_at_the_end();  // not a second rank 0
   check_start(*store, place, device, limit * 4 / 5);
-  // The rest of the limit is for the reason, and the end of the process.
-  const auto wait = device.is_cuda() ? limit * 3 / 5 : limit * 4 / 5;
-  auto ranks = device.is_cuda() ? nccl_group(store, place.rank, place.size, wait)
-                                : gloo_group(*store, place.rank, place.size, wait);
+  auto ranks = make_group(store, place, device, limit);
   ranks->set_on_stuck([](const std::string& failure, bool own) {
     print_error(failure);
     std::_Exit(own ? 1 : code_of_follower());

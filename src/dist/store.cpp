@@ -1,5 +1,7 @@
 #include "dist/store.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "dist/communicator.h"
 #include "dist/deadline.h"
@@ -8,10 +10,51 @@
 
 namespace quern {
 
+namespace {
+
+constexpr char kFailed[] = "failed";
+
+}  // namespace
+
 std::string Store::get(const std::string& key) {
-  if (auto value = find(key, limit_)) return *std::move(value);
+  const Deadline deadline(limit_);
+  bool answers = true;
+  do {  // in parts, and asks between them; a store that is slow, or gone, has the rest of the time
+    const auto left = deadline.left();
+    const bool last = !answers || left <= limit_ / 4;
+    std::optional<std::string> value;
+    try {
+      value = find(key, last ? left : limit_ / 8);
+    } catch (const CommunicationError&) {
+      if (last) throw;
+      answers = false;
+      continue;
+    }
+    if (value) return *std::move(value);
+    const std::string reason = reported_failure();
+    if (!reason.empty()) throw CommunicationError(reason);
+  } while (!deadline.passed());
   throw CommunicationError(
       cat(address_, ": get of '", key, "': no rank set it within ", in_words(limit_)));
+}
+
+std::string Store::report_failure(const std::string& reason) {
+  try {
+    put(kFailed, reason, limit_ / 20);
+    return reason;
+  } catch (const CommunicationError&) {  // another rank has failed before, or the store is gone
+    const std::string first = reported_failure();
+    return first.empty() ? reason : first;
+  }
+}
+
+// Brief: a key that a rank sets meanwhile reaches get() later.
+std::string Store::reported_failure() {
+  try {
+    return find(kFailed, limit_ / 50).value_or("");
+  } catch (const CommunicationError&) {  // late: get() asks again
+    return "";
+  }
 }
 
 std::unique_ptr<Store> open_store(const StoreOptions& options) {

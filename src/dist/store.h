@@ -9,8 +9,8 @@
 
 namespace quern {
 
-// Each key has one writer and one value: to set it again to another value is an error. Safe to use
-// from several threads.
+// Each key has one value: to set it again to another value is an error. Safe to use from several
+// threads.
 class Store {
  public:
   virtual ~Store() = default;
@@ -23,9 +23,12 @@ class Store {
                                           std::chrono::milliseconds limit) = 0;
   // Whether the other ranks lose the store with this object.
   virtual bool ends_here() const { return false; }
-  // put() and find() within the store's own limit; get() throws when no rank has set the key.
+  // put() and find() within the store's own limit. get() throws when no rank has set the key, and
+  // before that when a rank has reported a failure: mostly within an eighth of the limit.
   void set(const std::string& key, const std::string& value) { put(key, value, limit_); }
   std::string get(const std::string& key);
+  // This rank cannot start. Returns the reason that get() throws: the first one reported.
+  std::string report_failure(const std::string& reason);
 
  protected:
   Store(std::string address, std::chrono::milliseconds limit)
@@ -34,6 +37,8 @@ class Store {
   std::chrono::milliseconds limit() const { return limit_; }
 
  private:
+  std::string reported_failure();  // empty: none
+
   std::string address_;
   std::chrono::milliseconds limit_;
 };

@@ -105,20 +105,24 @@ bool is_loopback(const addrinfo& address) {
   return ntohl(in->sin_addr.s_addr) >> 24 == 127;
 }
 
-Socket listen_at(const std::string& address, std::chrono::milliseconds limit) {
+Socket listen_at(const std::string& address, const AddressList& list) {
   const HostAndPort place = parse_tcp_address(address);
   std::string reason;
-  const AddressList list = resolve(place, Deadline(limit), reason);
   for (const addrinfo* i = list.get(); i; i = i->ai_next) {
     Socket socket(::socket(i->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!socket) continue;
+    if (!socket) {
+      reason = std::strerror(errno);
+      continue;
+    }
     const int on = 1;
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     const bool is_name = place.host.find_first_not_of("0123456789.") != std::string::npos;
+    sockaddr_storage bound{};
+    std::memcpy(&bound, i->ai_addr, i->ai_addrlen);
     if (is_loopback(*i) && is_name && place.host != "localhost") {
-      reinterpret_cast<sockaddr_in*>(i->ai_addr)->sin_addr.s_addr = htonl(INADDR_ANY);
+      reinterpret_cast<sockaddr_in&>(bound).sin_addr.s_addr = htonl(INADDR_ANY);
     }
-    if (::bind(socket.get(), i->ai_addr, i->ai_addrlen) == 0 &&
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&bound), i->ai_addrlen) == 0 &&
         ::listen(socket.get(), SOMAXCONN) == 0) {
       return socket;
     }
@@ -133,9 +137,9 @@ Socket listen_at(const std::string& address, std::chrono::milliseconds limit) {
 
 class StoreServer::Loop {
  public:
-  Loop(const std::string& address, std::chrono::milliseconds limit)
+  Loop(const std::string& address, const AddressList& addresses, std::chrono::milliseconds limit)
       : limit_(limit),
-        listener_(listen_at(address, limit)),
+        listener_(listen_at(address, addresses)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     QUERN_CHECK(wake_, address, ": eventfd: ", std::strerror(errno));
     const SignalBlock inherited;
@@ -243,8 +247,9 @@ StoreStatus StoreServer::Loop::store(const std::string& key, const std::string& 
   return StoreStatus::done;
 }
 
-StoreServer::StoreServer(const std::string& address, std::chrono::milliseconds limit)
-    : loop_(std::make_unique<Loop>(address, limit)) {}
+StoreServer::StoreServer(const std::string& address, const AddressList& addresses,
+                         std::chrono::milliseconds limit)
+    : loop_(std::make_unique<Loop>(address, addresses, limit)) {}
 
 StoreServer::~StoreServer() = default;
 

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "dist/socket.h"
+
 namespace quern {
 
 // A request is kMark, a StoreOp, the sizes of key and value (32 bits, network order), key and
@@ -26,9 +28,11 @@ bool has_mark(const std::string& bytes);
 
 class StoreServer {
  public:
-  // Binds tcp:HOST:PORT and starts the thread. Throws CommunicationError with the address. `limit`:
-  // how long a client may take to send its request or to receive the reply.
-  StoreServer(const std::string& address, std::chrono::milliseconds limit);
+  // Binds tcp:HOST:PORT, which has these addresses, and starts the thread. Throws
+  // CommunicationError with the address. `limit`: how long a client may take to send its request or
+  // to receive the reply.
+  StoreServer(const std::string& address, const AddressList& addresses,
+              std::chrono::milliseconds limit);
   ~StoreServer();  // ends the thread; clients that wait lose their connection
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

@@ -23,8 +23,8 @@ class TcpStore final : public Store {
   explicit TcpStore(const StoreOptions& options)
       : Store(options.address, options.limit), addresses_(nullptr, &::freeaddrinfo) {
     const Deadline deadline(limit());
-    if (options.rank == 0) server_.emplace(address(), limit());
     find_addresses(deadline);
+    if (options.rank == 0) server_.emplace(address(), addresses_, limit());
     ask(StoreOp::ping, "", "", kOpening, limit(), limit() - deadline.left());
   }
 

@@ -435,6 +435,26 @@ TEST_F(RanksProgram, TheErrorOfOneRankReachesAll) {
   }
 }
 
+// Between the start and the first collective: the disk is full when the rank enters its host into
+// the store.
+TEST_F(RanksProgram, ARankThatCannotJoinTheGroupEndsAll) {
+  if (kSanitized) GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
+  for (const int failing : {0, 1}) {
+    fs::remove_all(folder_ / "store");
+    fs::create_directory(folder_ / "store");
+    const std::string fault =
+        cat("QUERN_FAULT_ROOT='", (folder_ / "store").string(), "' QUERN_FAULT_RANK=", failing,
+            " QUERN_FAULT=", failing == 0 ? 9 : 10, ":28 LD_PRELOAD='", fault_shim_path(), "' ");
+    const double seconds = run_together({fault + rank_command(0, 2, file_store(), "0"),
+                                         fault + rank_command(1, 2, file_store(), "1")});
+    const std::string message = cat("rank ", failing, " of 2 on .*: set of 'gloo/host/", failing,
+                                    "': No space left on device");
+    expect_failure(cat(failing), cat("^quern: ", message));
+    expect_failure(cat(1 - failing), cat("^quern: rank ", 1 - failing, " of 2: ", message));
+    EXPECT_LT(seconds, 5.0);
+  }
+}
+
 // Its end is the cause, and the others' follow: the last line names it.
 TEST_F(RanksProgram, AFaultOfOneRankIsItsOwn) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";

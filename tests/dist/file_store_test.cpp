@@ -59,6 +59,17 @@ TEST_F(FileStoreTest, AKeyThatNoRankSetsExceedsTheLimit) {
   EXPECT_LT(Clock::now() - begin, milliseconds(5000));
 }
 
+TEST_F(FileStoreTest, AReportedFailureEndsTheOthersWaits) {
+  const auto first = open(0), second = open(1);
+  first->set("a", "1");
+  EXPECT_EQ(second->report_failure("no memory is left"), "no memory is left");
+  EXPECT_EQ(first->report_failure("a rank is gone"), "no memory is left") << "the first one counts";
+  const auto begin = Clock::now();
+  expect_error([&] { first->get("b"); }, {"no memory is left"});
+  EXPECT_LT(Clock::now() - begin, milliseconds(5000));
+  EXPECT_EQ(second->get("a"), "1");
+}
+
 TEST_F(FileStoreTest, AKeyKeepsItsValue) {
   const auto store = open(0);
   store->set("a", "1");

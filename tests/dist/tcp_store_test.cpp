@@ -170,6 +170,17 @@ TEST_F(TcpStoreTest, AKeyThatNoRankSetsExceedsTheLimit) {
   EXPECT_LT(Clock::now() - begin, milliseconds(5000));
 }
 
+TEST_F(TcpStoreTest, AReportedFailureEndsTheOthersWaits) {
+  const auto first = open(0), second = open(1);
+  first->set("a", "1");
+  EXPECT_EQ(second->report_failure("no memory is left"), "no memory is left");
+  EXPECT_EQ(first->report_failure("a rank is gone"), "no memory is left") << "the first one counts";
+  const auto begin = Clock::now();
+  expect_error([&] { first->get("b"); }, {"no memory is left"});
+  EXPECT_LT(Clock::now() - begin, milliseconds(5000));
+  EXPECT_EQ(second->get("a"), "1");
+}
+
 TEST_F(TcpStoreTest, AKeyKeepsItsValue) {
   const auto first = open(0), second = open(1);
   first->set("a", "1");
@@ -198,7 +209,7 @@ TEST_F(TcpStoreTest, AStoreThatEndsIsAnError) {
     first.reset();
   });
   expect_error([&] { second->get("a"); },
-               {address_ + ": get of 'a': rank 0's store did not answer within 300 ms: "});
+               {address_ + ": get of 'a': rank 0's store did not answer within 2"});
   end.join();
 }
 
