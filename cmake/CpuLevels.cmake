@@ -3,9 +3,15 @@
 # (src/kernels/cpu/level.h). `options` names the function that gives a library the kernels' options.
 # One level, that of the whole build: for one machine alone, for other architectures, under sanitizers and for coverage.
 
-set(quern_levels avx2 avx512)
+set(quern_levels avx2 avx512 avx512_bf16 amx)
 set(quern_level_flags_avx2 -march=x86-64-v3)
 set(quern_level_flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512 ${quern_avx512_warnings})
+set(quern_level_flags_avx512_bf16 ${quern_level_flags_avx512} -mavx512bf16)
+set(quern_level_flags_amx ${quern_level_flags_avx512_bf16} -mamx-tile -mamx-bf16
+    -DQUERN_CPU_TILES)
+# The files that a level compiles anew, with those that call them; the rest is the level before. Not set: all.
+set(quern_level_files_avx512_bf16 gemm|decode_linear)
+set(quern_level_files_amx gemm|decode_linear)
 
 function(quern_cpu_levels target options)
   if(NOT "-march=x86-64-v3" IN_LIST quern_cpu_flags OR QUERN_SANITIZE OR NOT CMAKE_OBJCOPY OR NOT CMAKE_NM
@@ -34,7 +40,11 @@ function(quern_cpu_levels target options)
   set(objects "")
   foreach(level IN LISTS quern_levels)
     set(library ${target}_${level})
-    add_library(${library} OBJECT ${sources})
+    set(level_sources ${sources})
+    if(DEFINED quern_level_files_${level})
+      list(FILTER level_sources INCLUDE REGEX "/(${quern_level_files_${level}})[.]cpp$")
+    endif()
+    add_library(${library} OBJECT ${level_sources})
     quern_compile_portable(${library})
     cmake_language(CALL ${options} ${library})
     target_compile_options(${library} PRIVATE ${quern_level_flags_${level}})

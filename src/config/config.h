@@ -19,7 +19,7 @@ namespace quern {
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class OnNonfinite { stop, skip };
 enum class PastContext { stop, slide };
-enum class CpuLevel { automatic, avx2, avx512 };
+enum class CpuLevel { automatic, avx2, avx512, avx512_bf16, amx };
 
 // [model] The dimensions, and the name of the size they came from. vocab_size 0: from the data.
 struct ModelSection : ModelConfig {

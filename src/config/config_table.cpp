@@ -155,9 +155,13 @@ void add_compute(std::vector<ConfigKey>& table) {
   rows.integer("threads", &C::threads, 0, 4096, "CPU threads; 0: all cores");
   rows.choice(
       "cpu_level", &C::cpu_level,
-      {{"auto", CpuLevel::automatic}, {"avx2", CpuLevel::avx2}, {"avx512", CpuLevel::avx512}},
+      {{"auto", CpuLevel::automatic},
+       {"avx2", CpuLevel::avx2},
+       {"avx512", CpuLevel::avx512},
+       {"avx512_bf16", CpuLevel::avx512_bf16},
+       {"amx", CpuLevel::amx}},
       "vector instructions of the CPU kernels; auto: the best that processor and build have; "
-      "results are the same, but for products by Eigen");
+      "results are the same, but for products by Eigen and, with the last two, of BF16");
   rows.integer("memory_limit", &C::memory_limit, 0, 1 << 30,
                "MiB of the device's memory that may be used; 0: no limit");
 }

@@ -32,9 +32,20 @@ bool use_gemm_table_file(const std::string& path) {
 
 namespace {
 
+// kernels/cpu/level.h's name.
+std::string level_name(CpuLevel level) {
+  switch (level) {
+    case CpuLevel::automatic: break;
+    case CpuLevel::avx2: return "avx2";
+    case CpuLevel::avx512: return "avx512";
+    case CpuLevel::avx512_bf16: return "avx512_bf16";
+    case CpuLevel::amx: return "amx";
+  }
+  return kernels::cpu::levels().back();
+}
+
 void choose_cpu_level(CpuLevel level) {
-  if (level == CpuLevel::automatic) return kernels::cpu::use_best_level();
-  const std::string name = level == CpuLevel::avx512 ? "avx512" : "avx2";
+  const std::string name = level_name(level);
   const std::vector<std::string> levels = kernels::cpu::levels();
   if (std::ranges::count(levels, name) == 0) {
     throw UsageError(

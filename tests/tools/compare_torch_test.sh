@@ -83,12 +83,14 @@ table attention-memory '| bf16 | 256 | 0.6 MiB, 1 MiB, 0.50 + 1.00 ms | out of m
 expect 'kernels' 0 'softmax                float32         1.0    0.9       8.0         1.5     1.5' compare kernels
 table kernels '| softmax | float32 | 16 x 32 | 1.000 | 90 % | 8.000 ms, 12 % | 1.500 ms, 60 % (compile) | 1.50 |'
 
-# Quern takes 4 ms; PyTorch's modes in turn 4 and 6, 8 and 10, 12 and 14 ms.
+# Quern takes 4 ms; PyTorch's modes in turn 4 and 6, 8 and 10, 12 and 14 ms, then 16 and 18, and so on.
 : >"$ORDER"
-expect 'a step on the CPU' 0 'cpu-small           3       8.0      10.0       4.0     2.0' compare --threads 3 --machine 'Test GPU' cpu-small
+expect 'a step on the CPU' 0 'cpu-small             3       8.0      10.0       4.0     2.0' compare --threads 3 --machine 'Test GPU' cpu-small
 holds 'all in turn' test "$(tr '\n' ' ' <"$ORDER")" = 'quern torch torch quern torch torch quern torch torch '
 table compare-cpu '| shakespeare-cpu, batch 12, ctx 64, vocab 257, fp32 | 3 | 8.00 | 10.00 | 4.00 | 2.00 |'
 expect 'its command' 0 'compare_torch --rounds 3 --threads 3 cpu-small` (Test GPU' cat "$scratch/page"
+expect 'one in BF16' 0 'cpu-wide-bf16         2      20.0      22.0       4.0     5.0' compare --threads 2 --machine 'Test GPU' cpu-wide-bf16
+table compare-cpu '| shakespeare-gpu, batch 8, ctx 256, vocab 8000, bf16 | 2 | 20.00 | 22.00 | 4.00 | 5.00 |'
 
 expect 'another machine' 1 "is a record of 'Test GPU', this is 'Other'" compare --machine Other small
 expect 'an unknown case' 2 "found case 'smal', expected some of small" compare smal

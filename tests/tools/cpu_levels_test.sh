@@ -7,15 +7,15 @@ source "$(dirname "$0")/lib.sh"
 
 build=$root/build/${QUERN_TEST_PRESET:-release}
 quern=$build/bin/quern
-levels=$("$quern" info | sed -n 's/^ *kernels  *[a-z0-9]*, of //p' | tr -d ,)
+levels=$("$quern" info | sed -n 's/^ *kernels  *[a-z0-9_]*, of //p' | tr -d ,)
 
 for level in $levels; do
   case $level in
-    avx2 | avx512) expect "products at level $level" 0 64 "$quern" bench matmul --shapes 64x64x64 --device cpu --cpu_level "$level" ;;
+    avx2 | avx512 | avx512_bf16 | amx) expect "products at level $level" 0 64 "$quern" bench matmul --shapes 64x64x64 --device cpu --cpu_level "$level" ;;
   esac
 done
 # A level that the processor or this build lacks.
-for level in avx2 avx512; do
+for level in avx2 avx512 avx512_bf16 amx; do
   [[ " $levels " == *" $level "* ]] ||
     expect "level $level is refused" 2 "cpu_level: found $level, expected auto; this build has" \
       "$quern" bench matmul --shapes 64x64x64 --device cpu --cpu_level "$level"

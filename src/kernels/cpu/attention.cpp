@@ -18,6 +18,7 @@
 #include "kernels/common/parallel.h"
 #include "kernels/common/rotate_gradients.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/pack_panels.h"
 #include "kernels/cpu/panels.h"
 
 namespace quern::kernels::cpu {

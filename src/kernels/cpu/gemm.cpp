@@ -1,5 +1,5 @@
-// Matrix products. Quern's own: all cores pack B in panels (panels.h), then share the tiles of D,
-// each of which packs the rows of A that it multiplies; with at most kFew rows or columns, the
+// Matrix products. Quern's own: all cores pack B in panels (gemm_panels.h), then share the tiles of
+// D, each of which packs the rows of A that it multiplies; with at most kFew rows or columns, the
 // other operand is read once where it is. The order of each sum depends on the shape alone.
 // Eigen's: for double, and for float without Gemm::split.
 #include "kernels/gemm.h"
@@ -10,19 +10,17 @@
 #include "base/round_up.h"
 #include "kernels/common/parallel.h"
 #include "kernels/cpu/eigen.h"
+#include "kernels/cpu/gemm_panels.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/panels.h"
 
 namespace quern::kernels::cpu {
 namespace {
 
-constexpr int kCols = kPanelCols<float>;
-// The length of a slice of k: a panel of each operand stays in the inner caches.
-constexpr int64_t kDepth = 512;
-// A tile of D, in panels: 96 rows and 512 columns at most. Its rows of A are packed anew for each
-// tile, in a small part of the time that 512 columns take, and do not leave the inner caches.
-constexpr int64_t kTileDown = 96 / kPanelRows, kTileAcross = 512 / kCols;
-// The most floats of B that are packed at a time, if that is at least a panel.
+// A tile of D has Panels::kTileRows rows and so many columns at most. Its rows of A are packed anew
+// for each tile, in a small part of the time that the columns take, and do not leave the inner
+// caches.
+constexpr int64_t kTileCols = 512;
+// The most elements of B that are packed at a time, if that is at least a panel.
 constexpr int64_t kPacked = int64_t{4} << 20;
 
 // One operand of one matrix of the batch, in its storage type.
@@ -42,30 +40,32 @@ struct Stored {
 struct Parts {
   int64_t matrices, cols;  // columns in whole panels
 
-  explicit Parts(const Gemm& g) {
-    const int64_t k = std::max<int64_t>(g.k, 1);
+  // For panels of kCols columns and `steps` elements in each of these.
+  Parts(const Gemm& g, int kCols, int64_t steps) {
+    const int64_t k = std::max<int64_t>(steps, 1);
     cols = std::min(round_up(g.n, kCols), std::max<int64_t>(kPacked / k / kCols, 1) * kCols);
     const int64_t one = std::max<int64_t>(cols * k, 1);
     matrices = std::clamp<int64_t>(kPacked / one, 1, std::max<int64_t>(g.batch, 1));
   }
 };
 
-// Floats that the packed part of B takes at most. Grows with every extent, so the scratch memory of
+// Bytes that the packed part of B takes at most. Grows with every extent, so the scratch memory of
 // a product also serves parts of it.
-int64_t packed_size(const Gemm& g) {
-  return std::min(g.batch * round_up(g.n, kCols) * g.k, std::max(kPacked, kCols * g.k));
+template <class Panels>
+int64_t packed_bytes(const Gemm& g) {
+  constexpr int kCols = Panels::kCols;
+  const int64_t steps = Panels::steps(g.k);
+  return std::min(g.batch * round_up(g.n, kCols) * steps, std::max(kPacked, kCols * steps)) *
+         static_cast<int64_t>(sizeof(typename Panels::Element));
 }
 
-// Packs lines [first, first + count) of an operand, from `depth` on: rows of A, columns of B.
-template <int kWidth, class T>
-void pack_panels(float* panels, const Stored<T>& x, bool rows, int64_t first, int64_t count,
-                 int64_t depth, int64_t k) {
-  const T* from = rows ? x.at(first, depth) : x.at(depth, first);
-  if (x.transposed == rows) {
-    pack_slices<kWidth>(panels, from, x.stride, count, k);
-  } else {
-    pack_lines<kWidth>(panels, kWidth * k, from, x.stride, count, k);
-  }
+// Packs lines [first, first + count) of an operand, from `depth` on: rows of A (kLeft), columns of
+// B.
+template <bool kLeft, class T>
+void pack_panels(typename Panels<T>::Element* panels, const Stored<T>& x, int64_t first,
+                 int64_t count, int64_t depth, int64_t k) {
+  const T* from = kLeft ? x.at(first, depth) : x.at(depth, first);
+  Panels<T>::template pack<kLeft>(panels, from, x.stride, x.transposed != kLeft, count, k);
 }
 
 // A tile of D: `down` by `across` panels from row i and column j of one matrix. Its sums are in
@@ -75,25 +75,26 @@ struct Tile {
 };
 
 // `packed` has room for the tile's rows of a slice of A.
-template <class T>
-void multiply_tile(float* sum, float* packed, const Stored<T>& a, const float* b, const Tile& tile,
-                   const Gemm& g) {
-  const int64_t column = tile.down * kPanelRows * kCols, k = g.k;
-  const int64_t rows = std::min(tile.down * kPanelRows, g.m - tile.i);
+template <class T, class Element = typename Panels<T>::Element>
+void multiply_tile(float* sum, Element* packed, const Stored<T>& a, const Element* b,
+                   const Tile& tile, const Gemm& g) {
+  using P = Panels<T>;
+  constexpr int kCols = P::kCols;
+  const int64_t column = tile.down * P::kRows * kCols, k = g.k, steps = P::steps(k);
+  const int64_t rows = std::min(tile.down * P::kRows, g.m - tile.i);
   if (k == 0) std::fill_n(sum, tile.across * column, 0.0f);
-  for (int64_t begin = 0; begin < k; begin += kDepth) {
-    const int64_t depth = std::min(kDepth, k - begin);
-    pack_panels<kPanelRows>(packed, a, true, tile.i, rows, begin, depth);
+  for (int64_t begin = 0; begin < k; begin += P::kDepth) {
+    const int64_t depth = std::min(P::kDepth, k - begin);
+    pack_panels<true>(packed, a, tile.i, rows, begin, depth);
     for (int64_t p = 0; p < tile.across; ++p) {
-      const float* right = b + (p * k + begin) * kCols;
+      const Element* right = b + (p * steps + P::steps(begin)) * kCols;
       const int64_t cols = g.n - tile.j - p * kCols;
       // After the last panel comes the next slice, or the next tile, mostly of the same columns.
-      const float* next = p + 1 < tile.across ? right + k * kCols
-                          : begin + depth < k ? b + (begin + depth) * kCols
-                                              : b;
-      const auto multiply = begin == 0 ? multiply_panels<false, kPanelVectors, float>
-                                       : multiply_panels<true, kPanelVectors, float>;
-      multiply(sum + p * column, packed, kPanelRows * depth, right, tile.down, depth, cols, next);
+      const Element* next = p + 1 < tile.across ? right + steps * kCols
+                            : begin + depth < k ? b + P::steps(begin + depth) * kCols
+                                                : b;
+      const auto multiply = begin == 0 ? P::template multiply<false> : P::template multiply<true>;
+      multiply(sum + p * column, packed, right, tile.down, P::steps(depth), cols, next);
     }
   }
 }
@@ -101,24 +102,22 @@ void multiply_tile(float* sum, float* packed, const Stored<T>& a, const float* b
 // D = alpha sum + beta C in one row of a panel.
 template <class TD>
 void store_row(TD* d, const TD* c, const float* sum, int64_t cols, float alpha, float beta) {
-  if (beta == 0.0f) {
-    vector_for(0, cols, [=](int64_t x) { d[x] = static_cast<TD>(alpha * sum[x]); });
-  } else {
-    vector_for(0, cols, [=](int64_t x) {
-      d[x] = static_cast<TD>(alpha * sum[x] + beta * static_cast<float>(c[x]));
-    });
-  }
+  if (beta == 0.0f) return scale_and_round(d, sum, cols, alpha);
+  vector_for(0, cols, [=](int64_t x) {
+    d[x] = static_cast<TD>(alpha * sum[x] + beta * static_cast<float>(c[x]));
+  });
 }
 
-template <class TD>
+// `sum` is in panels of kRows rows and kCols columns.
+template <int kRows, int kCols, class TD>
 void store_tile(TD* d, const TD* c, const float* sum, const Tile& tile, const Gemm& g) {
   const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
-  const int64_t rows = std::min(tile.down * kPanelRows, g.m - tile.i);
+  const int64_t rows = std::min(tile.down * kRows, g.m - tile.i);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t p = 0; p < tile.across; ++p) {
       const int64_t cols = std::min<int64_t>(kCols, g.n - tile.j - p * kCols);
       const int64_t at = (tile.i + r) * g.ldd + tile.j + p * kCols;
-      const float* row = sum + (p * tile.down * kPanelRows + r) * kCols;
+      const float* row = sum + (p * tile.down * kRows + r) * kCols;
       if (cols == kCols) {  // without a loop
         store_row(d + at, c + at, row, kCols, alpha, beta);
       } else {
@@ -145,29 +144,34 @@ struct Matrices {
 
 // Packs columns [j, j + cols) of B of `count` matrices from `first` on, slice by slice.
 template <class TD, class T>
-void pack_right(float* packed, const Matrices<TD, T>& x, int64_t first, int64_t count, int64_t j,
-                int64_t cols) {
-  const int64_t k = x.g.k, panels = ceil_div(cols, kCols), slices = ceil_div(k, kDepth);
-  parallel_for(count * panels * slices, row_grain(kCols * std::min(k, kDepth)),
+void pack_right(typename Panels<T>::Element* packed, const Matrices<TD, T>& x, int64_t first,
+                int64_t count, int64_t j, int64_t cols) {
+  using P = Panels<T>;
+  constexpr int kCols = P::kCols;
+  const int64_t k = x.g.k, panels = ceil_div(cols, kCols), slices = ceil_div(k, P::kDepth);
+  parallel_for(count * panels * slices, row_grain(kCols * std::min(k, P::kDepth)),
                [&](int64_t begin, int64_t end) {
                  for (int64_t piece = begin; piece < end; ++piece) {
-                   const int64_t depth = piece % slices * kDepth, panel = piece / slices;
+                   const int64_t depth = piece % slices * P::kDepth, panel = piece / slices;
                    const int64_t col = panel % panels * kCols;
-                   pack_panels<kCols>(packed + (panel * k + depth) * kCols,
-                                      x.right(first + panel / panels), false, j + col,
+                   pack_panels<false>(packed + (panel * P::steps(k) + P::steps(depth)) * kCols,
+                                      x.right(first + panel / panels), j + col,
                                       std::min<int64_t>(kCols, cols - col), depth,
-                                      std::min(kDepth, k - depth));
+                                      std::min(P::kDepth, k - depth));
                  }
                });
 }
 
 // Columns [j, j + cols) of D of `count` matrices from `first` on, whose part of B is packed in b.
 template <class TD, class T>
-void multiply_part(const Matrices<TD, T>& x, const float* b, int64_t first, int64_t count,
-                   int64_t j, int64_t cols) {
+void multiply_part(const Matrices<TD, T>& x, const typename Panels<T>::Element* b, int64_t first,
+                   int64_t count, int64_t j, int64_t cols) {
+  using P = Panels<T>;
+  constexpr int kRows = P::kRows, kCols = P::kCols;
   const Gemm& g = x.g;
-  const int64_t down = ceil_div(g.m, kPanelRows), across = ceil_div(cols, kCols);
-  int64_t tile_down = std::min(kTileDown, down), tile_across = std::min(kTileAcross, across);
+  const int64_t down = ceil_div(g.m, kRows), across = ceil_div(cols, kCols);
+  int64_t tile_down = std::min<int64_t>(P::kTileRows / kRows, down);
+  int64_t tile_across = std::min(kTileCols / kCols, across);
   const auto shrink = [&](int64_t& extent, int64_t least) {
     const int64_t enough = thread_count() == 1 ? 1 : 4 * thread_count();
     while (extent > least &&
@@ -181,26 +185,29 @@ void multiply_part(const Matrices<TD, T>& x, const float* b, int64_t first, int6
   shrink(tile_across, 1);
   const int64_t tiles_down = ceil_div(down, tile_down);
   const int64_t each = tiles_down * ceil_div(across, tile_across);
-  const int64_t cost = tile_down * kPanelRows * tile_across * kCols * (g.k + 1) / 64;
+  const int64_t cost = tile_down * kRows * tile_across * kCols * (g.k + 1) / 64;
   parallel_for(count * each, row_grain(cost), [&](int64_t begin, int64_t end) {
-    alignas(64) float packed[kTileDown * kPanelRows * kDepth];
-    alignas(64) float sum[kTileDown * kPanelRows * kTileAcross * kCols];
+    alignas(64) typename P::Element packed[P::kTileRows * P::steps(P::kDepth)];
+    alignas(64) float sum[P::kTileRows * kTileCols];
+    const typename P::Registers registers;
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t matrix = piece / each, at = piece % each;
       const int64_t top = at % tiles_down * tile_down, start = at / tiles_down * tile_across;
-      const Tile tile{top * kPanelRows, j + start * kCols, std::min(tile_down, down - top),
+      const Tile tile{top * kRows, j + start * kCols, std::min(tile_down, down - top),
                       std::min(tile_across, across - start)};
       multiply_tile(sum, packed, x.left(first + matrix),
-                    b + (matrix * across + start) * kCols * g.k, tile, g);
-      store_tile(x.out(first + matrix), x.added(first + matrix), sum, tile, g);
+                    b + (matrix * across + start) * kCols * P::steps(g.k), tile, g);
+      store_tile<kRows, kCols>(x.out(first + matrix), x.added(first + matrix), sum, tile, g);
     }
   });
 }
 
 template <class TD, class T>
-void multiply_packed(const Matrices<TD, T>& x, float* packed) {
+void multiply_packed(const Matrices<TD, T>& x, void* scratch) {
+  using P = Panels<T>;
   const Gemm& g = x.g;
-  const Parts parts(g);
+  auto* packed = static_cast<typename P::Element*>(scratch);
+  const Parts parts(g, P::kCols, P::steps(g.k));
   for (int64_t first = 0; first < g.batch; first += parts.matrices) {
     const int64_t count = std::min(parts.matrices, g.batch - first);
     for (int64_t j = 0; j < g.n; j += parts.cols) {
@@ -279,7 +286,8 @@ void multiply_slices(TD* d, const TD* c, const float* few, const Stored<T>& x, c
 }
 
 template <class TD, class T>
-void multiply_narrow(const Matrices<TD, T>& x, float* packed) {
+void multiply_narrow(const Matrices<TD, T>& x, void* scratch) {
+  auto* packed = static_cast<float*>(scratch);
   const Gemm& g = x.g;
   const Narrow shape(g);
   const bool along_k = shape.rows ? g.transpose_b : !g.transpose_a;
@@ -341,7 +349,7 @@ void multiply_with_eigen(const Matrices<A, A>& x) {
 int64_t gemm_scratch(const Gemm& g, DType input, Stream) {
   if (input == DType::f64 || (input == DType::f32 && !g.split)) return 0;
   if (is_narrow(g)) return Narrow(g).packed_size(g.k) * static_cast<int64_t>(sizeof(float));
-  return packed_size(g) * static_cast<int64_t>(sizeof(float));
+  return input == DType::bf16 ? packed_bytes<Panels<bfloat16>>(g) : packed_bytes<Panels<float>>(g);
 }
 
 template <class TD, class T>
@@ -357,7 +365,7 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& packed, const GemmResources
   }
   if constexpr (!std::is_same_v<T, double>) {
     const auto run = is_narrow(g) ? multiply_narrow<TD, T> : multiply_packed<TD, T>;
-    run(x, static_cast<float*>(resources.scratch));
+    run(x, resources.scratch);
   }
 }
 

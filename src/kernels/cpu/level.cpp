@@ -1,5 +1,10 @@
 #include "kernels/cpu/level.h"
 
+#ifdef QUERN_CPU_LEVELS
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -24,9 +29,28 @@ namespace {
 
 size_t in_use = 0;
 
+// Linux gives a process the tile registers only when asked.
+bool may_use_tiles() {
+#ifdef __linux__
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+#else
+  return false;
+#endif
+}
+
 bool processor_has(const std::string& level) {
   __builtin_cpu_init();
-  return level == "avx512" ? __builtin_cpu_supports("x86-64-v4") != 0 : true;
+  if (level == "avx2") return true;
+  if (!__builtin_cpu_supports("x86-64-v4")) return false;
+  if (level == "avx512") return true;
+  // On a Xeon of 2023 these products took 1.33 times as long as FP32's; it has tiles.
+  if (level == "avx512_bf16") {
+    return __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");
+  }
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         may_use_tiles();
 }
 
 }  // namespace
@@ -45,10 +69,10 @@ std::string level() {
 
 void use_level(const std::string& name) {
   const std::vector<std::string> known = levels();
-  const auto found = std::ranges::find(known, name);
-  QUERN_CHECK(found != known.end(), "CPU kernels: this processor has no level ", name,
-              ", its best one is ", known.back());
-  in_use = static_cast<size_t>(found - known.begin());
+  QUERN_CHECK(std::ranges::count(known, name) > 0, "CPU kernels: this processor has no level ",
+              name, ", its best one is ", known.back());
+  in_use = 0;
+  while (quern_cpu_level_names[in_use] != name) ++in_use;
   std::memcpy(quern_cpu_entries, quern_cpu_targets + in_use * quern_cpu_functions,
               quern_cpu_functions * sizeof(void*));
 }
