@@ -60,9 +60,9 @@ int run_profile(const Arguments& args) {
       make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
   check_graph(config, options);
-  if (place.rank == 0) check_writable("out", folder);
   std::unique_ptr<Communicator> group;
   if (place.size > 1) group = join_ranks(place, context->device(), config);
+  if (place.rank == 0) as_one_of(group.get(), [&] { check_writable("out", folder); });
   if (place.rank > 0) {  // as rank 0 does, in silence
     handle_slow_paths({});
     as_one_of(group.get(), [&] { return profile_steps(config, options, group.get()); });

@@ -282,7 +282,7 @@ def summary_table(entries):
     def row(what, entry, quern, peer, ratio):
         return [what, quern, peer, number(ratio), f"{entry['machine']}, {entry['date']}, {entry['commit'][:7]}"]
     rows = []
-    for e in (e for e in entries if e["kind"] == "compare"):
+    for e in sorted((e for e in entries if e["kind"] == "compare"), key=lambda e: "cores" in e["machine"]):  # GPUs first
         cases = e["result"]["cases"]
         dated = lambda name: {"machine": e["machine"], **cases[name]}
         for name in ("small", "2.7B-wide", "2.7B-fp8"):
@@ -302,6 +302,11 @@ def summary_table(entries):
                 rows.append(row("cross-entropy and its gradient, " + " x ".join(map(str, r["shape"])) + ", bf16",
                                 dated("kernels"), f"{r['quern']['fused']['ms']:.2f} ms",
                                 f"{best['ms']:.2f} ms (PyTorch, {name})", r["ratio"]))
+        if "cpu-wide-16" in cases:
+            case = cases["cpu-wide-16"]
+            mode = "eager" if case["eager_ms"] < case["block_ms"] else "compiled"
+            rows.append(row("step of " + shape_of(case["quern"]["command"]) + ", 16 threads", dated("cpu-wide-16"),
+                            f"{case['quern']['ms']:.0f} ms", f"{case['torch']['ms']:.0f} ms (PyTorch, {mode})", case["ratio"]))
     for e in (e for e in entries if e["kind"] == "compare_ranks"):
         quern, torch = (e["result"]["cases"].get(name) for name in ("8B-long-host-2-fsdp", "8B-long-2-torch"))
         if quern and torch:
