@@ -455,6 +455,23 @@ TEST_F(RanksProgram, ARankThatCannotJoinTheGroupEndsAll) {
   }
 }
 
+// Rank 0 alone writes a profile's folder.
+TEST_F(RanksProgram, AProfilesFolderThatCannotBeMadeEndsAll) {
+  const std::string profile =
+      program({"profile", "--device", "cpu", "--size", "toy", "--batch", "1", "--ctx", "8",
+               "--comm_limit", "2", "--store", file_store(), "--out", "/dev/null/profile"});
+  Args commands;
+  for (const int rank : {0, 1}) {
+    commands.push_back(cat("QUERN_RANK=", rank, " QUERN_WORLD_SIZE=2 ", profile, " 2>'",
+                           (folder_ / cat(rank)).string(), "'; echo $? >'",
+                           (folder_ / cat(rank, ".code")).string(), "'"));
+  }
+  EXPECT_LT(run_together(commands), 5.0);
+  const std::string message = "/dev/null/profile";
+  expect_message("0", message);
+  expect_message("1", cat("rank 1 of 2 on .*: rank 0 of 2 on .* has failed: .*", message));
+}
+
 // Its end is the cause, and the others' follow: the last line names it.
 TEST_F(RanksProgram, AFaultOfOneRankIsItsOwn) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer's library must be the first that is loaded";
