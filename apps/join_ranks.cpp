@@ -162,7 +162,8 @@ void check_start(Store& store, const RankPlace& place, Device device,
   throw CommunicationError(cat(rank_of(place), ": ", error));
 }
 
-// A rank that cannot make its part of the group ends the others with its error.
+// A rank that cannot make its part of the group ends the others with its error: those that wait
+// for an entry of the store at once, those that connect when their time is over.
 std::unique_ptr<Communicator> make_group(const std::shared_ptr<Store>& store,
                                          const RankPlace& place, Device device,
                                          std::chrono::milliseconds limit) {
@@ -178,7 +179,7 @@ std::unique_ptr<Communicator> make_group(const std::shared_ptr<Store>& store,
                             : gloo_group(*store, place.rank, place.size, wait);
   } catch (const CommunicationError& error) {
     const std::string first = tell(error.what());
-    if (first == error.what()) throw;
+    if (first == error.what() && first.starts_with(rank_of(place))) throw;
     throw CommunicationError(cat(rank_of(place), ": ", first));
   } catch (const std::exception& error) {
     tell(failure_text(rank_text(place.rank, place.size), error.what()));

@@ -9,7 +9,8 @@ set(quern_level_flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512 ${quern_
 set(quern_level_flags_avx512_bf16 ${quern_level_flags_avx512} -mavx512bf16)
 set(quern_level_flags_amx ${quern_level_flags_avx512_bf16} -mamx-tile -mamx-bf16
     -DQUERN_CPU_TILES)
-# The files that a level compiles anew, with those that call them; the rest is the level before. Not set: all.
+# The files that a level compiles anew; the rest is the level before. Not set: all. A file of the folder calls the kernels
+# of its own level, so those that multiply operands in BF16 are compiled with gemm.cpp.
 set(quern_level_files_avx512_bf16 gemm|decode_linear)
 set(quern_level_files_amx gemm|decode_linear)
 

@@ -5,7 +5,7 @@ Usage: scripts/readme_tables.py [--check] [--page FILE]... [--results FOLDER]
 
 The text between <!-- results:KIND --> and <!-- /results:KIND --> becomes the table of the result files of that
 kind: train, verify, bench, sgemm, decode; compare, attention, attention-course, attention-memory, kernels (the
-parts of compare_torch's record); compare_ranks; compare_collectives; summary (the README's six rows). The text between
+parts of compare_torch's record); compare_ranks; compare_collectives; summary (the README's rows). The text between
 <!-- output:NAME --> and <!-- /output:NAME --> becomes that of results/NAME.txt, whose lines of commands begin with "$ ".
 With --check the script writes nothing, and the exit status is 1 when a page would change.
 """

@@ -1,7 +1,5 @@
 #include "dist/store.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "dist/communicator.h"
 #include "dist/deadline.h"
@@ -31,7 +29,8 @@ std::string Store::get(const std::string& key) {
       continue;
     }
     if (value) return *std::move(value);
-    const std::string reason = reported_failure();
+    const std::string reason =
+        reported_failure(limit_ / 50);  // brief: the key may be set meanwhile
     if (!reason.empty()) throw CommunicationError(reason);
   } while (!deadline.passed());
   throw CommunicationError(
@@ -40,19 +39,18 @@ std::string Store::get(const std::string& key) {
 
 std::string Store::report_failure(const std::string& reason) {
   try {
-    put(kFailed, reason, limit_ / 20);
+    put(kFailed, reason, limit_ / 10);
     return reason;
   } catch (const CommunicationError&) {  // another rank has failed before, or the store is gone
-    const std::string first = reported_failure();
+    const std::string first = reported_failure(limit_ / 10);
     return first.empty() ? reason : first;
   }
 }
 
-// Brief: a key that a rank sets meanwhile reaches get() later.
-std::string Store::reported_failure() {
+std::string Store::reported_failure(std::chrono::milliseconds limit) {
   try {
-    return find(kFailed, limit_ / 50).value_or("");
-  } catch (const CommunicationError&) {  // late: get() asks again
+    return find(kFailed, limit).value_or("");
+  } catch (const CommunicationError&) {  // late, or gone
     return "";
   }
 }

@@ -37,7 +37,7 @@ class Store {
   std::chrono::milliseconds limit() const { return limit_; }
 
  private:
-  std::string reported_failure();  // empty: none
+  std::string reported_failure(std::chrono::milliseconds limit);  // empty: none
 
   std::string address_;
   std::chrono::milliseconds limit_;

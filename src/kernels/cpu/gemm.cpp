@@ -16,8 +16,8 @@
 namespace quern::kernels::cpu {
 namespace {
 
-// A tile of D has Panels::kTileRows rows and so many columns at most. Its rows of A are packed anew
-// for each tile, in a small part of the time that the columns take, and do not leave the inner
+// A tile of D has Panels::kTileRows rows and kTileCols columns at most. Its rows of A are packed
+// anew for each tile, in a small part of the time that the columns take, and do not leave the inner
 // caches.
 constexpr int64_t kTileCols = 512;
 // The most elements of B that are packed at a time, if that is at least a panel.

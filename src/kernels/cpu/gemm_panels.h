@@ -3,7 +3,7 @@
 // may use only after level.cpp has asked for them.
 #pragma once
 
-// Where pairs are faster than floats: not on Intel's processors, which have tiles (level.cpp).
+// Pairs are faster than floats, but not on Intel's processors with tiles (level.cpp).
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 #define QUERN_CPU_PAIRS
 #endif
@@ -25,6 +25,8 @@
 
 namespace quern::kernels::cpu {
 
+// Each kind of panels has the members of this one.
+
 // Floats, also of operands in bfloat16.
 template <class T>
 struct FloatPanels {
@@ -36,7 +38,7 @@ struct FloatPanels {
   static constexpr int64_t kDepth = 512;
   static constexpr int64_t steps(int64_t k) { return k; }
 
-  // Held while products are multiplied.
+  // Held while products are multiplied. (With a constructor, a variable of it counts as used.)
   struct Registers {
     Registers() {}
   };

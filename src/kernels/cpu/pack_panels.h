@@ -16,7 +16,7 @@ namespace quern::kernels::cpu {
 template <class A, int n>
 using Some __attribute__((vector_size(n * sizeof(A)))) = Bits<A>;
 
-// Stored elements that make one of A.
+// Stored elements that make one of A: a Pair is two bfloat16.
 template <class A>
 inline constexpr int kTogether = std::is_same_v<A, Pair> ? 2 : 1;
 
@@ -196,6 +196,7 @@ inline void pair_up(Pair* pairs, const bfloat16* even, const bfloat16* odd, int6
 template <int kWidth>
 void pack_pair_slices(Pair* panels, const bfloat16* x, int64_t stride, int64_t lines, int64_t k,
                       int64_t steps) {
+  // Lines that are paired at once, in whole vectors, and pairs of slices that go into all panels.
   constexpr int64_t kBlock = kWidth % 32 == 0 ? kWidth : 16 * kWidth, kSteps = 32;
   constexpr bfloat16 zeros[kBlock] = {};
   for (int64_t begin = 0; begin < steps; begin += kSteps) {
