@@ -25,23 +25,32 @@
 
 namespace quern::kernels::cpu {
 
-// Each kind of panels has the members of this one.
-
-// Floats, also of operands in bfloat16.
-template <class T>
-struct FloatPanels {
-  using Element = float;
-  static constexpr int kRows = kPanelRows, kCols = kPanelCols<float>;
+// Panels of A that are multiplied in vector registers.
+template <class A>
+struct VectorPanels {
+  using Element = A;
+  static constexpr int kRows = kPanelRows, kCols = kPanelCols<A>;
   static constexpr int kTileRows = 96;  // multiplied at a time
-  // Elements along k that are multiplied at a time: a panel of each operand stays in the inner
-  // caches.
-  static constexpr int64_t kDepth = 512;
-  static constexpr int64_t steps(int64_t k) { return k; }
 
   // Held while products are multiplied. (With a constructor, a variable of it counts as used.)
   struct Registers {
     Registers() {}
   };
+
+  template <bool kAdd>
+  static void multiply(float* sum, const A* a, const A* b, int64_t panels, int64_t steps,
+                       int64_t cols, const A* next) {
+    multiply_panels<kAdd>(sum, a, kRows * steps, b, panels, steps, cols, next);
+  }
+};
+
+// Floats, also of operands in bfloat16.
+template <class T>
+struct FloatPanels : VectorPanels<float> {
+  // Elements along k that are multiplied at a time: a panel of each operand stays in the inner
+  // caches.
+  static constexpr int64_t kDepth = 512;
+  static constexpr int64_t steps(int64_t k) { return k; }  // of the inner loop
 
   // Packs `lines` rows of the left operand or columns of the right one, which are contiguous along
   // k (`along_k`) or stored as slices of k.
@@ -52,25 +61,13 @@ struct FloatPanels {
     if (along_k) return pack_lines<kWidth>(panels, kWidth * k, x, stride, lines, k);
     pack_slices<kWidth>(panels, x, stride, lines, k);
   }
-
-  template <bool kAdd>
-  static void multiply(float* sum, const float* a, const float* b, int64_t panels, int64_t steps,
-                       int64_t cols, const float* next) {
-    multiply_panels<kAdd>(sum, a, kRows * steps, b, panels, steps, cols, next);
-  }
 };
 
 #ifdef QUERN_CPU_PAIRS
-// Pairs of bfloat16.
-struct PairPanels {
-  using Element = Pair;
-  static constexpr int kRows = kPanelRows, kCols = kPanelCols<Pair>, kTileRows = 96;
+// Pairs of bfloat16, with the same members.
+struct PairPanels : VectorPanels<Pair> {
   static constexpr int64_t kDepth = 1024;
   static constexpr int64_t steps(int64_t k) { return ceil_div(k, 2); }
-
-  struct Registers {
-    Registers() {}
-  };
 
   template <bool kLeft>
   static void pack(Pair* panels, const bfloat16* x, int64_t stride, bool along_k, int64_t lines,
@@ -79,18 +76,13 @@ struct PairPanels {
     const auto run = along_k ? pack_pair_lines<kWidth> : pack_pair_slices<kWidth>;
     run(panels, x, stride, lines, k, steps(k));
   }
-
-  template <bool kAdd>
-  static void multiply(float* sum, const Pair* a, const Pair* b, int64_t panels, int64_t steps,
-                       int64_t cols, const Pair* next) {
-    multiply_panels<kAdd>(sum, a, kRows * steps, b, panels, steps, cols, next);
-  }
 };
 #endif
 
 #ifdef QUERN_CPU_TILES
 // Pairs of bfloat16 for tile registers, which multiply 16 rows of 16 pairs by 16 pairs of 16
-// columns. A panel of rows holds one tile after another, the upper and the lower rows in turn.
+// columns; the same members again. A panel of rows holds one tile after another, the upper and the
+// lower rows in turn.
 struct TilePanels {
   using Element = Pair;
   static constexpr int kTile = 16;  // rows, columns and pairs
