@@ -12,7 +12,7 @@ set(quern_level_flags_amx ${quern_level_flags_avx512_bf16} -mamx-tile -mamx-bf16
 # The files that a level compiles anew; the rest is the level before. Not set: all. A file of the folder calls the kernels
 # of its own level, so those that multiply operands in BF16 are compiled with gemm.cpp.
 set(quern_level_files_avx512_bf16 gemm|decode_linear)
-set(quern_level_files_amx gemm|decode_linear)
+set(quern_level_files_amx ${quern_level_files_avx512_bf16})
 
 function(quern_cpu_levels target options)
   if(NOT "-march=x86-64-v3" IN_LIST quern_cpu_flags OR QUERN_SANITIZE OR NOT CMAKE_OBJCOPY OR NOT CMAKE_NM

@@ -41,10 +41,11 @@ std::string level_name(CpuLevel level) {
     case CpuLevel::avx512_bf16: return "avx512_bf16";
     case CpuLevel::amx: return "amx";
   }
-  return kernels::cpu::levels().back();
+  fail("config: unknown level of the CPU kernels");
 }
 
 void choose_cpu_level(CpuLevel level) {
+  if (level == CpuLevel::automatic) return kernels::cpu::use_best_level();
   const std::string name = level_name(level);
   const std::vector<std::string> levels = kernels::cpu::levels();
   if (std::ranges::count(levels, name) == 0) {

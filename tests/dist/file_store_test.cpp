@@ -6,6 +6,7 @@
 #include "dist/communicator.h"
 #include "dist/store.h"
 #include "support/files.h"
+#include "support/store_failure.h"
 
 namespace quern {
 namespace {
@@ -61,13 +62,7 @@ TEST_F(FileStoreTest, AKeyThatNoRankSetsExceedsTheLimit) {
 
 TEST_F(FileStoreTest, AReportedFailureEndsTheOthersWaits) {
   const auto first = open(0), second = open(1);
-  first->set("a", "1");
-  EXPECT_EQ(second->report_failure("no memory is left"), "no memory is left");
-  EXPECT_EQ(first->report_failure("a rank is gone"), "no memory is left") << "the first one counts";
-  const auto begin = Clock::now();
-  expect_error([&] { first->get("b"); }, {"no memory is left"});
-  EXPECT_LT(Clock::now() - begin, milliseconds(5000));
-  EXPECT_EQ(second->get("a"), "1");
+  expect_reported_failure_ends_waits(*first, *second);
 }
 
 TEST_F(FileStoreTest, AKeyKeepsItsValue) {

@@ -14,6 +14,7 @@
 #include "dist/store_server.h"
 #include "support/files.h"
 #include "support/forked_ranks.h"
+#include "support/store_failure.h"
 
 namespace quern {
 namespace {
@@ -172,13 +173,7 @@ TEST_F(TcpStoreTest, AKeyThatNoRankSetsExceedsTheLimit) {
 
 TEST_F(TcpStoreTest, AReportedFailureEndsTheOthersWaits) {
   const auto first = open(0), second = open(1);
-  first->set("a", "1");
-  EXPECT_EQ(second->report_failure("no memory is left"), "no memory is left");
-  EXPECT_EQ(first->report_failure("a rank is gone"), "no memory is left") << "the first one counts";
-  const auto begin = Clock::now();
-  expect_error([&] { first->get("b"); }, {"no memory is left"});
-  EXPECT_LT(Clock::now() - begin, milliseconds(5000));
-  EXPECT_EQ(second->get("a"), "1");
+  expect_reported_failure_ends_waits(*first, *second);
 }
 
 TEST_F(TcpStoreTest, AKeyKeepsItsValue) {
