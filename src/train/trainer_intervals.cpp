@@ -128,6 +128,7 @@ TrainState Trainer::current_state() const {
   TrainState state = state_;
   state.sampler = sampler_after(state_.iteration);
   state.model = config_.model;
+  state.optimizer = optimizer_->name();
   state.is_text = data_.tokens.is_text || data_.facts.of_bytes();
   state.tokenizer = data_.tokenizer_hash();
   state.gemm_algorithms = gemm_table();

@@ -268,6 +268,19 @@ TEST(Muon, ResumesBitForBit) {
   expect_resume_is_exact(config, folder.path());
 }
 
+// The validation that follows a save rewrites the checkpoint's state.
+TEST(Muon, ACheckpointThatIsTheBestResumes) {
+  const TemporaryFolder folder;
+  Config config = muon_config(folder);
+  config.train.steps = 2;
+  config.train.checkpoint_every = config.train.eval_every = 2;
+  Recorded recorded;
+  EXPECT_EQ(train(config, recorded).best_step, 2);
+  config.run.resume = config.run.out;
+  config.train.steps = 3;
+  EXPECT_EQ(train(config, recorded).steps, 3);
+}
+
 TEST(Muon, AnotherOptimizersCheckpointIsRefused) {
   const TemporaryFolder folder;
   Config config = muon_config(folder);
