@@ -33,7 +33,7 @@ PhaseRunner::PhaseRunner(const Config& config, Phase phase, Communicator* group)
   for (RandomBatch& batch : batches_) batch = random_batch(config, config.train.batch);
   if (phase != Phase::step) return;
   shards_ = make_shards(instance_.arena, group, config);
-  optimizer_ = make_optimizer(instance_.arena, config);
+  optimizer_ = make_optimizer(instance_.arena, config, group);
   optimizer_->set_learning_rate(config.optimizer.lr);
 }
 

@@ -75,6 +75,14 @@ class Traffic {
     add(busy, std::max(free - ms, 0.0));
   }
 
+  // What ranks that share out Muon's matrices exchange, there and back, in BF16.
+  void matrices(double elements) {
+    for (int way = 0; way < 2; ++way) {
+      const double takes = send(elements, 2.0);
+      add(takes, takes);
+    }
+  }
+
   // Weights of the other ranks: a bucket's forward, or backward, waits for its own.
   void weights(double ms, double width) {
     double reached = 0.0, arrived = 0.0, late = 0.0;
@@ -107,7 +115,7 @@ class Traffic {
   std::vector<Part> parts_;
 };
 
-void check_cluster(const Config& config, const Cluster& c) {
+void check_cluster(const Cluster& c) {
   if (c.gpus < 1 || c.nodes < 1 || c.gpus % c.nodes != 0) {
     throw UsageError(
         cat("memory: ", c.gpus, " GPUs on ", c.nodes, " nodes, expected as many on each"));
@@ -118,17 +126,13 @@ void check_cluster(const Config& config, const Cluster& c) {
   if (!(std::min({c.memory, c.link, c.network}) > 0.0)) {
     throw UsageError("memory: found a rate of 0 or less");
   }
-  if (shares_out(config.parallel.parallel) && config.optimizer.kind != OptimizerKind::adamw) {
-    throw UsageError(
-        cat("memory: parallel = ", name_of(config.parallel.parallel), " needs optimizer = adamw"));
-  }
 }
 
 }  // namespace
 
 ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   check_vocabulary(config);
-  check_cluster(config, cluster);
+  check_cluster(cluster);
   config.parallel.ranks = cluster.gpus;
   if (cluster.gpus == 1) config.parallel.parallel = Parallel::none;
   if (config.compute.recompute == Recompute::automatic) {
@@ -143,7 +147,7 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
       micro_batches * static_cast<double>(config.train.batch * config.model.context);
 
   // AdamW reads and writes weights and moments and reads gradients, the norm reads these once more.
-  // Muon's products are computing.
+  // Muon's products are computing, as if each rank had all of them.
   double optimizer = 0.0;
   if (config.optimizer.kind == OptimizerKind::adamw) {
     const double moments = config.optimizer.moments == MomentType::bf16 ? 8.0 : 16.0;
@@ -172,6 +176,14 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   for (int64_t i = 0; shared && i < (twice ? config.train.accumulate : 1); ++i) {
     traffic.weights(part_ms / 3.0, width);
     if (twice) traffic.weights(part_ms * 2.0 / 3.0, width);
+  }
+  if (shared && config.optimizer.kind == OptimizerKind::muon) {
+    double hidden = 0.0;
+    for (const ParameterEntry& entry : table.entries()) {
+      const bool matrix = entry.group.kind == ParameterKind::hidden_matrix;
+      if (matrix && !entry.group.frozen) hidden += static_cast<double>(entry.numel());
+    }
+    traffic.matrices(hidden);
   }
   step.share = alone / step.step_ms();
   step.memory_bytes = predict_peak(config, MemoryPass::step, hopper_target()).total();

@@ -379,10 +379,6 @@ void validate(const Config& config) {
   try {
     model.validate();
     validate_options(model, config.compute);
-    const ParallelSection& p = config.parallel;
-    QUERN_CHECK(!shares_out(p.parallel) || config.optimizer.kind == OptimizerKind::adamw,
-                "parallel is ", name_of(p.parallel),
-                ", which shares out AdamW's update; found optimizer = muon");
   } catch (const Error& error) {
     throw UsageError(error.what());
   }

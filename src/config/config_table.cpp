@@ -278,7 +278,7 @@ void add_parallel(std::vector<ConfigKey>& table) {
               "how several ranks share a training; ddp: each has the whole model and a part of the "
               "batch; zero1: FP32 weights and AdamW's moments of a part alone, which it updates; "
               "zero2: gradients of that part, too; fsdp: and the other weights only while they are "
-              "used; auto: of several ranks zero1 with AdamW on GPUs, else ddp");
+              "used; auto: of several ranks zero1 on GPUs, else ddp");
   rows.integer("ranks", &P::ranks, 1, 65536,
                "processes of a training, started on this machine unless a launcher has started "
                "them; on GPUs one a GPU");

@@ -28,7 +28,9 @@ ArenaLayout layout_of(const ParameterTable& table, Parallel parallel, BucketExch
   const bool overlapped = exchange == BucketExchange::overlapped;
   ArenaLayout layout;
   layout.shared_out = true;
-  layout.values = share_of(buckets, ranks, rank);
+  for (int each = 0; each < ranks; ++each) layout.shares.push_back(share_of(buckets, ranks, each));
+  layout.rank = rank;
+  layout.values = layout.shares[static_cast<size_t>(rank)];
   layout.weights_in_turns = overlapped && parallel == Parallel::fsdp;
   layout.gradients_in_turns = overlapped && parallel != Parallel::zero1;
   layout.weights = placed(buckets, layout.weights_in_turns, ranks);

@@ -1,6 +1,5 @@
-// The elementwise passes of Muon (K. Jordan et al., 2024) around its Newton-Schulz products, for a
-// group of matrices of one shape. The group's matrices lie `stride` elements apart in `momentum`
-// and in `x`, and anywhere in the arena. The semantics and roundings are torch.optim.Muon's.
+// The passes of Muon (K. Jordan et al., 2024) around its Newton-Schulz products, for matrices that
+// lie anywhere in their buffers. The semantics and roundings are torch.optim.Muon's.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +10,10 @@
 
 namespace quern::kernels {
 
-// One matrix: its place in the arena and its treatment.
+// A matrix, or the part of one that a rank has: the places of its first element, and its treatment.
 struct MuonMatrix {
-  int64_t begin = 0;      // elements
+  int64_t param = 0, grad = 0, momentum = 0, x = 0;  // elements of these buffers
+  int64_t numel = 0;
   float lr_scale = 1.0f;  // factor on lr
   float adjust = 1.0f;    // factor on the orthogonal update
   float decay = 0.0f;     // weight decay
@@ -21,9 +21,19 @@ struct MuonMatrix {
 
 struct MuonGroup {
   const MuonMatrix* matrices = nullptr;  // on the device
-  int64_t count = 0;                     // matrices
-  int64_t numel = 0;                     // elements of each
-  int64_t stride = 0;                    // numel or more
+  int64_t count = 0;
+  int64_t most = 0;  // elements of the largest
+};
+
+// A part of a matrix that is copied: to[place of `to` + i] = from[place of `from` + i].
+struct MuonCopy {
+  int64_t to = 0, from = 0, count = 0;  // elements
+};
+
+struct MuonCopies {
+  const MuonCopy* copies = nullptr;  // on the device
+  int64_t count = 0;
+  int64_t most = 0;  // elements of the largest
 };
 
 inline constexpr int64_t kMuonParts = 64;  // partial sums of a matrix's squares
@@ -31,20 +41,23 @@ inline constexpr int64_t kMuonMirrorMultiple = 128;
 
 namespace cpu {
 // g = grad clip; momentum += (1 - mu) (g - momentum); x = bf16(g + mu (momentum - g)) with
-// nesterov, else bf16(momentum). squares (count, kMuonParts): sums of x^2, in a fixed order. Does
-// nothing at all when state->finite is 0.
-void muon_momentum(bfloat16* x, float* squares, float* momentum, const float* grad,
-                   const MuonGroup& group, float mu, bool nesterov, const StepState* state,
-                   Stream stream);
+// nesterov, else bf16(momentum). Does nothing at all when state->finite is 0.
+void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonGroup& group,
+                   float mu, bool nesterov, const StepState* state, Stream stream);
+
+// squares (count, kMuonParts): sums of x^2 in an order that depends on numel alone.
+void muon_squares(float* squares, const bfloat16* x, const MuonGroup& group, Stream stream);
 
 // x /= max(||x||, eps) for each matrix, the norm rounded to BF16.
 void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
                     Stream stream);
 
-// lr = state->lr lr_scale; param = param (1 - lr decay) - lr adjust x; copy = bf16(param). Does
-// nothing at all when state->finite is 0. copy may be null.
+// lr = state->lr lr_scale; param = param (1 - lr decay) - lr adjust x; copy = bf16(param), at the
+// same place. Does nothing at all when state->finite is 0. copy may be null.
 void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
                  const StepState* state, Stream stream);
+
+void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream);
 
 // The upper right quarter of `count` symmetric (n, n) matrices, `stride` elements apart, from the
 // lower left one: x[i, j] = x[j, i] for i < n / 2 <= j. n is a multiple of kMuonMirrorMultiple.
@@ -52,13 +65,14 @@ void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream s
 }  // namespace cpu
 
 namespace cuda {
-void muon_momentum(bfloat16* x, float* squares, float* momentum, const float* grad,
-                   const MuonGroup& group, float mu, bool nesterov, const StepState* state,
-                   Stream stream);
+void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonGroup& group,
+                   float mu, bool nesterov, const StepState* state, Stream stream);
+void muon_squares(float* squares, const bfloat16* x, const MuonGroup& group, Stream stream);
 void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
                     Stream stream);
 void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
                  const StepState* state, Stream stream);
+void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream);
 void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream stream);
 }  // namespace cuda
 

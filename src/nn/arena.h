@@ -26,6 +26,8 @@ struct ArenaLayout {
   Placement gradients;      // that a backward writes
   Placement sums;           // gradients that the optimizer reads: those written, or the share's
   bool shared_out = false;  // values are not all here
+  std::vector<Placement> shares = {};  // if shared out: every rank's share of the trainable values
+  int rank = 0;                        // this one's
   // Blocks have two places in turn, so their contents are of use only while they are run.
   bool weights_in_turns = false, gradients_in_turns = false;
 };

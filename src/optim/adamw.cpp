@@ -1,76 +1,50 @@
 #include "optim/adamw.h"
 
-#include <algorithm>
-#include <utility>
-
-#include "base/error.h"
 #include "tensor/visit.h"
 
 namespace quern {
 
 AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
                            const ParameterFilter& selects)
-    : arena_(arena), options_(options) {
-  int64_t left_out = 0;  // elements
-  bool adjacent = false;
+    : arena_(arena), options_(options), layout_(arena, selects) {
+  // Neighbours with one treatment form one run; the zero padding between them has no effect.
+  const auto alike = [](const ParameterEntry& a, const ParameterEntry& b) {
+    return a.group.lr_scale == b.group.lr_scale && a.group.decay == b.group.decay;
+  };
   const std::vector<ParameterEntry>& all = arena.table().entries();
-  for (size_t i = 0; i < all.size() && !all[i].group.frozen; ++i) {
-    const ParameterEntry& entry = all[i];
-    if (!selects(entry)) {
-      const bool last = i + 1 == all.size() || all[i + 1].group.frozen;
-      left_out += (last ? arena.trainable() : all[i + 1].begin) - entry.begin;
-      adjacent = false;
-      continue;
-    }
-    for (NamedSlice slice : entry.slices()) {
-      slice.begin -= left_out;
-      slices_.push_back(slice);
-    }
-    // Neighbours with one treatment form one range; the zero padding between them has no effect.
-    const auto lr_scale = static_cast<float>(entry.group.lr_scale);
-    const auto decay = static_cast<float>(entry.group.decay ? options.weight_decay : 0.0);
-    if (adjacent && runs_.back().lr_scale == lr_scale && runs_.back().decay == decay) {
-      runs_.back().count = entry.end() - runs_.back().begin;
-    } else {
-      runs_.push_back({entry.begin, entry.numel(), lr_scale, decay, -left_out});
-    }
-    adjacent = true;
+  const auto takes = [&](size_t i) {
+    return i < all.size() && !all[i].group.frozen && selects(all[i]);
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!takes(i)) continue;
+    const size_t first = i;
+    while (takes(i + 1) && alike(all[first], all[i + 1])) ++i;
+    add_run(all[first].begin, all[i].end(), all[first].group);
   }
-  const bool shared = arena.is_shared_out();
-  QUERN_CHECK(!shared || left_out == 0, "adamw: found a filter and a rank's share, expected one");
-  if (shared) {
-    share_ = arena.layout().values.until(arena.trainable());
-    cut_runs();
-  }
-  const int64_t count = shared ? share_->size() : arena.trainable() - left_out;
   ranges_ = upload_table(runs_, "adamw ranges");
   for (Tensor* moment : {&first_, &second_}) {
     const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
     const bool half = options.moments == MomentType::bf16;
-    *moment = zero_state(arena, count, name, half ? DType::bf16 : DType::f32);
+    *moment = zero_state(arena, layout_.size(), name, half ? DType::bf16 : DType::f32);
   }
 }
 
-// Leaves the parts of the runs that the arena has, and places them there.
-void AdamWMoments::cut_runs() {
-  const ArenaLayout& layout = arena_.layout();
-  std::vector<kernels::AdamWRange> cut;
-  for (const kernels::AdamWRange& run : runs_) {
-    layout.values.for_each_part(run.begin, run.begin + run.count,
-                                [&](int64_t begin, int64_t end, int64_t place) {
-                                  cut.push_back({.begin = place,
-                                                 .count = end - begin,
-                                                 .lr_scale = run.lr_scale,
-                                                 .decay = run.decay,
-                                                 .grad_shift = layout.sums.of(begin) - place,
-                                                 .arena_shift = begin - place});
-                                });
-  }
-  runs_ = std::move(cut);
+// The parts of a run that the arena has, where they lie there.
+void AdamWMoments::add_run(int64_t begin, int64_t end, const ParameterGroup& group) {
+  const ArenaLayout& arena = arena_.layout();
+  arena.values.for_each_part(begin, end, [&](int64_t from, int64_t to, int64_t place) {
+    runs_.push_back({.begin = place,
+                     .count = to - from,
+                     .lr_scale = static_cast<float>(group.lr_scale),
+                     .decay = static_cast<float>(group.decay ? options_.weight_decay : 0.0),
+                     .shift = layout_.places.of(from) - place,
+                     .grad_shift = arena.sums.of(from) - place,
+                     .arena_shift = from - place});
+  });
 }
 
 std::vector<OptimizerBuffer> AdamWMoments::buffers() const {
-  return {{"moment1.", first_, slices_, share_}, {"moment2.", second_, slices_, share_}};
+  return {layout_.buffer("moment1.", first_), layout_.buffer("moment2.", second_)};
 }
 
 void AdamWMoments::fused_update(const kernels::StepState* state) {

@@ -1,7 +1,6 @@
 // AdamW (Loshchilov and Hutter, 2019) with global-norm clipping over the parameter arena.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -22,13 +21,10 @@ struct AdamWOptions {
   StepGuard guard() const { return {clip, kernels, halt_on_nonfinite}; }
 };
 
-using ParameterFilter = std::function<bool(const ParameterEntry&)>;
-
-// Moments and update of the trainable parameters that a filter selects. The moments have the layout
-// of the arena's values without what is left out.
+// Moments and update of the trainable parameters that a filter selects.
 class AdamWMoments {
  public:
-  // The arena outlives this. One that ranks share out needs a filter that selects everything.
+  // The arena outlives this.
   AdamWMoments(ParameterArena& arena, const AdamWOptions& options, const ParameterFilter& selects);
 
   std::vector<OptimizerBuffer> buffers() const;
@@ -39,14 +35,13 @@ class AdamWMoments {
   void naive_update(double clip, const kernels::StepState& now);
 
  private:
-  void cut_runs();
+  void add_run(int64_t begin, int64_t end, const ParameterGroup& group);
 
   ParameterArena& arena_;
   AdamWOptions options_;
   std::vector<kernels::AdamWRange> runs_;  // of parameters with one treatment, sorted
   Tensor ranges_;                          // u8, the same on the device
-  std::vector<NamedSlice> slices_;         // of the moments
-  std::optional<Placement> share_;         // what they have, where ranks share them out
+  StateLayout layout_;                     // of the moments
   Tensor first_, second_;
 };
 

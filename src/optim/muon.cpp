@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/gemm.h"
@@ -17,7 +18,7 @@ int64_t padded(int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-Tensor workspace(int64_t elements, DType dtype) {
+Tensor workspace(int64_t elements, DType dtype = DType::bf16) {
   return Tensor::empty({elements}, dtype, {"muon workspace", MemoryCategory::workspace});
 }
 
@@ -54,88 +55,234 @@ void symmetric_product(bfloat16* d, const bfloat16* a, const bfloat16* b, kernel
   muon_mirror(d, n, g.batch, g.stride_d, stream);
 }
 
-}  // namespace
-
-Muon::Muon(ParameterArena& arena, const MuonOptions& options)
-    : Optimizer(arena, options.adamw.guard()),
-      options_(options),
-      moments_(arena, options.adamw,
-               [](const ParameterEntry& entry) { return !is_hidden(entry); }) {
-  for (const ParameterEntry& entry : arena.table().entries()) {
-    if (entry.group.frozen || !is_hidden(entry)) continue;
-    for (const NamedSlice& slice : entry.slices()) add_matrix(entry.group, slice);
-  }
-  int64_t size = 0;
-  for (Group& group : groups_) {
-    group.first = size;
-    group.table = upload_table(group.matrices, "muon matrices");
-    size += group.count() * group.stride;
-  }
-  momentum_ = zero_state(arena, size, "muon momentum");
+int64_t elements_of(const kernels::MuonMatrix& row) {
+  return row.numel;
+}
+int64_t elements_of(const kernels::MuonCopy& row) {
+  return row.count;
 }
 
-void Muon::add_matrix(const ParameterGroup& treatment, const NamedSlice& slice) {
-  const int64_t rows = slice.shape[0], cols = slice.shape[1];
-  auto group = std::ranges::find_if(
-      groups_, [&](const Group& g) { return g.rows == rows && g.cols == cols; });
-  if (group == groups_.end()) {
-    Group added;
-    added.rows = rows, added.cols = cols, added.stride = padded(rows * cols);
-    group = groups_.insert(groups_.end(), added);
+void copy_parts(const Tensor& to, const Tensor& from, const kernels::MuonCopies& copies) {
+  on_device(to.device(), [&](auto stream) {
+    muon_copy(to.data<bfloat16>(), from.data<bfloat16>(), copies, stream);
+  });
+}
+
+}  // namespace
+
+template <class Row>
+Muon::Rows Muon::table_of(const std::vector<Row>& rows) {
+  Rows table;
+  table.count = std::ssize(rows);
+  for (const Row& row : rows) table.most = std::max(table.most, elements_of(row));
+  if (table.count > 0) table.data = upload_table(rows, "muon matrices");
+  return table;
+}
+
+Muon::Muon(ParameterArena& arena, const MuonOptions& options, MuonExchange exchange)
+    : Optimizer(arena, options.adamw.guard()),
+      options_(options),
+      exchange_(std::move(exchange)),
+      moments_(arena, options.adamw, [](const ParameterEntry& entry) { return !is_hidden(entry); }),
+      layout_(arena, is_hidden) {
+  QUERN_CHECK(!arena.is_shared_out() || exchange_,
+              "muon: ranks share out the weights, but there is no exchange between them");
+  for (const ParameterEntry& entry : arena.table().entries()) {
+    if (entry.group.frozen || !is_hidden(entry)) continue;
+    for (const NamedSlice& slice : entry.slices()) {
+      const int64_t rows = slice.shape[0], cols = slice.shape[1];
+      matrices_.push_back(
+          {slice, static_cast<float>(entry.group.lr_scale * options_.lr_scale),
+           static_cast<float>(adjustment(options_.adjust, rows, cols)),
+           static_cast<float>(entry.group.decay ? options_.adamw.weight_decay : 0.0)});
+    }
   }
-  group->names.push_back(slice.name);
-  group->matrices.push_back(
-      {slice.begin, static_cast<float>(treatment.lr_scale * options_.lr_scale),
-       static_cast<float>(adjustment(options_.adjust, rows, cols)),
-       static_cast<float>(treatment.decay ? options_.adamw.weight_decay : 0.0)});
+  const int64_t limit = options_.most_elements * std::max<int64_t>(1, ranks());
+  const std::span<const Matrix> all = matrices_;
+  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    for (int64_t size = 0; end < all.size(); ++end) {
+      size += padded(all[end].slice.shape.numel());
+      if (size > limit && end > begin) break;
+    }
+    rounds_.push_back(round_of(all.subspan(begin, end - begin)));
+  }
+  momentum_ = zero_state(arena, layout_.size(), "muon momentum");
+}
+
+Muon::Round Muon::round_of(std::span<const Matrix> matrices) const {
+  std::vector<std::vector<Matrix>> by_shape;
+  for (const Matrix& matrix : matrices) {
+    auto alike = std::ranges::find_if(by_shape, [&](const std::vector<Matrix>& others) {
+      return others[0].slice.shape == matrix.slice.shape;
+    });
+    if (alike == by_shape.end()) alike = by_shape.emplace(by_shape.end());
+    alike->push_back(matrix);
+  }
+  Round round;
+  for (const std::vector<Matrix>& alike : by_shape) round.groups.push_back(group_of(alike));
+  if (ranks() > 0) share_out(round, by_shape);
+  return round;
+}
+
+Muon::Group Muon::group_of(const std::vector<Matrix>& matrices) const {
+  const Shape& shape = matrices[0].slice.shape;
+  Group group;
+  group.rows = shape[0], group.cols = shape[1], group.stride = padded(shape.numel());
+  group.like = std::ranges::count(
+      matrices_, shape, [](const Matrix& matrix) -> const Shape& { return matrix.slice.shape; });
+  std::vector<kernels::MuonMatrix> rows;
+  for (const Matrix& matrix : owned(matrices, arena().layout().rank)) {
+    const int64_t x = std::ssize(rows) * group.stride, begin = matrix.slice.begin;
+    rows.push_back(ranks() > 0 ? kernels::MuonMatrix{.x = x, .numel = shape.numel()}
+                               : part_of(matrix, begin, begin + shape.numel(), x));
+  }
+  group.matrices = table_of(rows);
+  return group;
+}
+
+// A rank makes adjacent ones of the matrices of one shape orthogonal.
+std::span<const Muon::Matrix> Muon::owned(const std::vector<Matrix>& matrices, int64_t rank) const {
+  const int64_t n = std::ssize(matrices), N = std::max<int64_t>(1, ranks());
+  const auto begin = rank * n / N, end = (rank + 1) * n / N;
+  return std::span(matrices).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+// At rank p's place a rank has what it sends to p, its parts of p's matrices, and after the
+// exchange p's parts of its own. Both lie in the order of the groups and their matrices.
+void Muon::share_out(Round& round, const std::vector<std::vector<Matrix>>& matrices) const {
+  // Calls f(group, index in it, matrix, begin, end, place) for what `holder` has of the matrices of
+  // `owner`. Returns the elements of these places.
+  const auto for_parts = [&](int64_t holder, int64_t owner, const auto& f) {
+    const Placement& share = arena().layout().shares[static_cast<size_t>(holder)];
+    int64_t place = 0;
+    for (size_t g = 0; g < matrices.size(); ++g) {
+      for (int64_t i = 0; const Matrix& matrix : owned(matrices[g], owner)) {
+        const int64_t first = matrix.slice.begin;
+        share.for_each_part(first, first + matrix.slice.shape.numel(),
+                            [&](int64_t begin, int64_t end, int64_t) {
+                              f(g, i, matrix, begin, end, place);
+                              place += padded(end - begin);
+                            });
+        ++i;
+      }
+    }
+    return place;
+  };
+  for (int64_t holder = 0; holder < ranks(); ++holder) {
+    for (int64_t owner = 0; owner < ranks(); ++owner) {
+      round.each = std::max(round.each, for_parts(holder, owner, [](auto&&...) {}));
+    }
+  }
+  std::vector<kernels::MuonMatrix> parts;
+  std::vector<std::vector<kernels::MuonCopy>> unpacks(matrices.size()), packs(matrices.size());
+  const int64_t me = arena().layout().rank;
+  for (int64_t other = 0; other < ranks(); ++other) {
+    for_parts(me, other,
+              [&](size_t, int64_t, const Matrix& matrix, int64_t begin, int64_t end, int64_t at) {
+                parts.push_back(part_of(matrix, begin, end, other * round.each + at));
+              });
+    for_parts(
+        other, me,
+        [&](size_t g, int64_t i, const Matrix& matrix, int64_t begin, int64_t end, int64_t at) {
+          const int64_t outside = other * round.each + at, count = end - begin;
+          const int64_t x = i * round.groups[g].stride + begin - matrix.slice.begin;
+          unpacks[g].push_back({.to = x, .from = outside, .count = count});
+          packs[g].push_back({.to = outside, .from = x, .count = count});
+        });
+  }
+  round.parts = table_of(parts);
+  for (size_t g = 0; g < matrices.size(); ++g) {
+    round.groups[g].unpacks = table_of(unpacks[g]);
+    round.groups[g].packs = table_of(packs[g]);
+  }
+}
+
+// Elements [begin, end) of the arena, a part of the matrix that this rank has.
+kernels::MuonMatrix Muon::part_of(const Matrix& matrix, int64_t begin, int64_t end,
+                                  int64_t x) const {
+  const ArenaLayout& layout = arena().layout();
+  return {.param = layout.values.of(begin),
+          .grad = layout.sums.of(begin),
+          .momentum = layout_.places.of(begin),
+          .x = x,
+          .numel = end - begin,
+          .lr_scale = matrix.lr_scale,
+          .adjust = matrix.adjust,
+          .decay = matrix.decay};
 }
 
 std::vector<OptimizerBuffer> Muon::buffers() const {
   std::vector<OptimizerBuffer> buffers = moments_.buffers();
-  OptimizerBuffer momentum{"momentum.", momentum_};
-  for (const Group& group : groups_) {
-    for (int64_t i = 0; i < group.count(); ++i) {
-      momentum.slices.push_back({group.names[static_cast<size_t>(i)],
-                                 {group.rows, group.cols},
-                                 group.first + i * group.stride});
-    }
-  }
-  buffers.push_back(momentum);
+  buffers.push_back(layout_.buffer("momentum.", momentum_));
   return buffers;
 }
 
 void Muon::fused_update() {
   moments_.fused_update(state_data());
-  for (const Group& group : groups_) {
-    const int64_t most = std::max<int64_t>(1, options_.most_elements / group.stride);
-    for (int64_t begin = 0; begin < group.count(); begin += most) {
-      update_matrices(group, begin, std::min(begin + most, group.count()));
+  for (const Round& round : rounds_) {
+    if (ranks() > 0) {
+      update(round);
+    } else {
+      for (const Group& group : round.groups) update(group);
     }
   }
 }
 
-void Muon::update_matrices(const Group& group, int64_t begin, int64_t end) {
-  const kernels::MuonGroup part{
-      static_cast<const kernels::MuonMatrix*>(group.table.raw_data()) + begin, end - begin,
-      group.rows * group.cols, group.stride};
-  float* const momentum = momentum_.data<float>() + group.first + begin * group.stride;
-  const Tensor x = workspace(part.count * group.stride, DType::bf16);
-  const Tensor squares = workspace(part.count * kernels::kMuonParts, DType::f32);
+void Muon::update(const Group& group) const {
+  const Tensor x = workspace(group.matrices.count * group.stride);
+  read_momentum(x, group.matrices);
+  change_weights(orthogonal(group, x), group.matrices);
+}
+
+// The ranks exchange their parts of matrices for the same parts of orthogonal ones.
+void Muon::update(const Round& round) const {
+  const Tensor parts = workspace(ranks() * round.each), received = workspace(parts.numel());
+  const auto exchange = [&](const Tensor& to, const Tensor& from) {
+    constexpr int64_t kPair = sizeof(float) / sizeof(bfloat16);
+    exchange_(static_cast<float*>(to.raw_data()), static_cast<const float*>(from.raw_data()),
+              round.each / kPair, "Muon's matrices");
+  };
+  read_momentum(parts, round.parts);
+  exchange(received, parts);
+  for (const Group& group : round.groups) {
+    if (group.matrices.count == 0) continue;
+    const Tensor x = workspace(group.matrices.count * group.stride);
+    copy_parts(x, received, group.unpacks.copies());
+    copy_parts(received, orthogonal(group, x), group.packs.copies());
+  }
+  exchange(parts, received);
+  change_weights(parts, round.parts);
+}
+
+void Muon::read_momentum(const Tensor& x, const Rows& matrices) const {
   on_device(x.device(), [&](auto stream) {
-    muon_momentum(x.data<bfloat16>(), squares.data<float>(), momentum,
-                  arena().grads().data<float>(), part, static_cast<float>(options_.momentum),
-                  options_.nesterov, state_data(), stream);
-    muon_normalize(x.data<bfloat16>(), squares.data<float>(), part,
-                   static_cast<float>(options_.eps), stream);
+    muon_momentum(x.data<bfloat16>(), momentum_.data<float>(), arena().sums().data<float>(),
+                  matrices.group(), static_cast<float>(options_.momentum), options_.nesterov,
+                  state_data(), stream);
   });
-  const Tensor change =
-      orthogonalize(x, {group.rows, group.cols, part.count, group.stride}, options_.iteration);
-  const Tensor& copies = arena().copies();
+}
+
+void Muon::change_weights(const Tensor& x, const Rows& matrices) const {
+  // Where ranks share out the arena, the copies are gathered later.
+  const Tensor copies = arena().is_shared_out() ? Tensor() : arena().copies();
   on_device(x.device(), [&](auto stream) {
     muon_update(arena().values().data<float>(),
-                copies.defined() ? copies.data<bfloat16>() : nullptr, change.data<bfloat16>(), part,
-                state_data(), stream);
+                copies.defined() ? copies.data<bfloat16>() : nullptr, x.data<bfloat16>(),
+                matrices.group(), state_data(), stream);
   });
+}
+
+// The matrices of x made orthogonal; x is overwritten.
+Tensor Muon::orthogonal(const Group& group, const Tensor& x) const {
+  const kernels::MuonGroup matrices = group.matrices.group();
+  const Tensor squares = workspace(matrices.count * kernels::kMuonParts, DType::f32);
+  on_device(x.device(), [&](auto stream) {
+    muon_squares(squares.data<float>(), x.data<bfloat16>(), matrices, stream);
+    muon_normalize(x.data<bfloat16>(), squares.data<float>(), matrices,
+                   static_cast<float>(options_.eps), stream);
+  });
+  return orthogonalize(x, {group.rows, group.cols, matrices.count, group.stride, group.like},
+                       options_.iteration);
 }
 
 // With G = X X^T of a wide X, or X^T X of a tall one: X = a X + P X, or a X + X P, P = b G + c G G.
@@ -146,6 +293,7 @@ Tensor orthogonalize(const Tensor& x, const MatrixBatch& batch, const NewtonSchu
   gram.m = gram.n = inner, gram.k = std::max(batch.rows, batch.cols);
   gram.transpose_a = !wide, gram.transpose_b = wide;
   gram.batch = batch.count;
+  gram.batch_like = batch.like;
   gram.stride_a = gram.stride_b = batch.stride, gram.stride_d = gram_stride;
   kernels::Gemm polynomial = gram;
   polynomial.k = inner;
@@ -168,9 +316,9 @@ Tensor orthogonalize(const Tensor& x, const MatrixBatch& batch, const NewtonSchu
   const Tensor packed =
       resources.scratch_bytes > 0 ? workspace(resources.scratch_bytes, DType::u8) : Tensor();
   if (packed.defined()) resources.scratch = packed.raw_data();
-  const Tensor g = workspace(batch.count * gram_stride, DType::bf16);
-  const Tensor p = workspace(batch.count * gram_stride, DType::bf16);
-  Tensor from = x, to = workspace(x.numel(), DType::bf16);
+  const Tensor g = workspace(batch.count * gram_stride);
+  const Tensor p = workspace(batch.count * gram_stride);
+  Tensor from = x, to = workspace(x.numel());
   on_device(x.device(), [&](auto stream) {
     auto *const G = g.data<bfloat16>(), *const P = p.data<bfloat16>();
     for (int i = 0; i < options.iterations; ++i) {

@@ -2,6 +2,8 @@
 // matrix before it changes the weights. Follows torch.optim.Muon of PyTorch 2.9.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,44 +27,96 @@ struct MuonOptions {
   MuonAdjust adjust = MuonAdjust::match_rms_adamw;
   double eps = 1e-7;  // smallest norm that a matrix is divided by
   NewtonSchulz iteration = {};
-  int64_t most_elements = int64_t{1} << 29;  // orthogonalised at once: 4 GiB of workspace
+  int64_t most_elements = int64_t{1} << 29;  // a rank has at a time: 4 GiB of workspace
 };
 
+// What ranks that share out the arena do together: every rank sends `each` floats to every other,
+// itself included. received + p each = sent + rank() each of rank p. `what` names them in messages.
+using MuonExchange =
+    std::function<void(float* received, const float* sent, int64_t each, const char* what)>;
+
 // Muon for hidden matrices, each part of a fused weight separately; AdamW for all other parameters.
-// Matrices of one shape form a group: each of its products is one batched call, a symmetric
-// one of 512 and more columns two (muon.cpp).
+// Matrices of one shape form groups: each of their products is one batched call, a symmetric one of
+// 512 and more columns two (muon.cpp).
+//
+// Ranks that share out the arena share out the matrices of a group too. A rank computes the
+// momentum of its slices, gets what the others have of its matrices, makes these orthogonal, and
+// returns their parts. The bits are those of one rank.
 class Muon : public Optimizer {
  public:
-  Muon(ParameterArena& arena, const MuonOptions& options);
+  // exchange: needed where ranks share out the arena.
+  Muon(ParameterArena& arena, const MuonOptions& options, MuonExchange exchange = {});
 
   const char* name() const override { return "muon"; }
   std::vector<OptimizerBuffer> buffers() const override;
 
  private:
-  struct Group {
-    int64_t rows = 0, cols = 0;
-    int64_t first = 0, stride = 0;  // elements of momentum_
-    std::vector<kernels::MuonMatrix> matrices;
-    std::vector<std::string> names;
-    Tensor table;  // u8: the matrices on the device
-
-    int64_t count() const { return static_cast<int64_t>(matrices.size()); }
+  struct Matrix {
+    NamedSlice slice;  // of the arena
+    float lr_scale = 1.0f, adjust = 1.0f, decay = 0.0f;
   };
 
-  void add_matrix(const ParameterGroup& treatment, const NamedSlice& slice);
+  // A table on the device: kernels::MuonGroup and MuonCopies point to it.
+  struct Rows {
+    Tensor data;  // u8
+    int64_t count = 0;
+    int64_t most = 0;  // elements of the largest row's part
+
+    template <class Row>
+    const Row* as() const {
+      return count > 0 ? static_cast<const Row*>(data.raw_data()) : nullptr;
+    }
+    kernels::MuonGroup group() const { return {as<kernels::MuonMatrix>(), count, most}; }
+    kernels::MuonCopies copies() const { return {as<kernels::MuonCopy>(), count, most}; }
+  };
+
+  // Matrices of one shape that are orthogonalised together.
+  struct Group {
+    int64_t rows = 0, cols = 0, stride = 0;  // stride: elements from one to the next in x
+    int64_t like = 0;                        // matrices of this shape in the model; see MatrixBatch
+    Rows matrices;                           // those that this rank makes orthogonal
+    Rows unpacks, packs;                     // if shared out: from and to what ranks exchange
+  };
+
+  // Neighbours in the arena, whose parts the ranks exchange together. Where these are not shared
+  // out, only the groups.
+  struct Round {
+    std::vector<Group> groups;
+    Rows parts;        // what this rank has of all matrices: in the arena, and in what it sends
+    int64_t each = 0;  // elements that it sends to another
+  };
+
+  template <class Row>
+  static Rows table_of(const std::vector<Row>& rows);
+  Round round_of(std::span<const Matrix> matrices) const;
+  Group group_of(const std::vector<Matrix>& matrices) const;
+  void share_out(Round& round, const std::vector<std::vector<Matrix>>& matrices) const;
+  std::span<const Matrix> owned(const std::vector<Matrix>& matrices, int64_t rank) const;
+  kernels::MuonMatrix part_of(const Matrix& matrix, int64_t begin, int64_t end, int64_t x) const;
+  int64_t ranks() const { return std::ssize(arena().layout().shares); }  // 0: not shared out
+
   void fused_update() override;
-  void update_matrices(const Group& group, int64_t begin, int64_t end);
+  void update(const Group& group) const;
+  void update(const Round& round) const;
+  void read_momentum(const Tensor& x, const Rows& matrices) const;
+  void change_weights(const Tensor& x, const Rows& matrices) const;
+  Tensor orthogonal(const Group& group, const Tensor& x) const;
   void naive_update(double clip, const kernels::StepState& now) override;
+  void complete(const Tensor& direction, int64_t begin) const;
 
   MuonOptions options_;
+  MuonExchange exchange_;
   AdamWMoments moments_;
-  std::vector<Group> groups_;
-  Tensor momentum_;  // f32, group after group
+  StateLayout layout_;            // of the momentum
+  std::vector<Matrix> matrices_;  // in arena order
+  std::vector<Round> rounds_;
+  Tensor momentum_;  // f32
 };
 
 // Matrices of one shape that lie `stride` elements apart.
 struct MatrixBatch {
   int64_t rows = 0, cols = 0, count = 0, stride = 0;
+  int64_t like = 0;  // its bits are those of a batch of so many; 0: of `count`
 };
 
 // Iterates on matrices of norm 1 or less in x (bf16, one dimension), and overwrites x. Returns a

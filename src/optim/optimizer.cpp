@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "autograd/ops/reduce.h"
 #include "autograd/tape.h"
@@ -17,6 +18,30 @@ Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name, 
                             ? Tensor::empty({count}, dtype, tag)
                             : Tensor::empty_on_host({count}, dtype, tag);
   fill(buffer, 0.0);
+  return buffer;
+}
+
+StateLayout::StateLayout(const ParameterArena& arena, const ParameterFilter& selects)
+    : shared(arena.is_shared_out()) {
+  const std::vector<ParameterEntry>& all = arena.table().entries();
+  for (size_t i = 0; i < all.size() && !all[i].group.frozen; ++i) {
+    if (!selects(all[i])) continue;
+    for (const NamedSlice& slice : all[i].slices()) slices.push_back(slice);
+    // With the zeros behind it, so that what follows is aligned as in the arena.
+    const bool last = i + 1 == all.size() || all[i + 1].group.frozen;
+    arena.layout().values.for_each_part(
+        all[i].begin, last ? arena.trainable() : all[i + 1].begin,
+        [&](int64_t begin, int64_t end, int64_t) { places.append(begin, end); });
+  }
+}
+
+OptimizerBuffer StateLayout::buffer(std::string prefix, const Tensor& data) const {
+  OptimizerBuffer buffer{std::move(prefix), data, slices};
+  if (shared) {
+    buffer.share = places;
+  } else {
+    for (NamedSlice& slice : buffer.slices) slice.begin = places.of(slice.begin);
+  }
   return buffer;
 }
 

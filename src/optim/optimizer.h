@@ -2,6 +2,7 @@
 // one: docs/adding_an_optimizer.md.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,21 @@ struct OptimizerBuffer {
 // Zeros, where the arena's Offload has an optimizer's state.
 Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name,
                   DType dtype = DType::f32);
+
+using ParameterFilter = std::function<bool(const ParameterEntry&)>;
+
+// Where state lies that trainable parameters have one element for each of theirs: in the arena's
+// order, without those that are left out, and of a rank's share where ranks share out the arena.
+struct StateLayout {
+  StateLayout(const ParameterArena& arena, const ParameterFilter& selects);
+
+  int64_t size() const { return places.size(); }
+  OptimizerBuffer buffer(std::string prefix, const Tensor& data) const;
+
+  Placement places;
+  std::vector<NamedSlice> slices;  // of the arena
+  bool shared = false;
+};
 
 // Limits on a step's change of the weights.
 struct StepGuard {

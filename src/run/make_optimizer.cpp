@@ -2,10 +2,24 @@
 
 #include "base/error.h"
 #include "optim/muon.h"
+#include "tensor/context.h"
 
 namespace quern {
 
-std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config) {
+namespace {
+
+MuonExchange muon_exchange(Communicator* ranks) {
+  if (ranks == nullptr) return {};
+  return [ranks](float* received, const float* sent, int64_t each, const char* what) {
+    ranks->exchange(received, sent, RankSlices(ranks->size() * each, ranks->size()), what,
+                    Context::current().cuda_stream());
+  };
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config,
+                                          Communicator* ranks) {
   const OptimizerSection& o = config.optimizer;
   const bool halt = config.train.on_nonfinite == OnNonfinite::stop;
   const AdamWOptions adamw{.beta1 = o.beta1,
@@ -20,10 +34,8 @@ std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& c
   switch (o.kind) {
     case OptimizerKind::adamw: return std::make_unique<AdamW>(arena, adamw);
     case OptimizerKind::muon: {
-      QUERN_CHECK(!arena.is_shared_out(),
-                  "optimizer is muon, which cannot be shared out; expected adamw");
       const MuonOptions muon{adamw, o.momentum, o.nesterov, o.muon_lr_scale, o.muon_adjust};
-      return std::make_unique<Muon>(arena, muon);
+      return std::make_unique<Muon>(arena, muon, muon_exchange(ranks));
     }
   }
   fail("config: unknown optimizer");

@@ -4,12 +4,15 @@
 #include <memory>
 
 #include "config/config.h"
+#include "dist/communicator.h"
 #include "optim/optimizer.h"
 
 namespace quern {
 
 // The optimizer named in [optimizer], with the kernels chosen in [compute]. It halts after a
-// non-finite step under on_nonfinite = stop. Only AdamW can have a share.
-std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config);
+// non-finite step under on_nonfinite = stop. ranks: those that share out the arena, if any; they
+// outlive the optimizer.
+std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config,
+                                          Communicator* ranks = nullptr);
 
 }  // namespace quern

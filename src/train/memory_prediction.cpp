@@ -57,7 +57,7 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
     return recorder.trace();
   }
   const auto shards = make_shards(instance.arena, ranks, config);
-  const auto optimizer = make_optimizer(instance.arena, config);
+  const auto optimizer = make_optimizer(instance.arena, config, ranks);
   optimizer->set_learning_rate(config.optimizer.lr);
   TrainingStep step(instance, *optimizer, false, ranks, exchange_of(config.compute), shards.get());
   // More micro-batches than two need no more memory.

@@ -73,7 +73,7 @@ void Trainer::start() {
   if (starts_from) load_weights_from(instance_->arena, config_.model);
   const BucketExchange exchange = exchange_of(config_.compute);
   shards_ = make_shards(instance_->arena, team_.group(), config_);
-  optimizer_ = make_optimizer(instance_->arena, config_);
+  optimizer_ = make_optimizer(instance_->arena, config_, team_.group());
   step_ = std::make_unique<TrainingStep>(*instance_, *optimizer_, captures_steps(config_.compute),
                                          team_.group(), exchange, shards_.get());
   const OptimizerSection& o = config_.optimizer;

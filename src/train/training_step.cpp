@@ -28,8 +28,7 @@ bool shares_norm(const Communicator* ranks, BucketExchange exchange) {
 // auto: the fastest on GPUs, and on CPUs what saves the last step when a rank is lost.
 Parallel decided_parallel(const Config& config) {
   if (config.parallel.parallel != Parallel::automatic) return config.parallel.parallel;
-  const bool can_share = config.optimizer.kind == OptimizerKind::adamw;
-  return can_share && Context::current().device().is_cuda() ? Parallel::zero1 : Parallel::ddp;
+  return Context::current().device().is_cuda() ? Parallel::zero1 : Parallel::ddp;
 }
 
 }  // namespace

@@ -123,8 +123,6 @@ TEST_F(RanksProgram, RefusesWrongFlagsBeforeTheFirstRank) {
   }
   expect_refusal({"--parallel", "ddpp"},
                  "--parallel is ddpp, expected one of auto, none, ddp, zero1, zero2, fsdp");
-  expect_refusal({"--parallel", "zero1", "--optimizer", "muon", "--ranks", "2"},
-                 "parallel is zero1, which shares out AdamW's update; found optimizer = muon");
   expect_refusal({"--moments", "fp16"}, "--moments is fp16, expected one of fp32, bf16");
   expect_refusal({"--store", "host:5"}, "--store is 'host:5', expected file:FOLDER or tcp:HOST");
   expect_refusal({"--nproc_per_node", "2"}, "did you mean --ranks?");

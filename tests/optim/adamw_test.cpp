@@ -363,16 +363,5 @@ TEST(AdamWMoments, LeavesOutTheLast) {
   }
 }
 
-TEST(AdamWMoments, AShareIsOfAllParameters) {
-  Linear net(3, 5, Init::normal(1.0));
-  const auto whole = [](const ParameterTable& table) {
-    const Placement all = Placement::whole(table.size());
-    return ArenaLayout{all, all, all, all, true};
-  };
-  ParameterArena arena(net, {.layout = whole});
-  const auto none = [](const ParameterEntry&) { return false; };
-  EXPECT_THROW(AdamWMoments(arena, {}, none), Error);
-}
-
 }  // namespace
 }  // namespace quern

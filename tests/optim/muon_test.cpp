@@ -1,11 +1,17 @@
 #include "optim/muon.h"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <set>
 
+#include "dist/layout.h"
 #include "nn/linear.h"
 #include "nn/sequential.h"
 #include "optim/muon_cases.h"
+#include "support/thread_ranks.h"
 #include "support/training.h"
 
 namespace quern {
@@ -143,23 +149,77 @@ TEST(Muon, TheStateIsPacked) {
   }
 }
 
-TEST(Muon, MatricesOfOneShapeLieTogether) {
-  Sequential net;
-  const std::pair<int64_t, int64_t> shapes[] = {{5, 7}, {5, 5}, {7, 5}, {7, 7}, {5, 7}, {7, 5}};
-  for (const auto& [rows, cols] : shapes) net.append<Linear>(cols, rows, Init::normal(1.0), false);
-  ParameterArena arena(net, {Precision::fp32, true, 7});
-  const Muon optimizer(arena, {});
-  std::map<std::string, Shape> expected;
-  for (const Parameter* parameter : arena.parameters()) {
-    expected[parameter->name()] = parameter->shape();
+ArenaLayoutOf zero1_layout(int ranks, int rank) {
+  return [=](const ParameterTable& table) {
+    return layout_of(table, Parallel::zero1, BucketExchange::naive, ranks, rank);
+  };
+}
+
+TEST(Muon, RanksNeedAnExchange) {
+  Linear layer(5, 5, Init::normal(1.0));
+  ParameterArena::Options options;
+  options.layout = zero1_layout(2, 0);
+  ParameterArena arena(layer, options);
+  expect_error([&] { Muon(arena, {}); }, {"muon", "exchange"});
+}
+
+// Six matrices of three shapes, cut at the ranks' slices of 512 elements and multiples; one rank
+// more than the largest group has.
+TEST(Muon, RanksUpdateTheBitsOfOne) {
+  using State = std::map<std::string, std::vector<float>>;  // zeros where others have it
+  const auto train = [](const MuonOptions& options, Communicator* group) {
+    Context context(kCpu);
+    const ContextScope scope(context);
+    Sequential net;
+    const std::pair<int64_t, int64_t> shapes[] = {{31, 40}, {40, 31}, {31, 40},
+                                                  {40, 31}, {9, 7},   {31, 40}};
+    for (const auto& [rows, cols] : shapes) net.append<Linear>(cols, rows, Init::normal(1.0));
+    ParameterArena::Options arena_options{Precision::bf16, true, 7};
+    MuonExchange exchange;
+    if (group != nullptr) {
+      arena_options.layout = zero1_layout(group->size(), group->rank());
+      exchange = [group](float* received, const float* sent, int64_t each, const char* what) {
+        group->exchange(received, sent, RankSlices(group->size() * each, group->size()), what, {});
+      };
+    }
+    ParameterArena arena(net, arena_options);
+    Muon optimizer(arena, options, exchange);
+    for (uint64_t step = 0; step < 3; ++step) {
+      set_gradients(arena, step + 1);
+      optimizer.step(0.05);
+    }
+    State state;
+    for (const OptimizerBuffer& buffer : {values_of(arena), optimizer.buffers().back()}) {
+      for (const NamedSlice& slice : buffer.slices) {
+        state[buffer.prefix + slice.name] = spread(buffer, slice).to_vector<float>();
+      }
+    }
+    return state;
+  };
+  for (const KernelKind kernels : {KernelKind::fused, KernelKind::naive}) {
+    for (const int64_t most : {int64_t{1} << 29, int64_t{2600}}) {  // all, and two of the largest
+      MuonOptions options = options_of(kernels);
+      options.most_elements = most;
+      const State one = train(options, nullptr);
+      EXPECT_EQ(one.size(), 12u);
+      for (const int ranks : {1, 2, 3, 5}) {
+        State all;
+        std::mutex mutex;
+        const auto texts = run_thread_ranks(ranks, {}, [&](Communicator& group) {
+          const State own = train(options, &group);
+          const std::lock_guard lock(mutex);
+          for (const auto& [name, part] : own) {
+            std::vector<float>& whole = all[name];
+            whole.resize(part.size());
+            std::ranges::transform(whole, part, whole.begin(), std::plus());
+          }
+          return std::string();
+        });
+        EXPECT_EQ(texts, std::vector<std::string>(static_cast<size_t>(ranks)));
+        EXPECT_EQ(all, one) << ranks << " ranks";
+      }
+    }
   }
-  std::vector<Shape> found;
-  const OptimizerBuffer momentum = optimizer.buffers().back();
-  for (const NamedSlice& slice : momentum.slices) {
-    EXPECT_EQ(slice.shape, expected.at(slice.name)) << slice.name;
-    found.push_back(slice.shape);
-  }
-  EXPECT_EQ(found, (std::vector<Shape>{{5, 7}, {5, 7}, {5, 5}, {7, 5}, {7, 5}, {7, 7}}));
 }
 
 TEST(Muon, FusedAndNaiveAgree) {

@@ -151,6 +151,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{Precision::fp32, KernelKind::fused}, Mode{Precision::fp32, KernelKind::naive},
         Mode{Precision::bf16, KernelKind::fused, 0.2},
         Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::muon},
+        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::muon, Parallel::zero1},
+        Mode{Precision::bf16, KernelKind::naive, 0.0, OptimizerKind::muon, Parallel::zero1},
+        Mode{Precision::fp32, KernelKind::fused, 0.0, OptimizerKind::muon, Parallel::zero2},
+        Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::muon, Parallel::fsdp},
+        Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::muon, Parallel::fsdp},
         Mode{Precision::fp32, KernelKind::fused, 0.2, OptimizerKind::adamw, Parallel::zero1},
         Mode{Precision::fp32, KernelKind::naive, 0.0, OptimizerKind::adamw, Parallel::zero1},
         Mode{Precision::bf16, KernelKind::fused, 0.0, OptimizerKind::adamw, Parallel::zero1},
@@ -200,6 +205,7 @@ std::vector<Mode> every_strategy() {
       modes.push_back({precision, KernelKind::fused, 0.1, OptimizerKind::adamw, parallel});
     }
   }
+  modes.push_back({Precision::bf16, KernelKind::fused, 0.1, OptimizerKind::muon, Parallel::zero1});
   return modes;
 }
 
@@ -229,17 +235,6 @@ TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
   expect_resumes(shares_out(own) ? Parallel::ddp : Parallel::zero1,
                  own == Parallel::fsdp ? Parallel::zero2 : Parallel::fsdp);
 }
-
-class RanksWithMuon : public Ranks {};
-
-TEST_P(RanksWithMuon, AResumedRunMayHaveOtherRanks) {
-  expect_resumes(Parallel::ddp, Parallel::ddp);
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, RanksWithMuon,
-                         testing::Values(Mode{Precision::bf16, KernelKind::fused, 0.1,
-                                              OptimizerKind::muon}),
-                         name_of);
 
 // On a GPU a failed collective returns, and check() tells of it: by then garbage may have reached
 // the weights.
@@ -352,7 +347,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, RanksOfOneMode,
                                          Mode{Precision::bf16, KernelKind::fused, 0.1,
                                               OptimizerKind::adamw, Parallel::zero1},
                                          Mode{Precision::bf16, KernelKind::fused, 0.1,
-                                              OptimizerKind::adamw, Parallel::fsdp}),
+                                              OptimizerKind::adamw, Parallel::fsdp},
+                                         Mode{Precision::bf16, KernelKind::fused, 0.1,
+                                              OptimizerKind::muon, Parallel::zero1}),
                          name_of);
 
 }  // namespace

@@ -119,7 +119,7 @@ class RankTraining {
         instance_(config_.model, config_.compute, InitScheme::normal, true, 1,
                   layout_for(config_, group)),
         shards_(make_shards(instance_.arena, group, config_)),
-        optimizer_(make_optimizer(instance_.arena, config_)),
+        optimizer_(make_optimizer(instance_.arena, config_, group)),
         step_(instance_, *optimizer_, false, group, exchange_of(config_.compute), shards_.get()) {}
 
   void restore(const State& state) {

@@ -1,7 +1,7 @@
-// Muon's elementwise passes over matrices of numel elements, bound by memory: momentum moves 14
-// bytes an element, normalization 4, the update 10 (12 with the BF16 copy). A grid row is a matrix;
-// each of its kMuonParts blocks has a part, so a sum's order depends on the matrix alone. Mirroring
-// moves a byte for each element of a symmetric product.
+// Muon's passes over parts of matrices, bound by memory: momentum moves 14 bytes an element,
+// squares 2, normalization and copies 4, the update 10 (12 with the BF16 copy). A grid row is a
+// matrix or a part of one; each of its kMuonParts blocks has a part, so a sum's order depends on
+// the matrix alone. Mirroring moves a byte for each element of a symmetric product.
 #include "kernels/muon.h"
 
 #include <algorithm>
@@ -39,18 +39,17 @@ __device__ __forceinline__ void for_part(int64_t numel, bool vectors, F f) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    momentum_kernel(bfloat16* x, float* squares, float* momentum, const float* grad,
+    momentum_kernel(bfloat16* x, float* momentum, const float* grad,
                     const __grid_constant__ MuonGroup group, float mu, bool nesterov,
                     const StepState* state, bool aligned) {
   if (state->finite == 0) return;
-  const int64_t matrix = blockIdx.y;
-  const int64_t begin = group.matrices[matrix].begin;
-  const float* const g = grad + begin;
-  float* const m = momentum + matrix * group.stride;
-  bfloat16* const out = x + matrix * group.stride;
+  const MuonMatrix one = group.matrices[blockIdx.y];
+  const float* const g = grad + one.grad;
+  float* const m = momentum + one.momentum;
+  bfloat16* const out = x + one.x;
   const float clip = state->clip;
-  float sum = 0.0f;
-  for_part(group.numel, aligned && begin % kWidth == 0, [&](auto width, int64_t i) {
+  const bool vectors = aligned && (one.grad | one.momentum | one.x) % kWidth == 0;
+  for_part(one.numel, vectors, [&](auto width, int64_t i) {
     constexpr int kN = width;
     float gradient[kN], mean[kN], result[kN];
     load_vec(gradient, g + i);
@@ -59,28 +58,42 @@ __global__ void __launch_bounds__(kThreads)
     for (int e = 0; e < kN; ++e) {
       gradient[e] *= clip;
       mean[e] += (1.0f - mu) * (gradient[e] - mean[e]);
-      const float value = nesterov ? gradient[e] + mu * (mean[e] - gradient[e]) : mean[e];
-      result[e] = to_float(from_float<bfloat16>(value));
-      sum = fmaf(result[e], result[e], sum);
+      result[e] = nesterov ? gradient[e] + mu * (mean[e] - gradient[e]) : mean[e];
     }
     store_vec(m + i, mean);
     store_vec(out + i, result);
   });
+}
+
+__global__ void __launch_bounds__(kThreads)
+    squares_kernel(float* squares, const bfloat16* x, const __grid_constant__ MuonGroup group,
+                   bool aligned) {
+  const MuonMatrix one = group.matrices[blockIdx.y];
+  const bfloat16* const in = x + one.x;
+  float sum = 0.0f;
+  for_part(one.numel, aligned && one.x % kWidth == 0, [&](auto width, int64_t i) {
+    constexpr int kN = width;
+    float value[kN];
+    load_vec(value, in + i);
+#pragma unroll
+    for (int e = 0; e < kN; ++e) sum = fmaf(value[e], value[e], sum);
+  });
   sum = block_sum(sum);
-  if (threadIdx.x == 0) squares[matrix * kMuonParts + blockIdx.x] = sum;
+  if (threadIdx.x == 0) squares[blockIdx.y * kMuonParts + blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(kThreads)
     normalize_kernel(bfloat16* x, const float* squares, const __grid_constant__ MuonGroup group,
                      float eps, bool aligned) {
-  const int64_t matrix = blockIdx.y;
+  const MuonMatrix one = group.matrices[blockIdx.y];
   __shared__ float divisor;
-  const float part = threadIdx.x < kMuonParts ? squares[matrix * kMuonParts + threadIdx.x] : 0.0f;
+  const float part =
+      threadIdx.x < kMuonParts ? squares[blockIdx.y * kMuonParts + threadIdx.x] : 0.0f;
   const float sum = block_sum(part);
   if (threadIdx.x == 0) divisor = fmaxf(to_float(from_float<bfloat16>(sqrtf(sum))), eps);
   __syncthreads();
-  bfloat16* const out = x + matrix * group.stride;
-  for_part(group.numel, aligned, [&](auto width, int64_t i) {
+  bfloat16* const out = x + one.x;
+  for_part(one.numel, aligned && one.x % kWidth == 0, [&](auto width, int64_t i) {
     constexpr int kN = width;
     float value[kN];
     load_vec(value, out + i);
@@ -97,16 +110,27 @@ __global__ void __launch_bounds__(kThreads)
   const MuonMatrix one = group.matrices[blockIdx.y];
   const float lr = state->lr * one.lr_scale;
   const float keep = 1.0f - lr * one.decay, rate = lr * one.adjust;
-  const bfloat16* const change = x + blockIdx.y * group.stride;
-  for_part(group.numel, aligned && one.begin % kWidth == 0, [&](auto width, int64_t i) {
+  const bfloat16* const change = x + one.x;
+  for_part(one.numel, aligned && (one.param | one.x) % kWidth == 0, [&](auto width, int64_t i) {
     constexpr int kN = width;
     float p[kN], o[kN];
-    load_vec(p, param + one.begin + i);
+    load_vec(p, param + one.param + i);
     load_vec(o, change + i);
 #pragma unroll
     for (int e = 0; e < kN; ++e) p[e] = keep * p[e] - rate * o[e];
-    store_vec(param + one.begin + i, p);
-    if (copy != nullptr) store_vec(copy + one.begin + i, p);
+    store_vec(param + one.param + i, p);
+    if (copy != nullptr) store_vec(copy + one.param + i, p);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(bfloat16* to, const bfloat16* from, const __grid_constant__ MuonCopies copies,
+                bool aligned) {
+  const MuonCopy one = copies.copies[blockIdx.y];
+  for_part(one.count, aligned && (one.to | one.from) % kWidth == 0, [&](auto width, int64_t i) {
+    float value[width];
+    load_vec(value, from + one.from + i);
+    store_vec(to + one.to + i, value);
   });
 }
 
@@ -133,35 +157,46 @@ __global__ void __launch_bounds__(kThreads) mirror_kernel(bfloat16* x, int64_t n
   }
 }
 
-dim3 grid_of(const MuonGroup& group) {
+dim3 grid_of(int64_t count) {
   constexpr int64_t kMostRows = 65535;
-  QUERN_CHECK(group.count <= kMostRows, "muon: a group has ", group.count,
-              " matrices, expected at most ", kMostRows);
-  return dim3(static_cast<unsigned>(kMuonParts), static_cast<unsigned>(group.count));
+  QUERN_CHECK(count <= kMostRows, "muon: found ", count, " matrices or parts, expected at most ",
+              kMostRows);
+  return dim3(static_cast<unsigned>(kMuonParts), static_cast<unsigned>(count));
 }
 
 }  // namespace
 
-void muon_momentum(bfloat16* x, float* squares, float* momentum, const float* grad,
-                   const MuonGroup& group, float mu, bool nesterov, const StepState* state,
-                   Stream stream) {
-  const bool aligned = aligned16({x, momentum, grad}) && group.stride % 8 == 0;
-  launch(momentum_kernel, grid_of(group), dim3(kThreads), 0, stream, x, squares, momentum, grad,
-         group, mu, nesterov, state, aligned);
+void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonGroup& group,
+                   float mu, bool nesterov, const StepState* state, Stream stream) {
+  if (group.count == 0) return;
+  launch(momentum_kernel, grid_of(group.count), dim3(kThreads), 0, stream, x, momentum, grad, group,
+         mu, nesterov, state, aligned16({x, momentum, grad}));
+}
+
+void muon_squares(float* squares, const bfloat16* x, const MuonGroup& group, Stream stream) {
+  if (group.count == 0) return;
+  launch(squares_kernel, grid_of(group.count), dim3(kThreads), 0, stream, squares, x, group,
+         aligned16({x}));
 }
 
 void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
                     Stream stream) {
-  const bool aligned = aligned16({x}) && group.stride % 8 == 0;
-  launch(normalize_kernel, grid_of(group), dim3(kThreads), 0, stream, x, squares, group, eps,
-         aligned);
+  if (group.count == 0) return;
+  launch(normalize_kernel, grid_of(group.count), dim3(kThreads), 0, stream, x, squares, group, eps,
+         aligned16({x}));
 }
 
 void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
                  const StepState* state, Stream stream) {
-  const bool aligned = aligned16({param, copy, x}) && group.stride % 8 == 0;
-  launch(update_kernel, grid_of(group), dim3(kThreads), 0, stream, param, copy, x, group, state,
-         aligned);
+  if (group.count == 0) return;
+  launch(update_kernel, grid_of(group.count), dim3(kThreads), 0, stream, param, copy, x, group,
+         state, aligned16({param, copy, x}));
+}
+
+void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream) {
+  if (copies.count == 0) return;
+  launch(copy_kernel, grid_of(copies.count), dim3(kThreads), 0, stream, to, from, copies,
+         aligned16({to, from}));
 }
 
 void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream stream) {

@@ -10,6 +10,7 @@ namespace quern::test {
 namespace {
 
 using kernels::kMuonParts;
+using kernels::MuonCopy;
 using kernels::MuonGroup;
 using kernels::MuonMatrix;
 using kernels::StepState;
@@ -28,17 +29,19 @@ struct State {
   std::vector<float> squares = random_values<float>(2 * kMuonParts, 6, 0.0, 1.0);
 };
 
-// The three passes one after another on the device, each on the state of `s`.
-State run_passes(const State& s, const std::vector<MuonMatrix>& matrices, int64_t numel,
-                 const StepState& state, int64_t shift) {
+// The passes on the device: momentum, the squares of its result, and the update and normalization
+// of the x that was given.
+State run_passes(const State& s, const std::vector<MuonMatrix>& matrices, const StepState& state,
+                 int64_t shift) {
   DeviceBuffer<float> param(s.param, shift), grad(s.grad, shift), momentum(s.momentum, shift);
   DeviceBuffer<bfloat16> x(s.x, shift), copy(s.copy, shift), y(s.x, shift);
   DeviceBuffer<float> squares(s.squares), given(s.squares);
   DeviceBuffer<MuonMatrix> table(matrices);
   DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
-  const MuonGroup group{table.get(), 2, numel, kStride};
-  kernels::cuda::muon_momentum(x.get(), squares.get(), momentum.get(), grad.get(), group, 0.9f,
-                               true, device_state.get(), Stream{});
+  const MuonGroup group{table.get(), 2, matrices[0].numel};
+  kernels::cuda::muon_momentum(x.get(), momentum.get(), grad.get(), group, 0.9f, true,
+                               device_state.get(), Stream{});
+  kernels::cuda::muon_squares(squares.get(), x.get(), group, Stream{});
   kernels::cuda::muon_update(param.get(), copy.get(), y.get(), group, device_state.get(), Stream{});
   kernels::cuda::muon_normalize(y.get(), given.get(), group, 1e-7f, Stream{});
   for (DeviceBuffer<bfloat16>* buffer : {&x, &copy, &y}) buffer->expect_guards_intact();
@@ -50,29 +53,36 @@ State run_passes(const State& s, const std::vector<MuonMatrix>& matrices, int64_
   return after;
 }
 
-State run_on_cpu(State s, const std::vector<MuonMatrix>& matrices, int64_t numel,
-                 const StepState& state) {
-  const MuonGroup group{matrices.data(), 2, numel, kStride};
+State run_on_cpu(State s, const std::vector<MuonMatrix>& matrices, const StepState& state) {
+  const MuonGroup group{matrices.data(), 2, matrices[0].numel};
   std::vector<bfloat16> y = s.x;
   const std::vector<float> given = s.squares;
-  kernels::cpu::muon_momentum(s.x.data(), s.squares.data(), s.momentum.data(), s.grad.data(), group,
-                              0.9f, true, &state, {});
+  kernels::cpu::muon_momentum(s.x.data(), s.momentum.data(), s.grad.data(), group, 0.9f, true,
+                              &state, {});
+  kernels::cpu::muon_squares(s.squares.data(), s.x.data(), group, {});
   kernels::cpu::muon_update(s.param.data(), s.copy.data(), y.data(), group, &state, {});
   kernels::cpu::muon_normalize(y.data(), given.data(), group, 1e-7f, {});
   s.x.insert(s.x.end(), y.begin(), y.end());
   return s;
 }
 
+// In the first case the second matrix lies at even places in no buffer, in the second one in all.
+std::vector<MuonMatrix> matrices_of(int64_t numel, bool even) {
+  const int64_t odd = even ? 0 : 1;
+  return {{4, 8, 0, 0, numel, 1.0f, 0.5f, 0.1f},
+          {6000 + odd, 5200 + odd, kStride - odd, kStride - odd, numel, 2.0f, 1.0f, 0.0f}};
+}
+
 TEST_F(MuonGpu, PassesAgreeWithTheCpu) {
-  const std::vector<MuonMatrix> matrices = {{4, 1.0f, 0.5f, 0.1f}, {6001, 2.0f, 1.0f, 0.0f}};
   StepState state;
   state.lr = 0.01f, state.clip = 0.5f;
   const State start;
-  for (const int64_t numel : {1, 31, 33, 1025, 5111, 5120}) {
+  for (const int64_t numel : {1, 31, 33, 1025, 5111, 5119}) {
     for (const int64_t shift : {0, 1}) {
       SCOPED_TRACE(::testing::Message() << numel << " elements, shift " << shift);
-      const State found = run_passes(start, matrices, numel, state, shift);
-      const State expected = run_on_cpu(start, matrices, numel, state);
+      const std::vector<MuonMatrix> matrices = matrices_of(numel, numel % 2 == 1 && shift == 0);
+      const State found = run_passes(start, matrices, state, shift);
+      const State expected = run_on_cpu(start, matrices, state);
       // A few FP32 roundings, fused on one side; BF16 may then round to the neighbour.
       expect_close(found.momentum, expected.momentum, 5e-7, 5e-7);
       expect_close(found.param, expected.param, 5e-7, 5e-7);
@@ -94,10 +104,66 @@ TEST_F(MuonGpu, NothingChangesWhenTheStepIsNotFinite) {
   StepState state;
   state.finite = 0;
   const State start;
-  const State found = run_passes(start, {{0}, {6000}}, 1025, state, 0);
+  const State found = run_passes(start, matrices_of(1025, true), state, 0);
   expect_same_bits(found.momentum, start.momentum);
   expect_same_bits(found.param, start.param);
   expect_same_bits(found.copy, start.copy);
+}
+
+TEST_F(MuonGpu, CopiesParts) {
+  const std::vector<MuonCopy> copies = {{0, 8, 5000}, {5003, 1, 999}, {6004, 16, 0}, {6008, 3, 1}};
+  const auto from = random_values<bfloat16>(kArena, 7), before = random_values<bfloat16>(kArena, 8);
+  std::vector<bfloat16> expected = before;
+  kernels::cpu::muon_copy(expected.data(), from.data(), {copies.data(), 4, 5000}, {});
+  for (const int64_t shift : {0, 1}) {
+    DeviceBuffer<bfloat16> to(before, shift), source(from, shift);
+    DeviceBuffer<MuonCopy> table(copies);
+    kernels::cuda::muon_copy(to.get(), source.get(), {table.get(), 4, 5000}, Stream{});
+    to.expect_guards_intact();
+    expect_same_bits(to.download(), expected);
+  }
+}
+
+// The sums of squares do not depend on where a matrix lies: ranks have it at other places.
+TEST_F(MuonGpu, SquaresDependOnTheMatrixAlone) {
+  const auto x = random_values<bfloat16>(4099, 9);
+  std::vector<std::vector<float>> found;
+  for (const int64_t place : {0, 256}) {
+    std::vector<bfloat16> all(static_cast<size_t>(place), bfloat16(3.0f));
+    all.insert(all.end(), x.begin(), x.end());
+    DeviceBuffer<bfloat16> buffer(all);
+    DeviceBuffer<float> squares(std::vector<float>(kMuonParts, -1.0f));
+    DeviceBuffer<MuonMatrix> table(std::vector<MuonMatrix>{{.x = place, .numel = 4099}});
+    kernels::cuda::muon_squares(squares.get(), buffer.get(), {table.get(), 1, 4099}, Stream{});
+    found.push_back(squares.download());
+  }
+  expect_same_bits(found[0], found[1]);
+}
+
+// A part of a batch has the bits of the whole, so that ranks may share its matrices out.
+TEST_F(MuonGpu, APartOfABatchHasTheSameBits) {
+  Context gpu({DeviceType::cuda, 0});
+  const ContextScope scope(gpu);
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{96, 32}, {256, 256}, {512, 1376}, {768, 768}, {2048, 768}}) {
+    const int64_t count = 12, stride = (rows * cols + 127) / 128 * 128;
+    const Tensor x = normal({count * stride}, 0.0, 0.5 / std::sqrt(rows * cols), DType::bf16);
+    const Tensor original = x.clone("x");
+    const Tensor whole = orthogonalize(x, {rows, cols, count, stride}, {}).clone("whole");
+    for (const int64_t part : {1, 3, 6}) {
+      const Tensor own = original.slice(0, (count - part) * stride, count * stride).clone("part");
+      const Tensor found = orthogonalize(own, {rows, cols, part, stride, count}, {});
+      const Tensor expected = whole.slice(0, (count - part) * stride, count * stride);
+      for (int64_t i = 0; i < part; ++i) {
+        const auto bits = [&, rows = rows, cols = cols](const Tensor& of) {
+          const Tensor matrix = of.slice(0, i * stride, i * stride + rows * cols);
+          return matrix.to(DType::f32).to_vector<float>();
+        };
+        EXPECT_EQ(bits(found), bits(expected))
+            << rows << " x " << cols << ", matrix " << i << " of " << part;
+      }
+    }
+  }
 }
 
 // One batched call a product: equals the CPU's result for each matrix by itself.

@@ -74,10 +74,10 @@ GemmAlgorithm measure(const GemmProblem& p, GemmDescriptors& descriptors,
 }
 
 // D = alpha op(A) op(B) + beta C by the library, with the algorithm that the table has for p, or
-// that it gets now.
+// that it gets now: one for a batch of `batch_like`.
 void multiply_by_library(void* d, const void* a, const void* b, const void* c, float alpha,
-                         float beta, const GemmProblem& p, const GemmExtras& extras,
-                         const GemmResources& resources, Stream stream) {
+                         float beta, const GemmProblem& p, int64_t batch_like,
+                         const GemmExtras& extras, const GemmResources& resources, Stream stream) {
   const auto handle = static_cast<cublasLtHandle_t>(resources.handle);
   QUERN_CHECK(handle != nullptr && resources.algorithms != nullptr,
               "gemm: the resources hold no handle or no algorithm table");
@@ -90,16 +90,19 @@ void multiply_by_library(void* d, const void* a, const void* b, const void* c, f
         static_cast<size_t>(resources.workspace_bytes), static_cast<cudaStream_t>(stream.handle));
   };
   GemmAlgorithms& algorithms = *resources.algorithms;
-  const GemmAlgorithm* algorithm = algorithms.find(p);
+  GemmProblem like = p;
+  like.batch = batch_like;
+  const GemmAlgorithm* algorithm = algorithms.find(like);
   if (algorithm == nullptr) {
     constexpr int kFew = 8;
     const GemmTrial trial{
         [&](const GemmAlgorithm& proposal) { return multiply(proposal) == CUBLAS_STATUS_SUCCESS; },
         [&] { sweep_cache(resources, stream); }};
-    algorithms.insert(p, algorithms.measuring()
-                             ? measure(p, descriptors, resources, trial, stream)
-                             : gemm_proposals(handle, p, descriptors, kFew).front());
-    algorithm = algorithms.find(p);
+    GemmDescriptors described(like, extras);
+    algorithms.insert(like, algorithms.measuring()
+                                ? measure(like, described, resources, trial, stream)
+                                : gemm_proposals(handle, like, described, kFew).front());
+    algorithm = algorithms.find(like);
   }
   check_cublas(multiply(*algorithm), "cublasLtMatmul", p);
 }
@@ -142,7 +145,8 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   p.align_d = std::min(alignment(c), alignment(d));
   p.workspace_bytes = resources.workspace_bytes;
   note_misaligned_rows<TD, T>(p);
-  multiply_by_library(d, a, b, c, alpha, beta, p, {.bias = g.bias}, resources, stream);
+  multiply_by_library(d, a, b, c, alpha, beta, p, g.batch_like > 0 ? g.batch_like : g.batch,
+                      {.bias = g.bias}, resources, stream);
 }
 
 template <class TD>
@@ -163,7 +167,7 @@ void scaled_gemm(TD* d, const Fp8Matrix& a, const Fp8Matrix& b, const ScaledGemm
   if (b.blocks == ScaleBlocks::tiles) p.math |= GemmProblem::kTilesInB;
   p.align_a = alignment(a.values), p.align_b = alignment(b.values), p.align_d = alignment(d);
   p.workspace_bytes = resources.workspace_bytes;
-  multiply_by_library(d, a.values, b.values, d, 1.0f, static_cast<float>(scaled.beta), p,
+  multiply_by_library(d, a.values, b.values, d, 1.0f, static_cast<float>(scaled.beta), p, p.batch,
                       {.a_scales = a.scales, .b_scales = b.scales}, resources, stream);
 }
 
