@@ -75,10 +75,10 @@ class Traffic {
     add(busy, std::max(free - ms, 0.0));
   }
 
-  // What ranks that share out Muon's matrices exchange, there and back, in BF16.
+  // What ranks that share out Muon's matrices exchange in BF16: each its share, there and back.
   void matrices(double elements) {
     for (int way = 0; way < 2; ++way) {
-      const double takes = send(elements, 2.0);
+      const double takes = send(elements / static_cast<double>(step_.cluster.gpus), 2.0);
       add(takes, takes);
     }
   }
@@ -147,7 +147,7 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
       micro_batches * static_cast<double>(config.train.batch * config.model.context);
 
   // AdamW reads and writes weights and moments and reads gradients, the norm reads these once more.
-  // Muon's products are computing, as if each rank had all of them.
+  // Muon's products are computing, as if each rank had all of them: an upper bound.
   double optimizer = 0.0;
   if (config.optimizer.kind == OptimizerKind::adamw) {
     const double moments = config.optimizer.moments == MomentType::bf16 ? 8.0 : 16.0;

@@ -39,7 +39,7 @@ struct ScalingPrediction {
 };
 
 // config.parallel.parallel is ddp, zero1, zero2 or fsdp. Throws UsageError when the cluster is not
-// one, and for all but ddp with another optimizer than AdamW.
+// one.
 ScalingPrediction predict_scaling(Config config, const Cluster& cluster);
 
 // A row. In tables for people, settings outside `varying` stand above, but for the strategy.

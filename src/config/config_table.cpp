@@ -276,7 +276,7 @@ void add_parallel(std::vector<ConfigKey>& table) {
                {"zero2", Parallel::zero2},
                {"fsdp", Parallel::fsdp}},
               "how several ranks share a training; ddp: each has the whole model and a part of the "
-              "batch; zero1: FP32 weights and AdamW's moments of a part alone, which it updates; "
+              "batch; zero1: FP32 weights and optimizer state of a part alone, which it updates; "
               "zero2: gradients of that part, too; fsdp: and the other weights only while they are "
               "used; auto: of several ranks zero1 on GPUs, else ddp");
   rows.integer("ranks", &P::ranks, 1, 65536,

@@ -6,8 +6,8 @@
 namespace quern {
 
 // The part of the model that each rank holds (docs/several-gpus.md). ddp: everything. zero1: only a
-// share of AdamW's state and of the FP32 weights. zero2: also only a share of the summed gradients.
-// fsdp: also a block's weights only while they are used.
+// share of the optimizer's state and of the FP32 weights. zero2: also only a share of the summed
+// gradients. fsdp: also a block's weights only while they are used.
 enum class Parallel { automatic, none, ddp, zero1, zero2, fsdp };
 
 template <>

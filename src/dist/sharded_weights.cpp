@@ -246,25 +246,37 @@ ShardedWeights::Whole::~Whole() {
   }
 }
 
-Tensor ShardedWeights::gathered(const OptimizerBuffer& share, int64_t begin, int64_t end) const {
+Tensor ShardedWeights::gathered(const OptimizerBuffer& share) const {
   const DType dtype = share.data.dtype();
-  const Tensor range = Tensor::empty({end - begin}, dtype, kCpu, "state of all ranks");
+  int64_t size = 0;
+  for (const NamedSlice& slice : share.slices) size += slice.shape.numel();
+  const Tensor slices = Tensor::empty({size}, dtype, kCpu, "state of all ranks");
+  // Calls f(a part of the slices, its first element in the arena) for what lies in [begin, end).
+  const auto for_parts = [&](int64_t begin, int64_t end, const auto& f) {
+    int64_t place = 0;
+    for (const NamedSlice& slice : share.slices) {
+      const int64_t numel = slice.shape.numel();
+      const int64_t from = std::max(begin, slice.begin), to = std::min(end, slice.begin + numel);
+      const int64_t first = place + from - slice.begin;
+      if (from < to) f(slices.slice(0, first, first + to - from), from);
+      place += numel;
+    }
+  };
   for (const Bucket& bucket : buckets_) {
     const Tensor part = Tensor::empty({bucket.size()}, dtype, "state of a bucket");
     copy_from_places(part, share.data, *share.share, bucket.begin);
     ranks_.gather(part.raw_data(), bucket.slices(ranks_.size()),
                   static_cast<int64_t>(size_of(dtype)), cat("the state of ", bucket.name).c_str(),
                   Context::current().cuda_stream());
-    const int64_t from = std::max(begin, bucket.begin), to = std::min(end, bucket.end);
-    if (from >= to) continue;
-    copy(range.slice(0, from - begin, to - begin),
-         part.slice(0, from - bucket.begin, to - bucket.begin));
+    for_parts(bucket.begin, bucket.end, [&](const Tensor& to, int64_t from) {
+      copy(to, part.slice(0, from - bucket.begin, from - bucket.begin + to.numel()));
+    });
   }
-  const int64_t frozen = std::max(begin, arena_.trainable());  // every rank has those
-  if (frozen < end) {
-    copy_from_places(range.slice(0, frozen - begin, end - begin), share.data, *share.share, frozen);
-  }
-  return range;
+  // Every rank has what is frozen.
+  for_parts(arena_.trainable(), arena_.size(), [&](const Tensor& to, int64_t from) {
+    copy_from_places(to, share.data, *share.share, from);
+  });
+  return slices;
 }
 
 }  // namespace quern

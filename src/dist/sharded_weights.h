@@ -58,9 +58,9 @@ class ShardedWeights {
   // message in `lacking`.
   std::unique_ptr<Whole> whole(std::string& lacking);
 
-  // Elements [begin, end) of the whole buffer of which each rank has a share, in host memory. A
-  // collective; each rank may ask for another range.
-  Tensor gathered(const OptimizerBuffer& share, int64_t begin, int64_t end) const;
+  // The slices of a buffer of which each rank has a share, one behind the other, in host memory. A
+  // collective; each rank may name other slices.
+  Tensor gathered(const OptimizerBuffer& share) const;
 
  private:
   void gather(size_t bucket, const Tensor& to, int64_t place, kernels::cuda::Stream stream);

@@ -19,22 +19,22 @@ struct MuonMatrix {
   float decay = 0.0f;     // weight decay
 };
 
-struct MuonGroup {
-  const MuonMatrix* matrices = nullptr;  // on the device
-  int64_t count = 0;
-  int64_t most = 0;  // elements of the largest
-};
-
-// A part of a matrix that is copied: to[place of `to` + i] = from[place of `from` + i].
+// A part of a matrix that is copied from one buffer to another.
 struct MuonCopy {
-  int64_t to = 0, from = 0, count = 0;  // elements
+  int64_t to = 0, from = 0;  // the places of its first element
+  int64_t numel = 0;
 };
 
-struct MuonCopies {
-  const MuonCopy* copies = nullptr;  // on the device
+// A table on the device.
+template <class Row>
+struct MuonTable {
+  const Row* rows = nullptr;
   int64_t count = 0;
-  int64_t most = 0;  // elements of the largest
+  int64_t most = 0;  // elements of the largest row
 };
+
+using MuonMatrices = MuonTable<MuonMatrix>;
+using MuonCopies = MuonTable<MuonCopy>;
 
 inline constexpr int64_t kMuonParts = 64;  // partial sums of a matrix's squares
 inline constexpr int64_t kMuonMirrorMultiple = 128;
@@ -42,19 +42,20 @@ inline constexpr int64_t kMuonMirrorMultiple = 128;
 namespace cpu {
 // g = grad clip; momentum += (1 - mu) (g - momentum); x = bf16(g + mu (momentum - g)) with
 // nesterov, else bf16(momentum). Does nothing at all when state->finite is 0.
-void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonGroup& group,
+void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonMatrices& matrices,
                    float mu, bool nesterov, const StepState* state, Stream stream);
 
-// squares (count, kMuonParts): sums of x^2 in an order that depends on numel alone.
-void muon_squares(float* squares, const bfloat16* x, const MuonGroup& group, Stream stream);
+// squares (count, kMuonParts): sums of x^2. Their order depends on numel alone where x and the
+// places in it are multiples of 16 bytes.
+void muon_squares(float* squares, const bfloat16* x, const MuonMatrices& matrices, Stream stream);
 
 // x /= max(||x||, eps) for each matrix, the norm rounded to BF16.
-void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
+void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matrices, float eps,
                     Stream stream);
 
 // lr = state->lr lr_scale; param = param (1 - lr decay) - lr adjust x; copy = bf16(param), at the
 // same place. Does nothing at all when state->finite is 0. copy may be null.
-void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
+void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream);
 
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream);
@@ -65,12 +66,12 @@ void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream s
 }  // namespace cpu
 
 namespace cuda {
-void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonGroup& group,
+void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonMatrices& matrices,
                    float mu, bool nesterov, const StepState* state, Stream stream);
-void muon_squares(float* squares, const bfloat16* x, const MuonGroup& group, Stream stream);
-void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
+void muon_squares(float* squares, const bfloat16* x, const MuonMatrices& matrices, Stream stream);
+void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matrices, float eps,
                     Stream stream);
-void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
+void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream);
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream);
 void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream stream);

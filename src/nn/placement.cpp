@@ -31,11 +31,4 @@ int64_t Placement::of(int64_t element) const {
   return piece->place + element - piece->begin;
 }
 
-Placement Placement::until(int64_t end) const {
-  Placement first;
-  for_each_part(0, end,
-                [&](int64_t begin, int64_t to, int64_t place) { first.add(begin, to, place); });
-  return first;
-}
-
 }  // namespace quern

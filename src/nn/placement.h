@@ -29,8 +29,6 @@ class Placement {
   bool holds(int64_t element) const { return find(element) != nullptr; }
   int64_t of(int64_t element) const;  // its place; throws when the buffer does not have it
 
-  Placement until(int64_t end) const;  // of the elements before `end`
-
   // Calls f(begin, end, place) for each part of the range that the buffer has.
   template <class F>
   void for_each_part(int64_t begin, int64_t end, const F& f) const {

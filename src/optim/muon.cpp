@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "kernels/gemm.h"
 #include "tensor/visit.h"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr int64_t kAlignment = 128;  // elements: 256 bytes of BF16
 
 int64_t padded(int64_t elements) {
-  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+  return round_up(elements, kAlignment);
 }
 
 Tensor workspace(int64_t elements, DType dtype = DType::bf16) {
@@ -55,13 +56,6 @@ void symmetric_product(bfloat16* d, const bfloat16* a, const bfloat16* b, kernel
   muon_mirror(d, n, g.batch, g.stride_d, stream);
 }
 
-int64_t elements_of(const kernels::MuonMatrix& row) {
-  return row.numel;
-}
-int64_t elements_of(const kernels::MuonCopy& row) {
-  return row.count;
-}
-
 void copy_parts(const Tensor& to, const Tensor& from, const kernels::MuonCopies& copies) {
   on_device(to.device(), [&](auto stream) {
     muon_copy(to.data<bfloat16>(), from.data<bfloat16>(), copies, stream);
@@ -71,12 +65,12 @@ void copy_parts(const Tensor& to, const Tensor& from, const kernels::MuonCopies&
 }  // namespace
 
 template <class Row>
-Muon::Rows Muon::table_of(const std::vector<Row>& rows) {
-  Rows table;
-  table.count = std::ssize(rows);
-  for (const Row& row : rows) table.most = std::max(table.most, elements_of(row));
-  if (table.count > 0) table.data = upload_table(rows, "muon matrices");
-  return table;
+Muon::Table<Row>::Table(const std::vector<Row>& rows) {
+  if (rows.empty()) return;
+  memory = upload_table(rows, "muon matrices");
+  this->rows = static_cast<const Row*>(memory.raw_data());
+  this->count = std::ssize(rows);
+  for (const Row& row : rows) this->most = std::max(this->most, row.numel);
 }
 
 Muon::Muon(ParameterArena& arena, const MuonOptions& options, MuonExchange exchange)
@@ -136,14 +130,15 @@ Muon::Group Muon::group_of(const std::vector<Matrix>& matrices) const {
     rows.push_back(ranks() > 0 ? kernels::MuonMatrix{.x = x, .numel = shape.numel()}
                                : part_of(matrix, begin, begin + shape.numel(), x));
   }
-  group.matrices = table_of(rows);
+  group.matrices = Matrices(rows);
   return group;
 }
 
-// A rank makes adjacent ones of the matrices of one shape orthogonal.
+// A rank makes adjacent ones of the matrices of one shape orthogonal, the first rank the most: the
+// memory of that one is predicted.
 std::span<const Muon::Matrix> Muon::owned(const std::vector<Matrix>& matrices, int64_t rank) const {
   const int64_t n = std::ssize(matrices), N = std::max<int64_t>(1, ranks());
-  const auto begin = rank * n / N, end = (rank + 1) * n / N;
+  const int64_t begin = ceil_div(rank * n, N), end = ceil_div((rank + 1) * n, N);
   return std::span(matrices).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
@@ -168,8 +163,11 @@ void Muon::share_out(Round& round, const std::vector<std::vector<Matrix>>& matri
     }
     return place;
   };
-  for (int64_t holder = 0; holder < ranks(); ++holder) {
-    for (int64_t owner = 0; owner < ranks(); ++owner) {
+  for (int64_t owner = 0; owner < ranks(); ++owner) {
+    if (std::ranges::all_of(matrices,
+                            [&](const auto& alike) { return owned(alike, owner).empty(); }))
+      continue;
+    for (int64_t holder = 0; holder < ranks(); ++holder) {
       round.each = std::max(round.each, for_parts(holder, owner, [](auto&&...) {}));
     }
   }
@@ -184,16 +182,16 @@ void Muon::share_out(Round& round, const std::vector<std::vector<Matrix>>& matri
     for_parts(
         other, me,
         [&](size_t g, int64_t i, const Matrix& matrix, int64_t begin, int64_t end, int64_t at) {
-          const int64_t outside = other * round.each + at, count = end - begin;
+          const int64_t outside = other * round.each + at, numel = end - begin;
           const int64_t x = i * round.groups[g].stride + begin - matrix.slice.begin;
-          unpacks[g].push_back({.to = x, .from = outside, .count = count});
-          packs[g].push_back({.to = outside, .from = x, .count = count});
+          unpacks[g].push_back({.to = x, .from = outside, .numel = numel});
+          packs[g].push_back({.to = outside, .from = x, .numel = numel});
         });
   }
-  round.parts = table_of(parts);
+  round.parts = Matrices(parts);
   for (size_t g = 0; g < matrices.size(); ++g) {
-    round.groups[g].unpacks = table_of(unpacks[g]);
-    round.groups[g].packs = table_of(packs[g]);
+    round.groups[g].unpacks = Copies(unpacks[g]);
+    round.groups[g].packs = Copies(packs[g]);
   }
 }
 
@@ -240,41 +238,41 @@ void Muon::update(const Round& round) const {
   const auto exchange = [&](const Tensor& to, const Tensor& from) {
     constexpr int64_t kPair = sizeof(float) / sizeof(bfloat16);
     exchange_(static_cast<float*>(to.raw_data()), static_cast<const float*>(from.raw_data()),
-              round.each / kPair, "Muon's matrices");
+              round.each / kPair, "the hidden matrices");
   };
   read_momentum(parts, round.parts);
   exchange(received, parts);
   for (const Group& group : round.groups) {
     if (group.matrices.count == 0) continue;
     const Tensor x = workspace(group.matrices.count * group.stride);
-    copy_parts(x, received, group.unpacks.copies());
-    copy_parts(received, orthogonal(group, x), group.packs.copies());
+    copy_parts(x, received, group.unpacks);
+    copy_parts(received, orthogonal(group, x), group.packs);
   }
   exchange(parts, received);
   change_weights(parts, round.parts);
 }
 
-void Muon::read_momentum(const Tensor& x, const Rows& matrices) const {
+void Muon::read_momentum(const Tensor& x, const Matrices& matrices) const {
   on_device(x.device(), [&](auto stream) {
     muon_momentum(x.data<bfloat16>(), momentum_.data<float>(), arena().sums().data<float>(),
-                  matrices.group(), static_cast<float>(options_.momentum), options_.nesterov,
-                  state_data(), stream);
+                  matrices, static_cast<float>(options_.momentum), options_.nesterov, state_data(),
+                  stream);
   });
 }
 
-void Muon::change_weights(const Tensor& x, const Rows& matrices) const {
+void Muon::change_weights(const Tensor& x, const Matrices& matrices) const {
   // Where ranks share out the arena, the copies are gathered later.
   const Tensor copies = arena().is_shared_out() ? Tensor() : arena().copies();
   on_device(x.device(), [&](auto stream) {
     muon_update(arena().values().data<float>(),
-                copies.defined() ? copies.data<bfloat16>() : nullptr, x.data<bfloat16>(),
-                matrices.group(), state_data(), stream);
+                copies.defined() ? copies.data<bfloat16>() : nullptr, x.data<bfloat16>(), matrices,
+                state_data(), stream);
   });
 }
 
 // The matrices of x made orthogonal; x is overwritten.
 Tensor Muon::orthogonal(const Group& group, const Tensor& x) const {
-  const kernels::MuonGroup matrices = group.matrices.group();
+  const Matrices& matrices = group.matrices;
   const Tensor squares = workspace(matrices.count * kernels::kMuonParts, DType::f32);
   on_device(x.device(), [&](auto stream) {
     muon_squares(squares.data<float>(), x.data<bfloat16>(), matrices, stream);

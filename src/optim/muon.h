@@ -27,7 +27,8 @@ struct MuonOptions {
   MuonAdjust adjust = MuonAdjust::match_rms_adamw;
   double eps = 1e-7;  // smallest norm that a matrix is divided by
   NewtonSchulz iteration = {};
-  int64_t most_elements = int64_t{1} << 29;  // a rank has at a time: 4 GiB of workspace
+  // Elements that a round has on each rank, as a mean: 4 GiB of workspace, with ranks 6.
+  int64_t most_elements = int64_t{1} << 29;
 };
 
 // What ranks that share out the arena do together: every rank sends `each` floats to every other,
@@ -36,12 +37,14 @@ using MuonExchange =
     std::function<void(float* received, const float* sent, int64_t each, const char* what)>;
 
 // Muon for hidden matrices, each part of a fused weight separately; AdamW for all other parameters.
-// Matrices of one shape form groups: each of their products is one batched call, a symmetric one of
-// 512 and more columns two (muon.cpp).
+// It takes the matrices in rounds that bound its workspace, small models in one. Those of one shape
+// form a group: each of its products is one batched call, a symmetric one of 512 and more columns
+// two (muon.cpp).
 //
 // Ranks that share out the arena share out the matrices of a group too. A rank computes the
 // momentum of its slices, gets what the others have of its matrices, makes these orthogonal, and
-// returns their parts. The bits are those of one rank.
+// returns their parts. Where there are fewer matrices of a shape than ranks, the last ranks have
+// none. The bits are those of one rank.
 class Muon : public Optimizer {
  public:
   // exchange: needed where ranks share out the arena.
@@ -56,38 +59,33 @@ class Muon : public Optimizer {
     float lr_scale = 1.0f, adjust = 1.0f, decay = 0.0f;
   };
 
-  // A table on the device: kernels::MuonGroup and MuonCopies point to it.
-  struct Rows {
-    Tensor data;  // u8
-    int64_t count = 0;
-    int64_t most = 0;  // elements of the largest row's part
+  // A kernels::MuonTable and its memory.
+  template <class Row>
+  struct Table : kernels::MuonTable<Row> {
+    Table() = default;
+    explicit Table(const std::vector<Row>& rows);
 
-    template <class Row>
-    const Row* as() const {
-      return count > 0 ? static_cast<const Row*>(data.raw_data()) : nullptr;
-    }
-    kernels::MuonGroup group() const { return {as<kernels::MuonMatrix>(), count, most}; }
-    kernels::MuonCopies copies() const { return {as<kernels::MuonCopy>(), count, most}; }
+    Tensor memory;
   };
+  using Matrices = Table<kernels::MuonMatrix>;
+  using Copies = Table<kernels::MuonCopy>;
 
   // Matrices of one shape that are orthogonalised together.
   struct Group {
     int64_t rows = 0, cols = 0, stride = 0;  // stride: elements from one to the next in x
     int64_t like = 0;                        // matrices of this shape in the model; see MatrixBatch
-    Rows matrices;                           // those that this rank makes orthogonal
-    Rows unpacks, packs;                     // if shared out: from and to what ranks exchange
+    Matrices matrices;                       // those that this rank makes orthogonal
+    Copies unpacks, packs;                   // if shared out: from and to what ranks exchange
   };
 
-  // Neighbours in the arena, whose parts the ranks exchange together. Where these are not shared
-  // out, only the groups.
+  // Neighbours in the arena, whose parts the ranks exchange together.
   struct Round {
     std::vector<Group> groups;
-    Rows parts;        // what this rank has of all matrices: in the arena, and in what it sends
+    // If shared out: what this rank has of all matrices, in the arena and in what it sends.
+    Matrices parts;
     int64_t each = 0;  // elements that it sends to another
   };
 
-  template <class Row>
-  static Rows table_of(const std::vector<Row>& rows);
   Round round_of(std::span<const Matrix> matrices) const;
   Group group_of(const std::vector<Matrix>& matrices) const;
   void share_out(Round& round, const std::vector<std::vector<Matrix>>& matrices) const;
@@ -98,8 +96,8 @@ class Muon : public Optimizer {
   void fused_update() override;
   void update(const Group& group) const;
   void update(const Round& round) const;
-  void read_momentum(const Tensor& x, const Rows& matrices) const;
-  void change_weights(const Tensor& x, const Rows& matrices) const;
+  void read_momentum(const Tensor& x, const Matrices& matrices) const;
+  void change_weights(const Tensor& x, const Matrices& matrices) const;
   Tensor orthogonal(const Group& group, const Tensor& x) const;
   void naive_update(double clip, const kernels::StepState& now) override;
   void complete(const Tensor& direction, int64_t begin) const;

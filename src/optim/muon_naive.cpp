@@ -69,7 +69,7 @@ void Muon::complete(const Tensor& direction, int64_t begin) const {
   for (int64_t rank = 0; rank < ranks(); ++rank) {
     copy(sent.slice(0, rank * each, rank * each + numel), direction);
   }
-  exchange_(received.data<float>(), sent.data<float>(), each, "Muon's matrices");
+  exchange_(received.data<float>(), sent.data<float>(), each, "the hidden matrices");
   for (int64_t rank = 0; rank < ranks(); ++rank) {
     const Tensor all = received.slice(0, rank * each, rank * each + numel);
     arena().layout().shares[static_cast<size_t>(rank)].for_each_part(

@@ -59,6 +59,8 @@ Optimizer::Optimizer(ParameterArena& arena, const StepGuard& guard) : arena_(are
 }
 
 Tensor Optimizer::zeros_like_gradients(const char* name) const {
+  QUERN_CHECK(!arena_.is_shared_out(), name, ": ranks share out the weights, but this state is of ",
+              "all parameters; expected a StateLayout, or parallel = ddp");
   return zero_state(arena_, arena_.trainable(), name);
 }
 

@@ -96,7 +96,7 @@ class Optimizer {
   // steps; the BF16 copies are refreshed after it.
   virtual void naive_update(double clip, const kernels::StepState& now) = 0;
 
-  // Zeros in the layout of the arena's trainable range.
+  // Zeros in the layout of the arena's trainable range. An error where ranks share out the arena.
   Tensor zeros_like_gradients(const char* name) const;
   kernels::StepState* state_data() const;
   ParameterArena& arena() const { return arena_; }

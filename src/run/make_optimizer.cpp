@@ -11,7 +11,7 @@ namespace {
 MuonExchange muon_exchange(Communicator* ranks) {
   if (ranks == nullptr) return {};
   return [ranks](float* received, const float* sent, int64_t each, const char* what) {
-    ranks->exchange(received, sent, RankSlices(ranks->size() * each, ranks->size()), what,
+    ranks->exchange(received, sent, RankSlices(ranks->size() * each, ranks->size(), 1), what,
                     Context::current().cuda_stream());
   };
 }

@@ -130,16 +130,18 @@ HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* sh
     begin = std::min(begin, slice.begin);
     end = std::max(end, slice.begin + slice.shape.numel());
   }
-  HostTensors host{buffer.share ? shards->gathered(buffer, begin, end)
-                                : buffer.data.slice(0, begin, end).to(kCpu),
-                   {}};
+  HostTensors host{
+      buffer.share ? shards->gathered(buffer) : buffer.data.slice(0, begin, end).to(kCpu), {}};
   const DType dtype = host.memory.dtype();
   const auto width = static_cast<int64_t>(size_of(dtype));
   const auto* data = static_cast<const std::byte*>(host.memory.raw_data());
+  int64_t packed = 0;
   for (const NamedSlice& slice : buffer.slices) {
-    const std::span<const std::byte> elements(data + (slice.begin - begin) * width,
-                                              static_cast<size_t>(slice.shape.numel() * width));
+    const int64_t numel = slice.shape.numel(), place = buffer.share ? packed : slice.begin - begin;
+    const std::span<const std::byte> elements(data + place * width,
+                                              static_cast<size_t>(numel * width));
     host.views.push_back({buffer.prefix + slice.name, dtype, slice.shape, elements});
+    packed += numel;
   }
   return host;
 }

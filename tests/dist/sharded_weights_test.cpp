@@ -103,11 +103,15 @@ TEST_P(ShardedWeightsTest, ReachTheOtherRanks) {
 
     // Each rank has asked for another range, the first one for everything.
     const int64_t begin = group.rank() * (n / 5), end = n - group.rank() * (n / 7);
-    for (const OptimizerBuffer& buffer : {values_of(arena), moment}) {
-      EXPECT_EQ(shards.gathered(buffer, begin, end).to_vector<float>(),
-                values_of_all(begin, end - begin));
+    for (OptimizerBuffer buffer : {values_of(arena), moment}) {
+      buffer.slices = {{"a", Shape{end - begin}, begin}, {"b", Shape{7}, begin + 3}};
+      std::vector<float> expected = values_of_all(begin, end - begin);
+      const std::vector<float> b = values_of_all(begin + 3, 7);
+      expected.insert(expected.end(), b.begin(), b.end());
+      EXPECT_EQ(shards.gathered(buffer).to_vector<float>(), expected);
+      buffer.slices = {};
+      EXPECT_EQ(shards.gathered(buffer).numel(), 0);
     }
-    EXPECT_EQ(shards.gathered(moment, n, n).numel(), 0);
     return std::string();
   });
   EXPECT_EQ(texts, std::vector<std::string>(static_cast<size_t>(ranks)));

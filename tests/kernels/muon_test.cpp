@@ -15,7 +15,7 @@ std::vector<MuonMatrix> matrices_of(int64_t numel) {
           {1201, 1190, kStride + 7, 3, numel, 2.0f, 1.0f, 0.0f}};
 }
 
-MuonGroup group_of(const std::vector<MuonMatrix>& matrices) {
+MuonMatrices table_of(const std::vector<MuonMatrix>& matrices) {
   return {matrices.data(), std::ssize(matrices), matrices[0].numel};
 }
 
@@ -34,9 +34,9 @@ TEST(MuonKernels, MomentumFollowsTheFormula) {
       Guarded<float> m(momentum), squares(2 * kMuonParts);
       const std::vector<bfloat16> nothing(2400, bfloat16(7.0f));
       Guarded<bfloat16> x(nothing);
-      cpu::muon_momentum(x.data(), m.data(), grad.data(), group_of(matrices), 0.9f, nesterov,
+      cpu::muon_momentum(x.data(), m.data(), grad.data(), table_of(matrices), 0.9f, nesterov,
                          &state, cpu::Stream{});
-      cpu::muon_squares(squares.data(), x.data(), group_of(matrices), cpu::Stream{});
+      cpu::muon_squares(squares.data(), x.data(), table_of(matrices), cpu::Stream{});
       std::vector<double> expected_m = doubles(momentum), expected_x = doubles(nothing);
       std::vector<double> norms(2), sums(2);
       const std::vector<bfloat16> found_x = x.values();
@@ -70,7 +70,7 @@ TEST(MuonKernels, NormalizesEachMatrix) {
     squares[static_cast<size_t>(i % kMuonParts)] +=
         static_cast<float>(std::pow(to_double(input[static_cast<size_t>(i)]), 2));
   }
-  cpu::muon_normalize(x.data(), squares.data(), group_of(matrices), 0.25f, cpu::Stream{});
+  cpu::muon_normalize(x.data(), squares.data(), table_of(matrices), 0.25f, cpu::Stream{});
   const std::vector<bfloat16> found = x.values();
   double norm = 0.0;
   for (int64_t i = 0; i < numel; ++i) norm += std::pow(to_double(found[static_cast<size_t>(i)]), 2);
@@ -89,7 +89,7 @@ TEST(MuonKernels, UpdateFollowsTheFormula) {
     const StepState state = state_of();
     Guarded<float> p(param);
     Guarded<bfloat16> copy(std::vector<bfloat16>(2400, bfloat16(0.0f)));
-    cpu::muon_update(p.data(), copy.data(), x.data(), group_of(matrices), &state, cpu::Stream{});
+    cpu::muon_update(p.data(), copy.data(), x.data(), table_of(matrices), &state, cpu::Stream{});
     std::vector<double> expected = doubles(param), rounded(2400, 0.0);
     for (int64_t k = 0; k < 2; ++k) {
       const MuonMatrix& one = matrices[k];
@@ -112,9 +112,9 @@ TEST(MuonKernels, DoNothingWhenTheStepIsNotFinite) {
   const std::vector<MuonMatrix> matrices = matrices_of(33);
   Guarded<float> momentum(values), param(values);
   Guarded<bfloat16> out(x);
-  cpu::muon_momentum(out.data(), momentum.data(), values.data(), group_of(matrices), 0.9f, true,
+  cpu::muon_momentum(out.data(), momentum.data(), values.data(), table_of(matrices), 0.9f, true,
                      &state, cpu::Stream{});
-  cpu::muon_update(param.data(), nullptr, x.data(), group_of(matrices), &state, cpu::Stream{});
+  cpu::muon_update(param.data(), nullptr, x.data(), table_of(matrices), &state, cpu::Stream{});
   EXPECT_EQ(momentum.values(), values);
   EXPECT_EQ(param.values(), values);
   EXPECT_TRUE(same_bits(out.values(), x));
@@ -128,7 +128,7 @@ TEST(MuonKernels, CopyParts) {
   cpu::muon_copy(to.data(), from.data(), {copies.data(), std::ssize(copies), 1000}, cpu::Stream{});
   std::vector<bfloat16> expected = before;
   for (const MuonCopy& copy : copies) {
-    std::copy_n(from.begin() + copy.from, copy.count, expected.begin() + copy.to);
+    std::copy_n(from.begin() + copy.from, copy.numel, expected.begin() + copy.to);
   }
   EXPECT_TRUE(same_bits(to.values(), expected));
 }
@@ -137,17 +137,17 @@ TEST(MuonKernels, GiveTheSameBitsOnAnyNumberOfThreads) {
   const int64_t numel = 300000, stride = 300032;
   const std::vector<MuonMatrix> matrices = {{0, 0, 0, 0, numel},
                                             {numel, numel, stride, stride, numel}};
-  const MuonGroup group = group_of(matrices);
+  const MuonMatrices table = table_of(matrices);
   const auto grad = random_vector<float>(2 * numel, 8);
   expect_thread_count_does_not_matter([&] {
     const StepState state = state_of();
     std::vector<float> momentum(2 * stride), squares(2 * kMuonParts), param(2 * numel);
     std::vector<bfloat16> x(2 * stride);
-    cpu::muon_momentum(x.data(), momentum.data(), grad.data(), group, 0.9f, true, &state,
+    cpu::muon_momentum(x.data(), momentum.data(), grad.data(), table, 0.9f, true, &state,
                        cpu::Stream{});
-    cpu::muon_squares(squares.data(), x.data(), group, cpu::Stream{});
-    cpu::muon_normalize(x.data(), squares.data(), group, 1e-7f, cpu::Stream{});
-    cpu::muon_update(param.data(), nullptr, x.data(), group, &state, cpu::Stream{});
+    cpu::muon_squares(squares.data(), x.data(), table, cpu::Stream{});
+    cpu::muon_normalize(x.data(), squares.data(), table, 1e-7f, cpu::Stream{});
+    cpu::muon_update(param.data(), nullptr, x.data(), table, &state, cpu::Stream{});
     return param;
   });
 }

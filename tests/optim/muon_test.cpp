@@ -1,7 +1,6 @@
 #include "optim/muon.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -163,8 +162,8 @@ TEST(Muon, RanksNeedAnExchange) {
   expect_error([&] { Muon(arena, {}); }, {"muon", "exchange"});
 }
 
-// Six matrices of three shapes, cut at the ranks' slices of 512 elements and multiples; one rank
-// more than the largest group has.
+// Matrices of three shapes and one that is frozen, cut at the ranks' slices of multiples of 512
+// elements; there are more ranks than any shape has matrices.
 TEST(Muon, RanksUpdateTheBitsOfOne) {
   using State = std::map<std::string, std::vector<float>>;  // zeros where others have it
   const auto train = [](const MuonOptions& options, Communicator* group) {
@@ -174,12 +173,14 @@ TEST(Muon, RanksUpdateTheBitsOfOne) {
     const std::pair<int64_t, int64_t> shapes[] = {{31, 40}, {40, 31}, {31, 40},
                                                   {40, 31}, {9, 7},   {31, 40}};
     for (const auto& [rows, cols] : shapes) net.append<Linear>(cols, rows, Init::normal(1.0));
+    net.append<Linear>(40, 31, Init::normal(1.0), true).weight.group.frozen = true;
     ParameterArena::Options arena_options{Precision::bf16, true, 7};
     MuonExchange exchange;
     if (group != nullptr) {
       arena_options.layout = zero1_layout(group->size(), group->rank());
       exchange = [group](float* received, const float* sent, int64_t each, const char* what) {
-        group->exchange(received, sent, RankSlices(group->size() * each, group->size()), what, {});
+        group->exchange(received, sent, RankSlices(group->size() * each, group->size(), 1), what,
+                        {});
       };
     }
     ParameterArena arena(net, arena_options);
@@ -189,7 +190,9 @@ TEST(Muon, RanksUpdateTheBitsOfOne) {
       optimizer.step(0.05);
     }
     State state;
-    for (const OptimizerBuffer& buffer : {values_of(arena), optimizer.buffers().back()}) {
+    std::vector<OptimizerBuffer> buffers = optimizer.buffers();
+    buffers.push_back(values_of(arena));
+    for (const OptimizerBuffer& buffer : buffers) {
       for (const NamedSlice& slice : buffer.slices) {
         state[buffer.prefix + slice.name] = spread(buffer, slice).to_vector<float>();
       }
@@ -201,7 +204,8 @@ TEST(Muon, RanksUpdateTheBitsOfOne) {
       MuonOptions options = options_of(kernels);
       options.most_elements = most;
       const State one = train(options, nullptr);
-      EXPECT_EQ(one.size(), 12u);
+      // Weights of all, momentum of the six trainable matrices, two moments of the bias.
+      EXPECT_EQ(one.size(), 16u);
       for (const int ranks : {1, 2, 3, 5}) {
         State all;
         std::mutex mutex;
@@ -211,7 +215,8 @@ TEST(Muon, RanksUpdateTheBitsOfOne) {
           for (const auto& [name, part] : own) {
             std::vector<float>& whole = all[name];
             whole.resize(part.size());
-            std::ranges::transform(whole, part, whole.begin(), std::plus());
+            std::ranges::transform(whole, part, whole.begin(),
+                                   [](float had, float has) { return has != 0.0f ? has : had; });
           }
           return std::string();
         });

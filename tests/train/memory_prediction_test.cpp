@@ -135,7 +135,7 @@ TEST(MemoryPrediction, OffloadedStateByHand) {
   EXPECT_LE(kept(false).total() - hosted.total(), 11 * hidden);
 }
 
-// auto: zero1 with AdamW on GPUs, ddp otherwise.
+// auto: zero1 on GPUs, else ddp.
 TEST(MemoryPrediction, AutomaticRanksAreThoseOfTheirStrategy) {
   const auto total_of = [](Parallel parallel, const MemoryTarget& target, OptimizerKind optimizer) {
     Config config = small(Precision::bf16);
@@ -287,7 +287,7 @@ int64_t measured_peak(const Config& config, MemoryPass pass, Communicator* ranks
     return allocator.stats().peak_allocated;
   }
   const auto shards = make_shards(instance.arena, ranks, config);
-  const auto optimizer = make_optimizer(instance.arena, config);
+  const auto optimizer = make_optimizer(instance.arena, config, ranks);
   TrainingStep step(instance, *optimizer, false, ranks, exchange_of(config.compute), shards.get());
   for (int i = 0; i < 2; ++i) step.run(tokens, targets, {});
   if (ranks) {  // a validation needs no more
@@ -419,6 +419,27 @@ TEST(MemoryPrediction, PeaksOfRanksAreTheAllocators) {
         });
       }
     }
+  }
+}
+
+// The update is the peak. The first rank has the most matrices.
+TEST(MemoryPrediction, PeaksOfRanksWithMuonAreTheAllocators) {
+  for (const int ranks : {2, 3, 5}) {
+    Config config = config_of(kPeakCases[0]);
+    config.model.context = 8;
+    config.train.batch = 1;
+    config.compute.precision = Precision::bf16;
+    config.optimizer.kind = OptimizerKind::muon;
+    config.parallel = {.parallel = Parallel::zero1, .ranks = ranks};
+    const int64_t predicted = predict_peak(config, MemoryPass::step, kCpuTarget).total();
+    run_thread_ranks(ranks, {}, [&](Communicator& group) {
+      const int64_t measured = measured_peak(config, MemoryPass::step, &group);
+      if (group.rank() == 0) {
+        EXPECT_EQ(predicted, measured) << ranks;
+      }
+      EXPECT_LE(measured, predicted) << ranks;
+      return std::string();
+    });
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <numeric>
 
 #include "autograd/ops/cross_entropy.h"
 #include "base/philox.h"
@@ -34,6 +35,7 @@ struct Training {
   Precision precision = Precision::fp32;
   KernelKind kernels = KernelKind::fused;
   double dropout = 0.0;
+  OptimizerKind optimizer = OptimizerKind::adamw;
   int64_t micro_batches = 1;  // of a step, over all ranks
 
   bool masks() const { return dropout > 0.0; }  // targets; fewer kinds than one more draw
@@ -59,7 +61,8 @@ struct Simulation {
     return cat(name(team), ", then ", name(second), "; ", training.micro_batches,
                " micro-batches, ", training.layers, " layers, d_ff ", training.d_ff,
                training.precision == Precision::bf16 ? ", bf16" : ", fp32",
-               training.kernels == KernelKind::naive ? ", naive" : ", fused", ", dropout ",
+               training.kernels == KernelKind::naive ? ", naive" : ", fused",
+               training.optimizer == OptimizerKind::muon ? ", muon" : ", adamw", ", dropout ",
                training.dropout, "; saves every ", save_every, group.eager ? "; eager" : "",
                "; rank ", group.dying_rank, " is lost at ", group.dying_at, ", silence ",
                group.silence);
@@ -87,6 +90,7 @@ Simulation simulation_of(uint64_t seed) {
   t.precision = one_of(std::array{Precision::fp32, Precision::bf16});
   t.kernels = below(5) == 0 ? KernelKind::naive : KernelKind::fused;  // the naive ones are slow
   t.dropout = one_of(std::array{0.0, 0.1});
+  t.optimizer = below(4) == 0 ? OptimizerKind::muon : OptimizerKind::adamw;
   s.save_every = 1 + below(kSteps);
   s.group = {.seed = seed, .eager = below(2) == 0};
   if (s.team.ranks == 1 || below(3) == 0) return s;
@@ -96,14 +100,19 @@ Simulation simulation_of(uint64_t seed) {
   return s;
 }
 
+// A tensor, or what a rank has of it: these elements.
+struct Part {
+  std::vector<int64_t> places;
+  std::vector<float> values;
+};
+
 // A training after some of its steps: that of one rank, or one rank's share of it.
 struct State {
-  std::vector<double> losses;  // of the steps
-  std::vector<float> weights;
-  std::vector<std::vector<float>> moments;
-  std::optional<Placement> share;  // of the weights, and so of the moments
-  int64_t updates = 0;             // as the optimizer counts them
-  std::string error;               // that ended the training
+  std::vector<double> losses;           // of the steps
+  std::map<std::string, Part> tensors;  // weights, and the optimizer's state
+  int64_t updates = 0;                  // as the optimizer counts them
+  bool torn = false;  // by a loss within an update, as Muon's exchanges are: not saved
+  std::string error;  // that ended the training
 
   int64_t steps() const { return std::ssize(losses); }
 };
@@ -122,17 +131,21 @@ class RankTraining {
         optimizer_(make_optimizer(instance_.arena, config_, group)),
         step_(instance_, *optimizer_, false, group, exchange_of(config_.compute), shards_.get()) {}
 
+  // state: a whole one.
   void restore(const State& state) {
     losses_ = state.losses;
-    const std::optional<Placement> share = values_of(instance_.arena).share;
-    const std::vector<float> weights = part_of(state.weights, share);
-    copy(instance_.arena.values(), from_vector(weights, instance_.arena.values().shape()));
-    instance_.arena.refresh_copies();
-    const std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      std::copy_n(part_of(state.moments[i], share).data(), buffers[i].data.numel(),
-                  buffers[i].data.data<float>());
+    for (const OptimizerBuffer& buffer : buffers()) {
+      for (const NamedSlice& slice : buffer.slices) {
+        const Tensor whole =
+            from_vector(state.tensors.at(buffer.prefix + slice.name).values, {slice.shape.numel()});
+        if (buffer.share) {
+          copy_to_places(buffer.data, *buffer.share, slice.begin, whole);
+        } else {
+          copy(buffer.data.slice(0, slice.begin, slice.begin + whole.numel()), whole);
+        }
+      }
     }
+    instance_.arena.refresh_copies();
     optimizer_->set_progress(state.steps(), 0);
   }
 
@@ -159,45 +172,55 @@ class RankTraining {
   State whole() {
     State state = own();
     if (!shards_) return state;
-    state.moments.clear();
-    state.share = {};
-    std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
-    buffers.push_back(values_of(instance_.arena));
-    for (const OptimizerBuffer& buffer : buffers) {
-      const int64_t end = team_.leads() ? instance_.arena.trainable() : 0;
-      state.moments.push_back(shards_->gathered(buffer, 0, end).to_vector<float>());
+    state.tensors.clear();
+    for (OptimizerBuffer buffer : buffers()) {
+      if (!team_.leads()) buffer.slices.clear();
+      const std::vector<float> all = shards_->gathered(buffer).to_vector<float>();
+      auto next = all.begin();
+      for (const NamedSlice& slice : buffer.slices) {
+        const auto begin = std::exchange(next, next + slice.shape.numel());
+        Part& part = state.tensors[buffer.prefix + slice.name];
+        part.values.assign(begin, next);
+        part.places.resize(part.values.size());
+        std::iota(part.places.begin(), part.places.end(), int64_t{0});
+      }
     }
-    if (!team_.leads()) return state;
-    state.weights = state.moments.back();
-    state.moments.pop_back();
     return state;
   }
 
   State own() const {
     State state;
     state.losses = losses_;
-    state.weights = instance_.arena.values().to_vector<float>();
-    for (const OptimizerBuffer& buffer : optimizer_->buffers()) {
-      state.moments.push_back(buffer.data.to_vector<float>());
+    for (const OptimizerBuffer& buffer : buffers()) {
+      const float* const data = buffer.data.data<float>();
+      for (const NamedSlice& slice : buffer.slices) {
+        Part& part = state.tensors[buffer.prefix + slice.name];
+        const auto take = [&](int64_t begin, int64_t end, int64_t place) {
+          for (int64_t i = begin; i < end; ++i) part.places.push_back(i - slice.begin);
+          part.values.insert(part.values.end(), data + place, data + place + end - begin);
+        };
+        const int64_t end = slice.begin + slice.shape.numel();
+        if (buffer.share) {
+          buffer.share->for_each_part(slice.begin, end, take);
+        } else {
+          take(slice.begin, end, slice.begin);
+        }
+      }
     }
-    state.share = values_of(instance_.arena).share;
     state.updates = optimizer_->state().step;
+    state.torn = optimizer_->torn();
     return state;
   }
 
   const RankTeam& team() const { return team_; }
 
-  static std::vector<float> part_of(const std::vector<float>& all,
-                                    const std::optional<Placement>& share) {
-    if (!share) return all;
-    std::vector<float> part;
-    for (const auto& [begin, end, place] : share->pieces()) {
-      part.insert(part.end(), all.begin() + begin, all.begin() + end);
-    }
-    return part;
+ private:
+  std::vector<OptimizerBuffer> buffers() const {
+    std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
+    buffers.push_back(values_of(instance_.arena));
+    return buffers;
   }
 
- private:
   static constexpr int64_t kVocabulary = 11, kContext = 3;
 
   static Config config_for(const Training& training, Parallel parallel) {
@@ -212,6 +235,7 @@ class RankTraining {
     config.compute.precision = training.precision;
     config.compute.kernels = training.kernels;
     config.compute.dropout = training.dropout;
+    config.optimizer.kind = training.optimizer;
     config.parallel.parallel = parallel;
     return config;
   }
@@ -303,12 +327,15 @@ std::vector<State> train(const Simulation& s, const Team& team, const ThreadGrou
 // Where a rank's state is not the undisturbed one after as many steps; "" if nowhere.
 std::string difference(const State& found, const std::vector<State>& undisturbed) {
   const State& expected = undisturbed[static_cast<size_t>(found.steps())];
-  const auto part = [&](const auto& all) { return RankTraining::part_of(all, found.share); };
+  if (found.torn) return found.error.empty() ? "torn without an error" : "";
   if (found.losses != expected.losses) return "other losses";
   if (found.updates != found.steps()) return cat(found.updates, " updates");
-  if (found.weights != part(expected.weights)) return "other weights";
-  for (size_t i = 0; i < found.moments.size(); ++i) {
-    if (found.moments[i] != part(expected.moments[i])) return "other moments";
+  if (found.tensors.size() != expected.tensors.size()) return "other tensors";
+  for (const auto& [name, part] : found.tensors) {
+    const std::vector<float>& whole = expected.tensors.at(name).values;
+    for (size_t i = 0; i < part.values.size(); ++i) {
+      if (part.values[i] != whole[static_cast<size_t>(part.places[i])]) return "other " + name;
+    }
   }
   return "";
 }

@@ -40,10 +40,10 @@ __device__ __forceinline__ void for_part(int64_t numel, bool vectors, F f) {
 
 __global__ void __launch_bounds__(kThreads)
     momentum_kernel(bfloat16* x, float* momentum, const float* grad,
-                    const __grid_constant__ MuonGroup group, float mu, bool nesterov,
+                    const __grid_constant__ MuonMatrices matrices, float mu, bool nesterov,
                     const StepState* state, bool aligned) {
   if (state->finite == 0) return;
-  const MuonMatrix one = group.matrices[blockIdx.y];
+  const MuonMatrix one = matrices.rows[blockIdx.y];
   const float* const g = grad + one.grad;
   float* const m = momentum + one.momentum;
   bfloat16* const out = x + one.x;
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    squares_kernel(float* squares, const bfloat16* x, const __grid_constant__ MuonGroup group,
+    squares_kernel(float* squares, const bfloat16* x, const __grid_constant__ MuonMatrices matrices,
                    bool aligned) {
-  const MuonMatrix one = group.matrices[blockIdx.y];
+  const MuonMatrix one = matrices.rows[blockIdx.y];
   const bfloat16* const in = x + one.x;
   float sum = 0.0f;
   for_part(one.numel, aligned && one.x % kWidth == 0, [&](auto width, int64_t i) {
@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    normalize_kernel(bfloat16* x, const float* squares, const __grid_constant__ MuonGroup group,
-                     float eps, bool aligned) {
-  const MuonMatrix one = group.matrices[blockIdx.y];
+    normalize_kernel(bfloat16* x, const float* squares,
+                     const __grid_constant__ MuonMatrices matrices, float eps, bool aligned) {
+  const MuonMatrix one = matrices.rows[blockIdx.y];
   __shared__ float divisor;
   const float part =
       threadIdx.x < kMuonParts ? squares[blockIdx.y * kMuonParts + threadIdx.x] : 0.0f;
@@ -105,9 +105,10 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     update_kernel(float* param, bfloat16* copy, const bfloat16* x,
-                  const __grid_constant__ MuonGroup group, const StepState* state, bool aligned) {
+                  const __grid_constant__ MuonMatrices matrices, const StepState* state,
+                  bool aligned) {
   if (state->finite == 0) return;
-  const MuonMatrix one = group.matrices[blockIdx.y];
+  const MuonMatrix one = matrices.rows[blockIdx.y];
   const float lr = state->lr * one.lr_scale;
   const float keep = 1.0f - lr * one.decay, rate = lr * one.adjust;
   const bfloat16* const change = x + one.x;
@@ -126,8 +127,8 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     copy_kernel(bfloat16* to, const bfloat16* from, const __grid_constant__ MuonCopies copies,
                 bool aligned) {
-  const MuonCopy one = copies.copies[blockIdx.y];
-  for_part(one.count, aligned && (one.to | one.from) % kWidth == 0, [&](auto width, int64_t i) {
+  const MuonCopy one = copies.rows[blockIdx.y];
+  for_part(one.numel, aligned && (one.to | one.from) % kWidth == 0, [&](auto width, int64_t i) {
     float value[width];
     load_vec(value, from + one.from + i);
     store_vec(to + one.to + i, value);
@@ -166,31 +167,31 @@ dim3 grid_of(int64_t count) {
 
 }  // namespace
 
-void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonGroup& group,
+void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonMatrices& matrices,
                    float mu, bool nesterov, const StepState* state, Stream stream) {
-  if (group.count == 0) return;
-  launch(momentum_kernel, grid_of(group.count), dim3(kThreads), 0, stream, x, momentum, grad, group,
-         mu, nesterov, state, aligned16({x, momentum, grad}));
+  if (matrices.count == 0) return;
+  launch(momentum_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, x, momentum, grad,
+         matrices, mu, nesterov, state, aligned16({x, momentum, grad}));
 }
 
-void muon_squares(float* squares, const bfloat16* x, const MuonGroup& group, Stream stream) {
-  if (group.count == 0) return;
-  launch(squares_kernel, grid_of(group.count), dim3(kThreads), 0, stream, squares, x, group,
+void muon_squares(float* squares, const bfloat16* x, const MuonMatrices& matrices, Stream stream) {
+  if (matrices.count == 0) return;
+  launch(squares_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, squares, x, matrices,
          aligned16({x}));
 }
 
-void muon_normalize(bfloat16* x, const float* squares, const MuonGroup& group, float eps,
+void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matrices, float eps,
                     Stream stream) {
-  if (group.count == 0) return;
-  launch(normalize_kernel, grid_of(group.count), dim3(kThreads), 0, stream, x, squares, group, eps,
-         aligned16({x}));
+  if (matrices.count == 0) return;
+  launch(normalize_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, x, squares, matrices,
+         eps, aligned16({x}));
 }
 
-void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonGroup& group,
+void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream) {
-  if (group.count == 0) return;
-  launch(update_kernel, grid_of(group.count), dim3(kThreads), 0, stream, param, copy, x, group,
-         state, aligned16({param, copy, x}));
+  if (matrices.count == 0) return;
+  launch(update_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, param, copy, x,
+         matrices, state, aligned16({param, copy, x}));
 }
 
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream) {

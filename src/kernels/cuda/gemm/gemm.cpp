@@ -24,12 +24,14 @@ int64_t alignment(const void* p) {  // largest power of two up to 256 that divid
   return static_cast<int64_t>(address & (~address + 1));
 }
 
-void check_problem(const GemmProblem& p) {
+void check_problem(const GemmProblem& p, int64_t batch_like) {
   const int64_t a_width = p.transpose_a ? p.m : p.k, b_width = p.transpose_b ? p.k : p.n;
   QUERN_CHECK(p.lda >= a_width, "gemm: lda is ", p.lda, ", expected at least ", a_width);
   QUERN_CHECK(p.ldb >= b_width, "gemm: ldb is ", p.ldb, ", expected at least ", b_width);
   QUERN_CHECK(p.ldd >= p.n, "gemm: ldd is ", p.ldd, ", expected at least ", p.n);
   QUERN_CHECK(p.batch <= INT32_MAX, "gemm: batch is ", p.batch, ", expected at most 2^31 - 1");
+  QUERN_CHECK(batch_like >= p.batch, "gemm: batch_like is ", batch_like, ", expected ", p.batch,
+              " or more");
   QUERN_CHECK(p.batch == 1 || p.stride_d != 0, "gemm: stride_d is 0 and batch is ", p.batch,
               ": the products would overwrite each other");
 }
@@ -119,7 +121,8 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
           Stream stream) {
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   GemmProblem p = describe(g);
-  check_problem(p);
+  const int64_t batch_like = g.batch_like > 0 ? g.batch_like : g.batch;
+  check_problem(p, batch_like);
   QUERN_CHECK(!g.bias || gemm_adds_bias(g, dtype_of<T>, dtype_of<TD>, stream), "gemm: a bias for ",
               dtype_of<TD>, " from ", dtype_of<T>, ", k ", g.k, ", batch ", g.batch,
               ", expected bf16, one product, beta 0, 16-byte alignment and n ", g.n,
@@ -145,8 +148,7 @@ void gemm(TD* d, const T* a, const T* b, const Gemm& g, const GemmResources& res
   p.align_d = std::min(alignment(c), alignment(d));
   p.workspace_bytes = resources.workspace_bytes;
   note_misaligned_rows<TD, T>(p);
-  multiply_by_library(d, a, b, c, alpha, beta, p, g.batch_like > 0 ? g.batch_like : g.batch,
-                      {.bias = g.bias}, resources, stream);
+  multiply_by_library(d, a, b, c, alpha, beta, p, batch_like, {.bias = g.bias}, resources, stream);
 }
 
 template <class TD>
