@@ -18,6 +18,7 @@
 #include "report/report.h"
 #include "run/checkpoint.h"
 #include "run/load_model.h"
+#include "run/metrics.h"
 
 namespace quern {
 
@@ -165,17 +166,17 @@ void check_folder(const Combination& c) {
   }
 }
 
-// Checks the last checkpoint, which is written after the last metric.
+// Whether the run has ended with all steps done: its last line of the log says so.
 bool is_done(const Combination& c) {
   const std::vector<int64_t> steps = checkpoint_steps(c.folder / "checkpoints");
-  return !steps.empty() && steps.back() >= c.config.train.steps;
+  return !steps.empty() && steps.back() >= c.config.train.steps &&
+         read_logged_state(c.folder / "metrics.jsonl", steps.back()).done;
 }
 
-// Trains the combination from its newest checkpoint; without one, starts again.
+// Trains the combination from its newest checkpoint; without one, --resume starts again.
 void train(Combination& c) {
   Arguments args{"train", "--resume", c.folder.string()};
-  if (!latest_checkpoint(c.folder / "checkpoints")) {
-    fs::remove_all(c.folder);
+  if (!fs::exists(c.folder / "config.toml")) {
     args = c.train;
     args.insert(args.begin(), "train");
   }

@@ -16,10 +16,14 @@ TextStream::TextStream(const Tokenizer& tokenizer, std::vector<int32_t> before,
 
 std::string TextStream::push(int32_t token) {
   if (stopped_) return "";
-  const size_t known = tokenizer_.decode(window_).size();
-  window_.push_back(token);
-  pending_ += tokenizer_.decode(window_).substr(known);
-  window_.erase(window_.begin(), window_.end() - 1);
+  if (token < tokenizer_.vocabulary()) {
+    const size_t known = tokenizer_.decode(window_).size();
+    window_.push_back(token);
+    pending_ += tokenizer_.decode(window_).substr(known);
+    window_.erase(window_.begin(), window_.end() - 1);
+  } else {
+    pending_ += "\uFFFD";
+  }
   cut_at_stop();
   const size_t certain = pending_.size() - (stopped_ ? 0 : held_back());
   const std::string text = replace_invalid_utf8(std::string_view(pending_).substr(0, certain));

@@ -19,7 +19,8 @@ class TextStream {
              std::vector<std::string> stops = {});
 
   // The new text that is certain, in valid UTF-8. Holds back an unfinished character and a possible
-  // start of a stop string. Invalid UTF-8 becomes U+FFFD.
+  // start of a stop string. Invalid UTF-8 becomes U+FFFD, and so does a token beyond the
+  // tokenizer's vocabulary, which a model with a larger one may draw.
   std::string push(int32_t token);
   // The rest of the text, after the last token.
   std::string finish();

@@ -90,9 +90,9 @@ void Trainer::start() {
   if (team_.leads()) {
     keep_tokenizer();
     // The logs of a resumed run go on after the checkpoint's step.
-    metrics_ =
-        std::make_unique<MetricsLog>(folder_->metrics(), saved_step_, config_.train.tensorboard);
-    sampled_ = folder_->keep_samples_until(saved_step_);
+    const int64_t last = anew ? -1 : state_.iteration;
+    metrics_ = std::make_unique<MetricsLog>(folder_->metrics(), last, config_.train.tensorboard);
+    sampled_ = folder_->keep_samples_until(last);
   }
   feed_from(state_.iteration);
   const auto allocator = Context::current().allocator();
@@ -187,7 +187,9 @@ void Trainer::resume() {
   QUERN_CHECK(state_.sampler.seed == seed, "resume: the run's seed is ", state_.sampler.seed,
               ", found seed = ", seed);
   optimizer_->set_progress(state_.step, state_.skipped);
-  saved_step_ = state_.iteration;
+  // A copy under another name is not this run's checkpoint of its step.
+  const auto own = checkpoint_path(folder_->checkpoints(), state_.iteration);
+  if (checkpoint.filename() == own.filename()) saved_step_ = state_.iteration;
   use_saved_algorithms();
   if (!team_.leads()) return;
   forget_later_checkpoints();
@@ -227,7 +229,8 @@ void Trainer::forget_later_checkpoints() {
                              "the next save"));
   }
   const std::vector<int64_t> steps = checkpoint_steps(checkpoints);
-  if (std::find(steps.begin(), steps.end(), state_.best_iteration) != steps.end()) {
+  const bool known = state_.best_iteration > 0;  // a run may stop at step 0, before any validation
+  if (known && std::ranges::find(steps, state_.best_iteration) != steps.end()) {
     mark_best(checkpoints, state_.best_iteration);
   } else {
     state_.best_loss = std::numeric_limits<double>::infinity();
@@ -378,7 +381,7 @@ TrainResult Trainer::train(const std::atomic<bool>* stop) {
   clock_ = Clock::now();
   readback_.start_clock();
   try {
-    if (saved_step_ > 0) catch_up();
+    if (state_.iteration > 0) catch_up();
     while (state_.iteration < config_.train.steps && !interrupted) {
       interrupted = !train_step();
       if (interrupted) break;
@@ -406,8 +409,7 @@ TrainResult Trainer::train(const std::atomic<bool>* stop) {
 }
 
 void Trainer::end_log(const std::string& how) {
-  if (metrics_ && config_.train.log_every > 0 && !ended_)
-    metrics_->write_end(state_.iteration, how);
+  if (metrics_ && !ended_) metrics_->write_end(state_.iteration, how);
   ended_ = true;
 }
 

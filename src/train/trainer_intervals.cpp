@@ -96,18 +96,21 @@ void Trainer::warn_no_sample(const std::string& reason) {
 
 void Trainer::write_sample() {
   const Tokenizer& tokenizer = *data_.tokenizer.tokenizer;
-  std::vector<int32_t> tokens;
-  Generation made;
+  std::string text;
   try {
-    tokens = encode_prompt(tokenizer, unescape(config_.sample.prompt));
-    made = generate(instance_->model, tokens, with_end_token(config_.sample, &tokenizer),
-                    [this](int32_t) { return !stopping(); });
+    const std::vector<int32_t> prompt = encode_prompt(tokenizer, unescape(config_.sample.prompt));
+    TextStream stream(tokenizer, prompt, split_stop_strings(config_.sample.stop));
+    text = tokenizer.decode(prompt);
+    generate(instance_->model, prompt, with_end_token(config_.sample, &tokenizer),
+             [&](int32_t token) {
+               text += stream.push(token);
+               return !stream.stopped() && !stopping();
+             });
+    text += stream.finish();
   } catch (const Error& error) {  // the training itself goes on: it may have what a sample lacks
     return warn_no_sample(first_line(error.what()));
   }
   if (stopping()) throw Stopped();
-  tokens.insert(tokens.end(), made.tokens.begin(), made.tokens.end());
-  const std::string text = tokenizer.decode(tokens);
   folder_->check_there();
   AppendFile out(folder_->samples());
   out.write(cat("--- step ", state_.iteration, "\n", text, "\n"));

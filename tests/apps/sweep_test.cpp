@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "config/config_print.h"
+#include "io/file_lock.h"
 #include "run/checkpoint.h"
 #include "support/program.h"
 #include "support/training.h"
@@ -120,7 +121,7 @@ TEST_F(SweepProgram, ResumesWhatIsUnfinished) {
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_NE(run(args).err.find("seed=2: done before"), std::string::npos);
   // One run looks killed after step 7, with the checkpoint of step 5, another killed before its
-  // first checkpoint. The first has its last metric: only checkpoints show that a run is done.
+  // first checkpoint. The first has its whole log.
   const fs::path cut = out_ / "seed=1", begun = out_ / "seed=2";
   const std::string weights = read_file(cut / "checkpoints/step_00000010/model.safetensors");
   set_aside_checkpoints_after(cut / "checkpoints", 5);
@@ -133,6 +134,35 @@ TEST_F(SweepProgram, ResumesWhatIsUnfinished) {
   EXPECT_NE(read_file(out_ / "seed=1.log").find("after step 5"), std::string::npos);
   EXPECT_EQ(read_file(cut / "checkpoints/step_00000010/model.safetensors"), weights);
   EXPECT_TRUE(fs::exists(begun / "checkpoints/step_00000010"));
+}
+
+// Its last checkpoint is there, but its log does not say that it is done: it was stopped in its
+// last validation.
+TEST_F(SweepProgram, ARunWithoutItsLastValidationIsNotDone) {
+  const Args args = sweep_args({"--set", "seed=1"});
+  ASSERT_EQ(run(args).code, 0);
+  const fs::path log = out_ / "seed=1" / "metrics.jsonl";
+  const std::string whole = read_file(log);
+  write_file(log, whole.substr(0, whole.rfind("{\"step\":10,\"val_loss\"")));
+  ASSERT_LT(read_file(log).size(), whole.size());
+  const Outcome again = run(args);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.err.find("done before"), std::string::npos) << again.err;
+  EXPECT_NE(read_file(log).find("{\"step\":10,\"val_loss\""), std::string::npos);
+}
+
+// A training in the folder has no checkpoint yet.
+TEST_F(SweepProgram, ARunInUseIsNotRemoved) {
+  const Args args = sweep_args({"--set", "seed=1"});
+  ASSERT_EQ(run(args).code, 0);
+  const fs::path folder = out_ / "seed=1";
+  fs::remove_all(folder / "checkpoints");
+  fs::create_directory(folder / "checkpoints");
+  const FileLock lock(folder / ".lock", "in use");
+  const Outcome again = run(args);
+  EXPECT_EQ(again.code, 1) << again.err;
+  EXPECT_NE(again.err.find("seed=1: failed"), std::string::npos) << again.err;
+  EXPECT_TRUE(fs::exists(folder / "config.toml"));
 }
 
 TEST_F(SweepProgram, ASignalSavesAndStops) {

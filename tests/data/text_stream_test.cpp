@@ -65,6 +65,12 @@ TEST(TextStream, SpecialTokensStandForNothing) {
   EXPECT_EQ(stream.push('a'), "a");
 }
 
+TEST(TextStream, TokensBeyondTheVocabularyAreReplaced) {
+  TextStream stream(kTokens, {'x'});
+  EXPECT_EQ(stream.push(static_cast<int32_t>(kTokens.vocabulary())), "\uFFFD");
+  EXPECT_EQ(stream.push('a'), "a");
+}
+
 TEST(TextStream, NothingOfAStopStringIsGiven) {
   EXPECT_EQ(pieces("one\n\ntwo", {"\n\n"}), "o/n/e//////!");
 }

@@ -258,6 +258,44 @@ TEST_F(TrainerTest, GoingBackForgetsWhatCameAfter) {
   EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 10));
 }
 
+// Stopped before its first step, it has saved step 0.
+TEST_F(TrainerTest, AStepZeroIsNotTheBest) {
+  Config c = config();
+  c.train.steps = 3;
+  c.train.accumulate = 2;  // a stop is answered between micro-batches
+  const std::atomic<bool> stop{true};
+  Recorded recorded;
+  train(c, recorded, &stop);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  ASSERT_EQ(checkpoint_steps(checkpoints), std::vector<int64_t>{0});
+  c.run.resume = c.run.out;
+  train(c, recorded);
+  EXPECT_FALSE(best_checkpoint(checkpoints));
+}
+
+// A copy that rotation does not see, whose step has no checkpoint of its own any more.
+TEST_F(TrainerTest, ACopiedCheckpointIsResumed) {
+  Config c = config();
+  c.train.steps = 4;
+  c.train.checkpoint_every = c.train.eval_every = 4;
+  Recorded recorded;
+  train(c, recorded);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  fs::copy(checkpoint_path(checkpoints, 4), checkpoints / "mine", fs::copy_options::recursive);
+  c.run.resume = c.run.out;
+  c.train.keep = 1;
+  c.train.steps = 12;
+  c.optimizer.lr = 1e-2;
+  train(c, recorded);
+  ASSERT_FALSE(fs::exists(checkpoint_path(checkpoints, 4)));
+  c.run.resume = (checkpoints / "mine").string();
+  c.train.steps = 6;
+  Recorded again;
+  EXPECT_EQ(train(c, again).steps, 6);
+  EXPECT_EQ(again.steps.front().step, 5);
+  EXPECT_EQ(checkpoint_steps(checkpoints).back(), 6);
+}
+
 TEST_F(TrainerTest, AResumedRunTakesOverTheNewConfiguration) {
   Config c = config();
   c.train.steps = 2;

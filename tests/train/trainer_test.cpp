@@ -461,9 +461,48 @@ TEST_F(TrainerTest, IntervalsOfZeroSwitchThingsOff) {
   EXPECT_TRUE(recorded.steps.empty());
   EXPECT_TRUE(recorded.validations.empty());
   EXPECT_TRUE(recorded.samples.empty());
-  EXPECT_EQ(read_file(folder_ / "run" / "metrics.jsonl"), "");
+  const std::string log = read_file(folder_ / "run" / "metrics.jsonl");  // `quern watch` ends by it
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
+  EXPECT_NE(log.find("\"ended\":\"done\""), std::string::npos) << log;
   EXPECT_FALSE(fs::exists(folder_ / "run" / "samples.txt"));
   EXPECT_EQ(checkpoint_steps(folder_ / "run" / "checkpoints"), std::vector<int64_t>{7});
+}
+
+// A model with more ids than the tokenizer draws some that stand for nothing.
+TEST_F(TrainerTest, ASampleOfAPaddedVocabularyHasReplacementCharacters) {
+  Config c = config();
+  c.model.vocab_size = 4000;
+  c.train.steps = 1;
+  c.train.sample_every = 1;
+  Recorded recorded;
+  train(c, recorded);
+  EXPECT_TRUE(recorded.warnings.empty());
+  ASSERT_EQ(recorded.samples.size(), 1u);
+  EXPECT_NE(recorded.samples[0].find("\uFFFD"), std::string::npos) << recorded.samples[0];
+}
+
+TEST_F(TrainerTest, AStopStringEndsASample) {
+  const auto sample_of = [&](const std::string& out, const std::string& stop) {
+    Config c = config(out);
+    c.train.steps = 1;
+    c.train.sample_every = 1;
+    c.sample.tokens = 40;
+    c.sample.prompt = "x";
+    c.sample.stop = stop;
+    Recorded recorded;
+    train(c, recorded);
+    return recorded.samples.at(0);
+  };
+  const std::string whole = sample_of("whole", "");
+  const size_t end = whole.find(whole.back(), 1);
+  EXPECT_EQ(sample_of("stopped", std::string(1, whole.back())), whole.substr(0, end));
+}
+
+TEST_F(TrainerTest, AnEmptyStopStringIsAnError) {
+  Config c = config();
+  c.sample.stop = "a||b";
+  EXPECT_NE(error_of(c).find("stop"), std::string::npos) << error_of(c);
+  EXPECT_FALSE(fs::exists(c.run.out));
 }
 
 TEST_F(TrainerTest, AFullDiskIsAnErrorAndOlderCheckpointsStay) {

@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "data/prepare/json_text.h"
 #include "io/input_files.h"
+#include "io/utf8.h"
 #include "text/tokenizer_files.h"
 
 namespace quern {
@@ -167,7 +168,7 @@ Json settings_json(const PreparePlan& plan, const PrepareOptions& options) {
 Json sources_json(const PreparePlan& plan) {
   Json sources = Json::array();
   for (const PrepareSource& source : plan.sources) {
-    sources.push_back({{"path", source.path.string()},
+    sources.push_back({{"path", replace_invalid_utf8(source.path.string())},  // JSON is UTF-8
                        {"format", source.json_lines ? "jsonl" : "text"},
                        {"bytes", source.bytes},
                        {"modified", source.modified}});

@@ -33,6 +33,11 @@ TEST_F(Prepare, TextFilesAreDocuments) {
   EXPECT_FALSE(fs::exists(out_ / "journal.jsonl"));
 }
 
+TEST_F(Prepare, AFileNameThatIsNoUtf8) {
+  input("a\xFF.txt", "one");
+  EXPECT_EQ(train(), bytes({"one"}));
+}
+
 TEST_F(Prepare, JsonLines) {
   input("a.jsonl", "{\"text\": \"one\"}\n\n  \r\n{\"text\": \"\"}\r\n{\"text\": \"two\\n\"}");
   input("b.txt", "{\"text\": 1}");
