@@ -45,7 +45,7 @@ InspectOptions options_of(const ParsedArgs& parsed) {
 Json part_json(const InspectedPart& part) {
   Json files = Json::array();
   for (const InspectedFile& file : part.files) {
-    Json one = {{"path", file.path.string()},
+    Json one = {{"path", replace_invalid_utf8(file.path.string())},
                 {"encoding", name_of(file.encoding)},
                 {"tokens", file.tokens}};
     if (file.sidecar) {

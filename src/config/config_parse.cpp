@@ -16,7 +16,6 @@
 #include <optional>
 
 #include "config/config_table.h"
-#include "data/text_stream.h"
 #include "io/checksum.h"
 #include "io/utf8.h"
 
@@ -380,7 +379,6 @@ void validate(const Config& config) {
   try {
     model.validate();
     validate_options(model, config.compute);
-    split_stop_strings(config.sample.stop);
   } catch (const Error& error) {
     throw UsageError(error.what());
   }

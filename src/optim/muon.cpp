@@ -164,9 +164,9 @@ void Muon::share_out(Round& round, const std::vector<std::vector<Matrix>>& matri
     return place;
   };
   for (int64_t owner = 0; owner < ranks(); ++owner) {
-    if (std::ranges::all_of(matrices,
-                            [&](const auto& alike) { return owned(alike, owner).empty(); }))
-      continue;
+    const bool none = std::ranges::all_of(
+        matrices, [&](const std::vector<Matrix>& alike) { return owned(alike, owner).empty(); });
+    if (none) continue;  // as most of thousands of ranks
     for (int64_t holder = 0; holder < ranks(); ++holder) {
       round.each = std::max(round.each, for_parts(holder, owner, [](auto&&...) {}));
     }

@@ -43,8 +43,8 @@ using MuonExchange =
 //
 // Ranks that share out the arena share out the matrices of a group too. A rank computes the
 // momentum of its slices, gets what the others have of its matrices, makes these orthogonal, and
-// returns their parts. Where there are fewer matrices of a shape than ranks, the last ranks have
-// none. The bits are those of one rank.
+// returns their parts. Where there are fewer matrices of a shape than ranks, some ranks have none.
+// The bits are those of one rank.
 class Muon : public Optimizer {
  public:
   // exchange: needed where ranks share out the arena.

@@ -1,6 +1,7 @@
 #include "report/metrics_reader.h"
 
 #include <sys/stat.h>
+#include <algorithm>
 
 #include <fstream>
 #include <limits>
@@ -112,6 +113,7 @@ void MetricsReader::take(const std::string& line) {
     return;
   }
   metrics_.ended = text(row, "ended");
+  metrics_.last_step = std::max(metrics_.last_step, integer(row, "step"));
   metrics_.last_time = number(row, "time", metrics_.last_time);
   if (row.contains("loss")) {
     metrics_.steps.push_back(step_metrics(row));

@@ -28,6 +28,7 @@ struct RunMetrics {
   std::vector<Process> processes;
   std::string ended;                  // how the run ended, if the last line says so; else empty
   double last_time = 0.0;             // of the newest line
+  int64_t last_step = 0;              // the latest of any line
   std::vector<std::string> warnings;  // about lines that are no metrics and are left out
 
   bool empty() const { return steps.empty() && validations.empty(); }

@@ -40,10 +40,11 @@ std::string escaped(const std::string& text) {
 std::vector<fs::path> runs_at(const fs::path& path) {
   std::vector<fs::path> runs;
   if (fs::is_directory(path) && !fs::exists(path / "config.toml")) {
-    std::set<fs::path> seen;  // a link to one of the runs adds nothing
+    const fs::path folder = fs::canonical(path);
     for (const fs::path& run : entries_of(path)) {
-      if (!fs::exists(run / "config.toml")) continue;
-      if (seen.insert(fs::weakly_canonical(run / ".")).second) runs.push_back(run);
+      // A link to one of the runs adds nothing.
+      const bool again = fs::is_symlink(run) && fs::weakly_canonical(run).parent_path() == folder;
+      if (!again && fs::exists(run / "config.toml")) runs.push_back(run);
     }
   }
   return runs.empty() ? std::vector{path} : runs;

@@ -50,9 +50,11 @@ double wall_seconds(const RunMetrics& metrics) {
   return processes.empty() ? kUnknown : total;
 }
 
-std::string status_text(const ReportSummary& s, const std::string& ended) {
-  if (ended == "done" || (s.steps > 0 && s.step >= s.steps)) return "done";
-  std::string where = cat("at step ", s.step, s.steps > 0 ? cat(" of ", s.steps) : std::string());
+std::string status_text(const ReportSummary& s, const RunMetrics& metrics) {
+  const std::string& ended = metrics.ended;
+  const int64_t step = metrics.last_step;
+  if (ended == "done" || (s.steps > 0 && step >= s.steps)) return "done";
+  std::string where = cat("at step ", step, s.steps > 0 ? cat(" of ", s.steps) : std::string());
   if (ended.empty()) return where;
   return ended == "stopped" ? "stopped " + where : "failed " + where + ": " + ended;
 }
@@ -103,7 +105,7 @@ ReportRun read_report_run(const fs::path& path) {
   }
   if (fs::exists(folder.metrics())) run.metrics = read_metrics(folder.metrics());
   run.warnings.insert(run.warnings.end(), run.metrics.warnings.begin(), run.metrics.warnings.end());
-  if (run.metrics.empty()) {
+  if (run.metrics.empty() && run.metrics.ended.empty()) {
     run.warnings.push_back(cat(folder.metrics().string(), ": there are no metrics yet"));
   }
   run.samples = thinned(parse_samples(read_text(folder.samples())));
@@ -139,7 +141,7 @@ ReportSummary summarize(const ReportRun& run) {
     s.device = metrics.processes.back().first.device;
     s.parameters = metrics.processes.back().first.parameters;
   }
-  s.status = status_text(s, metrics.ended);
+  s.status = status_text(s, metrics);
   return s;
 }
 

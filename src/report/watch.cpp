@@ -122,7 +122,7 @@ std::vector<std::string> RunWatch::sample_lines(const ScreenSize& size, int64_t 
 
 std::vector<std::string> RunWatch::screen(const ScreenSize& size, double now) const {
   const RunMetrics& m = metrics();
-  const int64_t step = m.steps.empty() ? 0 : m.steps.back().step;
+  const int64_t step = m.last_step;
   std::vector<std::string> lines = {
       clipped(fmt::format("{}  {}", name_, status(now)), size.columns)};
   const std::string left =

@@ -125,9 +125,11 @@ Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice) {
 HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* shards) {
   QUERN_CHECK(!buffer.share || shards, "files: '", buffer.prefix,
               "' is one rank's share, expected all of it");
-  int64_t begin = buffer.slices.empty() ? 0 : std::numeric_limits<int64_t>::max(), end = 0;
+  const auto begin_of = [](const NamedSlice& slice) { return slice.begin; };
+  const int64_t begin =
+      buffer.slices.empty() ? 0 : std::ranges::min(buffer.slices, {}, begin_of).begin;
+  int64_t end = begin, packed = 0;
   for (const NamedSlice& slice : buffer.slices) {
-    begin = std::min(begin, slice.begin);
     end = std::max(end, slice.begin + slice.shape.numel());
   }
   HostTensors host{
@@ -135,13 +137,15 @@ HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* sh
   const DType dtype = host.memory.dtype();
   const auto width = static_cast<int64_t>(size_of(dtype));
   const auto* data = static_cast<const std::byte*>(host.memory.raw_data());
-  int64_t packed = 0;
   for (const NamedSlice& slice : buffer.slices) {
-    const int64_t numel = slice.shape.numel(), place = buffer.share ? packed : slice.begin - begin;
-    const std::span<const std::byte> elements(data + place * width,
-                                              static_cast<size_t>(numel * width));
-    host.views.push_back({buffer.prefix + slice.name, dtype, slice.shape, elements});
-    packed += numel;
+    const int64_t numel = slice.shape.numel();
+    // Those of a share lie one behind the other.
+    const int64_t place =
+        buffer.share ? std::exchange(packed, packed + numel) : slice.begin - begin;
+    host.views.push_back({buffer.prefix + slice.name,
+                          dtype,
+                          slice.shape,
+                          {data + place * width, static_cast<size_t>(numel * width)}});
   }
   return host;
 }

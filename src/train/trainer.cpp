@@ -15,6 +15,7 @@
 #include "generate/generate.h"
 #include "io/append_file.h"
 #include "io/atomic_file.h"
+#include "io/small_file.h"
 #include "model/model_cost.h"
 #include "run/checkpoint.h"
 #include "run/load_model.h"
@@ -48,6 +49,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
   batches_.per_step = static_cast<uint64_t>(config_.train.accumulate) * batches_.stride;
   validate(config_);
   validate_ranks(config_.parallel);
+  split_stop_strings(config_.sample.stop);
   memory_.run(config_, MemoryPass::step, snapshots_, [this] { start(); });
 }
 
@@ -187,15 +189,34 @@ void Trainer::resume() {
   QUERN_CHECK(state_.sampler.seed == seed, "resume: the run's seed is ", state_.sampler.seed,
               ", found seed = ", seed);
   optimizer_->set_progress(state_.step, state_.skipped);
-  // A copy under another name is not this run's checkpoint of its step.
-  const auto own = checkpoint_path(folder_->checkpoints(), state_.iteration);
-  if (checkpoint.filename() == own.filename()) saved_step_ = state_.iteration;
+  const auto saved = [&] { return is_saved(checkpoint) ? "saved" : ""; };
+  if (!team_.of_leader(saved, "the run's checkpoint").empty()) saved_step_ = state_.iteration;
   use_saved_algorithms();
+  const auto best = [this] { return keeps_best_of_earlier() ? "kept" : ""; };
+  if (team_.of_leader(best, "the best checkpoint").empty()) {
+    state_.best_loss = std::numeric_limits<double>::infinity();
+    state_.best_iteration = 0;
+  }
   if (!team_.leads()) return;
-  forget_later_checkpoints();
   Config resumed = config_;
   resumed.run = {folder_->path().string(), ""};
   save_config(resumed, folder_->config().string());
+}
+
+// Whether the run has the checkpoint, or one of the same content, in its place. A copy under
+// another name may outlive it.
+bool Trainer::is_saved(const std::filesystem::path& checkpoint) const {
+  const auto own = checkpoint_path(folder_->checkpoints(), state_.iteration);
+  if (!std::filesystem::exists(own)) return false;
+  const auto manifest_of = [](const std::filesystem::path& folder) {
+    return read_if_there(folder / "manifest.json");
+  };
+  const bool same =
+      std::filesystem::equivalent(own, checkpoint) || manifest_of(own) == manifest_of(checkpoint);
+  QUERN_CHECK(same, "resume: ", checkpoint.string(), " is of step ", state_.iteration,
+              ", of which the run has another checkpoint, ", own.string(),
+              "; resume that one, or move it out of the run's folder");
+  return true;
 }
 
 // Keeps the data's fingerprints. Other data than the checkpoint's are allowed: a run may go on with
@@ -219,8 +240,9 @@ void Trainer::keep_tokenizer() {
 }
 
 // Resuming from an earlier checkpoint sets the later ones aside, possibly the best one too. They
-// are removed when the run has a new one.
-void Trainer::forget_later_checkpoints() {
+// are removed when the run has a new one. Returns whether the run still has its best checkpoint,
+// which a run that was stopped before any validation does not.
+bool Trainer::keeps_best_of_earlier() {
   const auto checkpoints = folder_->checkpoints();
   const int64_t later = set_aside_checkpoints_after(checkpoints, state_.iteration);
   if (later > 0) {
@@ -229,13 +251,14 @@ void Trainer::forget_later_checkpoints() {
                              "the next save"));
   }
   const std::vector<int64_t> steps = checkpoint_steps(checkpoints);
-  const bool known = state_.best_iteration > 0;  // a run may stop at step 0, before any validation
-  if (known && std::ranges::find(steps, state_.best_iteration) != steps.end()) {
-    mark_best(checkpoints, state_.best_iteration);
+  const int64_t best = state_.best_iteration;
+  const bool kept = best > 0 && std::ranges::find(steps, best) != steps.end();
+  if (kept) {
+    mark_best(checkpoints, best);
   } else {
-    state_.best_loss = std::numeric_limits<double>::infinity();
-    state_.best_iteration = 0;
+    std::filesystem::remove(checkpoints / "best");
   }
+  return kept;
 }
 
 // Uses the algorithms of the previous steps again. Checkpoints of older runs have none; their table

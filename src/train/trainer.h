@@ -97,7 +97,8 @@ class Trainer {
   void resume();
   void keep_tokenizer();
   void note_data();
-  void forget_later_checkpoints();
+  bool is_saved(const std::filesystem::path& checkpoint) const;
+  bool keeps_best_of_earlier();
   void use_saved_algorithms();
   TrainResult train(const std::atomic<bool>* stop);
   bool train_step();  // false: stopped between its micro-batches, without a change

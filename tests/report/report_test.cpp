@@ -159,7 +159,8 @@ TEST_F(ReportTest, RunsOfOneNameAreToldApart) {
 TEST_F(ReportTest, AFolderOfRunsMeansItsRuns) {
   run("sweep/b", 2), run("sweep/a", 2);
   fs::create_directories(folder_ / "sweep/no run");
-  fs::create_directory_symlink("b", folder_ / "sweep/latest");  // one of them
+  fs::create_directory_symlink("b", folder_ / "sweep/a latest");  // one of them
+  fs::create_directory_symlink("nowhere", folder_ / "sweep/dead");
   const auto runs = read_report_runs({folder_ / "sweep", run("c", 2)});
   ASSERT_EQ(runs.size(), 3u);
   EXPECT_EQ(cat(runs[0].name, runs[1].name, runs[2].name), "abc");

@@ -236,6 +236,26 @@ TEST_P(RanksOfOneMode, AResumedRunMayHaveOtherRanksAndAnotherStrategy) {
                  own == Parallel::fsdp ? Parallel::zero2 : Parallel::fsdp);
 }
 
+// The best checkpoint is gone, so the ranks must agree that the next validation is the best.
+TEST_P(RanksOfOneMode, GoingBackWithoutTheBestCheckpoint) {
+  Config c = config_for(2, "several", 9);
+  c.train.eval_every = 3;
+  c.train.checkpoint_every = 3;
+  c.train.keep = 10;
+  Recorded recorded;
+  train_on(2, c, recorded);
+  const fs::path checkpoints = fs::path(c.run.out) / "checkpoints";
+  const fs::path copy = checkpoints / "mine", third = checkpoint_path(checkpoints, 3);
+  fs::copy(third, copy, fs::copy_options::recursive);
+  fs::remove_all(third);
+  c.run.resume = copy.string();
+  c.train.steps = 4;
+  Recorded again;
+  train_on(2, c, again);
+  EXPECT_EQ(again.steps.front().step, 4);
+  EXPECT_TRUE(fs::exists(third)) << "the copy's step is saved again, as the best so far";
+}
+
 // On a GPU a failed collective returns, and check() tells of it: by then garbage may have reached
 // the weights.
 TEST_F(TrainerTest, WeightsOfAFailedSumAreNotSaved) {

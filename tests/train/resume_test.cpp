@@ -296,6 +296,25 @@ TEST_F(TrainerTest, ACopiedCheckpointIsResumed) {
   EXPECT_EQ(checkpoint_steps(checkpoints).back(), 6);
 }
 
+// Of another history: which of the two would the run go on from next?
+TEST_F(TrainerTest, ACopyOfAnotherHistoryIsRefused) {
+  Config c = config();
+  c.train.steps = 4;
+  Recorded recorded;
+  train(c, recorded);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  fs::copy(checkpoint_path(checkpoints, 4), checkpoints / "mine", fs::copy_options::recursive);
+  fs::remove_all(checkpoints / "step_00000004");
+  Config other = config("other");
+  other.train.steps = 4;
+  other.optimizer.lr = 1e-2;
+  train(other, recorded);
+  fs::rename(folder_ / "other" / "checkpoints" / "step_00000004", checkpoints / "step_00000004");
+  c.run.resume = (checkpoints / "mine").string();
+  c.train.steps = 6;
+  EXPECT_NE(error_of(c).find("another checkpoint"), std::string::npos) << error_of(c);
+}
+
 TEST_F(TrainerTest, AResumedRunTakesOverTheNewConfiguration) {
   Config c = config();
   c.train.steps = 2;

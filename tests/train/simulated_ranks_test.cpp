@@ -111,7 +111,7 @@ struct State {
   std::vector<double> losses;           // of the steps
   std::map<std::string, Part> tensors;  // weights, and the optimizer's state
   int64_t updates = 0;                  // as the optimizer counts them
-  bool torn = false;  // by a loss within an update, as Muon's exchanges are: not saved
+  bool torn = false;  // lost at an exchange of Muon's, which is within an update: not saved
   std::string error;  // that ended the training
 
   int64_t steps() const { return std::ssize(losses); }
@@ -208,7 +208,7 @@ class RankTraining {
       }
     }
     state.updates = optimizer_->state().step;
-    state.torn = optimizer_->torn();
+    state.torn = optimizer_->torn() && shards_ && training_.optimizer == OptimizerKind::muon;
     return state;
   }
 
@@ -327,8 +327,8 @@ std::vector<State> train(const Simulation& s, const Team& team, const ThreadGrou
 // Where a rank's state is not the undisturbed one after as many steps; "" if nowhere.
 std::string difference(const State& found, const std::vector<State>& undisturbed) {
   const State& expected = undisturbed[static_cast<size_t>(found.steps())];
-  if (found.torn) return found.error.empty() ? "torn without an error" : "";
   if (found.losses != expected.losses) return "other losses";
+  if (found.torn) return found.error.empty() ? "torn without an error" : "";
   if (found.updates != found.steps()) return cat(found.updates, " updates");
   if (found.tensors.size() != expected.tensors.size()) return "other tensors";
   for (const auto& [name, part] : found.tensors) {
