@@ -7,6 +7,7 @@
 #include "bench/phase_runner.h"
 #include "dist/buckets.h"
 #include "model/model_cost.h"
+#include "optim/muon.h"
 #include "train/choose_recompute.h"
 #include "train/memory_prediction.h"
 
@@ -180,8 +181,8 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   if (shared && config.optimizer.kind == OptimizerKind::muon) {
     double hidden = 0.0;
     for (const ParameterEntry& entry : table.entries()) {
-      const bool matrix = entry.group.kind == ParameterKind::hidden_matrix;
-      if (matrix && !entry.group.frozen) hidden += static_cast<double>(entry.numel());
+      if (entry.group.frozen || !has_momentum(entry)) continue;
+      hidden += static_cast<double>(entry.numel());
     }
     traffic.matrices(hidden);
   }

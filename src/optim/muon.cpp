@@ -32,10 +32,6 @@ double adjustment(MuonAdjust adjust, int64_t rows, int64_t cols) {
   fail("muon: unknown adjustment");
 }
 
-bool is_hidden(const ParameterEntry& entry) {
-  return entry.group.kind == ParameterKind::hidden_matrix && entry.shape.ndim() == 2;
-}
-
 // A product whose result is symmetric, (n, n) packed. Where n allows it the upper right quarter is
 // a copy, which saves a quarter of the multiplications.
 void symmetric_product(bfloat16* d, const bfloat16* a, const bfloat16* b, kernels::Gemm g,
@@ -64,6 +60,10 @@ void copy_parts(const Tensor& to, const Tensor& from, const kernels::MuonCopies&
 
 }  // namespace
 
+bool has_momentum(const ParameterEntry& entry) {
+  return entry.group.kind == ParameterKind::hidden_matrix && entry.shape.ndim() == 2;
+}
+
 template <class Row>
 Muon::Table<Row>::Table(const std::vector<Row>& rows) {
   if (rows.empty()) return;
@@ -77,12 +77,13 @@ Muon::Muon(ParameterArena& arena, const MuonOptions& options, MuonExchange excha
     : Optimizer(arena, options.adamw.guard()),
       options_(options),
       exchange_(std::move(exchange)),
-      moments_(arena, options.adamw, [](const ParameterEntry& entry) { return !is_hidden(entry); }),
-      layout_(arena, is_hidden) {
+      moments_(arena, options.adamw,
+               [](const ParameterEntry& entry) { return !has_momentum(entry); }),
+      layout_(arena, has_momentum) {
   QUERN_CHECK(!arena.is_shared_out() || exchange_,
               "muon: ranks share out the weights, but there is no exchange between them");
   for (const ParameterEntry& entry : arena.table().entries()) {
-    if (entry.group.frozen || !is_hidden(entry)) continue;
+    if (entry.group.frozen || !has_momentum(entry)) continue;
     for (const NamedSlice& slice : entry.slices()) {
       const int64_t rows = slice.shape[0], cols = slice.shape[1];
       matrices_.push_back(
@@ -172,7 +173,7 @@ void Muon::share_out(Round& round, const std::vector<std::vector<Matrix>>& matri
     }
   }
   std::vector<kernels::MuonMatrix> parts;
-  std::vector<std::vector<kernels::MuonCopy>> unpacks(matrices.size()), packs(matrices.size());
+  std::vector<std::vector<kernels::MuonCopy>> unpacks(matrices.size());
   const int64_t me = arena().layout().rank;
   for (int64_t other = 0; other < ranks(); ++other) {
     for_parts(me, other,
@@ -185,13 +186,13 @@ void Muon::share_out(Round& round, const std::vector<std::vector<Matrix>>& matri
           const int64_t outside = other * round.each + at, numel = end - begin;
           const int64_t x = i * round.groups[g].stride + begin - matrix.slice.begin;
           unpacks[g].push_back({.to = x, .from = outside, .numel = numel});
-          packs[g].push_back({.to = outside, .from = x, .numel = numel});
         });
   }
   round.parts = Matrices(parts);
   for (size_t g = 0; g < matrices.size(); ++g) {
     round.groups[g].unpacks = Copies(unpacks[g]);
-    round.groups[g].packs = Copies(packs[g]);
+    for (kernels::MuonCopy& copy : unpacks[g]) std::swap(copy.to, copy.from);
+    round.groups[g].packs = Copies(unpacks[g]);
   }
 }
 

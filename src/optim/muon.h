@@ -31,6 +31,9 @@ struct MuonOptions {
   int64_t most_elements = int64_t{1} << 29;
 };
 
+// Whether Muon changes the parameter, if it is trainable; else AdamW does.
+bool has_momentum(const ParameterEntry& entry);
+
 // What ranks that share out the arena do together: every rank sends `each` floats to every other,
 // itself included. received + p each = sent + rank() each of rank p. `what` names them in messages.
 using MuonExchange =

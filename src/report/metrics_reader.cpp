@@ -1,8 +1,8 @@
 #include "report/metrics_reader.h"
 
 #include <sys/stat.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>

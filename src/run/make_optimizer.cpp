@@ -1,12 +1,9 @@
 #include "run/make_optimizer.h"
 
 #include "base/error.h"
-#include "optim/muon.h"
 #include "tensor/context.h"
 
 namespace quern {
-
-namespace {
 
 MuonExchange muon_exchange(Communicator* ranks) {
   if (ranks == nullptr) return {};
@@ -15,8 +12,6 @@ MuonExchange muon_exchange(Communicator* ranks) {
                     Context::current().cuda_stream());
   };
 }
-
-}  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config,
                                           Communicator* ranks) {

@@ -5,7 +5,7 @@
 
 #include "config/config.h"
 #include "dist/communicator.h"
-#include "optim/optimizer.h"
+#include "optim/muon.h"
 
 namespace quern {
 
@@ -14,5 +14,8 @@ namespace quern {
 // where they share out the arena.
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config,
                                           Communicator* ranks = nullptr);
+
+// The ranks' part of Muon; none for null.
+MuonExchange muon_exchange(Communicator* ranks);
 
 }  // namespace quern

@@ -10,6 +10,7 @@
 #include "nn/linear.h"
 #include "nn/sequential.h"
 #include "optim/muon_cases.h"
+#include "run/make_optimizer.h"
 #include "support/thread_ranks.h"
 #include "support/training.h"
 
@@ -175,16 +176,9 @@ TEST(Muon, RanksUpdateTheBitsOfOne) {
     for (const auto& [rows, cols] : shapes) net.append<Linear>(cols, rows, Init::normal(1.0));
     net.append<Linear>(40, 31, Init::normal(1.0), true).weight.group.frozen = true;
     ParameterArena::Options arena_options{Precision::bf16, true, 7};
-    MuonExchange exchange;
-    if (group != nullptr) {
-      arena_options.layout = zero1_layout(group->size(), group->rank());
-      exchange = [group](float* received, const float* sent, int64_t each, const char* what) {
-        group->exchange(received, sent, RankSlices(group->size() * each, group->size(), 1), what,
-                        {});
-      };
-    }
+    if (group != nullptr) arena_options.layout = zero1_layout(group->size(), group->rank());
     ParameterArena arena(net, arena_options);
-    Muon optimizer(arena, options, exchange);
+    Muon optimizer(arena, options, muon_exchange(group));
     for (uint64_t step = 0; step < 3; ++step) {
       set_gradients(arena, step + 1);
       optimizer.step(0.05);
