@@ -98,12 +98,11 @@ class ToyModel : public Module {
 
 void add_parameters(std::vector<DtypeEntry>& entries, const ParameterArena& arena) {
   for (const Parameter* parameter : arena.parameters()) {
-    entries.push_back(
-        {"parameter", parameter->name(), parameter->shape(), parameter->value().dtype()});
+    entries.push_back({"parameter", parameter->name(), parameter->shape(), DType::f32});
   }
   for (const Parameter* parameter : arena.parameters()) {
     const Tensor& read = parameter->weight().value();
-    if (read.shares_storage(parameter->value())) continue;
+    if (read.dtype() == DType::f32) continue;
     entries.push_back({"copy", parameter->name(), parameter->shape(), read.dtype()});
   }
 }

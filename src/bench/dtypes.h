@@ -19,9 +19,9 @@ enum class DtypeModel { toy, lm };
 template <>
 inline constexpr std::array kNamesOf<DtypeModel>{"toy", "lm"};
 
-// input: of the step. parameter: FP32 masters. copy: the tensor that matrix products read instead
-// of a parameter, if it is another one. activation: an op's output, named by its module path and
-// op. logits, loss. gradient: of the tensor with that name.
+// input: of the step. parameter: as the optimizer sees it, FP32. copy: the tensor that matrix
+// products read instead of a parameter, if it is another one. activation: an op's output, named by
+// its module path and op. logits, loss. gradient: of the tensor with that name.
 struct DtypeEntry {
   std::string kind, name;
   Shape shape;

@@ -126,26 +126,28 @@ Entries rope(const std::vector<int64_t>& shape, DType dtype) {
 // cross-entropy: forward and backward over N x V logits. Tensors of N elements (targets, losses,
 // logsumexp) are left out, since V is tens of thousands. Forward: max, -, exp, +. Backward: (exp(x
 // - lse) - 1 at the target) / N. In place: one pass reads the logits and overwrites them.
-// adamw: dtype bf16 includes the BF16 copy of the parameters, which fused writes from registers.
-// With BF16 moments, the integer operations of their rounding are left out.
+// adamw: under dtype bf16 the weights lie in two parts, which the naive ones join before and split
+// after. With BF16 moments, the integer operations of their rounding are left out.
 Entries training(const Operands& o) {
   const auto& [N, M, NM, x, column, row, x32, column32, row32] = o;
-  const Elements half{NM / 2, x.dtype}, bytes{NM, DType::u8},
-      copies{x.dtype == DType::f32 ? 0 : N, x.dtype};
+  const bool split = x.dtype != DType::f32;
+  const Elements half{NM / 2, x.dtype}, bytes{NM, DType::u8}, weights = split ? times(2, x) : x32;
   const std::vector<Launch> naive_cross_entropy{
       o.widen(),
       {{x32}, {x32}, 5 * NM},       // log_softmax: max, -, exp, +, -
       {{}, {x32}},                  // backward of the gather: zeros except at the targets
       {{x32, x32}, {x32}, 4 * NM},  // backward of log_softmax: +, dy - exp(y) sum
       o.narrow()};
-  const std::vector<Launch> naive_adamw{
-      {{x32, x32}, {x32}, 3 * N},  // m = beta1 m + (1 - beta1) g
-      {{x32, x32}, {x32}, 4 * N},  // v, with g^2
-      {{x32}, {x32}, N},           // sqrt(v)
-      {{x32}, {x32}, 2 * N},       // corrected, plus eps
-      {{x32, x32}, {x32}, N},      // m / that
-      {{x32, x32}, {x32}, 3 * N},  // p = (1 - lr decay) p - lr that
-      o.narrow()};
+  std::vector<Launch> naive_adamw{{{x32, x32}, {x32}, 3 * N},   // m = beta1 m + (1 - beta1) g
+                                  {{x32, x32}, {x32}, 4 * N},   // v, with g^2
+                                  {{x32}, {x32}, N},            // sqrt(v)
+                                  {{x32}, {x32}, 2 * N},        // corrected, plus eps
+                                  {{x32, x32}, {x32}, N},       // m / that
+                                  {{x32, x32}, {x32}, 3 * N}};  // p = (1 - lr decay) p - lr that
+  if (split) {
+    naive_adamw.insert(naive_adamw.begin(), {{weights}, {x32}});
+    naive_adamw.push_back({{x32}, {weights}});
+  }
   std::vector<Launch> naive_bf16_moments{o.widen(), o.widen()};
   naive_bf16_moments.insert(naive_bf16_moments.end(), naive_adamw.begin(), naive_adamw.end());
   naive_bf16_moments.push_back({{times(2, x32)}, {times(2, x)}});  // rounded
@@ -161,11 +163,11 @@ Entries training(const Operands& o) {
           {"cross_entropy_in_place", "naive", naive_cross_entropy},
           {"cross_entropy_in_place", "fused", {{{x}, {x}, 7 * NM}}},
           {"adamw", "naive", naive_adamw},
-          {"adamw", "fused", {{{times(4, x32)}, {times(3, x32), copies}, 14 * N}}},
+          {"adamw", "fused", {{{weights, times(3, x32)}, {weights, times(2, x32)}, 14 * N}}},
           {"adamw_bf16_moments", "naive", naive_bf16_moments},
           {"adamw_bf16_moments",
            "fused",
-           {{{times(2, x32), times(2, x)}, {x32, times(2, x), copies}, 14 * N}}}};
+           {{{weights, x32, times(2, x)}, {weights, times(2, x)}, 14 * N}}}};
 }
 
 KernelAccount sum_of(const std::vector<Launch>& launches) {

@@ -152,7 +152,7 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   double optimizer = 0.0;
   if (config.optimizer.kind == OptimizerKind::adamw) {
     const double moments = config.optimizer.moments == MomentType::bf16 ? 8.0 : 16.0;
-    const double bytes = (copies ? 18.0 : 16.0) + moments;
+    const double bytes = 16.0 + moments;
     optimizer = milliseconds(bytes * static_cast<double>(table.trainable()), cluster.memory);
   }
   ScalingPrediction step{config, cluster};

@@ -142,7 +142,8 @@ void add_compute(std::vector<ConfigKey>& table) {
       "offload", &C::offload,
       {{"none", Offload::none}, {"moments", Offload::moments}, {"optimizer", Offload::optimizer}},
       "what training on a GPU keeps in the host's memory, with the same bits and a longer "
-      "update; optimizer: the moments and the FP32 weights, when precision is bf16");
+      "update; optimizer: the moments and, when precision is bf16, what only the update reads "
+      "of the weights");
   rows.boolean(
       "offload_activations", &C::offload_activations,
       "keep in the host's memory between forward and backward: with recompute = blocks the "

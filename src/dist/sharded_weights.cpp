@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// to = from, converted, on a stream of the device.
+// Weights as ops read them, on a stream of the device.
 void convert(const Tensor& to, const Tensor& from, kernels::cuda::Stream stream) {
   on_device(to.device(), [&](auto current) {
     if constexpr (std::is_same_v<decltype(current), kernels::cuda::Stream>) {
@@ -27,7 +27,7 @@ void convert(const Tensor& to, const Tensor& from, kernels::cuda::Stream stream)
     }
     const float* const values = from.data<float>();
     if (to.dtype() == DType::bf16) {
-      accumulate(to.data<bfloat16>(), values, to.numel(), false, current);
+      split_weights(to.data<bfloat16>(), nullptr, values, to.numel(), current);
     } else {
       accumulate(to.data<float>(), values, to.numel(), false, current);
     }

@@ -12,7 +12,7 @@ namespace quern::kernels {
 
 // A matrix, or the part of one that a rank has: the places of its first element, and its treatment.
 struct MuonMatrix {
-  int64_t param = 0, grad = 0, momentum = 0, x = 0;  // elements of these buffers
+  int64_t weight = 0, grad = 0, momentum = 0, x = 0;  // elements of these buffers
   int64_t numel = 0;
   float lr_scale = 1.0f;  // factor on lr
   float adjust = 1.0f;    // factor on the orthogonal update
@@ -53,9 +53,9 @@ void muon_squares(float* squares, const bfloat16* x, const MuonMatrices& matrice
 void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matrices, float eps,
                     Stream stream);
 
-// lr = state->lr lr_scale; param = param (1 - lr decay) - lr adjust x; copy = bf16(param), at the
-// same place. Does nothing at all when state->finite is 0. copy may be null.
-void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonMatrices& matrices,
+// lr = state->lr lr_scale; weight = weight (1 - lr decay) - lr adjust x. Does nothing at all when
+// state->finite is 0.
+void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream);
 
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream);
@@ -71,7 +71,7 @@ void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonMa
 void muon_squares(float* squares, const bfloat16* x, const MuonMatrices& matrices, Stream stream);
 void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matrices, float eps,
                     Stream stream);
-void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonMatrices& matrices,
+void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream);
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream);
 void muon_mirror(bfloat16* x, int64_t n, int64_t count, int64_t stride, Stream stream);

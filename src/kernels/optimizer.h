@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/stream.h"
+#include "kernels/weights.h"
 
 namespace quern::kernels {
 
@@ -61,12 +62,12 @@ void finish_norm(StepState* state, void* partial, int64_t count, float grad_scal
 
 // One step of AdamW (Loshchilov and Hutter, 2019) over every range, with decoupled decay and bias
 // correction: g = grad clip; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
-// p -= lr lr_scale (decay p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)), copy = bf16(p),
-// with t = state->step + 1. Does nothing at all when state->finite is 0. `ranges` lies on the
-// device; offsets are in elements, those of moments and gradients shifted; copy may be null.
-// Moment: float, or bfloat16: then p takes m and v before they are rounded, as round_moments does.
+// p -= lr lr_scale (decay p + (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)), with
+// t = state->step + 1. Does nothing at all when state->finite is 0. `ranges` lies on the device;
+// offsets are in elements, those of moments and gradients shifted. Moment: float, or bfloat16: then
+// p takes m and v before they are rounded, as round_moments does.
 template <class Moment>
-void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
+void adamw(const WeightArrays& weights, Moment* m, Moment* v, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);
 
@@ -90,7 +91,7 @@ void sum_squares(void* partial, const float* grad, int64_t n, Stream stream);
 void finish_norm(StepState* state, void* partial, int64_t count, float grad_scale, float max_norm,
                  const float* loss, Stream stream);
 template <class Moment>
-void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
+void adamw(const WeightArrays& weights, Moment* m, Moment* v, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream);
 void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,

@@ -1,6 +1,8 @@
 // The parameter arena: one buffer for all parameters of a model, one for their gradients and one
 // for the weights that ops read where these are not the FP32 ones, with the same offsets;
-// optimizers use the same layout for their state. Slices are 256-byte aligned, blocks padded to
+// optimizers use the same layout for their state. Under bf16 a rank that has all weights keeps them
+// in two parts: the copies that ops read, and for training the 16 bits that each lacks
+// (kernels/weights.h). Slices are 256-byte aligned, blocks padded to
 // 1 KiB, padding is zero. So the gradient norm is one reduction, AdamW one launch, a checkpoint one
 // write, an exchange one slice. Under an ArenaLayout a rank has a part of each buffer.
 #pragma once
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/weights.h"
 #include "nn/options.h"
 #include "nn/parameter_table.h"
 #include "nn/placement.h"
@@ -39,13 +42,17 @@ void copy_to_places(const Tensor& buffer, const Placement& places, int64_t begin
 void copy_from_places(const Tensor& range, const Tensor& buffer, const Placement& places,
                       int64_t begin);
 
+// FP32 weights to their two parts, and back; contiguous. Without `low` they are rounded to copies.
+void split_weights(const Tensor& copies, const Tensor& low, const Tensor& weights);
+Tensor join_weights(const Tensor& copies, const Tensor& low);
+
 using ArenaLayoutOf = std::function<ArenaLayout(const ParameterTable&)>;
 
 class ParameterArena {
  public:
   struct Options {
     Precision precision = Precision::fp32;
-    bool training = true;  // false: no gradients
+    bool training = true;  // false: no gradients, and under bf16 the weights are rounded
     uint64_t seed = 0;     // of the initial values
     ParameterTable::Regroup regroup = {};
     ArenaLayoutOf layout = {};  // none: everything is here
@@ -69,14 +76,20 @@ class ParameterArena {
   // those that they read in FP32 under bf16; dist/sharded_weights.h keeps both current.
   bool is_shared_out() const { return layout_.shared_out; }
   Offload offload() const { return offload_; }
-  // Whether ops read no FP32 weights from values(), which are elsewhere, but from vectors().
+  // Whether ops read no FP32 weights from values() but from vectors(): under bf16.
   bool has_vectors() const { return vectors_.defined(); }
+  // Whether there are no FP32 values: their parts are copies() and low(), or without gradients they
+  // are rounded to copies(). Under Offload::optimizer and bf16 the values, or the low parts, are in
+  // the host's memory.
+  bool is_split() const { return !values_.defined(); }
   const ArenaLayout& layout() const { return layout_; }
   const Placement& vector_places() const { return vector_places_; }
 
   // By default each has the whole arena, and a parameter lies at its begin().
-  // f32, placed by layout().values; in the host's memory under Offload::optimizer and bf16
+  // f32, placed by layout().values; undefined where is_split()
   const Tensor& values() const { return values_; }
+  // u16, as copies(); undefined if not is_split(), and without gradients
+  const Tensor& low() const { return low_; }
   // f32, by layout().gradients; under ddp a view without the room behind them (dist/layout.h)
   const Tensor& grads() const { return grads_; }
   const Tensor& sums() const { return sums_; }  // f32, by layout().sums; may be grads()
@@ -90,10 +103,20 @@ class ParameterArena {
 
   void zero_grad();         // the next backward overwrites the gradients; moves no memory
   void finish_gradients();  // zeroes gradients that no backward wrote since zero_grad
-  // After values were written by other means than fused_update. Where ranks share them out, only
-  // the frozen ones, which all have.
+
+  // For kernels that update the weights, and their copies where all are here.
+  kernels::WeightArrays weight_arrays() const;
+  void check_exact() const;  // an error where the weights are rounded
+  // values(), or their joined parts.
+  Tensor exact_values() const;
+  void set_exact_values(const Tensor& values);  // what exact_values() gave, perhaps changed
+  // Values from element `begin` on, of any float dtype. What is not here is left out. Where ranks
+  // share them out, refresh_copies() follows.
+  void set_values(int64_t begin, const Tensor& values);
+  void refresh_vectors();  // after weight_arrays() were written; nothing where ranks share them out
+  // After values(), or copies() and low(), were written by other means. Where ranks share them out,
+  // ops see only the frozen ones, which all have.
   void refresh_copies();
-  void refresh_vectors();  // after fused_update; nothing where ranks share the values out
   // Ops read the weights that `places` has from `buffer`, of the dtype of copies(), from now on.
   void read_weights_from(const Tensor& buffer, const Placement& places);
 
@@ -102,14 +125,16 @@ class ParameterArena {
   void allocate(const Options& options);
   void connect(Parameter& parameter, const ParameterEntry& entry, bool training);
   void initialise(uint64_t seed);
-  void set_values(int64_t begin, const Shape& shape, const std::function<void(const Tensor&)>& set);
+  void set_by(int64_t begin, const Shape& shape, const std::function<void(const Tensor&)>& write);
+  void refresh_frozen();
 
   ParameterTable table_;
   std::vector<Parameter*> parameters_;
   Offload offload_ = Offload::none;
   ArenaLayout layout_;
   Placement vector_places_;
-  Tensor values_, grads_, sums_, copies_, vectors_;
+  Tensor values_, low_, grads_, sums_, copies_, vectors_;
+  Tensor vector_runs_;  // u8, beside low_: a kernels::WeightRun for each piece of vector_places_
 };
 
 }  // namespace quern

@@ -30,7 +30,7 @@ enum class NormKind { rms, layer };
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
 // State that training on a GPU keeps in host memory; the update reads and writes it over the bus.
-// optimizer: the moments and the FP32 weights, where ops read BF16 ones.
+// optimizer: the moments and, where ops read BF16 weights, what they do not read of the FP32 ones.
 enum class Offload { none, moments, optimizer };
 
 struct ModelOptions : OpOptions {

@@ -48,7 +48,7 @@ class Parameter {
   int64_t numel() const { return shape_.numel(); }
   const std::vector<ParameterPart>& parts() const { return parts_; }  // empty: not fused
 
-  // For GEMMs: the BF16 copy under bf16, else the FP32 master. Its gradient is FP32 either way.
+  // For GEMMs: the BF16 copy under bf16, else the FP32 weight. Its gradient is FP32 either way.
   const Variable& weight() const { return checked(weight_); }
   // For parameters kept in FP32 under every precision: norm weights. Others do not have it where
   // the arena has vectors().

@@ -1,5 +1,6 @@
 #include "optim/adamw.h"
 
+#include "tensor/factory.h"
 #include "tensor/visit.h"
 
 namespace quern {
@@ -21,7 +22,7 @@ AdamWMoments::AdamWMoments(ParameterArena& arena, const AdamWOptions& options,
     while (takes(i + 1) && alike(all[first], all[i + 1])) ++i;
     add_run(all[first].begin, all[i].end(), all[first].group);
   }
-  ranges_ = upload_table(runs_, "adamw ranges");
+  ranges_ = upload_table(runs_, {"adamw ranges", MemoryCategory::optimizer});
   for (Tensor* moment : {&first_, &second_}) {
     const char* name = moment == &first_ ? "adam first moment" : "adam second moment";
     const bool half = options.moments == MomentType::bf16;
@@ -51,13 +52,12 @@ void AdamWMoments::fused_update(const kernels::StepState* state) {
   const kernels::AdamWHyper hyper{static_cast<float>(options_.beta1),
                                   static_cast<float>(options_.beta2),
                                   static_cast<float>(options_.eps), options_.seed};
-  const Tensor copies = arena_.is_shared_out() ? Tensor() : arena_.copies();  // or gathered later
   const auto update = [&](auto* first, auto* second) {
     on_device(ranges_.device(), [&](auto stream) {
-      adamw(arena_.values().data<float>(), first, second,
-            copies.defined() ? copies.data<bfloat16>() : nullptr, arena_.sums().data<float>(),
+      adamw(arena_.weight_arrays(), first, second, arena_.sums().data<float>(),
             static_cast<const kernels::AdamWRange*>(ranges_.raw_data()),
-            static_cast<int64_t>(runs_.size()), arena_.values().numel(), hyper, state, stream);
+            static_cast<int64_t>(runs_.size()), arena_.layout().values.size(), hyper, state,
+            stream);
     });
   };
   if (first_.dtype() == DType::bf16) {
@@ -67,8 +67,8 @@ void AdamWMoments::fused_update(const kernels::StepState* state) {
   }
 }
 
-void AdamWMoments::naive_update(double clip, const kernels::StepState& now) {
-  const Tensor &values = arena_.values(), &grads = arena_.sums();
+void AdamWMoments::naive_update(const Tensor& values, double clip, const kernels::StepState& now) {
+  const Tensor& grads = arena_.sums();
   if (first_.numel() == grads.numel() && !arena_.is_shared_out()) {
     // No parameter is left out: the fewest ops.
     return naive_adamw({values, first_, second_, grads}, runs_, options_, clip, now);

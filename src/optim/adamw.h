@@ -32,7 +32,7 @@ class AdamWMoments {
   const Tensor& second() const { return second_; }
 
   void fused_update(const kernels::StepState* state);  // one launch
-  void naive_update(double clip, const kernels::StepState& now);
+  void naive_update(const Tensor& values, double clip, const kernels::StepState& now);
 
  private:
   void add_run(int64_t begin, int64_t end, const ParameterGroup& group);
@@ -58,8 +58,8 @@ class AdamW : public Optimizer {
 
  private:
   void fused_update() override { moments_.fused_update(state_data()); }
-  void naive_update(double clip, const kernels::StepState& now) override {
-    moments_.naive_update(clip, now);
+  void naive_update(const Tensor& values, double clip, const kernels::StepState& now) override {
+    moments_.naive_update(values, clip, now);
   }
 
   AdamWMoments moments_;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "kernels/gemm.h"
+#include "tensor/factory.h"
 #include "tensor/visit.h"
 
 namespace quern {
@@ -67,7 +68,7 @@ bool has_momentum(const ParameterEntry& entry) {
 template <class Row>
 Muon::Table<Row>::Table(const std::vector<Row>& rows) {
   if (rows.empty()) return;
-  memory = upload_table(rows, "muon matrices");
+  memory = upload_table(rows, {"muon matrices", MemoryCategory::optimizer});
   this->rows = static_cast<const Row*>(memory.raw_data());
   this->count = std::ssize(rows);
   for (const Row& row : rows) this->most = std::max(this->most, row.numel);
@@ -200,7 +201,7 @@ void Muon::share_out(Round& round, const std::vector<std::vector<Matrix>>& matri
 kernels::MuonMatrix Muon::part_of(const Matrix& matrix, int64_t begin, int64_t end,
                                   int64_t x) const {
   const ArenaLayout& layout = arena().layout();
-  return {.param = layout.values.of(begin),
+  return {.weight = layout.values.of(begin),
           .grad = layout.sums.of(begin),
           .momentum = layout_.places.of(begin),
           .x = x,
@@ -262,12 +263,8 @@ void Muon::read_momentum(const Tensor& x, const Matrices& matrices) const {
 }
 
 void Muon::change_weights(const Tensor& x, const Matrices& matrices) const {
-  // Where ranks share out the arena, the copies are gathered later.
-  const Tensor copies = arena().is_shared_out() ? Tensor() : arena().copies();
   on_device(x.device(), [&](auto stream) {
-    muon_update(arena().values().data<float>(),
-                copies.defined() ? copies.data<bfloat16>() : nullptr, x.data<bfloat16>(), matrices,
-                state_data(), stream);
+    muon_update(arena().weight_arrays(), x.data<bfloat16>(), matrices, state_data(), stream);
   });
 }
 

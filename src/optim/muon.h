@@ -102,7 +102,7 @@ class Muon : public Optimizer {
   void read_momentum(const Tensor& x, const Matrices& matrices) const;
   void change_weights(const Tensor& x, const Matrices& matrices) const;
   Tensor orthogonal(const Group& group, const Tensor& x) const;
-  void naive_update(double clip, const kernels::StepState& now) override;
+  void naive_update(const Tensor& values, double clip, const kernels::StepState& now) override;
   void complete(const Tensor& direction, int64_t begin) const;
 
   MuonOptions options_;

@@ -26,9 +26,9 @@ Tensor naive_orthogonalize(const Tensor& x_in, const NewtonSchulz& options) {
   return x.value();
 }
 
-void Muon::naive_update(double clip, const kernels::StepState& now) {
+void Muon::naive_update(const Tensor& values, double clip, const kernels::StepState& now) {
   const NoGrad no_grad;
-  moments_.naive_update(clip, now);
+  moments_.naive_update(values, clip, now);
   const double mu = options_.momentum;
   const ArenaLayout& layout = arena().layout();
   for (const Matrix& one : matrices_) {
@@ -55,7 +55,7 @@ void Muon::naive_update(double clip, const kernels::StepState& now) {
         cast(naive_orthogonalize(x.value(), options_.iteration), DType::f32).value();
     const double lr = now.lr * one.lr_scale;
     layout.values.for_each_part(begin, end, [&](int64_t from, int64_t to, int64_t place) {
-      const Tensor param = arena().values().slice(0, place, place + to - from);
+      const Tensor param = values.slice(0, place, place + to - from);
       const Tensor part = change.reshape({end - begin}).slice(0, from - begin, to - begin);
       copy(param, add(scale(param, 1.0 - lr * one.decay), scale(part, -lr * one.adjust)).value());
     });

@@ -127,8 +127,9 @@ void Optimizer::naive_step(const Tensor& loss) {
   now.clip = static_cast<float>(clip);
   if (now.finite) {
     now.step += 1;
-    naive_update(clip, now);
-    arena_.refresh_copies();
+    const Tensor values = arena_.exact_values();
+    naive_update(values, clip, now);
+    arena_.set_exact_values(values);
   } else {
     now.skipped += 1;
   }

@@ -18,6 +18,7 @@ struct OptimizerBuffer {
   Tensor data;                          // floating
   std::vector<NamedSlice> slices = {};  // of data; of the whole state, if this is a share
   std::optional<Placement> share = {};  // what data has of the whole state; none: everything
+  Tensor low = {};  // u16, of weights in two parts: the low bits of each; data has the copies
 };
 
 // Zeros, where the arena's Offload has an optimizer's state.
@@ -61,8 +62,8 @@ class Optimizer {
   // Sets the rate of later steps in device memory: a captured step reads it at each replay.
   void set_learning_rate(double lr);
 
-  // Clips the arena's gradients (as a factor; they are not changed) and updates values, state and
-  // BF16 copies. When the gradient norm or `loss` (one FP32 element; may be undefined) is not
+  // Clips the arena's gradients (as a factor; they are not changed) and updates weights and
+  // state. When the gradient norm or `loss` (one FP32 element; may be undefined) is not
   // finite, only the count of skipped steps changes. With fused kernels nothing is read back, so
   // the step can be captured.
   void step(const Tensor& loss = {});
@@ -93,8 +94,9 @@ class Optimizer {
   // device and change nothing when its `finite` is 0. May allocate, but reads nothing back.
   virtual void fused_update() = 0;
   // The same by small ops, with the scalars on the host: now.step is t. Called only for finite
-  // steps; the BF16 copies are refreshed after it.
-  virtual void naive_update(double clip, const kernels::StepState& now) = 0;
+  // steps. Updates `values`, which have the places of arena().layout().values and become the
+  // arena's after it.
+  virtual void naive_update(const Tensor& values, double clip, const kernels::StepState& now) = 0;
 
   // Zeros in the layout of the arena's trainable range. An error where ranks share out the arena.
   Tensor zeros_like_gradients(const char* name) const;
@@ -110,14 +112,5 @@ class Optimizer {
   Tensor state_, partials_;
   bool fills_norm_ = true, updating_ = false;
 };
-
-// Copies a table for kernels to the current device.
-template <class T>
-Tensor upload_table(const std::vector<T>& rows, const char* name) {
-  const auto bytes = static_cast<int64_t>(rows.size() * sizeof(T));
-  const Tensor table = Tensor::empty({bytes}, DType::u8, {name, MemoryCategory::optimizer});
-  copy(table, Tensor::borrow(const_cast<T*>(rows.data()), {bytes}, DType::u8, kCpu));
-  return table;
-}
 
 }  // namespace quern

@@ -85,9 +85,7 @@ class Finder : public RangeObserver, public OutputObserver {
 
 std::string find_nonfinite(ParameterArena& arena, const std::function<void()>& step) {
   for (const Parameter* parameter : arena.parameters()) {
-    const bool here = !arena.has_vectors() && !arena.is_shared_out();
-    const Variable& weight = here ? parameter->master() : parameter->weight();
-    if (!all_finite(weight.value())) return cat("weight ", parameter->name());
+    if (!all_finite(parameter->weight().value())) return cat("weight ", parameter->name());
   }
   Finder finder;
   for (const Parameter* parameter : arena.parameters()) {

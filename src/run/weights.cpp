@@ -34,24 +34,25 @@ Tensors tensors_of(const SafetensorsShards& files, const std::string& prefix) {
   return tensors;
 }
 
-void load_slice(const OptimizerBuffer& buffer, const NamedSlice& slice, const TensorView& view,
-                const std::string& where) {
-  QUERN_CHECK(view.shape == slice.shape, where, ": tensor '", view.name, "' has shape ", view.shape,
-              ", expected ", slice.shape);
+// Takes the values of a slice as they were found.
+using Put = std::function<void(const NamedSlice&, const Tensor&)>;
+
+Tensor checked_tensor(const TensorView& view, const Shape& shape, const std::string& where) {
+  QUERN_CHECK(view.shape == shape, where, ": tensor '", view.name, "' has shape ", view.shape,
+              ", expected ", shape);
   QUERN_CHECK(is_floating(view.dtype), where, ": tensor '", view.name, "' is ", view.dtype,
               ", expected f32, bf16, f16 or f64");
-  const Tensor found = tensor_of(view);
-  if (!buffer.share) return copy(ParameterArena::slice(buffer.data, slice), found);
-  copy_to_places(buffer.data, *buffer.share, slice.begin, found.reshape({found.numel()}));
+  return tensor_of(view);
 }
 
 // `table`: of the model whose spare tensors the file may contain; null: it may contain no other
 // tensors.
-void load(const OptimizerBuffer& buffer, const Tensors& tensors, const ParameterTable* table) {
+void load(const OptimizerBuffer& buffer, const Tensors& tensors, const ParameterTable* table,
+          const Put& put) {
   std::set<std::string> expected;
   for (const NamedSlice& slice : buffer.slices) {
     const std::string name = buffer.prefix + slice.name;
-    load_slice(buffer, slice, tensors.find(name), tensors.where);
+    put(slice, checked_tensor(tensors.find(name), slice.shape, tensors.where));
     expected.insert(name);
   }
   for (const std::string& name : tensors.names) {
@@ -80,7 +81,8 @@ void load_weights(ParameterArena& arena, Tensors tensors, const std::string& fir
     };
   }
   const OptimizerBuffer values = values_of(arena);
-  load(values, tensors, &arena.table());
+  load(values, tensors, &arena.table(),
+       [&](const NamedSlice& slice, const Tensor& found) { arena.set_values(slice.begin, found); });
   const std::string bad = find_nonfinite(values);
   QUERN_CHECK(bad.empty(), tensors.where, ": ", bad, ", expected finite numbers");
   arena.refresh_copies();
@@ -89,8 +91,10 @@ void load_weights(ParameterArena& arena, Tensors tensors, const std::string& fir
 }  // namespace
 
 OptimizerBuffer values_of(const ParameterArena& arena) {
-  OptimizerBuffer values{"", arena.values(), arena.named_slices()};
+  const Tensor& data = arena.is_split() ? arena.copies() : arena.values();
+  OptimizerBuffer values{"", data, arena.named_slices()};
   if (arena.is_shared_out()) values.share = arena.layout().values;
+  values.low = arena.low();
   return values;
 }
 
@@ -111,16 +115,42 @@ void load_weights(ParameterArena& arena, const SafetensorsShards& files,
 }
 
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsShards& files) {
-  load(buffer, tensors_of(files, buffer.prefix), nullptr);
+  load(buffer, tensors_of(files, buffer.prefix), nullptr,
+       [&](const NamedSlice& slice, const Tensor& found) {
+         if (!buffer.share) return copy(ParameterArena::slice(buffer.data, slice), found);
+         copy_to_places(buffer.data, *buffer.share, slice.begin, found.reshape({found.numel()}));
+       });
 }
 
 Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice) {
+  if (buffer.low.defined()) {
+    return join_weights(ParameterArena::slice(buffer.data, slice),
+                        ParameterArena::slice(buffer.low, slice));
+  }
   if (!buffer.share) return ParameterArena::slice(buffer.data, slice);
   const Tensor whole = Tensor::empty(slice.shape, buffer.data.dtype(), kCpu, "part of a tensor");
   fill(whole, 0.0);
   copy_from_places(whole.reshape({whole.numel()}), buffer.data, *buffer.share, slice.begin);
   return whole;
 }
+
+namespace {
+
+// Elements [begin, end) of a buffer that is no share. Split weights are joined in pieces, since a
+// GPU may have no memory for all of them.
+Tensor on_host(const OptimizerBuffer& buffer, int64_t begin, int64_t end) {
+  if (!buffer.low.defined()) return buffer.data.slice(0, begin, end).to(kCpu);
+  constexpr int64_t kMost = 1 << 22;
+  const Tensor all = Tensor::empty({end - begin}, DType::f32, kCpu, "weights for a file");
+  for (int64_t from = begin; from < end; from += kMost) {
+    const int64_t to = std::min(from + kMost, end);
+    copy(all.slice(0, from - begin, to - begin),
+         join_weights(buffer.data.slice(0, from, to), buffer.low.slice(0, from, to)));
+  }
+  return all;
+}
+
+}  // namespace
 
 HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* shards) {
   QUERN_CHECK(!buffer.share || shards, "files: '", buffer.prefix,
@@ -132,8 +162,7 @@ HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* sh
   for (const NamedSlice& slice : buffer.slices) {
     end = std::max(end, slice.begin + slice.shape.numel());
   }
-  HostTensors host{
-      buffer.share ? shards->gathered(buffer) : buffer.data.slice(0, begin, end).to(kCpu), {}};
+  HostTensors host{buffer.share ? shards->gathered(buffer) : on_host(buffer, begin, end), {}};
   const DType dtype = host.memory.dtype();
   const auto width = static_cast<int64_t>(size_of(dtype));
   const auto* data = static_cast<const std::byte*>(host.memory.raw_data());
@@ -151,6 +180,7 @@ HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* sh
 }
 
 HostTensors weights_of(const ParameterArena& arena) {
+  arena.check_exact();
   return host_tensors(values_of(arena));
 }
 

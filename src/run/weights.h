@@ -14,7 +14,7 @@ namespace quern {
 Tensor tensor_of(const TensorView& view);
 
 // Loads every weight of the arena from the tensor of its name (F32, BF16, F16 or F64, converted to
-// FP32), and refreshes the BF16 copies. Throws with the file or folder and the tensor when one is
+// FP32), for ops too. Throws with the file or folder and the tensor when one is
 // missing, unknown to the model, has another shape, is not floating point or holds a NaN or an
 // infinity (in FP32). A tied model may have an lm_head.weight that equals the embedding; rotary
 // tables of old Hugging Face files are ignored. `first_rows` names a tensor that may have more rows
@@ -31,7 +31,8 @@ void load_buffer(const OptimizerBuffer& buffer, const SafetensorsShards& files);
 // One of the buffer's slices; of a share in host memory, with zeros where other ranks have it.
 Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice);
 
-// The weights as files have them: the arena's values, or this rank's share.
+// The weights: the arena's values or this rank's share, or their parts. Of an arena without
+// gradients under bf16 the rounded ones.
 OptimizerBuffer values_of(const ParameterArena& arena);
 
 // A buffer's named slices in host memory.
@@ -40,8 +41,9 @@ struct HostTensors {
   std::vector<TensorView> views;  // named prefix + slice name
 };
 
-// A buffer on the host: itself if it lies there, else a copy that waits for the device. Where ranks
-// have shares of it, every rank calls this with the same buffer and slices of its own.
+// A buffer on the host, split weights joined: itself if it lies there as such, else a copy that
+// waits for the device. Where ranks have shares of it, every rank calls this with the same buffer
+// and slices of its own.
 HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* shards = nullptr);
 HostTensors weights_of(const ParameterArena& arena);
 HostTensors gradients_of(const ParameterArena& arena);  // of trainable parameters

@@ -56,7 +56,7 @@ class OutOfMemory : public Error {
 };
 
 enum class MemoryCategory : uint8_t {
-  parameters,   // master weights and their BF16 copies
+  parameters,   // weights, as they are updated and as ops read them
   gradients,    // of parameters
   optimizer,    // moments and other state between steps
   activations,  // made in the forward, kept for the backward: identified by MemoryRecorder

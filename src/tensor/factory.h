@@ -23,6 +23,15 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape) {
   return detail::from_host(values.data(), static_cast<int64_t>(values.size()), shape, dtype_of<T>);
 }
 
+// A table for kernels, copied to the current Context's device; u8.
+template <class T>
+Tensor upload_table(const std::vector<T>& rows, MemoryTag tag) {
+  const auto bytes = static_cast<int64_t>(rows.size() * sizeof(T));
+  const Tensor table = Tensor::empty({bytes}, DType::u8, tag);
+  copy(table, Tensor::borrow(const_cast<T*>(rows.data()), {bytes}, DType::u8, kCpu));
+  return table;
+}
+
 // Drawn from the current Context's generator. f32, bf16, and on the CPU f64.
 Tensor uniform(const Shape& shape, double low, double high, DType dtype = DType::f32);
 Tensor normal(const Shape& shape, double mean, double std, DType dtype = DType::f32);

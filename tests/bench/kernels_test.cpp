@@ -84,8 +84,8 @@ TEST(BenchKernels, BytesAreThoseThatMoveOnce) {
                                            {"rope_fwd", 4},
                                            {"cross_entropy_fwd_bwd", 6},
                                            {"cross_entropy_in_place", 4},
-                                           {"adamw", 30},
-                                           {"adamw_bf16_moments", 22}};
+                                           {"adamw", 28},
+                                           {"adamw_bf16_moments", 20}};
   const std::map<std::string, double> f32{
       {"softmax", 8}, {"gelu", 8}, {"adamw", 28}, {"global_norm", 4}};
   KernelBenchOptions options = tiny_options();

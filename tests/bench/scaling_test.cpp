@@ -80,13 +80,13 @@ TEST_F(Scaling, Zero1SharesOptimizerAndMoments) {
   EXPECT_LT(zero1.step_ms(), ddp.step_ms());
 }
 
-// An update moves 26 bytes a parameter with BF16 moments, and 34 without.
+// An update and the norm move 24 bytes a parameter with BF16 moments, and 32 without.
 TEST_F(Scaling, Bf16MomentsAreFewerBytes) {
   Config config = small();
   const ScalingPrediction fp32 = predict_scaling(config, on(8));
   config.optimizer.moments = MomentType::bf16;
   const ScalingPrediction bf16 = predict_scaling(config, on(8));
-  EXPECT_NEAR(bf16.optimizer_ms / fp32.optimizer_ms, 26.0 / 34.0, 1e-9);
+  EXPECT_NEAR(bf16.optimizer_ms / fp32.optimizer_ms, 24.0 / 32.0, 1e-9);
   EXPECT_LT(bf16.memory_bytes, fp32.memory_bytes);
 }
 
@@ -94,9 +94,10 @@ TEST_F(Scaling, EachStrategyNeedsLessMemoryThanTheOneBefore) {
   const Config config = of("1.5B", 50304, 4, Parallel::ddp);
   const auto parameters = static_cast<double>(parameter_table(config.model).trainable());
   double before = 0.0;
-  // Bytes a parameter that 8 ranks save: AdamW's moments and FP32 weights; gradients; BF16 weights.
+  // Bytes a parameter that 8 ranks share out: AdamW's moments and a part of the FP32 weights, of
+  // which every rank keeps the other; gradients; BF16 weights.
   for (const auto& [parallel, saved] : {std::pair{Parallel::ddp, 0.0},
-                                        {Parallel::zero1, 12.0},
+                                        {Parallel::zero1, 10.0},
                                         {Parallel::zero2, 4.0},
                                         {Parallel::fsdp, 2.0}}) {
     const auto bytes = static_cast<double>(

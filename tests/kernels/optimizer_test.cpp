@@ -64,11 +64,9 @@ TEST(AdamW, TwoRangesAgainstTheFormula) {
   const auto p0 = random_vector<float>(n, 2), m0 = random_vector<float>(n, 3);
   const auto v0 = random_vector<float>(n, 4, 0.0, 1.0);
   Guarded<float> p(p0), m(m0), v(v0);
-  Guarded<bfloat16> copy(n);
-  const auto copy0 = copy.values();
   StepState state;
   state.lr = 1e-2f, state.clip = 0.5f, state.step = 4;
-  cpu::adamw(p.data(), m.data(), v.data(), copy.data(), grad.data(), ranges, 2, n, hyper, &state,
+  cpu::adamw({p.data()}, m.data(), v.data(), grad.data(), ranges, 2, n, hyper, &state,
              cpu::Stream{});
 
   std::vector<double> p1 = doubles(p0), m1 = doubles(m0), v1 = doubles(v0);
@@ -88,15 +86,13 @@ TEST(AdamW, TwoRangesAgainstTheFormula) {
   expect_near(m.values(), m1);
   expect_near(v.values(), v1);
   const auto next = p.values();
-  const auto copied = copy.values();
   for (int64_t i = 0; i < n; ++i) {
-    EXPECT_EQ(copied[i].bits, updated[i] ? bfloat16(next[i]).bits : copy0[i].bits);
     EXPECT_TRUE(updated[i] || next[i] == p0[i]);
   }
 
   const auto before = p.values();
   state.finite = 0;
-  cpu::adamw(p.data(), m.data(), v.data(), copy.data(), grad.data(), ranges, 2, n, hyper, &state,
+  cpu::adamw({p.data()}, m.data(), v.data(), grad.data(), ranges, 2, n, hyper, &state,
              cpu::Stream{});
   EXPECT_TRUE(same_bits(p.values(), before));
   cpu::finish_step(&state, cpu::Stream{});
@@ -182,13 +178,12 @@ TEST(AdamW, Bf16MomentsAreTheFp32OnesRounded) {
     return std::vector<float>(x.begin(), x.end());
   };
   Guarded<float> p32(p0), m32(widened(m0)), v32(widened(v0)), p(p0);
-  Guarded<bfloat16> m(m0), v(v0), copy32(n), copy(n);
-  cpu::adamw(p32.data(), m32.data(), v32.data(), copy32.data(), grad.data(), ranges, 2, n, hyper,
-             &state, cpu::Stream{});
-  cpu::adamw(p.data(), m.data(), v.data(), copy.data(), grad.data(), ranges, 2, n, hyper, &state,
+  Guarded<bfloat16> m(m0), v(v0);
+  cpu::adamw({p32.data()}, m32.data(), v32.data(), grad.data(), ranges, 2, n, hyper, &state,
+             cpu::Stream{});
+  cpu::adamw({p.data()}, m.data(), v.data(), grad.data(), ranges, 2, n, hyper, &state,
              cpu::Stream{});
   EXPECT_TRUE(same_bits(p.values(), p32.values()));
-  EXPECT_TRUE(same_bits(copy.values(), copy32.values()));
   Guarded<bfloat16> rounded_m(n), rounded_v(n);
   cpu::round_moments(rounded_m.data(), rounded_v.data(), m32.data(), v32.data(), n, 0, hyper.seed,
                      state.step + 1, cpu::Stream{});
@@ -204,11 +199,43 @@ TEST(AdamW, Bf16MomentsAreTheFp32OnesRounded) {
   };
   Guarded<float> part_p(part(p0));
   Guarded<bfloat16> part_m(part(m0)), part_v(part(v0));
-  cpu::adamw(part_p.data(), part_m.data(), part_v.data(), nullptr, grad.data() + first, &share, 1,
-             count, hyper, &state, cpu::Stream{});
+  cpu::adamw({part_p.data()}, part_m.data(), part_v.data(), grad.data() + first, &share, 1, count,
+             hyper, &state, cpu::Stream{});
   const auto all_m = m.values(), all_v = v.values();
   EXPECT_TRUE(same_bits(part_m.values(), part(all_m)));
   EXPECT_TRUE(same_bits(part_v.values(), part(all_v)));
+}
+
+// Weights in two parts take the bits of an update in FP32.
+TEST(AdamW, SplitWeightsAreTheExactOnes) {
+  const int64_t n = 2000;
+  const AdamWRange ranges[] = {{0, 1025, 1.0f, 0.1f}, {1100, 33, 0.5f, 0.0f}};
+  const auto grad = random_vector<float>(n, 1), p0 = random_vector<float>(n, 2);
+  const auto check = [&]<class Moment>(Moment) {
+    const auto m0 = random_vector<Moment>(n, 3), v0 = random_vector<Moment>(n, 4, 0.0, 1.0);
+    StepState state;
+    state.lr = 1e-2f, state.clip = 0.5f, state.step = 4;
+    for (const int finite : {1, 0}) {
+      state.finite = finite;
+      Guarded<float> p(p0), joined(n);
+      Guarded<bfloat16> copies(n);
+      Guarded<uint16_t> low(n);
+      Guarded<Moment> m(m0), v(v0), split_m(m0), split_v(v0);
+      cpu::split_weights(copies.data(), low.data(), p0.data(), n, {});
+      cpu::adamw({p.data()}, m.data(), v.data(), grad.data(), ranges, 2, n, {}, &state, {});
+      cpu::adamw({nullptr, copies.data(), low.data()}, split_m.data(), split_v.data(), grad.data(),
+                 ranges, 2, n, {}, &state, {});
+      cpu::join_weights(joined.data(), copies.data(), low.data(), n, {});
+      EXPECT_EQ(same_bits(p.values(), p0), finite == 0);
+      EXPECT_TRUE(same_bits(joined.values(), p.values()));
+      EXPECT_TRUE(same_bits(split_m.values(), m.values()));
+      EXPECT_TRUE(same_bits(split_v.values(), v.values()));
+    }
+  };
+  testing_support::at_each_cpu_level([&] {
+    check(0.0f);
+    check(bfloat16(0.0f));
+  });
 }
 
 TEST(CountNonfinite, PerRange) {

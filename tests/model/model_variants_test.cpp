@@ -85,8 +85,9 @@ struct VariantModel {
 
   VariantModel(const ModelConfig& config, const ModelOptions& options)
       : model(config, options), arena(model, {.precision = options.precision, .seed = 3}) {
+    const Tensor values = arena.exact_values();
     for (const NamedSlice& slice : arena.named_slices()) {
-      const Tensor value = arena.slice(arena.values(), slice);
+      const Tensor value = arena.slice(values, slice);
       Floats x = value.to_vector<float>();
       for (size_t i = 0; i < x.size(); ++i) {
         x[i] = is_vector(slice.name) ? x[i] + 0.5f * std::sin(static_cast<float>(3 * i + 1))
@@ -94,7 +95,7 @@ struct VariantModel {
       }
       copy(value, from_vector(x, slice.shape));
     }
-    arena.refresh_copies();
+    arena.set_exact_values(values);
   }
 
   double loss() {

@@ -284,20 +284,48 @@ TEST(TransformerLM, FrozenParametersHaveNoGradientAndDoNotMove) {
       group.frozen = name.starts_with("model.layers.1.") || name == "model.norm.weight";
     };
     TinyModel s(tiny(), options, arena_options);
-    const Tensor frozen = s.arena.values().slice(0, s.arena.trainable(), s.arena.size());
-    EXPECT_GT(frozen.numel(), 0);
+    const auto frozen = [&] {
+      return s.arena.exact_values()
+          .slice(0, s.arena.trainable(), s.arena.size())
+          .to_vector<float>();
+    };
     EXPECT_EQ(s.arena.grads().numel(), s.arena.trainable());
-    const Floats before = frozen.to_vector<float>();
+    const Floats before = frozen();
+    EXPECT_FALSE(before.empty());
     const std::string moving = "model.layers.0.mlp.down_proj.weight";
-    const Floats start = s.slice(s.arena.values(), moving);
+    const Floats start = s.slice(s.arena.exact_values(), moving);
     s.backward_once();
     AdamWOptions adamw;
     adamw.kernels = kernels;
     AdamW(s.arena, adamw).step(1e-2);
-    EXPECT_TRUE(frozen.to_vector<float>() == before);
-    EXPECT_FALSE(s.slice(s.arena.values(), moving) == start);
+    EXPECT_TRUE(frozen() == before);
+    EXPECT_FALSE(s.slice(s.arena.exact_values(), moving) == start);
     for (const Parameter* parameter : s.arena.parameters()) {
       EXPECT_EQ(parameter->grad().defined(), !parameter->group.frozen) << parameter->name();
+    }
+  }
+}
+
+TEST(TransformerLM, UnderBf16NormsReadExactWeightsAfterEachStep) {
+  for (const KernelKind kernels : {KernelKind::naive, KernelKind::fused}) {
+    ModelOptions options;
+    options.precision = Precision::bf16;
+    options.kernels = kernels;
+    TinyModel s(tiny(), options);
+    AdamWOptions adamw;
+    adamw.kernels = kernels;
+    AdamW optimizer(s.arena, adamw);
+    for (int steps = 0; steps < 3; ++steps) {
+      const Floats values = s.arena.exact_values().to_vector<float>();
+      for (const Parameter* parameter : s.arena.parameters()) {
+        if (!parameter->fp32) continue;
+        const auto begin = values.begin() + parameter->begin();
+        EXPECT_EQ(parameter->value().to_vector<float>(), Floats(begin, begin + parameter->numel()))
+            << parameter->name() << " after " << steps;
+        EXPECT_EQ(*begin == 1.0f, steps == 0) << parameter->name();
+      }
+      s.backward_once();
+      optimizer.step(1e-2);
     }
   }
 }

@@ -15,7 +15,7 @@ TEST(ParameterArena, AlignsSlicesAndKeepsPaddingZero) {
   const ParameterArena& arena = *model.arena;
   const std::vector<bool> used = used_elements(arena);
   for (const Parameter* parameter : arena.parameters()) EXPECT_EQ(parameter->begin() % 128, 0);
-  const std::vector<float> values = arena.values().to_vector<float>();
+  const std::vector<float> values = arena.exact_values().to_vector<float>();
   for (size_t i = 0; i < values.size(); ++i) {
     if (used[i]) continue;
     EXPECT_EQ(values[i], 0.0f) << i;

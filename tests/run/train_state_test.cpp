@@ -121,7 +121,7 @@ class Fixed : public Optimizer {
 
  private:
   void fused_update() override {}
-  void naive_update(double, const kernels::StepState&) override {}
+  void naive_update(const Tensor&, double, const kernels::StepState&) override {}
 };
 
 TEST(TrainState, AnOptimizerWithoutMomentsNeedsNone) {

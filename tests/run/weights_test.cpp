@@ -8,6 +8,7 @@
 #include "bench/golden_copy.h"
 #include "optim/adamw.h"
 #include "run/model_instance.h"
+#include "tensor/factory.h"
 
 namespace quern {
 namespace {
@@ -15,10 +16,10 @@ namespace {
 using namespace testing_support;
 
 ModelInstance make_instance(const std::filesystem::path& folder,
-                            Precision precision = Precision::fp32) {
+                            Precision precision = Precision::fp32, bool training = true) {
   ModelOptions options;
   options.precision = precision;
-  return {read_hf_config(folder), options, InitScheme::normal, true, 1};
+  return {read_hf_config(folder), options, InitScheme::normal, training, 1};
 }
 
 bool same_bytes(const TensorView& a, const TensorView& b) {
@@ -40,14 +41,38 @@ TEST(Weights, LoadsWhatTheFileHolds) {
   }
 }
 
-TEST(Weights, RefreshesTheComputeCopies) {
+// What ops read of a file's weights: copies, and vectors exactly.
+TEST(Weights, OpsReadWhatTheFileHolds) {
   const auto folder = golden_folder() / "mha";
-  ModelInstance instance = make_instance(folder, Precision::bf16);
-  load_weights(instance.arena, TensorSource::open(folder));
-  const std::vector<float> values = instance.arena.values().to_vector<float>();
-  const std::vector<bfloat16> copies = instance.arena.copies().to_vector<bfloat16>();
-  for (size_t i = 0; i < values.size(); ++i) {
-    ASSERT_EQ(copies[i].bits, bfloat16(values[i]).bits) << i;
+  ModelInstance exact = make_instance(folder);
+  load_weights(exact.arena, TensorSource::open(folder));
+  const std::vector<float> values = exact.arena.values().to_vector<float>();
+  for (const bool training : {true, false}) {
+    ModelInstance instance = make_instance(folder, Precision::bf16, training);
+    const ParameterArena& arena = instance.arena;
+    load_weights(instance.arena, TensorSource::open(folder));
+    const std::vector<bfloat16> copies = arena.copies().to_vector<bfloat16>();
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(copies[i].bits, kernels::rounded_weight(values[i]).bits) << i;
+    }
+    int vectors = 0;
+    for (const Parameter* parameter : arena.parameters()) {
+      if (!parameter->fp32) {
+        EXPECT_THROW(parameter->master(), Error) << parameter->name();
+        continue;
+      }
+      const auto begin = values.begin() + parameter->begin();
+      EXPECT_EQ(parameter->value().to_vector<float>(),
+                std::vector<float>(begin, begin + parameter->numel()));
+      ++vectors;
+    }
+    EXPECT_GT(vectors, 0);
+    EXPECT_EQ(arena.low().defined(), training);
+    if (training) {
+      EXPECT_EQ(arena.exact_values().to_vector<float>(), values);
+    } else {
+      expect_error([&] { arena.exact_values(); }, {"its weights are rounded"});
+    }
   }
 }
 
@@ -133,19 +158,22 @@ TEST(Weights, ATiedHeadMayBeThereWhenItIsTheEmbedding) {
                  {"'lm_head.weight' differs from 'model.embed_tokens.weight'"});
 }
 
-TEST(Weights, WeightsAndMomentsComeBackFromAFile) {
+class SavedWeights : public testing::TestWithParam<Precision> {};
+
+TEST_P(SavedWeights, AndMomentsComeBackFromAFile) {
   const auto folder = golden_folder() / "gqa_tied";
-  ModelInstance saved = make_instance(folder);
+  ModelInstance saved = make_instance(folder, GetParam());
   const AdamW optimizer(saved.arena, {});
   fill(optimizer.moment1(), 0.25);
   const TemporaryFolder files;
   write_safetensors(files / "weights.safetensors", weights_of(saved.arena).views);
   write_safetensors(files / "moments.safetensors", host_tensors(optimizer.buffers()[0]).views);
 
-  ModelInstance loaded = make_instance(folder);
-  fill(loaded.arena.values(), 0.0);
+  ModelInstance loaded = make_instance(folder, GetParam());
+  loaded.arena.set_exact_values(zeros({loaded.arena.size()}));
   load_weights(loaded.arena, SafetensorsShards::open(files.path(), "weights"));
-  EXPECT_EQ(loaded.arena.values().to_vector<float>(), saved.arena.values().to_vector<float>());
+  EXPECT_EQ(loaded.arena.exact_values().to_vector<float>(),
+            saved.arena.exact_values().to_vector<float>());
   const OptimizerBuffer moment = AdamW(loaded.arena, {}).buffers()[0];
   load_buffer(moment, SafetensorsShards::open(files.path(), "moments"));
   for (const TensorView& view : host_tensors(moment).views) {
@@ -154,6 +182,9 @@ TEST(Weights, WeightsAndMomentsComeBackFromAFile) {
     EXPECT_EQ(first, 0.25f) << view.name;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Precisions, SavedWeights,
+                         testing::Values(Precision::fp32, Precision::bf16));
 
 TEST(Weights, RefusesWhatIsNotFinite) {
   for (const auto& [amount, found] :

@@ -8,10 +8,9 @@ namespace quern::testing_support {
 
 // Random biases and norms. Their initial 0 and 1 would hide an omission.
 inline void randomize_vectors(ParameterArena& arena) {
-  for (Parameter* parameter : arena.parameters()) {
-    if (parameter->shape().ndim() == 1) {
-      copy(parameter->value(), uniform(parameter->shape(), 0.5, 1.5));
-    }
+  for (const NamedSlice& slice : arena.named_slices()) {
+    if (slice.shape.ndim() != 1) continue;
+    arena.set_values(slice.begin, uniform(slice.shape, 0.5, 1.5));
   }
   arena.refresh_copies();
 }

@@ -33,7 +33,7 @@ struct Training {
     fill(batch, 7.0);
   }
   void run() { step.run(batch, batch, {}); }
-  std::vector<float> weights() const { return instance.arena.values().to_vector<float>(); }
+  std::vector<float> weights() const { return instance.arena.exact_values().to_vector<float>(); }
 };
 
 // Out of memory before there is a run folder, a snapshot goes to the current one.

@@ -138,10 +138,13 @@ class RankTraining {
       for (const NamedSlice& slice : buffer.slices) {
         const Tensor whole =
             from_vector(state.tensors.at(buffer.prefix + slice.name).values, {slice.shape.numel()});
+        const int64_t end = slice.begin + whole.numel();
         if (buffer.share) {
           copy_to_places(buffer.data, *buffer.share, slice.begin, whole);
+        } else if (buffer.low.defined()) {
+          instance_.arena.set_values(slice.begin, whole);
         } else {
-          copy(buffer.data.slice(0, slice.begin, slice.begin + whole.numel()), whole);
+          copy(buffer.data.slice(0, slice.begin, end), whole);
         }
       }
     }
@@ -192,7 +195,9 @@ class RankTraining {
     State state;
     state.losses = losses_;
     for (const OptimizerBuffer& buffer : buffers()) {
-      const float* const data = buffer.data.data<float>();
+      const Tensor exact =
+          buffer.low.defined() ? join_weights(buffer.data, buffer.low) : buffer.data;
+      const float* const data = exact.data<float>();
       for (const NamedSlice& slice : buffer.slices) {
         Part& part = state.tensors[buffer.prefix + slice.name];
         const auto take = [&](int64_t begin, int64_t end, int64_t place) {

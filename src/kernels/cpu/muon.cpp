@@ -7,6 +7,7 @@
 
 #include "kernels/common/parallel.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/with_weights.h"
 
 namespace quern::kernels::cpu {
 namespace {
@@ -71,19 +72,18 @@ void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matri
   });
 }
 
-void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonMatrices& matrices,
+void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream) {
   if (state->finite == 0) return;
-  for_parts(matrices, [=](const MuonMatrix& one, auto, auto, int64_t begin, int64_t end) {
+  for_parts(matrices, [&](const MuonMatrix& one, auto, auto, int64_t begin, int64_t end) {
     const float lr = state->lr * one.lr_scale;
     const float keep = 1.0f - lr * one.decay, rate = lr * one.adjust;
-    float* p = param + one.param;
     const bfloat16* change = x + one.x;
-    vector_for(begin, end,
-               [=](int64_t i) { p[i] = keep * p[i] - rate * static_cast<float>(change[i]); });
-    if (copy == nullptr) return;
-    bfloat16* rounded = copy + one.param;
-    vector_for(begin, end, [=](int64_t i) { rounded[i] = static_cast<bfloat16>(p[i]); });
+    with_weights(weights, one.weight, [&](auto here) {
+      vector_for(begin, end, [=](int64_t i) {
+        here.set(i, keep * here.get(i) - rate * static_cast<float>(change[i]));
+      });
+    });
   });
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/common/stochastic_rounding.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/random_numbers.h"
+#include "kernels/cpu/with_weights.h"
 
 namespace quern::kernels::cpu {
 namespace {
@@ -44,20 +45,19 @@ void store_moments(bfloat16* m, bfloat16* v, float first, float second, uint32_t
   *v = bfloat16(round_at_random(second, random >> 16));
 }
 
-// kCopy: whether a bfloat16 copy is written, so that the loop has no branch.
-template <bool kCopy, class Moment>
-void update_range(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
-                  int64_t count, int64_t place, const AdamWStep& step) {
+// Of the range's first element on.
+template <class Weights, class Moment>
+void update_range(Weights weights, Moment* m, Moment* v, const float* grad, int64_t count,
+                  int64_t place, const AdamWStep& step) {
   for_moments<Moment>(count, place, step.seed, step.t, [=](int64_t i, uint32_t random) {
     const float g = grad[i] * step.clip;
     const float first = step.beta1 * static_cast<float>(m[i]) + (1.0f - step.beta1) * g;
     const float second = step.beta2 * static_cast<float>(v[i]) + (1.0f - step.beta2) * (g * g);
     const float root = std::sqrt(second * step.inverse_bias2) + step.eps;
-    const float p = param[i];
+    const float p = weights.get(i);
     const float next = p - step.lr * (step.decay * p + first * step.inverse_bias1 / root);
     store_moments(m + i, v + i, first, second, random);
-    param[i] = next;
-    if constexpr (kCopy) copy[i] = static_cast<bfloat16>(next);
+    weights.set(i, next);
   });
 }
 
@@ -99,7 +99,7 @@ void finish_norm(StepState* state, void* partial, int64_t count, float grad_scal
 }
 
 template <class Moment>
-void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
+void adamw(const WeightArrays& weights, Moment* m, Moment* v, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t, const AdamWHyper& hyper,
            const StepState* state, Stream) {
   if (state->finite == 0) return;
@@ -119,18 +119,14 @@ void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad
     const float* const gradient = grad + begin + grad_shift;
     step.lr = state->lr * lr_scale;
     step.decay = decay;
-    if (copy != nullptr) {
-      update_range<true>(param + begin, first, second, copy + begin, gradient, count,
-                         begin + arena_shift, step);
-    } else {
-      update_range<false>(param + begin, first, second, nullptr, gradient, count,
-                          begin + arena_shift, step);
-    }
+    with_weights(weights, begin, [&](auto here) {
+      update_range(here, first, second, gradient, count, begin + arena_shift, step);
+    });
   }
 }
-template void adamw(float*, float*, float*, bfloat16*, const float*, const AdamWRange*, int64_t,
+template void adamw(const WeightArrays&, float*, float*, const float*, const AdamWRange*, int64_t,
                     int64_t, const AdamWHyper&, const StepState*, Stream);
-template void adamw(float*, bfloat16*, bfloat16*, bfloat16*, const float*, const AdamWRange*,
+template void adamw(const WeightArrays&, bfloat16*, bfloat16*, const float*, const AdamWRange*,
                     int64_t, int64_t, const AdamWHyper&, const StepState*, Stream);
 
 void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,

@@ -1,5 +1,5 @@
 // Muon's passes over parts of matrices, bound by memory: momentum moves 14 bytes an element,
-// squares 2, normalization and copies 4, the update 10 (12 with the BF16 copy). A grid row is a
+// squares 2, normalization and copies 4, the update 10. A grid row is a
 // matrix or a part of one; each of its kMuonParts blocks has a part, so a sum's order depends on
 // the matrix alone. Mirroring moves a byte for each element of a symmetric product.
 #include "kernels/muon.h"
@@ -9,6 +9,7 @@
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/weights.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    update_kernel(float* param, bfloat16* copy, const bfloat16* x,
+    update_kernel(const __grid_constant__ WeightArrays weights, const bfloat16* x,
                   const __grid_constant__ MuonMatrices matrices, const StepState* state,
                   bool aligned) {
   if (state->finite == 0) return;
@@ -112,15 +113,14 @@ __global__ void __launch_bounds__(kThreads)
   const float lr = state->lr * one.lr_scale;
   const float keep = 1.0f - lr * one.decay, rate = lr * one.adjust;
   const bfloat16* const change = x + one.x;
-  for_part(one.numel, aligned && (one.param | one.x) % kWidth == 0, [&](auto width, int64_t i) {
+  for_part(one.numel, aligned && (one.weight | one.x) % kWidth == 0, [&](auto width, int64_t i) {
     constexpr int kN = width;
     float p[kN], o[kN];
-    load_vec(p, param + one.param + i);
+    load_weights(p, weights, one.weight + i);
     load_vec(o, change + i);
 #pragma unroll
     for (int e = 0; e < kN; ++e) p[e] = keep * p[e] - rate * o[e];
-    store_vec(param + one.param + i, p);
-    if (copy != nullptr) store_vec(copy + one.param + i, p);
+    store_weights(weights, one.weight + i, p);
   });
 }
 
@@ -187,11 +187,11 @@ void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matri
          eps, aligned16({x}));
 }
 
-void muon_update(float* param, bfloat16* copy, const bfloat16* x, const MuonMatrices& matrices,
+void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream) {
   if (matrices.count == 0) return;
-  launch(update_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, param, copy, x,
-         matrices, state, aligned16({param, copy, x}));
+  launch(update_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, weights, x, matrices,
+         state, aligned16(weights) && aligned16({x}));
 }
 
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream) {

@@ -1,7 +1,7 @@
 // The end of a step: gradient norm and clip factor, AdamW over the arena in one launch, the step
 // counter. All scalars are read from the device's StepState, so a captured step stays valid. Bound
-// by memory: the norm reads 4 bytes a parameter, AdamW moves 28, and 2 more for the BF16 copy; with
-// BF16 moments 8 less.
+// by memory: the norm reads 4 bytes a parameter, AdamW moves 28, 8 less with BF16 moments, whether
+// the weights lie in FP32 or in two parts.
 #include "kernels/optimizer.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/weights.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -92,10 +93,9 @@ __global__ void __launch_bounds__(kFinishThreads)
 
 template <class Moment>
 struct AdamWArrays {
-  float* param;
+  WeightArrays weights;
   Moment* m;
   Moment* v;
-  bfloat16* copy;  // may be null
   const float* grad;
 };
 
@@ -124,7 +124,7 @@ template <int kWidth, class Moment>
 __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64_t i,
                                              const AdamWHyper& hyper, const AdamWFactors& f) {
   float p[kWidth], m[kWidth], v[kWidth], g[kWidth];
-  load_vec(p, a.param + i);
+  load_weights(p, a.weights, i);
   load_vec(m, a.m + i + f.shift);
   load_vec(v, a.v + i + f.shift);
   load_vec(g, a.grad + i + f.grad_shift);
@@ -139,10 +139,9 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64
   if constexpr (std::is_same_v<Moment, bfloat16>) {
     round_at_random(m, v, hyper.seed, f.t, i + f.arena_shift);
   }
-  store_vec(a.param + i, p);
+  store_weights(a.weights, i, p);
   store_vec(a.m + i + f.shift, m);
   store_vec(a.v + i + f.shift, v);
-  if (a.copy != nullptr) store_vec(a.copy + i, p);
 }
 
 // Index of the first range that ends after `position`. Ranges are sorted and do not overlap.
@@ -265,17 +264,17 @@ void finish_norm(StepState* state, void* partial, int64_t count, float grad_scal
 }
 
 template <class Moment>
-void adamw(float* param, Moment* m, Moment* v, bfloat16* copy, const float* grad,
+void adamw(const WeightArrays& weights, Moment* m, Moment* v, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream) {
   if (range_count == 0) return;
   launch(adamw_kernel<Moment>, grid_stride_blocks(total, kAdamWChunk), dim3(kThreads), 0, stream,
-         AdamWArrays<Moment>{param, m, v, copy, grad}, ranges, range_count, hyper, state,
-         aligned16({param, m, v, copy, grad}));
+         AdamWArrays<Moment>{weights, m, v, grad}, ranges, range_count, hyper, state,
+         aligned16(weights) && aligned16({m, v, grad}));
 }
-template void adamw(float*, float*, float*, bfloat16*, const float*, const AdamWRange*, int64_t,
+template void adamw(const WeightArrays&, float*, float*, const float*, const AdamWRange*, int64_t,
                     int64_t, const AdamWHyper&, const StepState*, Stream);
-template void adamw(float*, bfloat16*, bfloat16*, bfloat16*, const float*, const AdamWRange*,
+template void adamw(const WeightArrays&, bfloat16*, bfloat16*, const float*, const AdamWRange*,
                     int64_t, int64_t, const AdamWHyper&, const StepState*, Stream);
 
 void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,

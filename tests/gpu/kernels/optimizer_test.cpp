@@ -117,7 +117,7 @@ struct Arena {
   std::vector<float> grad = random_values<float>(kArena, 4);
 };
 
-void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, int64_t shift) {
+void check_adamw(const std::vector<AdamWRange>& all, int64_t step, int64_t shift) {
   SCOPED_TRACE(::testing::Message() << "step " << step << ", shift " << shift);
   const Arena arena;
   const AdamWHyper hyper;
@@ -127,17 +127,15 @@ void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, in
   state.step = step;
   DeviceBuffer<float> param(arena.param, shift), m(arena.m, shift), v(arena.v, shift);
   DeviceBuffer<float> grad(arena.grad, shift);
-  const std::vector<bfloat16> old_copy(static_cast<size_t>(kArena), bfloat16(7.0f));
-  DeviceBuffer<bfloat16> device_copy(old_copy, shift);
   DeviceBuffer<AdamWRange> ranges(all);
   DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
   const auto run = [&] {
     param.upload(arena.param);
     m.upload(arena.m);
     v.upload(arena.v);
-    kernels::cuda::adamw(param.get(), m.get(), v.get(), copy ? device_copy.get() : nullptr,
-                         grad.get(), ranges.get(), static_cast<int64_t>(all.size()), kArena, hyper,
-                         device_state.get(), Stream{});
+    kernels::cuda::adamw({param.get()}, m.get(), v.get(), grad.get(), ranges.get(),
+                         static_cast<int64_t>(all.size()), kArena, hyper, device_state.get(),
+                         Stream{});
   };
   run();
   const auto new_param = param.download(), new_m = m.download(), new_v = v.download();
@@ -147,7 +145,6 @@ void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, in
 
   std::vector<double> wide_param = widen(arena.param), wide_m = widen(arena.m),
                       wide_v = widen(arena.v);
-  std::vector<bfloat16> expected_copy = old_copy;
   for (const AdamWRange& range : all) {
     for (int64_t k = range.begin; k < range.begin + range.count; ++k) {
       const auto i = static_cast<size_t>(k);
@@ -156,7 +153,6 @@ void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, in
       wide_param[i] = p;
       wide_m[i] = new_first;
       wide_v[i] = new_second;
-      if (copy) expected_copy[i] = bfloat16(new_param[i]);
     }
   }
   // A handful of float operations; the two terms of m may cancel. A parameter moves by lr times a
@@ -164,7 +160,6 @@ void check_adamw(const std::vector<AdamWRange>& all, int64_t step, bool copy, in
   expect_near(new_m, wide_m, 5e-7, 5e-7);
   expect_near(new_v, wide_v, 5e-7, 0.0);
   expect_near(new_param, wide_param, 2e-7, 2e-6);
-  expect_same_bits(device_copy.download(), expected_copy);
 }
 
 // Moments with other offsets than their parameters: the same result as with equal offsets.
@@ -187,8 +182,8 @@ TEST_F(OptimizerGpu, AdamWOfShiftedMoments) {
       }
       DeviceBuffer<float> param(arena.param), m(moved_m), v(moved_v);
       DeviceBuffer<AdamWRange> ranges(std::vector<AdamWRange>{range});
-      kernels::cuda::adamw(param.get(), m.get(), v.get(), nullptr, grad.get(), ranges.get(), 1,
-                           size, {}, device_state.get(), Stream{});
+      kernels::cuda::adamw({param.get()}, m.get(), v.get(), grad.get(), ranges.get(), 1, size, {},
+                           device_state.get(), Stream{});
       std::vector<float> result = param.download();
       const std::vector<float> first = m.download(), second = v.download();
       for (int64_t i = 100; i < size - 100; ++i) {
@@ -204,9 +199,8 @@ TEST_F(OptimizerGpu, AdamWOfShiftedMoments) {
 TEST_F(OptimizerGpu, AdamW) {
   for (const int64_t step : {0, 1, 99, 100000}) {
     for (const int64_t shift : {0, 1}) {
-      check_adamw(kRanges, step, true, shift);
-      check_adamw(kRanges, step, false, shift);
-      check_adamw(many_ranges(), step, true, shift);
+      check_adamw(kRanges, step, shift);
+      check_adamw(many_ranges(), step, shift);
     }
   }
 }
@@ -234,17 +228,14 @@ TEST_F(OptimizerGpu, Bf16MomentsAreTheFp32OnesRounded) {
       DeviceBuffer<float> m32(std::vector<float>(m0.begin(), m0.end()), shift),
           v32(std::vector<float>(v0.begin(), v0.end()), shift);
       DeviceBuffer<bfloat16> m(m0, shift), v(v0, shift);
-      const std::vector<bfloat16> old_copy(m0.size(), bfloat16(7.0f));
-      DeviceBuffer<bfloat16> copy32(old_copy, shift), copy(old_copy, shift);
-      const auto run = [&](auto& p, auto& first, auto& second, auto& rounded) {
-        kernels::cuda::adamw(p.get(), first.get(), second.get(), rounded.get(), grad.get(),
-                             ranges.get(), static_cast<int64_t>(all.size()), kArena, hyper,
-                             device_state.get(), Stream{});
+      const auto run = [&](auto& p, auto& first, auto& second) {
+        kernels::cuda::adamw({p.get()}, first.get(), second.get(), grad.get(), ranges.get(),
+                             static_cast<int64_t>(all.size()), kArena, hyper, device_state.get(),
+                             Stream{});
       };
-      run(param32, m32, v32, copy32);
-      run(param, m, v, copy);
+      run(param32, m32, v32);
+      run(param, m, v);
       expect_same_bits(param.download(), param32.download());
-      expect_same_bits(copy.download(), copy32.download());
       m.expect_guards_intact();
       v.expect_guards_intact();
       const auto exact_m = m32.download(), exact_v = v32.download();
@@ -263,6 +254,51 @@ TEST_F(OptimizerGpu, Bf16MomentsAreTheFp32OnesRounded) {
   }
 }
 
+template <class Moment>
+void check_split_weights(const std::vector<AdamWRange>& all, int finite, int64_t shift) {
+  SCOPED_TRACE(::testing::Message() << "shift " << shift << ", finite " << finite);
+  const Arena arena;
+  StepState state;
+  state.lr = 3e-3f, state.clip = 0.7f, state.step = 99, state.finite = finite;
+  const std::vector<Moment> m0(arena.m.begin(), arena.m.end()), v0(arena.v.begin(), arena.v.end());
+  DeviceBuffer<AdamWRange> ranges(all);
+  DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
+  DeviceBuffer<float> param(arena.param, shift), joined(arena.param.size(), shift),
+      grad(arena.grad, shift);
+  DeviceBuffer<Moment> m(m0, shift), v(v0, shift), split_m(m0, shift), split_v(v0, shift);
+  DeviceBuffer<bfloat16> copies(arena.param.size(), shift);
+  DeviceBuffer<uint16_t> low(arena.param.size(), shift);
+  kernels::cuda::split_weights(copies.get(), low.get(), param.get(), kArena, Stream{});
+  const auto update = [&](const kernels::WeightArrays& weights, auto& first, auto& second) {
+    kernels::cuda::adamw(weights, first.get(), second.get(), grad.get(), ranges.get(),
+                         static_cast<int64_t>(all.size()), kArena, {}, device_state.get(),
+                         Stream{});
+  };
+  update({param.get()}, m, v);
+  update({nullptr, copies.get(), low.get()}, split_m, split_v);
+  kernels::cuda::join_weights(joined.get(), copies.get(), low.get(), kArena, Stream{});
+  expect_same_bits(joined.download(), param.download());
+  expect_same_bits(split_m.download(), m.download());
+  expect_same_bits(split_v.download(), v.download());
+  copies.expect_guards_intact();
+  low.expect_guards_intact();
+  if (finite == 0) expect_same_bits(joined.download(), arena.param);
+}
+
+// Weights in two parts take the bits of an update in FP32. Vectors of four, and element by element.
+TEST_F(OptimizerGpu, SplitWeightsAreTheExactOnes) {
+  std::vector<AdamWRange> shifted = kRanges;
+  for (AdamWRange& range : shifted) range.grad_shift = 3, range.arena_shift = 4096;
+  shifted.back().shift = 1;
+  for (const int64_t shift : {0, 1}) {
+    for (const std::vector<AdamWRange>& all : {kRanges, many_ranges(), shifted}) {
+      check_split_weights<float>(all, 1, shift);
+      check_split_weights<bfloat16>(all, 1, shift);
+    }
+    check_split_weights<float>(kRanges, 0, shift);
+  }
+}
+
 TEST_F(OptimizerGpu, SkippedStepChangesNothing) {
   const Arena arena;
   StepState state;
@@ -272,7 +308,7 @@ TEST_F(OptimizerGpu, SkippedStepChangesNothing) {
   DeviceBuffer<float> param(arena.param), m(arena.m), v(arena.v), grad(arena.grad);
   DeviceBuffer<AdamWRange> ranges(kRanges);
   DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
-  kernels::cuda::adamw(param.get(), m.get(), v.get(), nullptr, grad.get(), ranges.get(),
+  kernels::cuda::adamw({param.get()}, m.get(), v.get(), grad.get(), ranges.get(),
                        static_cast<int64_t>(kRanges.size()), kArena, {}, device_state.get(),
                        Stream{});
   kernels::cuda::finish_step(device_state.get(), Stream{});

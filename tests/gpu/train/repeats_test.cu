@@ -97,7 +97,10 @@ class RepeatedStep {
         targets_(random_integers({c.batch, c.model.context}, c.model.vocab_size)) {
     optimizer_->set_learning_rate(1e-3);
     for (const OptimizerBuffer& buffer : optimizer_->buffers()) state_.push_back(buffer.data);
-    state_.push_back(instance_.arena.values());
+    const ParameterArena& arena = instance_.arena;
+    for (const Tensor& weights : {arena.values(), arena.low(), arena.copies()}) {
+      if (weights.defined()) state_.push_back(weights);
+    }
     state_.push_back(optimizer_->device_state());
     starts_ = copies_of(state_);
     results_ = state_;

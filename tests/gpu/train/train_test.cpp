@@ -10,6 +10,7 @@
 #include "run/make_optimizer.h"
 #include "run/nonfinite.h"
 #include "run/train_state.h"
+#include "run/weights.h"
 #include "support/failing_allocations.h"
 #include "support/files.h"
 #include "support/training.h"
@@ -291,12 +292,12 @@ class StepByHand {
   }
   void run() { step_.run(batch_, batch_, {}); }
   bool torn() const { return optimizer_->torn(); }
-  std::vector<float> weights() const { return instance_.arena.values().to_vector<float>(); }
+  std::vector<float> weights() const { return instance_.arena.exact_values().to_vector<float>(); }
 
   // As a training does: no state that is not finite.
   void save(const std::filesystem::path& checkpoints, const Config& config) const {
     std::vector<OptimizerBuffer> buffers = optimizer_->buffers();
-    buffers.push_back({"", instance_.arena.values(), instance_.arena.named_slices()});
+    buffers.push_back(values_of(instance_.arena));
     for (const OptimizerBuffer& buffer : buffers) EXPECT_EQ(find_nonfinite(buffer), "");
     TrainState state;
     state.iteration = 1;

@@ -49,7 +49,7 @@ class GpuTrainingStep : public testing::Test {
       result.losses.push_back(step.loss().to_vector<float>()[0]);
       if (step.z_loss().defined()) result.losses.push_back(step.z_loss().to_vector<float>()[0]);
     }
-    result.weights = instance.arena.values().to_vector<float>();
+    result.weights = instance.arena.exact_values().to_vector<float>();
     return result;
   }
 

@@ -1,0 +1,52 @@
+// Vectors of weights, in FP32 or in two parts.
+#pragma once
+
+#include "kernels/cuda/primitives/vec.cuh"
+#include "kernels/weights.h"
+
+namespace quern::kernels::cuda {
+
+// x[0..N) = the weights from i on. N of a part are one access, so i is a multiple of N.
+template <int N>
+__device__ __forceinline__ void load_parts(float (&x)[N], const bfloat16* copies,
+                                           const uint16_t* low, int64_t i) {
+  const auto high = *reinterpret_cast<const Packed<bfloat16, N>*>(copies + i);
+  const auto rest = *reinterpret_cast<const Packed<uint16_t, N>*>(low + i);
+#pragma unroll
+  for (int e = 0; e < N; ++e) x[e] = joined_weight(high.v[e], rest.v[e]);
+}
+
+// `low` may be null: then it is not stored.
+template <int N>
+__device__ __forceinline__ void store_parts(bfloat16* copies, uint16_t* low, int64_t i,
+                                            const float (&x)[N]) {
+  Packed<bfloat16, N> high;
+  Packed<uint16_t, N> rest;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    high.v[e] = rounded_weight(x[e]);
+    rest.v[e] = low_part(x[e]);
+  }
+  *reinterpret_cast<Packed<bfloat16, N>*>(copies + i) = high;
+  if (low != nullptr) *reinterpret_cast<Packed<uint16_t, N>*>(low + i) = rest;
+}
+
+template <int N>
+__device__ __forceinline__ void load_weights(float (&x)[N], const WeightArrays& weights,
+                                             int64_t i) {
+  if (weights.values != nullptr) return load_vec(x, weights.values + i);
+  load_parts(x, weights.copies, weights.low, i);
+}
+
+template <int N>
+__device__ __forceinline__ void store_weights(const WeightArrays& weights, int64_t i,
+                                              const float (&x)[N]) {
+  if (weights.values != nullptr) return store_vec(weights.values + i, x);
+  store_parts(weights.copies, weights.low, i, x);
+}
+
+inline bool aligned16(const WeightArrays& weights) {
+  return aligned16({weights.values, weights.copies, weights.low});
+}
+
+}  // namespace quern::kernels::cuda
