@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+template <bool kSplit>
 __global__ void __launch_bounds__(kThreads)
     update_kernel(const __grid_constant__ WeightArrays weights, const bfloat16* x,
                   const __grid_constant__ MuonMatrices matrices, const StepState* state,
@@ -116,11 +117,11 @@ __global__ void __launch_bounds__(kThreads)
   for_part(one.numel, aligned && (one.weight | one.x) % kWidth == 0, [&](auto width, int64_t i) {
     constexpr int kN = width;
     float p[kN], o[kN];
-    load_weights(p, weights, one.weight + i);
+    load_weights<kSplit>(p, weights, one.weight + i);
     load_vec(o, change + i);
 #pragma unroll
     for (int e = 0; e < kN; ++e) p[e] = keep * p[e] - rate * o[e];
-    store_weights(weights, one.weight + i, p);
+    store_weights<kSplit>(weights, one.weight + i, p);
   });
 }
 
@@ -190,8 +191,11 @@ void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matri
 void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream) {
   if (matrices.count == 0) return;
-  launch(update_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, weights, x, matrices,
-         state, aligned16(weights) && aligned16({x}));
+  const bool aligned = aligned16(weights) && aligned16({x});
+  with_split(weights, [&](auto is_split) {
+    launch(update_kernel<is_split>, grid_of(matrices.count), dim3(kThreads), 0, stream, weights, x,
+           matrices, state, aligned);
+  });
 }
 
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream) {

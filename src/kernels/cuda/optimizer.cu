@@ -120,11 +120,11 @@ __device__ __forceinline__ void round_at_random(float (&m)[kWidth], float (&v)[k
   }
 }
 
-template <int kWidth, class Moment>
+template <bool kSplit, int kWidth, class Moment>
 __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64_t i,
                                              const AdamWHyper& hyper, const AdamWFactors& f) {
   float p[kWidth], m[kWidth], v[kWidth], g[kWidth];
-  load_weights(p, a.weights, i);
+  load_weights<kSplit>(p, a.weights, i);
   load_vec(m, a.m + i + f.shift);
   load_vec(v, a.v + i + f.shift);
   load_vec(g, a.grad + i + f.grad_shift);
@@ -139,7 +139,7 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64
   if constexpr (std::is_same_v<Moment, bfloat16>) {
     round_at_random(m, v, hyper.seed, f.t, i + f.arena_shift);
   }
-  store_weights(a.weights, i, p);
+  store_weights<kSplit>(a.weights, i, p);
   store_vec(a.m + i + f.shift, m);
   store_vec(a.v + i + f.shift, v);
 }
@@ -159,7 +159,7 @@ __device__ int64_t first_range_after(const AdamWRange* ranges, int64_t count, in
 }
 
 // A block takes chunks of the arena; parts of a chunk that no range covers are left alone.
-template <class Moment>
+template <bool kSplit, class Moment>
 __global__ void __launch_bounds__(kThreads, 5)
     adamw_kernel(const __grid_constant__ AdamWArrays<Moment> arrays, const AdamWRange* ranges,
                  int64_t range_count, const __grid_constant__ AdamWHyper hyper,
@@ -190,10 +190,10 @@ __global__ void __launch_bounds__(kThreads, 5)
                          range.grad_shift % 4 == 0 && range.arena_shift % 4 == 0;
       const int64_t vectors = whole ? (to - from) / 4 : 0;
       for (int64_t k = threadIdx.x; k < vectors; k += kThreads) {
-        adamw_update<4>(arrays, from + 4 * k, hyper, factors);
+        adamw_update<kSplit, 4>(arrays, from + 4 * k, hyper, factors);
       }
       for (int64_t i = from + 4 * vectors + threadIdx.x; i < to; i += kThreads) {
-        adamw_update<1>(arrays, i, hyper, factors);
+        adamw_update<kSplit, 1>(arrays, i, hyper, factors);
       }
     }
   }
@@ -268,9 +268,12 @@ void adamw(const WeightArrays& weights, Moment* m, Moment* v, const float* grad,
            const AdamWRange* ranges, int64_t range_count, int64_t total, const AdamWHyper& hyper,
            const StepState* state, Stream stream) {
   if (range_count == 0) return;
-  launch(adamw_kernel<Moment>, grid_stride_blocks(total, kAdamWChunk), dim3(kThreads), 0, stream,
-         AdamWArrays<Moment>{weights, m, v, grad}, ranges, range_count, hyper, state,
-         aligned16(weights) && aligned16({m, v, grad}));
+  const AdamWArrays<Moment> arrays{weights, m, v, grad};
+  const bool aligned = aligned16(weights) && aligned16({m, v, grad});
+  with_split(weights, [&](auto is_split) {
+    launch(adamw_kernel<is_split, Moment>, grid_stride_blocks(total, kAdamWChunk), dim3(kThreads),
+           0, stream, arrays, ranges, range_count, hyper, state, aligned);
+  });
 }
 template void adamw(const WeightArrays&, float*, float*, const float*, const AdamWRange*, int64_t,
                     int64_t, const AdamWHyper&, const StepState*, Stream);

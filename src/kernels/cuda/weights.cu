@@ -9,12 +9,13 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWidth = 8;  // weights a thread takes at a time
 
+template <bool kWithLow>
 __global__ void __launch_bounds__(kThreads)
     split_kernel(bfloat16* copies, uint16_t* low, const float* weights, int64_t n, bool aligned) {
   for_each_vec<kWidth>(n, aligned, [&](auto width, int64_t i) {
     float x[width];
     load_vec(x, weights + i);
-    store_parts(copies, low, i, x);
+    store_parts<kWithLow>(copies, low, i, x);
   });
 }
 
@@ -43,8 +44,9 @@ __global__ void __launch_bounds__(kThreads)
 void split_weights(bfloat16* copies, uint16_t* low, const float* weights, int64_t n,
                    Stream stream) {
   if (n == 0) return;
-  launch(split_kernel, grid_stride_blocks(n, kThreads * kWidth), dim3(kThreads), 0, stream, copies,
-         low, weights, n, aligned16({copies, low, weights}));
+  launch(low != nullptr ? split_kernel<true> : split_kernel<false>,
+         grid_stride_blocks(n, kThreads * kWidth), dim3(kThreads), 0, stream, copies, low, weights,
+         n, aligned16({copies, low, weights}));
 }
 
 void join_weights(float* weights, const bfloat16* copies, const uint16_t* low, int64_t n,

@@ -1,6 +1,8 @@
 // Vectors of weights, in FP32 or in two parts.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/weights.h"
 
@@ -16,8 +18,7 @@ __device__ __forceinline__ void load_parts(float (&x)[N], const bfloat16* copies
   for (int e = 0; e < N; ++e) x[e] = joined_weight(high.v[e], rest.v[e]);
 }
 
-// `low` may be null: then it is not stored.
-template <int N>
+template <bool kWithLow, int N>
 __device__ __forceinline__ void store_parts(bfloat16* copies, uint16_t* low, int64_t i,
                                             const float (&x)[N]) {
   Packed<bfloat16, N> high;
@@ -28,21 +29,39 @@ __device__ __forceinline__ void store_parts(bfloat16* copies, uint16_t* low, int
     rest.v[e] = low_part(x[e]);
   }
   *reinterpret_cast<Packed<bfloat16, N>*>(copies + i) = high;
-  if (low != nullptr) *reinterpret_cast<Packed<uint16_t, N>*>(low + i) = rest;
+  if constexpr (kWithLow) *reinterpret_cast<Packed<uint16_t, N>*>(low + i) = rest;
 }
 
-template <int N>
+// kSplit: whether the weights lie in two parts. As a branch it would split other accesses nearby
+// into single elements, which takes eight times as long where these are in the host's memory.
+template <bool kSplit, int N>
 __device__ __forceinline__ void load_weights(float (&x)[N], const WeightArrays& weights,
                                              int64_t i) {
-  if (weights.values != nullptr) return load_vec(x, weights.values + i);
-  load_parts(x, weights.copies, weights.low, i);
+  if constexpr (kSplit) {
+    load_parts(x, weights.copies, weights.low, i);
+  } else {
+    load_vec(x, weights.values + i);
+  }
 }
 
-template <int N>
+template <bool kSplit, int N>
 __device__ __forceinline__ void store_weights(const WeightArrays& weights, int64_t i,
                                               const float (&x)[N]) {
-  if (weights.values != nullptr) return store_vec(weights.values + i, x);
-  store_parts(weights.copies, weights.low, i, x);
+  if constexpr (kSplit) {
+    store_parts<true>(weights.copies, weights.low, i, x);
+  } else {
+    store_vec(weights.values + i, x);
+  }
+}
+
+// Calls f(whether the weights are split), as a constant.
+template <class F>
+void with_split(const WeightArrays& weights, const F& f) {
+  if (weights.values == nullptr) {
+    f(std::true_type{});
+  } else {
+    f(std::false_type{});
+  }
 }
 
 inline bool aligned16(const WeightArrays& weights) {
