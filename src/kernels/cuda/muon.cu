@@ -1,7 +1,8 @@
 // Muon's passes over parts of matrices, bound by memory: momentum moves 14 bytes an element,
-// squares 2, normalization and copies 4, the update 10. A grid row is a
-// matrix or a part of one; each of its kMuonParts blocks has a part, so a sum's order depends on
-// the matrix alone. Mirroring moves a byte for each element of a symmetric product.
+// squares 2, normalization and copies 4, the update 10. A grid row is a matrix or a part of one;
+// each of its kMuonParts blocks has a part, so a sum's order depends on the matrix alone. Products
+// and sums are fused by name, so that vectors and single elements have the same bits. Mirroring
+// moves a byte for each element of a symmetric product.
 #include "kernels/muon.h"
 
 #include <algorithm>
@@ -57,9 +58,9 @@ __global__ void __launch_bounds__(kThreads)
     load_vec(mean, m + i);
 #pragma unroll
     for (int e = 0; e < kN; ++e) {
-      gradient[e] *= clip;
-      mean[e] += (1.0f - mu) * (gradient[e] - mean[e]);
-      result[e] = nesterov ? gradient[e] + mu * (mean[e] - gradient[e]) : mean[e];
+      gradient[e] = __fmul_rn(gradient[e], clip);
+      mean[e] = fmaf(1.0f - mu, __fsub_rn(gradient[e], mean[e]), mean[e]);
+      result[e] = nesterov ? fmaf(mu, __fsub_rn(mean[e], gradient[e]), gradient[e]) : mean[e];
     }
     store_vec(m + i, mean);
     store_vec(out + i, result);
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
   if (state->finite == 0) return;
   const MuonMatrix one = matrices.rows[blockIdx.y];
   const float lr = state->lr * one.lr_scale;
-  const float keep = 1.0f - lr * one.decay, rate = lr * one.adjust;
+  const float keep = fmaf(-lr, one.decay, 1.0f), rate = lr * one.adjust;
   const bfloat16* const change = x + one.x;
   for_part(one.numel, aligned && (one.weight | one.x) % kWidth == 0, [&](auto width, int64_t i) {
     constexpr int kN = width;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kThreads)
     load_weights<kSplit>(p, weights, one.weight + i);
     load_vec(o, change + i);
 #pragma unroll
-    for (int e = 0; e < kN; ++e) p[e] = keep * p[e] - rate * o[e];
+    for (int e = 0; e < kN; ++e) p[e] = fmaf(keep, p[e], -__fmul_rn(rate, o[e]));
     store_weights<kSplit>(weights, one.weight + i, p);
   });
 }

@@ -120,6 +120,8 @@ __device__ __forceinline__ void round_at_random(float (&m)[kWidth], float (&v)[k
   }
 }
 
+// Products and sums are fused by name: where the compiler chooses, vectors and single elements, or
+// weights in FP32 and in parts, may differ in the last bit, and so would ranks.
 template <bool kSplit, int kWidth, class Moment>
 __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64_t i,
                                              const AdamWHyper& hyper, const AdamWFactors& f) {
@@ -130,11 +132,11 @@ __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64
   load_vec(g, a.grad + i + f.grad_shift);
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
-    g[e] *= f.clip;
-    m[e] = hyper.beta1 * m[e] + (1.0f - hyper.beta1) * g[e];
-    v[e] = hyper.beta2 * v[e] + (1.0f - hyper.beta2) * g[e] * g[e];
-    const float direction = m[e] / f.correction1 / (sqrtf(v[e] / f.correction2) + hyper.eps);
-    p[e] -= f.lr * (f.decay * p[e] + direction);
+    g[e] = __fmul_rn(g[e], f.clip);
+    m[e] = fmaf(hyper.beta1, m[e], __fmul_rn(1.0f - hyper.beta1, g[e]));
+    v[e] = fmaf(hyper.beta2, v[e], __fmul_rn(__fmul_rn(1.0f - hyper.beta2, g[e]), g[e]));
+    const float root = __fadd_rn(sqrtf(v[e] / f.correction2), hyper.eps);
+    p[e] = fmaf(-f.lr, fmaf(f.decay, p[e], m[e] / f.correction1 / root), p[e]);
   }
   if constexpr (std::is_same_v<Moment, bfloat16>) {
     round_at_random(m, v, hyper.seed, f.t, i + f.arena_shift);
