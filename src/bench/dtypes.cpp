@@ -223,7 +223,7 @@ TableRow table_row(const DtypeRow& row, const std::vector<Precision>& precisions
 }
 
 std::string dtype_lesson() {
-  return "Under bf16 the parameters (the masters that the optimizer updates), their gradients and "
+  return "Under bf16 the parameters (as the optimizer updates them), their gradients and "
          "the loss\nstay FP32; matrix products read BF16 copies and BF16 activations and sum in "
          "FP32. Norms read their\nFP32 parameters, not the copies, and keep their statistics in "
          "FP32. tf32 rounds the inputs of\nproducts inside the GPU's tensor cores: no tensor has "

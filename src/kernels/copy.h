@@ -26,7 +26,7 @@ void copy(void* dst, DType dst_type, const void* src, DType src_type, const Stri
 void fill(void* dst, DType dtype, int64_t n, double value, Stream stream);
 
 // dst = src, or dst += src when `add`; contiguous. The sum is taken in acc_t<D>.
-// Instances (D, S): (float, float), (float, bfloat16), (bfloat16, bfloat16), (bfloat16, float),
+// Instances (D, S): (float, float), (float, bfloat16), (bfloat16, bfloat16),
 // (float16, float16), and on the CPU (double, double).
 template <class D, class S>
 void accumulate(D* dst, const S* src, int64_t n, bool add, Stream stream);

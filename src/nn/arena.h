@@ -2,9 +2,9 @@
 // for the weights that ops read where these are not the FP32 ones, with the same offsets;
 // optimizers use the same layout for their state. Under bf16 a rank that has all weights keeps them
 // in two parts: the copies that ops read, and for training the 16 bits that each lacks
-// (kernels/weights.h). Slices are 256-byte aligned, blocks padded to
-// 1 KiB, padding is zero. So the gradient norm is one reduction, AdamW one launch, a checkpoint one
-// write, an exchange one slice. Under an ArenaLayout a rank has a part of each buffer.
+// (kernels/weights.h). Slices are 256-byte aligned, blocks padded to 1 KiB, padding is zero. So the
+// gradient norm is one reduction, AdamW one launch, a checkpoint one write, an exchange one slice.
+// Under an ArenaLayout a rank has a part of each buffer.
 #pragma once
 
 #include <cstdint>
@@ -93,10 +93,8 @@ class ParameterArena {
   // f32, by layout().gradients; under ddp a view without the room behind them (dist/layout.h)
   const Tensor& grads() const { return grads_; }
   const Tensor& sums() const { return sums_; }  // f32, by layout().sums; may be grads()
-  const Tensor& copies() const {
-    return copies_;
-  }                                                   // bf16 or f32, by layout().weights; may be
-                                                      // undefined: ops read the values
+  // bf16 or f32, by layout().weights; may be undefined: ops read the values
+  const Tensor& copies() const { return copies_; }
   const Tensor& vectors() const { return vectors_; }  // f32, by vector_places(); may be undefined
 
   static Tensor slice(const Tensor& buffer, const NamedSlice& slice);  // a view of its shape

@@ -45,8 +45,8 @@ class AdamWMoments {
   Tensor first_, second_;
 };
 
-// AdamW of every trainable parameter, or of a rank's share. A fused step is four launches:
-// two of the norm, the update and the counter.
+// AdamW of every trainable parameter, or of a rank's share. A fused step launches the norm,
+// the update and the counter.
 class AdamW : public Optimizer {
  public:
   AdamW(ParameterArena& arena, const AdamWOptions& options);

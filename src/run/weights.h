@@ -14,7 +14,7 @@ namespace quern {
 Tensor tensor_of(const TensorView& view);
 
 // Loads every weight of the arena from the tensor of its name (F32, BF16, F16 or F64, converted to
-// FP32), for ops too. Throws with the file or folder and the tensor when one is
+// FP32), and refreshes what ops read. Throws with the file or folder and the tensor when one is
 // missing, unknown to the model, has another shape, is not floating point or holds a NaN or an
 // infinity (in FP32). A tied model may have an lm_head.weight that equals the embedding; rotary
 // tables of old Hugging Face files are ignored. `first_rows` names a tensor that may have more rows

@@ -139,8 +139,10 @@ int64_t number_after(const std::string& message, const std::string& words) {
     fail(cat("tokenizer train: the text is too small for a vocabulary of ", options.vocabulary,
              " tokens, expected at most ", most));
   }
-  if (message.find("smaller than required_chars") != std::string::npos) {
-    const int64_t least = number_after(message, cat(options.vocabulary, " vs "));
+  const bool named = message.find("smaller than required_chars") != std::string::npos;
+  constexpr int64_t kLeast = 3 + 256 + 1;
+  if (named || options.vocabulary < kLeast) {  // SentencePiece does not say why it refuses 1 and 2
+    const int64_t least = named ? number_after(message, cat(options.vocabulary, " vs ")) : kLeast;
     fail(cat("tokenizer train: a vocabulary of ", options.vocabulary,
              " tokens is too small for <unk>, <s>, </s>, 256 bytes and the characters of the text, "
              "expected at least ",

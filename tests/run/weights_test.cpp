@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "bench/golden_copy.h"
+#include "nn/linear.h"
 #include "optim/adamw.h"
 #include "run/model_instance.h"
 #include "tensor/factory.h"
@@ -156,6 +157,19 @@ TEST(Weights, ATiedHeadMayBeThereWhenItIsTheEmbedding) {
 
   expect_refusal("gqa_tied", [&](auto& views) { add_head(views, "model.norm.weight"); },
                  {"'lm_head.weight' differs from 'model.embed_tokens.weight'"});
+}
+
+// More elements than are split, or joined for a file, at a time.
+TEST(Weights, PiecesOfALargeMatrix) {
+  Linear layer(4100, 4100, false);
+  ParameterArena arena(layer, {.precision = Precision::bf16});
+  ASSERT_GT(arena.size(), int64_t{1} << 24);
+  const std::vector<float> values = normal({arena.size()}, 0.0, 1.0).to_vector<float>();
+  arena.set_exact_values(from_vector(values, {arena.size()}));
+  EXPECT_TRUE(arena.exact_values().to_vector<float>() == values);
+  const HostTensors host = weights_of(arena);
+  ASSERT_EQ(host.views.size(), 1u);
+  EXPECT_EQ(std::memcmp(host.views[0].data.data(), values.data(), host.views[0].data.size()), 0);
 }
 
 class SavedWeights : public testing::TestWithParam<Precision> {};

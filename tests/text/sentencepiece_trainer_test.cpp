@@ -114,6 +114,10 @@ TEST_F(SentencePieceTrainer, RefusesWhatCannotBeLearnt) {
   options_.vocabulary = 262;
   expect_error([&] { train(make_text(5'000)); },
                {"a vocabulary of 262 tokens is too small", "at least 27"});
+  for (const int64_t few : {1, 2}) {
+    options_.vocabulary = few;
+    expect_error([&] { train(make_text(5'000)); }, {"tokens is too small", "at least 260"});
+  }
   options_.vocabulary = 400;
   expect_error([&] { train(""); }, {"there is no text", "text.txt"});
   expect_error([&] { train("\n\r\n\xFF"); }, {"there is no text"});

@@ -138,7 +138,6 @@ void accumulate(D* dst, const S* src, int64_t n, bool add, Stream) {
 template decltype(accumulate<float, float>) accumulate<float, float>;
 template decltype(accumulate<float, bfloat16>) accumulate<float, bfloat16>;
 template decltype(accumulate<bfloat16, bfloat16>) accumulate<bfloat16, bfloat16>;
-template decltype(accumulate<bfloat16, float>) accumulate<bfloat16, float>;
 template decltype(accumulate<float16, float16>) accumulate<float16, float16>;
 template decltype(accumulate<double, double>) accumulate<double, double>;
 

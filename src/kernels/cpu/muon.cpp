@@ -81,7 +81,7 @@ void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatri
     const bfloat16* change = x + one.x;
     with_weights(weights, one.weight, [&](auto here) {
       vector_for(begin, end, [=](int64_t i) {
-        here.set(i, keep * here.get(i) - rate * static_cast<float>(change[i]));
+        here.set(i, std::fma(keep, here.get(i), -(rate * static_cast<float>(change[i]))));
       });
     });
   });

@@ -45,17 +45,20 @@ void store_moments(bfloat16* m, bfloat16* v, float first, float second, uint32_t
   *v = bfloat16(round_at_random(second, random >> 16));
 }
 
-// Of the range's first element on.
+// Of the range's first element on. Fused by name: where the compiler chooses, weights in FP32 and
+// in parts may differ in the last bit, and so would ranks.
 template <class Weights, class Moment>
 void update_range(Weights weights, Moment* m, Moment* v, const float* grad, int64_t count,
                   int64_t place, const AdamWStep& step) {
   for_moments<Moment>(count, place, step.seed, step.t, [=](int64_t i, uint32_t random) {
     const float g = grad[i] * step.clip;
-    const float first = step.beta1 * static_cast<float>(m[i]) + (1.0f - step.beta1) * g;
-    const float second = step.beta2 * static_cast<float>(v[i]) + (1.0f - step.beta2) * (g * g);
+    const float first = std::fma(step.beta1, static_cast<float>(m[i]), (1.0f - step.beta1) * g);
+    const float second =
+        std::fma(step.beta2, static_cast<float>(v[i]), (1.0f - step.beta2) * (g * g));
     const float root = std::sqrt(second * step.inverse_bias2) + step.eps;
     const float p = weights.get(i);
-    const float next = p - step.lr * (step.decay * p + first * step.inverse_bias1 / root);
+    const float change = std::fma(step.decay, p, first * step.inverse_bias1 / root);
+    const float next = std::fma(-step.lr, change, p);
     store_moments(m + i, v + i, first, second, random);
     weights.set(i, next);
   });

@@ -33,7 +33,7 @@ __device__ __forceinline__ void store_parts(bfloat16* copies, uint16_t* low, int
 }
 
 // kSplit: whether the weights lie in two parts. As a branch it would split other accesses nearby
-// into single elements, which takes eight times as long where these are in the host's memory.
+// into single elements, which takes seven times as long where these are in the host's memory.
 template <bool kSplit, int N>
 __device__ __forceinline__ void load_weights(float (&x)[N], const WeightArrays& weights,
                                              int64_t i) {

@@ -210,7 +210,6 @@ TEST_F(CopyGpu, Accumulate) {
   check_accumulate<float, float>();
   check_accumulate<float, bfloat16>();
   check_accumulate<bfloat16, bfloat16>();
-  check_accumulate<bfloat16, float>();
   check_accumulate<float16, float16>();
 }
 

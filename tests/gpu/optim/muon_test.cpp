@@ -31,14 +31,14 @@ struct State {
 // The passes on the device: momentum, the squares of its result, and the update and normalization
 // of the x that was given.
 State run_passes(const State& s, const std::vector<MuonMatrix>& matrices, const StepState& state,
-                 int64_t shift) {
+                 int64_t shift, bool nesterov = true) {
   DeviceBuffer<float> param(s.param, shift), grad(s.grad, shift), momentum(s.momentum, shift);
   DeviceBuffer<bfloat16> x(s.x, shift), y(s.x, shift);
   DeviceBuffer<float> squares(s.squares), given(s.squares);
   DeviceBuffer<MuonMatrix> table(matrices);
   DeviceBuffer<StepState> device_state(std::vector<StepState>{state});
   const MuonMatrices group{table.get(), 2, matrices[0].numel};
-  kernels::cuda::muon_momentum(x.get(), momentum.get(), grad.get(), group, 0.9f, true,
+  kernels::cuda::muon_momentum(x.get(), momentum.get(), grad.get(), group, 0.9f, nesterov,
                                device_state.get(), Stream{});
   kernels::cuda::muon_squares(squares.get(), x.get(), group, Stream{});
   kernels::cuda::muon_update({param.get()}, y.get(), group, device_state.get(), Stream{});
@@ -95,6 +95,21 @@ TEST_F(MuonGpu, PassesAgreeWithTheCpu) {
         EXPECT_NEAR(a, b, 1e-3 * b);
       }
     }
+  }
+}
+
+// Vectors of four and single elements have the same bits, as the parts of ranks need.
+TEST_F(MuonGpu, VectorsHaveTheBitsOfSingleElements) {
+  StepState state;
+  state.lr = 0.01f, state.clip = 0.7f;
+  const State start;
+  const std::vector<MuonMatrix> matrices = matrices_of(5111, 0);
+  for (const bool nesterov : {true, false}) {
+    const State vectors = run_passes(start, matrices, state, 0, nesterov);
+    const State singles = run_passes(start, matrices, state, 1, nesterov);
+    expect_same_bits(singles.momentum, vectors.momentum);
+    expect_same_bits(singles.param, vectors.param);
+    expect_same_bits(singles.x, vectors.x);
   }
 }
 
