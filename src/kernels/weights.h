@@ -15,18 +15,6 @@ struct WeightArrays {
   float* values = nullptr;     // null: the weights are those of copies and low
   bfloat16* copies = nullptr;  // rounded_weight of each; null beside values
   uint16_t* low = nullptr;     // low_part of each; null beside values
-
-  QUERN_HD float get(int64_t i) const {
-    return values != nullptr ? values[i] : joined_weight(copies[i], low[i]);
-  }
-  QUERN_HD void set(int64_t i, float weight) const {
-    if (values != nullptr) {
-      values[i] = weight;
-    } else {
-      copies[i] = rounded_weight(weight);
-      low[i] = low_part(weight);
-    }
-  }
 };
 
 // A run of weights, and where their FP32 values go.

@@ -108,8 +108,8 @@ class ParameterArena {
   // values(), or their joined parts.
   Tensor exact_values() const;
   void set_exact_values(const Tensor& values);  // what exact_values() gave, perhaps changed
-  // Values from element `begin` on, of any float dtype. What is not here is left out. Where ranks
-  // share them out, refresh_copies() follows.
+  // Sets the values from element `begin` on; any float dtype. Elements that other ranks have are
+  // left out. Where ranks share the values out, refresh_copies() follows.
   void set_values(int64_t begin, const Tensor& values);
   void refresh_vectors();  // after weight_arrays() were written; nothing where ranks share them out
   // After values(), or copies() and low(), were written by other means. Where ranks share them out,

@@ -31,8 +31,8 @@ void load_buffer(const OptimizerBuffer& buffer, const SafetensorsShards& files);
 // One of the buffer's slices; of a share in host memory, with zeros where other ranks have it.
 Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice);
 
-// The weights: the arena's values or this rank's share, or their parts. Of an arena without
-// gradients under bf16 the rounded ones.
+// The weights: the arena's values or this rank's share, or their parts. Under bf16 an arena without
+// gradients has the rounded ones.
 OptimizerBuffer values_of(const ParameterArena& arena);
 
 // A buffer's named slices in host memory.

@@ -5,6 +5,7 @@
 #include "autograd/ops/binary.h"
 #include "autograd/ops/pointwise.h"
 #include "autograd/tape.h"
+#include "kernels/cpu/with_weights.h"
 #include "optim/optimizer.h"
 #include "run/train_state.h"
 #include "support/page.h"
@@ -21,10 +22,12 @@ using namespace testing_support;
 void sgd(const kernels::WeightArrays& weights, float* m, const float* grad, int64_t n, float mu,
          const kernels::StepState* state) {
   if (state->finite == 0) return;
-  for (int64_t i = 0; i < n; ++i) {
-    m[i] = mu * m[i] + state->clip * grad[i];
-    weights.set(i, weights.get(i) - state->lr * m[i]);
-  }
+  kernels::cpu::with_weights(weights, 0, [&](auto here) {
+    for (int64_t i = 0; i < n; ++i) {
+      m[i] = mu * m[i] + state->clip * grad[i];
+      here.set(i, here.get(i) - state->lr * m[i]);
+    }
+  });
 }
 
 // SGD with momentum.
