@@ -44,8 +44,8 @@ class HostStash : public std::enable_shared_from_this<HostStash> {
   cuda::OwnedStream side_;  // of the copies, on GPUs
   cuda::Event forked_;
   std::vector<Group*> groups_;  // put and not destroyed, by index; null: destroyed
-  // Host memory of a group's tensors. A captured graph copies to it: a place is never given back,
-  // and one of another size does not replace it.
+  // Host memory of a group's tensors. A captured graph copies to it, so a place is never freed, nor
+  // replaced by one of another size.
   std::map<std::pair<size_t, size_t>, std::vector<Tensor>> places_;
 };
 

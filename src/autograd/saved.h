@@ -1,7 +1,7 @@
 // An input that an op saves for its backward: the value, or the recipe if the input carries one.
 // With a recipe, a norm's output for example is freed after the forward. The first backward that
-// needs it computes it again; the last op that drops it frees it. A backward that needs no more
-// than the transpose in FP8 may get that without the value.
+// needs it computes it again; the last op that drops it frees it. A backward that needs only the
+// FP8 transpose may get it without the value.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace quern {
 
 class Recipe {
  public:
-  // fp8_transpose computes the transpose in FP8 of the value, as rows, without the value. It may be
-  // empty.
+  // fp8_transpose computes the FP8 transpose of the value, as rows, without the value itself. It
+  // may be empty.
   explicit Recipe(std::function<Tensor()> compute,
                   std::function<detail::Fp8Tensor()> fp8_transpose = {})
       : compute_(std::move(compute)), fp8_transpose_(std::move(fp8_transpose)) {}

@@ -60,7 +60,7 @@ std::vector<Variable> record(const char* op, std::vector<Tensor> outputs,
 
 // Records a loss whose forward has already written gradients, for an incoming gradient of 1.
 // It supports backward(loss), and one sum with other losses (record_sum) that has the same limits.
-// It throws as the input of any other op, with a given gradient, or as one of several roots.
+// Any other use throws: as another op's input, with a given gradient, or as one of several roots.
 Variable record_root(const char* op, Tensor loss, const std::vector<Variable>& inputs,
                      BackwardFn backward);
 

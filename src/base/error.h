@@ -23,7 +23,7 @@ class UsageError : public Error {
 template <class... Parts>
 std::string cat(const Parts&... parts) {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // without memory it throws, and cuts nothing off
+  out.exceptions(std::ios::badbit);  // throws when out of memory, instead of truncating
   (out << ... << parts);
   return out.str();
 }

@@ -1,4 +1,4 @@
-// The first line of a text, without its end: of a message for a log or a warning.
+// The first line of a text without its newline: shortens a message for a log or a warning.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // The 8-bit float E4M3 of the OCP's FP8 formats: 4 exponent bits of bias 7, 3 stored mantissa bits,
-// no infinity. A storage type as those of half.h. Magnitudes above 448, the largest, become 448.
+// no infinity. A storage type like those of half.h. Magnitudes above the maximum, 448, become 448.
 #pragma once
 
 #include <cstdint>

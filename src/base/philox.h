@@ -16,8 +16,8 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-// low, high = the 64-bit product, by one instruction on the GPU. For a shift by 32, nvcc adds 0 to
-// the upper register, and those additions made up a third of Philox.
+// low, high = the 64-bit product, one instruction on the GPU. For a shift by 32, nvcc adds zero to
+// the upper register; these additions made up a third of Philox.
 QUERN_HD inline void multiply_wide(uint32_t a, uint32_t b, uint32_t& low, uint32_t& high) {
 #ifdef __CUDA_ARCH__
   asm("{ .reg .b64 product; mul.wide.u32 product, %2, %3; mov.b64 {%0, %1}, product; }"

@@ -9,14 +9,14 @@
 namespace quern {
 
 // "a slower kernel runs for WHAT: REASON", from any thread; once for each `what`, which names the
-// op, its direction and what decides, for example the head size.
+// op, its direction and the deciding property, for example the head size.
 void note_slow_path(const std::string& what, const std::string& reason);
 
 std::vector<std::string> slow_paths();  // the texts so far, in their order
 void forget_slow_paths();               // for tests
 
-// Gets every text from now on, in the thread that notes it; an empty one none. The program's main
-// passes a warning of its log.
+// Sets the handler of later texts, called in the noting thread; an empty one ignores them. The
+// program's main passes a handler that logs a warning.
 void handle_slow_paths(std::function<void(const std::string&)> handler);
 
 }  // namespace quern

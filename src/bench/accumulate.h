@@ -34,8 +34,7 @@ struct AccumulateRow {
 };
 
 // Starts at 0 and adds the term `count` times by the tensor op `add`, on the current Context's
-// device. Each sum is rounded to the sum's dtype before the next addition. Throws UsageError when
-// count is below 1.
+// device. Each sum is rounded to the sum's dtype before the next addition. `count` is at least 1.
 AccumulateRow accumulate_terms(const AccumulateCase& one, int64_t count);
 
 TableRow table_row(const AccumulateRow& row);

@@ -70,8 +70,8 @@ struct AttentionRow {
 };
 
 // Runs every case in every precision and variant on the current Context's device. Calls `on_row`
-// after each. Out of memory gives a row; other errors end the benchmark. Throws UsageError when a
-// count is below 1 or naive_graph is requested without a GPU.
+// after each. Out of memory gives a row; other errors end the benchmark. Throws UsageError when
+// naive_graph is requested without a GPU.
 std::vector<AttentionRow> bench_attention(
     const AttentionBenchOptions& options,
     const std::function<void(const AttentionRow&)>& on_row = {});

@@ -71,7 +71,7 @@ struct CollectiveRow {
 };
 
 // Every rank calls this with equal options, in its own Context; `report` gets the rows on every
-// rank. Throws UsageError on unusable options, and an Error when a result is wrong.
+// rank. Throws an Error when a result is wrong.
 void bench_collectives(Communicator& ranks, const CollectiveBenchOptions& options,
                        const std::function<void(const CollectiveRow&)>& report);
 

@@ -47,7 +47,7 @@ int64_t decode_weight_bytes(const ModelConfig& config, int64_t element);
 double measure_read(int64_t bytes);
 
 // Uses random weights and prompts on the current Context's device. Throws UsageError when prompt
-// and tokens exceed the context.
+// and tokens exceed the context, and for precision fp8.
 DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
                             const ModelOptions& compute, Decoder::Way way,
                             const DecodeBenchOptions& options);

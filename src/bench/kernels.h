@@ -50,7 +50,7 @@ struct KernelRow {
 
 // Runs the ceilings (the copy and the matrix products), then every kernel in every variant, on the
 // current Context's device. Calls `on_row` after each. Out of memory gives a row; other errors end
-// the benchmark. Throws UsageError on an unknown kernel or variant and on a count below 1.
+// the benchmark. Skips unknown names in `kernels` and `variants`.
 std::vector<KernelRow> bench_kernels(const KernelBenchOptions& options,
                                      const std::function<void(const KernelRow&)>& on_row = {});
 

@@ -45,7 +45,7 @@ struct MatmulRow {
 };
 
 // Times back-to-back products of random matrices, called as a program would, on the current
-// Context's device. Out of memory gives a row. Throws UsageError when a count is below 1.
+// Context's device. Out of memory gives a row.
 MatmulRow bench_matmul(const MatmulShape& shape, Precision precision,
                        const MatmulBenchOptions& options);
 

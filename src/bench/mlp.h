@@ -74,7 +74,7 @@ struct MlpRow {
 };
 
 // Runs every case in one precision on the current Context's device, launched op by op. Calls
-// `on_row` after each. Out of memory gives a row. Throws UsageError when a count is below 1.
+// `on_row` after each. Out of memory gives a row. Throws UsageError when an extent is too large.
 std::vector<MlpRow> bench_mlp(const MlpBenchOptions& options, Precision precision,
                               const std::function<void(const MlpRow&)>& on_row = {});
 

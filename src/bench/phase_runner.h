@@ -50,7 +50,7 @@ class PhaseRunner {
   void launch(const Mark& mark);
   // Runs a whole step as the trainer does; with `capture` as a graph from the second call on.
   void train(bool capture);
-  // The next call of train() is as the first one.
+  // Makes the next call of train() behave like the first.
   void forget_capture() { step_.reset(); }
   // Replays the phase as one graph, captured at the first call; a whole step at the second.
   void replay();

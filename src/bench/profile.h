@@ -36,10 +36,10 @@ struct ProfileOptions {
   std::string cupti = "auto";    // see RecorderOptions
 };
 
-// Throws UsageError on an unknown target, a count below 1 (warmup: 0), a phase without training,
-// several ranks of anything but whole training steps, and a missing vocabulary. Needs no Context.
+// Throws UsageError on an unknown target, a phase without training, several ranks of anything but
+// whole training steps, and a missing vocabulary. Needs no Context.
 void check_options(const Config& config, const ProfileOptions& options);
-// Throws UsageError on a graph of what is not captured.
+// Throws UsageError when `graph` is set for work that is never captured.
 void check_graph(const Config& config, const ProfileOptions& options);
 
 // Uses random weights and tokens on the current Context's device: the warm-up, the steps without a

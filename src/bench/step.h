@@ -48,8 +48,8 @@ struct StepBenchResult {
 // in turn; launched kernel by kernel, and also as a graph if the configuration captures steps. Each
 // phase has a model of its own, so that its peak includes only its needs: no gradients and moments
 // for fwd. NVIDIA's profilers see the named ranges; the measured iterations lie in a range
-// `measure`, and profilers with a capture range record only them. Throws UsageError when steps or
-// warmup is out of range or the vocabulary is not given.
+// `measure`, and profilers with a capture range record only them. Throws UsageError when the
+// vocabulary is not given.
 StepBenchResult bench_step(const Config& config, const StepBenchOptions& options);
 
 // A table of one configuration, for people: each phase with its parts.

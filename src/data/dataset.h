@@ -29,8 +29,8 @@ class TokenSource {
   // Copies tokens [begin, begin + count) to out. Throws when the range exceeds the source.
   void copy(int64_t begin, int64_t count, int32_t* out) const;
   TokenSource slice(int64_t begin, int64_t end) const;
-  // "N tokens, checksum X": X of blocks of tokens at even distances, 1 MiB in all. Two corpora with
-  // one fingerprint are the same but for rare changes between the blocks.
+  // "N tokens, checksum X": X of blocks of tokens at even distances, 1 MiB in all. Corpora with
+  // equal fingerprints are equal, except for rare changes between the blocks.
   std::string fingerprint() const;
   // The token files of the corpus; empty when the tokens are in memory.
   std::span<const TokenFile> files() const;

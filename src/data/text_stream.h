@@ -12,9 +12,9 @@ namespace quern {
 
 class TextStream {
  public:
-  // `before`: the preceding tokens, of which the last one matters, since some tokenizers decode a
-  // token differently at the start of a text. The tokenizer must outlive this object. Throws when a
-  // stop string is empty.
+  // `before`: the preceding tokens. Only the last one matters: some tokenizers decode a token
+  // differently at the start of a text. The tokenizer must outlive this object. Throws when a stop
+  // string is empty.
   TextStream(const Tokenizer& tokenizer, std::vector<int32_t> before,
              std::vector<std::string> stops = {});
 

@@ -19,8 +19,9 @@ class CaptureMarks {
   void begin(const std::string& call, Stream stream);
   void end(Stream stream);
 
-  // "exchange of the losses": it runs. "work of the stream behind exchange of the losses": another
-  // one has not begun. "work of the stream": none has begun, or the driver cannot write.
+  // "exchange of the losses": it runs. "work of the stream behind exchange of the losses": it has
+  // ended and the next has not begun. "work of the stream": none has begun, or the driver cannot
+  // write.
   std::string running() const;
 
  private:

@@ -26,7 +26,7 @@ std::unique_ptr<WatchedEvent> cuda_watched_event() {
 
 void CollectiveWatch::enqueue(Stream stream, int64_t number, std::string text,
                               Clock::time_point now) {
-  remove_completed(now);  // what is done is no part of the piece that begins now
+  remove_completed(now);  // completed work is no part of the piece that begins now
   if (spare_.empty()) spare_.push_back(make_event_());
   spare_.back()->record(stream);
   if (pending_.empty()) progress_ = piece_since_ = now;

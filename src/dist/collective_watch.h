@@ -44,14 +44,13 @@ class CollectiveWatch {
   void set_captured() { ring_.latest().state = CollectiveState::captured; }
   void set_running(Stream stream, Clock::time_point now);
   // Also watches everything enqueued on `stream` so far: the end of a piece of work, such as a
-  // replay of a captured micro-batch, whose collectives nothing else shows.
+  // replay of a captured micro-batch, whose collectives are otherwise invisible.
   void watch(Stream stream, Clock::time_point now);
 
   // Whether watched work is pending, and none was completed for allowed(). Call it regularly: work
   // counts as completed when a call sees it.
   bool is_late(Clock::time_point now);
-  // The limit, and the time of the longest of the latest pieces, rounded up to a tenth of the
-  // limit.
+  // The limit plus the longest of the latest pieces, which is rounded up to tenths of the limit.
   std::chrono::milliseconds allowed() const;
   bool is_idle() const;  // all watched work is complete
 

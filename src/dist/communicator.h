@@ -107,7 +107,7 @@ class Communicator {
   // `from`.
   virtual void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
                          Stream stream) = 0;
-  // The next two are measured by `quern bench collectives`; a training sums what it exchanges.
+  // The next two are only for `quern bench collectives`: a training sums exchanged slices itself.
   // to = the sum of `from` over the ranks, in an order that the engine chooses. `to` may be `from`.
   virtual void all_reduce(float* to, const float* from, int64_t count, const char* what,
                           Stream stream) = 0;
@@ -146,13 +146,13 @@ class Communicator {
   // Handler for a rank that cannot end by itself: its thread may wait for a copy from a rank that
   // is gone, and only the end of the process ends that wait. Another thread calls it with the
   // failure when no call has thrown it within an eighth of the limit, or when the group still
-  // exists after a quarter; of an error of this rank, after a half and after the whole. `own`: it
-  // is such an error.
+  // exists after a quarter; for an error of this rank, after a half and after the whole. `own`: an
+  // error of this rank.
   using OnStuck = std::function<void(const std::string& failure, bool own)>;
   void set_on_stuck(OnStuck on_stuck) { on_stuck_ = std::move(on_stuck); }
 
-  // The text of the latest error of this rank that the others have got by a collective
-  // (RankTeam::on_each); empty: none.
+  // The text of this rank's latest error that a collective (RankTeam::on_each) has sent to the
+  // others; empty: none.
   void set_told(std::string error) { told_ = std::move(error); }
   const std::string& told() const { return told_; }
 

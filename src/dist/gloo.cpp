@@ -47,14 +47,15 @@ constexpr uint64_t kProbe = 2;  // a slot beside those of the notes
 constexpr int64_t kHostBytes = 64;
 constexpr size_t kMostCall = 128;  // bytes of a collective's text in notes
 
-// A rank that leaves sends a farewell to the others. Whatever else ends a connection makes a rank
-// close all others, so that every rank fails soon. Operations in the middle of a message do not
-// notice that their connection is closed: their waits are aborted one by one.
+// A rank that leaves sends a farewell to the others. If a connection ends without one, a rank
+// closes all its others, so that every rank fails soon. Operations in the middle of a message do
+// not notice that their connection is closed: their waits are aborted one by one.
 //
-// Before the limit of a collective passes, a rank asks the others what they do. At the limit it
-// tells them who has not answered and closes all connections: so each rank names the one that hangs
-// and not the first one that left because of it. A patient one goes on while all answer, and asks
-// again. Gloo's own limit comes later; when it passes, Gloo closes all connections at once.
+// Before a collective's limit passes, a rank asks the others for their pending collective. At the
+// limit it sends them the list of silent ranks and closes all connections. So each rank names the
+// rank that hangs, not the first one that left because of it. A patient collective continues while
+// all answer, and asks again. Gloo's own limit comes later; when it passes, Gloo closes all
+// connections at once.
 class GlooGroup final : public Communicator {
  public:
   GlooGroup(int rank, int size, milliseconds limit)
@@ -148,8 +149,8 @@ class GlooGroup final : public Communicator {
                      const CollectiveCall& call);
   void send_from(int root, void* data, int64_t bytes, const CollectiveCall& call);
 
-  // Gloo delivers a message only to the operation of the same tag, so ranks that call different
-  // collectives wait until their limit. It would end the process on a larger message than expected.
+  // Gloo delivers a message only to an operation with the same tag. So ranks that call different
+  // collectives wait until their limit; a message larger than expected would end the process.
   uint32_t next_tag(const CollectiveCall& call) { return call.hash(number_++); }
   // Gloo's limit is the second one.
   milliseconds gloo_limit() const { return 2 * longest(); }
@@ -274,9 +275,8 @@ void GlooGroup::tell(const std::vector<int>& ranks, NoteKind kind, const std::st
   for (const int p : ranks) notes_->flush(p, milliseconds(100));
 }
 
-// Asks when two thirds of the limit have passed, and judges at the limit, a third of it after the
-// question or later, so that a loaded machine has time to answer; a patient collective again and
-// again.
+// Asks after two thirds of the limit. Judges at the limit, at least a third of it after the
+// question, so that a loaded machine has time to answer. A patient collective repeats both.
 void GlooGroup::keep_time() {
   const milliseconds pause = std::clamp(limit() / 40, milliseconds(1), milliseconds(250));
   int64_t number = 0, round = 0;  // of the collective, and how often its ranks have answered
@@ -548,7 +548,7 @@ void GlooGroup::abort(const std::string& reason) noexcept {
     }
     tell(others, NoteKind::failure, failure_text(rank_text(rank(), size()), reason));
     close();
-  } catch (const std::exception&) {  // memory: the limit ends what is pending
+  } catch (const std::exception&) {  // out of memory: the limit ends pending operations
   }
 }
 

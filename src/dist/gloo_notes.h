@@ -18,8 +18,8 @@
 
 namespace quern {
 
-// question: what do you do? answer: the pending collective; empty: none. Before it closes all
-// connections, the sender tells why. late: which ranks have not answered. failure: its own error.
+// question: asks for the pending collective. answer: that collective; empty: none. The last two
+// tell why the sender closes all connections. late: silent ranks. failure: its own error.
 enum class NoteKind : uint8_t { question, answer, late, failure };
 
 class GlooNotes {

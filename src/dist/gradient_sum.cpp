@@ -43,12 +43,12 @@ std::vector<OpenBucket> open_buckets(const ParameterTable& table, BucketExchange
 // Each rank receives its slice of every rank's gradients and adds them to its running sums. After
 // the last micro-batch all ranks get the norm's partial sums and, unless they share out the arena,
 // the sums. One rank computes the gradients of later micro-batches in memory that blocks use in
-// turn, and adds a bucket to the arena as soon as it is complete. In any order (not deterministic):
-// a rank's gradients add up in the arena, and are exchanged after the last micro-batch; but where
-// blocks write gradients in turn (zero2, fsdp), after each.
+// turn, and adds a bucket to the arena as soon as it is complete. If not deterministic, a rank's
+// gradients add up in the arena and are exchanged after the last micro-batch or, where blocks write
+// gradients in turn (zero2, fsdp), after each.
 //
-// A collective's kernel occupies multiprocessors until the last rank has come. A product of the
-// backward that counts on all of them then takes up to twice its time. So copies move the gradients
+// A collective's kernel occupies multiprocessors until the last rank arrives. A backward product
+// that expects all multiprocessors then takes up to twice its time. So copies move the gradients
 // (dist/rank_memory.h), and the norm's partial sums travel once, behind the backward.
 class BucketSum final : public GradientSum {
  public:
@@ -239,8 +239,8 @@ class BucketSum final : public GradientSum {
     bucket.whole = true;
   }
 
-  // Copies need slices of equal length. The last ones may reach into the buckets behind: each rank
-  // then overwrites sums that it has by now with themselves.
+  // Copies need slices of equal length. The last ones may extend into the following buckets: each
+  // rank then overwrites sums that it already has with equal ones.
   RankSlices gathered_slices(const OpenBucket& bucket) const {
     const RankSlices slices = bucket.slices(size_), filled = slices.filled();
     const int64_t end = bucket.begin + filled.count;

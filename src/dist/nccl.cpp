@@ -36,8 +36,8 @@ using Clock = CollectiveWatch::Clock;
 constexpr milliseconds kWatchPeriod{50};
 constexpr milliseconds kMostRollCall{500};
 constexpr milliseconds kGrace{200};  // for other ranks to see the same failure
-// A rank asks whether another one has reported an error, this often and for that long. One with
-// which the store ends waits that long for the others to ask.
+// Time between two questions whether another rank has reported an error; limit of the answer; and,
+// if the store ends with this rank, its wait for the others to ask.
 constexpr milliseconds kQuestions{500}, kQuestion{20}, kReaders{1000};
 constexpr int64_t kFloatBytes = sizeof(float);
 
@@ -200,7 +200,7 @@ void NcclGroup::set_failure(const std::string& call, const std::string& reason) 
   wake_.notify_all();
 }
 
-// An error of NCCL. One of its connections may be another rank's.
+// Sets the failure from an error of NCCL. An error of a connection may be another rank's.
 void NcclGroup::set_error(const std::string& call, ncclResult_t result) {
   const std::string text = nccl_.text(result, comm_);
   if (!failed_ && result != ncclRemoteError && result != ncclSystemError) cause_ = text;
@@ -454,7 +454,7 @@ void NcclGroup::abort(const std::string& reason) noexcept {
   wake_.notify_all();
 }
 
-// What the stream waits for: "exchange of the losses".
+// The collective that the stream waits for: "exchange of the losses".
 std::string NcclGroup::running() const {
   const std::string call = watch_.running();
   return call == CollectiveWatch::kPiece ? marks_.running() : call.empty() ? "communication" : call;
@@ -483,8 +483,8 @@ void NcclGroup::run_watchdog(int device) noexcept {
         set_error(running(), result);
       } else if (watch_.is_late(Clock::now())) {
         give_up(lock, running(), cat("not complete within ", in_words(watch_.allowed())));
-        // An abort can complete the collective on other ranks, with garbage: they shall see first
-        // that it is late.
+        // An abort can complete the collective on other ranks, with garbage. First they get time to
+        // see that it is late.
         wake_.wait_for(lock, kGrace, [&] { return stop_; });
       } else if (Clock::now() >= next_question_) {
         ask_for_failures(lock);
@@ -504,8 +504,7 @@ void NcclGroup::run_watchdog(int device) noexcept {
   aborted_ = true;
 }
 
-// A thread that has heard of the failure may still wait for a copy: when it gives the GPU's work
-// up.
+// A thread that knows of the failure may still wait for a copy, while it gives up the GPU's work.
 void NcclGroup::tell_unless_ended() const {
   std::thread([hearing = hearing_, failure = failure_, tell = on_stuck(), own = !cause_.empty(),
                pause = limit() / (cause_.empty() ? 8 : 2)] {

@@ -24,9 +24,9 @@ class RankTeam {
   bool leads() const { return rank() == 0; }
 
   // Runs `work`, which makes no collective, on every rank, and returns all results on every rank.
-  // When it throws on a rank, every rank throws: that one its own error, the others a
-  // CommunicationError that names it. During long work a rank counts as lost only when it does not
-  // answer (Communicator::set_patience). Needs a current Context.
+  // When it throws on a rank, every rank throws: the failing rank its own error, the others a
+  // CommunicationError that names that rank. During long work a rank counts as lost only when it
+  // does not answer (Communicator::set_patience). Needs a current Context.
   std::vector<std::string> on_each(const std::function<std::string()>& work, const char* what,
                                    WorkLength length = WorkLength::brief) const;
   // The same, but only the leading rank runs `work`.

@@ -72,7 +72,7 @@ void RollCall::mark_as_read(std::chrono::milliseconds limit) const noexcept {
 std::string RollCall::answer(const std::string& call,
                              std::chrono::milliseconds limit) const noexcept {
   constexpr int kMostNamed = 4;
-  constexpr std::chrono::milliseconds kOneAnswer{100};  // also when others have used the time up
+  constexpr std::chrono::milliseconds kOneAnswer{100};  // also after others have used up the time
   const Deadline deadline(limit);
   std::string text;
   int named = 0;

@@ -1,7 +1,7 @@
-// What the ranks tell each other over the store when a training fails, since NCCL tells nothing. A
-// rank with an error of its own writes it. A rank whose time limit has passed writes the collective
-// in which it waits, and looks for the entries of the others: one without an entry hangs, is gone,
-// or began to wait much later.
+// Messages between the ranks over the store when a training fails, since NCCL sends none. A rank
+// with an error of its own writes it. A rank whose time limit has passed writes the collective in
+// which it waits, and reads the others' entries. A rank without one hangs, is gone, or began to
+// wait much later.
 #pragma once
 
 #include <chrono>

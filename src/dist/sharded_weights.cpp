@@ -91,9 +91,9 @@ void ShardedWeights::begin_micro_batch(bool first) {
   gather_ahead();
 }
 
-// The buckets of the forward up to turn ahead_, but for those that are there from the micro-batch
-// before. One block ahead also where all have places: the host submits what is called for first,
-// and the forward would wait until it has submitted every copy.
+// Gathers the forward's buckets up to turn ahead_, except those in place since the previous
+// micro-batch. It stays one block ahead even where all have places: the forward would otherwise
+// wait until the host has submitted every copy.
 void ShardedWeights::gather_ahead() {
   for (; next_ < buckets_.size() && buckets_[next_].turn <= ahead_; ++next_) {
     const bool there = !buckets_[next_].is_block() || in_place(next_) == next_;
@@ -116,7 +116,7 @@ void ShardedWeights::on_use(size_t bucket) {
   wait_for(bucket);
 }
 
-// A block that is not in its place: several are computed again before their backward.
+// Gathers a block that is not in its place: several are recomputed before their backward.
 void ShardedWeights::bring(size_t bucket) {
   if (!turns_ || !buckets_[bucket].is_block() || in_place(bucket) == bucket) return;
   fork();
@@ -126,7 +126,7 @@ void ShardedWeights::bring(size_t bucket) {
 void ShardedWeights::enter_backward(size_t bucket) {
   in_forward_ = false;
   const int turn = buckets_[bucket].turn;
-  if (turn > 0) bring(blocks_[static_cast<size_t>(turn - 1)]);  // where the block behind it was
+  if (turn > 0) bring(blocks_[static_cast<size_t>(turn - 1)]);  // replaces the block behind it
 }
 
 void ShardedWeights::leave_backward(size_t bucket) {
@@ -251,7 +251,7 @@ Tensor ShardedWeights::gathered(const OptimizerBuffer& share) const {
   int64_t size = 0;
   for (const NamedSlice& slice : share.slices) size += slice.shape.numel();
   const Tensor slices = Tensor::empty({size}, dtype, kCpu, "state of all ranks");
-  // Calls f(a part of the slices, its first element in the arena) for what lies in [begin, end).
+  // Calls f(a part of the slices, its first element in the arena) for elements in [begin, end).
   const auto for_parts = [&](int64_t begin, int64_t end, const auto& f) {
     int64_t place = 0;
     for (const NamedSlice& slice : share.slices) {
@@ -272,7 +272,7 @@ Tensor ShardedWeights::gathered(const OptimizerBuffer& share) const {
       copy(to, part.slice(0, from - bucket.begin, from - bucket.begin + to.numel()));
     });
   }
-  // Every rank has what is frozen.
+  // Every rank has the frozen parameters.
   for_parts(arena_.trainable(), arena_.size(), [&](const Tensor& to, int64_t from) {
     copy_from_places(to, share.data, *share.share, from);
   });

@@ -1,4 +1,4 @@
-// Weights of which each rank updates a share (parallel = zero1, zero2, fsdp). The other ranks
+// Sharded weights: each rank updates a share (parallel = zero1, zero2, fsdp). The other ranks
 // receive a rank's new weights while the forward of the next step runs. Under fsdp a block's
 // weights arrive one block before their use, in the forward and again in the backward, at one of
 // two places at which the blocks take turns.
@@ -58,8 +58,8 @@ class ShardedWeights {
   // message in `lacking`.
   std::unique_ptr<Whole> whole(std::string& lacking);
 
-  // The slices of a buffer of which each rank has a share, one behind the other, in host memory. A
-  // collective; each rank may name other slices.
+  // The buffer's slices, one behind the other, in host memory, gathered from the ranks' shares. A
+  // collective; ranks may name different slices.
   Tensor gathered(const OptimizerBuffer& share) const;
 
  private:
@@ -83,15 +83,15 @@ class ShardedWeights {
   std::vector<RankPiece> vectors_;             // bytes of arena.vectors()
   size_t first_vector_ = SIZE_MAX;             // the first bucket that has one
   bool complete_ = false;                      // every rank has all weights as they are
-  size_t next_ = 0;                            // bucket of the forward that has not been called for
-  int ahead_ = 0;                              // the last turn that the forward may call for
+  size_t next_ = 0;                            // first bucket that the forward has not gathered yet
+  int ahead_ = 0;                              // the last turn that the forward may gather
   bool first_ = true;                          // micro-batch of a step
   bool in_forward_ = false, running_ = false;  // running: within a micro-batch
   std::array<size_t, 2> in_place_{SIZE_MAX, SIZE_MAX};  // the blocks, where they take turns
   cuda::OwnedStream side_;                              // of the gathers, on GPUs
   cuda::Event forked_;
   std::vector<cuda::Event> arrived_;  // of each bucket
-  std::vector<bool> awaited_;         // since it was last called for
+  std::vector<bool> awaited_;         // since its last gather
 };
 
 }  // namespace quern

@@ -1,4 +1,4 @@
-// Keeps signals from a thread in calls of libraries that write to closed sockets or start threads.
+// Blocks signals of a thread during library calls that write to closed sockets or start threads.
 #pragma once
 
 #include <signal.h>

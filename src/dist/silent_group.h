@@ -1,4 +1,4 @@
-// A group of which only one rank exists: its collectives move nothing. For memory predictions.
+// A group with only one real rank, whose collectives move nothing. For memory predictions.
 #pragma once
 
 #include "dist/communicator.h"

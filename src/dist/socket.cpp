@@ -82,8 +82,8 @@ HostAndPort parse_tcp_address(const std::string& address) {
   return place;
 }
 
-// The system's question to name servers has no time limit: a thread asks it, and is left behind
-// when it takes too long.
+// The system's name lookup has no time limit: a thread runs it, and is abandoned when it takes too
+// long.
 AddressList resolve(const HostAndPort& place, const Deadline& deadline, std::string& why_not) {
   using Answer = std::pair<AddressList, std::string>;
   const auto ask = [place](int flags) {

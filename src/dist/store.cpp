@@ -17,7 +17,7 @@ constexpr char kFailed[] = "failed";
 std::string Store::get(const std::string& key) {
   const Deadline deadline(limit_);
   bool answers = true;
-  do {  // in parts, and asks between them; a store that is slow, or gone, has the rest of the time
+  do {  // waits in parts and asks in between; a slow or lost store gets the rest of the time
     const auto left = deadline.left();
     const bool last = !answers || left <= limit_ / 4;
     std::optional<std::string> value;

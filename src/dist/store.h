@@ -27,7 +27,7 @@ class Store {
   // before that when a rank has reported a failure: mostly within an eighth of the limit.
   void set(const std::string& key, const std::string& value) { put(key, value, limit_); }
   std::string get(const std::string& key);
-  // This rank cannot start. Returns the reason that get() throws: the first one reported.
+  // Reports that this rank cannot start. Returns the first reason reported, which get() throws.
   std::string report_failure(const std::string& reason);
 
  protected:

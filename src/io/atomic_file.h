@@ -42,8 +42,8 @@ FileDigest copy_file_atomically(const std::filesystem::path& from, const std::fi
 // Makes renames in the folder durable.
 void sync_directory(const std::filesystem::path& folder);
 
-// Renames folder `from` to `to` durably. Its files must be on disk. Throws if `to` is there with
-// anything in it, which somebody may have made in the meantime.
+// Renames folder `from` to `to` durably. Its files must be on disk. Throws if `to` exists and is
+// not empty: another process may have created it meanwhile.
 void place_new_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // Renames folder `from` to `to` durably and replaces an existing folder. Its files must be on disk.

@@ -40,8 +40,8 @@ class DigestStream {
 };
 
 // Sealed text: its last line is a comment with the checksum of those before it, such as
-// "# xxh3 0123456789abcdef". A text without one is taken as it is: a hand or an earlier version
-// wrote it.
+// "# xxh3 0123456789abcdef". Text without a seal is accepted as it is: written by hand or by an
+// earlier version.
 std::string sealed(std::string text);  // text ends with a newline
 
 // The text without that line. Throws naming `path` and both checksums when they differ.

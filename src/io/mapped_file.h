@@ -26,8 +26,8 @@ class MappedFile {
     return {reinterpret_cast<const char*>(bytes().data()), bytes().size()};
   }
 
-  // Throws when the file was written to or cut since it was opened. To read what was cut off would
-  // end the process (SIGBUS). One that was replaced or removed is still whole here.
+  // Throws when the file was written to or truncated since it was opened: reading the truncated
+  // part would end the process (SIGBUS). A replaced or removed file stays intact here.
   void check_unchanged() const;
 
  private:

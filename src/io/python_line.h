@@ -16,7 +16,7 @@ std::string why_not_columns(const std::filesystem::path& path, std::string_view 
 
 // A download command, "; if it is a model of the Hugging Face Hub, `python3 -c '...'` downloads
 // it", for a missing path that may be a Hub name: "org/name", "name", or these after "hf://" or the
-// Hub's address. The target of a link that leads nowhere. Otherwise empty.
+// Hub's address. For a dangling link, names its target instead. Otherwise empty.
 enum class HubKind { dataset, model };
 std::string hub_hint(const std::string& path, HubKind kind);
 

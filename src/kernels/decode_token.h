@@ -62,7 +62,7 @@ template <class T>
 int64_t decode_token_exchange(const DecodeToken<T>& token, Stream stream);
 
 // Throws unless the token fits and embedding, norm, head and exchange are aligned to 16 bytes.
-// Needs all of that part: a kernel that waits for room beside this one starts when this one ends.
+// Occupies all of that part: a kernel that needs room beside this one starts when this one ends.
 template <class T>
 void decode_token(const DecodeToken<T>& token, Stream stream);
 }  // namespace cuda

@@ -24,8 +24,8 @@ constexpr int64_t fp8_extent(int64_t extent) {  // as stored
   return round_up(extent, kFp8Padding);
 }
 
-// Scales of a stored matrix. Those of row blocks lie one row of a block after the other, those of
-// tiles one block after the other, four at a time: cuBLASLt's layouts.
+// Scales of a stored matrix in cuBLASLt's layouts. Row blocks: (blocks of depth, rows). Tiles:
+// (blocks of rows, blocks of depth), the latter extent padded to a multiple of 4.
 struct ScaleLayout {
   ScaleBlocks blocks = ScaleBlocks::rows;
   int64_t rows = 0, depth = 0;  // as stored
@@ -57,9 +57,9 @@ struct Fp8Output {
   ScaleBlocks blocks = ScaleBlocks::rows;
 };
 
-// The scale of a block whose largest magnitude is `largest`, and what its elements are multiplied
-// with before they are rounded. The bound keeps both finite. A block with a NaN or an infinity has
-// no finite scale, so that its products are NaN.
+// The scale of a block whose largest magnitude is `largest`, and the factor of its elements before
+// rounding. The bound keeps both finite. A block with a NaN or an infinity has no finite scale, so
+// that its products are NaN.
 struct BlockScale {
   float scale, inverse;
 

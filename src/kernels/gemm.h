@@ -20,8 +20,8 @@ struct Gemm {
   bool transpose_b = false;           // B is stored (n, k)
   int64_t lda = 0, ldb = 0, ldd = 0;  // elements between rows as stored; 0: packed
   int64_t batch = 1;
-  // The library's algorithm is that of a batch of this size, at least `batch`, so that a part of a
-  // batch has the bits of the whole (seen on H200, not promised by cuBLASLt). 0: of `batch`.
+  // Uses the library's algorithm for a batch of this size, at least `batch`, so that a part of a
+  // batch has the bits of the whole (seen on H200, not promised by cuBLASLt). 0: for `batch`.
   int64_t batch_like = 0;
   // Elements between matrices; 0 repeats one matrix (not for D).
   int64_t stride_a = 0, stride_b = 0, stride_d = 0;

@@ -14,8 +14,8 @@
 
 namespace quern::kernels {
 
-// All that the choice of an algorithm depends on: the product (see Gemm), types (DType values) and
-// the alignment of its operands in bytes, and the workspace.
+// The inputs to the choice of an algorithm: the product (see Gemm), types (DType values) and the
+// alignment of its operands in bytes, and the workspace.
 struct GemmProblem {
   // Added to `math` where the product has a bias, and where A's or B's blocks of scales are tiles.
   // (A column would make saved tables unreadable.)

@@ -10,8 +10,8 @@
 
 namespace quern::kernels {
 
-// A norm of rows x, of the residual stream's type, and what its forward gave: see rms_norm.h and
-// layer_norm.h. b and mean are null for RMSNorm.
+// The input rows x of a norm, of the residual stream's type, with its weights and the statistics of
+// its forward: see rms_norm.h and layer_norm.h. b and mean are null for RMSNorm.
 template <class TX>
 struct NormOutput {
   const TX* x;

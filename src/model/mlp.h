@@ -14,7 +14,7 @@ namespace quern {
 class Mlp : public Layer {  // (..., C) -> (..., C)
  public:
   // forward(x). With a stash, the input of the activation function waits for the backward in the
-  // host's memory. An MLP without its own way ignores the stash.
+  // host's memory. An MLP that does not override this ignores the stash.
   virtual Variable run(const Variable& x, const std::shared_ptr<HostStash>& /*stash*/) const {
     return forward(x);
   }

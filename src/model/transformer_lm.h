@@ -42,8 +42,8 @@ class TransformerLM : public Module {
   // (B, T) -> (B, T, V) in the activations' type.
   Variable logits(const Tensor& tokens) const;
 
-  // Generation: an empty cache, and the logits (B, V) that follow `tokens` (B, T) after what the
-  // cache holds. Throws when the cache is full.
+  // Generation. decode() appends `tokens` (B, T) to the cache and returns the logits (B, V) of the
+  // next token. Throws when the cache is full.
   KvCache make_cache(int64_t batch, int64_t capacity) const;
   Tensor decode(const Tensor& tokens, KvCache& cache) const;
 

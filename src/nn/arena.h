@@ -1,10 +1,10 @@
-// The parameter arena: one buffer for all parameters of a model, one for their gradients and one
-// for the weights that ops read where these are not the FP32 ones, with the same offsets;
-// optimizers use the same layout for their state. Under bf16 a rank that has all weights keeps them
-// in two parts: the copies that ops read, and for training the 16 bits that each lacks
-// (kernels/weights.h). Slices are 256-byte aligned, blocks padded to 1 KiB, padding is zero. So the
-// gradient norm is one reduction, AdamW one launch, a checkpoint one write, an exchange one slice.
-// Under an ArenaLayout a rank has a part of each buffer.
+// The parameter arena: a buffer for a model's FP32 parameters, one for their gradients and, where
+// ops read other weights, one for these. All have the same offsets; optimizers use this layout for
+// their state. Under bf16 a rank with all weights stores them in two parts: the BF16 copies that
+// ops read and, for training, the remaining 16 bits of each (kernels/weights.h). Slices are
+// 256-byte aligned, blocks padded to 1 KiB, padding is zero. So the gradient norm is one reduction,
+// AdamW one launch, a checkpoint one write, an exchange one slice. Under an ArenaLayout a rank has
+// a part of each buffer.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ namespace quern {
 struct ArenaLayout {
   static ArenaLayout whole(const ParameterTable& table);  // everything is here
 
-  Placement values;         // FP32 weights: this rank's share, and what is frozen
+  Placement values;         // FP32 weights: this rank's share, and the frozen ones
   Placement weights;        // that ops read
   Placement gradients;      // that a backward writes
   Placement sums;           // gradients that the optimizer reads: those written, or the share's
   bool shared_out = false;  // values are not all here
   std::vector<Placement> shares = {};  // if shared out: every rank's share of the trainable values
   int rank = 0;                        // this one's
-  // Blocks have two places in turn, so their contents are of use only while they are run.
+  // Blocks take turns at two places, so a block's contents are valid only while it runs.
   bool weights_in_turns = false, gradients_in_turns = false;
 };
 
-// Copies what `buffer` has of the elements from `begin` on: from `range`, or to it, which has one
-// dimension.
+// Copies between `range` (one dimension, elements from `begin` on) and the part of it that `buffer`
+// holds.
 void copy_to_places(const Tensor& buffer, const Placement& places, int64_t begin,
                     const Tensor& range);
 void copy_from_places(const Tensor& range, const Tensor& buffer, const Placement& places,
@@ -72,20 +72,20 @@ class ParameterArena {
   std::vector<NamedSlice> named_slices() const { return table_.slices(); }
   std::vector<NamedSlice> trainable_slices() const;  // those that have gradients
 
-  // Whether ranks share out the values. Then copies() are the weights that ops read, and vectors()
-  // those that they read in FP32 under bf16; dist/sharded_weights.h keeps both current.
+  // Whether ranks share out the values. Ops then read copies() and, for FP32 weights under bf16,
+  // vectors(); dist/sharded_weights.h keeps both current.
   bool is_shared_out() const { return layout_.shared_out; }
   Offload offload() const { return offload_; }
-  // Whether ops read no FP32 weights from values() but from vectors(): under bf16.
+  // Whether ops read FP32 weights from vectors() instead of values(): under bf16.
   bool has_vectors() const { return vectors_.defined(); }
-  // Whether there are no FP32 values: their parts are copies() and low(), or without gradients they
-  // are rounded to copies(). Under Offload::optimizer and bf16 the values, or the low parts, are in
-  // the host's memory.
+  // Whether the arena has no FP32 values: they are split into copies() and low() or, without
+  // gradients, rounded to copies(). Under Offload::optimizer and bf16 the values, or the low parts,
+  // are in the host's memory.
   bool is_split() const { return !values_.defined(); }
   const ArenaLayout& layout() const { return layout_; }
   const Placement& vector_places() const { return vector_places_; }
 
-  // By default each has the whole arena, and a parameter lies at its begin().
+  // By default each buffer spans the whole arena, and a parameter lies at its begin().
   // f32, placed by layout().values; undefined where is_split()
   const Tensor& values() const { return values_; }
   // u16, as copies(); undefined if not is_split(), and without gradients
@@ -107,15 +107,15 @@ class ParameterArena {
   void check_exact() const;  // an error where the weights are rounded
   // values(), or their joined parts.
   Tensor exact_values() const;
-  void set_exact_values(const Tensor& values);  // what exact_values() gave, perhaps changed
-  // Sets the values from element `begin` on; any float dtype. Elements that other ranks have are
-  // left out. Where ranks share the values out, refresh_copies() follows.
+  void set_exact_values(const Tensor& values);  // a result of exact_values(), possibly modified
+  // Sets the values from element `begin` on; any float dtype. Skips the elements of other ranks.
+  // Call refresh_copies() afterwards where ranks share the values out.
   void set_values(int64_t begin, const Tensor& values);
   void refresh_vectors();  // after weight_arrays() were written; nothing where ranks share them out
-  // After values(), or copies() and low(), were written by other means. Where ranks share them out,
-  // ops see only the frozen ones, which all have.
+  // Call it after values(), or copies() and low(), were written by other means. Where ranks share
+  // them out, it updates only the frozen ones, which every rank has.
   void refresh_copies();
-  // Ops read the weights that `places` has from `buffer`, of the dtype of copies(), from now on.
+  // From now on, ops read the weights in `places` from `buffer`, which has the dtype of copies().
   void read_weights_from(const Tensor& buffer, const Placement& places);
 
  private:

@@ -1,5 +1,5 @@
 // How a model computes; its dimensions are in model_config.h. Every combination runs on every
-// device. Except for dropout and the z-loss, trained weights depend on it only by rounding.
+// device. Except for dropout and the z-loss, these options change trained weights only by rounding.
 #pragma once
 
 #include "base/dtype.h"
@@ -30,7 +30,7 @@ enum class NormKind { rms, layer };
 enum class Recompute { automatic, none, swiglu, norms, blocks };
 
 // State that training on a GPU keeps in host memory; the update reads and writes it over the bus.
-// optimizer: the moments and, where ops read BF16 weights, what they do not read of the FP32 ones.
+// optimizer: the moments and, where ops read BF16 weights, the FP32 weights or their unread parts.
 enum class Offload { none, moments, optimizer };
 
 struct ModelOptions : OpOptions {

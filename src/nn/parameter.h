@@ -50,7 +50,7 @@ class Parameter {
 
   // For GEMMs: the BF16 copy under bf16, else the FP32 weight. Its gradient is FP32 either way.
   const Variable& weight() const { return checked(weight_); }
-  // For parameters kept in FP32 under every precision: norm weights. Others do not have it where
+  // For parameters kept in FP32 under every precision: norm weights. Other parameters lack it where
   // the arena has vectors().
   const Variable& master() const { return checked(master_); }
 

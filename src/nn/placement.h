@@ -1,5 +1,5 @@
-// Where a buffer has elements of the arena: all of them at their own places, a rank's share one
-// range behind the other, or blocks at one place in turn.
+// Maps elements of the arena to places in a buffer: all at their own places, a rank's ranges one
+// behind the other, or blocks that take turns at one place.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Placement {
   void add(int64_t begin, int64_t end, int64_t place);
   void append(int64_t begin, int64_t end) { add(begin, end, size_); }  // behind the others
 
-  void extend(int64_t size) { size_ = std::max(size_, size); }  // with elements of no use
+  void extend(int64_t size) { size_ = std::max(size_, size); }  // with unused elements
 
   int64_t size() const { return size_; }  // elements of the buffer
   const std::vector<Piece>& pieces() const { return pieces_; }

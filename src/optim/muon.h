@@ -31,23 +31,23 @@ struct MuonOptions {
   int64_t most_elements = int64_t{1} << 29;
 };
 
-// Whether Muon changes the parameter, if it is trainable; else AdamW does.
+// Whether Muon updates the parameter, if it is trainable; else AdamW does.
 bool has_momentum(const ParameterEntry& entry);
 
-// What ranks that share out the arena do together: every rank sends `each` floats to every other,
-// itself included. received + p each = sent + rank() each of rank p. `what` names them in messages.
+// All-to-all between ranks that share out the arena: each sends `each` floats to every rank, itself
+// included. received + p each = sent + rank() each of rank p. `what` names the data in messages.
 using MuonExchange =
     std::function<void(float* received, const float* sent, int64_t each, const char* what)>;
 
 // Muon for hidden matrices, each part of a fused weight separately; AdamW for all other parameters.
-// It takes the matrices in rounds that bound its workspace, small models in one. Those of one shape
-// form a group: each of its products is one batched call, a symmetric one of 512 and more columns
-// two (muon.cpp).
+// It takes the matrices in rounds that bound its workspace, small models in one. Matrices of one
+// shape form a group. Each product of a group is one batched call; a symmetric one of 512 or more
+// columns takes two (muon.cpp).
 //
 // Ranks that share out the arena share out the matrices of a group too. A rank computes the
-// momentum of its slices, gets what the others have of its matrices, makes these orthogonal, and
-// returns their parts. Where there are fewer matrices of a shape than ranks, some ranks have none.
-// The bits are those of one rank.
+// momentum of its slices, receives the other parts of its matrices, orthogonalizes these and
+// returns the parts. With fewer matrices of a shape than ranks, some ranks have none. The result
+// has the bits of one rank.
 class Muon : public Optimizer {
  public:
   // exchange: needed where ranks share out the arena.
@@ -78,13 +78,13 @@ class Muon : public Optimizer {
     int64_t rows = 0, cols = 0, stride = 0;  // stride: elements from one to the next in x
     int64_t like = 0;                        // matrices of this shape in the model; see MatrixBatch
     Matrices matrices;                       // those that this rank makes orthogonal
-    Copies unpacks, packs;                   // if shared out: from and to what ranks exchange
+    Copies unpacks, packs;                   // if shared out: from and to the exchange buffers
   };
 
   // Neighbours in the arena, whose parts the ranks exchange together.
   struct Round {
     std::vector<Group> groups;
-    // If shared out: what this rank has of all matrices, in the arena and in what it sends.
+    // If shared out: this rank's parts of all matrices, in the arena and in the send buffer.
     Matrices parts;
     int64_t each = 0;  // elements that it sends to another
   };
@@ -117,7 +117,7 @@ class Muon : public Optimizer {
 // Matrices of one shape that lie `stride` elements apart.
 struct MatrixBatch {
   int64_t rows = 0, cols = 0, count = 0, stride = 0;
-  int64_t like = 0;  // its bits are those of a batch of so many; 0: of `count`
+  int64_t like = 0;  // gives the bits of a batch of this size; 0: of `count`
 };
 
 // Iterates on matrices of norm 1 or less in x (bf16, one dimension), and overwrites x. Returns a

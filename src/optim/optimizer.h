@@ -17,18 +17,18 @@ struct OptimizerBuffer {
   std::string prefix;                   // "moment1."
   Tensor data;                          // floating
   std::vector<NamedSlice> slices = {};  // of data; of the whole state, if this is a share
-  std::optional<Placement> share = {};  // what data has of the whole state; none: everything
+  std::optional<Placement> share = {};  // data's part of the whole state; none: everything
   Tensor low = {};  // u16, of weights in two parts: the low bits of each; data has the copies
 };
 
-// Zeros, where the arena's Offload has an optimizer's state.
+// Zeros in the memory that the arena's Offload selects for optimizer state.
 Tensor zero_state(const ParameterArena& arena, int64_t count, const char* name,
                   DType dtype = DType::f32);
 
 using ParameterFilter = std::function<bool(const ParameterEntry&)>;
 
-// Where state lies that trainable parameters have one element for each of theirs: in the arena's
-// order, without those that are left out, and of a rank's share where ranks share out the arena.
+// Layout of state with one element for each element of the selected trainable parameters, in the
+// arena's order. Where ranks share out the arena: of this rank's share.
 struct StateLayout {
   StateLayout(const ParameterArena& arena, const ParameterFilter& selects);
 
@@ -72,7 +72,7 @@ class Optimizer {
     step(loss);
   }
 
-  // An update threw midway: the weights are neither those before it nor those after it.
+  // Whether an update threw midway, so that the weights are only partly updated.
   bool torn() const { return updating_; }
 
   kernels::StepState state() const;  // waits for the device
@@ -94,8 +94,8 @@ class Optimizer {
   // device and change nothing when its `finite` is 0. May allocate, but reads nothing back.
   virtual void fused_update() = 0;
   // The same by small ops, with the scalars on the host: now.step is t. Called only for finite
-  // steps. Updates `values`, which have the places of arena().layout().values and become the
-  // arena's after it.
+  // steps. Updates `values`, placed by arena().layout().values; step() then writes them to the
+  // arena.
   virtual void naive_update(const Tensor& values, double clip, const kernels::StepState& now) = 0;
 
   // Zeros in the layout of the arena's trainable range. An error where ranks share out the arena.

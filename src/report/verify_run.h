@@ -24,8 +24,8 @@ struct RunCheck {
 
 // Checks the configuration with its seal, that the steps of metrics.jsonl follow each other, each
 // checkpoint (checksums, the tensors of its model, finite weights and optimizer state, the
-// configuration's dimensions, its tokenizer), the marks `best` and `kept`, and the tokenizer. Names
-// what a killed process has left. Reads every byte of the checkpoints. A checkpoint that the
+// configuration's dimensions, its tokenizer), the marks `best` and `kept`, and the tokenizer. Lists
+// the remains of killed processes. Reads every byte of the checkpoints. A checkpoint that the
 // training removes meanwhile is left out. Throws when `folder` is no run folder.
 RunCheck verify_run(const std::filesystem::path& folder);
 

@@ -20,7 +20,7 @@
 
 namespace quern {
 
-// The file that a rank writes, of those of all ranks.
+// The number of this rank's file among the files of all ranks.
 struct FileNumber {
   std::optional<size_t> number = 0;  // empty: none
   size_t count = 1;
@@ -52,8 +52,8 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& folder,
                                        const CheckpointContents& contents,
                                        const RankTeam& team = RankTeam(nullptr));
 
-// Puts checkpoints back that a crash left between the two renames of replace_directory
-// (step_N.old). Only for the process that trains.
+// Restores checkpoints that a crash left between the two renames of replace_directory (step_N.old).
+// Only the training process may call it.
 void restore_replaced_checkpoints(const std::filesystem::path& folder);
 
 // Replaces the state in a checkpoint and keeps the rest. As write_checkpoint, all or nothing.
@@ -74,13 +74,13 @@ std::vector<int64_t> checkpoint_steps(const std::filesystem::path& folder);  // 
 std::filesystem::path checkpoint_path(const std::filesystem::path& folder, int64_t step);
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& folder);
 
-// The best by validation loss: its name stands in folder/best.
+// Marks the best checkpoint by validation loss: folder/best has its name.
 void mark_best(const std::filesystem::path& folder, int64_t step);
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& folder);
 
-// Never rotated away: its name and the reason stand in folder/kept.
+// Exempts a checkpoint from rotation: folder/kept has its name and the reason.
 void mark_kept(const std::filesystem::path& folder, int64_t step, const std::string& reason);
-// Throws when a kept one is not there.
+// Throws when a kept checkpoint is missing.
 std::vector<std::filesystem::path> kept_checkpoints(const std::filesystem::path& folder);
 
 // The remains of interrupted processes, by name: checkpoints half written, half replaced or set
@@ -93,9 +93,9 @@ std::vector<std::filesystem::path> unfinished_checkpoints(const std::filesystem:
 int64_t set_aside_checkpoints_after(const std::filesystem::path& folder, int64_t step);
 std::vector<std::string> remove_later_checkpoints(const std::filesystem::path& folder);
 
-// Removes all but the newest keep_last whole checkpoints, those after them, the best and the kept.
-// Whole: the manifest reads, and its files have their sizes. keep_last >= 1. Returns a sentence on
-// each that cannot be removed.
+// Removes all checkpoints but the newest keep_last whole ones, those after them, the best and the
+// kept ones. Whole: the manifest is readable and the files have its sizes. keep_last >= 1. Returns
+// a sentence on each that cannot be removed.
 std::vector<std::string> rotate_checkpoints(const std::filesystem::path& folder, int64_t keep_last);
 
 }  // namespace quern

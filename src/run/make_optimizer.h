@@ -10,8 +10,8 @@
 namespace quern {
 
 // The optimizer named in [optimizer], with the kernels chosen in [compute]. It halts after a
-// non-finite step under on_nonfinite = stop. ranks, if any, outlive the optimizer; it needs them
-// where they share out the arena.
+// non-finite step under on_nonfinite = stop. `ranks`, if any, outlive the optimizer, which needs
+// them where they share out the arena.
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Config& config,
                                           Communicator* ranks = nullptr);
 

@@ -9,7 +9,7 @@
 
 namespace quern {
 
-// Needs a current Context. Members are destroyed in the right order. layout: what this rank has of
+// Needs a current Context. Members are destroyed in the right order. layout: this rank's part of
 // the arena (train/training_step.h); none: everything. moved: ParameterArena::Options.
 struct ModelInstance {
   ModelInstance(const ModelConfig& config, const ModelOptions& options, InitScheme init,

@@ -18,7 +18,7 @@ namespace quern {
 class RunFolder {
  public:
   // A new folder with the resolved configuration in it. An empty path becomes runs/<date>-<time>.
-  // Throws when it exists with more in it than a killed process leaves before the configuration.
+  // Throws when it holds more than a process killed before writing the configuration leaves.
   static RunFolder create(const Config& config);
   // An existing one. `path` may also be a checkpoint inside it. Throws when it is neither; `hint`
   // ends the message about a missing folder.
@@ -29,7 +29,7 @@ class RunFolder {
   void lock();
   // Drops the samples after `step` from samples.txt. Returns whether it has one of `step`.
   bool keep_samples_until(int64_t step) const;
-  // Throws when path() is gone or another folder than at the start: deleted, or unmounted.
+  // Throws when path() is no longer the folder of the start: deleted, or unmounted.
   void check_there() const;
 
   const std::filesystem::path& path() const { return path_; }

@@ -45,8 +45,8 @@ std::filesystem::path save_train_state(const std::filesystem::path& checkpoints,
 std::filesystem::path save_weights(const std::filesystem::path& checkpoints,
                                    std::vector<TensorView> weights, const TrainState& state);
 
-// Replaces the state of checkpoints/step_<iteration>, saved with the same weights: its validation
-// came later.
+// Replaces the state of checkpoints/step_<iteration>, which has the same weights, after a
+// validation.
 void update_train_state(const std::filesystem::path& checkpoints, const TrainState& state);
 
 // The state of a checkpoint, which open_checkpoint has verified.

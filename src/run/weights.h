@@ -28,7 +28,7 @@ void load_weights(ParameterArena& arena, const SafetensorsShards& files,
 // with the same checks except for finite values; tensors without the prefix are ignored.
 void load_buffer(const OptimizerBuffer& buffer, const SafetensorsShards& files);
 
-// One of the buffer's slices; of a share in host memory, with zeros where other ranks have it.
+// One slice of the buffer; of a share in host memory, with zeros for other ranks' elements.
 Tensor spread(const OptimizerBuffer& buffer, const NamedSlice& slice);
 
 // The weights: the arena's values or this rank's share, or their parts. Under bf16 an arena without
@@ -41,9 +41,9 @@ struct HostTensors {
   std::vector<TensorView> views;  // named prefix + slice name
 };
 
-// A buffer on the host, split weights joined: itself if it lies there as such, else a copy that
-// waits for the device. Where ranks have shares of it, every rank calls this with the same buffer
-// and slices of its own.
+// The buffer in host memory with split weights joined. Copies it, waiting for the device, unless it
+// already has this form. Where ranks have shares, every rank calls this with the same buffer and
+// its own slices.
 HostTensors host_tensors(const OptimizerBuffer& buffer, const ShardedWeights* shards = nullptr);
 HostTensors weights_of(const ParameterArena& arena);
 HostTensors gradients_of(const ParameterArena& arena);  // of trainable parameters

@@ -128,7 +128,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 
   // Allocations between begin_pool and end_pool come from `pool`, or from the common memory if it
   // is null. A pool outlives its allocations. Its segments come from `source`, or from the
-  // allocator's if it is null; those of a source have sizes that do not depend on the memory left.
+  // allocator's source if null. Segment sizes of a given `source` do not depend on the free memory.
   std::shared_ptr<MemoryPool> make_pool(std::shared_ptr<MemorySource> source = nullptr);
   void begin_pool(std::shared_ptr<MemoryPool> pool);
   void end_pool();
@@ -145,8 +145,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   std::vector<std::pair<void*, int64_t>> held_segments() const;  // address and bytes, by address
   AllocationObserver* set_observer(AllocationObserver*);  // not owned; returns the previous one
   void set_limit(int64_t bytes);  // limit on memory from the source; 0: none
-  // For tests: after so many more allocations, one is out of memory. -1: none. Returns how many
-  // were left.
+  // For tests: the next `allocations` succeed, then one runs out of memory; -1: none does. Returns
+  // the previous number left.
   int64_t fail_after(int64_t allocations);
 
  private:

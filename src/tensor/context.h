@@ -138,7 +138,7 @@ class ContextScope : ScopedValue<Context*> {
 };
 
 // Attaches an observer of one of Context::observer's types for its lifetime, in place of the
-// previous one, which receives only what the new one forwards. Scopes nest.
+// previous one, which receives only forwarded calls. Scopes nest.
 template <class Observer>
 class Observe : public ScopedValue<Observer*> {
  public:
@@ -159,8 +159,8 @@ class ObserveRanges {
   Context& context_;
 };
 
-// Names the work of its lifetime for the attached observers; without one it costs a look at an
-// empty list. An observer attached or detached while the range is open does not receive its end.
+// Names the work of its lifetime for the attached observers; without any it only checks an empty
+// list. An observer attached or detached while the range is open does not receive its end.
 class RangeScope {
  public:
   explicit RangeScope(const char* op) : RangeScope(Range{RangeKind::op, op}) {}

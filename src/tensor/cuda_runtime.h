@@ -33,7 +33,7 @@ void set_device(int index);
 
 void* device_allocate(int64_t bytes);  // nullptr when the device has no room
 void device_release(void* data) noexcept;
-void* pinned_allocate(int64_t bytes);  // of the host, for kernels too; nullptr without room
+void* pinned_allocate(int64_t bytes);  // host memory that kernels can access; nullptr when full
 void pinned_release(void* data) noexcept;
 
 struct ReleaseHost {

@@ -1,6 +1,6 @@
-// Tensor: a value handle on shared storage, as are its views. Shapes are row-major. Strides are in
-// elements and may be 0 (expand); that of an extent of 1 continues the run, for kernels that ask
-// for alignment. As with a pointer, a const Tensor gives write access to its elements.
+// Tensor: a value handle on storage that it shares with its views. Shapes are row-major. Strides
+// are in elements and may be 0 (expand). An extent of 1 gets a packed stride, since kernels check
+// the alignment of strides. As with a pointer, a const Tensor gives write access to its elements.
 #pragma once
 
 #include <memory>

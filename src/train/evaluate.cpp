@@ -83,7 +83,7 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
   const int64_t rounds = (batches + stride - 1) / stride;
   for (int64_t round = 0; round < rounds; ++round) {
     const int64_t own = round * stride + rank;
-    const int64_t i = std::min(own, batches - 1);  // without one of its own, the last one again
+    const int64_t i = std::min(own, batches - 1);  // a rank without a batch repeats the last one
     const int64_t first = i * batch;
     if (progress) progress(first, windows);
     const int64_t rows = std::min(batch, windows - first);

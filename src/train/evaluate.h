@@ -19,9 +19,9 @@ struct Evaluation {
 
 // Windows of `context` tokens in batches of `batch`; max_batches 0 means all. With document_end,
 // targets that follow this token do not count. `progress` is called before each batch with the
-// windows launched so far and all windows. Several ranks share the batches out, each with as many
-// forwards, and each gets the result of one rank, bit for bit. shards: where they share out the
-// weights, which then arrive as in a step. Throws when there is no complete window.
+// windows launched so far and all windows. Several ranks divide the batches, with equally many
+// forwards each, and return the bits of a single rank. shards: for weights that ranks share out,
+// which then arrive as in a step. Throws when there is no complete window.
 Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64_t batch,
                     int64_t context, int64_t max_batches = 0,
                     std::optional<int32_t> document_end = {},

@@ -35,8 +35,8 @@ struct PeakEstimate {
 };
 
 // The peak of a pass over micro-batches of config.train.batch sequences of config.model.context
-// tokens, launched kernel by kernel, as the allocator counts it: exact but for a GPU whose traits
-// differ from the target's. Throws when batch or context is below 1.
+// tokens, launched kernel by kernel, as the allocator counts it. Exact for a GPU with the target's
+// traits. Throws when batch or context is below 1.
 PeakEstimate predict_peak(const Config& config, MemoryPass pass, const MemoryTarget& target);
 
 // The peak of the current Context's GPU in the host's memory, since reset_peak of that allocator.

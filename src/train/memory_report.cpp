@@ -258,7 +258,7 @@ bool step_fits(const Config& config, const MemoryCapacity& capacity) {
 
 namespace {
 
-// The same for all processes of a machine, also in containers; other machines have others, even if
+// Equal for all processes of a machine, also in containers, but different between machines, even if
 // all are called "localhost".
 std::string machine_id() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");

@@ -203,8 +203,8 @@ void Trainer::resume() {
   save_config(resumed, folder_->config().string());
 }
 
-// Whether the run has the checkpoint, or one of the same content, in its place. A copy under
-// another name may outlive it.
+// Whether the run's folder has this step's checkpoint, of which `checkpoint` may be a copy that
+// outlived it. Throws when their contents differ.
 bool Trainer::is_saved(const std::filesystem::path& checkpoint) const {
   const auto own = checkpoint_path(folder_->checkpoints(), state_.iteration);
   if (!std::filesystem::exists(own)) return false;
@@ -240,8 +240,8 @@ void Trainer::keep_tokenizer() {
 }
 
 // Resuming from an earlier checkpoint sets the later ones aside, possibly the best one too. They
-// are removed when the run has a new one. Returns whether the run still has its best checkpoint,
-// which a run that was stopped before any validation does not.
+// are removed when the run has a new one. Returns whether the run still has its best checkpoint; a
+// run stopped before any validation has none.
 bool Trainer::keeps_best_of_earlier() {
   const auto checkpoints = folder_->checkpoints();
   const int64_t later = set_aside_checkpoints_after(checkpoints, state_.iteration);
@@ -394,7 +394,7 @@ void Trainer::report_rest() {
 void Trainer::end_log_after_error(const std::string& how) {
   try {
     end_log(how);
-  } catch (const std::exception&) {  // the disk may have failed; the first error is the one to tell
+  } catch (const std::exception&) {  // the disk may have failed; report the first error
   }
 }
 
@@ -493,7 +493,7 @@ void Trainer::report(const StepResult& result) {
   observer_.on_step(m);
 }
 
-// Several ranks stop after the same step: when all know that one of them was asked to.
+// Several ranks stop after the same step: once all know that one was asked to stop.
 bool Trainer::stopping() const {
   return team_.is_one() ? stop_ != nullptr && *stop_ : ranks_stop_;
 }

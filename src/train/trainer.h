@@ -86,7 +86,7 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Stopped {};  // thrown out of a validation or a sample when the run is to stop
+  struct Stopped {};  // thrown by a validation or a sample to stop the run
 
   void start();
   void check_data_of_ranks() const;

@@ -78,7 +78,7 @@ void Trainer::take_validation(double loss) {
       "the mark of the best checkpoint");
 }
 
-// By the first rank; the others wait. Of several ranks all or none begin it.
+// The first rank samples; the others wait. Either all ranks begin it or none.
 void Trainer::sample_now() {
   if (!team_.is_one() && stopping()) throw Stopped();
   const PoolScope memory = step_->idle_memory();
@@ -107,7 +107,7 @@ void Trainer::write_sample() {
                return !stream.stopped() && !stopping();
              });
     text += stream.finish();
-  } catch (const Error& error) {  // the training itself goes on: it may have what a sample lacks
+  } catch (const Error& error) {  // training continues: it may not need what the sample lacked
     return warn_no_sample(first_line(error.what()));
   }
   if (stopping()) throw Stopped();
@@ -160,7 +160,7 @@ void Trainer::save(const std::string& keep_reason) {
   saving_ = false;
 }
 
-// By every rank of `team`.
+// Every rank of `team` calls it.
 void Trainer::write_checkpoint(const std::string& keep_reason, const RankTeam& team) {
   team.on_each(
       [&] {

@@ -25,7 +25,7 @@ bool shares_norm(const Communicator* ranks, BucketExchange exchange) {
   return ranks != nullptr && ranks->size() > 1 && exchange == BucketExchange::overlapped;
 }
 
-// auto: the fastest on GPUs, and on CPUs what saves the last step when a rank is lost.
+// auto: the fastest on GPUs; on CPUs the one that can save the last step when a rank is lost.
 Parallel decided_parallel(const Config& config) {
   if (config.parallel.parallel != Parallel::automatic) return config.parallel.parallel;
   return Context::current().device().is_cuda() ? Parallel::zero1 : Parallel::ddp;

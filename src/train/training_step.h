@@ -30,8 +30,8 @@ LmHeadResult forward_backward(const ModelInstance& instance, const Tensor& token
 // Between several ranks: the naive twin with naive kernels.
 BucketExchange exchange_of(const ComputeSection& compute);
 
-// Under parallel = zero1, zero2 or fsdp with several ranks, what this rank has of the arena, and
-// its weights; none and null otherwise.
+// This rank's part of the arena, and its weights, under parallel = zero1, zero2 or fsdp with
+// several ranks; none and null otherwise.
 ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks);
 std::unique_ptr<ShardedWeights> make_shards(ParameterArena& arena, Communicator* ranks,
                                             const Config& config);
@@ -47,8 +47,8 @@ class TrainingStep {
 
   // tokens and targets (B, T) i32. The first run of a kind (shape, place in the step) launches its
   // kernels one by one; the next captures them and every later one replays the capture, with the
-  // same bits. The optimizer's learning rate is set beforehand. counted: targets that count in all
-  // micro-batches of the step, of all ranks; none: as many in each.
+  // same bits. The optimizer's learning rate is set beforehand. counted: number of targets that
+  // count in the step's micro-batches on all ranks; none: equally many in each.
   void run(const Tensor& tokens, const Tensor& targets, MicroBatch part,
            std::optional<int64_t> counted = {});
 

@@ -1,11 +1,11 @@
-// FP8 products of linear layers: the operands, made from BF16 tensors or from what gives these, and
-// their product.
+// FP8 products of linear layers: their operands, made from BF16 tensors or from the inputs of the
+// op that computes these, and the product itself.
 //
 // The recipe: E4M3 throughout, and a scale for each block of 128 elements of the summed dimension.
-// An activation's blocks have one row, of a token's channels or of a channel's tokens, so that an
-// outlier costs its own row alone. A weight's are tiles of 128 rows, as its values differ little.
-// So are a gradient's in the product that gives a weight's gradient, whose summed dimension is that
-// of the tokens: cuBLASLt multiplies rows by tiles a third faster than rows by rows.
+// Activations have blocks of one row (a token's channels or a channel's tokens), so that an outlier
+// costs precision only in its own row. Weights, whose values differ little, have tiles of 128 rows.
+// So do gradients in the weight-gradient product, which sums over tokens: cuBLASLt multiplies rows
+// by tiles a third faster than rows by rows.
 #pragma once
 
 #include "autograd/fp8_tensor.h"
@@ -29,7 +29,7 @@ bool multiplies_in_fp8(const Tensor& x);  // whether linear(x, w) does
 // The role of an operand in a product, which selects its scales: see the recipe.
 enum class Fp8Operand : uint8_t { activation, gradient, weight };
 
-// Which of a matrix and its transpose are wanted, and have values.
+// Selects a matrix and its transpose; only selected ones get values.
 struct Fp8Wanted {
   bool matrix = true, transpose = true;
 };
@@ -39,7 +39,7 @@ struct Fp8Pair {
 
 Fp8Pair quantize(const Tensor& x, Fp8Operand operand, Fp8Wanted wanted);  // x (rows, cols)
 
-// The output of a norm, an activation, from what its forward kept: x (rows, C) of the residual
+// A norm's output, an activation, from tensors that its forward kept: x (rows, C) of the residual
 // stream's type, rstd and, for LayerNorm, mean of each row; b and mean are undefined for RMSNorm.
 struct NormTensors {
   Tensor x, w, b, mean, rstd;

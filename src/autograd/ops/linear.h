@@ -8,7 +8,7 @@ namespace quern {
 
 // x w^T: x (..., in), w (out, in) -> (..., out). All of one dtype.
 Variable linear(const Variable& x, const Variable& w);
-// x w^T + b: b (out). The product may be rounded to x's type before b is added as well as after.
+// x w^T + b: b (out). The product may also be rounded to x's type before b is added.
 Variable linear(const Variable& x, const Variable& w, const Variable& b);
 
 // The output of an MLP's activation, which the next weight's gradient needs: computed again in the

@@ -9,10 +9,9 @@
 namespace quern {
 
 // linear(swiglu(linear(x, w_up)), w_down): x (..., C), w_up (2 F, C), w_down (C, F), result
-// (..., C). Where linear() multiplies in FP8 (Fp8Products in autograd/ops/fp8.h) it is one op, in
-// which SwiGLU's output and the gradient of its input are quantized where they are computed and
-// exist in FP8 alone. There, with a stash, SwiGLU's input waits for the backward in the host's
-// memory.
+// (..., C). When linear() multiplies in FP8 (Fp8Products in autograd/ops/fp8.h), it is one op:
+// SwiGLU's output and its input's gradient are quantized as they are computed and exist only in
+// FP8. With a stash, this op keeps SwiGLU's input in host memory until the backward.
 Variable swiglu_mlp(const Variable& x, const Variable& w_up, const Variable& w_down,
                     ActivationOutput output = ActivationOutput::rebuilt,
                     const std::shared_ptr<HostStash>& stash = nullptr);

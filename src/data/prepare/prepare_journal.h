@@ -30,7 +30,7 @@ struct PrepareState {
 
 class PrepareJournal {
  public:
-  // Whether FILE has a whole first line: before, nothing has begun.
+  // Whether FILE has a complete first line; until then the run has not begun.
   static bool begun(const std::filesystem::path& file);
   // Begins FILE anew with the settings and sources. Throws naming the file.
   static PrepareJournal create(const std::filesystem::path& file,

@@ -15,7 +15,7 @@
 
 namespace quern {
 
-// Ends an error about output that cannot be continued.
+// The end of error messages about output that cannot be continued.
 inline constexpr const char* kBeginAnew = "; remove the folder and begin anew";
 
 // A whole source or shard.
@@ -41,9 +41,9 @@ struct ShardState {
 class ShardWriter {
  public:
   // Writes FOLDER/NAME_00000.bin and so on, all but the last with `shard_tokens` tokens. Continues
-  // at `state` and removes later output. `sidecar` has the fields common to all shards. Earlier
-  // output is read once: throws naming the file unless it is what `state` says. Sidecars are
-  // written again.
+  // at `state` and removes later output. `sidecar` has the fields common to all shards. Reads
+  // earlier output once; throws naming the file when it differs from `state`. Sidecars are written
+  // again.
   ShardWriter(std::filesystem::path folder, std::string name, TokenSidecar sidecar,
               int64_t shard_tokens, ShardState state);
 

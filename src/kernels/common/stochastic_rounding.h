@@ -21,9 +21,8 @@ QUERN_HD inline PhiloxBlock rounding_words(uint64_t seed, uint64_t t, uint64_t b
   return philox4x32(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
-// The neighbour of x in BF16 away from zero, if the part of x between both, in 65536ths, plus the
-// low 16 bits of `random` reaches one; else the one toward zero. What BF16 has, and what is not
-// finite, stays as it is.
+// x rounded to BF16: away from zero if its low 16 bits plus those of `random` overflow, else toward
+// zero. Values that BF16 represents exactly, and non-finite ones, stay unchanged.
 QUERN_HD inline float round_at_random(float x, uint32_t random) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const bool finite = (bits & 0x7F800000u) != 0x7F800000u;

@@ -1,7 +1,7 @@
 // FP32 weights under bf16, in two parts of 16 bits: the BF16 copy that products read, and the low
-// bits that this lacks. The copy is the nearest BF16 number, of two equally near ones that toward
-// zero. Then both parts give the weight back exactly. To nearest even they would not: an even
-// number would stand for 65,537 weights.
+// bits that the copy lacks. The copy is the nearest BF16 number; ties round toward zero. Both parts
+// then restore the weight exactly. Ties to even would not: an even number would stand for 65,537
+// weights.
 #pragma once
 
 #include "base/half.h"

@@ -1,6 +1,6 @@
-// The panels (panels.h) of gemm.cpp's products, chosen by the operands' type and by what this
-// level's processors multiply. QUERN_CPU_TILES stands for the level amx, whose registers a process
-// may use only after level.cpp has asked for them.
+// The panels (panels.h) of gemm.cpp's products, chosen by the operands' type and the level's
+// multiply instructions. QUERN_CPU_TILES stands for the level amx, whose registers a process may
+// use only after level.cpp has asked for them.
 #pragma once
 
 // Pairs are faster than floats, but not on Intel's processors with tiles (level.cpp).
@@ -32,7 +32,7 @@ struct VectorPanels {
   static constexpr int kRows = kPanelRows, kCols = kPanelCols<A>;
   static constexpr int kTileRows = 96;  // multiplied at a time
 
-  // Held while products are multiplied. (With a constructor, a variable of it counts as used.)
+  // Held while products are multiplied. (The constructor avoids a warning: unused variable.)
   struct Registers {
     Registers() {}
   };
@@ -102,7 +102,7 @@ struct TilePanels {
         shapes.row_bytes[tile] = kTile * sizeof(Pair);
         shapes.rows[tile] = kTile;
       }
-      asm volatile("" ::"r"(&shapes) : "memory");  // written: the intrinsic names 8 bytes of it
+      asm volatile("" ::"r"(&shapes) : "memory");  // the intrinsic declares only 8 bytes as read
       _tile_loadconfig(&shapes);
     }
     ~Registers() { _tile_release(); }
@@ -163,7 +163,7 @@ struct TilePanels {
   static void multiply_panel(float* sum, const Pair* a, const Pair* b, int64_t steps) {
     constexpr long kRow = kCols * sizeof(float), kRowOfA = kTile * sizeof(Pair);  // bytes
     float* const lower = sum + kTile * kCols;
-    asm volatile("" ::: "memory");  // what tiles load is written: the intrinsics do not say so
+    asm volatile("" ::: "memory");  // the intrinsics do not declare the memory that tiles load
     if constexpr (kAdd) {
       _tile_loadd(0, sum, kRow);
       _tile_loadd(1, sum + kTile, kRow);

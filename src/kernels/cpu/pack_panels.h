@@ -61,9 +61,9 @@ void transpose_block(A* to, int64_t to_stride, const T* from, int64_t from_strid
   for (int j = 0; j < 4; ++j) std::memcpy(to + j * to_stride, &columns[j], sizeof(columns[j]));
 }
 
-// to[c * to_stride + r] = element c of row r, which begins at from + r * from_stride, four by four:
-// where `rows` is no multiple of four, the last four again. A line of the cache of each row is read
-// before the next columns are, and what is written meanwhile stays in the inner cache.
+// to[c * to_stride + r] = element c of row r, which begins at from + r * from_stride, four by four;
+// if `rows` is no multiple of four, the last four rows overlap the previous ones. Reads one cache
+// line of every row before the next columns; the data written meanwhile stays in the inner cache.
 template <class A, class T>
 void transpose(A* to, int64_t to_stride, const T* from, int64_t from_stride, int64_t rows,
                int64_t cols) {

@@ -1,5 +1,5 @@
-// Weights for loops over vector lanes: how they lie is part of the type, so that a loop has no
-// branch.
+// Weights for loops over vector lanes: the storage format is part of the type, so that a loop has
+// no branch.
 #pragma once
 
 #include "kernels/weights.h"

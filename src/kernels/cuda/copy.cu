@@ -67,8 +67,8 @@ template <class T>
 __device__ void store_number(void* p, int64_t at, const AnyValue& x) {
   static_cast<T*>(p)[at] = x.integer ? static_cast<T>(x.i) : static_cast<T>(x.f);
 }
-// A float whose last bit tells whether anything was cut off, so that rounding it again to 16 bits
-// gives what rounding x directly would ("round to odd").
+// A float whose last bit records whether bits were lost, so that rounding it again to 16 bits
+// equals rounding x directly ("round to odd").
 __device__ float round_to_odd(double x) {
   const float cut = __double2float_rz(x);
   return static_cast<double>(cut) == x ? cut : __uint_as_float(__float_as_uint(cut) | 1u);

@@ -1,7 +1,7 @@
 // Cross-entropy of logits (N, V), row by row, its mean, and both passes in one. A warp or a block
 // takes a row. The forward reads it once, with an online maximum and sum; the backward reads and
-// writes it once. In one pass, which writes the gradient in the logits' place, a row waits in
-// shared memory, of a block or of a cluster of blocks, for its logsumexp, so that it is read and
+// writes it once. The one-pass kernels overwrite the logits with the gradient: a row stays in the
+// shared memory of a block or a cluster until its logsumexp is known, so that it is read and
 // written once. Bound by memory; for the one pass, two exponentials an element are the next limit.
 #include "kernels/cross_entropy.h"
 

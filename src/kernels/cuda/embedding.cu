@@ -75,7 +75,7 @@ __device__ __forceinline__ Window load_window(const int32_t* keys, const int32_t
   const int32_t left = place > 0 && place <= n ? keys[place - 1] : -1;
   w.heads = __ballot_sync(kAllLanes, w.key != left);
   w.starts = w.heads;
-  if ((w.heads & 1) == 0) {  // the pieces of the id that reaches in from the left
+  if ((w.heads & 1) == 0) {  // pieces of an id that begins before the window
     const int32_t id = __shfl_sync(kAllLanes, w.key, 0);
     const int64_t past = base - first_place(keys, base, id);
     const int next = static_cast<int>((kPiece - past % kPiece) % kPiece);

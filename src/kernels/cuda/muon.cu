@@ -1,8 +1,8 @@
 // Muon's passes over parts of matrices, bound by memory: momentum moves 14 bytes an element,
 // squares 2, normalization and copies 4, the update 10. A grid row is a matrix or a part of one;
-// each of its kMuonParts blocks has a part, so a sum's order depends on the matrix alone. Products
-// and sums are fused by name, so that vectors and single elements have the same bits. Mirroring
-// moves a byte for each element of a symmetric product.
+// each of its kMuonParts blocks has a part, so a sum's order depends on the matrix alone.
+// Multiply-adds are fused explicitly, so that vectors and single elements have the same bits.
+// Mirroring moves a byte for each element of a symmetric product.
 #include "kernels/muon.h"
 
 #include <algorithm>

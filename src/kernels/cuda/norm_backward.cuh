@@ -87,10 +87,9 @@ struct NormBiasGradient {
 
 // --- rows of whole 16-byte vectors
 
-// Sizes of the backward. Its threads wait for bytes and for each other, so the registers of a
-// multiprocessor go to rows under way: to many threads, or where a row leaves these idle to fewer
-// of them, each two rows ahead. Nothing spills but in the last shape, RMSNorm's beyond 8192
-// columns.
+// Sizes of the backward. Threads wait for memory and for each other, so a multiprocessor's
+// registers hold rows in flight: in many threads or, where a row would leave these idle, in fewer
+// that load two rows ahead. Only the last shape spills, RMSNorm's beyond 8192 columns.
 struct BackwardShape {
   int vectors;       // of each array that a thread takes of a row
   int ahead;         // turns whose rows are being loaded
@@ -109,9 +108,9 @@ struct RowInputs {
   float mean, rstd;
 };
 
-// dx of the block's even share of the rows. partial, unless null: of its first gridDim.x rows, row
-// `block` is the sum of dy z over the block's rows. If kCentred, as many sums of dy follow. A
-// thread keeps its columns' sums while the block walks down the rows.
+// Computes dx of the block's even share of the rows. partial, unless null: row `block` gets the sum
+// of dy z over the block's rows. If kCentred, gridDim.x rows with sums of dy follow. A thread keeps
+// its columns' sums while the block walks down the rows.
 template <class TX, class TY, bool kCentred, int kShape>
 __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
                                   kBackwardShapes[kShape].multiplicity)
@@ -181,7 +180,7 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
         g[v][e] = in.dy[v][e] * weight;
         dw[v][e] = fmaf(in.dy[v][e], z[v][e], dw[v][e]);
         sum_gz = fmaf(g[v][e], z[v][e], sum_gz);
-        // Without this the compiler adds behind the barrier, and spills what it needs for that.
+        // Otherwise the compiler adds behind the barrier, and spills the operands.
         asm volatile("" : "+f"(dw[v][e]));
         if constexpr (kCentred) {
           db[v][e] += in.dy[v][e];

@@ -120,8 +120,8 @@ __device__ __forceinline__ void round_at_random(float (&m)[kWidth], float (&v)[k
   }
 }
 
-// Products and sums are fused by name: where the compiler chooses, vectors and single elements, or
-// weights in FP32 and in parts, may differ in the last bit, and so would ranks.
+// Multiply-adds are fused explicitly: if the compiler chose, vectors and single elements, or
+// weights in FP32 and in parts, might differ in the last bit, and so would ranks.
 template <bool kSplit, int kWidth, class Moment>
 __device__ __forceinline__ void adamw_update(const AdamWArrays<Moment>& a, int64_t i,
                                              const AdamWHyper& hyper, const AdamWFactors& f) {

@@ -72,9 +72,9 @@ __device__ __forceinline__ Words pack_words(const float (&x)[kCols]) {
                     pack_bf16(x[6], x[7]));
 }
 
-// Sources of a matrix: load() gives `count` (at most 8) neighbours from (row, col) on, of each of
-// kTiles tiles that lie `apart` columns apart, and then of kParked matrices of their own, `apart`
-// wide, of which only the transpose is wanted. kBlocks: blocks of threads at a time.
+// Sources of a matrix: load() gives `count` (at most 8) neighbours from (row, col) on. First of
+// kTiles tiles, `apart` columns apart; then of kParked separate matrices, `apart` wide, whose
+// transpose alone is wanted. kBlocks: blocks of threads at a time.
 
 struct MatrixRows {
   static constexpr int kTiles = 1, kParked = 0, kBlocks = 3;
@@ -341,9 +341,9 @@ __device__ __forceinline__ void scale_columns(const Fp8Output& out, const Patch&
   __syncthreads();
 }
 
-// Writes the transpose of the tile. A thread's 4 rows of a column are a word of shared memory. Its
-// place in the column is turned by twice the patch's place in its row, so that the lanes of a warp
-// use all banks; and so do those that read a column in pairs of words, which stay together.
+// Writes the transpose of the tile. A thread's 4 rows of a column are a word of shared memory. An
+// XOR with twice the patch's place in its row permutes a column's words, so that the writes of a
+// warp use all banks. Pairs of words stay together, so that reads of a column in pairs do too.
 template <bool kWhole>
 __device__ __forceinline__ void store_columns(const Fp8Output& out, const Patch& patch,
                                               const Place& place, const Sizes& sizes,
@@ -463,7 +463,7 @@ void start(const Outputs& outputs, const Source& source, int64_t rows, int64_t c
          source, sizes, static_cast<uint32_t>(across));
 }
 
-// Rows that no 16-byte access can read. A small matrix is not worth a word.
+// Notes rows that 16-byte accesses cannot read. Small matrices are not noted.
 void note_scalar_reads(bool vectors, int64_t rows, int64_t cols) {
   constexpr int64_t kSmall = 1 << 22;
   if (vectors || rows * cols < kSmall) return;

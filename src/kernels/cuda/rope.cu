@@ -81,7 +81,7 @@ bool divisible(const int64_t (&strides)[3], int64_t by) {
   return strides[0] % by == 0 && strides[1] % by == 0 && strides[2] % by == 0;
 }
 
-// Halves work with too many threads for 32-bit numbers: the batch, or else the one sequence.
+// Halves work that needs too many threads for 32-bit numbers: by batch, or one sequence by tokens.
 template <class T>
 void rope_in_halves(T* y, const T* x, const float* cos, const float* sin, const int32_t* positions,
                     const RopeLayout& layout, bool inverse, Stream stream) {

@@ -40,7 +40,7 @@ struct RowLogits {
     load(held, begin + static_cast<int>(threadIdx.x) * kEight);
   }
   // Calls body(i, x) with x[e] the penalized logit of id i + e, for this thread's ids, 8 neighbours
-  // at a time; ids past the end are -inf. All threads of the block make as many calls.
+  // at a time; ids past the end are -inf. All threads of the block make equally many calls.
   template <class Body>
   __device__ __forceinline__ void for_each(Body body) const {
     if (begin >= end) return;

@@ -32,8 +32,8 @@ __device__ __forceinline__ void store_parts(bfloat16* copies, uint16_t* low, int
   if constexpr (kWithLow) *reinterpret_cast<Packed<uint16_t, N>*>(low + i) = rest;
 }
 
-// kSplit: whether the weights lie in two parts. As a branch it would split other accesses nearby
-// into single elements, which takes seven times as long where these are in the host's memory.
+// kSplit: whether the weights lie in two parts. A run-time branch would split nearby vector
+// accesses into single elements, which take seven times as long in the host's memory.
 template <bool kSplit, int N>
 __device__ __forceinline__ void load_weights(float (&x)[N], const WeightArrays& weights,
                                              int64_t i) {

@@ -18,7 +18,7 @@ struct ApiRecord {
   std::string name;  // "cudaLaunchKernelExC_v11060"
   int64_t begin = 0, end = 0;
   uint64_t correlation = 0;
-  bool other_thread = false;  // than the one that recorded the ranges
+  bool other_thread = false;  // not the one that recorded the ranges
 };
 
 struct DeviceRecord {

@@ -21,9 +21,9 @@ struct PhaseWork {
 std::vector<DeviceEvent> place_ops(const PhaseWork& untimed, const PhaseWork& timed);
 
 // An event costs the GPU some 1.7 us: for all ops of a small model more than 5 % of the step. So
-// two ops share an event while the stream is busy; work between them counts to the second. Ops are
-// timed in every other phase, in the next step in the remaining phases. Untimed ops are placed as
-// they were in the timed step.
+// two ops share an event while the stream is busy; work between them counts to the second. A step
+// times the ops of every other phase, the next step those of the remaining phases. Untimed ops are
+// placed as they were in the timed step.
 class OpTimer {
  public:
   OpTimer();

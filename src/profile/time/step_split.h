@@ -30,8 +30,8 @@ inline constexpr std::array kNamesOf<IdleKind>{
     "launch overhead", "waiting for the host inside ops",  "waiting for the host between ops",
     "synchronisation", "between kernels already launched", "outside the phases"};
 
-// Milliseconds a step, the mean of all steps. Among overlapping kernels the last to start counts,
-// but communication only where nothing else runs: where it is exposed.
+// Milliseconds a step, the mean of all steps. Among overlapping kernels the last to start counts.
+// Communication counts only where it is exposed: where nothing else runs.
 struct StepSplit {
   double step_ms = 0.0;
   std::array<double, kWorkKinds> work_ms{};

@@ -24,8 +24,8 @@ struct Slice {
   size_t event = 0;            // index of the slice's event
 };
 
-// Sorts for writing: by begin, the outer before the inner. A slice that outlasts the one it begins
-// in, by the rounding of clocks, is cut to it.
+// Sorts for writing: by begin, the outer before the inner. A slice that outlasts its enclosing
+// slice by clock rounding is cut to it.
 void nest(std::vector<Slice>& slices);
 
 // Splits slices that do not nest into lanes without overlaps, as few as possible. A slice may begin

@@ -213,8 +213,8 @@ bool rows_aligned(const AttentionBackward<T>& x, const AttentionShape& s) {
          rows_aligned(AttentionForward<const T>{x.o, nullptr, x.q, x.k, x.v}, s);
 }
 
-// Says once why a slower kernel runs than the GPU could: `refusal`, or rows that are not aligned.
-// Nothing on request (s.portable), or because the GPU has no better one.
+// Notes once why a slower kernel runs than the GPU supports: `refusal`, or unaligned rows. No note
+// when requested (s.portable) or when the GPU has no better kernel.
 template <class Tensors>
 void note_slow_attention(const char* direction, const Tensors& x, const AttentionShape& s,
                          const char* refusal, Stream stream) {

@@ -1,9 +1,9 @@
-// The flash attention kernels. attention.cu and attention_backward.cu choose. BF16: Hopper's kernel
-// where the binary has its code for this GPU and it has the head size, else the portable one. FP32:
-// tensor cores where they take the shape, else CUDA cores. Arguments have the meaning of
-// kernels/attention.h; each kernel asks for its own bytes of scratch. Kernels that run on every GPU
-// have a limit of shared memory a block: an op passes the device's, a test a smaller one, to run
-// the tiles of a laptop GPU.
+// The flash attention kernels. attention.cu and attention_backward.cu choose one. BF16: Hopper's
+// kernel if the binary has its code for this GPU and it supports the head size, else the portable
+// one. FP32: tensor cores if they support the shape, else CUDA cores. Arguments have the meaning of
+// kernels/attention.h; each kernel asks for its own bytes of scratch. Portable kernels take a limit
+// of shared memory per block: an op passes the device's, a test a smaller one to run a laptop GPU's
+// tiles.
 #pragma once
 
 #include "base/half.h"
@@ -27,8 +27,8 @@ struct AttentionBackward {
 };
 
 // wgmma and TMA: compute capability 9.0, D of 64, 80, 96, 128, 192 or 256, rows that TMA
-// can address (16-byte aligned base pointers and strides). The refusals say why a kernel does not
-// take a call; null: it does.
+// can address (16-byte aligned base pointers and strides). The refusal functions return why a
+// kernel does not support a call; null: it does.
 const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s);
 void hopper_attention_forward(const AttentionForward<bfloat16>& x, const AttentionShape& s,
                               Stream stream);

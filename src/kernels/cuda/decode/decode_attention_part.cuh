@@ -92,8 +92,8 @@ struct AttentionShare {
   }
 };
 
-// A part at work. Its construction, before the token is there, starts to load the keys before the
-// token; `run` follows after.
+// A part at work. Its constructor runs before the token is there, and starts to load the earlier
+// keys; `run` follows.
 template <class T, int kHeads, int kLanes>
 class AttentionPart {
  public:

@@ -83,8 +83,8 @@ __device__ __forceinline__ void load_stream(float (&x)[8], const char* xs, const
   }
 }
 
-// The norm of the stream's rows. 8 x 32 virtual lanes take a row's sums of squares. Between one
-// warp (many rows) and all warps (one row) play them, with the same bits.
+// The norm of the stream's rows. A row's sum of squares is divided over 8 x 32 virtual lanes. One
+// warp (many rows) to all warps (one row) compute them, with the same bits.
 template <class T, class TX>
 __device__ __forceinline__ void stage_norm(char* xs, const float* norm, const TX* stream,
                                            const LinearWork<T>& work, bool vectors) {

@@ -14,7 +14,7 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kMultiprocessors = 132;  // number that work is divided for
+inline constexpr int kMultiprocessors = 132;  // assumed on every GPU when dividing work
 inline constexpr int kLinearWarps = 8, kLinearThreads = kLinearWarps * kWarpSize;
 inline constexpr int kPair = 2;  // rows of w of a warp: neighbours, or SwiGLU's gate and up
 inline constexpr int kStepChunks = kWarpSize, kStepBytes = kStepChunks * 16;
@@ -50,7 +50,7 @@ inline int linear_parts(int64_t in_bytes, int64_t out) {
   return best;
 }
 
-// No block waits for another to end: `resident` fit on each multiprocessor.
+// `resident` blocks fit on each multiprocessor, so that no block waits for another to end.
 inline LinearPlan plan_linear(int64_t in_bytes, int64_t out, int resident) {
   LinearPlan plan;
   plan.pairs = static_cast<int>(ceil_div(out, kPair));

@@ -38,9 +38,9 @@ __device__ __forceinline__ void prefetch_keys(const DecodeAttention<T>& a,
   prefetch(p + D - 1);
 }
 
-// This block's share of a layer's attention. Each of its parts has `count` of `shares`, sends the
-// states of their heads, and then merges some: the part with rank h % kHeadParts those of a share's
-// head h. a.y and a.qkv are not used: words are.
+// This block's share of a layer's attention. Each part has `count` of `shares`, sends the states of
+// their heads, and merges some: the part with rank h % kHeadParts merges those of a share's head h.
+// Words replace a.y and a.qkv.
 template <class T, int kHeads, int kLanes>
 __device__ __forceinline__ void attend_parts(const DecodeAttention<T>& a,
                                              const AttentionShare* shares, int count, float* shared,

@@ -117,9 +117,9 @@ struct WeightRing {
   }
 };
 
-// Run by separate warps, of which this is number `fetcher`: loads all weights of a token in the
-// order of their use. A lane fills the ring of one multiplying warp. Several warps fetch, since a
-// warp takes some 85 cycles to issue a copy.
+// Run by separate warps; this is number `fetcher`. Loads all weights of a token in the order of
+// their use. A lane fills the ring of one multiplying warp. Several warps fetch, since a warp takes
+// some 85 cycles to issue a copy.
 template <class T, class Ring>
 __device__ __forceinline__ void stream_weights(const Ring& ring, const TokenTables<T>& tables,
                                                const DecodeToken<T>& t, int fetcher) {

@@ -36,8 +36,8 @@ void check_problem(const GemmProblem& p, int64_t batch_like) {
               ": the products would overwrite each other");
 }
 
-// Rows whose length or distance is no multiple of 16 bytes: the library then has slower kernels
-// alone. A small product is not worth a word.
+// Notes rows whose length or pitch is no multiple of 16 bytes: the library then has only slower
+// kernels. Small products are not noted.
 template <class TD, class T>
 void note_misaligned_rows(const GemmProblem& p) {
   constexpr int64_t kSmall = 1 << 27, kInput = 16 / sizeof(T), kOutput = 16 / sizeof(TD);
@@ -75,8 +75,8 @@ GemmAlgorithm measure(const GemmProblem& p, GemmDescriptors& descriptors,
   return found.chosen;
 }
 
-// D = alpha op(A) op(B) + beta C by the library, with the algorithm that the table has for p, or
-// that it gets now: one for a batch of `batch_like`.
+// D = alpha op(A) op(B) + beta C by the library, with p's algorithm from the table, which is added
+// at first use: that of a batch of `batch_like`.
 void multiply_by_library(void* d, const void* a, const void* b, const void* c, float alpha,
                          float beta, const GemmProblem& p, int64_t batch_like,
                          const GemmExtras& extras, const GemmResources& resources, Stream stream) {

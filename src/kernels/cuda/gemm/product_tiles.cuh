@@ -22,8 +22,9 @@ inline constexpr int kProductStages = 4;
 inline constexpr int kMultipliers = kProductRows / kWarpgroupRows;  // warpgroups
 inline constexpr int kFinishers = 6, kFinishThreads = kFinishers * kWarpSize;
 inline constexpr int kProductThreads = 4 * kWarpgroupSize;
-// Registers a thread, of the 128 that each has at first. (Tiles of 256 columns need more than those
-// in one instruction, which the compiler refuses; with three warpgroups too few would finish.)
+// Registers a thread, of the 128 that each has at first. (Tiles of 256 columns need more in one
+// instruction, which the compiler refuses; three multiplying warpgroups would leave too few
+// finishing warps.)
 inline constexpr int kMultiplierRegisters = 144, kOtherRegisters = 112;
 static_assert(kMultipliers * kWarpgroupSize + kFinishThreads < kProductThreads);
 

@@ -18,7 +18,7 @@ struct FinishShare {
   static_assert(kDown * kAcross == kFinishThreads && kProductRows % kDown == 0);
   int row, column;  // in the tile, the first ones
   int64_t m, n;     // in all
-  int steps;        // rows that there are; none where the columns are beyond F
+  int steps;        // existing rows; 0 where the columns are beyond F
 
   __device__ __forceinline__ FinishShare(const ProductSchedule::Item& item, int rows, int F,
                                          int thread)

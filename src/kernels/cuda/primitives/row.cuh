@@ -163,7 +163,7 @@ __device__ __forceinline__ Held<T, N> load_held(const T* p, bool inside) {
   return std::bit_cast<Held<T, N>>(bits);
 }
 
-// load_held with the caches' evict-first hint, so that what every row needs (the weights) stays.
+// load_held with the caches' evict-first hint, so that the weights, which every row needs, stay.
 template <int N, class T>
 __device__ __forceinline__ Held<T, N> load_streaming(const T* p, bool inside) {
   HeldBits<T, N> bits{};

@@ -3,8 +3,8 @@
 //   S^T = K Q^T,  P^T = exp2(S^T - lse),  dP^T = V dO^T,  dS^T = P^T (dP^T - delta),
 //   dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
 // A block owns a tile of keys and walks over the queries of the heads that share it. P^T goes from
-// registers straight into the next product. dS^T goes to shared memory, from where a warpgroup of
-// its own computes dQ, to which many blocks add (attention_hopper_query_sums.cuh). Bound by the
+// registers straight into the next product. dS^T goes to shared memory, from which a separate
+// warpgroup computes dQ. Many blocks add to dQ (attention_hopper_query_sums.cuh). Bound by the
 // tensor cores, 10 Tq Tk D operations a head, half of that when causal, and by the power they take;
 // at D 192 and 256 by L2.
 #include <algorithm>

@@ -22,8 +22,8 @@ struct BackwardScratch {
   float* dkv;       // (B, Hk, key tiles, 2, parts, sums, 64 D) of a score warpgroup's dV and dK, or
                     // of the one that it has, where there are parts
   float* delta;     // (B, H, Tq): the sum over D of dO O
-  uint32_t* turns;  // (B, H, query tiles): how many parts of key tiles have been added to dq
-  uint32_t* key_parts;  // (B, Hk, key tiles, 2): how many parts of dK and dV are there
+  uint32_t* turns;  // (B, H, query tiles): parts of key tiles added to dq so far
+  uint32_t* key_parts;  // (B, Hk, key tiles, 2): stored parts of dK and dV
   uint32_t* next;       // the next item of the plan
 
   BackwardScratch(const BackwardExtents& extents, void* memory)

@@ -6,8 +6,8 @@
 
 namespace quern::kernels::cuda {
 
-// The warpgroup that computes dQ of every tile from all keys of the block. It hands dQ to
-// add_in_turn, or adds it when add_in_turn says so.
+// The warpgroup that computes dQ of every tile from all keys of the block. It passes dQ to
+// add_in_turn, or adds dQ itself when add_in_turn signals its turn.
 template <int kTile>
 struct DqWarpgroup {
   using Tile = BackwardTile<kTile>;

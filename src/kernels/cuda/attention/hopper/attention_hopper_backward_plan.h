@@ -79,7 +79,7 @@ enum class KeyTileOrder {
 };
 
 struct BackwardPlan {
-  // An H200's multiprocessors, on every GPU: sums must depend on the shape only.
+  // The plan assumes an H200's multiprocessors on every GPU: sums must depend only on the shape.
   static constexpr int kBlocks = 132;
   static constexpr double kLongestOfShare = 0.625, kFewItems = 2.5, kWaitOfLongest = 0.25;
   // Limit of two items of a block, in shares; so at least 71 of 100 blocks have two.

@@ -10,8 +10,8 @@ namespace quern::kernels::cuda {
 enum class BackwardResult { dv, dk };
 
 // dv: S^T = K Q^T, P^T, and dV += P^T dO. dk: dP^T = V dO^T, dS^T, and dK += dS^T Q. P^T goes
-// from the first warpgroup to the second, and dS^T in its place to the one that computes dQ,
-// through shared memory.
+// through shared memory from the first warpgroup to the second, and dS^T, in the place of P^T, to
+// the warpgroup for dQ.
 template <int kTile, BackwardResult kResult>
 struct ResultWarpgroup {
   using Tile = BackwardTile<kTile>;

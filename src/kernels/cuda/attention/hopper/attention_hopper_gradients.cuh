@@ -114,7 +114,7 @@ __device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat
   return sum;
 }
 
-// Keeps the compiler from computing ahead of a loop, and keeping in registers, what depends on x.
+// Keeps the compiler from hoisting values that depend on x out of a loop into registers.
 __device__ __forceinline__ int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;

@@ -1,7 +1,7 @@
 // dK and dV of a tile of keys in Hopper's backward attention, when several blocks each have some of
 // the query heads that share it. Every block writes its part to scratch memory. The last one to
-// arrive adds all parts in the order of the heads, so that the bits do not depend on which it is.
-// Each of a block's warpgroups does so for its own 64 keys. All 128 threads make each call.
+// arrive adds all parts in the order of the heads, so that the bits do not depend on the arrival
+// order. Each of a block's warpgroups does so for its own 64 keys. All 128 threads make each call.
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,7 @@ constexpr int mma_backward_step(const AttentionTile& t) {
 }
 
 // Tiles of queries in shared memory. With a third one the warps of a block need not begin a step
-// together. It pays for the longest steps, of blocks that have a multiprocessor for themselves.
+// together. It pays for the longest steps: those of blocks that occupy a multiprocessor alone.
 constexpr int mma_backward_stages(const AttentionTile& t) {
   return mma_backward_threads(t) > kAttentionThreads && t.head_dim > 96 ? 3 : 2;
 }

@@ -40,8 +40,8 @@ __device__ __forceinline__ void clear(float (&x)[kM][kN][4]) {
   for_each_element<kM, kN>([&](int m, int n, int i) { x[m][n][i] = 0.0f; });
 }
 
-// threadIdx.x, read again, so that values computed from it in a loop stay there. Otherwise the
-// compiler keeps the address of every copy in registers, which are short, over the whole loop.
+// Rereads threadIdx.x, so that values derived from it in a loop are computed there. Otherwise the
+// compiler keeps the address of every copy in scarce registers over the whole loop.
 __device__ __forceinline__ int reread_thread() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));

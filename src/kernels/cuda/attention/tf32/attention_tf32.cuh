@@ -155,8 +155,8 @@ struct ScoresAsRows {
 // The features that a lane holds of a product with kD of them. From each 8 kWide of them it loads
 // kWide neighbours, one for each of kWide tiles of B. So feature 8 kWide f + 2 kWide t + kWide i +
 // j is in tile kWide f + j, element i of the pair. The high part of a cut operand is the loaded
-// register, and mma needs the two of a tile in adjacent registers. Neighbours loaded together are
-// not: so these are loaded one at a time.
+// register, and mma needs a tile's two registers adjacent. Those of neighbours loaded together are
+// not, so cut operands are loaded one at a time.
 template <bool kSplit, int kD>
 inline constexpr int kFeatureWidth = kSplit&& kCutOperand<kD> ? 1 : (kD % 32 == 0 ? 4 : 2);
 
@@ -188,8 +188,8 @@ __device__ __forceinline__ void multiply_add(float (&out)[kM][kD / 8][4],
   }
 }
 
-// x[row, :] = values, for the warp's rows, of which `rows` exist, x pointing at the first; values
-// from multiply_add.
+// x[row, :] = values from multiply_add, for the first `rows` of the warp's rows; x points at the
+// first.
 template <bool kSplit, int kD, int kM>
 __device__ __forceinline__ void store_rows(float* x, int64_t stride, int rows, int D,
                                            const float (&values)[kM][kD / 8][4], bool vectors) {

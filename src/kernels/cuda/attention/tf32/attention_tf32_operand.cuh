@@ -40,8 +40,8 @@ struct Operand {
   // place on average. The factor kTf32Lift prevents that, and a number of 11 bits stays itself. It
   // takes one instruction, cvt.rna two. Two parts: the high one is rounded. With `cut` it is
   // truncated, which saves an instruction and leaves the low one two bits too many instead of one.
-  // Only one of two operands is cut: low low, which is left out, then has either sign. A NaN stays
-  // one, if only in the low part.
+  // Only one of two operands is cut, so that the omitted product low low has either sign. A NaN
+  // remains one, at least in the low part.
   __device__ __forceinline__ void set(int i, float x, bool cut = false) {
     if constexpr (kSplit) {
       high[i] = __float_as_uint(x) + (cut ? 0u : 0x1000u);
