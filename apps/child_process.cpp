@@ -10,8 +10,11 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
+#include "dist/signal_block.h"
 
 namespace quern {
 
@@ -26,33 +29,16 @@ extern "C" void hand_on(int signal) {
   if (child > 0) kill(child, signal);
 }
 
-// Blocks SIGINT and SIGTERM, so that none is lost between a fork and the record of its child.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGINT);
-    sigaddset(&blocked, SIGTERM);
-    sigprocmask(SIG_BLOCK, &blocked, &before_);
-  }
-  ~BlockedSignals() { restore(); }
-  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
-
 // Runs in the child. Its own process group makes Ctrl-C reach it once, through the parent. The
 // child gets SIGTERM when the parent dies.
 [[noreturn]] void become(const std::vector<char*>& argv, int output,
-                         const BlockedSignals& signals) {
+                         std::optional<SignalBlock>& until_forked) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);  // a pending one ends it
-  signals.restore();
+  until_forked.reset();
   execv("/proc/self/exe", argv.data());
   _exit(127);
 }
@@ -95,9 +81,10 @@ std::string run_quern(const std::vector<std::string>& args, const std::filesyste
   const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   QUERN_CHECK(output >= 0, "cannot write ", log.string(), ": ", std::strerror(errno));
   {
-    const BlockedSignals signals;
+    // None is lost between the fork and the record of its child.
+    std::optional<SignalBlock> until_forked(std::in_place);
     const pid_t pid = stop_signal != 0 ? 0 : fork();
-    if (stop_signal == 0 && pid == 0) become(argv, output, signals);
+    if (stop_signal == 0 && pid == 0) become(argv, output, until_forked);
     const int error = errno;
     close(output);
     QUERN_CHECK(pid >= 0, "cannot start a process: ", std::strerror(error));

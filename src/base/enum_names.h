@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "base/error.h"
 
@@ -19,6 +20,14 @@ requires(!kNamesOf<E>.empty()) const char* name_of(E value) {
   const auto at = static_cast<size_t>(value);
   QUERN_CHECK(at < kNamesOf<E>.size(), "the enumeration has no value ", at);
   return kNamesOf<E>[at];
+}
+
+// All values of such an enumeration.
+template <class E>
+std::vector<E> values_of() {
+  std::vector<E> values(kNamesOf<E>.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<E>(i);
+  return values;
 }
 
 }  // namespace quern

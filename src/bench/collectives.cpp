@@ -267,13 +267,6 @@ double per_second(double amount, double ms) {
 
 }  // namespace
 
-std::vector<Collective> all_collectives() {
-  std::vector<Collective> all;
-  for (size_t i = 0; i < kNamesOf<Collective>.size(); ++i)
-    all.push_back(static_cast<Collective>(i));
-  return all;
-}
-
 bool has_place(Collective collective, ResultPlace place) {
   if (collective < Collective::exchange) return true;
   return (collective == Collective::exchange) == (place == ResultPlace::out);

@@ -31,7 +31,6 @@ template <>
 inline constexpr std::array kNamesOf<Collective>{
     "all_reduce", "reduce_scatter",         "all_gather",        "broadcast",
     "exchange",   "ordered_reduce_scatter", "ordered_all_reduce"};
-std::vector<Collective> all_collectives();
 
 // Where the result goes. in: to the memory of the data; out: to other memory. An exchange has no
 // in; the ordered ones, which a training uses in place, have no out.
@@ -41,7 +40,7 @@ inline constexpr std::array kNamesOf<ResultPlace>{"in", "out"};
 bool has_place(Collective collective, ResultPlace place);
 
 struct CollectiveBenchOptions {
-  std::vector<Collective> collectives = all_collectives();
+  std::vector<Collective> collectives = values_of<Collective>();
   std::vector<ResultPlace> places{ResultPlace::in, ResultPlace::out};
   std::vector<int64_t> sizes;  // bytes of a rank's FP32 data; multiples of 4. Empty: the default
   int64_t warmup = 5;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/model_cost.h"
+#include "run/weights.h"
 
 namespace quern {
 
@@ -20,13 +21,6 @@ SafetensorsFile open_expected(const fs::path& folder) {
   QUERN_CHECK(fs::exists(folder / kExpected, ignored), "verify: ", folder.string(), " has no ",
               kExpected, ", expected a case as make_golden.py writes it");
   return SafetensorsFile::open(folder / kExpected);
-}
-
-template <class T>
-std::vector<T> elements_of(const TensorView& view) {
-  std::vector<T> elements(static_cast<size_t>(view.shape.numel()));
-  std::memcpy(elements.data(), view.data.data(), view.data.size());
-  return elements;
 }
 
 // The tensor `name`, of that dtype and number of dimensions.
@@ -47,7 +41,8 @@ void check_shape(const SafetensorsFile& file, const TensorView& view, const Shap
 
 std::vector<int32_t> read_tokens(const SafetensorsFile& file, const std::string& name, int64_t V) {
   std::vector<int32_t> tokens;
-  for (const int64_t token : elements_of<int64_t>(expected_tensor(file, name, DType::i64, 2))) {
+  for (const int64_t token :
+       tensor_of(expected_tensor(file, name, DType::i64, 2)).to_vector<int64_t>()) {
     QUERN_CHECK(token >= 0 && token < V, file.path().string(), ": tensor '", name, "' has token ",
                 token, " at position ", tokens.size(), ", expected less than the vocabulary of ",
                 V);
@@ -61,7 +56,7 @@ std::vector<int32_t> read_tokens(const SafetensorsFile& file, const std::string&
 std::vector<float> floats_of(const TensorView& view) {
   QUERN_CHECK(view.dtype == DType::f32, "tensor '", view.name, "' is ", view.dtype,
               ", expected f32");
-  return elements_of<float>(view);
+  return tensor_of(view).to_vector<float>();
 }
 
 std::vector<float> GoldenCase::reference(const std::string& name) const {

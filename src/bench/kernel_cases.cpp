@@ -374,15 +374,6 @@ int64_t parameter_count(int64_t rows) {
   return rows_or(rows, 32768) * 16384;
 }
 
-// A host struct as bytes on the device.
-template <class T>
-Tensor upload(T value, MemoryTag tag) {
-  const Shape shape{static_cast<int64_t>(sizeof(T))};
-  Tensor out = Tensor::empty(shape, DType::u8, tag);
-  copy(out, Tensor::borrow(&value, shape, DType::u8, kCpu));
-  return out;
-}
-
 // One run of parameters in FP32, or in two parts.
 struct Parameters {
   Parameters(int64_t n, bool in_parts)
@@ -407,10 +398,10 @@ template <class Moment>
 KernelWork fused_adamw_first_step(int64_t n, bool in_parts) {
   kernels::StepState first;
   first.lr = static_cast<float>(kLearningRate);
-  const Tensor state = upload(first, {"step state", MemoryCategory::optimizer});
+  const Tensor state = upload_table(std::vector{first}, {"step state", MemoryCategory::optimizer});
   const Parameters p(n, in_parts);
-  const Tensor range = upload(p.range, "adamw range"), m = p.fp32.m.to(dtype_of<Moment>),
-               v = p.fp32.v.to(dtype_of<Moment>);
+  const Tensor range = upload_table(std::vector{p.range}, "adamw range"),
+               m = p.fp32.m.to(dtype_of<Moment>), v = p.fp32.v.to(dtype_of<Moment>);
   return {[=] {
     const kernels::AdamWHyper hyper{static_cast<float>(kBeta1), static_cast<float>(kBeta2),
                                     static_cast<float>(kAdamEps)};
@@ -439,7 +430,8 @@ KernelWork naive_adamw_first_step(int64_t n, bool in_parts) {
 }
 
 KernelWork fused_global_norm(int64_t n) {
-  const Tensor state = upload(kernels::StepState{}, {"step state", MemoryCategory::optimizer}),
+  const Tensor state = upload_table(std::vector{kernels::StepState{}},
+                                    {"step state", MemoryCategory::optimizer}),
                g = normal({n}, 0.0, 1e-3);
   const int64_t chunks = kernels::norm_chunks(n);
   Tensor partial;

@@ -48,8 +48,9 @@ std::vector<ProfileRow> rows_of_step(const Profile& profile) {
     (profile.has_gpu_times() ? row.gpu_self : row.cpu_self) = ms;
     rows.push_back(row);
   };
-  for (const WorkKind kind : kAllWork) add(name_of(kind), split.of(kind));
-  for (const IdleKind kind : kAllIdle) add(cat("idle: ", name_of(kind)), split.of(kind));
+  for (const WorkKind kind : values_of<WorkKind>()) add(name_of(kind), split.of(kind));
+  for (const IdleKind kind : values_of<IdleKind>())
+    add(cat("idle: ", name_of(kind)), split.of(kind));
   return rows;
 }
 
@@ -252,8 +253,8 @@ std::string text_of(void (*write)(const Profile&, std::ostream&), const Profile&
 
 Json split_json(const StepSplit& split) {
   Json json{{"step_ms", split.step_ms}};
-  for (const WorkKind kind : kAllWork) json["work_ms"][name_of(kind)] = split.of(kind);
-  for (const IdleKind kind : kAllIdle) json["idle_ms"][name_of(kind)] = split.of(kind);
+  for (const WorkKind kind : values_of<WorkKind>()) json["work_ms"][name_of(kind)] = split.of(kind);
+  for (const IdleKind kind : values_of<IdleKind>()) json["idle_ms"][name_of(kind)] = split.of(kind);
   json["communication_ms"] = split.communication_ms;
   json["launch_ms"] = split.launch_ms;
   json["launches"] = split.launches;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <string_view>
 
 #include "base/error.h"
 #include "dist/communicator.h"
@@ -31,11 +30,6 @@ struct CollectiveCall {
     uint32_t hash = 2166136261u;
     for (const unsigned char byte : cat(text(), '\n', number)) hash = (hash ^ byte) * 16777619u;
     return hash;
-  }
-
-  friend bool operator==(const CollectiveCall& a, const CollectiveCall& b) {
-    return std::string_view(a.name) == b.name && a.what == b.what && a.count == b.count &&
-           a.width == b.width && a.root == b.root;
   }
 };
 

@@ -3,26 +3,8 @@
 #include <algorithm>
 
 #include "base/round_up.h"
-#include "tensor/cuda_runtime.h"
 
 namespace quern {
-
-namespace {
-
-class CudaWatchedEvent : public WatchedEvent {
- public:
-  void record(kernels::cuda::Stream stream) override { event_.record(stream); }
-  bool is_done() const override { return event_.is_done(); }
-
- private:
-  cuda::Event event_{cuda::EventKind::order};
-};
-
-}  // namespace
-
-std::unique_ptr<WatchedEvent> cuda_watched_event() {
-  return std::make_unique<CudaWatchedEvent>();
-}
 
 void CollectiveWatch::enqueue(Stream stream, int64_t number, std::string text,
                               Clock::time_point now) {

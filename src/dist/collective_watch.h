@@ -14,25 +14,16 @@
 
 #include "base/stream.h"
 #include "dist/collective_ring.h"
+#include "tensor/allocator.h"
 
 namespace quern {
-
-// A point in a stream's work: a CUDA event, or a test's fake.
-class WatchedEvent {
- public:
-  virtual ~WatchedEvent() = default;
-  virtual void record(kernels::cuda::Stream stream) = 0;  // behind the work enqueued so far
-  virtual bool is_done() const = 0;
-};
-using WatchedEventSource = std::function<std::unique_ptr<WatchedEvent>()>;
-std::unique_ptr<WatchedEvent> cuda_watched_event();
 
 class CollectiveWatch {
  public:
   using Clock = CollectiveRing::Clock;
   using Stream = kernels::cuda::Stream;
 
-  CollectiveWatch(std::chrono::milliseconds limit, WatchedEventSource make_event)
+  CollectiveWatch(std::chrono::milliseconds limit, EventSource make_event)
       : limit_(limit), make_event_(std::move(make_event)) {}
 
   void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
@@ -61,7 +52,7 @@ class CollectiveWatch {
 
  private:
   struct Work {
-    std::unique_ptr<WatchedEvent> end;
+    std::unique_ptr<StreamEvent> end;
     int64_t number = 0;  // of the collective; 0: the end of a piece
     std::string text;    // "all_reduce of the loss"
   };
@@ -70,10 +61,10 @@ class CollectiveWatch {
   void remove_completed(Clock::time_point now);
 
   std::chrono::milliseconds limit_;
-  WatchedEventSource make_event_;
+  EventSource make_event_;
   CollectiveRing ring_;
   std::deque<Work> pending_;  // in the order of the calls
-  std::vector<std::unique_ptr<WatchedEvent>> spare_;
+  std::vector<std::unique_ptr<StreamEvent>> spare_;
   Clock::time_point progress_;     // when work was last seen completed, or began
   Clock::time_point piece_since_;  // when the previous piece was completed, or this one began
   std::array<Clock::duration, 64> pieces_{};  // durations of the latest

@@ -1,5 +1,5 @@
 // The ranks of a training and their collectives: NCCL between GPUs (nccl.h), Gloo between processes
-// on CPUs (gloo.h), threads of one process for tests (thread_group.h). Every rank makes the same
+// on CPUs (gloo.h), and in tests threads (tests/support/thread_group.h). Every rank makes the same
 // calls in the same order.
 #pragma once
 

@@ -49,7 +49,7 @@ class NcclGroup : public Communicator {
   NcclGroup(const Nccl& nccl, int rank, int size, milliseconds limit)
       : Communicator(rank, size, limit),
         nccl_(nccl),
-        watch_(limit, cuda_watched_event),
+        watch_(limit, device_event),
         memory_(nccl_, rank),
         host_stream_(cuda::OwnedStream::create()),
         host_value_(cuda::device_allocate(kFloatBytes)) {

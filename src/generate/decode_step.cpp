@@ -140,9 +140,7 @@ void DecodeStep::prepare_token() {
           return note("weights or cache are not aligned to 16 bytes");
         }
       }
-      const auto bytes = static_cast<int64_t>(blocks.size() * sizeof(DecodeBlock<T>));
-      blocks_ = Tensor::empty({bytes}, DType::u8, "decode");
-      copy(blocks_, Tensor::borrow(blocks.data(), {bytes}, DType::u8, kCpu));
+      blocks_ = upload_table(blocks, "decode");
       exchange_ = zeros({decode_token_exchange(token, stream)}, DType::u8);
     }
   });

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "config/config_table.h"
 #include "io/small_file.h"
 #include "kernels/cpu/level.h"
 #include "kernels/cpu/threads.h"
@@ -32,21 +33,11 @@ bool use_gemm_table_file(const std::string& path) {
 
 namespace {
 
-// kernels/cpu/level.h's name.
-std::string level_name(CpuLevel level) {
-  switch (level) {
-    case CpuLevel::automatic: break;
-    case CpuLevel::avx2: return "avx2";
-    case CpuLevel::avx512: return "avx512";
-    case CpuLevel::avx512_bf16: return "avx512_bf16";
-    case CpuLevel::amx: return "amx";
-  }
-  fail("config: unknown level of the CPU kernels");
-}
-
-void choose_cpu_level(CpuLevel level) {
-  if (level == CpuLevel::automatic) return kernels::cpu::use_best_level();
-  const std::string name = level_name(level);
+void choose_cpu_level(const ComputeSection& compute) {
+  if (compute.cpu_level == CpuLevel::automatic) return kernels::cpu::use_best_level();
+  Config config;
+  config.compute = compute;
+  const std::string name = value_text(config, "cpu_level");  // that of kernels/cpu/level.h, too
   const std::vector<std::string> levels = kernels::cpu::levels();
   if (std::ranges::count(levels, name) == 0) {
     throw UsageError(
@@ -68,7 +59,7 @@ void check_precision(Precision precision, Device device,
 
 std::unique_ptr<Context> make_context(const ComputeSection& compute, uint64_t seed, int gpu) {
   if (compute.threads > 0) kernels::cpu::set_thread_count(static_cast<int>(compute.threads));
-  choose_cpu_level(compute.cpu_level);
+  choose_cpu_level(compute);
   auto context = std::make_unique<Context>(choose_device(compute.device, gpu), seed);
   check_precision(compute.precision, context->device(), context->traits());
   context->options = compute;

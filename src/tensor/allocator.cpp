@@ -58,6 +58,7 @@ class DeviceEvent : public StreamEvent {
  public:
   void record(kernels::cuda::Stream stream) override { event_.record(stream); }
   void wait(kernels::cuda::Stream stream) override { event_.wait(stream); }
+  bool is_done() const override { return event_.is_done(); }
 
  private:
   cuda::Event event_{cuda::EventKind::order};

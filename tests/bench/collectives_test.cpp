@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "dist/ranged_group.h"
-#include "dist/thread_group.h"
 #include "support/files.h"
+#include "support/thread_group.h"
 
 namespace quern {
 namespace {
@@ -51,7 +51,7 @@ TEST(BenchCollectives, EveryCollectiveIsCheckedAndTimed) {
     const std::vector<int64_t> sizes{4, 252, 768, 1024, 6 << 20};
     const auto rows = run(thread_group(size), few(sizes));
     std::vector<std::pair<Collective, ResultPlace>> cases;
-    for (const Collective collective : all_collectives()) {
+    for (const Collective collective : values_of<Collective>()) {
       for (const ResultPlace place : {ResultPlace::in, ResultPlace::out}) {
         if (has_place(collective, place)) cases.emplace_back(collective, place);
       }
@@ -169,7 +169,7 @@ TEST(CollectiveTable, GivesTheBusBandwidthOfNcclTests) {
       {Collective::all_gather, 0.75},       {Collective::broadcast, 1.0},
       {Collective::exchange, 0.75},         {Collective::ordered_reduce_scatter, 0.75},
       {Collective::ordered_all_reduce, 1.5}};
-  for (const Collective collective : all_collectives()) {
+  for (const Collective collective : values_of<Collective>()) {
     CollectiveRow row{collective, ResultPlace::out, "NCCL 2.28.3", 4, 4'000'000, {}, {}};
     row.time.median = 0.1;  // 40 GB/s
     row.time.std = 0.002;

@@ -15,10 +15,11 @@ struct FakeStream {
   int64_t enqueued = 0, done = 0;
   int events = 0;
 
-  class Event : public WatchedEvent {
+  class Event : public StreamEvent {
    public:
     explicit Event(FakeStream& stream) : stream_(stream) { ++stream.events; }
     void record(kernels::cuda::Stream /*stream*/) override { at_ = stream_.enqueued; }
+    void wait(kernels::cuda::Stream /*stream*/) override {}
     bool is_done() const override { return stream_.done >= at_; }
 
    private:

@@ -10,10 +10,10 @@
 #include "autograd/tape.h"
 #include "dist/layout.h"
 #include "dist/silent_group.h"
-#include "dist/thread_group.h"
 #include "kernels/optimizer.h"
 #include "nn/module.h"
 #include "support/files.h"
+#include "support/thread_group.h"
 #include "tensor/factory.h"
 
 namespace quern {

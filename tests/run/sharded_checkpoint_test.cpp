@@ -13,12 +13,12 @@
 #include <set>
 #include <thread>
 
-#include "dist/thread_group.h"
 #include "io/checksum.h"
 #include "run/checkpoint.h"
 #include "support/checkpoints.h"
 #include "support/faults.h"
 #include "support/files.h"
+#include "support/thread_group.h"
 #include "support/thread_ranks.h"
 #include "tensor/context.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "dist/thread_group.h"
+#include "support/thread_group.h"
 
 namespace quern::testing_support {
 

@@ -87,6 +87,7 @@ class FakeEvent : public StreamEvent {
     ++streams_.waits;
     streams_.put_task(stream, [reached = reached_] { return *reached; });
   }
+  bool is_done() const override { return *reached_; }
 
  private:
   FakeStreams& streams_;

@@ -5,9 +5,9 @@
 
 #include "bench/precision_scope.h"
 #include "dist/ranged_group.h"
-#include "dist/thread_group.h"
 #include "run/make_context.h"
 #include "support/sanitized.h"
+#include "support/thread_group.h"
 #include "trainer_fixture.h"
 
 namespace quern {

@@ -1,6 +1,6 @@
-// Whole trainings on simulated ranks (dist/thread_group.h). A seed draws the training, its ranks,
-// the delays and order in which they come to each collective, and a rank that dies or is silent at
-// one of them. QUERN_SEEDS=FIRST-LAST sets the seeds; one number repeats that seed.
+// Whole trainings on simulated ranks (support/thread_group.h). A seed draws the training, its
+// ranks, the delays and order in which they come to each collective, and a rank that dies or is
+// silent at one of them. QUERN_SEEDS=FIRST-LAST sets the seeds; one number repeats that seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

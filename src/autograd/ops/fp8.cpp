@@ -156,6 +156,17 @@ Fp8Tensor SavedTranspose::take() {
   return detail::quantize(as_rows(x.value()), Fp8Operand::activation, {.matrix = false}).transpose;
 }
 
+void SavedTranspose::differentiate(Gradients& g, Fp8Pair& dy, const Tensor& w) {
+  if (g.needs(1)) {
+    const auto [dw, add] = g.target(1);
+    fp8_product(dw, std::exchange(dy.transpose, {}), take(), add);
+  }
+  if (g.needs(0)) {
+    const auto [dx, add] = g.target(0);
+    fp8_product(as_rows(dx), dy.matrix, turned_fp8_weight(w), add);
+  }
+}
+
 void fp8_product(const Tensor& d, const Fp8Tensor& a, const Fp8Tensor& b, bool add) {
   if (d.numel() == 0) return;
   QUERN_CHECK(d.is_contiguous() && d.dim(0) == a.rows && d.dim(1) == b.rows && a.depth == b.depth,

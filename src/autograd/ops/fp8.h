@@ -10,6 +10,7 @@
 
 #include "autograd/fp8_tensor.h"
 #include "autograd/saved.h"
+#include "autograd/tape.h"
 #include "base/scoped_value.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
@@ -72,9 +73,13 @@ class SavedTranspose {
  public:
   SavedTranspose(const Variable& x, const Variable& w);
   Fp8Tensor quantize(const Tensor& rows);  // x as rows: the forward's operand. Call it once.
-  Fp8Tensor take();                        // x^T. Call it once.
+  // The gradients of x (input 0) and w (input 1) in y = x w^T, as wanted; `dy` loses its transpose.
+  // Call it once.
+  void differentiate(Gradients& g, Fp8Pair& dy, const Tensor& w);
 
  private:
+  Fp8Tensor take();  // x^T. Call it once.
+
   Saved x_;
   bool wanted_;
   Fp8Tensor made_;

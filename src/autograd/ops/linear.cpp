@@ -67,15 +67,7 @@ Variable linear_in_fp8(const Variable& x, const Variable& w_in, const Variable& 
     const Tensor dy = detail::as_rows(g.output());
     detail::Fp8Pair grad = detail::quantize(dy, detail::Fp8Operand::gradient,
                                             {.matrix = g.needs(0), .transpose = g.needs(1)});
-    if (g.needs(1)) {
-      const auto [dw, add] = g.target(1);
-      detail::fp8_product(dw, std::exchange(grad.transpose, {}), saved_x.take(), add);
-    }
-    if (g.needs(0)) {
-      const auto [dx, add] = g.target(0);
-      detail::fp8_product(detail::as_rows(dx), grad.matrix, detail::turned_fp8_weight(saved_w),
-                          add);
-    }
+    saved_x.differentiate(g, grad, saved_w);
     if (biased && g.needs(2)) g.add(2, detail::sum_to(dy, {dy.dim(1)}, g.dtype(2)));
   };
   return record("linear", y, inputs_of(x, w_in, b), backward);

@@ -72,15 +72,7 @@ Variable mlp_in_fp8(const Variable& x_in, const Variable& w_up_in, const Variabl
         {.matrix = g.needs(0), .transpose = g.needs(1), .output_transpose = rebuilds_h});
     dh = gate_up = {};  // each is freed after its last use
     if (rebuilds_h) differentiate_w_down(std::exchange(made.output, {}));
-    Fp8Pair& grad = made.gradient;
-    if (g.needs(1)) {
-      const auto [dw, add] = g.target(1);
-      detail::fp8_product(dw, std::exchange(grad.transpose, {}), saved_x.take(), add);
-    }
-    if (g.needs(0)) {
-      const auto [dx, add] = g.target(0);
-      detail::fp8_product(detail::as_rows(dx), grad.matrix, detail::turned_fp8_weight(w_up), add);
-    }
+    saved_x.differentiate(g, made.gradient, w_up);
   };
   return record(kOp, y, {x_in, w_up_in, w_down_in}, backward);
 }

@@ -10,7 +10,7 @@ namespace {
 
 // Opcodes, by pickletools' names.
 constexpr int kProto = 0x80, kStop = '.', kMark = '(';
-constexpr int kNone = 'N', kNewTrue = 0x88, kNewFalse = 0x89;
+constexpr int kNewTrue = 0x88, kNewFalse = 0x89;
 constexpr int kBinInt1 = 'K', kBinInt2 = 'M', kBinInt = 'J', kLong1 = 0x8a;
 constexpr int kShortBinUnicode = 0x8c, kBinUnicode = 'X';
 constexpr int kEmptyList = ']', kAppends = 'e', kEmptyDict = '}', kSetItems = 'u', kTuple2 = 0x86;
@@ -42,11 +42,6 @@ void PickleWriter::before_value() {
     open.items = 0;
   }
   open.items += 1;
-}
-
-void PickleWriter::none() {
-  before_value();
-  byte(kNone);
 }
 
 void PickleWriter::boolean(bool value) {

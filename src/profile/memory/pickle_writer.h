@@ -15,7 +15,6 @@ class PickleWriter {
  public:
   PickleWriter();
 
-  void none();
   void boolean(bool value);
   void integer(int64_t value);
   void text(std::string_view value);  // UTF-8; equal texts are stored once

@@ -19,10 +19,6 @@ enum class WorkKind : uint8_t {
   communication,  // between ranks
   other,          // unknown: CUDA events that time more than an op
 };
-inline constexpr size_t kWorkKinds = 6;
-inline constexpr std::array kAllWork{WorkKind::gemm,          WorkKind::attention,
-                                     WorkKind::memory_bound,  WorkKind::copy,
-                                     WorkKind::communication, WorkKind::other};
 
 template <>
 inline constexpr std::array kNamesOf<WorkKind>{"GEMM",   "attention",     "memory-bound",

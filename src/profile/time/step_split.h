@@ -20,10 +20,6 @@ enum class IdleKind : uint8_t {
   kernel_start,     // the next kernel was already launched: the GPU's own start time
   outside_phases,   // the host was outside phases, modules and ops
 };
-inline constexpr size_t kIdleKinds = 6;
-inline constexpr std::array kAllIdle{IdleKind::launch_call,  IdleKind::op,
-                                     IdleKind::between_ops,  IdleKind::synchronisation,
-                                     IdleKind::kernel_start, IdleKind::outside_phases};
 
 template <>
 inline constexpr std::array kNamesOf<IdleKind>{
@@ -34,8 +30,8 @@ inline constexpr std::array kNamesOf<IdleKind>{
 // Communication counts only where it is exposed: where nothing else runs.
 struct StepSplit {
   double step_ms = 0.0;
-  std::array<double, kWorkKinds> work_ms{};
-  std::array<double, kIdleKinds> idle_ms{};
+  std::array<double, kNamesOf<WorkKind>.size()> work_ms{};
+  std::array<double, kNamesOf<IdleKind>.size()> idle_ms{};
   double communication_ms = 0.0;  // exposed or not
   double launch_ms = 0.0;         // host time in calls that put work on the GPU, idle or not
   double launches = 0.0;          // calls that put work on the GPU

@@ -202,7 +202,7 @@ std::string shares(std::vector<Part> parts, double whole) {
 
 std::vector<Part> work_parts(const StepSplit& split, bool kernels) {
   std::vector<Part> parts;
-  for (const WorkKind kind : kAllWork) {
+  for (const WorkKind kind : values_of<WorkKind>()) {
     std::string name = name_of(kind);
     if (kind == WorkKind::memory_bound) name += kernels ? " kernels" : " ops";
     if (kind == WorkKind::other) name = "unclassified";
@@ -213,7 +213,7 @@ std::vector<Part> work_parts(const StepSplit& split, bool kernels) {
 
 std::vector<Part> idle_parts(const StepSplit& split, bool on_gpu) {
   std::vector<Part> parts;
-  for (const IdleKind kind : kAllIdle) {
+  for (const IdleKind kind : values_of<IdleKind>()) {
     // On the GPU, `between ops` describes what the host did; on the CPU it is time.
     const bool time = !on_gpu && kind == IdleKind::between_ops;
     parts.push_back({time ? "modules and phases outside ops" : name_of(kind), split.of(kind)});

@@ -140,12 +140,12 @@ TEST(ProfileRows, AnEmptyProfileHasNone) {
   }
 }
 
-void expect_split(const StepSplit& split, std::array<double, kWorkKinds> work_us,
-                  std::array<double, kIdleKinds> idle_us) {
-  for (const WorkKind kind : kAllWork) {
+void expect_split(const StepSplit& split, std::array<double, kNamesOf<WorkKind>.size()> work_us,
+                  std::array<double, kNamesOf<IdleKind>.size()> idle_us) {
+  for (const WorkKind kind : values_of<WorkKind>()) {
     EXPECT_NEAR(split.of(kind) * 1e3, work_us[static_cast<size_t>(kind)], kExact) << name_of(kind);
   }
-  for (const IdleKind kind : kAllIdle) {
+  for (const IdleKind kind : values_of<IdleKind>()) {
     EXPECT_NEAR(split.of(kind) * 1e3, idle_us[static_cast<size_t>(kind)], kExact) << name_of(kind);
   }
   EXPECT_NEAR(split.work() + split.idle(), split.step_ms, kExact);

@@ -1,4 +1,4 @@
-#include "dist/thread_group.h"
+#include "support/thread_group.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@
 #include "dist/deadline.h"
 #include "dist/host_name.h"
 
-namespace quern {
+namespace quern::testing_support {
 
 namespace {
 
@@ -25,6 +25,10 @@ using Needs = std::function<bool(int)>;          // whether the data of a rank a
 
 // Of real time too: no test waits longer for a rank that hangs.
 constexpr std::chrono::minutes kMostPatience{2};
+
+bool same_calls(const CollectiveCall& a, const CollectiveCall& b) {
+  return a.text() == b.text() && a.root == b.root;
+}
 
 // A rank's contribution to a collective: a copy of its data, which the others may read at any time.
 struct Part {
@@ -93,7 +97,7 @@ void Meeting::wake_all() {
 
 void Meeting::compare_calls(const Parts& parts, int rank, const CollectiveCall& call) {
   for (size_t i = 0; i < parts.size() && failure_.empty(); ++i) {
-    if (!parts[i] || parts[i]->call == call) continue;
+    if (!parts[i] || same_calls(parts[i]->call, call)) continue;
     const int other = static_cast<int>(i);
     const auto text = [](int r, const CollectiveCall& c) {
       return cat("rank ", r, " calls ", c.text());
@@ -389,4 +393,4 @@ std::vector<std::unique_ptr<Communicator>> thread_group(int size,
   return ranks;
 }
 
-}  // namespace quern
+}  // namespace quern::testing_support

@@ -10,7 +10,7 @@
 
 #include "dist/communicator.h"
 
-namespace quern {
+namespace quern::testing_support {
 
 struct ThreadGroupOptions {
   uint64_t seed = 0;    // of the simulation; 0: the ranks run at the same time
@@ -30,4 +30,4 @@ struct ThreadGroupOptions {
 std::vector<std::unique_ptr<Communicator>> thread_group(int size,
                                                         const ThreadGroupOptions& options = {});
 
-}  // namespace quern
+}  // namespace quern::testing_support

@@ -1,4 +1,4 @@
-#include "dist/thread_group.h"
+#include "support/thread_group.h"
 
 #include <gtest/gtest.h>
 
