@@ -21,10 +21,19 @@ namespace {
 // Bytes written and synced together: enough to keep a disk busy, and written within a second.
 constexpr size_t kPiece = size_t{32} << 20;
 
+// The file to replace: `path`, or the file to which it links. Throws on pipes, devices and folders.
+fs::path file_behind(const fs::path& path) {
+  std::error_code none;  // then there is nothing to replace
+  const fs::file_type type = fs::status(path, none).type();
+  QUERN_CHECK(type == fs::file_type::regular || !fs::exists(fs::status(path, none)), path.string(),
+              ": is not a regular file, and cannot be replaced");
+  return type == fs::file_type::regular && fs::is_symlink(path, none) ? fs::canonical(path) : path;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path path)
-    : path_(std::move(path)),
+    : path_(file_behind(path)),
       temporary_(fs::path(path_) += ".tmp"),
       file_(temporary_, O_WRONLY | O_CREAT | O_TRUNC) {
   if (!file_) fail_with_errno(path_, "cannot be created");

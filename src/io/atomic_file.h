@@ -15,7 +15,8 @@ namespace quern {
 
 class AtomicFile {
  public:
-  // Opens PATH.tmp. Throws naming the path when the folder is missing or not writable.
+  // Opens PATH.tmp; if PATH is a link, beside its target. Throws naming the path when the folder is
+  // missing or not writable, and when PATH is a pipe, a device or a folder.
   explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();  // without commit(): removes what was written
   AtomicFile(const AtomicFile&) = delete;

@@ -1,6 +1,7 @@
 #include "io/atomic_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <map>
@@ -84,6 +85,30 @@ TEST(AtomicFile, AShortWriteIsNamedAndLeavesNothing) {
   expect_error([&] { write_file_atomically(folder / "a", std::string(4096, 'x')); },
                {(folder / "a").string(), "File too large"});
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// `--out /dev/stdout` of a program that runs as root must not replace the device.
+TEST(AtomicFile, ALinkStaysAndOnlyFilesAreReplaced) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "target");
+  write_file(folder / "target/a", "old");
+  fs::create_symlink("target/a", folder / "link");
+  write_file_atomically(folder / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "target/a"), "new");
+
+  fs::create_symlink("nowhere", folder / "to_nothing");
+  write_file_atomically(folder / "to_nothing", "text");
+  EXPECT_EQ(read_file(folder / "to_nothing"), "text");
+
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("/dev/null", folder / "device");
+  for (const char* name : {"pipe", "device", "target"}) {
+    expect_error([&] { write_file_atomically(folder / name, "text"); },
+                 {(folder / name).string(), "is not a regular file, and cannot be replaced"});
+    EXPECT_FALSE(fs::exists(folder / cat(name, ".tmp")));
+  }
+  EXPECT_TRUE(fs::is_fifo(folder / "pipe"));
 }
 
 TEST(AtomicFile, AMissingFolderIsNamed) {
