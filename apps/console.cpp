@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/counted.h"
+#include "base/shell_word.h"
 #include "config/config_print.h"
 #include "io/utf8.h"
 
@@ -196,10 +197,10 @@ void ConsoleObserver::on_warning(const std::string& text) {
 
 void ConsoleObserver::finish(const TrainResult& r) {
   clear_progress();
-  const std::string folder = r.folder.string();
+  const std::string folder = r.folder.string(), word = shell_word(folder);
   if (r.interrupted) {
     line(fmt::format("\nstopped after step {}; all is saved\nGo on with\n  quern train --resume {}",
-                     r.steps, folder));
+                     r.steps, word));
     return;
   }
   line("");
@@ -211,7 +212,7 @@ void ConsoleObserver::finish(const TrainResult& r) {
   if (r.best_step > 0)
     line(fmt::format("best validation loss {:.4f} at step {}", r.best_loss, r.best_step));
   line(fmt::format("run folder: {}\nA sample from the best checkpoint:\n  quern generate {} {}",
-                   folder, folder, r.has_tokenizer ? "--prompt \"...\"" : "--prompt_ids 1,2,3"));
+                   folder, word, r.has_tokenizer ? "--prompt \"...\"" : "--prompt_ids 1,2,3"));
 }
 
 }  // namespace quern

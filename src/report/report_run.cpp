@@ -1,7 +1,6 @@
 #include "report/report_run.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -10,6 +9,7 @@
 
 #include "base/median.h"
 #include "config/config_parse.h"
+#include "io/small_file.h"
 
 namespace quern {
 
@@ -19,11 +19,6 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kMostSamples = 200;  // evenly spaced, including the first and the last
-
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 double median_of(const std::vector<StepMetrics>& steps, double StepMetrics::*value) {
   std::vector<double> values;
@@ -71,17 +66,11 @@ std::vector<Sample> thinned(const std::vector<Sample>& samples) {
 }  // namespace
 
 std::vector<Sample> parse_samples(const std::string& text) {
-  constexpr std::string_view kHead = "--- step ";
   std::vector<Sample> samples;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    int64_t step = 0;
-    const char* end = line.data() + line.size();
-    const bool head = line.starts_with(kHead) &&
-                      std::from_chars(line.data() + kHead.size(), end, step).ptr == end &&
-                      !line.ends_with(' ');
-    if (head) {
-      samples.push_back({step, ""});
+    if (const std::optional<int64_t> step = sample_step(line)) {
+      samples.push_back({*step, ""});
     } else if (!samples.empty()) {
       samples.back().text.append(line).append("\n");
     }
@@ -108,7 +97,7 @@ ReportRun read_report_run(const fs::path& path) {
   if (run.metrics.empty() && run.metrics.ended.empty()) {
     run.warnings.push_back(cat(folder.metrics().string(), ": there are no metrics yet"));
   }
-  run.samples = thinned(parse_samples(read_text(folder.samples())));
+  run.samples = thinned(parse_samples(read_if_there(folder.samples()).value_or("")));
   return run;
 }
 

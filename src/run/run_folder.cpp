@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/parse_number.h"
+#include "base/shell_word.h"
 #include "config/config_print.h"
 #include "io/atomic_file.h"
 #include "io/folder.h"
@@ -72,21 +74,23 @@ void RunFolder::lock() {
   restore_replaced_checkpoints(checkpoints());
 }
 
-bool RunFolder::keep_samples_until(int64_t step) const {
+std::optional<int64_t> sample_step(std::string_view line) {
   constexpr std::string_view kMark = "--- step ";
+  return line.starts_with(kMark) ? parse_number<int64_t>(line.substr(kMark.size())) : std::nullopt;
+}
+
+bool RunFolder::keep_samples_until(int64_t step) const {
   const std::string text = read_if_there(samples()).value_or("");
   bool there = false;
   for (size_t line = 0; line < text.size();) {
-    if (text.compare(line, kMark.size(), kMark) == 0) {
-      const int64_t of = std::strtoll(text.c_str() + line + kMark.size(), nullptr, 10);
-      there = there || of == step;
-      if (of > step) {
-        write_file_atomically(samples(), text.substr(0, line));
-        break;
-      }
+    const size_t end = std::min(text.find('\n', line), text.size());
+    const std::optional<int64_t> of = sample_step(std::string_view(text).substr(line, end - line));
+    there = there || of == step;
+    if (of > step) {
+      write_file_atomically(samples(), text.substr(0, line));
+      break;
     }
-    const size_t end = text.find('\n', line);
-    line = end == std::string::npos ? text.size() : end + 1;
+    line = end + 1;
   }
   return there;
 }
@@ -107,7 +111,7 @@ RunFolder RunFolder::create(const Config& config) {
   const auto check_unused = [&] {
     QUERN_CHECK(error || is_unused(path), "run folder ", path.string(),
                 " exists already; choose another --out, or continue it with --resume ",
-                path.string());
+                shell_word(path.string()));
   };
   check_unused();
   if (!error) create_folder(path / "checkpoints", error);

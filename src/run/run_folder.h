@@ -48,6 +48,9 @@ class RunFolder {
   std::optional<FileLock> lock_;
 };
 
+// A sample in samples.txt begins with the line "--- step 12": its step; none: not such a line.
+std::optional<int64_t> sample_step(std::string_view line);
+
 // The run folder of a checkpoint in one, whether or not it has a configuration; other paths
 // unchanged.
 std::filesystem::path run_of(const std::filesystem::path& path);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/round_up.h"
+#include "base/shell_word.h"
 #include "config/config_table.h"
 #include "io/json_file.h"
 #include "run/model_difference.h"
@@ -59,6 +60,7 @@ std::string to_json(const TrainState& s) {
   Json j = {{"iteration", s.iteration},
             {"step", s.step},
             {"skipped", s.skipped},
+            {"tokens", s.tokens},
             {"sampler", {{"seed", s.sampler.seed}, {"batch", s.sampler.batch}}},
             {"model", model_json(s.model)},
             {"optimizer", s.optimizer},
@@ -77,6 +79,7 @@ TrainState from_json(const std::string& text, const std::filesystem::path& path)
   s.iteration = state.at("iteration").count();
   s.step = state.at("step").count();
   s.skipped = state.at("skipped").count();
+  if (state.has("tokens")) s.tokens = state.at("tokens").count();
   const JsonPlace sampler = state.at("sampler");
   s.sampler = {sampler.at("seed").unsigned_number(), sampler.at("batch").unsigned_number()};
   s.model = parse_model(state.at("model"));
@@ -179,7 +182,7 @@ TrainState load_train_state(const std::filesystem::path& path, ParameterArena& a
   QUERN_CHECK(buffers.empty() || !checkpoint.moments.names().empty(), path.string(),
               " holds only weights, as `quern import` writes them, expected a training run; "
               "begin one from it with --from ",
-              path.string());
+              shell_word(path.string()));
   QUERN_CHECK(state.optimizer == optimizer.name(), path.string(),
               ": was trained with optimizer = ", state.optimizer,
               ", found optimizer = ", optimizer.name(), " in the configuration");

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/first_line.h"
+#include "base/round_up.h"
+#include "base/shell_word.h"
 #include "config/config_print.h"
 #include "data/text_stream.h"
 #include "dist/rank_memory.h"
@@ -145,9 +147,19 @@ void Trainer::open_folder() {
   if (!team_.leads()) folder_ = RunFolder::open(path);
 }
 
+int64_t Trainer::tokens_a_step() const {
+  return config_.train.batch * config_.train.accumulate * team_.count() * config_.model.context;
+}
+
+int64_t Trainer::tokens_after(int64_t steps) const {
+  return begun_.tokens + (steps - begun_.step) * tokens_a_step();
+}
+
+// Batches count from the first token: those of this size that cover the tokens of all steps.
 SamplerState Trainer::sampler_after(int64_t steps) const {
+  const int64_t a_batch = config_.train.batch * config_.model.context;
   return {static_cast<uint64_t>(config_.train.seed),
-          static_cast<uint64_t>(steps * config_.train.accumulate * team_.count())};
+          static_cast<uint64_t>(ceil_div(tokens_after(steps), a_batch))};
 }
 
 // This rank's batches and dropout of the steps after `steps`.
@@ -189,6 +201,8 @@ void Trainer::resume() {
   QUERN_CHECK(state_.sampler.seed == seed, "resume: the run's seed is ", state_.sampler.seed,
               ", found seed = ", seed);
   optimizer_->set_progress(state_.step, state_.skipped);
+  begun_ = {state_.iteration, state_.tokens};
+  if (state_.tokens == 0) begun_.tokens = state_.iteration * tokens_a_step();
   const auto saved = [&] { return is_saved(checkpoint) ? "saved" : ""; };
   if (!team_.of_leader(saved, "the run's checkpoint").empty()) saved_step_ = state_.iteration;
   use_saved_algorithms();
@@ -369,7 +383,7 @@ std::string Trainer::save_after_error() {
     step = cat("step ", state_.iteration);
     write_checkpoint("", RankTeam(nullptr));
     return cat("The weights of ", step, " are saved; continue with --resume ",
-               folder_->path().string());
+               shell_word(folder_->path().string()));
   } catch (const std::exception& error) {
     return cat("The weights of ", step, " could not be saved: ", error.what());
   }
@@ -425,7 +439,6 @@ TrainResult Trainer::train(const std::atomic<bool>* stop) {
           state_.iteration,
           interrupted,
           train_seconds_,
-          last_loss_,
           state_.best_loss,
           state_.best_iteration,
           data_.tokenizer.tokenizer != nullptr};
@@ -460,15 +473,12 @@ void Trainer::take_counters(const StepResult& result) {
 }
 
 void Trainer::report(const StepResult& result) {
-  last_loss_ = result.loss;
   unreported_ms_ += result.ms;
   unreported_steps_ += 1;
   observer_.on_progress(result.step, result.loss);
   const int64_t every = config_.train.log_every;
   if (every == 0 || (result.step % every != 0 && result.step != config_.train.steps)) return;
   const double per_step = 1e-3 * unreported_ms_ / static_cast<double>(unreported_steps_);
-  const int64_t tokens_per_step =
-      config_.train.batch * config_.train.accumulate * team_.count() * config_.model.context;
   StepMetrics m;
   m.step = result.step;
   m.loss = result.loss;
@@ -476,14 +486,14 @@ void Trainer::report(const StepResult& result) {
   m.grad_norm = result.state.norm;
   m.lr = result.state.lr;
   m.ms = 1e3 * per_step;
-  m.tokens_per_s = static_cast<double>(tokens_per_step) / per_step;
+  m.tokens_per_s = static_cast<double>(tokens_a_step()) / per_step;
   const double flops = flops_per_token(config_.model, config_.model.context) * m.tokens_per_s;
   const double peak = started_.peak_flops * static_cast<double>(team_.count());
   m.mfu = peak > 0.0 ? flops / peak : 0.0;
   const Context& context = Context::current();
   m.memory_bytes = std::max(peak_bytes_, context.allocator()->stats().peak_allocated);
   m.skipped = result.state.skipped;
-  m.tokens = result.step * tokens_per_step;
+  m.tokens = tokens_after(result.step);
   m.time = unix_time();
   unreported_ms_ = 0.0;
   unreported_steps_ = 0;

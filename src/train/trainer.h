@@ -63,8 +63,7 @@ struct TrainResult {
   int64_t steps = 0;
   bool interrupted = false;    // by `stop`; the run can be resumed
   double train_seconds = 0.0;  // without validation, samples and checkpoints
-  double last_loss = 0.0;
-  double best_loss = 0.0;  // validation; infinity when there was none
+  double best_loss = 0.0;      // validation; infinity when there was none
   int64_t best_step = 0;
   bool has_tokenizer = false;
 };
@@ -92,6 +91,8 @@ class Trainer {
   void check_data_of_ranks() const;
   void decide_recompute();
   void open_folder();
+  int64_t tokens_a_step() const;
+  int64_t tokens_after(int64_t steps) const;
   SamplerState sampler_after(int64_t steps) const;
   void feed_from(int64_t steps);
   void resume();
@@ -155,7 +156,10 @@ class Trainer {
   bool sampled_ = false;     // that step
   Schedule schedule_;
 
-  TrainState state_;            // counters as far as the host knows
+  TrainState state_;  // counters as far as the host knows
+  struct {
+    int64_t step = 0, tokens = 0;
+  } begun_;                     // where this process began: its steps may be of another size
   int64_t peak_bytes_ = 0;      // peak before the last reset_peak of the allocator
   double train_seconds_ = 0.0;  // the clock runs only during steps
   Clock::time_point clock_;
@@ -163,7 +167,6 @@ class Trainer {
   int64_t unreported_steps_ = 0;
   std::optional<StepMetrics> unwritten_;  // the row on which metrics_ failed
   int64_t saved_step_ = -1;
-  double last_loss_ = 0.0;
   bool saving_ = false;  // or a save has failed
   bool ended_ = false;   // metrics.jsonl has the reason
 };

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/first_line.h"
+#include "base/shell_word.h"
 #include "data/text_stream.h"
 #include "generate/generate.h"
 #include "io/append_file.h"
@@ -129,6 +130,7 @@ std::string Trainer::with_whole_weights(const std::function<void()>& work) {
 
 TrainState Trainer::current_state() const {
   TrainState state = state_;
+  state.tokens = tokens_after(state_.iteration);
   state.sampler = sampler_after(state_.iteration);
   state.model = config_.model;
   state.optimizer = optimizer_->name();
@@ -146,10 +148,11 @@ void Trainer::check_state() const {
     const std::string bad = find_nonfinite(buffer);
     if (bad.empty()) continue;
     const auto newest = latest_checkpoint(folder_->checkpoints());
-    fail(cat("after step ", state_.iteration, ": ", bad,
-             ", expected finite numbers; this state is not saved. The newest checkpoint is ",
-             newest ? newest->string() : "none", ". Lower lr or clip",
-             newest ? cat(" and continue with --resume ", folder_->path().string()) : ""));
+    fail(cat(
+        "after step ", state_.iteration, ": ", bad,
+        ", expected finite numbers; this state is not saved. The newest checkpoint is ",
+        newest ? newest->string() : "none", ". Lower lr or clip",
+        newest ? cat(" and continue with --resume ", shell_word(folder_->path().string())) : ""));
   }
 }
 
@@ -207,7 +210,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
            state_.iteration, " are saved in ",
            checkpoint_path(folder_->checkpoints(), state_.iteration).string(),
            " and stay there. Lower lr or clip and continue with --resume ",
-           folder_->path().string(), ", or set on_nonfinite = skip"));
+           shell_word(folder_->path().string()), ", or set on_nonfinite = skip"));
 }
 
 // Repeats the step, each rank its own part: the first rank that finds a tensor names it.

@@ -151,11 +151,11 @@ TEST(RunFolder, KeepsTheSamplesUpToAStep) {
   const TemporaryFolder folder;
   const RunFolder run = RunFolder::create(config_in(folder / "a"));
   EXPECT_FALSE(run.keep_samples_until(5));
-  const std::string kept = "--- step 4\ntext\n--- step 5\ntext\n--- step 5\ntext";
+  const std::string kept = "--- step 4\n--- step 9 or so\n--- step 5\ntext\n--- step 5\ntext";
   write_file(run.samples(), kept);
   EXPECT_TRUE(run.keep_samples_until(5));
   EXPECT_TRUE(run.keep_samples_until(4));
-  EXPECT_EQ(read_file(run.samples()), "--- step 4\ntext\n");
+  EXPECT_EQ(read_file(run.samples()), "--- step 4\n--- step 9 or so\n");
 }
 
 }  // namespace

@@ -403,6 +403,7 @@ class SkippedNan : public PlantedNan {
       TrainState state =
           load_train_state(checkpoint_path(fs::path(from.run.out) / "checkpoints", step - 1),
                            instance.arena, resolved_.model, *optimizer);
+      state.tokens += state.tokens / state.iteration;
       state.iteration += 1;
       state.skipped += 1;
       save_train_state(checkpoints, instance.arena, *optimizer, state);

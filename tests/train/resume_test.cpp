@@ -9,6 +9,7 @@
 #include "config/config_parse.h"
 #include "run/checkpoint.h"
 #include "run/make_context.h"
+#include "run/train_state.h"
 #include "support/files.h"
 #include "support/token_files.h"
 #include "trainer_fixture.h"
@@ -119,6 +120,29 @@ TEST_F(TrainerTest, AResumedRunMarksTheBestThatItsLogKnows) {
   EXPECT_EQ(train(c, resumed).best_step, 4);
   EXPECT_TRUE(resumed.validations.empty()) << "it is not made twice";
   EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 4));
+}
+
+// The batches go on behind the tokens of the earlier steps, and the log counts those.
+TEST_F(TrainerTest, AResumedRunWithLargerStepsSeesEveryTokenOnce) {
+  Config c = config();
+  c.train.steps = 5;
+  c.train.log_every = 1;
+  c.optimizer.warmup = 0;
+  Recorded first, second;
+  train(c, first);
+  c.run.resume = c.run.out;
+  c.train.steps = 7;
+  c.train.batch *= 2;
+  c.train.accumulate = 2;
+  train(c, second);
+  const int64_t before = c.train.batch / 2 * c.model.context, now = 4 * before;
+  ASSERT_EQ(second.steps.size(), 2u);
+  EXPECT_EQ(second.steps[0].tokens, 5 * before + now);
+  EXPECT_EQ(second.steps[1].tokens, 5 * before + 2 * now);
+  const fs::path newest = checkpoint_path(folder_ / "run" / "checkpoints", 7);
+  const TrainState state = state_of(open_checkpoint(newest));
+  EXPECT_EQ(state.tokens, 5 * before + 2 * now);
+  EXPECT_EQ(state.sampler.batch, 7u);  // of twice the size: 2.5 batches, so 3, and then 2 a step
 }
 
 TEST_F(TrainerTest, ChangedDataAreAWarning) {
