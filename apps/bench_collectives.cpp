@@ -12,18 +12,6 @@ namespace quern {
 
 namespace {
 
-const std::vector<std::string> kKeys{"device", "threads", "ranks", "comm_limit"};
-
-void check_flags(const ParsedArgs& parsed) {
-  const std::string& command = kBenchCollectivesCommand.name;
-  check_positional(parsed, command);
-  for (const std::string& key : parsed.given) {
-    if (std::ranges::count(kKeys, key) > 0) continue;
-    throw UsageError(cat(command, ": ", key, " has no meaning here\n`quern ", command,
-                         " --help` lists the flags"));
-  }
-}
-
 CollectiveBenchOptions options_of(const ParsedArgs& parsed) {
   CollectiveBenchOptions options;
   if (parsed.extra_given.contains("collectives")) {
@@ -57,7 +45,8 @@ std::string heading(const Communicator& ranks) {
 int run_collectives(const Arguments& args) {
   const Command& command = kBenchCollectivesCommand;
   ParsedArgs parsed = parse_args(args, command.flags, Config{});
-  check_flags(parsed);
+  check_positional(parsed, command.name);
+  check_keys(parsed.given, command);
   const CollectiveBenchOptions options = options_of(parsed);
   Table table(format_of(parsed), parsed.extra.at("wide") == "true" ? kAnyWidth : kTextWidth,
               peer_name());
@@ -111,6 +100,6 @@ and (N - 1) / N for the others.
                       ""},
                      {"warmup", "calls before those measured", "5"},
                      {"steps", "measured calls; the table shows their median", "20"}})),
-    kKeys};
+    {"device", "threads", "ranks", "comm_limit"}};
 
 }  // namespace quern

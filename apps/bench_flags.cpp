@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/build_info.h"
+#include "config/config_print.h"
 #include "config/config_table.h"
 #include "io/folder.h"
 #include "model/model_config.h"
@@ -22,6 +23,8 @@ int64_t parse_count(const std::string& flag, const std::string& text, int64_t le
       cat("--", flag, " is ", text, ", expected an integer from ", least, " to ", most));
 }
 
+}  // namespace
+
 std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag) {
   const std::string& text = parsed.extra.at(flag);
   if (text.empty() && !parsed.extra_given.contains(flag)) return {};
@@ -37,8 +40,6 @@ std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string&
   }
   return parts;
 }
-
-}  // namespace
 
 std::vector<std::string> split_commas(const std::string& text) {
   std::vector<std::string> parts;
@@ -173,24 +174,22 @@ void print_now(const std::string& text) {
   std::fflush(stdout);
 }
 
-void refuse_keys(const ParsedArgs& parsed, const std::string& command) {
-  if (parsed.given.empty()) return;
-  throw UsageError(cat(command, ": --", *parsed.given.begin(), " is no flag of ", command));
-}
-
 void check_positional(const ParsedArgs& parsed, const std::string& command) {
   if (parsed.positional.empty()) return;
   throw UsageError(cat(command, ": found '", parsed.positional[0], "', expected only flags"));
 }
 
-void check_keys(const ParsedArgs& parsed, const std::string& command,
-                const std::map<std::string, std::string>& instead) {
-  for (const std::string& key : parsed.given) {
-    if (std::ranges::count(kContextKeys, key) > 0) continue;
-    const auto meant = instead.find(key);
-    throw UsageError(cat(command, ": ", key, " has no meaning here",
+void check_keys(const std::set<std::string>& given, const Command& command,
+                const std::map<std::string, std::string>& instead,
+                const std::set<std::string>& also) {
+  const auto known = applicable_keys(command.keys, command.flags);
+  for (const std::string& name : given) {
+    const ConfigKey* key = find_key(name);
+    if (std::ranges::count(known, key) > 0 || also.contains(key->section)) continue;
+    const auto meant = instead.find(name);
+    throw UsageError(cat(command.name, ": ", name, " has no meaning here",
                          meant == instead.end() ? "" : cat(", did you mean --", meant->second, "?"),
-                         "\n`quern ", command, " --help` lists the flags"));
+                         "\n`quern ", command.name, " --help` lists the flags"));
   }
 }
 

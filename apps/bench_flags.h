@@ -16,6 +16,7 @@
 
 #include "base/parse_number.h"
 #include "bench/table.h"
+#include "commands.h"
 #include "config/config_parse.h"
 
 namespace quern {
@@ -50,6 +51,9 @@ int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t leas
 // The same for a number of iterations: at most 10^6, since every time is kept.
 int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 
+// The parts of a list; none when the flag was not given. Throws UsageError, also for an empty list
+// or a repeated entry.
+std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag);
 // Splits at the commas; "a,,b" has three parts.
 std::vector<std::string> split_commas(const std::string& text);
 
@@ -79,9 +83,7 @@ std::vector<E> choices_of(const ParsedArgs& parsed, const std::string& flag,
 // The same, of the whole enumeration.
 template <class E>
 std::vector<E> choices_of(const ParsedArgs& parsed, const std::string& flag) {
-  std::vector<E> all(kNamesOf<E>.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<E>(i);
-  return choices_of(parsed, flag, all);
+  return choices_of(parsed, flag, values_of<E>());
 }
 
 // The one value that the flag names. Throws UsageError.
@@ -129,13 +131,12 @@ std::string model_words(const Config& config);
 // Flushes, so that a row appears as soon as it is done.
 void print_now(const std::string& text);
 
-// Throws UsageError on a configuration key, for a command that reads none.
-void refuse_keys(const ParsedArgs& parsed, const std::string& command);
 // Throws UsageError on an argument that is no flag. `command`: "bench kernels".
 void check_positional(const ParsedArgs& parsed, const std::string& command);
-// For benchmarks without a model: throws UsageError on configuration keys outside kContextKeys.
-// `instead`: the flag to suggest for a key.
-void check_keys(const ParsedArgs& parsed, const std::string& command,
-                const std::map<std::string, std::string>& instead);
+// Throws UsageError if one of the configuration keys `given` is neither in command.keys nor in a
+// section of `also`. `instead`: the flag to suggest for a key.
+void check_keys(const std::set<std::string>& given, const Command& command,
+                const std::map<std::string, std::string>& instead = {},
+                const std::set<std::string>& also = {});
 
 }  // namespace quern

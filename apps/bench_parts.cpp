@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "bench/accumulate.h"
 #include "bench/attention.h"
@@ -34,11 +33,8 @@ int64_t count_or_zero(const ParsedArgs& parsed, const char* flag) {
 BenchJob prepare_attention(const BenchRun& run) {
   const ParsedArgs& parsed = run.parsed;
   AttentionBenchOptions options;
-  options.grids =
-      choices_of(parsed, "grid", std::vector{AttentionGrid::model, AttentionGrid::course});
-  options.variants = choices_of(parsed, "variant",
-                                std::vector{AttentionVariant::naive, AttentionVariant::naive_graph,
-                                            AttentionVariant::flash, AttentionVariant::portable});
+  options.grids = choices_of<AttentionGrid>(parsed, "grid");
+  options.variants = choices_of<AttentionVariant>(parsed, "variant");
   options.precisions = choices_of(parsed, "precision",
                                   std::vector{Precision::bf16, Precision::tf32, Precision::fp32});
   for (const std::string& word : words_of(parsed, "causal", {"true", "false"})) {
@@ -80,8 +76,7 @@ std::vector<MatmulShape> shapes_of(const ParsedArgs& parsed) {
     }
     shapes.push_back({n, n, n});
   }
-  std::istringstream words(parsed.extra.at("shapes"));
-  for (std::string word; std::getline(words, word, ',');) {
+  for (const std::string& word : split_list(parsed, "shapes")) {
     shapes.push_back(parse_matmul_shape(word));
   }
   return shapes;
@@ -89,9 +84,7 @@ std::vector<MatmulShape> shapes_of(const ParsedArgs& parsed) {
 
 BenchJob prepare_matmul(const BenchRun& run) {
   std::vector<MatmulShape> shapes = shapes_of(run.parsed);
-  std::vector<Precision> precisions =
-      choices_of(run.parsed, "precision",
-                 std::vector{Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp8});
+  std::vector<Precision> precisions = choices_of<Precision>(run.parsed, "precision");
   const MatmulBenchOptions options{iterations_of(run.parsed, "warmup", 1),
                                    iterations_of(run.parsed, "steps", 1)};
   return [=](Table& table) mutable {
@@ -140,7 +133,7 @@ BenchJob prepare_accumulate(const BenchRun& run) {
 }
 
 BenchJob prepare_dtypes(const BenchRun& run) {
-  const auto models = choices_of(run.parsed, "model", std::vector{DtypeModel::toy, DtypeModel::lm});
+  const auto models = choices_of<DtypeModel>(run.parsed, "model");
   const std::vector<Precision> precisions = choices_of(run.parsed, "precision", kPrecisions);
   const auto kernels = words_of(run.parsed, "kernels", {"fused", "naive"});
   if (kernels.size() != 1) {

@@ -139,7 +139,7 @@ void print_window(const Inspection& inspection) {
 
 int run_data_inspect(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kDataInspectCommand.flags);
-  refuse_keys(parsed, "data inspect");
+  check_keys(parsed.given, kDataInspectCommand);
   const InspectOptions options = options_of(parsed);
   const Inspection inspection = inspect_tokens(options);
   if (parsed.extra.at("json") == "true") {

@@ -118,7 +118,7 @@ void print_warnings(const PrepareResult& result) {
 
 int run_data_prepare(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kDataPrepareCommand.flags);
-  refuse_keys(parsed, "data prepare");
+  check_keys(parsed.given, kDataPrepareCommand);
   PrepareOptions options = options_of(parsed);
   Progress progress;
   options.progress = [&](const PrepareProgress& now) { progress.show(now); };

@@ -8,12 +8,14 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "bench/table.h"
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
 #include "run/check_data.h"
 #include "run/load_model.h"
 #include "run/make_context.h"
+#include "run/run_folder.h"
 #include "run/saved_model.h"
 #include "terminal.h"
 #include "train/evaluate.h"
@@ -27,6 +29,8 @@ int run_eval(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kEvalCommand.flags);
   if (parsed.positional.size() != 2)
     throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kEvalCommand.usage));
+  // A file may be that of the training, with all its keys.
+  check_keys(parsed.flags, kEvalCommand, {}, {"model", "compute"});
   Config config = parsed.config;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
@@ -52,7 +56,7 @@ int run_eval(const Arguments& args) {
   }
   const TokenFacts facts = read_token_facts(data);
   saved.check_kind(file, data.is_text || facts.of_bytes());
-  const RunTokenizer tokenizer{"of the run", saved.tokenizer};
+  const RunTokenizer tokenizer{run_of(saved.checkpoint) / "tokenizer", saved.tokenizer};
   check_tokenizer(facts, tokenizer);
   check_vocabulary(data, facts, model.vocab_size, "the model");
   const BatchOptions options = batch_options(config.data, data, facts, tokenizer);

@@ -41,10 +41,7 @@ int run_export(const Arguments& args) {
   if (parsed.positional.size() != 2)
     throw UsageError(
         fmt::format("export: expected a run folder and a new folder\n{}", kExportCommand.usage));
-  if (!parsed.given.empty())
-    throw UsageError(
-        fmt::format("export: found --{}, expected no flag but --latest, --dtype and --shard-size",
-                    *parsed.given.begin()));
+  check_keys(parsed.given, kExportCommand);
   ExportOptions options;
   options.latest = parsed.extra.at("latest") == "true";
   set_dtype(options, parsed.extra.at("dtype"));

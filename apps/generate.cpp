@@ -177,11 +177,8 @@ class Printer {
 int run_generate(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kGenerateCommand.flags);
   check_arguments(parsed);
-  const auto is_seed = [](const std::string& arg) {
-    return arg == "--seed" || arg.starts_with("--seed=");
-  };
-  if (std::ranges::any_of(args, is_seed))  // of training: a configuration file may have it
-    throw UsageError("generate: seed has no meaning here, did you mean --sample_seed?");
+  // A file may be that of the training, with all its keys.
+  check_keys(parsed.flags, kGenerateCommand, {{"seed", "sample_seed"}}, {"model", "compute"});
   Config config = parsed.config;
   if (parsed.extra.at("prompts").empty()) config.train.batch = 1;
   const auto context = make_context(config.compute, 0);

@@ -1,6 +1,7 @@
 // quern import: a Hugging Face folder as a run folder.
 #include <fmt/format.h>
 
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -16,9 +17,7 @@ int run_import(const Arguments& args) {
   if (parsed.positional.size() != 1)
     throw UsageError(
         fmt::format("import: expected one Hugging Face folder\n{}", kImportCommand.usage));
-  if (!parsed.given.empty())
-    throw UsageError(fmt::format("import: found --{}, expected no flag but --out and --tokenizer",
-                                 *parsed.given.begin()));
+  check_keys(parsed.given, kImportCommand);
   const std::string out = parsed.extra.at("out");
   if (out.empty()) throw UsageError(fmt::format("import: no --out RUN\n{}", kImportCommand.usage));
   const bool without = parsed.extra_given.contains("tokenizer");

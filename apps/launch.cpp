@@ -17,13 +17,6 @@ namespace quern {
 
 namespace {
 
-// Unlike parsed.given, which has the keys of a file too.
-bool has_flag(const Arguments& args, const std::string& key) {
-  return std::ranges::any_of(args, [&](const std::string& arg) {
-    return arg == "--" + key || arg.starts_with("--" + key + "=");
-  });
-}
-
 void check_gpus(const std::string& command, const ParsedArgs& parsed) {
   const Config& config = parsed.config;
   const bool asked = parsed.extra_given.contains("gpus");
@@ -57,15 +50,15 @@ std::vector<ExtraFlag> with_rank_flags(std::vector<ExtraFlag> flags) {
   return flags;
 }
 
-void apply_gpus(const std::string& command, const Arguments& args, ParsedArgs& parsed) {
+void apply_gpus(const std::string& command, ParsedArgs& parsed) {
   if (!parsed.extra_given.contains("gpus")) return;
   Config& config = parsed.config;
   const std::string given = cat(command, ": found --gpus ", parsed.extra.at("gpus"), " and ");
   const auto gpus = number_of<int64_t>(parsed, "gpus", 1, 65536);
-  if (has_flag(args, "ranks") && config.parallel.ranks != gpus) {
+  if (parsed.flags.contains("ranks") && config.parallel.ranks != gpus) {
     throw UsageError(cat(given, "--ranks ", config.parallel.ranks, ", expected one of the two"));
   }
-  if (has_flag(args, "device") && config.compute.device == DeviceChoice::cpu) {
+  if (parsed.flags.contains("device") && config.compute.device == DeviceChoice::cpu) {
     throw UsageError(cat(given, "--device cpu; --ranks N --device cpu starts ranks on the CPU"));
   }
   config.parallel.ranks = gpus;
@@ -75,11 +68,11 @@ void apply_gpus(const std::string& command, const Arguments& args, ParsedArgs& p
 
 std::optional<int> launch_ranks(const Command& command, const Arguments& args, ParsedArgs& parsed,
                                 RankPlace& place) {
-  apply_gpus(command.name, args, parsed);
+  apply_gpus(command.name, parsed);
   place = find_place(environment_variables(), parsed.extra.at("store"));
   ParallelSection& parallel = parsed.config.parallel;
   if (place.size > 1) {
-    const bool asked = has_flag(args, "ranks") || has_flag(args, "gpus");
+    const bool asked = parsed.flags.contains("ranks") || parsed.extra_given.contains("gpus");
     if (asked && parallel.ranks != place.size) {
       throw UsageError(cat(command.name, ": found ", parallel.ranks, " ranks, but ", place.launcher,
                            " has started ", place.size));

@@ -18,8 +18,8 @@ std::vector<ExtraFlag> with_gpus_flag(std::vector<ExtraFlag> flags);
 std::vector<ExtraFlag> with_rank_flags(std::vector<ExtraFlag> flags);
 
 // Sets the keys that --gpus N stands for: ranks = N and device = cuda. Throws UsageError when other
-// flags in `args` contradict.
-void apply_gpus(const std::string& command, const Arguments& args, ParsedArgs& parsed);
+// flags contradict.
+void apply_gpus(const std::string& command, ParsedArgs& parsed);
 
 // Sets `place` and parsed.config.parallel.ranks, and applies --gpus. When the command line or the
 // configuration asks for several ranks and no launcher has started them: runs `quern COMMAND args`

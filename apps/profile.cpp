@@ -52,7 +52,7 @@ int run_profile(const Arguments& args) {
   const bool with_memory = truth_of(parsed, "memory");
   const std::filesystem::path folder = parsed.extra.at("out");
   const Config& config = parsed.config;
-  apply_gpus(kProfileCommand.name, args, parsed);
+  apply_gpus(kProfileCommand.name, parsed);
   check_options(config, options);
   RankPlace place;
   if (const auto code = launch_ranks(kProfileCommand, args, parsed, place)) return *code;
@@ -60,6 +60,10 @@ int run_profile(const Arguments& args) {
       make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
   check_graph(config, options);
+  const bool by_kernel = std::ranges::count(report.group_by, "kernel") > 0;
+  if (by_kernel && !context->device().is_cuda()) {
+    throw UsageError("--group_by kernel needs a GPU: the CPU has no kernel times");
+  }
   std::unique_ptr<Communicator> group;
   if (place.size > 1) group = join_ranks(place, context->device(), config);
   if (place.rank == 0) as_one_of(group.get(), [&] { check_writable("out", folder); });

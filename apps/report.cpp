@@ -25,7 +25,7 @@ std::string title_of(const std::vector<ReportRun>& runs) {
 int run_report(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kReportCommand.flags);
   if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");
-  refuse_keys(parsed, "report");
+  check_keys(parsed.given, kReportCommand);
   const std::vector<ReportRun> runs =
       read_report_runs({parsed.positional.begin(), parsed.positional.end()});
   for (const ReportRun& run : runs) {

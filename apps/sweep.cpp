@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/shell_word.h"
 #include "bench/table.h"
 #include "bench_flags.h"
 #include "child_process.h"
@@ -139,7 +140,7 @@ std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Ar
     c.train.insert(c.train.begin(), args.begin(), args.end());
     ParsedArgs parsed = parse_args(c.train, with_gpus_flag({}), {}, apply_model_from);
     check_common(parsed);
-    apply_gpus("sweep", c.train, parsed);
+    apply_gpus("sweep", parsed);
     validate_ranks(parsed.config.parallel);
     c.config = parsed.config;
     c.folder = fs::path(c.config.run.out) / c.name;
@@ -252,6 +253,9 @@ int run_sweep(const Arguments& all_args) {
   std::vector<Combination> all = combinations_of(axes, args);
   for (const Combination& c : all) check_folder(c);
   const fs::path out = all[0].folder.parent_path();
+  if (fs::exists(out / "config.toml")) {
+    throw UsageError(cat("sweep: ", out.string(), " is a run, expected a folder for several"));
+  }
   check_writable("out", out);
   // Two sweeps in one folder would train the same runs.
   const FileLock lock(out / ".lock", cat("sweep: another sweep is running in ", out.string()));
@@ -262,7 +266,8 @@ int run_sweep(const Arguments& all_args) {
       fmt::print(stderr, "{}: done before\n", head);
       continue;
     }
-    fmt::print(stderr, "{}: training; `quern watch {}` shows it\n", head, all[i].folder.string());
+    fmt::print(stderr, "{}: training; `quern watch {}` shows it\n", head,
+               shell_word(all[i].folder.string()));
     train(all[i]);
     if (signals.received() != 0) {
       fmt::print(stderr, "stopped; the checkpoints are saved. Go on with the same command.\n");

@@ -21,7 +21,7 @@ namespace {
 // The arguments of a subcommand that takes no configuration keys.
 ParsedArgs parse(const Command& command, const Arguments& args) {
   ParsedArgs parsed = parse_args(args, command.flags);
-  refuse_keys(parsed, command.name);
+  check_keys(parsed.given, command);
   if (parsed.positional.empty()) {
     throw UsageError(cat(command.name, ": no TOKENIZER\n", command.usage));
   }

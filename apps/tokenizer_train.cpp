@@ -72,7 +72,7 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
 
 int run_tokenizer_train(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kTokenizerTrainCommand.flags);
-  refuse_keys(parsed, "tokenizer train");
+  check_keys(parsed.given, kTokenizerTrainCommand);
   const SentencePieceTraining options = options_of(parsed);
   const std::string out = parsed.extra.at("out");
   const auto start = std::chrono::steady_clock::now();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/shell_word.h"
 #include "base/slow_path.h"
 #include "commands.h"
 #include "config/config_parse.h"
@@ -87,8 +88,12 @@ ParsedArgs parse_train(const Arguments& args, const Config& base) {
   const ParsedArgs parsed = parse_args(args, kTrainCommand.flags, base, apply_model_from);
   if (!parsed.positional.empty()) {
     const std::string& found = parsed.positional[0];
-    throw UsageError(fmt::format("train: found '{}', expected only flags; did you mean {} {}?",
-                                 found, found.ends_with(".toml") ? "--config" : "--train", found));
+    const std::string hint =
+        found.find_first_of("./") != std::string::npos || std::filesystem::exists(found)
+            ? fmt::format("; did you mean {} {}?",
+                          found.ends_with(".toml") ? "--config" : "--train", shell_word(found))
+            : "";
+    throw UsageError(fmt::format("train: found '{}', expected only flags{}", found, hint));
   }
   if (!parsed.config.run.resume.empty() && parsed.given.contains("out")) {
     throw UsageError("train: found --out and --resume; a resumed run stays in its folder");

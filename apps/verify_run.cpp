@@ -15,7 +15,7 @@ namespace {
 
 int run_verify_run(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args);
-  refuse_keys(parsed, "verify-run");
+  check_keys(parsed.given, kVerifyRunCommand);
   if (parsed.positional.size() != 1) {
     throw UsageError(fmt::format("verify-run: found {} arguments, expected one run folder\n{}",
                                  parsed.positional.size(), kVerifyRunCommand.usage));
@@ -26,8 +26,8 @@ int run_verify_run(const Arguments& args) {
     fmt::print("{:<27} {:<8} {}\n", printable_utf8(row.file), damaged ? "DAMAGED" : "ok",
                printable_utf8(damaged ? row.damage : row.found));
   }
-  fmt::print("{} of {} damaged; --resume goes on from {}\n", check.damaged(), check.files.size(),
-             check.newest_intact.value_or("none of the checkpoints"));
+  fmt::print("{} of {} damaged; newest intact checkpoint: {}\n", check.damaged(),
+             check.files.size(), check.newest_intact.value_or("none"));
   return check.damaged() == 0 ? 0 : 1;
 }
 

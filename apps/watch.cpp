@@ -77,7 +77,7 @@ void print_warnings(const RunWatch& watch) {
 int run_watch(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kWatchCommand.flags);
   if (parsed.positional.size() != 1) throw UsageError("watch: expected one run folder");
-  refuse_keys(parsed, "watch");
+  check_keys(parsed.given, kWatchCommand);
   const double interval = number_of(parsed, "interval", 0.01, 3600.0);
   RunWatch watch(parsed.positional[0]);
   const Terminal terminal = Terminal::of_stdout();

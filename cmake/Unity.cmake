@@ -32,5 +32,8 @@ function(quern_unity target)
   set_target_properties(
     ${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP UNITY_BUILD_UNIQUE_ID QUERN_FILE
                          UNITY_BUILD_CODE_BEFORE_INCLUDE "${before}" UNITY_BUILD_CODE_AFTER_INCLUDE "${after}")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # it takes the sources that such a file includes for headers
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources}) # the groups depend on the names in them
 endfunction()

@@ -325,7 +325,11 @@ class ArgReader {
       parsed.extra_given.insert(name);
       parsed.extra[name] = own->is_switch ? switch_value(name) : value(name, "a value");
     } else if (name == "config") {
-      parsed.config_file = value(name, "a TOML file");
+      const std::string before = std::exchange(parsed.config_file, value(name, "a TOML file"));
+      if (!before.empty()) {
+        usage_error(cat("found --config ", before, " and --config ", parsed.config_file,
+                        ", expected one file"));
+      }
       if (parsed.config_file.empty()) usage_error("--config is empty, expected a TOML file");
     } else if (const ConfigKey* key = find_key(name)) {
       const std::string text =
@@ -401,8 +405,9 @@ ParsedArgs parse_unvalidated(const std::vector<std::string>& args,
   std::vector<Assignment> file;
   if (!parsed.config_file.empty())
     file = read_text(text_of(parsed.config_file), parsed.config_file);
+  for (const Assignment& a : reader.assignments) parsed.flags.insert(a.key->name);
+  parsed.given = parsed.flags;
   for (const Assignment& a : file) parsed.given.insert(a.key->name);
-  for (const Assignment& a : reader.assignments) parsed.given.insert(a.key->name);
   // A flag replaces the file's key, so that a size given twice is applied once.
   std::erase_if(file, [&](const Assignment& in_file) {
     return std::ranges::count(reader.assignments, in_file.key, &Assignment::key) > 0;

@@ -28,6 +28,7 @@ using ResolveFrom = std::function<void(Config& config, const std::set<std::strin
 struct ParsedArgs {
   Config config;
   std::set<std::string> given;               // configuration keys set by the file or a flag
+  std::set<std::string> flags;               // of these, the keys set by a flag
   std::map<std::string, std::string> extra;  // every extra flag's value
   std::set<std::string> extra_given;         // extra flags on the command line
   std::vector<std::string> positional;

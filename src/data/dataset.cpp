@@ -72,9 +72,10 @@ TokenSource open_source(const std::string& path, DataFormat format, const char* 
   return TokenSource(std::move(files), name);
 }
 
+// `part`: "its training part ", or empty for a whole file.
 void check_length(const TokenSource& source, const char* part, int64_t context) {
-  QUERN_CHECK(source.size() > context, source.name(), ": too short: its ", part, " part has ",
-              source.size(), " tokens, expected at least ctx + 1 = ", context + 1);
+  QUERN_CHECK(source.size() > context, source.name(), ": too short: ", part, "has ", source.size(),
+              " tokens, expected at least ctx + 1 = ", context + 1);
 }
 
 }  // namespace
@@ -234,7 +235,7 @@ Dataset open_dataset(const DataOptions& options, int64_t context) {
   Dataset data;
   data.is_text = is_text(options.train, options.format);
   data.train = open_source(options.train, options.format, "train");
-  bool has_validation = true;
+  bool has_validation = true, is_split = false;
   const bool in_folder =
       !data.is_text && options.validation_fraction > 0 && has_validation_files(options.train);
   if (options.validation.empty() && in_folder) {
@@ -253,10 +254,11 @@ Dataset open_dataset(const DataOptions& options, int64_t context) {
     const auto cut = static_cast<int64_t>(std::floor(train_tokens));
     data.train = all.slice(0, cut);
     data.validation = all.slice(cut, all.size());
-    has_validation = options.validation_fraction > 0;
+    has_validation = is_split = options.validation_fraction > 0;
   }
-  check_length(data.train, "training", context);
-  if (has_validation) check_length(data.validation, "validation", context);
+  check_length(data.train, is_split ? "its training part " : "", context);
+  if (has_validation)
+    check_length(data.validation, is_split ? "its validation part " : "", context);
   return data;
 }
 

@@ -43,6 +43,10 @@ std::vector<InspectedPart> parts_of(const std::string& path) {
 
 void read_head(InspectedFile& file, bool verify) {
   const TokenFile tokens = TokenFile::open(file.path);
+  QUERN_CHECK(file.path.extension() == ".bin" || tokens.encoding() != TokenEncoding::raw_u16,
+              file.path.string(),
+              ": is no token file: its name does not end in .bin, and it has no header of llm.c; "
+              "`quern data prepare` makes token files from text");
   file.encoding = tokens.encoding();
   file.tokens = tokens.size();
   file.sidecar = read_token_sidecar(file.path);

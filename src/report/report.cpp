@@ -74,7 +74,7 @@ std::string report_page(const std::vector<ReportRun>& runs, const std::string& t
   bool any = false;
   for (const ReportRun& run : runs) any = any || !run.metrics.empty();
   QUERN_CHECK(any, "report: ", runs.empty() ? "no run" : runs[0].folder.string(),
-              " has no metrics yet; the first come after log_every steps, 10 unless set otherwise");
+              " has no metrics: the first come after log_every steps, 10 by default; 0 logs none");
   namespace page = embedded::report_page;
   const std::string data = report_json(runs, title);
   std::string script;

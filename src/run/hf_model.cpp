@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/config_print.h"
+#include "config/config_table.h"
 #include "hf/hf_export.h"
 #include "hf/huggingface.h"
 #include "io/atomic_file.h"
@@ -58,6 +59,22 @@ void import_tokenizer(const fs::path& folder, const fs::path& run, ImportedModel
   copy_tokenizer(folder, run / "tokenizer");
 }
 
+// The run's configuration. Throws when a value is beyond its key's limits: the file that
+// save_config writes could not be read.
+Config imported_config(const ModelConfig& model, const fs::path& folder, const fs::path& out) {
+  Config config;
+  static_cast<ModelConfig&>(config.model) = model;
+  for (const ConfigKey* key : model_keys()) {
+    const ConfigValue value = key->get(config);
+    Config unused;
+    QUERN_CHECK(key->set(unused, value), "import: ", (folder / "config.json").string(), ": ",
+                key->name, " would be ", to_toml(value), ", expected ", key->expected);
+  }
+  config.model.from = fs::absolute(folder).lexically_normal().string();
+  config.run.out = out.string();
+  return config;
+}
+
 HfExportOptions hf_options(const ExportOptions& options, const TrainState& state,
                            const fs::path& run) {
   HfExportOptions hf{options.dtype, options.shard_bytes, {}};
@@ -87,6 +104,7 @@ ImportedModel import_model(const fs::path& folder, const fs::path& out, bool wit
   imported.model = read_hf_config(folder);
   const TensorSource source = TensorSource::open(folder);
   const std::vector<TensorView> weights = model_weights(source, imported.model);
+  const Config config = imported_config(imported.model, folder, out);
   for (const TensorView& weight : weights) {
     imported.bytes += static_cast<int64_t>(weight.data.size());
   }
@@ -99,10 +117,6 @@ ImportedModel import_model(const fs::path& folder, const fs::path& out, bool wit
   const fs::path generation = folder / "generation_config.json";
   if (fs::exists(generation)) read_json_object(generation);  // throws when it is damaged
   copy_source(folder, run / "source");
-  Config config;
-  static_cast<ModelConfig&>(config.model) = imported.model;
-  config.model.from = fs::absolute(folder).lexically_normal().string();
-  config.run.out = out.string();
   save_config(config, (run / "config.toml").string());
   save_weights(run / "checkpoints", weights, state);
   staging.commit();

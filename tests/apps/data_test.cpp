@@ -182,7 +182,8 @@ TEST_F(DataProgram, UsageErrors) {
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--validation_fraction", "nan"},
                      "--validation_fraction is 'nan', expected a number from 0 to 0.999999");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--shard_tokens", "1e6"}, "'1e6'");
-  expect_usage_error({"data", "prepare", "a", "--out", "x", "--batch", "4"}, "--batch");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--batch", "4"},
+                     "data prepare: batch has no meaning here");
   expect_usage_error({"data", "inspect"}, "found 0 paths");
   expect_usage_error({"data", "inspect", "a", "--window", "1", "--offset", "1"}, "expected one");
   expect_usage_error({"data", "inspect", "a", "--length", "0"}, "--length is 0");

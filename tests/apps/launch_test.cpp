@@ -117,9 +117,9 @@ TEST_F(RanksProgram, RefusesWrongFlagsBeforeTheFirstRank) {
       {"--ranks", "2", "--parallel", "none", "--device", "cpu"},
       "parallel is none, but there are 2 ranks; expected auto, ddp, zero1, zero2 or fsdp");
   if (cuda::device_count() == 0) {  // a run of four ranks that goes on with one
-    write_file(folder_ / "four.toml", "[parallel]\nranks = 4\n");
-    expect_refusal({"--config", folder_ / "four.toml", "--gpus", "1", "--parallel", "none"},
-                   "found --gpus 1, but this machine has 0 GPUs");
+    const std::string four = write_file(folder_ / "four.toml", "[parallel]\nranks = 4\n");
+    expect_usage_error({"train", "--config", four, "--gpus", "1", "--parallel", "none"},
+                       "found --gpus 1, but this machine has 0 GPUs");
   }
   expect_refusal({"--parallel", "ddpp"},
                  "--parallel is ddpp, expected one of auto, none, ddp, zero1, zero2, fsdp");

@@ -24,8 +24,8 @@ TEST(Program, UsageErrorsExitWithTwo) {
   expect_usage_error({"verify", "x", "--al"}, "unknown flag --al, did you mean --all?");
   expect_usage_error({"import"}, "expected one Hugging Face folder");
   expect_usage_error({"import", "folder"}, "no --out RUN");
-  expect_usage_error({"import", "folder", "--out", "run", "--ctx", "8"}, "found --ctx");
-  expect_usage_error({"export", "run", "folder", "--ctx", "8"}, "found --ctx");
+  expect_usage_error({"import", "folder", "--out", "run", "--ctx", "8"}, "ctx has no meaning");
+  expect_usage_error({"export", "run", "folder", "--ctx", "8"}, "ctx has no meaning");
   expect_usage_error({"export", "run", "folder", "--dtype", "int8"},
                      "--dtype is int8, expected one of float32, bfloat16, float16, source");
   expect_usage_error({"export", "run", "folder", "--shard-size", "0"}, "--shard-size is 0");
@@ -33,6 +33,8 @@ TEST(Program, UsageErrorsExitWithTwo) {
   expect_usage_error({"generate", "run", "a b"},
                      "generate: found 'a b' after the run folder; did you mean --prompt 'a b'?");
   expect_usage_error({"generate", "run", "--seed=3"}, "did you mean --sample_seed?");
+  expect_usage_error({"generate", "run", "--lr", "3"}, "generate: lr has no meaning here");
+  expect_usage_error({"eval", "run", "file", "--validation", "v"}, "validation has no meaning");
   expect_usage_error({"export", "run", "folder", "--dtype", "bf16"}, "did you mean bfloat16?");
   expect_usage_error({"tune"}, "no --table FILE");
   expect_usage_error({"tune", "--table", "t", "--device", "cpu", "--vocab", "9"}, "expected a GPU");

@@ -136,7 +136,7 @@ TEST_F(TokenizerCommand, RefusesWrongUse) {
   expect_usage_error({"tokenizer", "train", text_, "--vocab", "9"}, "--out is missing");
   expect_usage_error({"tokenizer", "train", "--vocab", "9", "--out", out_}, "no INPUT");
   expect_usage_error({"tokenizer", "train", text_, "--vocab", "9", "--out", out_, "--batch", "2"},
-                     "--batch is no flag of tokenizer ");
+                     "tokenizer train: batch has no meaning here");
   expect_usage_error(
       {"tokenizer", "train", text_, "--vocab", "9", "--out", out_, "--coverage", "2"},
       "--coverage is '2'");

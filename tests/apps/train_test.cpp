@@ -192,6 +192,9 @@ TEST_F(TrainProgram, RefusesBadConfigurations) {
   expect_refusal(2, {"train", "configs/small.toml"}, "--config configs/small.toml");
   expect_refusal(2, {"train", "a.txt"}, "--train a.txt");
   expect_refusal(2, {"train", "--config", ""}, "--config is empty, expected a TOML file");
+  expect_refusal(2, {"train", "--config", "a.toml", "--config=b.toml"},
+                 "found --config a.toml and --config b.toml, expected one file");
+  expect_train_refusal(2, {"--tied", "flase"}, "train: found 'flase', expected only flags\n");
   expect_train_refusal(2, {"--laers", "3"}, "unknown flag --laers, did you mean --layers?");
   expect_train_refusal(2, {"--batch", "0"}, "--batch is 0, expected an integer from 1");
   expect_train_refusal(2, {"--lr", "nan"}, "--lr is nan, expected a number from 0");
@@ -209,7 +212,8 @@ TEST_F(TrainProgram, RefusesBadData) {
   write_file(folder_ / "empty.txt", "");
   expect_train_refusal(1, {"--train", folder_ / "empty.txt"}, "empty.txt: text file is empty");
   write_file(folder_ / "short.txt", "short");
-  expect_train_refusal(1, {"--train", folder_ / "short.txt"}, "short.txt: too short");
+  expect_train_refusal(1, {"--train", folder_ / "short.txt"},
+                       "short.txt: too short: its training part has ");
   write_token_file(folder_ / "tokens.bin", std::vector<int32_t>(2000, 300), TokenEncoding::raw_u16);
   expect_train_refusal(1, {"--train", folder_ / "tokens.bin", "--vocab", "257"},
                        "tokens.bin: token 0 is 300, expected less than the vocabulary size 257");
@@ -532,6 +536,8 @@ TEST_F(TrainProgram, TextAndTokensDoNotMix) {
   }
   expect_refusal(1, {"eval", folder_ / "text", folder_ / "a.bin"}, "a.bin is a token file, but ");
   expect_refusal(1, {"eval", folder_ / "tokens", folder_ / "text.txt"}, "text.txt is text, but ");
+  const std::string brief = write_file(folder_ / "brief.txt", "brief");
+  expect_refusal(1, {"eval", folder_ / "text", brief}, "brief.txt: too short: has 5 tokens, ");
   expect_refusal(1, {"generate", folder_ / "tokens"}, "give --prompt_ids");
   const Outcome made =
       run({"generate", folder_ / "tokens", "--prompt_ids", "5,65", "--tokens", "3"});

@@ -344,7 +344,7 @@ def bad_input(setting):
         view.expect_clean()
     empty = write_run(setting.scratch / "empty", steps=1)
     (empty / "metrics.jsonl").write_text("")
-    refusals = [(1, [empty], "has no metrics yet"), (1, [setting.scratch / "none"], "there is no such folder"),
+    refusals = [(1, [empty], "has no metrics"), (1, [setting.scratch / "none"], "there is no such folder"),
                 (1, [cut, "--out", "/no/such/folder/x.html"], "/no/such/folder/x.html"),
                 (2, [], "no run folder"), (2, [cut, "--outt", "x"], "did you mean --out?")]
     for code, arguments, message in refusals:

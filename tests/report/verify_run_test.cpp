@@ -140,7 +140,7 @@ TEST_F(VerifyRun, WhatAKilledProcessLeftIsNamed) {
 TEST_F(VerifyRun, TheProgramPrintsALineForEach) {
   const Outcome whole = run({"verify-run", run_});
   EXPECT_EQ(whole.code, 0) << whole.err;
-  EXPECT_NE(whole.out.find("0 of 5 damaged; --resume goes on from checkpoints/step_00000004\n"),
+  EXPECT_NE(whole.out.find("0 of 5 damaged; newest intact checkpoint: checkpoints/step_00000004\n"),
             std::string::npos)
       << whole.out;
   write_file(checkpoint(4) / "manifest.json", "{}");

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "bench/golden_copy.h"
+#include "config/config_parse.h"
 #include "hf/hf_export.h"
 #include "hf/huggingface.h"
 #include "model/model_cost.h"
@@ -124,6 +125,29 @@ TEST(ExportModel, ConvertsWhenAsked) {
   expect_same_tensors(folder / "hf", folder / "narrow", "back");
   export_model(folder / "run", folder / "source", {.source_dtype = true});
   expect_same_tensors(folder / "hf", folder / "source", "source");
+}
+
+// The run's configuration would be refused when it is read.
+TEST(ImportModel, RefusesWhatNoConfigurationHolds) {
+  const TemporaryFolder folder;
+  make_source(folder / "hf", "gqa_tied", DType::bf16);
+  const fs::path config = folder / "hf/config.json";
+  nlohmann::json json = nlohmann::json::parse(read_file(config));
+  for (const auto& [context, refused] : {std::pair{1 << 24, false}, {(1 << 24) + 1, true}}) {
+    json["max_position_embeddings"] = context;
+    write_file(config, json.dump());
+    try {
+      import_model(folder / "hf", folder / "run");
+      EXPECT_FALSE(refused);
+      EXPECT_EQ(load_config(folder / "run/config.toml").model.context, context);
+      fs::remove_all(fs::path(folder / "run"));
+    } catch (const Error& error) {
+      EXPECT_TRUE(refused);
+      EXPECT_EQ(error.what(), cat("import: ", config.string(), ": ctx would be 16777217, expected ",
+                                  "an integer from 1 to 16777216"));
+      EXPECT_FALSE(fs::exists(folder / "run"));
+    }
+  }
 }
 
 TEST(ImportModel, GivesAModelThatLoads) {
