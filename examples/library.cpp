@@ -65,7 +65,7 @@ double train(const TransformerLM& model, ParameterArena& arena, const TokenSourc
   std::vector<int32_t> tokens(kBatch * kContext), targets(kBatch * kContext);
   double last = 0.0;
   for (int step = 1; step <= kSteps; ++step) {
-    sampler.draw(static_cast<uint64_t>(step), starts);
+    sampler.draw(static_cast<uint64_t>(step) * kBatch, starts);
     copy_windows(data, starts, kContext, tokens.data(), targets.data());
     arena.zero_grad();
     const Variable logits = model.logits(from_vector(tokens, {kBatch, kContext}));  // (B, T, V)

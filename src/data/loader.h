@@ -29,24 +29,25 @@ struct Batch {
   std::optional<int64_t> counted = {};
 };
 
-// The sampling of the windows, the masking of their targets, and the share of a rank.
+// The sampling of the windows, the masking of their targets, and the share of a rank: every
+// ranks-th batch, from the rank-th on.
 struct BatchOptions {
   Sampling sampling = Sampling::random;
   std::optional<int32_t> document_end = {};  // mask the targets after this token; empty: none
   int64_t vocabulary = 0;                    // every token must be below it; 0: not checked
-  uint64_t stride = 1;                       // every stride-th batch: one rank's, of `stride` ranks
-  uint64_t per_step = 1;                     // batches of a step, of all ranks
+  uint64_t rank = 0, ranks = 1;
+  uint64_t per_step = 1;  // batches of a step, of all ranks; the first batch begins a step
 };
 
 class BatchLoader {
  public:
-  // Writes batch k: tokens and targets (B, T). Returns Batch::counted. Runs on the loader's thread;
-  // next() rethrows its exceptions.
+  // Writes batch k since the loader's first one: tokens and targets (B, T). Returns Batch::counted.
+  // Runs on the loader's thread; next() rethrows its exceptions.
   using Fill = std::function<std::optional<int64_t>(uint64_t k, int32_t* tokens, int32_t* targets)>;
 
-  BatchLoader(Fill fill, int64_t rows, int64_t context, SamplerState first,
-              const HostMemory& memory = ordinary_host_memory, uint64_t stride = 1);
-  // Batches first.batch, first.batch + options.stride, ... of windows of `source`.
+  BatchLoader(Fill fill, int64_t rows, int64_t context,
+              const HostMemory& memory = ordinary_host_memory);
+  // The rank's batches of windows of `source`; the first draw of all ranks is first.draw.
   BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
               const HostMemory& memory = ordinary_host_memory, const BatchOptions& options = {});
 
@@ -64,15 +65,13 @@ class BatchLoader {
   void run(const std::stop_token& stop);  // the thread
 
   Fill fill_;
-  SamplerState first_;
-  uint64_t stride_;
   std::shared_ptr<void> buffer_;  // all slots
   std::vector<Slot> slots_;
 
   std::mutex mutex_;
   std::condition_variable produced_one_;
   std::condition_variable_any consumed_one_;
-  uint64_t produced_ = 0, consumed_ = 0;  // batches since first_
+  uint64_t produced_ = 0, consumed_ = 0;  // batches
   std::exception_ptr error_;
   std::jthread thread_;  // last, since it uses the members above; stops after the current batch
 };

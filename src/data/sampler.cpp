@@ -45,8 +45,7 @@ RandomSampler::RandomSampler(int64_t size, int64_t context, uint64_t seed)
   check_window(size, context);
 }
 
-void RandomSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
-  const uint64_t first = batch * starts.size();
+void RandomSampler::draw(uint64_t first, std::span<int64_t> starts) const {
   for (size_t i = 0; i < starts.size(); ++i) starts[i] = draw_below(start_count_, seed_, first + i);
 }
 
@@ -83,8 +82,7 @@ int64_t PermutationSampler::offset(uint64_t epoch) const {
   return draw_below(offsets_, seed_, epoch, kOffsetStream);
 }
 
-void PermutationSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
-  const uint64_t first = batch * starts.size();
+void PermutationSampler::draw(uint64_t first, std::span<int64_t> starts) const {
   for (size_t row = 0; row < starts.size(); ++row) {
     const uint64_t epoch = (first + row) / windows_, i = (first + row) % windows_;
     starts[row] = offset(epoch) + static_cast<int64_t>(permuted(epoch, i)) * context_;
@@ -93,7 +91,7 @@ void PermutationSampler::draw(uint64_t batch, std::span<int64_t> starts) const {
 
 DrawWindows make_sampler(Sampling sampling, int64_t size, int64_t context, uint64_t seed) {
   const auto draws_of = [](const auto& sampler) -> DrawWindows {
-    return [=](uint64_t batch, std::span<int64_t> starts) { sampler.draw(batch, starts); };
+    return [=](uint64_t first, std::span<int64_t> starts) { sampler.draw(first, starts); };
   };
   switch (sampling) {
     case Sampling::random: return draws_of(RandomSampler(size, context, seed));

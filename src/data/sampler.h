@@ -14,10 +14,10 @@ namespace quern {
 // non-overlapping window once an epoch.
 enum class Sampling { random, permutation };
 
-// The complete state of a sampler: batch k is a pure function of (seed, k).
+// The complete state of a sampler: draw n is a pure function of (seed, n).
 struct SamplerState {
   uint64_t seed = 1;
-  uint64_t batch = 0;  // the next one
+  uint64_t draw = 0;  // the next one: the number of windows drawn so far
 
   friend bool operator==(const SamplerState&, const SamplerState&) = default;
 };
@@ -29,8 +29,8 @@ class RandomSampler {
   // size: tokens of the corpus. Throws when the corpus has no whole window.
   RandomSampler(int64_t size, int64_t context, uint64_t seed);
 
-  // Sets starts[i] for each row i of batch k = `batch`: draw k B + i, where B is starts.size().
-  void draw(uint64_t batch, std::span<int64_t> starts) const;
+  // Sets starts[i] to the start of draw first + i.
+  void draw(uint64_t first, std::span<int64_t> starts) const;
 
  private:
   uint64_t start_count_, seed_;
@@ -44,7 +44,7 @@ class PermutationSampler {
  public:
   PermutationSampler(int64_t size, int64_t context, uint64_t seed);
 
-  void draw(uint64_t batch, std::span<int64_t> starts) const;  // see RandomSampler
+  void draw(uint64_t first, std::span<int64_t> starts) const;  // see RandomSampler
 
   int64_t windows() const { return static_cast<int64_t>(windows_); }  // W, in an epoch
   // The position of window i of an epoch, 0 to W - 1, and the start of the epoch's first window.
@@ -58,8 +58,8 @@ class PermutationSampler {
   int half_bits_;  // of the Feistel network
 };
 
-// Sets the starts of a batch's rows, with the given kind of sampler.
-using DrawWindows = std::function<void(uint64_t batch, std::span<int64_t> starts)>;
+// The function draw() of the given kind of sampler.
+using DrawWindows = std::function<void(uint64_t first, std::span<int64_t> starts)>;
 DrawWindows make_sampler(Sampling sampling, int64_t size, int64_t context, uint64_t seed);
 
 // The number of non-overlapping windows, for validation: (size - 1) / T. Window i begins at i T.

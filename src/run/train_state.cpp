@@ -60,8 +60,7 @@ std::string to_json(const TrainState& s) {
   Json j = {{"iteration", s.iteration},
             {"step", s.step},
             {"skipped", s.skipped},
-            {"tokens", s.tokens},
-            {"sampler", {{"seed", s.sampler.seed}, {"batch", s.sampler.batch}}},
+            {"sampler", {{"seed", s.sampler.seed}, {"draw", s.sampler.draw}}},
             {"model", model_json(s.model)},
             {"optimizer", s.optimizer},
             {"is_text", s.is_text},
@@ -79,9 +78,13 @@ TrainState from_json(const std::string& text, const std::filesystem::path& path)
   s.iteration = state.at("iteration").count();
   s.step = state.at("step").count();
   s.skipped = state.at("skipped").count();
-  if (state.has("tokens")) s.tokens = state.at("tokens").count();
   const JsonPlace sampler = state.at("sampler");
-  s.sampler = {sampler.at("seed").unsigned_number(), sampler.at("batch").unsigned_number()};
+  s.sampler.seed = sampler.at("seed").unsigned_number();
+  if (sampler.has("batch")) {
+    s.batches = sampler.at("batch").count();
+  } else {
+    s.sampler.draw = static_cast<uint64_t>(sampler.at("draw").count());
+  }
   s.model = parse_model(state.at("model"));
   if (state.has("optimizer")) s.optimizer = state.at("optimizer").text();
   s.is_text = state.at("is_text").boolean();

@@ -21,8 +21,8 @@ struct TrainState {
   int64_t iteration = 0;  // steps tried, including the skipped ones
   int64_t step = 0;       // updates made: the optimizer's t
   int64_t skipped = 0;
-  int64_t tokens = 0;  // trained on; 0 in older states
   SamplerState sampler;
+  int64_t batches = 0;  // drawn, in older states, instead of the sampler's windows
   double best_loss = std::numeric_limits<double>::infinity();  // validation
   int64_t best_iteration = 0;
   ModelConfig model;

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/first_line.h"
-#include "base/round_up.h"
 #include "base/shell_word.h"
 #include "config/config_print.h"
 #include "data/text_stream.h"
@@ -47,8 +46,9 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
       data_(open_training_data(config_)),
       batches_(batch_options(config_.data, data_.tokens, data_.facts, data_.tokenizer)) {
   batches_.vocabulary = config_.model.vocab_size;
-  batches_.stride = static_cast<uint64_t>(team_.count());
-  batches_.per_step = static_cast<uint64_t>(config_.train.accumulate) * batches_.stride;
+  batches_.rank = static_cast<uint64_t>(team_.rank());
+  batches_.ranks = static_cast<uint64_t>(team_.count());
+  batches_.per_step = static_cast<uint64_t>(config_.train.accumulate) * batches_.ranks;
   validate(config_);
   validate_ranks(config_.parallel);
   split_stop_strings(config_.sample.stop);
@@ -147,29 +147,23 @@ void Trainer::open_folder() {
   if (!team_.leads()) folder_ = RunFolder::open(path);
 }
 
-int64_t Trainer::tokens_a_step() const {
-  return config_.train.batch * config_.train.accumulate * team_.count() * config_.model.context;
+int64_t Trainer::windows_a_step() const {
+  return config_.train.batch * config_.train.accumulate * team_.count();
 }
 
-int64_t Trainer::tokens_after(int64_t steps) const {
-  return begun_.tokens + (steps - begun_.step) * tokens_a_step();
-}
-
-// Batches count from the first token: those of this size that cover the tokens of all steps.
 SamplerState Trainer::sampler_after(int64_t steps) const {
-  const int64_t a_batch = config_.train.batch * config_.model.context;
-  return {static_cast<uint64_t>(config_.train.seed),
-          static_cast<uint64_t>(ceil_div(tokens_after(steps), a_batch))};
+  const int64_t windows = begun_.windows + (steps - begun_.step) * windows_a_step();
+  return {static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(windows)};
 }
 
 // This rank's batches and dropout of the steps after `steps`.
 void Trainer::feed_from(int64_t steps) {
-  SamplerState first = sampler_after(steps);
-  first.batch += static_cast<uint64_t>(team_.rank());
+  const SamplerState first = sampler_after(steps);
   feeder_.reset();
   feeder_ = std::make_unique<BatchFeeder>(data_.tokens.train, config_.train.batch,
                                           config_.model.context, first, batches_);
-  instance_->model.start_dropout(first.seed, first.batch, batches_.stride);
+  const uint64_t batch = first.draw / static_cast<uint64_t>(config_.train.batch);
+  instance_->model.start_dropout(first.seed, batch + batches_.rank, batches_.ranks);
 }
 
 // Loads the newest checkpoint, or the one in run.resume. Saves the configuration in force to the
@@ -201,8 +195,8 @@ void Trainer::resume() {
   QUERN_CHECK(state_.sampler.seed == seed, "resume: the run's seed is ", state_.sampler.seed,
               ", found seed = ", seed);
   optimizer_->set_progress(state_.step, state_.skipped);
-  begun_ = {state_.iteration, state_.tokens};
-  if (state_.tokens == 0) begun_.tokens = state_.iteration * tokens_a_step();
+  begun_ = {state_.iteration, static_cast<int64_t>(state_.sampler.draw)};
+  if (state_.batches > 0) begun_.windows = state_.batches * config_.train.batch;
   const auto saved = [&] { return is_saved(checkpoint) ? "saved" : ""; };
   if (!team_.of_leader(saved, "the run's checkpoint").empty()) saved_step_ = state_.iteration;
   use_saved_algorithms();
@@ -486,14 +480,14 @@ void Trainer::report(const StepResult& result) {
   m.grad_norm = result.state.norm;
   m.lr = result.state.lr;
   m.ms = 1e3 * per_step;
-  m.tokens_per_s = static_cast<double>(tokens_a_step()) / per_step;
+  m.tokens_per_s = static_cast<double>(windows_a_step() * config_.model.context) / per_step;
   const double flops = flops_per_token(config_.model, config_.model.context) * m.tokens_per_s;
   const double peak = started_.peak_flops * static_cast<double>(team_.count());
   m.mfu = peak > 0.0 ? flops / peak : 0.0;
   const Context& context = Context::current();
   m.memory_bytes = std::max(peak_bytes_, context.allocator()->stats().peak_allocated);
   m.skipped = result.state.skipped;
-  m.tokens = tokens_after(result.step);
+  m.tokens = static_cast<int64_t>(sampler_after(result.step).draw) * config_.model.context;
   m.time = unix_time();
   unreported_ms_ = 0.0;
   unreported_steps_ = 0;

@@ -91,8 +91,7 @@ class Trainer {
   void check_data_of_ranks() const;
   void decide_recompute();
   void open_folder();
-  int64_t tokens_a_step() const;
-  int64_t tokens_after(int64_t steps) const;
+  int64_t windows_a_step() const;
   SamplerState sampler_after(int64_t steps) const;
   void feed_from(int64_t steps);
   void resume();
@@ -158,7 +157,7 @@ class Trainer {
 
   TrainState state_;  // counters as far as the host knows
   struct {
-    int64_t step = 0, tokens = 0;
+    int64_t step = 0, windows = 0;
   } begun_;                     // where this process began: its steps may be of another size
   int64_t peak_bytes_ = 0;      // peak before the last reset_peak of the allocator
   double train_seconds_ = 0.0;  // the clock runs only during steps

@@ -130,7 +130,6 @@ std::string Trainer::with_whole_weights(const std::function<void()>& work) {
 
 TrainState Trainer::current_state() const {
   TrainState state = state_;
-  state.tokens = tokens_after(state_.iteration);
   state.sampler = sampler_after(state_.iteration);
   state.model = config_.model;
   state.optimizer = optimizer_->name();

@@ -1,7 +1,6 @@
 #include "train/training_data.h"
 
 #include "base/error.h"
-#include "base/shell_word.h"
 #include "text/tokenizer_files.h"
 
 namespace quern {
@@ -10,10 +9,6 @@ namespace {
 
 Dataset open_tokens(const Config& config) {
   if (config.data.train.empty()) {
-    const std::string& run = config.run.resume;
-    QUERN_CHECK(run.empty(), "resume: ", run,
-                " holds an imported model, expected a training run; begin one from it with --from ",
-                shell_word(run));
     throw UsageError(
         "train: no data; give --train FILE, a text file, a folder of text files, a token file, a "
         "pattern of token files or a folder of `quern data prepare`");

@@ -16,7 +16,7 @@ using testing_support::expect_error;
 
 std::vector<int64_t> draw(const RandomSampler& sampler, uint64_t batch, size_t rows) {
   std::vector<int64_t> starts(rows);
-  sampler.draw(batch, starts);
+  sampler.draw(batch * rows, starts);
   return starts;
 }
 
@@ -77,7 +77,7 @@ std::vector<int64_t> epochs(const PermutationSampler& sampler, uint64_t count, s
   const uint64_t draws = count * static_cast<uint64_t>(sampler.windows());
   for (uint64_t k = 0; k * rows < draws; ++k) {
     std::vector<int64_t> starts(rows);
-    sampler.draw(k, starts);
+    sampler.draw(k * rows, starts);
     all.insert(all.end(), starts.begin(), starts.end());
   }
   all.resize(draws);
@@ -170,7 +170,7 @@ TEST(PermutationSampler, ReachesBeyond32Bits) {
   int64_t largest = 0;
   for (uint64_t k = 0; k < 10; ++k) {
     std::vector<int64_t> starts(10);
-    sampler.draw(k, starts);
+    sampler.draw(10 * k, starts);
     for (const int64_t start : starts) {
       EXPECT_LE(start + 17, int64_t{1} << 40);
       EXPECT_TRUE(seen.insert(start).second);

@@ -403,7 +403,7 @@ class SkippedNan : public PlantedNan {
       TrainState state =
           load_train_state(checkpoint_path(fs::path(from.run.out) / "checkpoints", step - 1),
                            instance.arena, resolved_.model, *optimizer);
-      state.tokens += state.tokens / state.iteration;
+      state.sampler.draw += state.sampler.draw / static_cast<uint64_t>(state.iteration);
       state.iteration += 1;
       state.skipped += 1;
       save_train_state(checkpoints, instance.arena, *optimizer, state);

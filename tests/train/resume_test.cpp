@@ -122,27 +122,41 @@ TEST_F(TrainerTest, AResumedRunMarksTheBestThatItsLogKnows) {
   EXPECT_EQ(*best_checkpoint(checkpoints), checkpoint_path(checkpoints, 4));
 }
 
-// The batches go on behind the tokens of the earlier steps, and the log counts those.
-TEST_F(TrainerTest, AResumedRunWithLargerStepsSeesEveryTokenOnce) {
-  Config c = config();
-  c.train.steps = 5;
-  c.train.log_every = 1;
+// With lr = 0 every window has one loss, whichever step has it.
+TEST_F(TrainerTest, AResumedRunWithOtherStepsSeesEveryWindowOnce) {
+  Config c = config("whole");
+  c.optimizer.lr = 0.0;
   c.optimizer.warmup = 0;
-  Recorded first, second;
-  train(c, first);
+  c.data.sampling = Sampling::permutation;
+  c.train.log_every = 1;
+  c.train.batch = 1;
+  c.train.steps = 20;
+  Recorded whole, part;
+  train(c, whole);
+  c.run.out = (folder_ / "run").string();
+  c.train.steps = 3;
+  train(c, part);
   c.run.resume = c.run.out;
-  c.train.steps = 7;
-  c.train.batch *= 2;
-  c.train.accumulate = 2;
-  train(c, second);
-  const int64_t before = c.train.batch / 2 * c.model.context, now = 4 * before;
-  ASSERT_EQ(second.steps.size(), 2u);
-  EXPECT_EQ(second.steps[0].tokens, 5 * before + now);
-  EXPECT_EQ(second.steps[1].tokens, 5 * before + 2 * now);
-  const fs::path newest = checkpoint_path(folder_ / "run" / "checkpoints", 7);
-  const TrainState state = state_of(open_checkpoint(newest));
-  EXPECT_EQ(state.tokens, 5 * before + 2 * now);
-  EXPECT_EQ(state.sampler.batch, 7u);  // of twice the size: 2.5 batches, so 3, and then 2 a step
+  int64_t windows = 3;
+  const struct { int64_t batch, accumulate, steps; } changes[] = {{4, 2, 1}, {1, 1, 2}, {3, 1, 2}};
+  for (const auto& [batch, accumulate, steps] : changes) {
+    c.train.batch = batch;
+    c.train.accumulate = accumulate;
+    c.train.steps += steps;
+    Recorded resumed;
+    train(c, resumed);
+    ASSERT_EQ(std::ssize(resumed.steps), steps);
+    for (const StepMetrics& step : resumed.steps) {
+      double expected = 0.0;
+      for (int64_t i = 0; i < batch * accumulate; ++i) {
+        expected += whole.steps.at(static_cast<size_t>(windows++)).loss;
+      }
+      EXPECT_NEAR(step.loss, expected / static_cast<double>(batch * accumulate), 1e-6);
+      EXPECT_EQ(step.tokens, windows * c.model.context);
+    }
+  }
+  const fs::path newest = checkpoint_path(folder_ / "run" / "checkpoints", c.train.steps);
+  EXPECT_EQ(state_of(open_checkpoint(newest)).sampler.draw, static_cast<uint64_t>(windows));
 }
 
 TEST_F(TrainerTest, ChangedDataAreAWarning) {

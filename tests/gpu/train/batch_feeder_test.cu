@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRows = 64, kContext = 1 << 17;  // 64 MiB a batch: a millisecond or more to copy
 constexpr int64_t kBytes = kRows * kContext * static_cast<int64_t>(sizeof(int32_t));
-constexpr SamplerState kFirst{.seed = 1, .batch = 0};
+constexpr SamplerState kFirst{.seed = 1};
 
 TokenSource corpus() {
   std::vector<uint16_t> tokens(4 << 20);
@@ -34,7 +34,7 @@ struct HostBatch {
 
 HostBatch expected_batch(const TokenSource& source, uint64_t index) {
   std::array<int64_t, kRows> starts;
-  RandomSampler(source.size(), kContext, kFirst.seed).draw(index, starts);
+  RandomSampler(source.size(), kContext, kFirst.seed).draw(index * kRows, starts);
   HostBatch batch;
   copy_windows(source, starts, kContext, batch.tokens.data(), batch.targets.data());
   return batch;
