@@ -132,21 +132,21 @@ void add_compute(std::vector<ConfigKey>& table) {
        {"norms", Recompute::norms},
        {"blocks", Recompute::blocks}},
       "values that the backward computes again to save memory; swiglu: outputs of SwiGLU; "
-      "norms: also those of norms; blocks: everything in a segment of blocks; auto: norms, "
-      "except on a GPU where the step with swiglu takes at most half of the memory: there "
-      "swiglu, or none where that takes at most a third of the memory; in training blocks where "
-      "the step fits only so; decided when a run starts");
+      "norms: also those of norms; blocks: everything in a segment of blocks; auto: on a GPU none "
+      "if its step takes at most a third of the memory, else swiglu if its step takes at most "
+      "half, else norms; on a CPU norms; in training blocks if the step fits only then; decided "
+      "when a run starts");
   rows.integer("segment", &C::segment, 1, 10000,
                "blocks recomputed together when recompute is blocks");
   rows.choice(
       "offload", &C::offload,
       {{"none", Offload::none}, {"moments", Offload::moments}, {"optimizer", Offload::optimizer}},
-      "what training on a GPU keeps in the host's memory, with the same bits and a longer "
-      "update; optimizer: the moments and, when precision is bf16, what only the update reads "
-      "of the weights");
+      "state that training on a GPU keeps in host memory, with the same bits and a slower "
+      "update; optimizer: the moments and, when precision is bf16, the part of the weights that "
+      "only the update reads");
   rows.boolean(
       "offload_activations", &C::offload_activations,
-      "keep in the host's memory between forward and backward: with recompute = blocks the "
+      "keep activations in host memory between forward and backward: with recompute = blocks the "
       "inputs of segments, otherwise each MLP's hidden layer (with fused kernels; GPT-2's not in "
       "FP8)");
   rows.text(
@@ -162,7 +162,7 @@ void add_compute(std::vector<ConfigKey>& table) {
        {"avx512_bf16", CpuLevel::avx512_bf16},
        {"amx", CpuLevel::amx}},
       "vector instructions of the CPU kernels; auto: the best that processor and build have; "
-      "results are the same, but for products by Eigen and, with the last two, of BF16");
+      "results are the same, except products by Eigen and, with the last two, BF16 products");
   rows.integer("memory_limit", &C::memory_limit, 0, 1 << 30,
                "MiB of the device's memory that may be used; 0: no limit");
 }
@@ -173,7 +173,7 @@ void add_data(std::vector<ConfigKey>& table) {
   rows.text("train", &D::train, "a path in UTF-8",
             "text file, folder of text files, token file, or glob of token files");
   rows.text("validation", &D::validation, "a path in UTF-8",
-            "as train; empty: prepared data's own part, else the end of train");
+            "as train; empty: the validation split of prepared data, else the end of train");
   rows.real("validation_fraction", &D::validation_fraction, {0, 1, false, true},
             "part of train held out when validation is empty");
   rows.choice("format", &D::format,
@@ -244,14 +244,13 @@ void add_optimizer(std::vector<ConfigKey>& table) {
                {"wsd", ScheduleKind::wsd}},
               "learning rate after the warm-up; wsd: constant, then linear decay");
   rows.real("decay_fraction", &O::decay_fraction, {0, 1},
-            "wsd: fraction of the steps in its decay");
+            "wsd: fraction of the steps in the decay");
   rows.real("beta1", &O::beta1, {0, 1, false, true}, "AdamW's decay of the first moment");
   rows.real("beta2", &O::beta2, {0, 1, false, true}, "AdamW's decay of the second moment");
   rows.real("eps", &O::eps, {0, 1, true}, "AdamW's epsilon");
-  rows.choice(
-      "moments", &O::moments, {{"fp32", MomentType::fp32}, {"bf16", MomentType::bf16}},
-      "storage of AdamW's moments, not of Muon's momentum; bf16: rounded up or down at random, "
-      "4 bytes a parameter instead of 8");
+  rows.choice("moments", &O::moments, {{"fp32", MomentType::fp32}, {"bf16", MomentType::bf16}},
+              "storage of AdamW's moments, not of Muon's momentum; bf16: with stochastic rounding, "
+              "4 bytes a parameter instead of 8");
   rows.real("momentum", &O::momentum, {0, 1, false, true}, "Muon's decay of the mean gradient");
   rows.boolean("nesterov", &O::nesterov, "Nesterov momentum in Muon");
   rows.real("muon_lr_scale", &O::muon_lr_scale, {0, 1000},
@@ -263,7 +262,7 @@ void add_optimizer(std::vector<ConfigKey>& table) {
       "lr and weight_decay; original: sqrt(max(1, A / B))");
   rows.real("weight_decay", &O::weight_decay, {0, 1000},
             "decoupled weight decay, of matrices only");
-  rows.real("clip", &O::clip, {0, kNoLimit}, "largest global gradient norm; 0: no clipping");
+  rows.real("clip", &O::clip, {0, kNoLimit}, "maximum global gradient norm; 0: no clipping");
 }
 
 void add_parallel(std::vector<ConfigKey>& table) {
@@ -276,17 +275,17 @@ void add_parallel(std::vector<ConfigKey>& table) {
                {"zero1", Parallel::zero1},
                {"zero2", Parallel::zero2},
                {"fsdp", Parallel::fsdp}},
-              "how several ranks share a training; ddp: each has the whole model and a part of the "
-              "batch; zero1: FP32 weights and optimizer state of a part alone, which it updates; "
-              "zero2: gradients of that part, too; fsdp: and the other weights only while they are "
-              "used; auto: of several ranks zero1 on GPUs, else ddp");
+              "strategy of several ranks; ddp: each has the whole model and a part of the batch; "
+              "zero1: each has FP32 weights and optimizer state of only one part, which it "
+              "updates; zero2: also gradients of only that part; fsdp: also has other weights "
+              "only while they are used; auto: for several ranks zero1 on GPUs, else ddp");
   rows.integer("ranks", &P::ranks, 1, 65536,
                "processes of a training, started on this machine unless a launcher has started "
-               "them; on GPUs one a GPU");
+               "them; one per GPU");
   rows.integer(
       "comm_limit", &P::comm_limit, 1, 3600,
-      "seconds within which all ranks end when one is lost: a rank waits four fifths of it for the "
-      "others, on GPUs three fifths beyond the longest of the latest steps");
+      "seconds in which all ranks end when one is lost; a rank waits four fifths of this time for "
+      "the others, on GPUs three fifths plus the longest of the latest steps");
 }
 
 void add_run(std::vector<ConfigKey>& table) {
@@ -300,8 +299,7 @@ void add_run(std::vector<ConfigKey>& table) {
 void add_sample(std::vector<ConfigKey>& table) {
   using S = SampleSection;
   SectionRows rows(table, "sample", &Config::sample);
-  rows.text("prompt", &S::prompt, "text in UTF-8",
-            "text to continue; \\n and \\t are the characters");
+  rows.text("prompt", &S::prompt, "text in UTF-8", "text to continue; \\n and \\t are escapes");
   rows.integer("tokens", &S::tokens, 0, kMany, "tokens to generate");
   rows.real("temperature", &S::temperature, {0, 1000},
             "divides the logits; 0: always the most probable token");
