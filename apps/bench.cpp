@@ -30,7 +30,7 @@ int run_benchmark(const Benchmark& benchmark, const Arguments& args) {
   std::vector<BenchJob> jobs;  // read all of them before the first measurement
   for (const ParsedArgs& run : runs) {
     check_positional(run, command);
-    if (!with_model) check_keys(run.given, benchmark.command, benchmark.instead);
+    check_keys(with_model ? run.flags : run.given, benchmark.command, benchmark.instead);
     jobs.push_back(benchmark.prepare({run, varying, runs.size() == 1}));
   }
   const ParsedArgs& first = runs.front();

@@ -82,8 +82,8 @@ const Command kBenchCollectivesCommand{
     R"(Usage: quern bench collectives --gpus N [--FLAG VALUE ...]
        quern bench collectives --ranks N --device cpu [--FLAG VALUE ...]
 
-Times each collective between the ranks, after a check of its result on random
-data: by NCCL between GPUs, by Gloo between CPUs. Bus bandwidth is that of
+Checks the result of each collective between the ranks on random data, then
+times it: NCCL between GPUs, Gloo between CPUs. Bus bandwidth is that of
 nccl-tests: bytes over time, times 2 (N - 1) / N for all_reduce, 1 for broadcast
 and (N - 1) / N for the others.
 )",
@@ -92,7 +92,7 @@ and (N - 1) / N for the others.
         bench_flags({{"collectives", "those to time; all by default", "", false, names<Collective>},
                      {"places",
                       "in: the result replaces the data, out: it goes to other memory; "
-                      "both by default. exchange has no in, the ordered ones no out",
+                      "both by default. exchange has only out, the ordered ones only in",
                       "", false, names<ResultPlace>},
                      {"sizes",
                       "bytes of a rank's FP32 data; by default 1024 to 1073741824, on "

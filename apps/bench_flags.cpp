@@ -180,12 +180,10 @@ void check_positional(const ParsedArgs& parsed, const std::string& command) {
 }
 
 void check_keys(const std::set<std::string>& given, const Command& command,
-                const std::map<std::string, std::string>& instead,
-                const std::set<std::string>& also) {
-  const auto known = applicable_keys(command.keys, command.flags);
+                const std::map<std::string, std::string>& instead) {
+  const auto known = applicable_keys(accepted_keys(command), command.flags);
   for (const std::string& name : given) {
-    const ConfigKey* key = find_key(name);
-    if (std::ranges::count(known, key) > 0 || also.contains(key->section)) continue;
+    if (std::ranges::count(known, find_key(name)) > 0) continue;
     const auto meant = instead.find(name);
     throw UsageError(cat(command.name, ": ", name, " has no meaning here",
                          meant == instead.end() ? "" : cat(", did you mean --", meant->second, "?"),

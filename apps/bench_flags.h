@@ -133,10 +133,9 @@ void print_now(const std::string& text);
 
 // Throws UsageError on an argument that is no flag. `command`: "bench kernels".
 void check_positional(const ParsedArgs& parsed, const std::string& command);
-// Throws UsageError if one of the configuration keys `given` is neither in command.keys nor in a
-// section of `also`. `instead`: the flag to suggest for a key.
+// Throws UsageError if the command does not accept one of the configuration keys `given`.
+// `instead`: the flag to suggest for a key.
 void check_keys(const std::set<std::string>& given, const Command& command,
-                const std::map<std::string, std::string>& instead = {},
-                const std::set<std::string>& also = {});
+                const std::map<std::string, std::string>& instead = {});
 
 }  // namespace quern

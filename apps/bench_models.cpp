@@ -93,7 +93,7 @@ alone, and the ratio of the two rates is printed.
               "warmup"}}),
     bench_flags({{"phases", "some of fwd (no tape), fwdbwd, step (with clipping and AdamW)",
                   "fwd,fwdbwd,step"},
-                 {"warmup", "iterations before those measured; 0 counts the first ones in", "5"},
+                 {"warmup", "iterations before those measured; 0 measures the first ones too", "5"},
                  {"steps", "iterations measured", "20"},
                  {"check",
                   "on the CPU: exit 1 when the step's matmul FLOP/s are below half of the SGEMM "
@@ -118,7 +118,7 @@ that runs out of memory gives a row and not an error.
              1}),
     bench_flags(
         {{"prompt_tokens", "tokens in the cache before the first measured one", "128"},
-         {"measured", "tokens measured of each row", "256"},
+         {"measured", "measured tokens of each row", "256"},
          {"way",
           "automatic (on a GPU a graph, under bf16 of one kernel for the whole model), launched (a "
           "kernel for each part of a block, one by one) or composed (of the model's own ops)",

@@ -2,8 +2,6 @@
 // multilayer perceptron, one sum, and the dtypes of a step.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "bench/accumulate.h"
 #include "bench/attention.h"
 #include "bench/dtypes.h"
@@ -159,7 +157,7 @@ const Command kBenchAttentionCommand{
 
 Times forward and backward of attention on random inputs, each shape in each
 precision and variant. saved: memory in use between forward and backward; peak:
-the most in use; both count q, k, v, the output and its gradient. A shape that
+maximum in use; both count q, k, v, the output and its gradient. A shape that
 runs out of memory gives a row and not an error. On the CPU the grids are
 small: T 128, 256, 512.
 )",
@@ -192,7 +190,7 @@ Times each memory-bound kernel, fused and as its naive twin of small ops, after
 the two ceilings: a copy and matrix products. MB: bytes that must move once,
 each input read and each output written; TB/s and the share of the copy's
 bandwidth follow from them. The account counts the bytes and the FLOPs of a
-variant's actual kernels; % roof is the time that the ceilings allow for it over
+variant's actual kernels; % roof is its shortest time under the ceilings over
 the measured time. A case that runs out of memory gives a row and not an error.
 )",
     runs_of({kBenchKernelsCommand,

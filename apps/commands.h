@@ -23,7 +23,19 @@ struct Command {
   std::vector<std::string> keys = {};        // configuration keys that apply: names, or "[section]"
   std::vector<std::string> near_words = {};  // synonyms, for which an error suggests the name
   std::vector<const Command*> subcommands = {};
+  std::vector<std::string> further = {};  // keys accepted besides: only --help-all lists them
 };
+
+// The section of every key.
+inline const std::vector<std::string> kEveryKey = {"[model]", "[compute]",   "[parallel]", "[data]",
+                                                   "[train]", "[optimizer]", "[sample]",   "[run]"};
+
+// All that the command accepts.
+inline std::vector<std::string> accepted_keys(const Command& command) {
+  std::vector<std::string> keys = command.keys;
+  keys.insert(keys.end(), command.further.begin(), command.further.end());
+  return keys;
+}
 
 extern const Command kTrainCommand, kSweepCommand, kGenerateCommand, kEvalCommand, kImportCommand,
     kExportCommand, kProfileCommand, kMemoryCommand, kReportCommand, kWatchCommand, kTuneCommand,

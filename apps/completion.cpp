@@ -84,7 +84,7 @@ void print_flags(const Command& command, const std::string& typed) {
     }
   };
   print(command.keys);
-  if (!found && !command.keys.empty()) print(all_sections());
+  if (!found) print(command.further);
 }
 
 // Prints the values of a flag ("--size"), each after `before`.

@@ -169,7 +169,7 @@ Reads every token.
     {{"window", "shows window number N of --length tokens", ""},
      {"offset", "shows the window that begins at token N", ""},
      {"length", "tokens of the window", "64"},
-     {"tokenizer", "bytes, a file or a folder; by default what the folder holds", ""},
+     {"tokenizer", "bytes, a file or a folder; by default the folder's own", ""},
      {"verify", "compare the files' checksums with those in the sidecars", "", true},
      {"json", "print one JSON object", "", true}}};
 

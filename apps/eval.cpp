@@ -30,7 +30,7 @@ int run_eval(const Arguments& args) {
   if (parsed.positional.size() != 2)
     throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kEvalCommand.usage));
   // A file may be that of the training, with all its keys.
-  check_keys(parsed.flags, kEvalCommand, {}, {"model", "compute"});
+  check_keys(parsed.flags, kEvalCommand);
   Config config = parsed.config;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
@@ -90,14 +90,16 @@ const Command kEvalCommand{
 
 Mean loss of RUN's best checkpoint (or of the checkpoint that RUN names) over
 the non-overlapping windows of FILE. FILE is text, which RUN's tokenizer
-encodes, or a token file. A folder of `quern data prepare` stands for its
-validation split. --ctx takes shorter windows than the model's context.
+encodes, or a token file. A folder of `quern data prepare` means its
+validation split. --ctx sets windows shorter than the model's context.
 )",
     run_eval,
     {{"latest", "use the newest checkpoint of the run, not the best", "false", true},
      {"json", "print one line of JSON", "false", true}},
     {"ctx", "batch", "eval_batches", "format", "document_mask", "device", "precision", "attention",
      "kernels", "threads", "cpu_level", "memory_limit"},
-    {"evaluate", "validate", "perplexity", "loss", "score"}};
+    {"evaluate", "validate", "perplexity", "loss", "score"},
+    {},
+    {"[model]", "residual", "fp32_products", "deterministic", "graph", "gemm_table"}};
 
 }  // namespace quern

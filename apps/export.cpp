@@ -61,8 +61,8 @@ const Command kExportCommand{
 Writes the best checkpoint of RUN (or the checkpoint that RUN names) as a
 Hugging Face folder that transformers opens: config.json,
 generation_config.json, model.safetensors (or several shards and their index)
-and the run's tokenizer. The tokens of a byte-level model are the byte values,
-and 256, which ends a text. FOLDER must not exist.
+and the run's tokenizer. A byte-level model's tokens are the byte values and
+256, the end token. FOLDER must not exist.
 )",
     run_export,
     {{"latest", "use the newest checkpoint of the run, not the best", "false", true},

@@ -178,7 +178,7 @@ int run_generate(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kGenerateCommand.flags);
   check_arguments(parsed);
   // A file may be that of the training, with all its keys.
-  check_keys(parsed.flags, kGenerateCommand, {{"seed", "sample_seed"}}, {"model", "compute"});
+  check_keys(parsed.flags, kGenerateCommand, {{"seed", "sample_seed"}});
   Config config = parsed.config;
   if (parsed.extra.at("prompts").empty()) config.train.batch = 1;
   const auto context = make_context(config.compute, 0);
@@ -232,6 +232,8 @@ of them are generated together, and all texts are printed at the end.
      {"json", "a line of JSON for each prompt: prompt, text, tokens, finish", "false", true}},
     {"[sample]", "batch", "device", "precision", "attention", "kernels", "threads", "cpu_level",
      "memory_limit"},
-    {"sample", "complete", "chat", "infer", "inference", "predict"}};
+    {"sample", "complete", "chat", "infer", "inference", "predict"},
+    {},
+    {"[model]", "residual", "fp32_products", "deterministic", "graph", "gemm_table"}};
 
 }  // namespace quern

@@ -126,12 +126,11 @@ std::string help_text(const Command& command, bool all) {
     }
     return text + fmt::format("\n`quern help {}COMMAND` lists a command's flags.\n", name);
   }
-  const bool has_keys = !command.keys.empty();
-  const std::string flags =
-      config_help(command.flags, all && has_keys ? all_sections() : command.keys);
+  const std::string flags = config_help(command.flags, all ? accepted_keys(command) : command.keys);
   if (!flags.empty()) text += "\n" + flags;
-  if (has_keys && !all) {
-    text += fmt::format("\n`quern {}--help-all` lists every configuration key.\n", name);
+  if (!command.further.empty() && !all) {
+    text +=
+        fmt::format("\n`quern {}--help-all` lists every configuration key that it reads.\n", name);
   }
   return text;
 }

@@ -47,7 +47,7 @@ dtype. A model or a tokenizer that Quern cannot compute exactly is refused with
 the reason; docs/models.md lists what is supported.
 )",
     run_import,
-    {{"out", "the new run folder", ""}, {"tokenizer", "none: leave it out", ""}},
+    {{"out", "the new run folder", ""}, {"tokenizer", "none: import without it", ""}},
     {},
     {"convert", "load", "download", "pull", "hf"}};
 

@@ -44,7 +44,7 @@ std::vector<ExtraFlag> with_gpus_flag(std::vector<ExtraFlag> flags) {
 std::vector<ExtraFlag> with_rank_flags(std::vector<ExtraFlag> flags) {
   flags = with_gpus_flag(std::move(flags));
   flags.push_back({"store",
-                   "where ranks meet that another launcher has started: tcp:HOST:PORT, a free port "
+                   "meeting point of ranks started by another launcher: tcp:HOST:PORT, a free port "
                    "of rank 0's machine, or file:FOLDER, an absent folder on a shared disk",
                    ""});
   return flags;

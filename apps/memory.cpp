@@ -142,7 +142,7 @@ size, ctx, batch, precision, attention, kernels, recompute, residual and moments
 runs out of memory gives a row and not an error. Without a GPU, a model of more
 than 2 GiB is predicted for a GPU and not measured, unless --device cpu is
 given. With --block: the tensors that one block saves for its backward. With
---gpus: memory and time of a step on so many GPUs, which need not be here.
+--gpus: predicted memory and time of a step on N GPUs, without using any.
 )",
     runs_of({kMemoryCommand,
              prepare,
@@ -153,8 +153,8 @@ given. With --block: the tensors that one block saves for its backward. With
           "forward,step"},
          {"predict", "do not measure", "", true},
          {"block",
-          "what one block saves, for each recompute (none, swiglu, norms, blocks) or those given",
-          "", true},
+          "a block's saved tensors, per recompute (none, swiglu, norms, blocks) or those given", "",
+          true},
          {"gpus", "predict a step of this many GPUs, on all nodes together", ""},
          {"nodes", "number of nodes that have the GPUs", "1"},
          {"step_ms", "milliseconds of a step on one GPU, as `quern bench step` measures it", ""},
@@ -169,6 +169,8 @@ given. With --block: the tensors that one block saves for its backward. With
           "pass",
           ""}}),
     kStepKeys,
-    {"mem", "vram", "oom"}};
+    {"mem", "vram", "oom"},
+    {},
+    {"[parallel]", "accumulate"}};
 
 }  // namespace quern

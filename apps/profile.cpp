@@ -1,6 +1,7 @@
 // quern profile: shows where the time of a step goes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -15,6 +16,7 @@
 #include "profile/memory/memory_page.h"
 #include "profile/memory/memory_snapshot.h"
 #include "run/load_model.h"
+#include "run/make_context.h"
 #include "tensor/context.h"
 #include "train/memory_report.h"
 
@@ -46,6 +48,7 @@ ProfileReportOptions report_options_of(const ParsedArgs& parsed) {
 
 int run_profile(const Arguments& args) {
   ParsedArgs parsed = parse_args(args, kProfileCommand.flags, bench_config(), apply_model_from);
+  check_keys(parsed.flags, kProfileCommand);
   const ProfileOptions options = options_of(parsed);
   const ProfileReportOptions report = report_options_of(parsed);
   const TableFormat format = format_of(parsed);
@@ -54,16 +57,16 @@ int run_profile(const Arguments& args) {
   const Config& config = parsed.config;
   apply_gpus(kProfileCommand.name, parsed);
   check_options(config, options);
+  const bool by_kernel = std::ranges::count(report.group_by, "kernel") > 0;
+  if (by_kernel && !choose_device(config.compute.device).is_cuda()) {
+    throw UsageError("--group_by kernel needs a GPU: the CPU has no kernel times");
+  }
   RankPlace place;
   if (const auto code = launch_ranks(kProfileCommand, args, parsed, place)) return *code;
   const auto context =
       make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
   check_graph(config, options);
-  const bool by_kernel = std::ranges::count(report.group_by, "kernel") > 0;
-  if (by_kernel && !context->device().is_cuda()) {
-    throw UsageError("--group_by kernel needs a GPU: the CPU has no kernel times");
-  }
   std::unique_ptr<Communicator> group;
   if (place.size > 1) group = join_ranks(place, context->device(), config);
   if (place.rank == 0) as_one_of(group.get(), [&] { check_writable("out", folder); });
@@ -105,15 +108,15 @@ const Command kProfileCommand{
 Runs training steps with random weights on random tokens, or a single part,
 and shows where their time goes, by op, kernel, phase and module. Writes to the
 folder --out: tables, trace.json for ui.perfetto.dev, stacks for speedscope.app
-and the memory in use. With --gpus N or --ranks N --device cpu it shows those
-of the first of N ranks: what they exchange, and how much of it is exposed.
+and the memory in use. With --gpus N or --ranks N --device cpu it profiles
+rank 0 of N and shows the communication and its exposed part.
 )",
     run_profile,
     with_rank_flags(with_format_flags(
         {{"target", "train, or a single part", "train", false, profile_targets},
-         {"phases", "of train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step"},
+         {"phases", "for train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step"},
          {"warmup", "steps before those measured", "3"},
-         {"steps", "steps recorded, and as many before them without the recorder", "5"},
+         {"steps", "recorded steps, after as many without the recorder", "5"},
          {"out", "the folder to write to", "profile"},
          {"group_by",
           "some of step, phase, module, op, shape (ops by their inputs' shapes) and kernel", ""},
@@ -121,12 +124,12 @@ of the first of N ranks: what they exchange, and how much of it is exposed.
          {"rows", "rows of a table, at most; 0: all", "20"},
          {"graph", "replay the training step as a CUDA graph instead of launching every kernel",
           "false", true},
-         {"memory",
-          "a run more of one rank, whose allocations become memory.html and memory.pickle", "true",
-          true},
+         {"memory", "one more run, of one rank, for memory.html and memory.pickle", "true", true},
          {"cupti", "auto, the path of libcupti.so, or off: CUDA events time ops instead",
           "auto"}})),
     kStepKeys,
-    {"trace", "nsys", "roofline"}};
+    {"trace", "nsys", "roofline"},
+    {},
+    {"[parallel]"}};
 
 }  // namespace quern

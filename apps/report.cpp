@@ -54,7 +54,7 @@ file and loads nothing.
 )",
                              run_report,
                              {{"out", "the page to write", "report.html"},
-                              {"title", "heads the page; by default the runs' names", ""}},
+                              {"title", "title of the page; by default the runs' names", ""}},
                              {},
                              {"plot", "chart", "dashboard", "compare", "html"}};
 

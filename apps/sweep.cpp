@@ -253,7 +253,8 @@ int run_sweep(const Arguments& all_args) {
   std::vector<Combination> all = combinations_of(axes, args);
   for (const Combination& c : all) check_folder(c);
   const fs::path out = all[0].folder.parent_path();
-  if (fs::exists(out / "config.toml")) {
+  std::error_code unknown;  // check_writable says why
+  if (fs::exists(out / "checkpoints", unknown)) {
     throw UsageError(cat("sweep: ", out.string(), " is a run, expected a folder for several"));
   }
   check_writable("out", out);
@@ -302,6 +303,8 @@ resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
                     {"set", "a key and its values, KEY=VALUE,VALUE; several --set make a grid", ""},
                     {"json", "the table as JSON, an object a line", "", true}}),
     {"size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
-    {"grid", "search"}};
+    {"grid", "search"},
+    {},
+    kEveryKey};
 
 }  // namespace quern

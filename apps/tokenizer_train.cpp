@@ -113,13 +113,13 @@ text decodes to the same bytes. An INPUT is a file of UTF-8 text, a folder
 detected from the content, JSONL from the extensions .jsonl and .ndjson.
 )",
     run_tokenizer_train,
-    {{"vocab", "tokens, with <unk>, <s>, </s> and the 256 bytes", ""},
+    {{"vocab", "vocabulary size, including <unk>, <s>, </s> and the 256 bytes", ""},
      {"out", "the folder to write; it must not exist", ""},
-     {"field", "of JSONL: the member that holds the text", "text"},
+     {"field", "JSONL: the member that holds the text", "text"},
      {"split_digits", "each digit is a token: true or false", "true"},
-     {"special", "further tokens that stand for no text, separated by commas", ""},
+     {"special", "additional tokens without text, separated by commas", ""},
      {"coverage", "part of the text whose characters get tokens; rarer ones are bytes", "0.9995"},
-     {"sample_bytes", "of text to learn from, drawn by lines; 0: all", "100000000"},
-     {"threads", "that learn; 0: one a core", "0"}}};
+     {"sample_bytes", "bytes of text to train on, sampled by lines; 0: all", "100000000"},
+     {"threads", "training threads; 0: one a core", "0"}}};
 
 }  // namespace quern

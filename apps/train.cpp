@@ -64,6 +64,9 @@ Config base_config(const Arguments& args) {
   if (resume.empty()) return {};
   const RunFolder folder = RunFolder::open(resume);
   Config config = load_config(folder.config().string());
+  QUERN_CHECK(!config.data.train.empty(), "resume: ", resume,
+              " holds an imported model, expected a training run; begin one from it with --from ",
+              shell_word(resume));
   if (std::filesystem::exists(folder.gemm_table())) config.compute.gemm_table.clear();
   return config;
 }
@@ -88,8 +91,9 @@ ParsedArgs parse_train(const Arguments& args, const Config& base) {
   const ParsedArgs parsed = parse_args(args, kTrainCommand.flags, base, apply_model_from);
   if (!parsed.positional.empty()) {
     const std::string& found = parsed.positional[0];
+    std::error_code unknown;
     const std::string hint =
-        found.find_first_of("./") != std::string::npos || std::filesystem::exists(found)
+        found.find_first_of("./") != std::string::npos || std::filesystem::exists(found, unknown)
             ? fmt::format("; did you mean {} {}?",
                           found.ends_with(".toml") ? "--config" : "--train", shell_word(found))
             : "";
@@ -175,6 +179,8 @@ that train together; docs/several-gpus.md has torchrun, Slurm and mpirun.
      "dropout",      "eval_every", "sample_every", "checkpoint_every",
      "optimizer",    "lr",         "warmup",       "schedule",
      "weight_decay", "ranks",      "[run]",        "prompt"},
-    {"run", "learn", "pretrain", "finetune", "resume", "continue"}};
+    {"run", "learn", "pretrain", "finetune", "resume", "continue"},
+    {},
+    kEveryKey};
 
 }  // namespace quern

@@ -35,6 +35,7 @@ void print_measured(const std::vector<MeasuredProduct>& products) {
 
 int run_tune(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kTuneCommand.flags, {}, apply_model_from);
+  check_keys(parsed.flags, kTuneCommand);
   const std::string path = parsed.extra.at("table");
   if (path.empty()) throw UsageError("tune: no --table FILE to write");
   check_positional(parsed, "tune");

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "bench/verify.h"
+#include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
 #include "config/config_print.h"
@@ -53,6 +54,7 @@ int run_verify(const Arguments& args) {
     throw UsageError(
         cat("verify: found no case, expected at least one folder\n", kVerifyCommand.usage));
   }
+  check_keys(parsed.flags, kVerifyCommand);
   const bool all = parsed.extra.at("all") == "true";
   const bool verbose = parsed.extra.at("verbose") == "true";
   int runs = 0, failed = 0;
@@ -89,7 +91,7 @@ ten AdamW steps and final weights. Exits with 1 when one is beyond its
 tolerance.
 )",
     run_verify,
-    {{"all", "every precision, attention and kernels that no flag fixes", "", true},
+    {{"all", "all values of precision, attention and kernels not set by a flag", "", true},
      {"verbose", "list every gradient and weight, not only the worst", "", true}},
     {"[compute]"},
     {"test", "check", "selftest", "golden"}};

@@ -40,8 +40,8 @@ const Command kVerifyRunCommand{.name = "verify-run",
 Checks every file of the folder RUN and changes none: the configuration and its
 checksum, the metrics, the tokenizer, and each checkpoint with its checksums,
 shapes, finite weights and optimizer state. Prints a line for each, and the
-newest intact checkpoint, from which --resume goes on. Exits with 1 when a file
-is damaged.
+newest intact checkpoint, from which --resume continues. Exits with 1 when a
+file is damaged.
 )",
                                 .run = run_verify_run,
                                 .near_words = {"fsck", "check", "check_run"}};

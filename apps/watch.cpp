@@ -113,7 +113,7 @@ record. It ends when the run does, or on Ctrl-C, which does not stop the run.
 )",
                             run_watch,
                             {{"once", "show the current state, and end", "", true},
-                             {"interval", "seconds between looks at the files", "0.5"}},
+                             {"interval", "seconds between reads of the files", "0.5"}},
                             {},
                             {"follow", "monitor", "tail", "status", "log"}};
 

@@ -1,7 +1,5 @@
 #include "bench/golden_case.h"
 
-#include <cstring>
-
 #include "base/error.h"
 #include "model/model_cost.h"
 #include "run/weights.h"

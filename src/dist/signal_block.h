@@ -1,4 +1,5 @@
-// Blocks signals of a thread during library calls that write to closed sockets or start threads.
+// Blocks signals of a thread: while a library writes to closed sockets or starts threads, and while
+// a process is forked.
 #pragma once
 
 #include <signal.h>

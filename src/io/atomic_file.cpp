@@ -23,11 +23,16 @@ constexpr size_t kPiece = size_t{32} << 20;
 
 // The file to replace: `path`, or the file to which it links. Throws on pipes, devices and folders.
 fs::path file_behind(const fs::path& path) {
-  std::error_code none;  // then there is nothing to replace
-  const fs::file_type type = fs::status(path, none).type();
-  QUERN_CHECK(type == fs::file_type::regular || !fs::exists(fs::status(path, none)), path.string(),
+  constexpr int kMostLinks = 40;  // as Linux
+  fs::path file = path;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(file, error); ++i) {
+    file = file.parent_path() / fs::read_symlink(file, error);
+  }
+  const fs::file_status there = fs::status(file, error);
+  QUERN_CHECK(!fs::exists(there) || fs::is_regular_file(there), path.string(),
               ": is not a regular file, and cannot be replaced");
-  return type == fs::file_type::regular && fs::is_symlink(path, none) ? fs::canonical(path) : path;
+  return file;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <sstream>
@@ -97,7 +96,11 @@ ReportRun read_report_run(const fs::path& path) {
   if (run.metrics.empty() && run.metrics.ended.empty()) {
     run.warnings.push_back(cat(folder.metrics().string(), ": there are no metrics yet"));
   }
-  run.samples = thinned(parse_samples(read_if_there(folder.samples()).value_or("")));
+  try {
+    run.samples = thinned(parse_samples(read_if_there(folder.samples()).value_or("")));
+  } catch (const Error& error) {
+    run.warnings.push_back(cat(error.what(), "; the report goes without samples"));
+  }
   return run;
 }
 

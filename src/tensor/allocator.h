@@ -40,14 +40,13 @@ std::unique_ptr<MemorySource> device_memory(int index);     // cudaMalloc
 std::unique_ptr<MemorySource> pinned_memory();              // cudaMallocHost
 std::unique_ptr<MemorySource> no_memory(std::string name);  // addresses without memory
 
-// A point that one stream reaches, and for which another or the host waits: a CUDA event, or a
-// test's fake.
+// A point that one stream reaches, and for which another waits: a CUDA event, or a test's fake.
 class StreamEvent {
  public:
   virtual ~StreamEvent() = default;
   virtual void record(kernels::cuda::Stream stream) = 0;  // after the work enqueued there so far
   virtual void wait(kernels::cuda::Stream stream) = 0;    // later work there runs after the record
-  virtual bool is_done() const = 0;
+  virtual bool is_done() const = 0;  // whether the stream has reached the record; does not wait
 };
 using EventSource = std::function<std::unique_ptr<StreamEvent>()>;
 std::unique_ptr<StreamEvent> device_event();

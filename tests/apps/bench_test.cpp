@@ -41,6 +41,7 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
                      "--dims is x");
   expect_usage_error({"bench", "attention", "--steps", "0"}, "--steps is 0");
   expect_usage_error({"bench", "attention", "--size", "small"}, "size has no meaning here\n");
+  expect_usage_error({"bench", "step", "--accumulate", "2"}, "accumulate has no meaning here\n");
   expect_usage_error({"bench", "attention", "--ctx", "512"},
                      "bench attention: ctx has no meaning here, did you mean --lengths?");
   expect_usage_error({"bench", "kernels", "--steps", "1", "--warmup", "1,x"}, "--warmup is x");

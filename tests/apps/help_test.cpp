@@ -71,11 +71,17 @@ TEST(Help, ListsTheKeysThatApply) {
   EXPECT_NE(generate.find("`quern generate --help-all`"), std::string::npos);
   const std::string all = run({"generate", "run", "--help-all"}).out;
   EXPECT_EQ(all, run({"help", "generate", "--all"}).out);
-  for (const char* key : {"lr", "d_model", "resume", "checkpoint_every"}) {
+  for (const char* key : {"fp32_products", "d_model", "tied", "graph"}) {
     const std::string line = cat("\n  --", key, " ");
     EXPECT_EQ(generate.find(line), std::string::npos) << key;
     EXPECT_NE(all.find(line), std::string::npos) << key;
   }
+  EXPECT_EQ(all.find("\n  --lr "), std::string::npos) << "generate reads it not";
+  const std::string train = run({"train", "--help-all"}).out;
+  for (const ConfigKey& key : config_table()) {
+    EXPECT_NE(train.find(cat("\n  --", key.name)), std::string::npos) << key.name;
+  }
+  EXPECT_EQ(run({"help", "bench", "kernels"}).out.find("--help-all"), std::string::npos);
   const std::string profile = run({"help", "profile"}).out;  // its own --steps hides the key
   EXPECT_EQ(profile.find("\n  --steps "), profile.rfind("\n  --steps "));
   EXPECT_EQ(run({"help", "watch"}).out.find("--config"), std::string::npos);

@@ -69,7 +69,8 @@ TEST_F(SweepProgram, RefusesBadGridsBeforeTheFirstRun) {
   expect_refusal({"--set", "train=a/b,a b"}, "two combinations have the folder name train=a-b");
   expect_refusal({"--set", "lr=1", "--steps", "many"}, "--steps is many");
   expect_usage_error({"sweep", "--set", "lr=1", "--train", "x"}, "sweep: no --out");
-  const std::string run = write_file(folder_ / "a-run/config.toml", "").parent_path();
+  const std::string run = folder_ / "a-run";
+  fs::create_directories(folder_ / "a-run/checkpoints");
   expect_usage_error({"sweep", "--set", "lr=1", "--train", "x", "--out", run},
                      "a-run is a run, expected a folder for several");
 }

@@ -1,7 +1,5 @@
 #include "autograd/ops/linear.h"
 
-#include <utility>
-
 #include "autograd/ops/fp8.h"
 #include "autograd/ops/matrix_product.h"
 #include "autograd/ops/op_checks.h"

@@ -23,8 +23,8 @@ struct LmHeadResult {
 
 // scale times (cross_entropy(linear(x, w), targets) plus the z-loss), without storing all logits.
 // x (N..., C), w (V, C), targets (N...). One buffer of x's dtype holds the logits of each chunk in
-// turn: (chunk_rows, V). On a GPU, V is rounded up to a multiple of 16 bytes; the products then
-// read a copy of w padded with rows of zeros.
+// turn: (chunk_rows, V). On a GPU, a V that is no multiple of 16 bytes is rounded up; the products
+// then read a copy of w padded with rows of zeros.
 //
 // The forward also computes the gradients, chunk by chunk, so the logits are computed once; under
 // NoGrad it computes only the loss. When w is a parameter with a gradient buffer, the forward adds
