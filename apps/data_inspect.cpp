@@ -1,5 +1,6 @@
 // quern data inspect: shows the contents of token files.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -142,6 +143,13 @@ int run_data_inspect(const Arguments& args) {
   check_keys(parsed.given, kDataInspectCommand);
   const InspectOptions options = options_of(parsed);
   const Inspection inspection = inspect_tokens(options);
+  for (const InspectedPart& part : inspection.parts) {
+    for (const InspectedFile& file : part.files) {
+      if (file.encoding != TokenEncoding::raw_u16 || file.path.extension() == ".bin") continue;
+      spdlog::warn("{}: does not end in .bin; its bytes are read as tokens of 16 bits",
+                   file.path.string());
+    }
+  }
   if (parsed.extra.at("json") == "true") {
     print_json(inspection, options.verify);
     return 0;

@@ -129,8 +129,8 @@ std::string help_text(const Command& command, bool all) {
   const std::string flags = config_help(command.flags, all ? accepted_keys(command) : command.keys);
   if (!flags.empty()) text += "\n" + flags;
   if (!command.further.empty() && !all) {
-    text +=
-        fmt::format("\n`quern {}--help-all` lists every configuration key that it reads.\n", name);
+    text += fmt::format("\n`quern {}--help-all` lists every configuration key that it accepts.\n",
+                        name);
   }
   return text;
 }

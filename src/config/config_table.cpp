@@ -281,7 +281,7 @@ void add_parallel(std::vector<ConfigKey>& table) {
               "only while they are used; auto: for several ranks zero1 on GPUs, else ddp");
   rows.integer("ranks", &P::ranks, 1, 65536,
                "processes of a training, started on this machine unless a launcher has started "
-               "them; one per GPU");
+               "them; on GPUs one per GPU");
   rows.integer(
       "comm_limit", &P::comm_limit, 1, 3600,
       "seconds in which all ranks end when one is lost; a rank waits four fifths of this time for "

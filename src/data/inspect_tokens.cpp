@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "data/dataset.h"
 #include "io/input_files.h"
-#include "io/small_file.h"
-#include "io/utf8.h"
 #include "text/tokenizer_files.h"
 
 namespace quern {
@@ -43,18 +41,8 @@ std::vector<InspectedPart> parts_of(const std::string& path) {
   return parts;
 }
 
-// Whether the file begins with a kilobyte of UTF-8. Raw tokens of 16 bits hardly do.
-bool is_text(const fs::path& path) {
-  const std::string head = read_if_there(path, 1024).value_or("");
-  const size_t cut = head.size() < 1024 ? 0 : unfinished_utf8_suffix(head);
-  return valid_utf8_prefix(head) == head.size() - cut && head.find('\0') == std::string::npos;
-}
-
 void read_head(InspectedFile& file, bool verify) {
   const TokenFile tokens = TokenFile::open(file.path);
-  QUERN_CHECK(tokens.encoding() != TokenEncoding::raw_u16 || !is_text(file.path),
-              file.path.string(),
-              ": is text, expected a token file; `quern data prepare` makes token files from text");
   file.encoding = tokens.encoding();
   file.tokens = tokens.size();
   file.sidecar = read_token_sidecar(file.path);

@@ -29,7 +29,7 @@ fs::path file_behind(const fs::path& path) {
   for (int i = 0; i < kMostLinks && fs::is_symlink(file, error); ++i) {
     file = file.parent_path() / fs::read_symlink(file, error);
   }
-  const fs::file_status there = fs::status(file, error);
+  const fs::file_status there = fs::symlink_status(file, error);
   QUERN_CHECK(!fs::exists(there) || fs::is_regular_file(there), path.string(),
               ": is not a regular file, and cannot be replaced");
   return file;

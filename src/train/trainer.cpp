@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/first_line.h"
+#include "base/round_up.h"
 #include "base/shell_word.h"
 #include "config/config_print.h"
 #include "data/text_stream.h"
@@ -162,8 +163,9 @@ void Trainer::feed_from(int64_t steps) {
   feeder_.reset();
   feeder_ = std::make_unique<BatchFeeder>(data_.tokens.train, config_.train.batch,
                                           config_.model.context, first, batches_);
-  const uint64_t batch = first.draw / static_cast<uint64_t>(config_.train.batch);
-  instance_->model.start_dropout(first.seed, batch + batches_.rank, batches_.ranks);
+  const int64_t batch = ceil_div(static_cast<int64_t>(first.draw), config_.train.batch);
+  instance_->model.start_dropout(first.seed, static_cast<uint64_t>(batch) + batches_.rank,
+                                 batches_.ranks);
 }
 
 // Loads the newest checkpoint, or the one in run.resume. Saves the configuration in force to the

@@ -104,7 +104,8 @@ TEST(AtomicFile, ALinkStaysAndOnlyFilesAreReplaced) {
 
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   fs::create_symlink("/dev/null", folder / "device");
-  for (const char* name : {"pipe", "device", "target"}) {
+  fs::create_symlink("loop", folder / "loop");
+  for (const char* name : {"pipe", "device", "target", "loop"}) {
     expect_error([&] { write_file_atomically(folder / name, "text"); },
                  {(folder / name).string(), "is not a regular file, and cannot be replaced"});
     EXPECT_FALSE(fs::exists(folder / cat(name, ".tmp")));
