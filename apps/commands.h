@@ -26,10 +26,6 @@ struct Command {
   std::vector<std::string> further = {};  // keys accepted besides: only --help-all lists them
 };
 
-// The section of every key.
-inline const std::vector<std::string> kEveryKey = {"[model]", "[compute]",   "[parallel]", "[data]",
-                                                   "[train]", "[optimizer]", "[sample]",   "[run]"};
-
 // All that the command accepts.
 inline std::vector<std::string> accepted_keys(const Command& command) {
   std::vector<std::string> keys = command.keys;

@@ -305,6 +305,6 @@ resumes the rest. Ctrl-C and SIGTERM save a checkpoint and stop the sweep.
     {"size", "ctx", "device", "precision", "train", "tokenizer", "steps", "batch", "lr"},
     {"grid", "search"},
     {},
-    kEveryKey};
+    all_sections()};
 
 }  // namespace quern

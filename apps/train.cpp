@@ -181,6 +181,6 @@ that train together; docs/several-gpus.md has torchrun, Slurm and mpirun.
      "weight_decay", "ranks",      "[run]",        "prompt"},
     {"run", "learn", "pretrain", "finetune", "resume", "continue"},
     {},
-    kEveryKey};
+    all_sections()};
 
 }  // namespace quern

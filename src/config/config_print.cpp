@@ -123,6 +123,12 @@ std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& ke
   return found;
 }
 
+std::vector<std::string> all_sections() {
+  std::vector<std::string> sections = section_names();
+  for (std::string& section : sections) section = "[" + section + "]";
+  return sections;
+}
+
 std::string labelled(const std::string& label, size_t indent, const std::string& text,
                      size_t columns) {
   std::string out = label;

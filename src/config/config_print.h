@@ -18,6 +18,7 @@ std::string help_of(const ConfigKey& key);
 // `flags` hide.
 std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& keys,
                                               const std::vector<ExtraFlag>& flags = {});
+std::vector<std::string> all_sections();  // "[model]", ...: every key
 // `label` before the column `indent`, then the words of `text` from there on, wrapped at `columns`.
 std::string labelled(const std::string& label, size_t indent, const std::string& text,
                      size_t columns);

@@ -357,6 +357,12 @@ const std::vector<const ConfigKey*>& model_keys() {
   return keys;
 }
 
+Config config_of(const ModelConfig& model) {
+  Config config;
+  static_cast<ModelConfig&>(config.model) = model;
+  return config;
+}
+
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
   for (const ConfigKey& key : config_table()) {

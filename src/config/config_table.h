@@ -38,6 +38,8 @@ const ConfigKey* find_key(std::string_view name);  // null when unknown
 std::vector<std::string> section_names();
 // The fields of a ModelConfig.
 const std::vector<const ConfigKey*>& model_keys();
+// A configuration with these fields; its other keys have their defaults.
+Config config_of(const ModelConfig& model);
 
 // Parses `text` as the key's kind; empty when it is not of that kind.
 std::optional<ConfigValue> parse_value(const ConfigKey& key, std::string_view text);

@@ -62,8 +62,7 @@ void import_tokenizer(const fs::path& folder, const fs::path& run, ImportedModel
 // The run's configuration. Throws when a value is beyond its key's limits: the file that
 // save_config writes could not be read.
 Config imported_config(const ModelConfig& model, const fs::path& folder, const fs::path& out) {
-  Config config;
-  static_cast<ModelConfig&>(config.model) = model;
+  Config config = config_of(model);
   for (const ConfigKey* key : model_keys()) {
     const ConfigValue value = key->get(config);
     Config unused;

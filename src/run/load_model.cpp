@@ -56,8 +56,7 @@ int64_t usual_context(const ModelConfig& model, bool trained) {
 
 void check_given_model(const Config& config, const std::set<std::string>& given,
                        const ModelConfig& model, const std::string& whose) {
-  Config asked;
-  static_cast<ModelConfig&>(asked.model) = model;
+  Config asked = config_of(model);
   if (given.contains("size")) {
     apply_size(asked.model, config.model.size);
     asked.model.context = model.context;  // a size's is only the largest

@@ -7,21 +7,19 @@ namespace quern {
 namespace {
 
 // Replaces a 0 by the value that it stands for.
-Config config_of(ModelConfig model) {
+Config explicit_config(ModelConfig model) {
   if (model.heads > 0 && model.head_dim == 0 && model.d_model % model.heads == 0) {
     model.head_dim = model.head_size();
   }
   model.kv_heads = model.kv_head_count();
-  Config config;
-  static_cast<ModelConfig&>(config.model) = model;
-  return config;
+  return config_of(model);
 }
 
 }  // namespace
 
 std::optional<ModelDifference> model_difference(const ModelConfig& found,
                                                 const ModelConfig& expected) {
-  const Config a = config_of(found), b = config_of(expected);
+  const Config a = explicit_config(found), b = explicit_config(expected);
   for (const ConfigKey* key : model_keys()) {
     const std::string x = value_text(a, key->name), y = value_text(b, key->name);
     if (x != y) return ModelDifference{key->name, x, y};

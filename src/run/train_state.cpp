@@ -22,8 +22,7 @@ using Json = nlohmann::ordered_json;
 using Pointer = Json::json_pointer;
 
 Json model_json(const ModelConfig& model) {
-  Config config;
-  static_cast<ModelConfig&>(config.model) = model;
+  const Config config = config_of(model);
   Json json;
   for (const ConfigKey* key : model_keys()) {
     json[Pointer(key->manifest)] =
