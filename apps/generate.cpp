@@ -192,9 +192,7 @@ int run_generate(const Arguments& args) {
   static_cast<ModelConfig&>(config.model) = saved.state.model;
   const Prompts prompts = read_prompts(parsed, saved);
   const SampleSection options = with_end_token(config.sample, saved.tokenizer.get());
-  const int64_t vocabulary = saved.state.model.vocab_size;
-  QUERN_CHECK(options.stop_token < vocabulary, "generate: stop_token is ", options.stop_token,
-              ", expected less than the model's vocabulary size ", vocabulary);
+  check_stop_token(options, saved.state.model.vocab_size);
   Printer printer(saved, prompts, options, parsed.extra.at("json") == "true");
 
   const auto start = std::chrono::steady_clock::now();

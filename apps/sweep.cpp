@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -136,6 +137,7 @@ std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Ar
     all = std::move(longer);
   }
   std::set<std::string> names;
+  std::map<std::string, std::string> trained;  // from a configuration, of the run's name
   for (Combination& c : all) {
     c.train.insert(c.train.begin(), args.begin(), args.end());
     ParsedArgs parsed = parse_args(c.train, with_gpus_flag({}), {}, apply_model_from);
@@ -147,6 +149,10 @@ std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Ar
     c.train.push_back(cat("--out=", c.folder.string()));
     if (!names.insert(c.name).second) {
       throw UsageError(cat("sweep: two combinations have the folder name ", c.name));
+    }
+    const auto [same, is_new] = trained.try_emplace(config_toml(c.config), c.name);
+    if (!is_new) {
+      throw UsageError(cat("sweep: ", same->second, " and ", c.name, " are the same training"));
     }
   }
   return all;

@@ -218,6 +218,11 @@ SampleSection with_end_token(SampleSection options, const Tokenizer* tokenizer) 
   return options;
 }
 
+void check_stop_token(const SampleSection& options, int64_t vocabulary) {
+  QUERN_CHECK(options.stop_token < vocabulary, "stop_token is ", options.stop_token,
+              ", expected less than the model's vocabulary size ", vocabulary);
+}
+
 Generation generate(const TransformerLM& model, const std::vector<int32_t>& prompt,
                     const SampleSection& options, const TokenCallback& on_token) {
   BatchTokenCallback of_one;

@@ -44,6 +44,8 @@ std::vector<Generation> generate_batch(const TransformerLM& model,
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
 // Replaces a stop token of -1 by the tokenizer's end token; by none if `tokenizer` is null.
 SampleSection with_end_token(SampleSection options, const Tokenizer* tokenizer);
+// Throws when the stop token is outside the vocabulary of that many tokens.
+void check_stop_token(const SampleSection& options, int64_t vocabulary);
 
 // For one prompt.
 Generation generate(const TransformerLM& model, const std::vector<int32_t>& prompt,

@@ -53,6 +53,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
   validate(config_);
   validate_ranks(config_.parallel);
   split_stop_strings(config_.sample.stop);
+  check_stop_token(config_.sample, config_.model.vocab_size);
   memory_.run(config_, MemoryPass::step, snapshots_, [this] { start(); });
 }
 

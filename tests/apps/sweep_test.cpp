@@ -61,6 +61,7 @@ TEST_F(SweepProgram, RefusesBadGridsBeforeTheFirstRun) {
   expect_refusal({"--set", "lr=1e-3,,3e-3"}, "--set lr has an empty value");
   expect_refusal({"--set", "lr="}, "--set lr has an empty value");
   expect_refusal({"--set=lr=1e-3,1e-3"}, "--set lr has 1e-3 twice");
+  expect_refusal({"--set=lr=1e-3,0.001"}, "lr=1e-3 and lr=0.001 are the same training");
   expect_refusal({"--set", "lr=1e-3", "--set", "lr=3e-3"}, "--set has lr twice");
   expect_refusal({"--set", "lr=1e-3", "--lr", "1"}, "found --lr and --set of the same key");
   expect_refusal({"--set", "lr=1e-3,fast"}, "--lr is fast, expected a number from 0");

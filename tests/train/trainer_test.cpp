@@ -505,6 +505,14 @@ TEST_F(TrainerTest, AnEmptyStopStringIsAnError) {
   EXPECT_FALSE(fs::exists(c.run.out));
 }
 
+TEST_F(TrainerTest, AStopTokenOutsideTheVocabularyIsAnError) {
+  Config c = config();
+  c.sample.stop_token = 1000000;
+  EXPECT_NE(error_of(c).find("stop_token is 1000000, expected less"), std::string::npos)
+      << error_of(c);
+  EXPECT_FALSE(fs::exists(c.run.out));
+}
+
 TEST_F(TrainerTest, AFullDiskIsAnErrorAndOlderCheckpointsStay) {
   Config c = config();
   c.train.steps = 2;
