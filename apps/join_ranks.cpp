@@ -23,6 +23,7 @@
 #include "dist/nccl.h"
 #include "dist/store.h"
 #include "io/descriptor.h"
+#include "io/folder.h"
 #include "supervisor.h"
 #include "terminal.h"
 
@@ -47,7 +48,7 @@ class OwnFolder {
   void remove_at_the_end() { removes_ = !path_.empty(); }
   ~OwnFolder() {
     std::error_code ignored;
-    if (removes_) fs::remove_all(path_, ignored);
+    if (removes_) remove_tree(path_, ignored);
   }
   OwnFolder(const OwnFolder&) = delete;
   OwnFolder& operator=(const OwnFolder&) = delete;

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "dist/signal_block.h"
 #include "io/descriptor.h"
+#include "io/folder.h"
 #include "ranks.h"
 
 namespace quern {
@@ -44,7 +45,7 @@ class TemporaryFolder {
   }
   ~TemporaryFolder() {
     std::error_code ignored;  // what is left is small
-    fs::remove_all(path_, ignored);
+    remove_tree(path_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
