@@ -1,7 +1,9 @@
 // quern eval: loss and perplexity of a checkpoint on a file.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -51,6 +53,9 @@ int run_eval(const Arguments& args) {
   const std::string& file = parsed.positional[1];
   const std::string validation = has_validation_files(file) ? file : "";
   Dataset data = open_dataset({file, validation, 0.0, config.data.format}, T);
+  if (validation.empty() && std::filesystem::is_directory(file)) {
+    spdlog::warn("{} has no validation split: the loss is that of its training split", file);
+  }
   if (data.is_text && saved.tokenizer && !saved.state.is_text) {
     data = encode_text(data, *saved.tokenizer);
   }

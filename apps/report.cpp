@@ -3,8 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
 
 #include "base/counted.h"
+#include "base/error.h"
 #include "bench_flags.h"
 #include "commands.h"
 #include "config/config_parse.h"
@@ -15,6 +19,8 @@ namespace quern {
 
 namespace {
 
+constexpr std::string_view kPageBegin = "<!DOCTYPE html>";
+
 std::string title_of(const std::vector<ReportRun>& runs) {
   std::string title = runs[0].name;
   if (runs.size() == 2) title += " and " + runs[1].name;
@@ -22,10 +28,21 @@ std::string title_of(const std::vector<ReportRun>& runs) {
   return title;
 }
 
+// An earlier page may be replaced. Any other file, such as a run's log, is a mistake.
+void check_out(const std::string& out) {
+  if (!std::filesystem::is_regular_file(out) || std::filesystem::is_empty(out)) return;
+  std::string begin(kPageBegin.size(), '\0');
+  std::ifstream(out, std::ios::binary).read(begin.data(), std::ssize(begin));
+  QUERN_CHECK(begin == kPageBegin, "report: --out is ", out,
+              ", which exists and is no HTML page; choose another name");
+}
+
 int run_report(const Arguments& args) {
   const ParsedArgs parsed = parse_args(args, kReportCommand.flags);
   if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");
   check_keys(parsed.given, kReportCommand);
+  const std::string& out = parsed.extra.at("out");
+  check_out(out);
   const std::vector<ReportRun> runs =
       read_report_runs({parsed.positional.begin(), parsed.positional.end()});
   for (const ReportRun& run : runs) {
@@ -35,7 +52,6 @@ int run_report(const Arguments& args) {
   }
   const std::string& title = parsed.extra.at("title");
   const std::string page = report_page(runs, title.empty() ? title_of(runs) : title);
-  const std::string& out = parsed.extra.at("out");
   write_file_atomically(out, page);
   fmt::print("{}: {}, {} kB\n", out, counted(std::ssize(runs), "run"), page.size() / 1000);
   return 0;
@@ -50,7 +66,7 @@ const Command kReportCommand{"report",
 Writes one HTML page about the run folders, or all those in a folder of runs:
 losses, learning rate, gradient norm, tokens/s, MFU and memory over the steps,
 the configurations' differences, and samples through training. The page is one
-file and loads nothing.
+file and loads nothing. FILE may be an earlier page, but no other existing file.
 )",
                              run_report,
                              {{"out", "the page to write", "report.html"},

@@ -499,6 +499,20 @@ TEST_F(TrainProgram, EvaluatesTheValidationPartOfPreparedData) {
   EXPECT_NE(loss_of(data), loss_of(data + "/train_00000.bin"));
 }
 
+TEST_F(TrainProgram, WarnsWhenItEvaluatesATrainingSplit) {
+  const std::string data = folder_ / "prepared";
+  ASSERT_EQ(
+      run({"data", "prepare", folder_ / "text.txt", "--out", data, "--validation_fraction", "0"})
+          .code,
+      0);
+  ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
+  const Outcome outcome = run({"eval", folder_ / "run", data, "--json"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("prepared has no validation split"), std::string::npos) << outcome.err;
+  EXPECT_EQ(run({"eval", folder_ / "run", folder_ / "text.txt"}).err.find("split"),
+            std::string::npos);
+}
+
 // Text in the run's own tokenizer gives the loss of the same text prepared with it.
 TEST_F(TrainProgram, EvaluatesOtherTextWithTheRunsTokenizer) {
   const std::string other =

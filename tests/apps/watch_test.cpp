@@ -159,5 +159,18 @@ TEST_F(WatchProgram, ReportRefusesBadArguments) {
   EXPECT_NE(outcome.out.find("page.html: 1 run, "), std::string::npos) << outcome.out;
 }
 
+TEST_F(WatchProgram, ReportReplacesOnlyAPage) {
+  const fs::path log = run_ / "metrics.jsonl", page = folder_ / "page.html";
+  MetricsLog(log, -1).write(step(1));
+  const std::string before = read_file(log);
+  const Outcome refused = run({"report", run_, "--out", log});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("metrics.jsonl, which exists and is no HTML page"), std::string::npos)
+      << refused.err;
+  EXPECT_EQ(read_file(log), before);
+  EXPECT_EQ(run({"report", run_, "--out", page}).code, 0);
+  EXPECT_EQ(run({"report", run_, "--out", page}).code, 0) << "an earlier page";
+}
+
 }  // namespace
 }  // namespace quern
