@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include "base/counted.h"
@@ -13,6 +12,7 @@
 #include "commands.h"
 #include "config/config_parse.h"
 #include "io/atomic_file.h"
+#include "io/small_file.h"
 #include "report/report.h"
 
 namespace quern {
@@ -30,10 +30,9 @@ std::string title_of(const std::vector<ReportRun>& runs) {
 
 // An earlier page may be replaced. Any other file, such as a run's log, is a mistake.
 void check_out(const std::string& out) {
-  if (!std::filesystem::is_regular_file(out) || std::filesystem::is_empty(out)) return;
-  std::string begin(kPageBegin.size(), '\0');
-  std::ifstream(out, std::ios::binary).read(begin.data(), std::ssize(begin));
-  QUERN_CHECK(begin == kPageBegin, "report: --out is ", out,
+  if (!std::filesystem::is_regular_file(out)) return;
+  const std::string begin = read_if_there(out, kPageBegin.size()).value_or("");
+  QUERN_CHECK(begin.empty() || begin == kPageBegin, "report: --out is ", out,
               ", which exists and is no HTML page; choose another name");
 }
 

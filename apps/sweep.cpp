@@ -137,7 +137,7 @@ std::vector<Combination> combinations_of(const std::vector<Axis>& axes, const Ar
     all = std::move(longer);
   }
   std::set<std::string> names;
-  std::map<std::string, std::string> trained;  // from a configuration, of the run's name
+  std::map<std::string, std::string> trained;  // names by configuration
   for (Combination& c : all) {
     c.train.insert(c.train.begin(), args.begin(), args.end());
     ParsedArgs parsed = parse_args(c.train, with_gpus_flag({}), {}, apply_model_from);

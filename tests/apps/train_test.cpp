@@ -55,6 +55,14 @@ class TrainProgram : public testing::Test {
   void expect_train_refusal(int code, const Args& more, const std::string& message) const {
     expect_refusal(code, train_args("bad", more), message);
   }
+  // The folder into which `quern data prepare` has written the corpus.
+  std::string prepared(const std::string& validation_fraction) const {
+    std::string data = folder_ / "prepared";
+    const Outcome outcome = run({"data", "prepare", folder_ / "text.txt", "--out", data,
+                                 "--validation_fraction", validation_fraction});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return data;
+  }
   // Starts `quern args`, with stdout and stderr in files; the caller waits for it.
   pid_t start(Args args) const {
     args.insert(args.begin(), program_path());
@@ -484,11 +492,7 @@ TEST_F(TrainProgram, AFileSizeLimitIsAnErrorAndNotASignal) {
 }
 
 TEST_F(TrainProgram, EvaluatesTheValidationPartOfPreparedData) {
-  const std::string data = folder_ / "prepared";
-  ASSERT_EQ(
-      run({"data", "prepare", folder_ / "text.txt", "--out", data, "--validation_fraction", "0.3"})
-          .code,
-      0);
+  const std::string data = prepared("0.3");
   ASSERT_EQ(run(train_args("run", {"--steps", "2", "--train", data})).code, 0);
   const auto loss_of = [&](const std::string& path) {
     const Outcome outcome = run({"eval", folder_ / "run", path, "--json"});
@@ -500,11 +504,7 @@ TEST_F(TrainProgram, EvaluatesTheValidationPartOfPreparedData) {
 }
 
 TEST_F(TrainProgram, WarnsWhenItEvaluatesATrainingSplit) {
-  const std::string data = folder_ / "prepared";
-  ASSERT_EQ(
-      run({"data", "prepare", folder_ / "text.txt", "--out", data, "--validation_fraction", "0"})
-          .code,
-      0);
+  const std::string data = prepared("0");
   ASSERT_EQ(run(train_args("run", {"--steps", "2"})).code, 0);
   const Outcome outcome = run({"eval", folder_ / "run", data, "--json"});
   EXPECT_EQ(outcome.code, 0);

@@ -537,8 +537,8 @@ TEST_F(TrainerTest, AFullDiskIsAnErrorAndOlderCheckpointsStay) {
   EXPECT_EQ(again.find("too large"), std::string::npos) << "a resumed run has not ended";
 }
 
-// Resident memory in KiB that no file backs, as Linux counts it: the pages of
-// the program itself, read at their first use, are not in it.
+// Resident memory in KiB without file-backed pages: Linux reads those of the program itself at
+// their first use.
 int64_t anonymous_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -547,9 +547,9 @@ int64_t anonymous_kib() {
   return 0;
 }
 
-// From after the first evaluation and the first checkpoint, whose buffers the
-// later ones use again. 1,024 KiB are 750 bytes a step.
-// Slow: also left out under sanitizers, which hold on to memory.
+// Measures from step 600, since the first evaluation and checkpoint allocate buffers that later
+// ones reuse. 1,024 KiB are 750 bytes a step. Slow: also left out under sanitizers, which hold on
+// to memory.
 TEST_F(TrainerTest, SlowHostMemoryDoesNotGrowIn2000Steps) {
   struct Watch : Recorded {
     int64_t at600 = 0, at_end = 0;
