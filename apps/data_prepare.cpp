@@ -48,7 +48,7 @@ PrepareOptions options_of(const ParsedArgs& parsed) {
   if (options.out.empty()) throw UsageError("data prepare: --out is missing, the folder to write");
   options.tokenizer = parsed.extra.at("tokenizer");
   options.format = format_of_inputs(parsed);
-  options.field = parsed.extra.at("field");
+  if (parsed.extra_given.contains("field")) options.field = parsed.extra.at("field");
   options.split_on = parsed.extra.at("split_on");
   options.end_token = parsed.extra.at("end_token");
   options.validation_fraction = number_of(parsed, "validation_fraction", 0.0, 0.999999);

@@ -27,7 +27,8 @@ std::vector<std::string> special_of(const ParsedArgs& parsed) {
   const std::string& list = parsed.extra.at("special");
   if (list.empty()) return {};
   std::vector<std::string> tokens = split_commas(list);
-  if (std::ranges::count(tokens, "") > 0) throw UsageError("--special: a token is empty");
+  const std::string invalid = special_error(tokens);
+  if (!invalid.empty()) throw UsageError("--special " + invalid);
   return tokens;
 }
 

@@ -81,7 +81,7 @@ std::string to_toml(const ConfigValue& value) {
 }
 
 std::string describe(int64_t low, int64_t high) {
-  return cat("an integer from ", low) + (high == kNoIntegerLimit ? " up" : cat(" to ", high));
+  return cat("an integer from ", low, " to ", high);
 }
 
 std::string describe(const RealRange& range) {

@@ -34,7 +34,6 @@ struct RealRange {
 };
 
 inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-inline constexpr int64_t kNoIntegerLimit = std::numeric_limits<int64_t>::max();
 
 std::string describe(int64_t low, int64_t high);  // "an integer from 1 to 8"
 std::string describe(const RealRange& range);     // "a number above 0"

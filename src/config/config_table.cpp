@@ -201,7 +201,7 @@ void add_train(std::vector<ConfigKey>& table) {
   rows.integer("steps", &T::steps, 1, kMany, "optimizer steps");
   rows.integer("batch", &T::batch, 1, 1 << 20, "sequences in a micro-batch");
   rows.integer("accumulate", &T::accumulate, 1, 1 << 20, "micro-batches in a step");
-  rows.integer("seed", &T::seed, 0, kNoIntegerLimit,
+  rows.integer("seed", &T::seed, 0, INT64_MAX,
                "seed of the initial weights, the batches and dropout");
   SectionRows loss_rows(
       table, "train", [](auto& config) -> auto& { return config.compute; });
@@ -315,7 +315,7 @@ void add_sample(std::vector<ConfigKey>& table) {
             "strings that end the text, separated by |; \\n, \\t and \\| are escapes");
   rows.integer("stop_token", &S::stop_token, -2, kInt,
                "token that ends the text; -1: the tokenizer's end token, if it has one; -2: none");
-  rows.integer("sample_seed", &S::sample_seed, 0, kNoIntegerLimit, "seed of the draws");
+  rows.integer("sample_seed", &S::sample_seed, 0, INT64_MAX, "seed of the draws");
   rows.choice("past_context", &S::past_context,
               {{"stop", PastContext::stop}, {"slide", PastContext::slide}},
               "at the context length: stop, or drop the oldest tokens");

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <type_traits>
 
 #include "base/error.h"
+#include "base/round_to_odd.h"
 #include "hf/huggingface.h"
 #include "io/folder.h"
 #include "model/model_cost.h"
@@ -52,6 +54,16 @@ auto visit_floating(DType dtype, const F& f) {
   }
 }
 
+// Rounds to nearest even, once: FP64 goes to 16 bits by way of round_to_odd.
+template <class To, class Exact>
+To rounded(Exact value) {
+  if constexpr (std::is_same_v<Exact, double> && sizeof(To) == sizeof(uint16_t)) {
+    return static_cast<To>(round_to_odd(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
 // Converts elements of From, which need not be aligned, to elements of To.
 template <class From, class To>
 void convert_piece(std::span<const std::byte> from, std::vector<To>& to, const TensorView& tensor) {
@@ -60,7 +72,7 @@ void convert_piece(std::span<const std::byte> from, std::vector<To>& to, const T
     From value;
     std::memcpy(&value, from.data() + i * sizeof value, sizeof value);
     const auto exact = static_cast<acc_t<From>>(value);
-    to[i] = static_cast<To>(static_cast<float>(exact));
+    to[i] = rounded<To>(exact);
     QUERN_CHECK(!std::isinf(static_cast<float>(to[i])) || std::isinf(exact), "export: weight '",
                 tensor.name, "' holds ", exact, ", which is beyond the range of ", dtype_of<To>,
                 "; choose another dtype");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "text/sentencepiece_tokenizer.h"
@@ -92,6 +93,13 @@ int64_t count_bytes(TextLines lines, const TrainingProgress& progress) {
   return bytes;
 }
 
+// True for the tokens of every vocabulary: <unk>, <s>, </s> and the bytes, such as <0x7F>.
+bool is_reserved(std::string_view token) {
+  if (token == "<unk>" || token == "<s>" || token == "</s>") return true;
+  return token.size() == 6 && token.starts_with("<0x") && token.ends_with('>') &&
+         token.substr(3, 2).find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+}
+
 // A list as one line of CSV, the format that SentencePiece reads.
 std::string csv_list(const std::vector<std::string>& entries) {
   std::string list;
@@ -153,9 +161,25 @@ int64_t number_after(const std::string& message, const std::string& words) {
 
 }  // namespace
 
+std::string special_error(std::span<const std::string> special) {
+  std::unordered_set<std::string_view> seen;
+  for (const std::string& token : special) {
+    if (token.empty()) return "has an empty entry, expected tokens";
+    if (is_reserved(token)) {
+      return cat("has '", token,
+                 "', expected tokens other than <unk>, <s>, </s> and the bytes <0x00> to <0xFF>, "
+                 "which every vocabulary has");
+    }
+    if (!seen.insert(token).second) return cat("has '", token, "' twice, expected distinct tokens");
+  }
+  return "";
+}
+
 SentencePieceResult train_sentencepiece(std::span<const fs::path> files,
                                         const SentencePieceTraining& options,
                                         const TrainingProgress& progress) {
+  const std::string invalid = special_error(options.special);
+  QUERN_CHECK(invalid.empty(), "tokenizer train: special ", invalid);
   SentencePieceResult result;
   const auto open = [&] { return TextLines({files.begin(), files.end()}, options.line_text_of); };
   result.text_bytes = count_bytes(open(), progress);

@@ -196,6 +196,19 @@ TEST_F(DataProgram, UsageErrors) {
   }
 }
 
+TEST_F(DataProgram, RefusesFlagsWithoutAUse) {
+  const std::string lines = write("a.jsonl", "{\"text\": \"x\"}\n");
+  expect_usage_error(prepare(out_, {"--split_on", "blank"}),
+                     "--split_on has no meaning with JSONL alone: found " + lines);
+  fs::remove(lines);
+  const std::string text = write("a.txt", "x\n");
+  for (const char* field : {"body", "text"}) {
+    expect_usage_error(prepare(out_, {"--field", field}),
+                       "--field has no meaning with text alone: found " + text);
+  }
+  EXPECT_FALSE(fs::exists(out_));
+}
+
 TEST_F(DataProgram, ErrorsNameThePlace) {
   write("a.jsonl", "{\"text\": \"x\"}\n{\"text\": }\n");
   const Outcome refused = run(prepare(out_, {"--validation_fraction", "0"}));

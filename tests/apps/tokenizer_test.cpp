@@ -143,6 +143,18 @@ TEST_F(TokenizerCommand, RefusesWrongUse) {
   expect_usage_error(
       {"tokenizer", "train", text_, "--vocab", "9", "--out", out_, "--split-digits", "no"},
       "--split_digits is 'no', expected true or false");
+  for (const auto& [special, message] : std::vector<std::pair<std::string, std::string>>{
+           {"<|a|>,</s>", "--special has '</s>', expected tokens other than <unk>, <s>, </s> and"},
+           {"<s>", "--special has '<s>', expected tokens other than"},
+           {"<unk>", "--special has '<unk>', expected tokens other than"},
+           {"<0x0A>", "--special has '<0x0A>', expected tokens other than"},
+           {"<|a|>,<|b|>,<|a|>", "--special has '<|a|>' twice, expected distinct tokens"},
+           {"<|a|>,", "--special has an empty entry, expected tokens"}}) {
+    expect_usage_error(
+        {"tokenizer", "train", text_, "--vocab", "320", "--out", out_, "--special", special},
+        message);
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  }
   expect_usage_error({"tokenizer", "encode", "bytes"}, "either --text or one FILE");
   const Outcome decoded = run({"tokenizer", "decode", "bytes", "65,x"});
   EXPECT_EQ(decoded.code, 1);

@@ -205,6 +205,24 @@ TEST(ConfigErrors, Flags) {
   EXPECT_EQ(args_message({"--out", "\xff"}), "--out is \xff, expected a path in UTF-8");
 }
 
+TEST(ConfigErrors, IntegersNameTheirRange) {
+  for (const char* key : {"seed", "sample_seed"}) {
+    const std::string flag = cat("--", key);
+    EXPECT_EQ(args_message({flag, "9223372036854775808"}),
+              cat(flag,
+                  " is 9223372036854775808, expected an integer from 0 to "
+                  "9223372036854775807"));
+    EXPECT_EQ(args_message({flag, "-1"}),
+              cat(flag, " is -1, expected an integer from 0 to 9223372036854775807"));
+    EXPECT_EQ(args_message({flag, "9223372036854775807"}), "no UsageError");
+  }
+  for (const ConfigKey& key : config_table()) {
+    if (key.kind != ValueKind::integer) continue;
+    EXPECT_TRUE(std::regex_match(key.expected, std::regex("an integer from -?[0-9]+ to [0-9]+")))
+        << key.name << ": " << key.expected;
+  }
+}
+
 TEST(ConfigErrors, File) {
   EXPECT_EQ(file_message("[train]\nsteps = 5\nbacth = 4\n"),
             "FILE:3: unknown key bacth in [train], did you mean batch?");

@@ -104,8 +104,8 @@ TEST(ExportHf, SplitsIntoShards) {
 }
 
 // Puts `values` at the start of a model's first weight and exports it as `dtype`.
-template <class To>
-std::vector<To> exported(std::vector<float> values, DType dtype) {
+template <class To, class From = float>
+std::vector<To> exported(std::vector<From> values, DType dtype) {
   const TemporaryFolder folder;
   const ModelConfig config = read_hf_config(golden_folder() / "mha");
   const TensorSource source = TensorSource::open(golden_folder() / "mha");
@@ -114,7 +114,8 @@ std::vector<To> exported(std::vector<float> values, DType dtype) {
   for (TensorView& tensor : tensors) {
     if (tensor.name != "model.embed_tokens.weight") continue;
     values.resize(static_cast<size_t>(tensor.shape.numel()));
-    tensor.data = std::as_bytes(std::span<const float>(values));
+    tensor.dtype = dtype_of<From>;
+    tensor.data = std::as_bytes(std::span<const From>(values));
   }
   export_hf(folder / "out", config, tensors, {.dtype = dtype});
   EXPECT_EQ(read_hf_dtype(folder / "out"), dtype);
@@ -136,6 +137,24 @@ TEST(ExportHf, RoundsToNearestEven) {
   const auto f16 =
       exported<float16>({1 + h, 1 + 3 * h, 1 + h * 1.001f, -1 - h, 65504.0f, 65519.0f}, DType::f16);
   const std::vector<float> halves{1.0f, 1 + 4 * h, 1 + 2 * h, -1.0f, 65504.0f, 65504.0f};
+  for (size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(static_cast<float>(f16[i]), halves[i]);
+}
+
+// Each value is so near to a tie that FP32 would place it on the tie, and then at the other side.
+TEST(ExportHf, DoublesAreRoundedOnce) {
+  const double b = 0x1p-8, h = 0x1p-11, little = 0x1p-40;  // halves of the last bit, as above
+  const double largest_bf16 = 0x1.FEp127, over_bf16 = 0x1.FFp127;  // from the tie on: infinite
+  const auto bf16 = exported<bfloat16, double>(
+      {1 + b, 1 + b + little, 1 + 3 * b - little, -1 - b - little, std::nextafter(over_bf16, 0.0)},
+      DType::bf16);
+  const std::vector<double> expected{1.0, 1 + 2 * b, 1 + 2 * b, -1 - 2 * b, largest_bf16};
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(static_cast<float>(bf16[i]), expected[i]);
+  // The last one is above half of the smallest subnormal.
+  const auto f16 =
+      exported<float16, double>({1 + h, 1 + h + little, 1 + 3 * h - little, -1 - h - little,
+                                 65520.0 - little * 0x1p10, 0x1p-25 + 0x1p-60},
+                                DType::f16);
+  const std::vector<double> halves{1.0, 1 + 2 * h, 1 + 2 * h, -1 - 2 * h, 65504.0, 0x1p-24};
   for (size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(static_cast<float>(f16[i]), halves[i]);
 }
 

@@ -107,6 +107,26 @@ TEST_F(SentencePieceTrainer, SpecialTokensStandForNoText) {
   EXPECT_EQ(tokenizer.decode(tokens), "abc");
 }
 
+// SentencePiece ignores <s> and </s> here, and its errors for the others name no token.
+TEST_F(SentencePieceTrainer, RefusesReservedAndRepeatedSpecialTokens) {
+  for (const char* token : {"<unk>", "<s>", "</s>", "<0x0A>", "<0xff>"}) {
+    options_.special = {"<|user|>", token};
+    expect_error([&] { train(make_text(5'000)); },
+                 {cat("special has '", token, "', expected tokens other than <unk>, <s>, </s>")});
+  }
+  options_.special = {"<|a|>", "<|b|>", "<|a|>"};
+  expect_error([&] { train(make_text(5'000)); }, {"special has '<|a|>' twice, expected distinct"});
+  options_.special = {""};
+  expect_error([&] { train(make_text(5'000)); }, {"special has an empty entry"});
+  const fs::path missing = folder_ / "none.txt";
+  options_.special = {"</s>"};
+  expect_error([&] { train_sentencepiece(std::span(&missing, 1), options_); },
+               {"special has '</s>'"});  // before it reads a file
+  for (const char* token : {"<pad>", "<S>", "<0xG0>", "<0x0A"}) {
+    EXPECT_EQ(special_error(std::vector<std::string>{token}), "") << token;
+  }
+}
+
 TEST_F(SentencePieceTrainer, RefusesWhatCannotBeLearnt) {
   options_.vocabulary = 100'000;
   expect_error([&] { train(make_text(5'000)); },

@@ -120,7 +120,7 @@ class Preparation {
   // Returns false when options.stop ended the run.
   bool run() {
     SourceReader reader(plan_, options_, state_.source, state_.position);
-    const EncodeSettings settings{plan_.sidecar.end_token, plan_.sidecar.encoding, options_.field,
+    const EncodeSettings settings{plan_.sidecar.end_token, plan_.sidecar.encoding, plan_.field,
                                   options_.pieces};
     const auto make_encoder = [&] {
       return std::make_unique<BlockEncoder>(*plan_.tokenizer, settings);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct PrepareOptions {
   std::filesystem::path out;        // must not exist
   std::string tokenizer = "bytes";  // see open_tokenizer
   TextFormat format = TextFormat::automatic;
-  std::string field = "text";          // of JSONL objects
+  std::optional<std::string> field;    // of JSONL objects; none: "text"
   std::string split_on;                // for text: see DocumentReaderOptions
   double validation_fraction = 0.01;   // of the documents; 0: no validation files
   int64_t shard_tokens = 100'000'000;  // in every token file except the last
@@ -79,7 +80,8 @@ struct PrepareResult {
 // Throws naming the file and the location of the first bad input, unless skip_bad: bad JSON, a
 // field that is missing or not a string, invalid UTF-8 in JSON, a line that is too long, a file
 // that is not text. Throws also on truncated or damaged compressed data, on output that cannot be
-// written, and when a part would be empty.
+// written, when a part would be empty, and when no input is of the format that `field` or
+// `split_on` applies to.
 PrepareResult prepare_data(const PrepareOptions& options);
 
 }  // namespace quern

@@ -28,7 +28,7 @@ void check_options(const PrepareOptions& options) {
               ", expected 0 or more and less than 1");
   QUERN_CHECK(options.shard_tokens > 0 && options.shard_tokens <= INT32_MAX,
               "prepare: shard_tokens is ", options.shard_tokens, ", expected 1 to ", INT32_MAX);
-  QUERN_CHECK(!options.field.empty(), "prepare: field is empty, expected a member's name");
+  QUERN_CHECK(options.field != "", "prepare: field is empty, expected a member's name");
 }
 
 bool lies_in(const fs::path& path, const fs::path& folder) {
@@ -62,6 +62,19 @@ std::vector<PrepareSource> find_sources(const PrepareOptions& options) {
                        is_json_lines(path, options.format)});
   }
   return sources;
+}
+
+// Refuses an option that applies to no source.
+void check_formats(const std::vector<PrepareSource>& sources, const PrepareOptions& options) {
+  const auto lines = std::ranges::count(sources, true, &PrepareSource::json_lines);
+  if (!options.split_on.empty() && lines > 0 && lines == std::ssize(sources)) {
+    throw UsageError(cat("--split_on has no meaning with JSONL alone: found ",
+                         sources[0].path.string(), ", expected a text file among the inputs"));
+  }
+  if (options.field && lines == 0 && !sources.empty()) {
+    throw UsageError(cat("--field has no meaning with text alone: found ", sources[0].path.string(),
+                         ", expected a JSONL file among the inputs"));
+  }
 }
 
 std::optional<int32_t> choose_end_token(const Tokenizer& tokenizer, const PrepareOptions& options) {
@@ -139,6 +152,8 @@ PreparePlan plan_prepare(const PrepareOptions& options) {
   check_out_is_elsewhere(options);
   PreparePlan plan;
   plan.sources = find_sources(options);
+  check_formats(plan.sources, options);
+  plan.field = options.field.value_or("text");
   plan.tokenizer = open_tokenizer(options.tokenizer);
   plan.sidecar = common_sidecar(*plan.tokenizer, choose_end_token(*plan.tokenizer, options));
   for (const PrepareSource& source : plan.sources) plan.total_bytes += source.bytes;
@@ -153,7 +168,7 @@ Json settings_json(const PreparePlan& plan, const PrepareOptions& options) {
   settings["tokenizer"] = {{"kind", plan.tokenizer->kind()}, {"hash", plan.tokenizer->hash()}};
   settings["vocabulary"] = plan.sidecar.vocabulary;
   settings["end_token"] = plan.sidecar.end_token ? Json(*plan.sidecar.end_token) : Json(nullptr);
-  settings["field"] = options.field;
+  settings["field"] = plan.field;
   settings["split_on"] = options.split_on;
   settings["validation_fraction"] = options.validation_fraction;
   settings["validation_begins_at"] =

@@ -24,6 +24,7 @@ struct PrepareSource {
 
 struct PreparePlan {
   std::vector<PrepareSource> sources;
+  std::string field;  // PrepareOptions::field or its default
   std::shared_ptr<const Tokenizer> tokenizer;
   TokenSidecar sidecar;  // the fields common to all shards
   // Start of the validation part if it is the end of the text: a byte of a source's text. Empty:

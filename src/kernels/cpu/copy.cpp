@@ -2,12 +2,11 @@
 // both sides are contiguous along the innermost dimension (as in transposes of heads).
 #include "kernels/copy.h"
 
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/round_to_odd.h"
 #include "kernels/common/parallel.h"
 #include "kernels/cpu/strided.h"
 
@@ -16,16 +15,6 @@ namespace {
 
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
-
-// A float whose last bit is set when rounding was inexact ("round to odd"), so that rounding it
-// again to a 16-bit float gives the same as rounding `value` directly.
-float round_to_odd(double value) {
-  const float nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || !std::isfinite(nearest)) return nearest;
-  uint32_t bits = std::bit_cast<uint32_t>(nearest);
-  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;  // towards zero
-  return std::bit_cast<float>(bits | 1u);
-}
 
 // Converts between any two dtypes. Floats round to nearest even, float to integer truncates,
 // anything to bool is `!= 0`.

@@ -70,6 +70,32 @@ TEST_F(Prepare, DocumentsBetweenSeparators) {
   EXPECT_EQ(train(), bytes({"one\n", "two\n"}));
 }
 
+TEST_F(Prepare, RefusesOptionsWithoutAUse) {
+  input("a.jsonl", "{\"body\": \"one\"}\n");
+  options_.split_on = "blank";
+  expect_refused({"--split_on has no meaning with JSONL alone", "a.jsonl", "expected a text file"});
+  options_.format = TextFormat::jsonl;
+  input("a.txt", "{\"body\": \"one\"}\n");
+  expect_refused({"--split_on has no meaning with JSONL alone", "a.txt"});
+  options_.split_on = "";
+  options_.format = TextFormat::automatic;
+  for (const char* field : {"body", "text"}) {  // also the default
+    options_.field = field;
+    input("a.txt", "two\n\nthree\n");
+    expect_refused({"--field has no meaning with text alone", "a.txt", "expected a JSONL file"});
+  }
+  options_.format = TextFormat::text;
+  input("a.jsonl", "{\"body\": \"one\"}\n");
+  expect_refused({"--field has no meaning with text alone", "a.jsonl"});
+  // With both formats each option has a use.
+  options_.format = TextFormat::automatic;
+  options_.field = "body";
+  options_.split_on = "blank";
+  input("a.jsonl", "{\"body\": \"one\"}\n");
+  input("a.txt", "two\n\nthree\n");
+  EXPECT_EQ(train(), bytes({"one", "two\n", "three\n"}));
+}
+
 TEST_F(Prepare, EndTokens) {
   input("a.txt", "ab");
   input("b.txt", "c");
