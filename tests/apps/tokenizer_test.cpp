@@ -155,6 +155,9 @@ TEST_F(TokenizerCommand, RefusesWrongUse) {
         message);
     EXPECT_FALSE(std::filesystem::exists(out_));
   }
+  expect_usage_error(
+      {"tokenizer", "train", text_, "--vocab", "320", "--out", out_, "--field", "text"},
+      "--field has no meaning with text alone: found " + text_);
   expect_usage_error({"tokenizer", "encode", "bytes"}, "either --text or one FILE");
   const Outcome decoded = run({"tokenizer", "decode", "bytes", "65,x"});
   EXPECT_EQ(decoded.code, 1);

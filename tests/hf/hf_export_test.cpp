@@ -140,7 +140,8 @@ TEST(ExportHf, RoundsToNearestEven) {
   for (size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(static_cast<float>(f16[i]), halves[i]);
 }
 
-// Each value is so near to a tie that FP32 would place it on the tie, and then at the other side.
+// All but the first, a tie, are so near to one that FP32 would place them on it, and then at the
+// other side.
 TEST(ExportHf, DoublesAreRoundedOnce) {
   const double b = 0x1p-8, h = 0x1p-11, little = 0x1p-40;  // halves of the last bit, as above
   const double largest_bf16 = 0x1.FEp127, over_bf16 = 0x1.FFp127;  // from the tie on: infinite

@@ -97,7 +97,7 @@ struct BackwardShape {
   int multiplicity;  // blocks that a multiprocessor should hold
 };
 inline constexpr BackwardShape kBackwardShapes[] = {
-    {1, 1, 512, 2}, {1, 2, 320, 2}, {2, 1, 512, 1}, {4, 1, 352, 1}};
+    {1, 1, 512, 2}, {1, 1, 320, 3}, {2, 1, 512, 1}, {4, 1, 352, 1}};
 
 // A thread's part of a row, loaded before it is used. Zero outside the block's rows and beyond C.
 template <class TX, class TY, int kVectors>
@@ -108,7 +108,7 @@ struct RowInputs {
   float mean, rstd;
 };
 
-// Computes dx of the block's even share of the rows. partial, unless null: row `block` gets the sum
+// Computes dx of the block's rows. partial, unless null: row `block` gets the sum
 // of dy z over the block's rows. If kCentred, gridDim.x rows with sums of dy follow. A thread keeps
 // its columns' sums while the block walks down the rows.
 template <class TX, class TY, bool kCentred, int kShape>
@@ -120,14 +120,9 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
   constexpr BackwardShape kSizes = kBackwardShapes[kShape];
   constexpr int kVectors = kSizes.vectors, kVec = kVecSize<TX>, kQuads = kVec / 4;
   extern __shared__ float4 weights[];  // quad q of vector v: [v kQuads + q][threadIdx.x]
-  const int64_t begin = rows * blockIdx.x / gridDim.x;
-  // Rows and elements are counted from the block's first, in 32 bits.
-  const auto count = static_cast<int>(rows * (blockIdx.x + 1) / gridDim.x - begin);
-  const auto step = static_cast<int>(blockDim.y);
-  x += begin * C, dy += begin * C, dx += begin * C;
-  if (dsum != nullptr) dsum += begin * C;
-  if constexpr (kCentred) mean += begin;
-  rstd += begin;
+  // The blocks walk through memory side by side, `step` rows a turn.
+  const auto count = static_cast<int>(rows);
+  const auto step = static_cast<int>(gridDim.x * blockDim.y);
 
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
@@ -145,10 +140,11 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
     to.rstd = row < count ? rstd[row] : 0.0f;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const int c = vector_column<TX>(v), at = row * C + c;
+      const int c = vector_column<TX>(v);
+      const int64_t at = int64_t{row} * C + c;
       const bool inside = row < count && c < C;
-      to.x[v] = load_streaming<kVec>(x + at, inside);
-      to.dy[v] = load_streaming<kVec>(dy + at, inside);
+      to.x[v] = load_held<kVec>(x + at, inside);
+      to.dy[v] = load_held<kVec>(dy + at, inside);
     }
   };
   const auto load_dsum = [&](auto& to, int row) {
@@ -156,7 +152,7 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int c = vector_column<TX>(v);
-      to.dsum[v] = load_streaming<kVec>(dsum + (row * C + c), row < count && c < C);
+      to.dsum[v] = load_held<kVec>(dsum + (int64_t{row} * C + c), row < count && c < C);
     }
   };
 
@@ -206,23 +202,23 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
 #pragma unroll
         for (int e = 0; e < kVec; ++e) out[e] += in.dsum[v][e];
       }
-      if (row < count && c < C) store_vec(dx + (row * C + c), out);
+      if (row < count && c < C) store_vec(dx + (int64_t{row} * C + c), out);
     }
     load_dsum(in, row + kSizes.ahead * step);
   };
 
   RowInputs<TX, TY, kVectors> inputs[kSizes.ahead];
-  const auto first = static_cast<int>(threadIdx.y);
+  const auto first = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
 #pragma unroll
   for (int i = 0; i < kSizes.ahead; ++i) {
     load(inputs[i], first + i * step);
     load_dsum(inputs[i], first + i * step);
   }
-  for (int base = 0; base < count;) {
+  for (int base = static_cast<int>(blockIdx.x * blockDim.y); base < count;) {
 #pragma unroll
     for (int i = 0; i < kSizes.ahead; ++i) {
       if (base >= count) break;
-      take(inputs[i], base + first);
+      take(inputs[i], base + static_cast<int>(threadIdx.y));
       base += step;
     }
   }
@@ -267,7 +263,8 @@ void norm_backward(TX* dx, float* dw, float* db, const TY* dy, const TX* dsum, c
     if (sums) fold_rows({dw, add_dw}, {db, add_db}, partial, blocks, C, stream);
     return true;
   };
-  if (vector_rows<TX>({dx, dy, dsum, x, w, scratch}, C)) {
+  constexpr int64_t kMostRows = 1 << 30;  // and a few turns more are an int
+  if (rows < kMostRows && vector_rows<TX>({dx, dy, dsum, x, w, scratch}, C)) {
     if (of_vectors.template operator()<0>(384)) return;  // three quarters of a block
     if (of_vectors.template operator()<1>(0)) return;
     if (of_vectors.template operator()<0>(0)) return;

@@ -7,10 +7,19 @@
 
 namespace quern::test {
 
-// Head dimensions with tiles in Hopper's kernels.
+// Head dimensions with tiles in Hopper's kernels, and some that are padded to each of them.
 inline constexpr int64_t kHopperDims[] = {64, 80, 96, 128, 192, 256};
+inline constexpr int64_t kHopperPaddedDims[] = {24,  32,  40,  48,  56,  72,  88, 104,
+                                                112, 120, 136, 160, 184, 200, 248};
 
-// Calls `add(cases, D, causal)` for each of them, causal and not.
+// Those with tiles, and some padded ones.
+inline std::vector<int64_t> hopper_dims_and(std::initializer_list<int64_t> padded) {
+  std::vector<int64_t> dims(std::begin(kHopperDims), std::end(kHopperDims));
+  dims.insert(dims.end(), padded);
+  return dims;
+}
+
+// Calls `add(cases, D, causal)` for each of those with tiles, causal and not.
 template <class Add>
 std::vector<AttentionCase> hopper_cases(Add add) {
   std::vector<AttentionCase> cases;
@@ -57,6 +66,32 @@ inline std::vector<AttentionCase> hopper_grouped_heads_and_gaps() {
       cases.push_back({2, 200, 200, 6, 1, D, false, 0, 24});
     }
   });
+}
+
+// Heads wider than `portable` and narrower than their tile, with gaps between tokens and without.
+inline std::vector<AttentionCase> hopper_padded_heads(int64_t portable) {
+  std::vector<AttentionCase> cases;
+  for (const int64_t D : kHopperPaddedDims) {
+    if (D <= portable) continue;
+    cases.insert(cases.end(), {{2, 200, 200, 3, 1, D, true, 0, 8},
+                               {1, 65, 65, 2, 2, D, false, 0, 16},
+                               {1, 130, 321, 4, 2, D, true, 0, 8},
+                               {1, 200, 70, 2, 1, D, true, 0, 8},  // queries without keys
+                               {16, 1, 77, 2, 1, D, false}});
+  }
+  return cases;
+}
+
+// Nothing was written between the last tensor of a token and the next token.
+inline void expect_gaps_poisoned(const AttentionCase& c, const AttentionPlace& last,
+                                 const std::vector<bfloat16>& image) {
+  const int64_t end = last.offset + last.heads * last.D;
+  ASSERT_EQ(last.row - end, c.padding);
+  for (int64_t token = 0; token < last.B * last.T; ++token) {
+    for (int64_t i = end; i < last.row; ++i) {
+      ASSERT_EQ(image[token * last.row + i].bits, 0xFFFF) << "token " << token << ", place " << i;
+    }
+  }
 }
 
 // Cases for the mma.sync kernels: each head dimension with the tiles of a laptop and of an H200,

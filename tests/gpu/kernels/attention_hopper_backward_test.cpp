@@ -1,5 +1,5 @@
 // Hopper's flash attention, backward, against scores written out in double. O and logsumexp come
-// from the CUDA-core forward. Skipped if the binary or the GPU cannot run it.
+// from the forward that an op runs. Skipped if the binary or the GPU cannot run it.
 #include "attention_cases.h"
 #include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/rope.h"
@@ -72,6 +72,18 @@ TEST_F(AttentionHopperBackwardGpu, QueriesAndKeysDiffer) {
 
 TEST_F(AttentionHopperBackwardGpu, GroupedHeadsAndGapsBetweenTokens) {
   for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
+}
+
+TEST_F(AttentionHopperBackwardGpu, HeadsNarrowerThanTheirTile) {
+  for (const Case& c : hopper_padded_heads(kernels::cuda::kPortableBackwardHead)) {
+    SCOPED_TRACE(::testing::Message() << c);
+    check(c);
+    Fixture f(kKernels, c);
+    f.forward();
+    f.backward();
+    expect_gaps_poisoned(c, f.together() ? f.layout.v : f.layout.q, f.dq.download());
+    expect_gaps_poisoned(c, f.layout.v, f.key_gradients().download());
+  }
 }
 
 // More blocks than run at a time, of different lengths. On 132 multiprocessors a kv head's group is
@@ -149,7 +161,9 @@ std::vector<double> rotated_back(const std::vector<double>& x, int64_t T, int64_
 
 // With a rotary table: the gradients of q and k as they were before RoPE.
 TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
-  for (const int64_t D : kHopperDims) {
+  std::vector<int64_t> dims = hopper_dims_and({});
+  dims.insert(dims.end(), std::begin(kHopperPaddedDims), std::end(kHopperPaddedDims));
+  for (const int64_t D : dims) {
     for (const Case& c : {Case{2, 333, 333, 6, 2, D, true}, Case{1, 70, 200, 2, 2, D, false},
                           Case{1, 200, 70, 2, 1, D, true}}) {
       SCOPED_TRACE(::testing::Message() << c);
@@ -186,7 +200,7 @@ TEST_F(AttentionHopperBackwardGpu, RotatesBack) {
 
 // Sums in any order: equally accurate, but not the same bits.
 TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
-  for (const int64_t D : kHopperDims) {
+  for (const int64_t D : hopper_dims_and({72, 136})) {
     for (const bool causal : {false, true}) {
       const Case c{1, 700, 700, 2, 1, D, causal};
       SCOPED_TRACE(::testing::Message() << c);
@@ -204,7 +218,7 @@ TEST_F(AttentionHopperBackwardGpu, WithoutDeterminism) {
 // Long sequences, whose blocks wait for each other's sums: the same bits every time. The last tile
 // of keys has 120 (of 64: 56) or 44.
 TEST_F(AttentionHopperBackwardGpu, ManyTurnsGiveTheSameBits) {
-  for (const int64_t D : kHopperDims) {
+  for (const int64_t D : hopper_dims_and({112, 160})) {
     for (const bool causal : {false, true}) {
       const int64_t T = causal ? 1400 : 1324;
       Fixture f(kKernels, {1, T, T, 1, 1, D, causal});
@@ -222,7 +236,7 @@ TEST_F(AttentionHopperBackwardGpu, ManyTurnsGiveTheSameBits) {
 
 // Every order in which copies and warpgroups can meet gives the same bits.
 TEST_F(AttentionHopperBackwardGpu, ThousandRepeats) {
-  for (const int64_t D : kHopperDims) {
+  for (const int64_t D : hopper_dims_and({72, 88, 136})) {
     Fixture f(kKernels, {2, 330, 330, 8, 4, D, true});
     f.forward();
     f.backward();
@@ -243,7 +257,7 @@ TEST_F(AttentionHopperBackwardGpu, RefusesWhatItCannotRun) {
   Fixture f(kKernels, {1, 70, 70, 2, 1, 128, true});
   EXPECT_TRUE(takes(f));
   const AttentionShape good = f.s;
-  f.s.D = 104;
+  f.s.D = kernels::cuda::kPortableBackwardHead;
   EXPECT_FALSE(takes(f));
   f.s = good;
   f.s.q_strides[1] += 1;

@@ -81,8 +81,22 @@ void check(const Sizes& sizes, bool causal, int64_t D) {
 TEST(AttentionHopperPlan, EveryPairOnceAndNoneWaitsForALaterOne) {
   for (const Sizes& sizes : kSizes) {
     for (const bool causal : {false, true}) {
-      for (const int64_t D : {64, 256}) check(sizes, causal, D);  // tiles of 128 and 64 keys
+      for (const int64_t D : {64, 112, 136, 256}) check(sizes, causal, D);
     }
+  }
+}
+
+TEST(AttentionHopperPlan, NarrowHeadsTakeTheNextTile) {
+  for (const auto& [D, width, keys] : {std::tuple{24, 64, 128},
+                                       {64, 64, 128},
+                                       {72, 80, 128},
+                                       {104, 128, 128},
+                                       {128, 128, 128},
+                                       {136, 192, 64},
+                                       {248, 256, 64}}) {
+    const BackwardPlan plan(shape_of({1, 100, 100, 1, 1}, true, D));
+    EXPECT_EQ(plan.width, width) << D;
+    EXPECT_EQ(plan.keys, keys) << D;
   }
 }
 

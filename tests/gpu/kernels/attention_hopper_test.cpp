@@ -60,6 +60,16 @@ TEST_F(AttentionHopperGpu, GroupedHeadsAndGapsBetweenTokens) {
   for (const Case& c : hopper_grouped_heads_and_gaps()) check(c);
 }
 
+TEST_F(AttentionHopperGpu, HeadsNarrowerThanTheirTile) {
+  for (const Case& c : hopper_padded_heads(kernels::cuda::kPortableForwardHead)) {
+    SCOPED_TRACE(::testing::Message() << c);
+    check(c);
+    Fixture f(kKernels, c);
+    f.forward();
+    expect_gaps_poisoned(c, f.layout.o, f.o.download());
+  }
+}
+
 // More tiles of queries than the GPU has multiprocessors: blocks take several, of different
 // lengths.
 TEST_F(AttentionHopperGpu, ManyItemsABlock) {
@@ -153,7 +163,7 @@ TEST_F(AttentionHopperGpu, InfiniteNegativeScores) {
 
 // Every order in which copies and warpgroups can meet gives the same bits.
 TEST_F(AttentionHopperGpu, ThousandRepeats) {
-  for (const int64_t D : kHopperDims) {
+  for (const int64_t D : hopper_dims_and({72, 88, 136})) {
     for (const bool causal : {false, true}) {
       Fixture f(kKernels, {4, 40, 170, 36, 4, D, causal});
       f.forward();
@@ -175,7 +185,7 @@ TEST_F(AttentionHopperGpu, RefusesWhatItCannotRun) {
   Fixture f(kKernels, {1, 70, 70, 2, 1, 128, true});
   EXPECT_TRUE(takes(f));
   const AttentionShape good = f.s;
-  f.s.D = 104;
+  f.s.D = kernels::cuda::kPortableForwardHead;
   EXPECT_FALSE(takes(f));
   f.s = good;
   f.s.scale = -1.0;

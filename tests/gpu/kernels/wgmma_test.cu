@@ -23,7 +23,7 @@ struct Maps {
 //   kScores      x y^T, both operands K-major
 //   kOutput      (x y^T) y, A in registers, B MN-major
 //   kTransposed  y[:, :64]^T y, both operands MN-major
-template <int kD, int kKeys, Step kStep>
+template <int kD, int kKeys, Step kStep, bool kPadded>
 __global__ void __launch_bounds__(kWarpgroupSize, 1)
     step_kernel(float* out, const __grid_constant__ Maps maps, int x0, int y0, int head,
                 int batch) {
@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kWarpgroupSize, 1)
     full.init(1);
     barriers_ready();
     full.arrive_expecting(X::kBytes + Y::kBytes);
-    load_tile_async(x, maps.rows, full, x0, head, batch);
-    load_tile_async(y, maps.keys, full, y0, head, batch);
+    load_tile_async<X>(x, maps.rows, full, x0, head, batch, kPadded);
+    load_tile_async<Y>(y, maps.keys, full, y0, head, batch, kPadded);
   }
   __syncthreads();
   full.wait(0);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kWarpgroupSize, 1)
     }
   } else if constexpr (kStep == Step::kStore) {
     if (thread == 0) {
-      store_tile_async(maps.result, x, x0, head, batch);
+      store_tile_async<X>(maps.result, x, x0, head, batch, kPadded);
       commit_stores();
       wait_stores_read<0>();
     }
@@ -110,13 +110,14 @@ __global__ void __launch_bounds__(kWarpgroupSize, 1)
 
 class WgmmaGpu : public test::GpuTest {};
 
-// One head of a (2, T, 3, D) tensor with 8 elements between tokens, and tiles that end beyond T.
-template <int kD, int kKeys>
+// One head of a (2, T, 3, kWidth) tensor with 8 elements between tokens, and tiles that end beyond
+// T and, where kD is larger, beyond the head.
+template <int kD, int kKeys, int kWidth = kD>
 struct Steps {
   static constexpr int kT = 150, kHeads = 3, kHead = 2, kBatch = 1;
-  static constexpr int kRow = kHeads * kD + 8;
+  static constexpr int kRow = kHeads * kWidth + 8;
   static constexpr int kX0 = 100, kY0 = 70;
-  static constexpr int64_t kStrides[3] = {int64_t{kT} * kRow, kRow, kD};
+  static constexpr int64_t kStrides[3] = {int64_t{kT} * kRow, kRow, kWidth};
   static constexpr int64_t kBytes =
       kTileAlignment + SwizzledTile<kWarpgroupRows, kD>::kBytes + SwizzledTile<kKeys, kD>::kBytes;
 
@@ -135,7 +136,8 @@ struct Steps {
     return kBatch * kStrides[0] + row * kStrides[1] + kHead * kStrides[2] + d;
   }
   float element(int row, int d) const {
-    return row < kT ? static_cast<float>(tensor[static_cast<size_t>(index(row, d))]) : 0.0f;
+    if (row >= kT || d >= kWidth) return 0.0f;
+    return static_cast<float>(tensor[static_cast<size_t>(index(row, d))]);
   }
   // (rows, columns) of sum over `depth` of a(row, i) b(i, column)
   template <class A, class B>
@@ -153,10 +155,12 @@ struct Steps {
   template <Step kStep>
   std::vector<float> run(int64_t outputs) {
     DeviceBuffer<float> out(outputs);
-    const Maps maps = {make_tile_map(device.get(), kStrides, 2, kT, kHeads, kD, kWarpgroupRows),
-                       make_tile_map(device.get(), kStrides, 2, kT, kHeads, kD, kKeys),
-                       make_tile_map(stored.get(), kStrides, 2, kT, kHeads, kD, kWarpgroupRows)};
-    launch(step_kernel<kD, kKeys, kStep>, dim3(1), dim3(kWarpgroupSize),
+    const auto map = [](const bfloat16* x, int rows) {
+      return make_tile_map(x, kStrides, 2, kT, kHeads, kWidth, rows, kD);
+    };
+    const Maps maps = {map(device.get(), kWarpgroupRows), map(device.get(), kKeys),
+                       map(stored.get(), kWarpgroupRows)};
+    launch(step_kernel<kD, kKeys, kStep, (kWidth < kD)>, dim3(1), dim3(kWarpgroupSize),
            static_cast<size_t>(kBytes), Stream{}, out.get(), maps, kX0, kY0, kHead, kBatch);
     const auto result = out.download();
     out.expect_guards_intact();
@@ -164,7 +168,7 @@ struct Steps {
   }
 
   void check() {
-    SCOPED_TRACE(::testing::Message() << "D " << kD << ", keys " << kKeys);
+    SCOPED_TRACE(::testing::Message() << "D " << kD << ", keys " << kKeys << ", width " << kWidth);
     const auto x = [&](int r, int d) { return element(kX0 + r, d); };
     const auto y = [&](int r, int d) { return element(kY0 + r, d); };
     const auto y_transposed = [&](int d, int r) { return y(r, d); };
@@ -197,13 +201,13 @@ struct Steps {
     }
   }
 
-  // The tile's rows within T of its head and batch were written, and nothing else.
+  // The tile's elements within its head, batch and T were written, and nothing else.
   void check_stored() {
     const auto image = stored.download();
     stored.expect_guards_intact();
     std::vector<bool> written(image.size(), false);
     for (int row = kX0; row < kT; ++row) {
-      for (int d = 0; d < kD; ++d) {
+      for (int d = 0; d < kWidth; ++d) {
         const auto i = static_cast<size_t>(index(row, d));
         ASSERT_EQ(image[i].bits, tensor[i].bits) << "row " << row << ", column " << d;
         written[i] = true;
@@ -216,7 +220,7 @@ struct Steps {
 };
 
 TEST_F(WgmmaGpu, EveryLayout) {
-  const auto kernel = reinterpret_cast<const void*>(step_kernel<64, 128, Step::kScores>);
+  const auto kernel = reinterpret_cast<const void*>(step_kernel<64, 128, Step::kScores, false>);
   if (!hopper_kernel_runs(kernel, Steps<64, 128>::kBytes)) GTEST_SKIP() << "not sm_90a";
   Steps<64, 64>().check();
   Steps<64, 128>().check();
@@ -226,6 +230,10 @@ TEST_F(WgmmaGpu, EveryLayout) {
   Steps<128, 128>().check();
   Steps<128, 160>().check();
   Steps<128, 176>().check();
+  Steps<64, 64, 40>().check();
+  Steps<80, 96, 72>().check();
+  Steps<96, 96, 88>().check();
+  Steps<128, 128, 112>().check();
 }
 
 }  // namespace

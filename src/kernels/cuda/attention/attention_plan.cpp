@@ -24,7 +24,7 @@ int64_t mma_attention_backward_scratch(int64_t shared_bytes, const AttentionShap
 }
 
 int64_t hopper_attention_backward_scratch(const AttentionShape& s) {
-  if (hopper_backward_tile(s.D) < 0 || !hopper_extents_fit(s)) return 0;
+  if (s.D <= kPortableBackwardHead || !hopper_extents_fit(s)) return 0;
   return BackwardExtents(s, BackwardPlan(s)).bytes();
 }
 

@@ -219,6 +219,7 @@ template <class Tensors>
 void note_slow_attention(const char* direction, const Tensors& x, const AttentionShape& s,
                          const char* refusal, Stream stream) {
   if (s.portable) return;
+  if (refusal == kPortableIsFaster) refusal = nullptr;
   const auto note = [&](const char* reason) {
     note_slow_path(cat("flash attention's ", direction, " with head size ", s.D), reason);
   };

@@ -1,5 +1,5 @@
 // The flash attention kernels. attention.cu and attention_backward.cu choose one. BF16: Hopper's
-// kernel if the binary has its code for this GPU and it supports the head size, else the portable
+// kernel if the binary has its code for this GPU and it takes the call, else the portable
 // one. FP32: tensor cores if they support the shape, else CUDA cores. Arguments have the meaning of
 // kernels/attention.h; each kernel asks for its own bytes of scratch. Portable kernels take a limit
 // of shared memory per block: an op passes the device's, a test a smaller one to run a laptop GPU's
@@ -26,9 +26,10 @@ struct AttentionBackward {
   const T *q, *k, *v;
 };
 
-// wgmma and TMA: compute capability 9.0, D of 64, 80, 96, 128, 192 or 256, rows that TMA
-// can address (16-byte aligned base pointers and strides). The refusal functions return why a
-// kernel does not support a call; null: it does.
+// wgmma and TMA: compute capability 9.0, any D but the narrowest, rows that TMA can address
+// (16-byte aligned base pointers and strides). Made for D of 64, 80, 96, 128, 192 and 256; others
+// are padded. Up to kPortableForwardHead and kPortableBackwardHead the portable kernels are faster.
+// The refusal functions return why a kernel does not take a call; null: it does.
 const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s);
 void hopper_attention_forward(const AttentionForward<bfloat16>& x, const AttentionShape& s,
                               Stream stream);
@@ -36,9 +37,10 @@ const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>&
                                               const AttentionShape& s);
 void hopper_attention_backward(const AttentionBackward<bfloat16>& x, const AttentionShape& s,
                                const RotaryTable<float>& rotary, void* scratch, Stream stream);
-int64_t hopper_attention_backward_scratch(const AttentionShape& s);  // bytes; 0 for other D
-inline constexpr const char* kHopperHeadSizes =
-    "Hopper's own kernel has head sizes 64, 80, 96, 128, 192 and 256";
+int64_t hopper_attention_backward_scratch(const AttentionShape& s);  // bytes; 0: never used
+// An array: its address, which tells it apart, is the same in all files.
+inline constexpr char kPortableIsFaster[] = "the portable kernel is faster with such heads";
+inline constexpr int64_t kPortableForwardHead = 32, kPortableBackwardHead = 16;
 inline constexpr const char* kHopperExtents =
     "the lengths or the number of heads are beyond those of Hopper's own kernel";
 inline constexpr const char* kHopperRows =

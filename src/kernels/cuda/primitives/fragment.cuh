@@ -109,10 +109,10 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&words)[4]) {
   }
 }
 
-// x[r, :] = factor d[r, :] for the first `rows` of a fragment's 64 rows; x points at the first. A
-// lane stores 16 bytes where 4 neighbours hold 32 columns.
+// x[r, c] = factor d[r, c] for the first `rows` of a fragment's 64 rows and the first `columns`, a
+// multiple of 8; x points at the first. A lane stores 16 bytes where 4 neighbours hold 32 columns.
 template <int kRegisters>
-__device__ __forceinline__ void store_fragment(bfloat16* x, int64_t stride, int rows,
+__device__ __forceinline__ void store_fragment(bfloat16* x, int64_t stride, int rows, int columns,
                                                const float (&d)[kRegisters], float factor,
                                                const FragmentPlace& place) {
   constexpr int kGroups = kRegisters / 4;  // of 8 columns
@@ -129,14 +129,16 @@ __device__ __forceinline__ void store_fragment(bfloat16* x, int64_t stride, int 
     for (int j = 0; j + 4 <= kGroups; j += 4) {
       uint32_t words[4] = {pairs[j], pairs[j + 1], pairs[j + 2], pairs[j + 3]};
       transpose_quad(words);
-      if (row < rows) {
+      if (row < rows && 8 * j + 4 * place.column < columns) {
         *reinterpret_cast<uint4*>(out + 8 * j + 4 * place.column) =
             make_uint4(words[0], words[1], words[2], words[3]);
       }
     }
 #pragma unroll
     for (int j = kGroups / 4 * 4; j < kGroups; ++j) {
-      if (row < rows) *reinterpret_cast<uint32_t*>(out + 8 * j + place.column) = pairs[j];
+      if (row < rows && 8 * j < columns) {
+        *reinterpret_cast<uint32_t*>(out + 8 * j + place.column) = pairs[j];
+      }
     }
   }
 }

@@ -163,14 +163,6 @@ __device__ __forceinline__ Held<T, N> load_held(const T* p, bool inside) {
   return std::bit_cast<Held<T, N>>(bits);
 }
 
-// load_held with the caches' evict-first hint, so that the weights, which every row needs, stay.
-template <int N, class T>
-__device__ __forceinline__ Held<T, N> load_streaming(const T* p, bool inside) {
-  HeldBits<T, N> bits{};
-  if (inside) bits = __ldcs(reinterpret_cast<const HeldBits<T, N>*>(p));
-  return std::bit_cast<Held<T, N>>(bits);
-}
-
 template <class T, int N>
 __device__ __forceinline__ void store_held(T* p, const Held<T, N>& x) {
   *reinterpret_cast<HeldBits<T, N>*>(p) = std::bit_cast<HeldBits<T, N>>(x);

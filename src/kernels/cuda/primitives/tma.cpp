@@ -50,7 +50,7 @@ cuuint64_t stride_bytes(int64_t stride, int64_t extent) {
 bool tma_takes(const void* x, const int64_t (&strides)[3], int64_t B, int64_t T, int64_t heads,
                int64_t D) {
   const int64_t extents[] = {B, T, heads};
-  if (reinterpret_cast<uintptr_t>(x) % kTmaAlignment != 0 || D < 16 || D % 16 != 0) return false;
+  if (reinterpret_cast<uintptr_t>(x) % kTmaAlignment != 0 || D < 8 || D % 8 != 0) return false;
   for (int i = 0; i < 3; ++i) {
     if (extents[i] < 1 || extents[i] > kTmaMaxExtent) return false;
     const int64_t bytes = strides[i] * kBytes;
@@ -61,13 +61,17 @@ bool tma_takes(const void* x, const int64_t (&strides)[3], int64_t B, int64_t T,
 }
 
 CUtensorMap make_tile_map(const bfloat16* x, const int64_t (&strides)[3], int64_t B, int64_t T,
-                          int64_t heads, int64_t D, int rows) {
-  // (column in its panel, token, panel, head, batch), the fastest first.
-  const int span = panel_columns(D);
-  const int64_t panels = D / span;
-  const cuuint64_t extents[] = {static_cast<cuuint64_t>(span), static_cast<cuuint64_t>(T),
-                                static_cast<cuuint64_t>(panels), static_cast<cuuint64_t>(heads),
-                                static_cast<cuuint64_t>(B)};
+                          int64_t heads, int64_t D, int rows, int columns) {
+  // (column in its panel, token, panel, head, batch), the fastest first. An edge at D needs the
+  // dimension of all columns instead, and tiles of one panel.
+  QUERN_CHECK(D <= columns, "tma: D is ", D, ", expected at most the ", columns,
+              " columns of a tile");
+  const int span = panel_columns(columns);
+  const bool padded = D < columns;
+  const int64_t panels = padded ? 1 : D / span;
+  const cuuint64_t extents[] = {static_cast<cuuint64_t>(padded ? D : span),
+                                static_cast<cuuint64_t>(T), static_cast<cuuint64_t>(panels),
+                                static_cast<cuuint64_t>(heads), static_cast<cuuint64_t>(B)};
   const cuuint64_t steps[] = {stride_bytes(strides[1], T), stride_bytes(span, panels),
                               stride_bytes(strides[2], heads), stride_bytes(strides[0], B)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(span), static_cast<cuuint32_t>(rows),
@@ -79,7 +83,8 @@ CUtensorMap make_tile_map(const bfloat16* x, const int64_t (&strides)[3], int64_
                      steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(span),
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   QUERN_CHECK(status == CUDA_SUCCESS, "tma: no tensor map for B ", B, ", T ", T, ", heads ", heads,
-              ", D ", D, ", tiles of ", rows, " rows: driver error ", static_cast<int>(status));
+              ", D ", D, ", tiles of ", rows, " x ", columns, ": driver error ",
+              static_cast<int>(status));
   return map;
 }
 

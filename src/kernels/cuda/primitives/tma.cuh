@@ -14,15 +14,26 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Copies tile (rows, D) from token `row` on to shared memory (1024-byte aligned). Its bytes,
-// including those of rows beyond T, count towards the barrier's phase.
+// Copies a Tile (SwizzledTile) from token `row` on to shared memory (1024-byte aligned). Its bytes,
+// including those beyond T and D, count towards the barrier's phase. padded: the map's heads are
+// narrower than the tile, which is then copied panel by panel.
+template <class Tile>
 __device__ __forceinline__ void load_tile_async(void* tile, const CUtensorMap& map,
-                                                MBarrier& barrier, int row, int head, int batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(shared_address(tile)),
-      "l"(&map), "r"(shared_address(&barrier)), "r"(0), "r"(row), "r"(head), "r"(batch)
-      : "memory");
+                                                MBarrier& barrier, int row, int head, int batch,
+                                                bool padded) {
+  const auto load = [&](int panel) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(tile) +
+                                                        panel * Tile::kPanelBytes),
+        "l"(&map), "r"(shared_address(&barrier)), "r"(panel * Tile::kSpan), "r"(row), "r"(0),
+        "r"(head), "r"(batch)
+        : "memory");
+  };
+  load(0);
+  if (!padded) return;
+#pragma unroll 1  // few registers
+  for (int panel = 1; panel < Tile::kPanels; ++panel) load(panel);
 }
 
 // Copies a panel of a make_panel_map map, from (row, column) of one matrix on, to shared memory.
@@ -50,15 +61,20 @@ __device__ __forceinline__ void load_panel_to_cluster(void* panel, const CUtenso
       : "memory");
 }
 
-// Copies shared memory to the tile; rows beyond T are not written. The threads that wrote the
-// shared tile call fence_async_proxy and synchronize first.
+// Copies a Tile in shared memory to global memory; elements beyond T and D are not written. The
+// threads that wrote the shared tile call fence_async_proxy and synchronize first.
+template <class Tile>
 __device__ __forceinline__ void store_tile_async(const CUtensorMap& map, const void* tile, int row,
-                                                 int head, int batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group "
-      "[%0, {%2, %3, %2, %4, %5}], [%1];" ::"l"(&map),
-      "r"(shared_address(tile)), "r"(0), "r"(row), "r"(head), "r"(batch)
-      : "memory");
+                                                 int head, int batch, bool padded) {
+#pragma unroll 1
+  for (int panel = 0; panel < (padded ? Tile::kPanels : 1); ++panel) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group "
+        "[%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+        "r"(shared_address(tile) + panel * Tile::kPanelBytes), "r"(panel * Tile::kSpan), "r"(row),
+        "r"(0), "r"(head), "r"(batch)
+        : "memory");
+  }
 }
 
 }  // namespace quern::kernels::cuda

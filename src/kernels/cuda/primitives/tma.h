@@ -16,15 +16,16 @@ constexpr int panel_columns(int64_t D) {
   return D % 64 == 0 ? 64 : D % 32 == 0 ? 32 : 16;
 }
 
-// Whether TMA can address a tensor. The base pointer and the strides (elements along batch, time,
-// head) of extents above 1 must be multiples of 16 bytes, and extents at least 1.
+// Whether TMA can address a tensor. D must be a multiple of 8, the base pointer and the strides
+// (elements along batch, time, head) of extents above 1 multiples of 16 bytes, extents at least 1.
 bool tma_takes(const void* x, const int64_t (&strides)[3], int64_t B, int64_t T, int64_t heads,
                int64_t D);
 
-// The map for tiles of `rows` (at most 256) consecutive tokens of one head, all D (a multiple of
-// 16) columns. Rows beyond T read as zeros and are not written. Throws when the driver refuses.
+// The map for tiles of `rows` (at most 256) consecutive tokens of one head by `columns`, at least
+// D. Elements beyond T and D read as zeros and are not written. If columns exceed D (`padded`), one
+// copy moves one panel. Throws when columns are fewer than D, or the driver refuses.
 CUtensorMap make_tile_map(const bfloat16* x, const int64_t (&strides)[3], int64_t B, int64_t T,
-                          int64_t heads, int64_t D, int rows);
+                          int64_t heads, int64_t D, int rows, int columns);
 
 // `matrices` row-major matrices, one after the other, with `pitch` elements (a multiple of 8) from
 // row to row; x is aligned to 16 bytes.

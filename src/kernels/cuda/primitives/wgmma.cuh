@@ -24,6 +24,7 @@ template <int kRows, int kColumns>
 struct SwizzledTile {
   static constexpr int kSpan = panel_columns(kColumns);
   static constexpr int kRowBytes = 2 * kSpan;
+  static constexpr int kPanels = kColumns / kSpan;
   static constexpr int kPanelBytes = kRows * kRowBytes;
   static constexpr int kBytes = kRows * kColumns * 2;
   static_assert(kRows % 8 == 0 && kRows <= 256 && kColumns % 16 == 0);

@@ -24,7 +24,8 @@ struct HopperForwardTile {
 
 // Others that fit the registers: 2 warpgroups with up to 192 keys for D 64, up to 176 for D 80, up
 // to 160 for D 96 and 128; turns or none. For D 256, 80 keys are 1 to 5 % slower than 64. From
-// D 192 on a second stage of Q does not fit.
+// D 192 on a second stage of Q does not fit. Sorted by head_dim; of two rows
+// with one size, the causal one comes first.
 inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {64, true, 3, 128, 3, 2, true},  {64, false, 3, 128, 3, 2, true},
     {80, true, 3, 96, 3, 2, true},   {80, false, 2, 160, 3, 2, true},
@@ -33,11 +34,21 @@ inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {192, true, 2, 96, 2, 1, true},  {192, false, 2, 96, 2, 1, true},
     {256, true, 2, 64, 2, 1, true},  {256, false, 2, 64, 2, 1, true},
 };
-inline constexpr int kHopperForwardTileCount = static_cast<int>(std::size(kHopperForwardTiles));
+
+constexpr bool in_pairs(const HopperForwardTile* tiles, int count) {
+  for (int i = 0; i < count; i += 2) {
+    if (!tiles[i].causal || tiles[i + 1].causal || tiles[i].head_dim != tiles[i + 1].head_dim ||
+        (i > 0 && tiles[i].head_dim <= tiles[i - 2].head_dim)) {
+      return false;
+    }
+  }
+  return true;
+}
+static_assert(in_pairs(kHopperForwardTiles, std::ssize(kHopperForwardTiles)));
 
 // The sizes of AttentionShape as a kernel uses them. Extents are below 2^30 (hopper_extents_fit).
 struct HopperShape {
-  int B, Tq, Tk, H, Hk;
+  int B, Tq, Tk, H, Hk, D;
   bool causal;
   float scale, scale_log2;  // scores in natural units, and in units of log2
 
@@ -47,6 +58,7 @@ struct HopperShape {
         Tk(static_cast<int>(s.Tk)),
         H(static_cast<int>(s.H)),
         Hk(static_cast<int>(s.Hk)),
+        D(static_cast<int>(s.D)),
         causal(s.causal),
         scale(static_cast<float>(s.scale)),
         scale_log2(static_cast<float>(s.scale * double{kLog2E})) {}

@@ -9,6 +9,7 @@
 // at D 192 and 256 by L2.
 #include <algorithm>
 
+#include "kernels/common/rotate_gradients.h"
 #include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/cuda/attention/hopper/attention_hopper_backward.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_backward_dq.cuh"
@@ -72,7 +73,8 @@ __global__ void __launch_bounds__(256)
   const int64_t h = row % s.H, t = row / s.H % s.Tq, b = row / s.H / s.Tq;
   float sum = 0.0f;
   if (exists) {
-    sum = part_of_delta<kD>(at(d_o, s.do_strides, b, t, h), at(o, s.o_strides, b, t, h), o_vectors);
+    sum = part_of_delta<kD>(at(d_o, s.do_strides, b, t, h), at(o, s.o_strides, b, t, h),
+                            static_cast<int>(s.D), o_vectors);
   }
   sum = quad_sum(sum);
   if (exists && threadIdx.x % 4 == 0) scratch.delta[(b * s.H + h) * s.Tq + t] = sum;
@@ -89,12 +91,17 @@ __global__ void __launch_bounds__(kGradientHeads* kWarpgroupSize, 2)
   const int64_t h = int64_t{blockIdx.y} * kGradientHeads + threadIdx.x / kWarpgroupSize;
   if (h >= x.s.H) return;
   const auto token = static_cast<int>(tile) * kBackwardQueries;
-  const QueryRows rows{at(x.dq, x.s.dq_strides, b, token, h), x.s.dq_strides[1], token,
-                       static_cast<int>(x.s.Tq), static_cast<float>(x.s.scale)};
+  const QueryRows rows{at(x.dq, x.s.dq_strides, b, token, h),
+                       x.s.dq_strides[1],
+                       token,
+                       static_cast<int>(x.s.Tq),
+                       static_cast<int>(x.s.D),
+                       static_cast<float>(x.s.scale)};
   const FragmentPlace fragment(static_cast<int>(threadIdx.x) % kWarpgroupSize);
   if (x.plan.last_key_tile(static_cast<int>(tile)) < 0) {
     const float zeros[kD / 2] = {};
-    store_fragment(rows.dq, rows.stride, rows.tokens - rows.token, zeros, 0.0f, fragment);
+    store_fragment(rows.dq, rows.stride, rows.tokens - rows.token, rows.columns, zeros, 0.0f,
+                   fragment);
     return;
   }
   const int64_t place = (b * x.s.H + h) * x.plan.query_tiles + tile;
@@ -118,7 +125,7 @@ bool kernel_runs(int64_t D) {
 
 const char* hopper_attention_backward_refusal(const AttentionBackward<bfloat16>& x,
                                               const AttentionShape& s) {
-  if (hopper_backward_tile(s.D) < 0) return kHopperHeadSizes;
+  if (s.D <= kPortableBackwardHead) return kPortableIsFaster;
   if (!hopper_extents_fit(s) || s.H > int64_t{kGradientHeads} * kMaxGridYZ) return kHopperExtents;
   if (!tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
       !tma_takes(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D) ||
@@ -138,31 +145,35 @@ void hopper_attention_backward(const AttentionBackward<bfloat16>& tensors, const
     constexpr int kDeltaThreads = 256;
     const BackwardPlan plan(s);
     const BackwardExtents extents(s, plan);
+    const bool padded = s.D < Tile::kD;  // then a thread does not have both of a pair's columns
     const BackwardScratch memory(extents, scratch);
     const int64_t threads = std::max(4 * s.B * s.Tq * s.H, extents.counters());
     launch(hopper_attention_delta_kernel<Tile::kD>,
            one_block_each(ceil_div(threads, kDeltaThreads)), dim3(kDeltaThreads), 0, stream, memory,
            extents.counters(), tensors.d_o, tensors.o, s, rows_aligned(tensors.o, s.o_strides));
     const BackwardArguments x{
-        .q = make_tile_map(tensors.q, s.q_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
-        .k = make_tile_map(tensors.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, Tile::kKeys),
-        .v = make_tile_map(tensors.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, Tile::kKeys),
-        .d_o = make_tile_map(tensors.d_o, s.do_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries),
+        .q = make_tile_map(tensors.q, s.q_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries, Tile::kD),
+        .k = make_tile_map(tensors.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, Tile::kKeys, Tile::kD),
+        .v = make_tile_map(tensors.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, Tile::kKeys, Tile::kD),
+        .d_o = make_tile_map(tensors.d_o, s.do_strides, s.B, s.Tq, s.H, s.D, kBackwardQueries,
+                             Tile::kD),
         .s = s,
         .scale_log2 = static_cast<float>(s.scale * double{kLog2E}),
+        .padded = padded,
         .plan = plan,
         .dq = tensors.dq,
         .dk = tensors.dk,
         .dv = tensors.dv,
         .lse = tensors.lse,
         .scratch = memory,
-        .rotary = rotary};
+        .rotary = padded ? RotaryTable<float>{} : rotary};
     launch_persistent(hopper_attention_backward_kernel<index>, plan.items, kBackwardWarpgroups - 1,
                       Tile::kSharedBytes, stream, x);
     launch(hopper_attention_query_gradients_kernel<Tile::kD>,
            dim3(static_cast<unsigned>(s.B * plan.query_tiles),
                 static_cast<unsigned>(ceil_div(s.H, kGradientHeads))),
            dim3(kGradientHeads * kWarpgroupSize), 0, stream, x);
+    if (padded) rotate_gradients_back(tensors.dq, tensors.dk, s, rotary, stream);
   });
 }
 

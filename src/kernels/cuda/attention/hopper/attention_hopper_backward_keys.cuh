@@ -101,7 +101,8 @@ __device__ __forceinline__ void store_dv(const float (&dv)[kRegisters], const Ba
                                          const BackwardItem& item, int first_row) {
   const int k0 = item.key_tile * BackwardTile<kTile>::kKeys + first_row;
   store_fragment(at(x.dv, x.s.dv_strides, item.b, k0, item.kv_head), x.s.dv_strides[1],
-                 static_cast<int>(x.s.Tk) - k0, dv, 1.0f, fragment_of_thread());
+                 static_cast<int>(x.s.Tk) - k0, static_cast<int>(x.s.D), dv, 1.0f,
+                 fragment_of_thread());
 }
 template <int kTile, int kRegisters>
 __device__ __forceinline__ void store_dk(float (&dk)[kRegisters], const BackwardArguments& x,
@@ -112,7 +113,7 @@ __device__ __forceinline__ void store_dk(float (&dk)[kRegisters], const Backward
   const auto tokens = static_cast<int>(x.s.Tk);
   rotate_back<kD, kD / 16>(dk, dk + kD / 4, x.rotary, k0 + place.row, tokens, place.column);
   store_fragment(at(x.dk, x.s.dk_strides, item.b, k0, item.kv_head), x.s.dk_strides[1], tokens - k0,
-                 dk, static_cast<float>(x.s.scale), place);
+                 static_cast<int>(x.s.D), dk, static_cast<float>(x.s.scale), place);
 }
 
 }  // namespace quern::kernels::cuda

@@ -27,11 +27,12 @@ struct BackwardTile {
   static constexpr int kParts = kDqDirect ? 1 : kD / kDqColumns;  // that are added, each in turn
   static constexpr int kPartFours = kBackwardQueries * kDqColumns / 4;  // float4 of a buffer
   static_assert(kD % kDqColumns == 0 && (kParts == 1 || kParts == kDqBuffers));
-  // Registers a thread, multiples of 8: at most 65536 / 128 = 512 for the four warpgroups.
-  static constexpr int kCopyRegisters = 24;
+  // Registers a thread, multiples of 8: 65536 / 128 = 512 for the four warpgroups. The copying one
+  // needs at least 24.
   static constexpr int kDqRegisters = kDqColumns / 2 + 32;
-  static constexpr int kScoreRegisters =
-      (512 - kCopyRegisters - kDqRegisters) / kScoreWarpgroups / 8 * 8;
+  static constexpr int kScoreRegisters = (512 - 24 - kDqRegisters) / kScoreWarpgroups / 8 * 8;
+  static constexpr int kCopyRegisters = 512 - kDqRegisters - kScoreWarpgroups * kScoreRegisters;
+  static_assert(kCopyRegisters >= 24 && kCopyRegisters % 8 == 0);
   using Keys = SwizzledTile<kKeys, kD>;
   using Queries = SwizzledTile<kBackwardQueries, kD>;
   using Scores = SwizzledTile<kKeys, kBackwardQueries>;
@@ -79,6 +80,7 @@ struct BackwardArguments {
   CUtensorMap q, k, v, d_o;
   AttentionShape s;
   float scale_log2;  // scores in units of log2
+  bool padded;       // heads are narrower than the tile
   BackwardPlan plan;
   bfloat16 *dq, *dk, *dv;
   const float* lse;
@@ -118,7 +120,8 @@ __device__ __forceinline__ void load_queries(typename BackwardTile<kTile>::Tiles
   }
   barriers.q.wait_empty(ring);
   if (lane == 0) {
-    load_tile_async(tiles.q[stage], x.q, barriers.q.expect(ring, Tile::Queries::kBytes), q0, h, b);
+    load_tile_async<typename Tile::Queries>(
+        tiles.q[stage], x.q, barriers.q.expect(ring, Tile::Queries::kBytes), q0, h, b, x.padded);
   }
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {
@@ -129,8 +132,9 @@ __device__ __forceinline__ void load_queries(typename BackwardTile<kTile>::Tiles
   barriers.d_o.wait_empty(ring);
   if (lane == 0) {
     barriers.q.full[0][stage].arrive();
-    load_tile_async(tiles.d_o[stage], x.d_o, barriers.d_o.expect(ring, Tile::Queries::kBytes), q0,
-                    h, b);
+    load_tile_async<typename Tile::Queries>(tiles.d_o[stage], x.d_o,
+                                            barriers.d_o.expect(ring, Tile::Queries::kBytes), q0, h,
+                                            b, x.padded);
   }
   ring.advance();
 }
@@ -163,11 +167,13 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
         barriers.k.full[0][keys.stage].arrive();
       } else {
         const int k0 = item.key_tile * Tile::kKeys;
-        load_tile_async(tiles.k[keys.stage], x.k, barriers.k.expect(keys, Tile::Keys::kBytes), k0,
-                        item.kv_head, item.b);
+        load_tile_async<typename Tile::Keys>(tiles.k[keys.stage], x.k,
+                                             barriers.k.expect(keys, Tile::Keys::kBytes), k0,
+                                             item.kv_head, item.b, x.padded);
         barriers.v.wait_empty(keys);
-        load_tile_async(tiles.v[keys.stage], x.v, barriers.v.expect(keys, Tile::Keys::kBytes), k0,
-                        item.kv_head, item.b);
+        load_tile_async<typename Tile::Keys>(tiles.v[keys.stage], x.v,
+                                             barriers.v.expect(keys, Tile::Keys::kBytes), k0,
+                                             item.kv_head, item.b, x.padded);
       }
     }
     if (end) return;

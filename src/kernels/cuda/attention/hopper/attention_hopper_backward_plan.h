@@ -46,14 +46,12 @@ inline constexpr HopperBackwardTile kHopperBackwardTiles[] = {
     {96, BackwardRoles::in_turn, 1, 3, 2, 96},    {128, BackwardRoles::in_turn, 1, 3, 2, 64},
     {192, BackwardRoles::by_result, 1, 3, 3, 64}, {256, BackwardRoles::by_result, 1, 2, 3, 64},
 };
-inline constexpr int kHopperBackwardTileCount = static_cast<int>(std::size(kHopperBackwardTiles));
-
-// Index of the tile for head_dim D; -1 when there is none.
+// Index of the narrowest tile for heads of size D, which check_attention takes. A tile pads
+// narrower heads with zeros.
 constexpr int hopper_backward_tile(int64_t D) {
-  for (int i = 0; i < kHopperBackwardTileCount; ++i) {
-    if (kHopperBackwardTiles[i].head_dim == D) return i;
-  }
-  return -1;
+  int i = 0;
+  while (kHopperBackwardTiles[i].head_dim < D && i + 1 < std::ssize(kHopperBackwardTiles)) ++i;
+  return i;
 }
 
 // An item of work is a tile of keys of one kv head with query heads that share it: all of them or,
@@ -85,6 +83,7 @@ struct BackwardPlan {
   // Limit of two items of a block, in shares; so at least 71 of 100 blocks have two.
   static constexpr double kPairOfShare = 1.4;
 
+  int width;           // columns of the tile, at least D
   int keys, key_bits;  // keys of a tile, 2^key_bits
   int key_tiles, query_tiles;
   int heads;      // kv heads of all batches
@@ -95,9 +94,9 @@ struct BackwardPlan {
   int items;
   KeyTileOrder order = KeyTileOrder::last_first;
 
-  // s.D has a tile.
   explicit BackwardPlan(const AttentionShape& s)
-      : keys(kHopperBackwardTiles[hopper_backward_tile(s.D)].keys()),
+      : width(kHopperBackwardTiles[hopper_backward_tile(s.D)].head_dim),
+        keys(kHopperBackwardTiles[hopper_backward_tile(s.D)].keys()),
         key_bits(std::countr_zero(static_cast<unsigned>(keys))),
         key_tiles(static_cast<int>(ceil_div(s.Tk, keys))),
         query_tiles(static_cast<int>(ceil_div(s.Tq, kBackwardQueries))),
@@ -108,7 +107,8 @@ struct BackwardPlan {
     const int64_t all = int64_t{heads} * parts;
     constexpr int64_t kL2Bytes = 24 << 20;
     const int64_t least = s.causal ? 1 : 8;  // else the items of one head would wait for each other
-    const int64_t bytes = s.Tq * s.D * heads_an_item() * (2 * sizeof(bfloat16) + sizeof(float));
+    const auto row = static_cast<int64_t>(2 * sizeof(bfloat16) * s.D + sizeof(float) * width);
+    const int64_t bytes = s.Tq * heads_an_item() * row;
     const int64_t fitting = std::max(kL2Bytes / std::max<int64_t>(bytes, 1), least);
     together = static_cast<int>(order == KeyTileOrder::last_first ? std::min(fitting, all) : all);
     items = static_cast<int>(all * key_tiles);
@@ -209,8 +209,8 @@ struct BackwardExtents {
   int64_t dq, dkv, delta, turns, key_parts;
 
   BackwardExtents(const AttentionShape& s, const BackwardPlan& plan)
-      : dq(s.B * s.H * plan.query_tiles * kBackwardQueries * s.D),
-        dkv(plan.parts == 1 ? 0 : 2 * int64_t{plan.items} * plan.keys * s.D),
+      : dq(s.B * s.H * plan.query_tiles * kBackwardQueries * plan.width),
+        dkv(plan.parts == 1 ? 0 : 2 * int64_t{plan.items} * plan.keys * plan.width),
         delta(s.B * s.H * s.Tq),
         turns(s.B * s.H * plan.query_tiles),
         key_parts(int64_t{plan.heads} * plan.key_tiles * kScoreWarpgroups) {}

@@ -31,23 +31,27 @@ __device__ __forceinline__ void produce(const ForwardTiles<kTile>& shared,
   prefetch_map(maps.o);
   RingPlace<F::tile.q_stages> q;
   RingPlace<F::tile.stages> kv;
+  const bool padded = s.D < F::kD;
   ForwardItems<kTile> items{s, schedule};
   for (ForwardItem item; items.next(item);) {
     const int kv_head = item.head / (s.H / s.Hk);
     barriers.q.wait_empty(q);
     MBarrier& q_full = barriers.q.expect(q, F::kQBytes);
     for (int w = 0; w < F::tile.warpgroups; ++w) {
-      load_tile_async(shared.q(q.stage, w), maps.q, q_full, item.q0 + w * kWarpgroupRows, item.head,
-                      item.batch);
+      load_tile_async<typename F::Queries>(shared.q(q.stage, w), maps.q, q_full,
+                                           item.q0 + w * kWarpgroupRows, item.head, item.batch,
+                                           padded);
     }
     q.advance();
     for (int j = item.key_tiles - 1; j >= 0; --j) {
       barriers.k.wait_empty(kv);
-      load_tile_async(shared.k(kv.stage), maps.k, barriers.k.expect(kv, F::Keys::kBytes),
-                      j * F::kKeys, kv_head, item.batch);
+      load_tile_async<typename F::Keys>(shared.k(kv.stage), maps.k,
+                                        barriers.k.expect(kv, F::Keys::kBytes), j * F::kKeys,
+                                        kv_head, item.batch, padded);
       barriers.v.wait_empty(kv);
-      load_tile_async(shared.v(kv.stage), maps.v, barriers.v.expect(kv, F::Keys::kBytes),
-                      j * F::kKeys, kv_head, item.batch);
+      load_tile_async<typename F::Keys>(shared.v(kv.stage), maps.v,
+                                        barriers.v.expect(kv, F::Keys::kBytes), j * F::kKeys,
+                                        kv_head, item.batch, padded);
       kv.advance();
     }
   }
@@ -146,7 +150,7 @@ struct Consumer {
     fence_async_proxy();
     OutputPlace::sync(warpgroup);
     if (thread == 0) {
-      store_tile_async(maps.o, tile, q0, item.head, item.batch);
+      store_tile_async<typename F::Queries>(maps.o, tile, q0, item.head, item.batch, s.D < F::kD);
       commit_stores();
       wait_stores_read<0>();
       barriers.q.empty[q.stage].arrive();
@@ -269,13 +273,11 @@ __global__ void __launch_bounds__(hopper_threads(kHopperForwardTiles[kTile].warp
 #endif
 }
 
+// Index of the narrowest tile for the heads, as hopper_backward_tile's.
 int forward_tile_index(const AttentionShape& s) {
-  for (int i = 0; i < kHopperForwardTileCount; ++i) {
-    if (kHopperForwardTiles[i].head_dim == s.D && kHopperForwardTiles[i].causal == s.causal) {
-      return i;
-    }
-  }
-  return -1;
+  int i = s.causal ? 0 : 1;
+  while (kHopperForwardTiles[i].head_dim < s.D && i + 2 < std::ssize(kHopperForwardTiles)) i += 2;
+  return i;
 }
 
 // The number of heads whose K and V fit half of an H200's 50 MiB of L2. K and V that heads share
@@ -298,8 +300,7 @@ bool forward_tile_runs() {
 }  // namespace
 
 const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const AttentionShape& s) {
-  const int index = forward_tile_index(s);
-  if (index < 0) return kHopperHeadSizes;
+  if (s.D <= kPortableForwardHead) return kPortableIsFaster;
   if (!(s.scale > 0.0)) return "the scale is not positive, as Hopper's own kernel needs";
   if (!hopper_extents_fit(s)) return kHopperExtents;
   if (!tma_takes(x.q, s.q_strides, s.B, s.Tq, s.H, s.D) ||
@@ -309,7 +310,8 @@ const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const 
     return kHopperRows;
   }
   bool runs = false;
-  with_tile(kHopperForwardTiles, index, [&](auto tile) { runs = forward_tile_runs<tile>(); });
+  with_tile(kHopperForwardTiles, forward_tile_index(s),
+            [&](auto tile) { runs = forward_tile_runs<tile>(); });
   return runs ? nullptr : kNoHopper;
 }
 
@@ -318,10 +320,11 @@ void hopper_attention_forward(const AttentionForward<bfloat16>& x, const Attenti
   check_attention(s);
   with_tile(kHopperForwardTiles, forward_tile_index(s), [&](auto tile) {
     using F = ForwardTiles<tile>;
-    const ForwardMaps maps = {make_tile_map(x.q, s.q_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows),
-                              make_tile_map(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
-                              make_tile_map(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys),
-                              make_tile_map(x.o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows)};
+    const ForwardMaps maps = {
+        make_tile_map(x.q, s.q_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows, F::kD),
+        make_tile_map(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys, F::kD),
+        make_tile_map(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys, F::kD),
+        make_tile_map(x.o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows, F::kD)};
     const int64_t units = s.B * s.H * F::units_a_head(ceil_div(s.Tq, F::kQueries));
     launch_persistent(hopper_attention_forward_kernel<tile>, units, F::tile.warpgroups,
                       F::kSharedBytes, stream, maps, x.lse, HopperShape(s),

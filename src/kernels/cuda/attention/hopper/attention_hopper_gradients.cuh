@@ -91,15 +91,16 @@ __device__ __forceinline__ void transposed_score_gradients(uint32_t (&ds)[kRegis
   }
 }
 
-// One thread's part of dO . O, of 4 threads a row: every fourth group of 8 columns.
+// One thread's part of dO . O, of 4 threads a row: every fourth group of 8
+// columns; `columns` is at most kD.
 template <int kD>
-__device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat16* o,
+__device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat16* o, int columns,
                                                bool o_vectors) {
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kD; i += 32) {
     const int column = i + static_cast<int>(threadIdx.x) % 4 * 8;
-    if (column >= kD) continue;
+    if (column >= columns) continue;
     float x[8], y[8];
     load_vec(x, d_o + column);
     if (o_vectors) {

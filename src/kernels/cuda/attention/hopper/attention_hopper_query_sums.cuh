@@ -95,11 +95,12 @@ __device__ __forceinline__ void rotate_back(float* low, float* high,
   }
 }
 
-// Destination of a tile's dQ: dq points at row `token` of a head, which has `tokens` in all.
+// Destination of a tile's dQ: dq points at row `token` of a head, which has `tokens` in all, of
+// `columns` each.
 struct QueryRows {
   bfloat16* dq;
   int64_t stride;
-  int token, tokens;
+  int token, tokens, columns;
   float scale;
 };
 
@@ -125,8 +126,12 @@ __device__ __forceinline__ void finish_queries(const QueryRows& rows, const floa
     rotate_back<kD, kGroups>(low, high, rotary, rows.token + place.row, rows.tokens,
                              8 * first + place.column);
     const int left = rows.tokens - rows.token;
-    store_fragment(rows.dq + 8 * first, rows.stride, left, low, rows.scale, place);
-    store_fragment(rows.dq + kD / 2 + 8 * first, rows.stride, left, high, rows.scale, place);
+    const auto store = [&](int column, const auto& d) {
+      store_fragment(rows.dq + column, rows.stride, left, rows.columns - column, d, rows.scale,
+                     place);
+    };
+    store(8 * first, low);
+    store(kD / 2 + 8 * first, high);
   };
   constexpr int kFours = kHalf / 4 * 4;  // 32 columns make 16-byte stores
 #pragma unroll 1                         // more at a time than the registers hold
