@@ -88,8 +88,8 @@ struct NormBiasGradient {
 // --- rows of whole 16-byte vectors
 
 // Sizes of the backward. Threads wait for memory and for each other, so a multiprocessor's
-// registers hold rows in flight: in many threads or, where a row would leave these idle, in fewer
-// that load two rows ahead. Only the last shape spills, RMSNorm's beyond 8192 columns.
+// registers hold rows in flight: of as many blocks as fit, one row ahead each. Only the last shape
+// spills, RMSNorm's beyond 8192 columns.
 struct BackwardShape {
   int vectors;       // of each array that a thread takes of a row
   int ahead;         // turns whose rows are being loaded
@@ -108,9 +108,9 @@ struct RowInputs {
   float mean, rstd;
 };
 
-// Computes dx of the block's rows. partial, unless null: row `block` gets the sum
-// of dy z over the block's rows. If kCentred, gridDim.x rows with sums of dy follow. A thread keeps
-// its columns' sums while the block walks down the rows.
+// Computes dx of the block's rows. partial, unless null: row `block` gets the sum of dy z over the
+// block's rows. If kCentred, gridDim.x rows with sums of dy follow. A thread keeps its columns'
+// sums while the block walks down the rows.
 template <class TX, class TY, bool kCentred, int kShape>
 __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
                                   kBackwardShapes[kShape].multiplicity)

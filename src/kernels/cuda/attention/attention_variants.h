@@ -1,6 +1,6 @@
 // The flash attention kernels. attention.cu and attention_backward.cu choose one. BF16: Hopper's
-// kernel if the binary has its code for this GPU and it takes the call, else the portable
-// one. FP32: tensor cores if they support the shape, else CUDA cores. Arguments have the meaning of
+// kernel if the binary has its code for this GPU and it takes the call, else the portable one.
+// FP32: tensor cores if they support the shape, else CUDA cores. Arguments have the meaning of
 // kernels/attention.h; each kernel asks for its own bytes of scratch. Portable kernels take a limit
 // of shared memory per block: an op passes the device's, a test a smaller one to run a laptop GPU's
 // tiles.

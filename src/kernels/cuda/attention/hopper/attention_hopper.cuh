@@ -24,8 +24,8 @@ struct HopperForwardTile {
 
 // Others that fit the registers: 2 warpgroups with up to 192 keys for D 64, up to 176 for D 80, up
 // to 160 for D 96 and 128; turns or none. For D 256, 80 keys are 1 to 5 % slower than 64. From
-// D 192 on a second stage of Q does not fit. Sorted by head_dim; of two rows
-// with one size, the causal one comes first.
+// D 192 on a second stage of Q does not fit. Sorted by head_dim; of two rows with one size, the
+// causal one comes first.
 inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {64, true, 3, 128, 3, 2, true},  {64, false, 3, 128, 3, 2, true},
     {80, true, 3, 96, 3, 2, true},   {80, false, 2, 160, 3, 2, true},

@@ -91,8 +91,8 @@ __device__ __forceinline__ void transposed_score_gradients(uint32_t (&ds)[kRegis
   }
 }
 
-// One thread's part of dO . O, of 4 threads a row: every fourth group of 8
-// columns; `columns` is at most kD.
+// One thread's part of dO . O, of 4 threads a row: every fourth group of 8 of the `columns`, at
+// most kD.
 template <int kD>
 __device__ __forceinline__ float part_of_delta(const bfloat16* d_o, const bfloat16* o, int columns,
                                                bool o_vectors) {

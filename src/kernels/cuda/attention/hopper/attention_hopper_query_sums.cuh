@@ -95,8 +95,7 @@ __device__ __forceinline__ void rotate_back(float* low, float* high,
   }
 }
 
-// Destination of a tile's dQ: dq points at row `token` of a head, which has `tokens` in all, of
-// `columns` each.
+// Destination of a tile's dQ: dq points at row `token` of a head of `tokens` by `columns`.
 struct QueryRows {
   bfloat16* dq;
   int64_t stride;
