@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "io/utf8.h"
 #include "text/sentencepiece_tokenizer.h"
 
 namespace quern {
@@ -165,6 +166,9 @@ std::string special_error(std::span<const std::string> special) {
   std::unordered_set<std::string_view> seen;
   for (const std::string& token : special) {
     if (token.empty()) return "has an empty entry, expected tokens";
+    if (valid_utf8_prefix(token) != token.size()) {
+      return cat("has '", replace_invalid_utf8(token), "', expected UTF-8");
+    }
     if (is_reserved(token)) {
       return cat("has '", token,
                  "', expected tokens other than <unk>, <s>, </s> and the bytes <0x00> to <0xFF>, "

@@ -30,7 +30,7 @@ struct SentencePieceResult {
 };
 
 // Describes the first invalid special token, behind the name of the list: "has '</s>', expected
-// ...". Empty when all are valid: not empty, distinct, and no reserved token.
+// ...". Empty when all are valid: not empty, UTF-8, distinct, and no reserved token.
 std::string special_error(std::span<const std::string> special);
 
 // Called periodically with the current phase ("reading") and the fraction of the text done, 0 to 1;

@@ -116,6 +116,8 @@ TEST_F(SentencePieceTrainer, RefusesReservedAndRepeatedSpecialTokens) {
   }
   options_.special = {"<|a|>", "<|b|>", "<|a|>"};
   expect_error([&] { train(make_text(5'000)); }, {"special has '<|a|>' twice, expected distinct"});
+  options_.special = {"<|a|>", "<\xff>"};
+  expect_error([&] { train(make_text(5'000)); }, {"special has '<\uFFFD>', expected UTF-8"});
   options_.special = {""};
   expect_error([&] { train(make_text(5'000)); }, {"special has an empty entry"});
   const fs::path missing = folder_ / "none.txt";

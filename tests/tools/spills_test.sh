@@ -15,7 +15,9 @@ sum_parts_kernel quantize_kernel decode_attention_kernel decode_linear_kernel de
 # needs as many; `nvcc -Xptxas -v` shows that all are spills. A pattern that no kernel needs fails.
 exceptions='
 hopper_attention_forward_kernelILi11E 8 outside the loops; the output takes 128 registers of 240
-hopper_attention_backward_kernel 32 in the warps that copy, with 24 registers, and outside the loops: docs/attention-backward.md
+hopper_attention_backward_kernelILi1E 40 in the warps that copy, with 24 registers: docs/attention-backward.md
+hopper_attention_backward_kernelILi[24]E 8 in the warps that copy, with 32 registers, and outside the loop over tiles
+hopper_attention_backward_kernelILi5E 64 outside the loop over tiles, where dV and dK are stored
 hopper_attention_query_gradients_kernelILi(80|96|192)E 16 outside loops; 2 blocks of 512 threads leave 64 registers
 quantize_kernelINS2_12SwigluOutputE 16 at the edges of a matrix, and where a division has to be rounded anew; 3 blocks leave 40 registers
 decode_attention_kernelIfLi4E 48 FP32 caches; 3 blocks on a multiprocessor leave 168 registers
@@ -72,7 +74,7 @@ canned() {
   local kernel
   printf 'Fatbin elf code:\n================\narch = sm_90a\n\nResource usage:\n Common:\n  GLOBAL:0\n'
   for kernel in $families; do printf ' Function _Z9%s:\n  REG:168 STACK:0 SHARED:0 LOCAL:0\n' "$kernel"; done
-  for kernel in hopper_attention_backward_kernelILi0E hopper_attention_query_gradients_kernelILi80E \
+  for kernel in hopper_attention_backward_kernelILi{1,2,5}E hopper_attention_query_gradients_kernelILi80E \
     decode_attention_kernelIfLi4E decode_attention_kernelIfLi1ELi32E decode_linear_kernelINS_8bfloat16ELi2ELb0E \
     decode_linear_kernelINS_8bfloat16ELi8E decode_linear_kernelIfLi8ELb0E sample_kernelIfLi1024E \
     quantize_kernelINS2_12SwigluOutputE hopper_attention_forward_kernelILi11E; do
@@ -88,8 +90,8 @@ expect 'a kernel that spills nothing' 0 "$canned_count kernels" check_canned $fo
 expect 'a planted stack' 1 "$forward:  REG:240 STACK:16" \
   check_canned $forward 'REG:240 STACK:16 SHARED:1024 LOCAL:0'
 expect 'planted local memory' 1 'LOCAL:16' check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:16'
-expect 'an exception beyond its bytes' 1 'expected STACK:32' \
-  check_canned hopper_attention_backward_kernelILi1E 'REG:168 STACK:40 SHARED:0 LOCAL:0'
+expect 'an exception beyond its bytes' 1 'expected STACK:40' \
+  check_canned hopper_attention_backward_kernelILi1E 'REG:168 STACK:48 SHARED:0 LOCAL:0'
 expect 'another spelling of the usage' 1 'expected STACK:0' check_canned $forward 'REG:240 FRAME:0 LOCAL:0'
 expect 'code for another GPU' 0 "$((canned_count - 1)) kernels" check_canned $forward 'REG:240 STACK:16 SHARED:0 LOCAL:0' sm_80
 expect 'another kernel' 0 "$((canned_count - 1)) kernels" check_canned rope_table_kernel 'REG:38 STACK:40 SHARED:0 LOCAL:0'
