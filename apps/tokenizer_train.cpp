@@ -79,10 +79,8 @@ int run_tokenizer_train(const Arguments& args) {
   const auto start = std::chrono::steady_clock::now();
   AtomicFolder staging(out, "tokenizer train");  // refuses an existing folder before the work
   const auto files = find_input_files(parsed.positional);
-  if (parsed.extra_given.contains("field") && std::ranges::none_of(files, is_named_json_lines)) {
-    throw UsageError(fmt::format(
-        "--field has no meaning with text alone: found {}, expected a JSONL file among the inputs",
-        files.front().string()));
+  if (parsed.extra_given.contains("field")) {
+    check_field_has_use(std::ranges::any_of(files, is_named_json_lines), files.front());
   }
   for (const auto& file : files) check_is_text(file);
   const bool live = progress_is_live();

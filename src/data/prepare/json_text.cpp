@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "io/json_file.h"
 #include "io/utf8.h"
 
@@ -20,6 +21,12 @@ std::string text_extension(std::filesystem::path path) {
 bool is_named_json_lines(const std::filesystem::path& path) {
   const std::string extension = text_extension(path);
   return extension == ".jsonl" || extension == ".ndjson";
+}
+
+void check_field_has_use(bool any_json_lines, const std::filesystem::path& first) {
+  if (any_json_lines) return;
+  throw UsageError(cat("--field has no meaning with text alone: found ", first.string(),
+                       ", expected a JSONL file among the inputs"));
 }
 
 namespace {

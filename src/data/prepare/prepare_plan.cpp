@@ -71,10 +71,7 @@ void check_formats(const std::vector<PrepareSource>& sources, const PrepareOptio
     throw UsageError(cat("--split_on has no meaning with JSONL alone: found ",
                          sources[0].path.string(), ", expected a text file among the inputs"));
   }
-  if (options.field && lines == 0 && !sources.empty()) {
-    throw UsageError(cat("--field has no meaning with text alone: found ", sources[0].path.string(),
-                         ", expected a JSONL file among the inputs"));
-  }
+  if (options.field && !sources.empty()) check_field_has_use(lines > 0, sources[0].path);
 }
 
 std::optional<int32_t> choose_end_token(const Tokenizer& tokenizer, const PrepareOptions& options) {

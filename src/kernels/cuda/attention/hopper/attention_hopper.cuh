@@ -2,6 +2,7 @@
 // with the keys that a query sees.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 
@@ -24,8 +25,7 @@ struct HopperForwardTile {
 
 // Others that fit the registers: 2 warpgroups with up to 192 keys for D 64, up to 176 for D 80, up
 // to 160 for D 96 and 128; turns or none. For D 256, 80 keys are 1 to 5 % slower than 64. From
-// D 192 on a second stage of Q does not fit. Sorted by head_dim; of two rows with one size, the
-// causal one comes first.
+// D 192 on a second stage of Q does not fit. Sorted by head_dim.
 inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {64, true, 3, 128, 3, 2, true},  {64, false, 3, 128, 3, 2, true},
     {80, true, 3, 96, 3, 2, true},   {80, false, 2, 160, 3, 2, true},
@@ -34,17 +34,7 @@ inline constexpr HopperForwardTile kHopperForwardTiles[] = {
     {192, true, 2, 96, 2, 1, true},  {192, false, 2, 96, 2, 1, true},
     {256, true, 2, 64, 2, 1, true},  {256, false, 2, 64, 2, 1, true},
 };
-
-constexpr bool in_pairs(const HopperForwardTile* tiles, int count) {
-  for (int i = 0; i < count; i += 2) {
-    if (!tiles[i].causal || tiles[i + 1].causal || tiles[i].head_dim != tiles[i + 1].head_dim ||
-        (i > 0 && tiles[i].head_dim <= tiles[i - 2].head_dim)) {
-      return false;
-    }
-  }
-  return true;
-}
-static_assert(in_pairs(kHopperForwardTiles, std::ssize(kHopperForwardTiles)));
+static_assert(std::ranges::is_sorted(kHopperForwardTiles, {}, &HopperForwardTile::head_dim));
 
 // The sizes of AttentionShape as a kernel uses them. Extents are below 2^30 (hopper_extents_fit).
 struct HopperShape {

@@ -27,12 +27,13 @@ struct BackwardTile {
   static constexpr int kParts = kDqDirect ? 1 : kD / kDqColumns;  // that are added, each in turn
   static constexpr int kPartFours = kBackwardQueries * kDqColumns / 4;  // float4 of a buffer
   static_assert(kD % kDqColumns == 0 && (kParts == 1 || kParts == kDqBuffers));
-  // Registers a thread, multiples of 8: 65536 / 128 = 512 for the four warpgroups. The copying one
-  // needs at least 24.
+  // Registers a thread, multiples of 8: 65536 / 128 = 512 for the four warpgroups.
+  static constexpr int kLeastCopyRegisters = 24;
   static constexpr int kDqRegisters = kDqColumns / 2 + 32;
-  static constexpr int kScoreRegisters = (512 - 24 - kDqRegisters) / kScoreWarpgroups / 8 * 8;
+  static constexpr int kScoreRegisters =
+      (512 - kLeastCopyRegisters - kDqRegisters) / kScoreWarpgroups / 8 * 8;
   static constexpr int kCopyRegisters = 512 - kDqRegisters - kScoreWarpgroups * kScoreRegisters;
-  static_assert(kCopyRegisters >= 24 && kCopyRegisters % 8 == 0);
+  static_assert(kCopyRegisters >= kLeastCopyRegisters && kCopyRegisters % 8 == 0);
   using Keys = SwizzledTile<kKeys, kD>;
   using Queries = SwizzledTile<kBackwardQueries, kD>;
   using Scores = SwizzledTile<kKeys, kBackwardQueries>;

@@ -46,6 +46,8 @@ inline constexpr HopperBackwardTile kHopperBackwardTiles[] = {
     {96, BackwardRoles::in_turn, 1, 3, 2, 96},    {128, BackwardRoles::in_turn, 1, 3, 2, 64},
     {192, BackwardRoles::by_result, 1, 3, 3, 64}, {256, BackwardRoles::by_result, 1, 2, 3, 64},
 };
+static_assert(std::ranges::is_sorted(kHopperBackwardTiles, {}, &HopperBackwardTile::head_dim));
+
 // Index of the narrowest tile for heads of size D, which check_attention takes. A tile pads
 // narrower heads with zeros.
 constexpr int hopper_backward_tile(int64_t D) {

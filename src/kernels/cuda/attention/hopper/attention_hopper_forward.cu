@@ -275,8 +275,11 @@ __global__ void __launch_bounds__(hopper_threads(kHopperForwardTiles[kTile].warp
 
 // Index of the narrowest tile for the heads, as hopper_backward_tile's.
 int forward_tile_index(const AttentionShape& s) {
-  int i = s.causal ? 0 : 1;
-  while (kHopperForwardTiles[i].head_dim < s.D && i + 2 < std::ssize(kHopperForwardTiles)) i += 2;
+  const auto fits = [&](const HopperForwardTile& tile) {
+    return tile.head_dim >= s.D && tile.causal == s.causal;
+  };
+  int i = 0;
+  while (!fits(kHopperForwardTiles[i]) && i + 1 < std::ssize(kHopperForwardTiles)) ++i;
   return i;
 }
 
