@@ -88,16 +88,15 @@ struct NormBiasGradient {
 // --- rows of whole 16-byte vectors
 
 // Sizes of the backward. Threads wait for memory and for each other, so a multiprocessor's
-// registers hold rows in flight: of as many blocks as fit, one row ahead each. Only the last shape
-// spills, RMSNorm's beyond 8192 columns.
+// registers hold rows in flight: of as many blocks as fit, the next row of each. Only the last
+// shape spills, RMSNorm's beyond 8192 columns.
 struct BackwardShape {
   int vectors;       // of each array that a thread takes of a row
-  int ahead;         // turns whose rows are being loaded
   int threads;       // a block, at most
   int multiplicity;  // blocks that a multiprocessor should hold
 };
 inline constexpr BackwardShape kBackwardShapes[] = {
-    {1, 1, 512, 2}, {1, 1, 320, 3}, {2, 1, 512, 1}, {4, 1, 352, 1}};
+    {1, 512, 2}, {1, 320, 3}, {2, 512, 1}, {4, 352, 1}};
 
 // A thread's part of a row, loaded before it is used. Zero outside the block's rows and beyond C.
 template <class TX, class TY, int kVectors>
@@ -124,43 +123,33 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
   const auto count = static_cast<int>(rows);
   const auto step = static_cast<int>(gridDim.x * blockDim.y);
 
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    const int c = vector_column<TX>(v);
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) {
-      weights[(v * kQuads + q) * blockDim.x + threadIdx.x] =
-          c < C ? *reinterpret_cast<const float4*>(w + c + 4 * q) : float4{};
-    }
-  }
-  __syncthreads();
-
-  const auto load = [&](auto& to, int row) {
-    to.mean = kCentred && row < count ? mean[row] : 0.0f;
-    to.rstd = row < count ? rstd[row] : 0.0f;
+  RowInputs<TX, TY, kVectors> in;
+  const auto load = [&](int row) {
+    in.mean = kCentred && row < count ? mean[row] : 0.0f;
+    in.rstd = row < count ? rstd[row] : 0.0f;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int c = vector_column<TX>(v);
       const int64_t at = int64_t{row} * C + c;
       const bool inside = row < count && c < C;
-      to.x[v] = load_held<kVec>(x + at, inside);
-      to.dy[v] = load_held<kVec>(dy + at, inside);
+      in.x[v] = load_held<kVec>(x + at, inside);
+      in.dy[v] = load_held<kVec>(dy + at, inside);
     }
   };
-  const auto load_dsum = [&](auto& to, int row) {
+  const auto load_dsum = [&](int row) {
     if (dsum == nullptr) return;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int c = vector_column<TX>(v);
-      to.dsum[v] = load_held<kVec>(dsum + (int64_t{row} * C + c), row < count && c < C);
+      in.dsum[v] = load_held<kVec>(dsum + (int64_t{row} * C + c), row < count && c < C);
     }
   };
 
   float dw[kVectors][kVec] = {}, db[kCentred ? kVectors : 1][kVec] = {};
   const float inverse_C = 1.0f / static_cast<float>(C);
   int turn = 0;
-  // Works on a row, and loads into its place the row of `ahead` turns later.
-  const auto take = [&](auto& in, int row) {
+  // Works on the row in `in`, and loads the next turn's into it.
+  const auto take = [&](int row) {
     const float r = in.rstd;
     float z[kVectors][kVec], g[kVectors][kVec], sum_gz = 0.0f, sum_g = 0.0f;
 #pragma unroll
@@ -185,7 +174,7 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
         }
       }
     }
-    load(in, row + kSizes.ahead * step);
+    load(row + step);
     sum_of_row<kCentred, kSizes.threads>(sum_gz, sum_g, turn);
     turn ^= 1;
     // dx = dsum + norm_gradient() with the row's factors multiplied once.
@@ -204,24 +193,24 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
       }
       if (row < count && c < C) store_vec(dx + (int64_t{row} * C + c), out);
     }
-    load_dsum(in, row + kSizes.ahead * step);
+    load_dsum(row + step);
   };
 
-  RowInputs<TX, TY, kVectors> inputs[kSizes.ahead];
-  const auto first = static_cast<int>(blockIdx.x * blockDim.y + threadIdx.y);
+  const auto first = static_cast<int>(blockIdx.x * blockDim.y);
+  load(first + static_cast<int>(threadIdx.y));
+  load_dsum(first + static_cast<int>(threadIdx.y));
 #pragma unroll
-  for (int i = 0; i < kSizes.ahead; ++i) {
-    load(inputs[i], first + i * step);
-    load_dsum(inputs[i], first + i * step);
-  }
-  for (int base = static_cast<int>(blockIdx.x * blockDim.y); base < count;) {
+  for (int v = 0; v < kVectors; ++v) {
+    const int c = vector_column<TX>(v);
 #pragma unroll
-    for (int i = 0; i < kSizes.ahead; ++i) {
-      if (base >= count) break;
-      take(inputs[i], base + static_cast<int>(threadIdx.y));
-      base += step;
+    for (int q = 0; q < kQuads; ++q) {
+      weights[(v * kQuads + q) * blockDim.x + threadIdx.x] =
+          c < C ? *reinterpret_cast<const float4*>(w + c + 4 * q) : float4{};
     }
   }
+  __syncthreads();
+
+  for (int base = first; base < count; base += step) take(base + static_cast<int>(threadIdx.y));
 
   if (partial == nullptr) return;
   if constexpr (kVectors == 1) {  // only then does a block take several rows
