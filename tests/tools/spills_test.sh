@@ -14,10 +14,8 @@ sum_parts_kernel quantize_kernel decode_attention_kernel decode_linear_kernel de
 # Kernels (by a pattern for the mangled name), the bytes of stack that each may have, and the reason. nvcc 13.0
 # needs as many; `nvcc -Xptxas -v` shows that all are spills. A pattern that no kernel needs fails.
 exceptions='
-hopper_attention_forward_kernelILi11E 8 outside the loops; the output takes 128 registers of 240
-hopper_attention_backward_kernelILi1E 40 in the warps that copy, with 24 registers: docs/attention-backward.md
-hopper_attention_backward_kernelILi[24]E 8 in the warps that copy, with 32 registers, and outside the loop over tiles
-hopper_attention_backward_kernelILi5E 64 outside the loop over tiles, where dV and dK are stored
+hopper_attention_backward_kernelILi1E 24 in the warps that copy, with 24 registers: docs/attention-backward.md
+hopper_attention_backward_kernelILi5E 8 outside the loop over tiles, where dV and dK are stored
 hopper_attention_query_gradients_kernelILi(80|96|192)E 16 outside loops; 2 blocks of 512 threads leave 64 registers
 quantize_kernelINS2_12SwigluOutputE 16 at the edges of a matrix, and where a division has to be rounded anew; 3 blocks leave 40 registers
 decode_attention_kernelIfLi4E 48 FP32 caches; 3 blocks on a multiprocessor leave 168 registers

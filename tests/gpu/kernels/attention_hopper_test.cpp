@@ -80,6 +80,12 @@ TEST_F(AttentionHopperGpu, ManyItemsABlock) {
   }
 }
 
+// Heads of two and of three tiles: blocks take pairs of tiles, and at the end single ones.
+TEST_F(AttentionHopperGpu, PairsAndThenSingleTiles) {
+  check({13, 200, 200, 32, 8, 64, true});
+  check({5, 260, 260, 48, 8, 128, true});
+}
+
 TEST_F(AttentionHopperGpu, QueriesWithoutKeys) {
   for (const int64_t D : kHopperDims) {
     const Case c{2, 500, 37, 2, 1, D, true};

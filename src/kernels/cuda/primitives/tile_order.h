@@ -19,6 +19,15 @@ struct GroupedTile {
     row = first + place % here;
     column = place / here;
   }
+
+  // The same with the last `last` rows as a group of their own.
+  QUERN_HD static GroupedTile with_last_group(Int i, Int rows, Int columns, Int group, Int last) {
+    const Int before = rows - last;
+    if (i < before * columns) return GroupedTile(i, before, columns, group);
+    GroupedTile tile(i - before * columns, last, columns, last);
+    tile.row += before;
+    return tile;
+  }
 };
 
 }  // namespace quern::kernels::cuda

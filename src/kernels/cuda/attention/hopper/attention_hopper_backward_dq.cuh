@@ -24,9 +24,8 @@ struct DqWarpgroup {
   __device__ __forceinline__ void run() {
     while (true) {
       barriers.k.wait_full(keys);
-      const int index = barriers.item[keys.stage];
-      if (index < 0) return;
-      const BackwardItem item(index, x.plan, static_cast<int>(x.s.Hk));
+      const BackwardItem item = barriers.item(keys);
+      if (item.key_tile < 0) return;
       // From this tile on, queries see keys of all score warpgroups.
       const int all_keys = first_tile_of<kTile>(Tile::kKeys / kWarpgroupRows - 1, item, x);
 #pragma unroll 1
@@ -55,7 +54,7 @@ struct DqWarpgroup {
   __device__ __forceinline__ DqSum sum_of(const BackwardItem& item, int64_t head, int tile) const {
     if constexpr (Tile::kDqDirect) {
       float* const sum = x.scratch.dq + (head + tile) * (kBackwardQueries * Tile::kD);
-      return {reinterpret_cast<float4*>(sum), x.plan.before(item.key_tile, tile) > 0};
+      return {reinterpret_cast<float4*>(sum), x.plan.before(item.key_tile, tile, item.order) > 0};
     } else {
       return {};
     }

@@ -17,14 +17,7 @@ using PartsStored = NamedBarriers<kScoreWarpgroups, kWarpgroupSize>;
 using ScoreSums = float[kBackwardQueries / 2];          // 64 keys by the queries of a tile
 using ScoreWords = uint32_t[kBackwardQueries / 16][4];  // the same in BF16
 
-// Both are computed at each use: values kept from step to step would cost registers.
-template <int kTile>
-__device__ __forceinline__ BackwardItem
-item_of(const typename BackwardTile<kTile>::Barriers& barriers, int key_stage,
-        const BackwardArguments& x) {
-  const volatile int& index = barriers.item[key_stage];
-  return BackwardItem(index, x.plan, static_cast<int>(x.s.Hk));
-}
+// Computed at each use: values kept from step to step would cost registers.
 __device__ __forceinline__ FragmentPlace fragment_of_thread() {
   return FragmentPlace(opaque(static_cast<int>(threadIdx.x)) % kWarpgroupSize);
 }

@@ -56,9 +56,16 @@ struct BackwardTile {
     TileRing<kScoreStages> ds;  // dS^T, in place of P^T where one warpgroup passes it to the other
     MBarrier p_full[kScoreStages];
     TileRing<1> dq[kDqBuffers];                // where direct: the turn has come; dQ is added
-    int item[kKeyStages];                      // item of these keys, -1 at the end; with K
+    BackwardItem items[2 * kKeyStages];        // each arrives with its K
     uint32_t parts_arrived[kScoreWarpgroups];  // of dK and dV, see is_last_part
     alignas(16) float lse[kStages][kBackwardQueries], delta[kStages][kBackwardQueries];  // with q
+
+    // The item of these keys. Its place is used again after the next release of the keys' stage, so
+    // a warpgroup may read it after it has released its keys. All lanes have read it by then, since
+    // every item has a step, in which a warp's lanes meet.
+    __device__ __forceinline__ BackwardItem& item(const RingPlace<kKeyStages>& keys) {
+      return items[keys.parity * kKeyStages + keys.stage];
+    }
 
     __device__ __forceinline__ void init() {
       constexpr bool kByResult = kRoles == BackwardRoles::by_result;
@@ -157,13 +164,14 @@ __device__ __forceinline__ void load_items(typename BackwardTile<kTile>::Tiles& 
   while (true) {
     const int index = __shfl_sync(~0u, taken, 0);
     const bool end = index >= x.plan.items;
-    const BackwardItem item(index, x.plan, static_cast<int>(x.s.Hk));
+    BackwardItem item(min(index, x.plan.items - 1), x.plan, static_cast<int>(x.s.Hk));
     if (!end) {
       load_queries<kTile>(tiles, barriers, x, item.b, item.first_head, item.first_tile, ring);
     }
     barriers.k.wait_empty(keys);
     if (leader) {
-      barriers.item[keys.stage] = end ? -1 : index;
+      if (end) item.key_tile = -1;
+      barriers.item(keys) = item;
       if (end) {
         barriers.k.full[0][keys.stage].arrive();
       } else {
@@ -201,17 +209,17 @@ __device__ __forceinline__ void add_in_turn(typename BackwardTile<kTile>::Tiles&
   int step = 0;
   while (true) {
     barriers.k.wait_full(keys);
-    const int index = barriers.item[keys.stage];
-    if (index < 0) return;
+    const BackwardItem item = barriers.item(keys);
+    if (item.key_tile < 0) return;
     barriers.k.empty[keys.stage].arrive();
     keys.advance();
-    const BackwardItem item(index, x.plan, static_cast<int>(x.s.Hk));
     for (int h = item.first_head; h < item.end_head; ++h) {
       const int64_t head = (item.b * x.s.H + h) * x.plan.query_tiles;
       for (int tile = item.first_tile; tile < x.plan.query_tiles; ++tile, ++step) {
         if (Tile::kParts == 1 && step % 2 != buffer) continue;
         uint32_t* const turn = x.scratch.turns + head + tile;
-        const int before = x.plan.before(item.key_tile, tile);  // contributions before this one
+        const int before =
+            x.plan.before(item.key_tile, tile, item.order);  // contributions before this one
         if (before > 0) wait_turn(turn, Tile::kParts * (x.s.deterministic ? before : 1));
         if constexpr (Tile::kDqDirect) {
           barriers.dq[buffer].full[0][0].arrive();

@@ -58,9 +58,9 @@ constexpr int hopper_backward_tile(int64_t D) {
 
 // An item of work is a tile of keys of one kv head with query heads that share it: all of them or,
 // where items would be too long for a block's share, one of `parts` parts. Groups of heads come one
-// after the other, so that data that a group reads repeatedly stays in L2. Within a group come all
-// heads of one key tile, then all of the next. Every item walks over its query tiles from the first
-// one on.
+// after the other, so that data that a group reads repeatedly stays in L2. (The last one of a
+// causal shape may be larger: `reversed`.) Within a group come all heads of one key tile, then all
+// of the next. Every item walks over its query tiles from the first one on.
 //
 // The key tiles of a head come in the order in which they add to dQ, so that an item waits only for
 // items that began before it.
@@ -68,9 +68,8 @@ enum class KeyTileOrder {
   // Neighbours that run side by side are always at different tiles, each a little behind its
   // predecessor, and need not wait for their turn.
   last_first,
-  // For causal shapes: the longest first. With few items a block, the short ones then fill the gaps
-  // at the end. An item may catch up with its predecessor. So this order needs enough heads to keep
-  // them apart, or enough queries to make the wait a short one.
+  // The longest first, for the last heads of a causal shape: the short ones fill the gaps at the
+  // end. An item may catch up with its predecessor and wait.
   first_first,
   // The first half of the tiles, its last one first, then the second half, its first one first. For
   // causal shapes whose first half gives nearly every block one item. A block with a long item of
@@ -81,9 +80,12 @@ enum class KeyTileOrder {
 struct BackwardPlan {
   // The plan assumes an H200's multiprocessors on every GPU: sums must depend only on the shape.
   static constexpr int kBlocks = 132;
-  static constexpr double kLongestOfShare = 0.625, kFewItems = 2.5, kWaitOfLongest = 0.25;
+  static constexpr double kLongestOfShare = 0.625, kWaitOfLongest = 0.25;
   // Limit of two items of a block, in shares; so at least 71 of 100 blocks have two.
   static constexpr double kPairOfShare = 1.4;
+  // By a simulation of blocks that wait for their turn (docs/performance-notes.md, round 19).
+  static constexpr double kReversedFrom = 2.5;  // items a block
+  static constexpr int kReversedItems = 3;      // a block
 
   int width;           // columns of the tile, at least D
   int keys, key_bits;  // keys of a tile, 2^key_bits
@@ -93,8 +95,10 @@ struct BackwardPlan {
   int diagonal;   // query i sees the keys up to i + diagonal
   int parts = 1;  // of a group; an item has one of them
   int together;   // (kv head, part) in a group of heads
+  // (kv head, part) at the end: a group of their own, in the order first_first.
+  int reversed = 0;
   int items;
-  KeyTileOrder order = KeyTileOrder::last_first;
+  KeyTileOrder order = KeyTileOrder::last_first;  // of the heads that are not reversed
 
   explicit BackwardPlan(const AttentionShape& s)
       : width(kHopperBackwardTiles[hopper_backward_tile(s.D)].head_dim),
@@ -105,7 +109,7 @@ struct BackwardPlan {
         heads(static_cast<int>(s.B * s.Hk)),
         group(static_cast<int>(s.H / s.Hk)),
         diagonal(static_cast<int>(s.causal ? s.Tk - s.Tq : s.Tk)) {
-    if (!s.causal || !pair_up()) split(s.causal);
+    if (!s.causal || !pair_up()) split();
     const int64_t all = int64_t{heads} * parts;
     constexpr int64_t kL2Bytes = 24 << 20;
     const int64_t least = s.causal ? 1 : 8;  // else the items of one head would wait for each other
@@ -114,6 +118,7 @@ struct BackwardPlan {
     const int64_t fitting = std::max(kL2Bytes / std::max<int64_t>(bytes, 1), least);
     together = static_cast<int>(order == KeyTileOrder::last_first ? std::min(fitting, all) : all);
     items = static_cast<int>(all * key_tiles);
+    if (s.causal && order == KeyTileOrder::last_first) reverse_last_heads();
   }
 
   // Length of an item with one query head, in steps of one query tile.
@@ -148,17 +153,18 @@ struct BackwardPlan {
     return false;
   }
 
-  // Makes parts until no item exceeds kLongestOfShare of a block's share; may choose first_first.
-  void split(bool causal) {
-    const double longest = steps(0), share_of_block = share();
-    while (parts < group && longest * heads_an_item() > kLongestOfShare * share_of_block) ++parts;
-    const double longest_item = longest * heads_an_item();
-    // Steps that the blocks of the first round wait for the preceding tile of keys.
-    const double wait = 1.0 * keys / kBackwardQueries * kBlocks / (1.0 * heads * parts);
-    if (causal && kFewItems * longest_item > share_of_block &&
-        wait <= kWaitOfLongest * longest_item) {
-      order = KeyTileOrder::first_first;
-    }
+  // Makes parts until no item exceeds kLongestOfShare of a block's share.
+  void split() {
+    const double longest = steps(0), most = kLongestOfShare * share();
+    while (parts < group && longest * heads_an_item() > most) ++parts;
+  }
+
+  // Reverses the heads of the last kReversedItems items a block, but at most two thirds of all:
+  // where all heads begin with their longest tiles, blocks wait for each other.
+  void reverse_last_heads() {
+    if (items < kReversedFrom * kBlocks) return;
+    const auto wanted = static_cast<int>(ceil_div(kReversedItems * kBlocks, key_tiles));
+    reversed = std::min(wanted, 2 * heads * parts / 3);
   }
 
   // The first tile of queries that sees a key of `key_tile`.
@@ -172,36 +178,41 @@ struct BackwardPlan {
     const int last = last_key < 0 ? -1 : last_key >> key_bits;
     return last < key_tiles ? last : key_tiles - 1;
   }
-  // Maps number `place` in a head's order to a key tile, and a key tile to its place.
-  QUERN_HD int in_order(int place) const {
-    if (order == KeyTileOrder::last_first) return key_tiles - 1 - place;
-    const int half = order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
+  // Maps number `place` in a head's order to a key tile.
+  QUERN_HD int in_order(int place, KeyTileOrder head_order) const {
+    if (head_order == KeyTileOrder::last_first) return key_tiles - 1 - place;
+    const int half = head_order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
     return place < half ? half - 1 - place : place;
   }
   // Number of key tiles that add to dQ of `query_tile` before `key_tile`, one that it sees.
-  QUERN_HD int before(int key_tile, int query_tile) const {
+  QUERN_HD int before(int key_tile, int query_tile, KeyTileOrder head_order) const {
     const int last = last_key_tile(query_tile);
-    if (order == KeyTileOrder::last_first) return last - key_tile;
-    const int half = order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
+    if (head_order == KeyTileOrder::last_first) return last - key_tile;
+    const int half = head_order == KeyTileOrder::middle_first ? key_tiles / 2 : 0;
     if (key_tile >= half) return key_tile;
     return (last < half ? last : half - 1) - key_tile;
   }
 };
 
-struct BackwardItem {
-  int b, kv_head, key_tile;
+struct alignas(16) BackwardItem {
+  int b, kv_head, key_tile;        // key_tile: -1 after the last item
   int first_tile;                  // the query tile where the walk starts
   int part, first_head, end_head;  // query heads
+  KeyTileOrder order;              // of the head's key tiles
 
+  BackwardItem() = default;
   QUERN_HD BackwardItem(int item, const BackwardPlan& plan, int kv_heads) {
-    const GroupedTile<int> place(item, plan.heads * plan.parts, plan.key_tiles, plan.together);
+    const int rows = plan.heads * plan.parts;
+    const auto place =
+        GroupedTile<int>::with_last_group(item, rows, plan.key_tiles, plan.together, plan.reversed);
     const int head = place.row / plan.parts;
     part = place.row % plan.parts;
     b = head / kv_heads;
     kv_head = head % kv_heads;
     first_head = kv_head * plan.group + plan.group * part / plan.parts;
     end_head = kv_head * plan.group + plan.group * (part + 1) / plan.parts;
-    key_tile = plan.in_order(place.column);
+    order = place.row < rows - plan.reversed ? plan.order : KeyTileOrder::first_first;
+    key_tile = plan.in_order(place.column, order);
     first_tile = plan.first_query_tile(key_tile);
   }
 };

@@ -37,7 +37,7 @@ struct ResultWarpgroup {
   __device__ __forceinline__ void run() {
     while (true) {
       barriers.k.wait_full(keys);
-      if (barriers.item[keys.stage] < 0) return;
+      if (barriers.item(keys).key_tile < 0) return;
       compute();
       keys.advance();
     }
@@ -46,23 +46,21 @@ struct ResultWarpgroup {
   __device__ __forceinline__ void compute() {
 #pragma unroll
     for (float& s : sum) s = 0.0f;
-    const BackwardItem item = item_of<kTile>(barriers, keys.stage, x);
+    const BackwardItem& item = barriers.item(keys);
     if constexpr (kDk) {
       barriers.v.wait_full(keys);
     } else {
       visible = VisibleKeys(item.key_tile * Tile::kKeys, x);
     }
-    const int first_tile = item.first_tile;  // a copy, so that `item` takes no registers
 #pragma unroll 1
-    for (int heads = item.end_head - item.first_head; heads > 0; --heads) walk(first_tile);
-    const BackwardItem done = item_of<kTile>(barriers, keys.stage, x);
+    for (int heads = item.end_head - item.first_head; heads > 0; --heads) walk(item.first_tile);
     if constexpr (kDk) barriers.v.release(keys.stage, thread());
     barriers.k.release(keys.stage, thread());
-    if (x.plan.parts > 1 && !add_parts<kTile>(barriers, x, done, kWarpgroup, sum)) return;
+    if (x.plan.parts > 1 && !add_parts<kTile>(barriers, x, item, kWarpgroup, sum)) return;
     if constexpr (kDk) {
-      store_dk<kTile>(sum, x, done, 0);
+      store_dk<kTile>(sum, x, item, 0);
     } else {
-      store_dv<kTile>(sum, x, done, 0);
+      store_dv<kTile>(sum, x, item, 0);
     }
   }
 

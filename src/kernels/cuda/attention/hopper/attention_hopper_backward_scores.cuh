@@ -42,31 +42,27 @@ struct ScoreWarpgroup {
     turns.begin();
     while (true) {
       barriers.k.wait_full(keys);
-      if (barriers.item[keys.stage] < 0) break;
+      if (barriers.item(keys).key_tile < 0) break;
       compute();
       keys.advance();
     }
     turns.end();
   }
 
-  __device__ __forceinline__ BackwardItem item() const {
-    return item_of<kTile>(barriers, keys.stage, x);
-  }
   __device__ __forceinline__ int thread() const { return static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ int first_row() const { return warpgroup * kWarpgroupRows; }
 
   __device__ __forceinline__ void compute() {
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
-    const BackwardItem it = item();
-    visible = VisibleKeys(it.key_tile * Tile::kKeys + first_row(), x);
-    const int first_tile = min(first_tile_of<kTile>(warpgroup, it, x), x.plan.query_tiles);
-    const int first_of_item = it.first_tile;  // a copy, so that `it` takes no registers
+    const BackwardItem& item = barriers.item(keys);
+    visible = VisibleKeys(item.key_tile * Tile::kKeys + first_row(), x);
+    const int first_tile = min(first_tile_of<kTile>(warpgroup, item, x), x.plan.query_tiles);
     bool dk_left = false;
     barriers.v.wait_full(keys);
 #pragma unroll 1
-    for (int heads = it.end_head - it.first_head; heads > 0; --heads) {
-      int tile = first_of_item;
+    for (int heads = item.end_head - item.first_head; heads > 0; --heads) {
+      int tile = item.first_tile;
 #pragma unroll 1
       for (; tile < first_tile; ++tile) skip();
       if (tile == x.plan.query_tiles) continue;
@@ -79,7 +75,6 @@ struct ScoreWarpgroup {
         for (; tile < x.plan.query_tiles; ++tile) step<true>(tile);
       }
     }
-    const BackwardItem done = item();
     barriers.v.release(keys.stage, thread());
     barriers.k.release(keys.stage, thread());
     if (dk_left) {
@@ -88,9 +83,9 @@ struct ScoreWarpgroup {
       wgmma_wait<0>();
       finish_dk();
     }
-    if (x.plan.parts > 1 && !add_parts<kTile>(barriers, x, done, warpgroup, dv, dk)) return;
-    store_dv<kTile>(dv, x, done, first_row());
-    store_dk<kTile>(dk, x, done, first_row());
+    if (x.plan.parts > 1 && !add_parts<kTile>(barriers, x, item, warpgroup, dv, dk)) return;
+    store_dv<kTile>(dv, x, item, first_row());
+    store_dk<kTile>(dk, x, item, first_row());
   }
 
   // A tile of queries that see none of this warpgroup's keys.

@@ -3,8 +3,6 @@
 // a producer copies Q, K and V by TMA into rings in shared memory; consumer warpgroups of 64
 // queries multiply by wgmma. Bound by the tensor cores: 4 Tq Tk D operations a head, half of that
 // when causal. Close behind are the exponentials, 16 a cycle and SM.
-#include <algorithm>
-
 #include "kernels/cuda/attention/attention_variants.h"
 #include "kernels/cuda/attention/hopper/attention_hopper.cuh"
 #include "kernels/cuda/attention/hopper/attention_hopper_forward.cuh"
@@ -18,12 +16,13 @@ struct ForwardMaps {
   CUtensorMap q, k, v, o;
 };
 
-// Run by one thread: copies each item's Q, and its K and V from the last tile of keys to the first.
+// Run by one thread: takes the block's tiles of queries, and copies each one's Q, and its K and V
+// from the last tile of keys to the first.
 template <int kTile>
 __device__ __forceinline__ void produce(const ForwardTiles<kTile>& shared,
                                         typename ForwardTiles<kTile>::Barriers& barriers,
                                         const ForwardMaps& maps, const HopperShape& s,
-                                        const ForwardSchedule& schedule) {
+                                        const ForwardPlan& plan) {
   using F = ForwardTiles<kTile>;
   prefetch_map(maps.q);
   prefetch_map(maps.k);
@@ -32,29 +31,34 @@ __device__ __forceinline__ void produce(const ForwardTiles<kTile>& shared,
   RingPlace<F::tile.q_stages> q;
   RingPlace<F::tile.stages> kv;
   const bool padded = s.D < F::kD;
-  ForwardItems<kTile> items{s, schedule};
-  for (ForwardItem item; items.next(item);) {
-    const int kv_head = item.head / (s.H / s.Hk);
+  TilesOfBlock tiles(plan, static_cast<int>(blockIdx.x));
+  for (QueryTile at; tiles.next(at);) {
+    const int head = at.head % s.H, batch = at.head / s.H, kv_head = head / (s.H / s.Hk);
+    const int q0 = at.tile * F::kQueries, key_tiles = F::key_tiles(s, q0, F::kQueries);
     barriers.q.wait_empty(q);
+    barriers.item[q.stage] = {q0, head, batch, key_tiles};
     MBarrier& q_full = barriers.q.expect(q, F::kQBytes);
     for (int w = 0; w < F::tile.warpgroups; ++w) {
       load_tile_async<typename F::Queries>(shared.q(q.stage, w), maps.q, q_full,
-                                           item.q0 + w * kWarpgroupRows, item.head, item.batch,
-                                           padded);
+                                           q0 + w * kWarpgroupRows, head, batch, padded);
     }
     q.advance();
-    for (int j = item.key_tiles - 1; j >= 0; --j) {
+    for (int j = key_tiles - 1; j >= 0; --j) {
       barriers.k.wait_empty(kv);
       load_tile_async<typename F::Keys>(shared.k(kv.stage), maps.k,
                                         barriers.k.expect(kv, F::Keys::kBytes), j * F::kKeys,
-                                        kv_head, item.batch, padded);
+                                        kv_head, batch, padded);
       barriers.v.wait_empty(kv);
       load_tile_async<typename F::Keys>(shared.v(kv.stage), maps.v,
                                         barriers.v.expect(kv, F::Keys::kBytes), j * F::kKeys,
-                                        kv_head, item.batch, padded);
+                                        kv_head, batch, padded);
       kv.advance();
     }
   }
+  // The end of the consumers' loop: an item without Q.
+  barriers.q.wait_empty(q);
+  barriers.item[q.stage].key_tiles = -1;
+  barriers.q.full[0][q.stage].arrive();
 }
 
 // One consumer warpgroup: computes 64 rows of the output.
@@ -169,15 +173,15 @@ struct Consumer {
     lse[int64_t{item.batch * s.H + item.head} * s.Tq + query] = value;
   }
 
-  __device__ __forceinline__ void run(const ForwardMaps& maps, float* lse,
-                                      const ForwardSchedule& schedule) {
+  __device__ __forceinline__ void run(const ForwardMaps& maps, float* lse) {
     turns.begin();
-    ForwardItems<kTile> items{s, schedule};
-    for (ForwardItem item; items.next(item);) {
+    while (true) {
+      barriers.q.wait_full(q);
+      const ForwardItem item = barriers.item[q.stage];
+      if (item.key_tiles < 0) break;
       const int q0 = item.q0 + warpgroup * kWarpgroupRows;
       Output out = {};
       RowSoftmax softmax;
-      barriers.q.wait_full(q);
       if (item.key_tiles > 0) {
         const int key_tiles = max(1, F::key_tiles(s, q0, kWarpgroupRows));
         skip(item.key_tiles - key_tiles);
@@ -255,7 +259,7 @@ template <int kTile>
 __global__ void __launch_bounds__(hopper_threads(kHopperForwardTiles[kTile].warpgroups), 1)
     hopper_attention_forward_kernel(const __grid_constant__ ForwardMaps maps, float* lse,
                                     const __grid_constant__ HopperShape s,
-                                    const __grid_constant__ ForwardSchedule schedule) {
+                                    const __grid_constant__ ForwardPlan plan) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using F = ForwardTiles<kTile>;
   extern __shared__ uint8_t attention_tiles[];
@@ -264,32 +268,13 @@ __global__ void __launch_bounds__(hopper_threads(kHopperForwardTiles[kTile].warp
   const int thread = static_cast<int>(threadIdx.x), warpgroup = start_block(barriers);
   if (warpgroup == 0) {
     begin_producing<F::tile.warpgroups>();
-    if (thread == 0) produce(shared, barriers, maps, s, schedule);
+    if (thread == 0) produce(shared, barriers, maps, s, plan);
   } else {
     begin_consuming<F::tile.warpgroups>();
     Consumer<kTile> consumer{shared, barriers, s, warpgroup - 1, thread % kWarpgroupSize};
-    consumer.run(maps, lse, schedule);
+    consumer.run(maps, lse);
   }
 #endif
-}
-
-// Index of the narrowest tile for the heads, as hopper_backward_tile's.
-int forward_tile_index(const AttentionShape& s) {
-  const auto fits = [&](const HopperForwardTile& tile) {
-    return tile.head_dim >= s.D && tile.causal == s.causal;
-  };
-  int i = 0;
-  while (!fits(kHopperForwardTiles[i]) && i + 1 < std::ssize(kHopperForwardTiles)) ++i;
-  return i;
-}
-
-// The number of heads whose K and V fit half of an H200's 50 MiB of L2. K and V that heads share
-// count once.
-int heads_together(const AttentionShape& s) {
-  constexpr int64_t kL2Bytes = 25 << 20;
-  const int64_t bytes = 2 * s.Tk * s.D * static_cast<int64_t>(sizeof(bfloat16));
-  const int64_t kv_heads = std::clamp<int64_t>(kL2Bytes / bytes, 1, s.B * s.Hk);
-  return static_cast<int>(kv_heads * (s.H / s.Hk));
 }
 
 template <int kTile>
@@ -313,7 +298,7 @@ const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const 
     return kHopperRows;
   }
   bool runs = false;
-  with_tile(kHopperForwardTiles, forward_tile_index(s),
+  with_tile(kHopperForwardTiles, hopper_forward_tile(s),
             [&](auto tile) { runs = forward_tile_runs<tile>(); });
   return runs ? nullptr : kNoHopper;
 }
@@ -321,17 +306,16 @@ const char* hopper_attention_refusal(const AttentionForward<bfloat16>& x, const 
 void hopper_attention_forward(const AttentionForward<bfloat16>& x, const AttentionShape& s,
                               Stream stream) {
   check_attention(s);
-  with_tile(kHopperForwardTiles, forward_tile_index(s), [&](auto tile) {
+  with_tile(kHopperForwardTiles, hopper_forward_tile(s), [&](auto tile) {
     using F = ForwardTiles<tile>;
     const ForwardMaps maps = {
         make_tile_map(x.q, s.q_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows, F::kD),
         make_tile_map(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys, F::kD),
         make_tile_map(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys, F::kD),
         make_tile_map(x.o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows, F::kD)};
-    const int64_t units = s.B * s.H * F::units_a_head(ceil_div(s.Tq, F::kQueries));
-    launch_persistent(hopper_attention_forward_kernel<tile>, units, F::tile.warpgroups,
-                      F::kSharedBytes, stream, maps, x.lse, HopperShape(s),
-                      ForwardSchedule{static_cast<int>(units), heads_together(s)});
+    const ForwardPlan plan(s, F::tile, device_traits().multiprocessors);
+    launch_persistent(hopper_attention_forward_kernel<tile>, plan.blocks, F::tile.warpgroups,
+                      F::kSharedBytes, stream, maps, x.lse, HopperShape(s), plan);
   });
 }
 
