@@ -197,8 +197,9 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
   };
 
   const auto first = static_cast<int>(blockIdx.x * blockDim.y);
-  load(first + static_cast<int>(threadIdx.y));
-  load_dsum(first + static_cast<int>(threadIdx.y));
+  const auto down = static_cast<int>(threadIdx.y);
+  load(first + down);  // before the weights, so that the row is on its way at the barrier
+  load_dsum(first + down);
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int c = vector_column<TX>(v);
@@ -210,7 +211,7 @@ __global__ void __launch_bounds__(kBackwardShapes[kShape].threads,
   }
   __syncthreads();
 
-  for (int base = first; base < count; base += step) take(base + static_cast<int>(threadIdx.y));
+  for (int base = first; base < count; base += step) take(base + down);
 
   if (partial == nullptr) return;
   if constexpr (kVectors == 1) {  // only then does a block take several rows

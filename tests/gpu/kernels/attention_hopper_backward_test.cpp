@@ -88,7 +88,7 @@ TEST_F(AttentionHopperBackwardGpu, HeadsNarrowerThanTheirTile) {
 
 // More blocks than run at a time, of different lengths. On 132 multiprocessors a kv head's group is
 // split into as many parts as it has heads, into two unequal ones, or not at all. From the third
-// size on, nearly always the last heads begin with their first key tiles.
+// size on, the last heads begin with their first key tiles at nearly every D.
 TEST_F(AttentionHopperBackwardGpu, ManyBlocks) {
   for (const int64_t D : kHopperDims) {
     check({9, 40, 40, 32, 8, D, true});

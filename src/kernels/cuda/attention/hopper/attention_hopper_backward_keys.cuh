@@ -1,5 +1,5 @@
-// Shared by the score warpgroups of Hopper's backward attention: the item and its 64 keys, S^T and
-// dP^T, P^T from S^T, and the way out for dV and dK.
+// Shared by the score warpgroups of Hopper's backward attention: S^T and dP^T of 64 keys, P^T from
+// S^T, and the way out for dV and dK.
 #pragma once
 
 #include <cstdint>

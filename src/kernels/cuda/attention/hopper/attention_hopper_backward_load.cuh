@@ -60,9 +60,10 @@ struct BackwardTile {
     uint32_t parts_arrived[kScoreWarpgroups];  // of dK and dV, see is_last_part
     alignas(16) float lse[kStages][kBackwardQueries], delta[kStages][kBackwardQueries];  // with q
 
-    // The item of these keys. Its place is used again after the next release of the keys' stage, so
-    // a warpgroup may read it after it has released its keys. All lanes have read it by then, since
-    // every item has a step, in which a warp's lanes meet.
+    // The item of these keys. Each stage has two places, used in turn: one is filled anew only
+    // after the stage's next keys have been released too. So a warp may read its item after it has
+    // released the keys. All its lanes have read it before that next release, since every item has
+    // a step, in which a warp's lanes meet.
     __device__ __forceinline__ BackwardItem& item(const RingPlace<kKeyStages>& keys) {
       return items[keys.parity * kKeyStages + keys.stage];
     }

@@ -80,9 +80,10 @@ enum class KeyTileOrder {
 struct BackwardPlan {
   // The plan assumes an H200's multiprocessors on every GPU: sums must depend only on the shape.
   static constexpr int kBlocks = 132;
-  static constexpr double kLongestOfShare = 0.625, kWaitOfLongest = 0.25;
-  // Limit of two items of a block, in shares; so at least 71 of 100 blocks have two.
-  static constexpr double kPairOfShare = 1.4;
+  static constexpr double kLongestOfShare = 0.625;
+  // Limits of two items of a block: their length in shares, so that at least 71 of 100 blocks have
+  // two, and the wait in their lengths.
+  static constexpr double kPairOfShare = 1.4, kWaitOfPair = 0.25;
   // By a simulation of blocks that wait for their turn (docs/performance-notes.md, round 19).
   static constexpr double kReversedFrom = 2.5;  // items a block
   static constexpr int kReversedItems = 3;      // a block
@@ -145,7 +146,7 @@ struct BackwardPlan {
     const double wait = keys / kBackwardQueries * half, most = kPairOfShare * share();
     for (int n = 1; n <= group && int64_t{heads} * n * half <= kBlocks; ++n) {
       const int both = pair * static_cast<int>(ceil_div(group, n));
-      if (both > most || wait > kWaitOfLongest * both) continue;
+      if (both > most || wait > kWaitOfPair * both) continue;
       parts = n;
       order = KeyTileOrder::middle_first;
       return true;

@@ -60,9 +60,9 @@ struct QueryTile {
 //
 // Units rarely divide by blocks. So when causal, one to two units a block are left until the end,
 // and their tiles are dealt out one by one: the longest first, and every second round from the last
-// block to the first. The short ones then fill the gaps. The heads of these tiles are in progress
-// at the same time. Where more heads than otherwise would be, and their K and V do not fit in L2,
-// all units are taken whole.
+// block to the first. The short ones then fill the gaps. The heads of these tiles are all in
+// progress at the same time. If these are more than `together` and their K and V exceed
+// kDealtBytes, all units are taken whole.
 struct ForwardPlan {
   static constexpr int64_t kTogetherBytes = 25 << 20, kDealtBytes = 40 << 20;  // L2 has 50 MiB
 
@@ -101,7 +101,7 @@ struct ForwardPlan {
   QUERN_HD bool has_shorter(const QueryTile& longer) const {
     return causal && longer.tile > tiles - 1 - longer.tile;
   }
-  // The i-th tile of those dealt out. Returns false where there are not as many. First come the
+  // The i-th tile of those dealt out. Returns false beyond the last one. First come the
   // units' longer tiles, then the shorter ones from the last unit to the first, so that lengths
   // never grow. With an odd number of tiles, the last `last_heads` units have no shorter tile.
   QUERN_HD bool dealt(int i, QueryTile& to) const {
@@ -133,7 +133,7 @@ class TilesOfBlock {
  private:
   const ForwardPlan& plan_;
   int block_, unit_, round_ = 0;
-  bool second_ = false;  // of a unit's two tiles
+  bool second_ = false;  // the unit's shorter tile is next
 };
 
 }  // namespace quern::kernels::cuda
