@@ -23,6 +23,13 @@ class NvtxRanges : public RangeObserver {
 
 NvtxRanges nvtx_ranges;
 
+// CUDA has a current GPU for each thread.
+void select_gpu(const Context* context) {
+  if (context && context->device().is_cuda() && !context->is_dry()) {
+    cuda::set_device(context->device().index);
+  }
+}
+
 }  // namespace
 
 Context::Context(Device device, uint64_t seed)
@@ -93,6 +100,9 @@ void Context::take_gemm_workspace() {
   gemm_.workspace = device_allocator_->allocate(kGemmWorkspaceBytes,
                                                 {"gemm workspace", MemoryCategory::workspace});
   gemm_.workspace_bytes = kGemmWorkspaceBytes;
+  gemm_parts_.emplace_back(gemm_.workspace, [allocator = device_allocator_](void* workspace) {
+    allocator->release(workspace);
+  });
 }
 
 void Context::synchronize() const {
@@ -113,6 +123,15 @@ ObserveRanges::~ObserveRanges() {
   context_.range_observers_.pop_back();
 }
 
-ContextScope::ContextScope(Context& context) : ScopedValue(current_context, &context) {}
+ContextScope::ContextScope(Context& context) : ScopedValue(current_context, &context) {
+  select_gpu(&context);
+}
+
+ContextScope::~ContextScope() {
+  try {
+    select_gpu(previous());
+  } catch (const Error&) {  // the GPU has failed; its next call says so
+  }
+}
 
 }  // namespace quern

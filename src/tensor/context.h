@@ -131,10 +131,11 @@ class Context {
   std::tuple<InputObserver*, OutputObserver*, GradientObserver*> observers_;  // not owned
 };
 
-// Makes a Context current on this thread for its lifetime; scopes nest.
+// Makes a Context, and its GPU, current on this thread for its lifetime; scopes nest.
 class ContextScope : ScopedValue<Context*> {
  public:
   explicit ContextScope(Context& context);
+  ~ContextScope();
 };
 
 // Attaches an observer of one of Context::observer's types for its lifetime, in place of the

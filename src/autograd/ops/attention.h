@@ -10,7 +10,7 @@ namespace quern {
 
 struct AttentionOptions {
   bool causal = true;
-  double scale = 0.0;     // 0: 1 / sqrt(D)
+  double scale = 0.0;     // of the scores, positive; 0: 1 / sqrt(D)
   bool portable = false;  // only kernels that run on every GPU
 };
 

@@ -112,11 +112,13 @@ void check_one_pass(int64_t N, int64_t V, int64_t shift, float z_loss = 0.0f) {
 }
 
 // Rows of a warp; of a block, if they fit in shared memory (57,344 bf16, 28,672 f32); of a cluster
-// (229,376 and 114,688); and longer ones.
+// (229,376 and 114,688); and longer ones. Rows that take exactly 48 KiB, in a block and in a
+// cluster: with the kernel's static memory, more than a block has without opting in.
 TEST_F(CrossEntropyGpu, OnePassAnySize) {
   const int64_t sizes[][2] = {{0, 5},     {1, 1},     {31, 31},   {33, 33},    {1025, 256},
                               {9, 1024},  {5, 1025},  {5, 1032},  {70, 4096},  {3, 10000},
-                              {4, 50257}, {5, 50304}, {3, 57352}, {2, 151936}, {2, 240000}};
+                              {4, 50257}, {5, 50304}, {3, 57352}, {2, 151936}, {2, 240000},
+                              {3, 12288}, {3, 24576}, {3, 49152}, {2, 98304}};
   for (const auto& [N, V] : sizes) {
     for (const int64_t shift : {0, 1}) {
       for (const float z_loss : {0.0f, 0.01f}) {

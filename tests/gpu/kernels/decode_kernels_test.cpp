@@ -147,6 +147,14 @@ TEST_F(DecodeLinearGpu, MatchesItsTwinInAnyShape) {
   }
 }
 
+// With the kernel's static memory, more than a block has without opting in.
+TEST_F(DecodeLinearGpu, RowsThatTakeNearly48KiB) {
+  check_linear<bfloat16>({1, 24320, 16, DecodeOutput::store});
+  check_linear<bfloat16>({3, 4864, 16, DecodeOutput::store, true, true});
+  check_linear<float>({1, 12160, 16, DecodeOutput::store});
+  check_linear<float>({4, 2432, 16, DecodeOutput::store, true, true});
+}
+
 TEST_F(DecodeLinearGpu, KeepsTheStreamInFp32AndTakesUnalignedRows) {
   for (const int64_t in : {64, 100}) {
     check_linear<bfloat16>({2, in, 40, DecodeOutput::add, false, false, true});

@@ -13,7 +13,9 @@
 
 namespace quern::kernels::cuda {
 
-inline constexpr int kPortableSharedBytes = 48 << 10;  // above it a kernel has to opt in
+// Shared memory of a block, static and dynamic, above which a kernel has to opt in; and the most
+// static memory of a kernel that also has dynamic memory.
+inline constexpr int kPortableSharedBytes = 48 << 10, kMostStaticBytes = 16 << 10;
 inline constexpr int kMaxGridYZ = 65535;
 
 // Blocks of a grid-stride loop: enough to fill any GPU many times over; the loop covers the rest.
@@ -50,7 +52,7 @@ void launch_with(cudaLaunchConfig_t config, void (*kernel)(Parameters...), dim3 
                  size_t shared_bytes, Stream stream, Arguments&&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const void* entry = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > kPortableSharedBytes) {
+  if (shared_bytes > kPortableSharedBytes - kMostStaticBytes) {
     check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shared_bytes)),
                "opting in to shared memory");
@@ -73,7 +75,7 @@ void launch_with(cudaLaunchConfig_t config, void (*kernel)(Parameters...), dim3 
 
 // Starts `kernel`; throws, naming it, when it cannot start. Ignores an empty grid. Arguments
 // convert to the kernel's parameter types as in a function call. shared_bytes is dynamic shared
-// memory; above the portable 48 KiB the kernel is opted in.
+// memory, for which the kernel is opted in where needed.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {
