@@ -77,12 +77,14 @@ int run_tokenizer_train(const Arguments& args) {
   const SentencePieceTraining options = options_of(parsed);
   const std::string out = parsed.extra.at("out");
   const auto start = std::chrono::steady_clock::now();
-  AtomicFolder staging(out, "tokenizer train");  // refuses an existing folder before the work
+  // Refuses an existing folder. Removes the rest of an interrupted run, which an input may match.
+  { const AtomicFolder earlier(out, "tokenizer train"); }
   const auto files = find_input_files(parsed.positional);
   if (parsed.extra_given.contains("field")) {
     check_field_has_use(std::ranges::any_of(files, is_named_json_lines), files.front());
   }
   for (const auto& file : files) check_is_text(file);
+  AtomicFolder staging(out, "tokenizer train");
   const bool live = progress_is_live();
   std::string shown;
   const auto show = [&](const std::string& what, double part) {

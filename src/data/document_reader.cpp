@@ -69,7 +69,6 @@ class TextWindow {
   // At the start of a file: drops a byte order mark. Returns false when the file is not text, with
   // the reason in `block`.
   bool begin_file(const std::filesystem::path& path, TextBlock& block) {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
     while (text().size() < kHead && !at_end_) fill();
     const std::string what = why_not_text(path, text().substr(0, kHead));
     if (!what.empty()) {

@@ -11,7 +11,9 @@ TextStream::TextStream(const Tokenizer& tokenizer, std::vector<int32_t> before,
                        std::vector<std::string> stops)
     : tokenizer_(tokenizer), window_(std::move(before)), stops_(std::move(stops)) {
   for (const std::string& stop : stops_) QUERN_CHECK(!stop.empty(), "stop: a string is empty");
-  if (window_.size() > 1) window_.erase(window_.begin(), window_.end() - 1);
+  auto begin = window_.end();
+  while (begin != window_.begin() && tokenizer_.decode({begin, window_.end()}).empty()) --begin;
+  window_.erase(window_.begin(), begin);
 }
 
 std::string TextStream::push(int32_t token) {
@@ -19,8 +21,9 @@ std::string TextStream::push(int32_t token) {
   if (token < tokenizer_.vocabulary()) {
     const size_t known = tokenizer_.decode(window_).size();
     window_.push_back(token);
-    pending_ += tokenizer_.decode(window_).substr(known);
-    window_.erase(window_.begin(), window_.end() - 1);
+    const std::string text = tokenizer_.decode(window_).substr(known);
+    if (!text.empty()) window_.erase(window_.begin(), window_.end() - 1);
+    pending_ += text;
   } else {
     pending_ += "\uFFFD";
   }

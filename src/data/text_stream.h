@@ -12,9 +12,9 @@ namespace quern {
 
 class TextStream {
  public:
-  // `before`: the preceding tokens. Only the last one matters: some tokenizers decode a token
-  // differently at the start of a text. The tokenizer must outlive this object. Throws when a stop
-  // string is empty.
+  // `before`: the preceding tokens, among them the last one with text and all behind it: some
+  // tokenizers drop a space at the start of a text, also behind a special token. The tokenizer must
+  // outlive this object. Throws when a stop string is empty.
   TextStream(const Tokenizer& tokenizer, std::vector<int32_t> before,
              std::vector<std::string> stops = {});
 
@@ -33,7 +33,7 @@ class TextStream {
   void cut_at_stop();
 
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> window_;  // the previous token, and the new one
+  std::vector<int32_t> window_;  // from the last token with text on
   std::vector<std::string> stops_;
   std::string pending_;  // bytes not yet returned
   bool stopped_ = false;

@@ -204,6 +204,18 @@ std::vector<Generation> generate_batch(const TransformerLM& model,
   return BatchRun(model, prompts, options, rows, on_token).run();
 }
 
+std::vector<std::string> long_prompt_warnings(const std::vector<std::vector<int32_t>>& prompts,
+                                              int64_t context) {
+  std::vector<std::string> warnings;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    if (std::ssize(prompts[p]) <= context) continue;
+    const std::string which = prompts.size() == 1 ? "the prompt" : cat("prompt ", p + 1);
+    warnings.push_back(cat(which, " keeps its last ", context, " of ", prompts[p].size(),
+                           " tokens: ctx is ", context));
+  }
+  return warnings;
+}
+
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> tokens;
   if (tokenizer.begin_token()) tokens.push_back(*tokenizer.begin_token());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,9 +30,10 @@ using TokenCallback = std::function<bool(int32_t token)>;
 // The same for one of several prompts.
 using BatchTokenCallback = std::function<bool(size_t prompt, int32_t token)>;
 
-// Generates up to options.tokens tokens after each prompt (at least one token; a long prompt keeps
-// its end), `batch` prompts at a time: when one ends, the next one starts. Sampling is seeded: the
-// same model, prompt, position in the list and options give the same tokens for any other prompts.
+// Generates up to options.tokens tokens after each prompt (at least one token; a prompt longer than
+// the context keeps its end), `batch` prompts at a time: when one ends, the next one starts.
+// Sampling is seeded: the same model, prompt, position in the list and options give the same tokens
+// for any other prompts.
 // When the context is full, `stop` ends the text and `slide` continues with its later half. Throws
 // when a prompt is empty or has a token outside the vocabulary, and when logits are not finite,
 // checked at a prompt's first token and at intervals.
@@ -39,6 +41,10 @@ std::vector<Generation> generate_batch(const TransformerLM& model,
                                        const std::vector<std::vector<int32_t>>& prompts,
                                        const SampleSection& options, int64_t batch,
                                        const BatchTokenCallback& on_token = {});
+
+// "prompt 2 keeps its last 64 of 100 tokens: ctx is 64", for each prompt that is longer.
+std::vector<std::string> long_prompt_warnings(const std::vector<std::vector<int32_t>>& prompts,
+                                              int64_t context);
 
 // The tokens of a prompt, after the tokenizer's begin token when it has one.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text);

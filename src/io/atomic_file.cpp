@@ -155,7 +155,7 @@ namespace {
 fs::path temporary_of(const fs::path& path, const char* what) {
   QUERN_CHECK(!fs::exists(path), what, ": ", path.string(),
               " exists already, expected a new folder");
-  return fs::path(path) += ".tmp";
+  return fs::path(path) += kUnfinished;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Atomic writes of files and folders: write PATH.tmp, fsync it, rename it to PATH, fsync its
-// folder.
+// Atomic writes of files and folders: write under a temporary name, fsync, rename to PATH, fsync
+// the folder of PATH.
 #pragma once
 
 #include <cstdint>
@@ -56,11 +56,15 @@ inline constexpr std::string_view kReplaced = ".old";
 // Renames PATH.old to PATH if PATH is absent, removes it otherwise.
 void restore_replaced(const std::filesystem::path& old);
 
+// The suffix of an AtomicFolder's temporary name. The folder is emptied, so a user's own folder
+// must not have it.
+inline constexpr std::string_view kUnfinished = ".quern.tmp";
+
 // The folder is filled under a temporary name, then renamed.
 class AtomicFolder {
  public:
-  // Uses PATH.tmp and removes what an interrupted program left there. Throws when PATH exists, the
-  // message begins with `what`, and when another process is filling PATH.tmp.
+  // Uses PATH.quern.tmp and removes what an interrupted program left there. Throws when PATH
+  // exists, the message begins with `what`, and when another process is filling PATH.quern.tmp.
   AtomicFolder(const std::filesystem::path& path, const char* what);
   ~AtomicFolder();  // without commit(): removes what was written
   AtomicFolder(const AtomicFolder&) = delete;

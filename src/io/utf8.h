@@ -7,6 +7,8 @@
 
 namespace quern {
 
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // may begin a file of text
+
 // True for a byte inside a character, behind its first.
 inline bool continues_utf8(char byte) {
   return (byte & 0xC0) == 0x80;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "io/utf8.h"
+#include "text/byte_alphabet.h"
 #include "text/space_mark.h"
 
 namespace quern {
@@ -103,7 +104,13 @@ std::string BpeTokenizer::content(int32_t id) const {
   for (const AddedToken& token : definition_.added) {
     if (token.id == id) return token.content;
   }
-  return decode(std::vector{id}, false);
+  QUERN_CHECK(id >= 0 && id < std::ssize(definition_.vocabulary), "token ", id, " has no text");
+  const std::string& token = definition_.vocabulary[static_cast<size_t>(id)];
+  if (definition_.byte_fallback) return token;
+  const ByteAlphabet alphabet;
+  std::string text;
+  for (const char c : token) text += alphabet.character(static_cast<unsigned char>(c));
+  return text;
 }
 
 std::unique_ptr<TokenEncoder> BpeTokenizer::encoder() const {

@@ -91,6 +91,9 @@ void read_pre_tokenizer(const Place& step, BpeDefinition& definition, bool& byte
   } else if (type == "ByteLevel") {
     bytes = true;
     const bool prefix = step.flag("add_prefix_space", true);
+    // The library would put the space before each piece of the earlier steps.
+    QUERN_CHECK(!prefix || definition.patterns.empty(), step.path,
+                ".add_prefix_space is true, expected false behind another step");
     definition.prefix = prefix ? BpeDefinition::Prefix::always : BpeDefinition::Prefix::never;
     if (step.flag("use_regex", true)) definition.patterns.push_back(kGpt2Pattern);
   } else if (type == "Digits") {
@@ -196,23 +199,6 @@ void check_model(const Place& model) {
   if (model.has("dropout") && model.at("dropout").json != 0.0) model.at("dropout").refuse("none");
 }
 
-// The special token that a template puts before a text (Llama 3's <|begin_of_text|>).
-std::optional<int32_t> read_begin_token(const Place& processor) {
-  const std::string& type = processor.at("type").text();
-  if (type == "Sequence") {
-    for (const Place& one : processor.at("processors").list()) {
-      if (const auto begin = read_begin_token(one)) return begin;
-    }
-  }
-  if (type != "TemplateProcessing") return {};
-  const std::vector<Place> single = processor.at("single").list();
-  if (single.empty() || !single[0].has("SpecialToken")) return {};
-  const std::string& name = single[0].at("SpecialToken").at("id").text();
-  const std::vector<Place> ids = processor.at("special_tokens").at(name.c_str()).at("ids").list();
-  if (ids.size() != 1) processor.at("special_tokens").refuse("one id for " + name);
-  return ids[0].id();
-}
-
 std::optional<int32_t> find_end_token(const TokenizerSettings& settings,
                                       const BpeDefinition& definition,
                                       const std::unordered_map<std::string, int32_t>& ids) {
@@ -231,11 +217,12 @@ std::optional<int32_t> find_end_token(const TokenizerSettings& settings,
     return id;
   }
   if (const auto id = settings.generation_end) {
+    const auto& tokens = definition.vocabulary;
+    const bool known = *id < std::ssize(tokens) && !tokens[static_cast<size_t>(*id)].empty();
     const auto has_id = [&](const AddedToken& token) { return token.id == *id; };
-    QUERN_CHECK(
-        *id < std::ssize(definition.vocabulary) || std::ranges::any_of(definition.added, has_id),
-        fs::path(settings.file).replace_filename("generation_config.json").string(),
-        ": eos_token_id is ", *id, ", which the vocabulary does not have");
+    QUERN_CHECK(known || std::ranges::any_of(definition.added, has_id),
+                fs::path(settings.file).replace_filename("generation_config.json").string(),
+                ": eos_token_id is ", *id, ", which the vocabulary does not have");
     return id;
   }
   const auto end = find("<|endoftext|>");
@@ -278,6 +265,22 @@ BpeTokenizer read_definition(const Place& root, const fs::path& folder, std::str
 }
 
 }  // namespace
+
+std::optional<int32_t> read_begin_token(const Place& processor) {
+  const std::string& type = processor.at("type").text();
+  if (type == "Sequence") {
+    for (const Place& one : processor.at("processors").list()) {
+      if (const auto begin = read_begin_token(one)) return begin;
+    }
+  }
+  if (type != "TemplateProcessing") return {};
+  const std::vector<Place> single = processor.at("single").list();
+  if (single.empty() || !single[0].has("SpecialToken")) return {};
+  const std::string& name = single[0].at("SpecialToken").at("id").text();
+  const std::vector<Place> ids = processor.at("special_tokens").at(name.c_str()).at("ids").list();
+  if (ids.size() != 1) processor.at("special_tokens").refuse("one id for " + name);
+  return ids[0].id();
+}
 
 BpeTokenizer read_hf_tokenizer(const fs::path& file) {
   const fs::path folder = file.parent_path();

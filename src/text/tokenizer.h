@@ -35,7 +35,8 @@ class Tokenizer {
   virtual std::optional<int32_t> end_token() const = 0;
   // The token that models expect before a text (Llama's <s>); empty: none.
   virtual std::optional<int32_t> begin_token() const = 0;
-  // "bytes", or the XXH3 of the defining file in 16 hexadecimal digits: equal hashes, equal tokens.
+  // "bytes", or the XXH3 of the defining file in 16 hexadecimal digits. It does not cover what
+  // tokenizer_config.json adds: tokens beyond the file's, `legacy`, split_special_tokens.
   virtual std::string hash() const = 0;
   virtual std::string kind() const = 0;  // "bytes", "bpe" or "sentencepiece"
 

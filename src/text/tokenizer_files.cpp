@@ -1,5 +1,7 @@
 #include "text/tokenizer_files.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
@@ -7,6 +9,7 @@
 #include "io/json_file.h"
 #include "io/mapped_file.h"
 #include "io/python_line.h"
+#include "io/utf8.h"
 #include "text/byte_tokenizer.h"
 #include "text/hf_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
@@ -20,7 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Files beside the defining file that transformers reads. A tokenizer.json beside a tokenizer.model
-// is the same tokenizer in another form.
+// that defines the tokenizer is the same tokenizer in another form.
 constexpr const char* kCompanions[] = {"tokenizer.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
@@ -29,10 +32,21 @@ constexpr const char* kCompanions[] = {"tokenizer.json",
                                        "merges.txt",
                                        "chat_template.jinja"};
 
-// True for a SentencePiece BPE that was converted to a tokenizer.json.
+// True for a SentencePiece BPE that was converted to a tokenizer.json, if all its added tokens are
+// in the model or in tokenizer_config.json. transformers 5 writes new ones to tokenizer.json alone.
 bool is_made_from_sentencepiece(const fs::path& json_file) {
   const JsonFile file(json_file);
-  return file.root().at("model").flag("byte_fallback");
+  const JsonPlace root = file.root(), model = root.at("model");
+  if (!model.flag("byte_fallback")) return false;
+  if (!root.has("added_tokens")) return true;
+  const auto known = read_tokenizer_settings(json_file.parent_path()).added;
+  const JsonPlace vocabulary = model.at("vocab");
+  if (!vocabulary.json.is_object()) return true;  // not a BPE
+  return std::ranges::all_of(root.at("added_tokens").list(), [&](const JsonPlace& token) {
+    const std::string& content = token.at("content").text();
+    return vocabulary.has(content.c_str()) ||
+           std::ranges::find(known, content, &AddedToken::content) != known.end();
+  });
 }
 
 // The file that defines the tokenizer of a folder; empty: none.
@@ -61,6 +75,7 @@ void check_companion(const fs::path& companion) {
 
 // A SentencePiece model may have any name.
 bool is_json(const fs::path& path, std::string_view text) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const size_t first = text.find_first_not_of(" \n\r\t");
   if (first == std::string_view::npos) return path.extension() == ".json";
   return text[first] == '{' || text[first] == '[';
@@ -71,14 +86,44 @@ std::string hash_of(std::string_view text) {
   return checksum_of(text);
 }
 
+// The settings of a tokenizer.model. transformers 5 leaves add_bos_token out: the template of the
+// tokenizer.json has the begin token.
+TokenizerSettings sentencepiece_settings(const fs::path& folder) {
+  TokenizerSettings settings = read_tokenizer_settings(folder);
+  const fs::path json = folder / "tokenizer.json";
+  if (settings.add_begin || !settings.found || !fs::exists(json)) return settings;
+  const JsonFile file(json);
+  const JsonPlace root = file.root();
+  if (root.has("post_processor")) {
+    settings.add_begin = read_begin_token(root.at("post_processor")).has_value();
+  }
+  return settings;
+}
+
+// An older folder's added_tokens.json has ids without matching rules.
+void check_added_tokens(const fs::path& path, const SentencePieceTokenizer& tokenizer) {
+  if (!fs::exists(path)) return;
+  const JsonFile file(path);
+  for (const auto& [content, id] : file.root().json.items()) {
+    QUERN_CHECK(id == nlohmann::json(tokenizer.find(content)), path.string(), ": has '", content,
+                "' with id ", id.dump(),
+                ", expected it in tokenizer.model or in added_tokens_decoder of "
+                "tokenizer_config.json, which newer versions of transformers write");
+  }
+}
+
 std::shared_ptr<const SentencePieceTokenizer> open_sentencepiece(const fs::path& file) {
   const MappedFile mapped = MappedFile::open(file);
-  const TokenizerSettings settings = read_tokenizer_settings(file.parent_path());
+  const fs::path folder = file.parent_path();
+  const TokenizerSettings settings = sentencepiece_settings(folder);
+  std::shared_ptr<const SentencePieceTokenizer> tokenizer;
   try {
-    return std::make_shared<SentencePieceTokenizer>(std::string(mapped.text()), settings);
+    tokenizer = std::make_shared<SentencePieceTokenizer>(std::string(mapped.text()), settings);
   } catch (const Error& error) {
     fail(cat(file.string(), ": ", error.what()));
   }
+  if (settings.added.empty()) check_added_tokens(folder / "added_tokens.json", *tokenizer);
+  return tokenizer;
 }
 
 }  // namespace

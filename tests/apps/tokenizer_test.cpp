@@ -82,6 +82,15 @@ TEST_F(TokenizerCommand, TakesFoldersPatternsAndSpecialTokens) {
   EXPECT_EQ(run({"tokenizer", "encode", second, "--text", "<|end|>"}).out, "4\n");
 }
 
+// Neither the new folder's temporary one nor an interrupted run's is an input.
+TEST_F(TokenizerCommand, APatternMayMatchTheNewFolder) {
+  write_file(folder_ / "text-tok.quern.tmp/tokenizer.model", std::string("\0 cut", 5));
+  const Outcome trained = run(
+      {"tokenizer", "train", folder_ / "text*", "--vocab", "320", "--out", folder_ / "text-tok"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.out.find("in 1 file"), std::string::npos) << trained.out;
+}
+
 // Training reads only the text of JSONL, not its syntax: the tokenizer equals that of the text.
 TEST_F(TokenizerCommand, TakesTheTextOfJsonLines) {
   ASSERT_EQ(train().code, 0);
@@ -118,7 +127,7 @@ TEST_F(TokenizerCommand, FailuresLeaveNothingBehind) {
     EXPECT_EQ(outcome.code, 1);
     EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
     EXPECT_FALSE(std::filesystem::exists(other));
-    EXPECT_FALSE(std::filesystem::exists(other + ".tmp"));
+    EXPECT_FALSE(std::filesystem::exists(other + ".quern.tmp"));
   };
   write_file(folder_ / "empty.txt", "");
   fails(text_, "100", "too small");

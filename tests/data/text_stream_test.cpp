@@ -17,7 +17,7 @@ class ByteTokens : public Tokenizer {
     for (const int32_t token : tokens) {
       if (token < 256) text += static_cast<char>(token);
     }
-    return text.starts_with(' ') && tokens[0] != 256 ? text.substr(1) : text;
+    return text.starts_with(' ') ? text.substr(1) : text;
   }
   int64_t vocabulary() const override { return 257; }
   std::optional<int32_t> end_token() const override { return 256; }
@@ -60,9 +60,21 @@ TEST(TextStream, ASpaceIsWhatItIsAfterAPrompt) {
 
 TEST(TextStream, SpecialTokensStandForNothing) {
   TextStream stream(kTokens, {256});
-  EXPECT_EQ(stream.push(' '), " ");
+  EXPECT_EQ(stream.push(' '), "");
   EXPECT_EQ(stream.push(256), "");
   EXPECT_EQ(stream.push('a'), "a");
+}
+
+// The stream gives the text of all tokens decoded at once, wherever special tokens lie.
+TEST(TextStream, ASpaceBehindASpecialTokenIsKept) {
+  const std::vector<int32_t> tokens = {256, ' ', 'a', 256, ' ', 'b', ' ', 256, 256, ' ', 'c'};
+  for (size_t before = 0; before <= tokens.size(); ++before) {
+    const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(before);
+    TextStream stream(kTokens, {tokens.begin(), middle});
+    std::string text = kTokens.decode({tokens.begin(), middle});
+    for (auto token = middle; token != tokens.end(); ++token) text += stream.push(*token);
+    EXPECT_EQ(text, "a b  c") << "after a prompt of " << before;
+  }
 }
 
 TEST(TextStream, TokensBeyondTheVocabularyAreReplaced) {

@@ -122,6 +122,16 @@ TEST_F(Generate, ABatchGivesEachPromptWhatItGetsAlone) {
   for (const auto& tokens : together) EXPECT_EQ(tokens.size(), 25u);
 }
 
+TEST(LongPrompts, AreWarnedOf) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(long_prompt_warnings(some_prompts(), 20), Texts{});
+  EXPECT_EQ(long_prompt_warnings(some_prompts(), 6),
+            (Texts{"prompt 3 keeps its last 6 of 20 tokens: ctx is 6",
+                   "prompt 5 keeps its last 6 of 7 tokens: ctx is 6"}));
+  EXPECT_EQ(long_prompt_warnings({{1, 2, 3}}, 2),
+            Texts{"the prompt keeps its last 2 of 3 tokens: ctx is 2"});
+}
+
 TEST_F(Generate, OnePromptMayEndWhileOthersGoOn) {
   const auto prompts = some_prompts();
   const SampleSection options = greedy(6);

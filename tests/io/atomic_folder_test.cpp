@@ -12,7 +12,7 @@ using namespace testing_support;
 
 TEST(AtomicFolder, IsThereOnlyAfterCommit) {
   const TemporaryFolder folder;
-  write_file(folder / "new.tmp" / "half", "left by an interrupted program");
+  write_file(folder / "new.quern.tmp" / "half", "left by an interrupted program");
   {
     AtomicFolder staging(folder / "new/", "test");
     EXPECT_TRUE(fs::is_empty(staging.temporary()));
@@ -21,11 +21,19 @@ TEST(AtomicFolder, IsThereOnlyAfterCommit) {
     staging.commit();
     EXPECT_EQ(read_file(folder / "new" / "a"), "text");
   }
-  EXPECT_FALSE(fs::exists(folder / "new.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "new.quern.tmp"));
   expect_error([&] { AtomicFolder(folder / "new", "test"); }, {"test: ", "new exists already"});
   { AtomicFolder unfinished(folder / "other", "test"); }
   EXPECT_FALSE(fs::exists(folder / "other"));
-  EXPECT_FALSE(fs::exists(folder / "other.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "other.quern.tmp"));
+}
+
+TEST(AtomicFolder, AUsersOwnTemporaryFolderStays) {
+  const TemporaryFolder folder;
+  write_file(folder / "new.tmp" / "mine", "precious");
+  { AtomicFolder unfinished(folder / "new", "test"); }
+  AtomicFolder(folder / "new", "test").commit();
+  EXPECT_EQ(read_file(folder / "new.tmp" / "mine"), "precious");
 }
 
 // Somebody else's folder that has come in the meantime is neither replaced nor mixed with.
@@ -46,7 +54,7 @@ TEST(AtomicFolder, OnlyOneFillsIt) {
   AtomicFolder first(folder / "new", "test");
   write_file(first.temporary() / "a", "text");
   expect_error([&] { AtomicFolder(folder / "new", "test"); },
-               {"new.tmp: another process is filling it"});
+               {"new.quern.tmp: another process is filling it"});
   EXPECT_EQ(read_file(first.temporary() / "a"), "text");
   first.commit();
   EXPECT_EQ(read_file(folder / "new" / "a"), "text");

@@ -109,9 +109,9 @@ TEST_F(SystemErrors, ReplaceDirectory) {
 }
 
 TEST_F(SystemErrors, AtomicFolder) {
-  write_file(folder_ / "new.tmp" / "half", "left over");
+  write_file(folder_ / "new.quern.tmp" / "half", "left over");
   expect_fault(failing("remove", EPERM), [&] { AtomicFolder(folder_ / "new", "test"); },
-               {"new.tmp/half: cannot be removed"});
+               {"new.quern.tmp/half: cannot be removed"});
 }
 
 TEST_F(SystemErrors, ByteStream) {

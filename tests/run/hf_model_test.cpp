@@ -196,7 +196,10 @@ TEST(ImportModel, EveryFileReachesTheDisk) {
   {
     const FaultyCalls calls([&](const std::string& call, std::string path) {
       if (call != "fsync" || fs::exists(folder / "run")) return 0;
-      for (size_t at = 0; (at = path.find(".tmp")) != std::string::npos;) path.erase(at, 4);
+      for (const std::string part : {".quern", ".tmp"}) {
+        for (size_t at = 0; (at = path.find(part)) != std::string::npos;)
+          path.erase(at, part.size());
+      }
       synced.insert(path);
       return 0;
     });
@@ -252,7 +255,7 @@ TEST(ImportModel, RefusesWhatIsNoModelFolder) {
   import_model(folder / "hf", folder / "ours");
   expect_error(import(folder / "ours"), {"ours is Quern's own already"});
   EXPECT_FALSE(fs::exists(folder / "run"));
-  EXPECT_FALSE(fs::exists(folder / "run.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "run.quern.tmp"));
 }
 
 TEST(ImportModel, RefusesAConfigurationThatTheFilesCannotBe) {
@@ -275,9 +278,9 @@ TEST(ImportModel, IsCompleteOrNotThere) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 
   // A killed import's remains do not block a new one. An existing run is not overwritten.
-  write_file(folder / "run.tmp/checkpoints/step_00000000.tmp/model.safetensors", "half");
+  write_file(folder / "run.quern.tmp/checkpoints/step_00000000.tmp/model.safetensors", "half");
   import_model(golden_folder() / "mha", folder / "run/");
-  EXPECT_FALSE(fs::exists(folder / "run.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "run.quern.tmp"));
   expect_error([&] { import_model(golden_folder() / "mha", folder / "run"); },
                {"run exists already"});
   expect_error([&] { export_model(folder / "run", folder / "run"); }, {"run exists already"});
@@ -291,7 +294,7 @@ TEST(ExportModel, LeavesNothingBehindWhenItFails) {
   expect_error([&] { export_model(folder / "run", folder / "out", {.dtype = DType::f16}); },
                {"'model.layers.1.mlp.up_proj.weight' holds 1e+06", "range of f16"});
   EXPECT_FALSE(fs::exists(folder / "out"));
-  EXPECT_FALSE(fs::exists(folder / "out.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "out.quern.tmp"));
   fs::remove_all(folder / "run/source");
   expect_error([&] { export_model(folder / "run", folder / "out", {.source_dtype = true}); },
                {"did not come from a Hugging Face folder"});

@@ -28,7 +28,8 @@ TEST(Malformed, TokenizerJson) {
   const std::string step = R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
                            R"("use_regex":true})";
   const std::string pattern = R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":)"
-                              R"({"Regex":"(a"},"behavior":"Isolated"},{"type":"ByteLevel"}]})";
+                              R"({"Regex":"(a"},"behavior":"Isolated"},)"
+                              R"({"type":"ByteLevel","add_prefix_space":false}]})";
   const std::string id = "a token id from 0 to 2147483647";
   expect_malformed(
       folder / "tokenizer.json",
@@ -71,6 +72,10 @@ TEST(Malformed, TokenizerJson) {
         "\"Whitespace\"", "ByteLevel, Split, Digits"},
        {"an open pattern", with(step, pattern), "pattern (a", "missing closing parenthesis",
         "regular expression"},
+       {"a space before each piece",
+        with(step, R"({"type":"Sequence","pretokenizers":[{"type":"Digits"},)"
+                   R"({"type":"ByteLevel","add_prefix_space":true}]})"),
+        "pre_tokenizer.pretokenizers[1]", "add_prefix_space is true", "false behind another step"},
        {"no decoder", with("\"decoder\":", "\"recoder\":"), "", "has no", "decoder"},
        {"an unknown normalizer", with("izer\":null", R"(izer":{"type":"Lowercase"})"),
         "normalizer.type", "\"Lowercase\"", "NFC"},
@@ -143,6 +148,19 @@ TEST(Malformed, GenerationConfig) {
        {"an unknown end", R"({"eos_token_id": 5000})", "eos_token_id", "is 5000",
         "which the vocabulary does not have"}},
       open_folder_of);
+}
+
+TEST(Malformed, AddedTokens) {
+  const TemporaryFolder folder;
+  write_file(folder / "tokenizer.model", fixture("exact/tokenizer.model"));
+  const std::string decoder = "added_tokens_decoder of tokenizer_config.json";
+  expect_malformed(folder / "added_tokens.json",
+                   {{"empty", "", "line 1, column 1", "end of input", "'{'"},
+                    {"a list", "[]", "", "a JSON array", "an object"},
+                    {"a token alone", R"({"<pad>": 700})", "", "'<pad>' with id 700", decoder},
+                    {"another id", R"({"</s>": 3})", "", "'</s>' with id 3", decoder},
+                    {"an id as text", R"({"</s>": "2"})", "", "'</s>' with id \"2\"", decoder}},
+                   open_folder_of);
 }
 
 TEST(Malformed, VocabularyAndMerges) {

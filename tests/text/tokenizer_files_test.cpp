@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "io/checksum.h"
 #include "support/files.h"
@@ -62,6 +63,28 @@ TEST_F(TokenizerFiles, OfTwoTheModelsOwnFormIsRead) {
   EXPECT_EQ(open_tokenizer(folder_.path())->kind(), "bpe");
 }
 
+// transformers 5 writes no added_tokens_decoder: only the tokenizer.json has new tokens.
+TEST_F(TokenizerFiles, TokensThatTheModelLacksAreReadFromTheTokenizerJson) {
+  put("prefix/tokenizer.model", "tokenizer.model");
+  Json json = Json::parse(read_file(kFixtures / "byte_fallback/llama2.json"));
+  json["added_tokens"].push_back({{"id", 700}, {"content", "<|im_start|>"}, {"special", true}});
+  put_json("tokenizer.json", json);
+  put_json("tokenizer_config.json", {{"eos_token", "<|im_start|>"}});
+  for (const char* path : {"", "copy"}) {
+    const auto tokenizer = open_tokenizer(folder_ / path);
+    EXPECT_EQ(tokenizer->kind(), "bpe");
+    EXPECT_EQ(tokenizer->encode("<|im_start|>"), std::vector<int32_t>{700});
+    EXPECT_EQ(tokenizer->end_token(), 700);
+    EXPECT_EQ(tokenizer->begin_token(), 1);
+    if (path == std::string()) copy_tokenizer(folder_.path(), folder_ / "copy");
+  }
+  const Json token = {{"content", "<|im_start|>"}, {"special", true}};
+  put_json("tokenizer_config.json", {{"added_tokens_decoder", {{"700", token}}}});
+  const auto with_decoder = open_tokenizer(folder_.path());
+  EXPECT_EQ(with_decoder->kind(), "sentencepiece");
+  EXPECT_EQ(with_decoder->encode("<|im_start|>"), std::vector<int32_t>{700});
+}
+
 TEST_F(TokenizerFiles, TheHashIsOfTheDefiningFile) {
   const fs::path bpe = put("gpt2.json", "bpe/tokenizer.json");
   const fs::path sp = put("exact/tokenizer.model", "sp/tokenizer.model");
@@ -111,6 +134,16 @@ TEST_F(TokenizerFiles, SentencePieceAddsWhatTransformersWouldAdd) {
   EXPECT_EQ(begin(), 1);  // transformers' default
   put_json("tokenizer_config.json", {{"add_bos_token", false}});
   EXPECT_EQ(begin(), std::nullopt);
+  // transformers 5 writes add_bos_token to the template alone.
+  Json json = Json::parse(read_file(kFixtures / "byte_fallback/llama2.json"));
+  put_json("tokenizer.json", json);
+  EXPECT_EQ(begin(), std::nullopt);
+  put_json("tokenizer_config.json", {{"tokenizer_class", "LlamaTokenizer"}});
+  EXPECT_EQ(begin(), 1);
+  json["post_processor"]["single"].erase(0);
+  put_json("tokenizer.json", json);
+  EXPECT_EQ(begin(), std::nullopt);
+  EXPECT_EQ(open_tokenizer(folder_.path())->kind(), "sentencepiece");
 }
 
 TEST_F(TokenizerFiles, CopiesAreTheSameTokenizer) {
@@ -146,6 +179,27 @@ TEST_F(TokenizerFiles, ACopyKeepsTheConfigurationAndItsEndToken) {
   EXPECT_EQ(config["model_max_length"], 77);
   EXPECT_EQ(config["eos_token"], "<|im_start|>");
   EXPECT_EQ(open_tokenizer(folder_ / "to")->end_token(), 901);
+}
+
+// generation_config.json may name any token: a line feed, here.
+TEST_F(TokenizerFiles, ACopyNamesAnOrdinaryEndTokenAsItsFileDoes) {
+  const std::tuple<const char*, int, const char*> cases[] = {
+      {"gpt2.json", 198, "\u010A"}, {"byte_fallback/llama2.json", 13, "<0x0A>"}};
+  for (const auto& [fixture, id, name] : cases) {
+    put(fixture, cat(id, "/tokenizer.json"));
+    put_json(cat(id, "/generation_config.json"), {{"eos_token_id", id}});
+    const fs::path copy = folder_ / cat(id, "/copy");
+    copy_tokenizer(folder_ / std::to_string(id), copy);
+    EXPECT_EQ(Json::parse(read_file(copy / "special_tokens_map.json"))["eos_token"], name);
+    EXPECT_EQ(open_tokenizer(copy)->end_token(), id);
+  }
+}
+
+TEST_F(TokenizerFiles, AByteOrderMarkIsDropped) {
+  const std::string json = read_file(kFixtures / "gpt2.json");
+  write_file(folder_ / "tokenizer.json", "\xEF\xBB\xBF" + json);
+  EXPECT_EQ(open_tokenizer(folder_.path())->encode("the mill"),
+            open_tokenizer(kFixtures / "gpt2.json")->encode("the mill"));
 }
 
 // GPT-2's older form: the fixture's tokenizer.json split into two files.

@@ -61,17 +61,19 @@ std::vector<PrepareSource> find_sources(const PrepareOptions& options) {
                        std::chrono::duration_cast<std::chrono::nanoseconds>(modified).count(),
                        is_json_lines(path, options.format)});
   }
+  QUERN_CHECK(!sources.empty(), options.inputs[0], ": matches only the unfinished output ",
+              part.string(), ", expected files of text");
   return sources;
 }
 
 // Refuses an option that applies to no source.
 void check_formats(const std::vector<PrepareSource>& sources, const PrepareOptions& options) {
   const auto lines = std::ranges::count(sources, true, &PrepareSource::json_lines);
-  if (!options.split_on.empty() && lines > 0 && lines == std::ssize(sources)) {
+  if (!options.split_on.empty() && lines == std::ssize(sources)) {
     throw UsageError(cat("--split_on has no meaning with JSONL alone: found ",
                          sources[0].path.string(), ", expected a text file among the inputs"));
   }
-  if (options.field && !sources.empty()) check_field_has_use(lines > 0, sources[0].path);
+  if (options.field) check_field_has_use(lines > 0, sources[0].path);
 }
 
 std::optional<int32_t> choose_end_token(const Tokenizer& tokenizer, const PrepareOptions& options) {

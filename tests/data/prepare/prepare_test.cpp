@@ -313,6 +313,12 @@ TEST_F(Prepare, OptionsAreChecked) {
   fs::create_directories(fs::path(options_.out) += ".part");
   write_file((fs::path(options_.out) += ".part") / "journal.jsonl", "");
   EXPECT_EQ(plan_prepare(options_).sources.size(), 1u);
+  options_.inputs = {folder_.path() / "out*"};  // matches nothing else
+  for (const bool resume : {false, true}) {
+    options_.resume = resume;
+    expect_error([&] { prepare_data(options_); },
+                 {"out*: matches only the unfinished output ", "out.part", "expected files"});
+  }
   options_.inputs = {path};
   options_.tokenizer = folder_ / "none.json";
   expect_error([&] { prepare_data(options_); }, {"none.json"});
