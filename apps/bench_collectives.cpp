@@ -87,7 +87,7 @@ times it: NCCL between GPUs, Gloo between CPUs. Bus bandwidth is that of
 nccl-tests: bytes over time, times 2 (N - 1) / N for all_reduce, 1 for broadcast
 and (N - 1) / N for the others.
 )",
-    run_collectives,
+    [](const Arguments& args) { return as_a_rank(args, [&] { return run_collectives(args); }); },
     with_rank_flags(
         bench_flags({{"collectives", "those to time; all by default", "", false, names<Collective>},
                      {"places",

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 #include "base/build_info.h"
 #include "base/counted.h"
@@ -69,8 +71,10 @@ std::string this_process() {
   return cat("process ", getpid(), " on ", host.data(), " at ", now);
 }
 
-constexpr char kTwice[] = "twice";
+constexpr char kNoStart[] = "no start";           // the first reason why the ranks cannot start
 constexpr std::chrono::milliseconds kShort{500};  // for an answer of the store that is there
+
+std::atomic<bool> joining{false};  // this process has called join_ranks
 
 // A rank that is there twice ends all, unless they have started already.
 void announce(Store& store, const RankPlace& place) {
@@ -82,9 +86,9 @@ void announce(Store& store, const RankPlace& place) {
     try {
       if (const auto first = store.find(key, kShort)) {
         reason = cat("rank ", place.rank, " is there twice: ", *first, ", and ", self);
-        store.put(kTwice, reason, kShort);
+        store.put(kNoStart, reason, kShort);
       }
-    } catch (const CommunicationError&) {  // the store is gone, or another rank is there twice, too
+    } catch (const CommunicationError&) {  // the store is gone, or another reason was there before
     }
     throw CommunicationError(cat(rank_of(place), ": cannot enter its place: ", reason));
   }
@@ -102,21 +106,21 @@ std::string start_text(const RankPlace& place, Device device) {
              build_info().commit, ")");
 }
 
-// Rank 0 compares the ranks' start texts and tells all of them the first difference, or which rank
-// is there twice: empty if none. `seen`: the ranks from 1 that have started.
+// Rank 0 compares the ranks' start texts and tells all of them the first difference, or why a rank
+// cannot start: empty if none. `seen`: the ranks from 1 that have started.
 std::string find_difference(Store& store, const RankPlace& place, const std::string& own,
                             std::chrono::milliseconds limit, int& seen) {
   constexpr std::chrono::milliseconds kPause{100};
   const Deadline deadline(limit);
-  std::optional<std::string> twice;
+  std::optional<std::string> no_start;
   for (seen = 0; seen + 1 < place.size; ++seen) {
     const int rank = seen + 1;
     std::optional<std::string> other;
-    while (!other && !twice && !deadline.passed()) {
+    while (!other && !no_start && !deadline.passed()) {
       other = store.find(cat("start/", rank), kPause);
-      if (!other) twice = store.find(kTwice, kPause);
+      if (!other) no_start = store.find(kNoStart, kPause);
     }
-    if (twice) break;
+    if (no_start) break;
     if (!other) {
       return cat("rank ", rank, " has not started: ", place.store, ": no entry within ",
                  in_words(limit));
@@ -125,9 +129,9 @@ std::string find_difference(Store& store, const RankPlace& place, const std::str
     ++seen;
     return cat("rank 0 is one of ", own, ", but rank ", rank, " is one of ", *other);
   }
-  if (!twice) twice = store.find(kTwice, kPause / 10);
-  if (twice) seen = place.size - 1;
-  return twice.value_or("");
+  if (!no_start) no_start = store.find(kNoStart, kPause / 10);
+  if (no_start) seen = place.size - 1;
+  return no_start.value_or("");
 }
 
 // The store may end with rank 0: it waits until the ranks from 1 to `last` have read why they end.
@@ -163,8 +167,7 @@ void check_start(Store& store, const RankPlace& place, Device device,
   throw CommunicationError(cat(rank_of(place), ": ", error));
 }
 
-// A rank that cannot make its part of the group ends the others with its error: those that wait
-// for an entry of the store at once, those that connect when their time is over.
+// A rank that cannot make its part of the group ends the others with its error.
 std::unique_ptr<Communicator> make_group(const std::shared_ptr<Store>& store,
                                          const RankPlace& place, Device device,
                                          std::chrono::milliseconds limit) {
@@ -188,6 +191,47 @@ std::unique_ptr<Communicator> make_group(const std::shared_ptr<Store>& store,
   }
 }
 
+// The address of --store; empty without one. The arguments may not be valid.
+std::string store_flag(const Arguments& args) {
+  constexpr std::string_view kFlag = "--store";
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == kFlag && i + 1 < args.size()) return args[i + 1];
+    if (args[i].starts_with(cat(kFlag, "="))) return args[i].substr(kFlag.size() + 1);
+  }
+  return "";
+}
+
+// One rank if the launcher's variables are wrong.
+RankPlace place_of(const Arguments& args) {
+  try {
+    return find_place(environment_variables(), store_flag(args));
+  } catch (const UsageError&) {
+    return {};
+  }
+}
+
+// Rank 0 writes what check_start writes, and the other ranks what it reads.
+void tell_why_not(const RankPlace& place, const std::string& error) noexcept {
+  constexpr std::chrono::milliseconds kLimit{5000};
+  try {
+    OwnFolder folder(place);
+    const std::shared_ptr<Store> store = open_store({.address = place.store,
+                                                     .rank = place.rank,
+                                                     .size = place.size,
+                                                     .limit = kLimit,
+                                                     .own_folder = place.own_store});
+    announce(*store, place);
+    if (place.rank == 0) folder.remove_at_the_end();
+    const std::string reason = failure_text(rank_text(place.rank, place.size), error);
+    try {
+      store->put(place.rank == 0 ? "start" : kNoStart, reason, kLimit);
+    } catch (const CommunicationError&) {  // another rank was faster
+    }
+    await_readers(*store, place, place.size - 1, kLimit);
+  } catch (const std::exception&) {  // there is no way to tell them
+  }
+}
+
 // The configuration without the keys that may differ between machines.
 std::string common_configuration(Config config) {
   config.compute.threads = 0;
@@ -197,8 +241,21 @@ std::string common_configuration(Config config) {
 
 }  // namespace
 
+int as_a_rank(const Arguments& args, const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const Error& error) {
+    const RankPlace place = joining ? RankPlace() : place_of(args);
+    if (place.size == 1) throw;
+    print_error(error.what());  // before the others, which may come later
+    tell_why_not(place, error.what());
+    return dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : 1;  // as main does
+  }
+}
+
 std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                          const Config& config) {
+  joining = true;
   const std::chrono::milliseconds limit = std::chrono::seconds(config.parallel.comm_limit);
   OwnFolder folder(place);
   const std::shared_ptr<Store> store = open_store({.address = place.store,

@@ -2,15 +2,21 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/device.h"
+#include "commands.h"
 #include "config/config.h"
 #include "dist/communicator.h"
 #include "ranks.h"
 
 namespace quern {
+
+// command(), which calls join_ranks if this process is one of several ranks. When it throws before,
+// prints the error and gives it to the other ranks, which wait for this one. Returns the exit code.
+int as_a_rank(const Arguments& args, const std::function<int()>& command);
 
 // The group of all ranks: NCCL on GPUs, Gloo on CPUs. Returns when every rank has joined with the
 // same build and configuration. Throws CommunicationError when a rank is missing after

@@ -111,7 +111,7 @@ folder --out: tables, trace.json for ui.perfetto.dev, stacks for speedscope.app
 and the memory in use. With --gpus N or --ranks N --device cpu it profiles
 rank 0 of N and shows the communication and its exposed part.
 )",
-    run_profile,
+    [](const Arguments& args) { return as_a_rank(args, [&] { return run_profile(args); }); },
     with_rank_flags(with_format_flags(
         {{"target", "train, or a single part", "train", false, profile_targets},
          {"phases", "for train: fwd (no tape), fwdbwd, or step (with clipping and AdamW)", "step"},

@@ -1,7 +1,6 @@
 #include "supervisor.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -31,6 +30,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kStopped = 128;  // exit codes above it: a signal asked the rank to stop
+
+// In one write, so that lines of several processes do not mix. stderr may be closed.
+void write_error(const std::string& text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
 
 [[noreturn]] void fail_to(const char* what) {
   fail(cat("cannot ", what, ": ", std::strerror(errno)));
@@ -228,6 +232,7 @@ class Supervisor {
   SignalQueue signals_;
   std::vector<Child> children_;
   int requested_ = 0;  // the signal that asks all ranks to stop
+  Clock::time_point requested_at_ = {};
   bool died_of_request_ = false;
   std::vector<int> sent_;                              // signals to all ranks
   int follower_ = -1;                                  // the first that ended because of another
@@ -306,8 +311,10 @@ void Supervisor::take_signals() {
     if (signal == SIGCHLD) continue;
     if (requested_ == 0) {
       requested_ = signal;
+      requested_at_ = Clock::now();
       kill_all(signal);
-    } else if (signal != SIGHUP) {  // a closed terminal may raise it twice
+    } else if (signal != SIGHUP && Clock::now() - requested_at_ >= kSameRequest) {
+      // A closed terminal may raise SIGHUP twice.
       kill_all(SIGKILL);
     }
   }
@@ -421,10 +428,8 @@ void Supervisor::relay(Child& child) const {
   }
 }
 
-// In one write, so that lines of several processes do not mix.
 void Supervisor::print_line(const Child& child, const std::string& line) const {
-  const std::string text = cat(line_begin_, "rank ", child.rank, ": ", line, "\n");
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  write_error(cat(line_begin_, "rank ", child.rank, ": ", line, "\n"));
 }
 
 int Supervisor::finish() {
@@ -436,8 +441,8 @@ int Supervisor::finish() {
     return requested_ != 0 && WIFSIGNALED(*children_[0].status) ? 128 + requested_
                                                                 : children_[0].code();
   const Child& child = children_[static_cast<size_t>(culprit_)];
-  fmt::print(stderr, "{}quern: rank {} (process {}) {}; all ranks have ended\n", line_begin_,
-             child.rank, child.pid, reason_);
+  write_error(cat(line_begin_, "quern: rank ", child.rank, " (process ", child.pid, ") ", reason_,
+                  "; all ranks have ended\n"));
   return child.code();
 }
 

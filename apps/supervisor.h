@@ -7,6 +7,10 @@
 
 namespace quern {
 
+// `killall`, systemd and Slurm send a signal to every process, and some of these send it on: what
+// comes within this time of the first signal is the same request.
+inline constexpr std::chrono::milliseconds kSameRequest{1000};
+
 struct Supervision {
   std::vector<std::string> argv;  // of every rank
   int ranks = 1;
@@ -17,7 +21,8 @@ struct Supervision {
 // Runs the ranks and waits for all. Each has QUERN_RANK and the other variables of variables_of(),
 // with a store in a fresh folder. Rank 0 has this process's stdout and stderr; the others' stdout
 // is dropped, and their stderr passes through line by line, as "rank 2: LINE". SIGINT, SIGTERM and
-// SIGHUP go on to the ranks; a second one kills them. When this process dies, all ranks are killed.
+// SIGHUP go on to the ranks; a second one kills them, unless it comes within kSameRequest. When
+// this process dies, all ranks are killed.
 //
 // When a rank fails, the others may end by themselves; before the limit they get SIGTERM, then
 // SIGKILL. A rank that is stopped for nearly as long counts as failed. One message on stderr then

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "join_ranks.h"
 #include "launch.h"
 #include "run/load_model.h"
+#include "supervisor.h"
 #include "train/trainer.h"
 
 namespace quern {
@@ -27,24 +29,39 @@ namespace {
 
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
+std::atomic<bool> told{false};
+// When SIGINT or SIGTERM came first; 0: none has. Several ranks count SIGTERM apart.
+std::atomic<int64_t> asked_ms{0}, asked_to_end_ms{0};
 std::atomic<bool> progress_line{false};  // on the terminal, where the handler writes
 std::atomic<int> rank{0}, ranks{1};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
 static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+int64_t clock_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+}
 
 // Uses only async-signal-safe calls. A closed pipe raises SIGPIPE for every line until the
 // checkpoint, and a closed terminal may raise SIGHUP twice. The second one of the other signals
-// ends the program. torchrun and mpirun send a SIGTERM after the terminal's SIGINT, which must not
-// count as the second.
+// ends the program, unless it is the same request (kSameRequest). torchrun and mpirun send their
+// ranks a SIGTERM after the terminal's SIGINT, which must not count as the second.
 extern "C" void request_stop(int signal) {
   if (!stop_requested) stop_signal = signal;  // Ctrl-C may close the pipe too
   stop_requested = true;
   if (signal == SIGPIPE || signal == SIGHUP) return;
-  for (const int other : {SIGINT, SIGTERM}) {
-    if (ranks == 1 || other == signal) std::signal(other, SIG_DFL);
+  std::atomic<int64_t>& asked = ranks > 1 && signal == SIGTERM ? asked_to_end_ms : asked_ms;
+  const int64_t now = clock_ms();
+  int64_t before = 0;
+  if (!asked.compare_exchange_strong(before, now) && now - before >= kSameRequest.count()) {
+    std::signal(signal, SIG_DFL);
+    raise(signal);  // ends the program when this handler returns
   }
-  if (rank > 0) return;
-  static constexpr char kMessage[] = "\r\033[Kquern: stopping after this step; again to stop now\n";
+  if (told.exchange(true) || rank > 0) return;
+  static constexpr char kMessage[] =
+      "\r\033[Kquern: stopping after this step; again after a second to stop now\n";
   const std::string_view message = std::string_view(kMessage).substr(progress_line ? 0 : 4);
   const int error = errno;
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message.data(), message.size());
@@ -72,12 +89,12 @@ Config base_config(const Arguments& args) {
 }
 
 // A resumed run keeps its micro-batches a step on another number of ranks: its bits do not change.
-void keep_micro_batches(const ParallelSection& saved, ParsedArgs& parsed) {
+void keep_micro_batches(const Config& saved, ParsedArgs& parsed) {
   Config& config = parsed.config;
-  const int64_t ranks = config.parallel.ranks, all = config.train.accumulate * saved.ranks;
-  if (config.run.resume.empty() || parsed.given.contains("accumulate") || ranks == saved.ranks) {
-    return;
-  }
+  const bool given = parsed.flags.contains("accumulate") ||
+                     config.train.accumulate != saved.train.accumulate;  // by a file
+  const int64_t ranks = config.parallel.ranks, all = config.train.accumulate * saved.parallel.ranks;
+  if (config.run.resume.empty() || given || ranks == saved.parallel.ranks) return;
   if (all % ranks != 0) {
     throw UsageError(fmt::format(
         "train: the run has {} micro-batches a step, which {} ranks cannot share equally; give "
@@ -99,7 +116,7 @@ ParsedArgs parse_train(const Arguments& args, const Config& base) {
             : "";
     throw UsageError(fmt::format("train: found '{}', expected only flags{}", found, hint));
   }
-  if (!parsed.config.run.resume.empty() && parsed.given.contains("out")) {
+  if (!parsed.config.run.resume.empty() && parsed.flags.contains("out")) {
     throw UsageError("train: found --out and --resume; a resumed run stays in its folder");
   }
   return parsed;
@@ -141,7 +158,7 @@ int run_train(const Arguments& args) {
   const Config& config = parsed.config;
   RankPlace place;
   if (const auto code = launch_ranks(kTrainCommand, args, parsed, place)) return *code;
-  keep_micro_batches(base.parallel, parsed);
+  keep_micro_batches(base, parsed);
   const auto context =
       make_rank_context(place, config.compute, static_cast<uint64_t>(config.train.seed));
   const ContextScope scope(*context);
@@ -165,11 +182,12 @@ const Command kTrainCommand{
 
 Trains a Transformer language model and writes a run folder. Ctrl-C, SIGTERM, a
 closed terminal or a closed pipe on stdout save a checkpoint after the step and
-stop; the exit code is then 128 plus the signal's number. A second Ctrl-C or
-SIGTERM stops at once. --gpus N and --ranks N --device cpu start N processes
-that train together; docs/several-gpus.md has torchrun, Slurm and mpirun.
+stop; the exit code is then 128 plus the signal's number. Another Ctrl-C or
+SIGTERM, at least one second later, stops at once. --gpus N and --ranks N
+--device cpu start N processes that train together; docs/several-gpus.md has
+torchrun, Slurm and mpirun.
 )",
-    run_train,
+    [](const Arguments& args) { return as_a_rank(args, [&] { return run_train(args); }); },
     with_rank_flags(
         {{"print_config", "print every key first, not only those that differ from the defaults", "",
           true}}),

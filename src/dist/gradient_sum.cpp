@@ -113,7 +113,11 @@ class BucketSum final : public GradientSum {
     part_ = part;
     running_ = true;
     if (part.first() || anew()) arena_.zero_grad();
-    if (writes_fresh()) write_to(fresh_, fresh_places_);
+    if (writes_fresh()) {
+      write_to(fresh_, fresh_places_);
+    } else if (fresh_.defined()) {  // an exception may have ended the micro-batch before
+      write_to(arena_.grads(), arena_.layout().gradients);
+    }
     for (OpenBucket& bucket : buckets_) {
       bucket.missing = bucket.parameters;
       bucket.whole = false;

@@ -58,9 +58,11 @@ std::string routed_address() {
 }
 
 std::string listening_address(Store& store, const std::string& key, int rank, int size) {
-  store.set(cat(key, '/', rank), host_name());
+  // Containers of a machine have one id but several names, and each has its own loopback address.
+  const std::string own = cat(host_name(), ' ', machine_id());
+  store.set(cat(key, '/', rank), own);
   bool one_host = true;
-  for (int i = 0; i < size; ++i) one_host &= store.get(cat(key, '/', i)) == host_name();
+  for (int i = 0; i < size; ++i) one_host &= store.get(cat(key, '/', i)) == own;
   return one_host ? "127.0.0.1" : routed_address();
 }
 

@@ -12,7 +12,7 @@ namespace quern {
 std::string routed_address();
 
 // The loopback address when all ranks are on this machine, else routed_address(). Every rank calls
-// this; the ranks' host names are in the store under KEY/RANK.
+// this; the ranks' host names and machine ids are in the store under KEY/RANK.
 std::string listening_address(Store& store, const std::string& key, int rank, int size);
 
 }  // namespace quern

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/first_line.h"
@@ -13,6 +14,12 @@ std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "an unknown host";
   return name.data();
+}
+
+std::string machine_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return in >> id ? id : host_name();
 }
 
 std::string rank_text(int rank, int size) {

@@ -6,6 +6,9 @@
 namespace quern {
 
 std::string host_name();
+// Equal for all processes of a machine, also in containers, but different between machines, even if
+// all are called "localhost".
+std::string machine_id();
 // "rank 1 of 3 on HOST"
 std::string rank_text(int rank, int size);
 // "rank 1 of 3 on HOST has failed: REASON", the first line of the reason.

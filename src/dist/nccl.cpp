@@ -58,8 +58,8 @@ class NcclGroup : public Communicator {
   }
   ~NcclGroup() override;
 
-  // Both wait for all ranks.
-  void connect(const ncclUniqueId& id, int device);
+  // Both wait for all ranks; connect() until one of them has reported to the store that it cannot.
+  void connect(const ncclUniqueId& id, int device, const std::shared_ptr<Store>& store);
   void enter_roll(const std::shared_ptr<Store>& store, const std::string& group);
 
   void set_patience(milliseconds patience) override;
@@ -128,7 +128,8 @@ class NcclGroup : public Communicator {
   CaptureMarks marks_;
   bool aborted_ = false;  // of the watchdog; read when it has ended
   NcclMemory memory_;
-  std::unique_ptr<RollCall> roll_;  // none before enter_roll
+  std::shared_ptr<Store> start_;    // from connect to enter_roll
+  std::unique_ptr<RollCall> roll_;  // from enter_roll on
   bool roll_called_ = false;
   Clock::time_point next_question_;
   std::shared_ptr<Hearing> hearing_ = std::make_shared<Hearing>();
@@ -138,7 +139,7 @@ class NcclGroup : public Communicator {
   std::unique_ptr<void, ReleaseDevice> host_value_;
 };
 
-void NcclGroup::connect(const ncclUniqueId& id, int device) {
+void NcclGroup::connect(const ncclUniqueId& id, int device, const std::shared_ptr<Store>& store) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
@@ -148,6 +149,7 @@ void NcclGroup::connect(const ncclUniqueId& id, int device) {
   {
     const SignalBlock inherited;  // by NCCL's threads
     const std::lock_guard lock(mutex_);
+    start_ = store;
     const ncclResult_t result = nccl_.init(&comm_, size(), id, rank(), &config);
     if (is_error(result)) set_failure(call, nccl_.text(result, nullptr));
     throw_failure();
@@ -161,6 +163,7 @@ void NcclGroup::enter_roll(const std::shared_ptr<Store>& store, const std::strin
   auto roll = std::make_unique<RollCall>(store, rank(), size(), group);
   const std::lock_guard lock(mutex_);
   roll_ = std::move(roll);
+  start_.reset();
 }
 
 // Without failure and pending work, NCCL's state is the same on all ranks and is just freed.
@@ -243,8 +246,10 @@ void NcclGroup::settle(const std::string& call) {
       if (is_error(result)) {
         ask_for_failures(lock);  // NCCL does not know why the other end is gone
         set_error(call, result);
-      } else if (Clock::now() - begin > limit()) {
-        give_up(lock, call, cat("no answer within ", in_words(limit())));
+      } else if (Clock::now() - begin > longest()) {
+        give_up(lock, call, cat("no answer within ", in_words(longest())));
+      } else if (start_ && Clock::now() >= next_question_) {
+        ask_for_failures(lock);
       }
       throw_failure();
     }
@@ -462,9 +467,11 @@ std::string NcclGroup::running() const {
 
 // Sets the failure that another rank has reported. Unlocks meanwhile.
 void NcclGroup::ask_for_failures(std::unique_lock<std::mutex>& lock) {
-  if (!roll_) return;
+  const std::shared_ptr<Store> start = start_;
+  if (!roll_ && !start) return;
   lock.unlock();
-  const std::string reported = roll_->reported_failure(kQuestion, time_for_readers());
+  const std::string reported = start ? start->reported_failure(kQuestion)
+                                     : roll_->reported_failure(kQuestion, time_for_readers());
   lock.lock();
   next_question_ = Clock::now() + kQuestions;
   if (!reported.empty()) set_failure(running(), reported);
@@ -561,7 +568,7 @@ std::unique_ptr<Communicator> nccl_group(const std::shared_ptr<Store>& store, in
                 text.size(), " bytes, expected ", sizeof(id.internal));
     std::memcpy(id.internal, text.data(), sizeof(id.internal));
   }
-  group->connect(id, device.index);
+  group->connect(id, device.index, store);
   group->enter_roll(store,
                     cat(std::hash<std::string>()(std::string(id.internal, sizeof(id.internal)))));
   return group;

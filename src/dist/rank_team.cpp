@@ -115,8 +115,8 @@ void RankTeam::on_leader(const std::function<void()>& work, const char* what,
       what, length);
 }
 
-void RankTeam::check_alike(const std::string& own, const char* what) const {
-  const std::vector<std::string> texts = on_each([&] { return own; }, what);
+void RankTeam::check_alike(const std::string& own, const char* what, WorkLength length) const {
+  const std::vector<std::string> texts = on_each([&] { return own; }, what, length);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     throw CommunicationError(cat("ranks 0 and ", rank, " differ in ", what, ": ", texts[0],

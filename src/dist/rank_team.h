@@ -36,7 +36,8 @@ class RankTeam {
                  WorkLength length = WorkLength::brief) const;
   // Throws the same error on every rank when the ranks' texts differ. It names the first rank that
   // differs from rank 0, and both texts.
-  void check_alike(const std::string& own, const char* what) const;
+  void check_alike(const std::string& own, const char* what,
+                   WorkLength length = WorkLength::brief) const;
   void check() const;  // Communicator::check()
   void watch() const;  // Communicator::watch() of the Context's stream
 

@@ -29,6 +29,8 @@ class Store {
   std::string get(const std::string& key);
   // Reports that this rank cannot start. Returns the first reason reported, which get() throws.
   std::string report_failure(const std::string& reason);
+  // The first reason reported; empty: none, or the store has not answered within `limit`.
+  std::string reported_failure(std::chrono::milliseconds limit);
 
  protected:
   Store(std::string address, std::chrono::milliseconds limit)
@@ -37,8 +39,6 @@ class Store {
   std::chrono::milliseconds limit() const { return limit_; }
 
  private:
-  std::string reported_failure(std::chrono::milliseconds limit);  // empty: none
-
   std::string address_;
   std::chrono::milliseconds limit_;
 };

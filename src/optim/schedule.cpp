@@ -12,7 +12,8 @@ namespace {
 
 // The fraction of the way from `begin` to `end` done after `step`: 0 to 1.
 double progress(double step, double begin, double end) {
-  return end <= begin ? 1.0 : std::clamp((step - begin) / (end - begin), 0.0, 1.0);
+  if (end <= begin) return step < end ? 0.0 : 1.0;
+  return std::clamp((step - begin) / (end - begin), 0.0, 1.0);
 }
 
 }  // namespace

@@ -171,11 +171,16 @@ std::optional<std::string> read_mark(const fs::path& path) {
   return text;
 }
 
+// The step that a line of folder/kept names.
+std::optional<int64_t> kept_step(const std::string& line) {
+  return step_of(line.substr(0, line.find(' ')));
+}
+
 std::set<int64_t> kept_steps(const fs::path& folder) {
   std::set<int64_t> steps;
   std::istringstream file(read_mark(folder / "kept").value_or(""));
   for (std::string line; std::getline(file, line);) {
-    if (const auto step = step_of(line.substr(0, line.find(' ')))) steps.insert(*step);
+    if (const auto step = kept_step(line)) steps.insert(*step);
   }
   return steps;
 }
@@ -426,8 +431,28 @@ std::vector<fs::path> unfinished_checkpoints(const fs::path& folder) {
   return paths;
 }
 
+namespace {
+
+// Rewrites folder/kept without the checkpoints after `step`.
+void forget_kept_after(const fs::path& folder, int64_t step) {
+  std::istringstream file(read_mark(folder / "kept").value_or(""));
+  std::string rest;
+  bool changes = false;
+  for (std::string line; std::getline(file, line);) {
+    const bool later = kept_step(line).value_or(step) > step;
+    changes = changes || later;
+    if (!later) rest += line + '\n';
+  }
+  if (!changes) return;
+  if (rest.empty()) return remove_tree(folder / "kept");
+  write_file_atomically(folder / "kept", sealed(rest));
+}
+
+}  // namespace
+
 int64_t set_aside_checkpoints_after(const fs::path& folder, int64_t step) {
   if (best_step(folder).value_or(step) > step) remove_tree(folder / "best");
+  forget_kept_after(folder, step);
   const std::vector<int64_t> steps = checkpoint_steps(folder);
   int64_t count = 0;
   for (auto later = steps.rbegin(); later != steps.rend() && *later > step; ++later, ++count) {

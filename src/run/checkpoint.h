@@ -78,7 +78,8 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 void mark_best(const std::filesystem::path& folder, int64_t step);
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& folder);
 
-// Exempts a checkpoint from rotation: folder/kept has its name and the reason.
+// Exempts a checkpoint from rotation: folder/kept has its name and the reason. Going back before it
+// ends that.
 void mark_kept(const std::filesystem::path& folder, int64_t step, const std::string& reason);
 // Throws when a kept checkpoint is missing.
 std::vector<std::filesystem::path> kept_checkpoints(const std::filesystem::path& folder);
@@ -87,9 +88,9 @@ std::vector<std::filesystem::path> kept_checkpoints(const std::filesystem::path&
 // aside.
 std::vector<std::filesystem::path> unfinished_checkpoints(const std::filesystem::path& folder);
 
-// Sets the checkpoints after `step` aside, as step_N.later, and removes the mark of the best if it
-// is one of them. Returns their number. remove_later_checkpoints removes what was set aside, and
-// returns a sentence on each that cannot be removed.
+// Sets the checkpoints after `step` aside, as step_N.later, and removes their marks: that of the
+// best and those of kept ones. Returns their number. remove_later_checkpoints removes what was set
+// aside, and returns a sentence on each that cannot be removed.
 int64_t set_aside_checkpoints_after(const std::filesystem::path& folder, int64_t step);
 std::vector<std::string> remove_later_checkpoints(const std::filesystem::path& folder);
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <vector>
 
 #include "base/error.h"
@@ -255,18 +254,6 @@ MemoryCapacity memory_capacity(const Config& config) {
 bool step_fits(const Config& config, const MemoryCapacity& capacity) {
   return fits(need_of(config, MemoryPass::step), capacity);
 }
-
-namespace {
-
-// Equal for all processes of a machine, also in containers, but different between machines, even if
-// all are called "localhost".
-std::string machine_id() {
-  std::ifstream in("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  return in >> id ? id : host_name();
-}
-
-}  // namespace
 
 std::vector<SharedMemory> shared_host_memory() {
   struct sysinfo info {};

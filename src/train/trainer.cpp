@@ -18,6 +18,7 @@
 #include "io/append_file.h"
 #include "io/atomic_file.h"
 #include "io/small_file.h"
+#include "kernels/cpu/level.h"
 #include "model/model_cost.h"
 #include "run/checkpoint.h"
 #include "run/load_model.h"
@@ -60,6 +61,7 @@ Trainer::Trainer(const Config& config, TrainObserver& observer, Communicator* ra
 void Trainer::start() {
   const auto seed = static_cast<uint64_t>(config_.train.seed);
   check_data_of_ranks();
+  check_processors_of_ranks();
   decide_recompute();
   const MemoryCapacity memory = machine_memory(team_);
   team_.on_each(
@@ -76,7 +78,14 @@ void Trainer::start() {
   };
   const bool anew = !team_.of_leader(begins, "where to begin").empty();
   const bool starts_from = anew && !config_.model.from.empty();
-  if (starts_from) load_weights_from(instance_->arena, config_.model);
+  if (starts_from) {
+    team_.on_each(
+        [&] {
+          load_weights_from(instance_->arena, config_.model);
+          return std::string();
+        },
+        "the reading of the weights", WorkLength::long_lasting);
+  }
   const BucketExchange exchange = exchange_of(config_.compute);
   shards_ = make_shards(instance_->arena, team_.group(), config_);
   optimizer_ = make_optimizer(instance_->arena, config_, team_.group());
@@ -110,13 +119,23 @@ void Trainer::start() {
                       data_.tokens.train.size(), data_.tokens.validation.size(), state_.iteration});
 }
 
-// Ranks of several machines may read copies of the data.
+// Ranks of several machines may read copies of the data, and take longer to open them.
 void Trainer::check_data_of_ranks() const {
   const std::string hash = data_.tokenizer_hash();
   team_.check_alike(
       cat(data_.train_fingerprint, " to train on, ", data_.validation_fingerprint,
           " to validate on, ", hash.empty() ? "no tokenizer" : cat("tokenizer ", hash)),
-      "their data");
+      "their data", WorkLength::long_lasting);
+}
+
+// Under ddp each rank computes the whole update itself. The bits of Muon's BF16 products depend on
+// the processor, so the ranks' weights would drift apart.
+void Trainer::check_processors_of_ranks() const {
+  if (config_.optimizer.kind != OptimizerKind::muon) return;
+  if (decided_parallel(config_) != Parallel::ddp) return;
+  const bool is_cuda = Context::current().device().is_cuda();
+  team_.check_alike(is_cuda ? device_name() : cat("CPU level ", kernels::cpu::level()),
+                    "their processors (Muon under ddp needs equal ones)");
 }
 
 // Saved in the run folder. Under fsdp the collectives depend on it, so the rank with the least

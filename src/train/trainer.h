@@ -89,6 +89,7 @@ class Trainer {
 
   void start();
   void check_data_of_ranks() const;
+  void check_processors_of_ranks() const;
   void decide_recompute();
   void open_folder();
   int64_t windows_a_step() const;

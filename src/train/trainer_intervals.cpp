@@ -208,7 +208,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
   fail(cat(what, ". The first non-finite tensor is ", origin, ". The weights of step ",
            state_.iteration, " are saved in ",
            checkpoint_path(folder_->checkpoints(), state_.iteration).string(),
-           " and stay there. Lower lr or clip and continue with --resume ",
+           ", which rotation keeps. Lower lr or clip and continue with --resume ",
            shell_word(folder_->path().string()), ", or set on_nonfinite = skip"));
 }
 

@@ -25,13 +25,13 @@ bool shares_norm(const Communicator* ranks, BucketExchange exchange) {
   return ranks != nullptr && ranks->size() > 1 && exchange == BucketExchange::overlapped;
 }
 
+}  // namespace
+
 // auto: the fastest on GPUs; on CPUs the one that can save the last step when a rank is lost.
 Parallel decided_parallel(const Config& config) {
   if (config.parallel.parallel != Parallel::automatic) return config.parallel.parallel;
   return Context::current().device().is_cuda() ? Parallel::zero1 : Parallel::ddp;
 }
-
-}  // namespace
 
 ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks) {
   if (ranks == nullptr || ranks->size() == 1) return {};

@@ -30,6 +30,9 @@ LmHeadResult forward_backward(const ModelInstance& instance, const Tensor& token
 // Between several ranks: the naive twin with naive kernels.
 BucketExchange exchange_of(const ComputeSection& compute);
 
+// The strategy of several ranks; never `automatic`.
+Parallel decided_parallel(const Config& config);
+
 // This rank's part of the arena, and its weights, under parallel = zero1, zero2 or fsdp with
 // several ranks; none and null otherwise.
 ArenaLayoutOf layout_for(const Config& config, const Communicator* ranks);

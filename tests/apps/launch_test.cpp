@@ -52,6 +52,11 @@ class RanksProgram : public testing::Test {
                (folder_ / name).string(), "'; echo $? >'", (folder_ / (name + ".code")).string(),
                "'");
   }
+  // The same with a --config that is not there.
+  static std::string without_configuration(std::string command) {
+    const std::string name = "tiny.toml";
+    return command.replace(command.find(name), name.size(), "absent.toml");
+  }
   // Runs the commands side by side, and returns the seconds until the last has ended.
   static double run_together(const Args& commands) {
     std::string all;
@@ -61,13 +66,13 @@ class RanksProgram : public testing::Test {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   // The rank that wrote into the file `name` failed with the message, before a run folder was made.
-  void expect_failure(const std::string& name, const std::string& message) const {
-    expect_message(name, message);
+  void expect_failure(const std::string& name, const std::string& message, int code = 1) const {
+    expect_message(name, message, code);
     EXPECT_FALSE(fs::exists(folder_ / "run"));
   }
-  void expect_message(const std::string& name, const std::string& message) const {
+  void expect_message(const std::string& name, const std::string& message, int code = 1) const {
     const std::string text = read_file(folder_ / name);
-    EXPECT_EQ(read_file(folder_ / (name + ".code")), "1\n") << name << ": " << text;
+    EXPECT_EQ(read_file(folder_ / (name + ".code")), cat(code, '\n')) << name << ": " << text;
     EXPECT_TRUE(text.starts_with("quern: ")) << name << ": " << text;
     EXPECT_TRUE(std::regex_search(text, std::regex(message)))
         << name << " expected: " << message << "\nfound: " << text;
@@ -264,14 +269,27 @@ TEST_F(RanksProgram, AResumedRunHasAsManyRanks) {
   const Outcome same = resumed({"6"});
   EXPECT_EQ(same.code, 0) << same.err;
   EXPECT_TRUE(saved_ranks(2));
-  const Outcome other = resumed({"8", "--ranks", "1"});
+  // The run's own file gives no new accumulate.
+  const std::string file = folder_ / "run/config.toml";
+  const Outcome other = resumed({"8", "--ranks", "1", "--config", file});
   EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(read_file(file).find("\naccumulate = 2\n"), std::string::npos);
 }
 
 TEST_F(RanksProgram, ASignalSavesAndStops) {
   const Outcome outcome = run_until_step("kill -INT $P");
   EXPECT_EQ(outcome.code, 130) << outcome.err;
-  EXPECT_EQ(outcome.err, "quern: stopping after this step; again to stop now\n") << "from one rank";
+  EXPECT_EQ(outcome.err, "quern: stopping after this step; again after a second to stop now\n")
+      << "from one rank";
+  EXPECT_NE(outcome.out.find("all is saved"), std::string::npos) << outcome.out;
+  EXPECT_EQ(leftovers(), 0);
+}
+
+// As killall, systemd and Slurm do: each rank gets it a second time from the starting process.
+TEST_F(RanksProgram, ASignalToEveryProcessSavesAndStops) {
+  const Outcome outcome = run_until_step("kill -TERM $(pgrep -P $P) $P");
+  EXPECT_EQ(outcome.code, 143) << outcome.err;
+  EXPECT_EQ(outcome.err, "quern: stopping after this step; again after a second to stop now\n");
   EXPECT_NE(outcome.out.find("all is saved"), std::string::npos) << outcome.out;
   EXPECT_EQ(leftovers(), 0);
 }
@@ -338,6 +356,40 @@ TEST_F(RanksProgram, AMissingRankIsAnErrorOfAllOthers) {
   expect_failure("zero", "rank 0 of 3: rank 1 has not started: .* within 1600 ms");
   expect_failure("two", "rank 2 of 3: .*");
   EXPECT_LT(seconds, 10.0);
+}
+
+// Each rank has its own arguments and machine, so an error may be of one rank before it can meet
+// the others.
+TEST_F(RanksProgram, AnErrorBeforeTheMeetingReachesAll) {
+  for (const auto& [failing, store] :
+       {std::pair(0, cat("tcp:localhost:", free_port())), {2, file_store()}}) {
+    Args commands;
+    for (const int rank : {0, 1, 2}) {
+      const std::string command = rank_command(rank, 3, store, cat(rank));
+      commands.push_back(rank == failing ? without_configuration(command) : command);
+    }
+    EXPECT_LT(run_together(commands), 10.0);
+    const std::string message = ".*/absent.toml: ";
+    for (const int rank : {0, 1, 2}) {
+      if (rank == failing) {
+        expect_failure(cat(rank), cat("^quern: ", message), 2);
+      } else {
+        expect_failure(cat(rank), cat("^quern: rank ", rank, " of 3: rank ", failing,
+                                      " of 3 on .* has failed: ", message));
+      }
+    }
+  }
+}
+
+TEST_F(RanksProgram, AnErrorOfAllBeforeTheMeetingIsEachRanksOwn) {
+  for (const std::string& store : {file_store(), cat("tcp:localhost:", free_port())}) {
+    Args commands;
+    for (const int rank : {0, 1, 2}) {
+      commands.push_back(without_configuration(rank_command(rank, 3, store, cat(rank))));
+    }
+    EXPECT_LT(run_together(commands), 4.0) << "no rank waits for its whole limit";
+    for (const char* name : {"0", "1", "2"}) expect_failure(name, "^quern: .*/absent.toml: ", 2);
+  }
 }
 
 TEST_F(RanksProgram, ARankThatIsThereTwiceIsAnError) {

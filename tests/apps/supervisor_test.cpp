@@ -197,12 +197,16 @@ TEST(Supervisor, ASignalStopsEveryRankOnce) {
   }
 }
 
-TEST(Supervisor, ASecondSignalKills) {
-  Supervised run(2, cat("trap '' INT; ", kHangs));
+TEST(Supervisor, ASecondSignalKillsUnlessItIsTheSameRequest) {
+  Supervised run(2, cat("trap 'touch got.$QUERN_RANK' INT; ", kHangs));
   const pid_t ranks[] = {run.process(0), run.process(1)};
+  const auto asked = std::chrono::steady_clock::now();
   run.signal(SIGINT);
-  std::this_thread::sleep_for(milliseconds(300));
-  EXPECT_FALSE(is_gone(ranks[0]));
+  Supervised::await([&] { return run.files("got.") == 2; });
+  run.signal(SIGTERM);
+  const bool in_time = std::chrono::steady_clock::now() - asked < kSameRequest;
+  std::this_thread::sleep_for(kSameRequest);
+  EXPECT_EQ(is_gone(ranks[0]), !in_time);
   run.signal(SIGINT);
   const Ended ended = run.wait();
   EXPECT_EQ(ended.code, 130);
@@ -334,6 +338,22 @@ TEST(Supervisor, SignalsReachItBesideAnotherThread) {
   for (const int rank : {0, 1}) stopped.process(rank);
   stopped.signal(SIGTERM);
   EXPECT_EQ(stopped.wait().code, 128 + SIGTERM);
+}
+
+TEST(Supervisor, AClosedStderrDoesNotChangeTheExitCode) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    int ends[2];
+    if (pipe(ends) != 0 || close(ends[0]) != 0) _exit(1);
+    dup2(ends[1], STDERR_FILENO);
+    _exit([]() noexcept {
+      return supervise({.argv = {"sh", "-c", "exit 7"}, .ranks = 2, .program = "/bin/sh"});
+    }());
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 TEST(Supervisor, AProgramThatCannotStartIsAnError) {

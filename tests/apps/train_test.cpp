@@ -393,13 +393,30 @@ TEST_F(TrainProgram, ASignalIsAnsweredWithinTheStepAndTheNextEndsIt) {
   ASSERT_GT(child, 0);
   EXPECT_TRUE(holds("started", "run folder"));
   kill(child, SIGTERM);
-  EXPECT_TRUE(holds("errors", "stopping after this step; again to stop now\n"));
+  EXPECT_TRUE(holds("errors", "stopping after this step; again after a second to stop now\n"));
+  kill(child, SIGSTOP);  // or it has saved before the next signal counts as another request
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, WNOHANG), 0) << "the first signal ended it";
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   kill(child, SIGINT);
+  kill(child, SIGCONT);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+// killall and systemd signal the program itself, and the one that started it, which sends it on.
+TEST_F(TrainProgram, TheSameRequestTwiceSaves) {
+  const pid_t child = start(train_args("run", {"--accumulate", "1000000"}));
+  ASSERT_GT(child, 0);
+  EXPECT_TRUE(holds("started", "run folder"));
+  kill(child, SIGTERM);
+  EXPECT_TRUE(holds("errors", "stopping after this step; again after a second to stop now\n"));
+  kill(child, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
 }
 
 // During the start, steps, saves, validations and samples.

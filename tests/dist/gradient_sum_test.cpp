@@ -297,6 +297,35 @@ TEST(GradientSum, AnyOrderIsClose) {
   }
 }
 
+// A step that an exception has ended in its second micro-batch leaves nothing to the next one.
+TEST(GradientSum, AStepAfterAFailedOneHasItsOwnSums) {
+  Context context(kCpu);
+  const ContextScope scope(context);
+  Vectors model;
+  ParameterArena arena(model, {});
+  const auto sum = make_gradient_sum(arena, nullptr, BucketExchange::overlapped);
+  const Tensor sums = zeros({1}), values = zeros({1});
+  sum->prepare(kMicroBatches);
+  const auto begin_and_run = [&](int64_t m) {
+    sum->begin({m, kMicroBatches});
+    std::vector<Tensor> x;
+    for (const auto& of_one : gradients_of(m)) {
+      x.push_back(from_vector(of_one, {static_cast<int64_t>(of_one.size())}));
+    }
+    backward(model.loss(x));
+  };
+  begin_and_run(0);
+  sum->finish(sums, values);
+  begin_and_run(1);  // and no finish()
+  for (int64_t m = 0; m < kMicroBatches; ++m) {
+    begin_and_run(m);
+    sum->finish(sums, values);
+  }
+  std::vector<std::vector<float>> found;
+  for (const Parameter* p : arena.parameters()) found.push_back(p->grad().to_vector<float>());
+  EXPECT_EQ(found, expected().gradients);
+}
+
 // A second backward within a micro-batch would add to gradients that are on their way.
 TEST(GradientSum, ASecondBackwardIsAnError) {
   const auto group = thread_group(1);

@@ -37,10 +37,15 @@ TEST(Schedule, ConstantStays) {
   EXPECT_DOUBLE_EQ(make(ScheduleKind::constant).at(109), 2.0);
 }
 
-TEST(Schedule, EndsWhereItHasNoLength) {
+TEST(Schedule, WsdWithoutADecayStaysUntilTheEnd) {
   Schedule schedule = make(ScheduleKind::wsd);
   schedule.decay_fraction = 0.0;
-  EXPECT_NEAR(schedule.at(50), 0.2, 1e-12) << "nothing is left to decay over";
+  EXPECT_DOUBLE_EQ(schedule.at(50), 2.0);
+  EXPECT_DOUBLE_EQ(schedule.at(109), 2.0);
+  EXPECT_NEAR(schedule.at(110), 0.2, 1e-12);
+}
+
+TEST(Schedule, AnUnknownKindIsAnError) {
   EXPECT_THROW(make(static_cast<ScheduleKind>(99)).at(50), Error);
 }
 

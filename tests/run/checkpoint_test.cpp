@@ -289,6 +289,7 @@ TEST(Checkpoint, AnUnreadableMarkIsNotAnAbsentOne) {
         EXPECT_THROW(set_aside_checkpoints_after(run.path(), 1), Error);
       } else {
         EXPECT_THROW(mark_kept(run.path(), 3, "new"), Error);
+        EXPECT_THROW(set_aside_checkpoints_after(run.path(), 1), Error);
       }
     }
     fs::rename(run / mark, run / "aside");
@@ -364,6 +365,21 @@ TEST(Checkpoint, GoingBackSetsTheLaterOnesAside) {
   }
   EXPECT_TRUE(remove_later_checkpoints(run.path()).empty());
   EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), {}), 1);
+}
+
+TEST(Checkpoint, GoingBackEndsTheMarksOfTheLaterOnes) {
+  const TemporaryFolder run;
+  for (int64_t step = 1; step <= 4; ++step) write_checkpoint(run.path(), Sample(10).at(step));
+  mark_kept(run.path(), 2, "mine");
+  mark_kept(run.path(), 4, "before the loss became non-finite");
+  const std::string both = read_file(run / "kept");
+  set_aside_checkpoints_after(run.path(), 4);
+  EXPECT_EQ(read_file(run / "kept"), both);
+  set_aside_checkpoints_after(run.path(), 3);
+  EXPECT_EQ(unsealed(read_file(run / "kept"), ""), "step_00000002 mine\n");
+  EXPECT_EQ(kept_checkpoints(run.path()), std::vector<fs::path>{run / "step_00000002"});
+  set_aside_checkpoints_after(run.path(), 1);
+  EXPECT_FALSE(fs::exists(run / "kept"));
 }
 
 TEST(Checkpoint, FoldersOfOtherNamesAreNone) {

@@ -32,7 +32,9 @@ struct Training {
     optimizer->set_learning_rate(1e-2);
     fill(batch, 7.0);
   }
-  void run() { step.run(batch, batch, {}); }
+  void run(int64_t parts = 1) {
+    for (int64_t i = 0; i < parts; ++i) step.run(batch, batch, {i, parts});
+  }
   std::vector<float> weights() const { return instance.arena.exact_values().to_vector<float>(); }
 };
 
@@ -89,6 +91,20 @@ TEST_F(AllocationFailure, OfAStepLeavesTheWeightsAndTheNextStepHasTheSameBits) {
       }
     }
   }
+}
+
+TEST_F(AllocationFailure, OfAStepOfTwoMicroBatches) {
+  Config config;
+  static_cast<ModelConfig&>(config.model) = {
+      .vocab_size = 40, .context = 8, .d_model = 16, .d_ff = 24, .layers = 1, .heads = 2};
+  Context context(kCpu, 1);
+  const ContextScope scope(context);
+  Training whole(config), failing(config);
+  for (int i = 0; i < 2; ++i) whole.run(2);
+  failing.run(2);
+  EXPECT_GT(fail_each([&] { failing.run(2); }, [] {}), 10);
+  EXPECT_FALSE(failing.optimizer->torn());
+  EXPECT_TRUE(failing.weights() == whole.weights());
 }
 
 TEST_F(AllocationFailure, OfALoadAndAGeneration) {

@@ -1,13 +1,15 @@
 // Several ranks train the bits of one: weights, moments, losses and validations.
 #include <exception>
 #include <mutex>
+#include <regex>
+#include <set>
 #include <thread>
 
 #include "bench/precision_scope.h"
 #include "dist/ranged_group.h"
 #include "run/make_context.h"
 #include "support/sanitized.h"
-#include "support/thread_group.h"
+#include "support/thread_ranks.h"
 #include "trainer_fixture.h"
 
 namespace quern {
@@ -298,6 +300,76 @@ TEST_F(TrainerTest, WeightsOfAFailedSumAreNotSaved) {
   EXPECT_EQ(error, "rank 1 hangs");
   EXPECT_EQ(recorded.losses().size(), 3u);
   EXPECT_FALSE(latest_checkpoint(fs::path(c.run.out) / "checkpoints"));
+}
+
+// One rank may open its data or read the weights of --from for longer than the limit.
+TEST_F(TrainerTest, RanksWaitPatientlyForDataAndWeights) {
+  class Watched : public RangedGroup {
+   public:
+    using RangedGroup::RangedGroup;
+    void set_patience(std::chrono::milliseconds patience) override {
+      RangedGroup::set_patience(patience);
+      patient_ = patience.count() > 0;
+    }
+    void gather(void* data, const void* own, const RankSlices& slices, int64_t width,
+                const char* what, Stream stream) override {
+      if (patient_) awaited.insert(what);
+      RangedGroup::gather(data, own, slices, width, what, stream);
+    }
+    std::set<std::string> awaited;
+
+   private:
+    bool patient_ = false;
+  };
+  Config c = config("first");
+  c.train.steps = 1;
+  Recorded recorded;
+  train(c, recorded);
+  c.model.from = std::exchange(c.run.out, (folder_ / "second").string());
+  const auto alone = thread_group(1);
+  Watched group(*alone[0]);
+  const auto context = make_context(c.compute, 1);
+  const ContextScope scope(*context);
+  const Trainer trainer(c, recorded, &group);
+  EXPECT_EQ(group.awaited, (std::set<std::string>{"their data", "the reading of the weights"}));
+}
+
+TEST_F(TrainerTest, MuonUnderDdpNeedsEqualProcessors) {
+  class OtherProcessor : public RangedGroup {  // of rank 1, as both ranks hear
+   public:
+    using RangedGroup::RangedGroup;
+    void broadcast(void* to, const void* from, int64_t bytes, int root, const char* what,
+                   Stream stream) override {
+      RangedGroup::broadcast(to, from, bytes, root, what, stream);
+      const bool changes = root == 1 && std::string(what).starts_with("their processors");
+      if (changes) static_cast<char*>(to)[bytes - 1] = '?';
+    }
+  };
+  const auto errors_of = [&](OptimizerKind kind, Parallel parallel) {
+    Config c = config(cat("run", static_cast<int>(kind), name_of(parallel)));
+    c.optimizer.kind = kind;
+    c.parallel = {.parallel = parallel, .ranks = 2};
+    return run_thread_ranks(2, {}, [&](Communicator& rank) {
+      OtherProcessor group(rank);
+      const auto context = make_context(c.compute, 1);
+      const ContextScope scope(*context);
+      Recorded silent;
+      const Trainer trainer(c, silent, &group);
+      return std::string();
+    });
+  };
+  for (const Parallel parallel : {Parallel::ddp, Parallel::automatic}) {
+    for (const std::string& error : errors_of(OptimizerKind::muon, parallel)) {
+      EXPECT_TRUE(std::regex_match(
+          error,
+          std::regex("ranks 0 and 1 differ in their processors \\(Muon under ddp needs equal "
+                     "ones\\): CPU level [a-z0-9_]+ on rank 0; CPU level .*\\? on rank 1")))
+          << error;
+    }
+  }
+  const std::vector<std::string> none(2);
+  EXPECT_EQ(errors_of(OptimizerKind::muon, Parallel::zero1), none);
+  EXPECT_EQ(errors_of(OptimizerKind::adamw, Parallel::ddp), none);
 }
 
 TEST_P(RanksOfOneMode, ALossThatIsNotFiniteIsTraced) {

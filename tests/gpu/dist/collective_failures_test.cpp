@@ -28,6 +28,21 @@ TEST_F(CollectivesGpu, ARankThatNeverComesIsAnError) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);  // NCCL's own abort takes a while
 }
 
+TEST_F(CollectivesGpu, AReportedFailureEndsTheStart) {
+  Context context({DeviceType::cuda, 0});
+  const ContextScope scope(context);
+  const auto store = std::make_shared<MemoryStore>();
+  std::thread other([&] {
+    std::this_thread::sleep_for(1s);
+    store->report_failure("rank 1 of 2 has failed: no memory is left");
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  expect_failure([&] { nccl_group(store, 0, 2, 60s); },
+                 {"rank 0 of 2 on ", "rank 1 of 2 has failed: no memory is left"});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  other.join();
+}
+
 TEST_F(CollectivesGpu, AnAbortedGroupFails) {
   on_gpus(1, 30s, [](const Rank& group) {
     DeviceBuffer<float> data(std::vector<float>(10, 1.0f));
