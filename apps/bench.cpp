@@ -26,9 +26,9 @@ int run_benchmark(const Benchmark& benchmark, const Arguments& args) {
   const std::string& command = benchmark.command.name;
   const bool with_model = benchmark.command.keys != kContextKeys;
   std::set<std::string> varying;
-  const std::vector<ParsedArgs> runs = parse_runs(benchmark, args, with_model, varying);
+  std::vector<ParsedArgs> runs = parse_runs(benchmark, args, with_model, varying);
   std::vector<BenchJob> jobs;  // read all of them before the first measurement
-  for (const ParsedArgs& run : runs) {
+  for (ParsedArgs& run : runs) {
     check_positional(run, command);
     check_keys(with_model ? run.flags : run.given, benchmark.command, benchmark.instead);
     jobs.push_back(benchmark.prepare({run, varying, runs.size() == 1}));

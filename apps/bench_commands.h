@@ -17,7 +17,7 @@ namespace quern {
 
 // One of the configurations of the command line.
 struct BenchRun {
-  const ParsedArgs& parsed;
+  ParsedArgs& parsed;
   const std::set<std::string>& varying;  // flags with several values
   bool single;                           // whether the command line has only this run
 };

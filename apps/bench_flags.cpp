@@ -27,12 +27,10 @@ int64_t parse_count(const std::string& flag, const std::string& text, int64_t le
 
 std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag) {
   const std::string& text = parsed.extra.at(flag);
-  if (text.empty() && !parsed.extra_given.contains(flag)) return {};
+  if (text.empty()) return {};
   const std::vector<std::string> parts = split_commas(text);
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].empty()) {
-      throw UsageError(cat("--", flag, parts.size() == 1 ? " is empty" : " has an empty entry"));
-    }
+    if (parts[i].empty()) throw UsageError(cat("--", flag, " has an empty entry"));
     if (std::find(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(i), parts[i]) !=
         parts.begin() + static_cast<std::ptrdiff_t>(i)) {
       throw UsageError(cat("--", flag, " has '", parts[i], "' twice"));

@@ -51,14 +51,14 @@ int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t leas
 // The same for a number of iterations: at most 10^6, since every time is kept.
 int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 
-// The parts of a list; none when the flag was not given. Throws UsageError, also for an empty list
-// or a repeated entry.
+// The parts of a list; none when the flag was not given. Throws UsageError, also for an empty or a
+// repeated entry.
 std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag);
 // Splits at the commas; "a,,b" has three parts.
 std::vector<std::string> split_commas(const std::string& text);
 
-// "64,128"; empty when the flag was not given. Throws UsageError, also for an empty list or a
-// repeated entry.
+// "64,128"; empty when the flag was not given. Throws UsageError, also for an empty or a repeated
+// entry.
 std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 
 // "naive,flash", each one of `known`; empty when the flag was not given. Throws UsageError like

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "bench/decode.h"
 #include "bench/gemm_rate.h"
@@ -26,10 +27,17 @@ void compare_with_gemm(const StepBenchResult& result, bool check, TableFormat fo
     return;
   }
   const Config& config = result.config;
-  const GemmRates rates =
-      measure_gemm_rates(config.model, config.train.batch, config.model.context);
+  std::FILE* const out = format == TableFormat::text ? stdout : stderr;
+  GemmRates rates;
+  const std::string failure = out_of_memory_in(
+      [&] { rates = measure_gemm_rates(config.model, config.train.batch, config.model.context); });
+  if (!failure.empty()) {
+    QUERN_CHECK(!check, "--check: the matrix products alone ran out of memory");
+    fmt::print(out, "\nmatrix products alone: out of memory\n");
+    return;
+  }
   const double seconds = step->total.median / 1e3;
-  fmt::print(format == TableFormat::text ? stdout : stderr, "\n{}", gemm_table(rates, seconds));
+  fmt::print(out, "\n{}", gemm_table(rates, seconds));
   const double ratio = rates.seconds / seconds;
   if (!check || ratio >= kLeastRatio) return;
   fail(fmt::format("the ratio is {:.3f}, expected at least {}", ratio, kLeastRatio));
@@ -66,9 +74,11 @@ BenchJob prepare_decode(const BenchRun& run) {
           way = choice_of<Decoder::Way>(parsed, "way")](Table& table) {
     DecodeBenchRow row =
         bench_decode(config.model.size, config.model, config.compute, way, options);
-    // The buffer is larger than any cache.
+    // The buffer is larger than any cache. Without room for it, the row has no figures of the read.
     const bool on_gpu = Context::current().device().is_cuda();
-    row.read_tb_per_second = measure_read(on_gpu ? int64_t{1} << 30 : int64_t{1} << 27) / 1e12;
+    out_of_memory_in([&] {
+      row.read_tb_per_second = measure_read(on_gpu ? int64_t{1} << 30 : int64_t{1} << 27) / 1e12;
+    });
     print_row(table, row);
   };
 }

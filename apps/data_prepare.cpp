@@ -21,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kLeastShard = 1024;  // tokens: at least twice the bytes of a file's header
+
 std::atomic<bool> stop_requested{false};
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may set them
@@ -52,7 +54,7 @@ PrepareOptions options_of(const ParsedArgs& parsed) {
   options.split_on = parsed.extra.at("split_on");
   options.end_token = parsed.extra.at("end_token");
   options.validation_fraction = number_of(parsed, "validation_fraction", 0.0, 0.999999);
-  options.shard_tokens = number_of<int64_t>(parsed, "shard_tokens", 1, INT32_MAX);
+  options.shard_tokens = number_of<int64_t>(parsed, "shard_tokens", kLeastShard, INT32_MAX);
   options.seed = number_of<int64_t>(parsed, "seed", 0, INT64_MAX);
   options.threads = number_of(parsed, "threads", 0, 1024);
   options.checkpoint_seconds = number_of(parsed, "checkpoint_seconds", 0.0, 1e6);
@@ -169,7 +171,7 @@ Ctrl-C and SIGTERM stop it so that --resume can continue; the exit code is then
       ""},
      {"end_token", "token after each document: auto (the tokenizer's), none, or a token", "auto"},
      {"validation_fraction", "part of the documents or of few texts; 0: no validation", "0.01"},
-     {"shard_tokens", "tokens of every token file but the last", "100000000"},
+     {"shard_tokens", "tokens of every token file but the last, at least 1024", "100000000"},
      {"seed", "seed of the choice of validation documents", "0"},
      {"threads", "encoding threads; 0: one a core", "0"},
      {"skip_bad", "count broken lines and files, and continue", "", true},

@@ -44,6 +44,7 @@ int run_eval(const Arguments& args) {
   const ModelConfig& model = saved.state.model;
   std::set<std::string> dimensions = parsed.given;
   dimensions.erase("ctx");  // of the windows; may differ from the model's
+  if (!parsed.flags.contains("from")) dimensions.erase("from");  // the training's own
   saved.check_given(parsed.config, dimensions);
   static_cast<ModelConfig&>(config.model) = model;
   const int64_t T = parsed.given.contains("ctx") ? parsed.config.model.context

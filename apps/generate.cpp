@@ -1,5 +1,6 @@
 // quern generate: generates text from a trained model.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "bench_flags.h"
@@ -51,6 +53,7 @@ std::vector<std::string> read_lines(const std::string& path) {
               " cannot be read, expected a file with a prompt on each line");
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) {
+    if (lines.empty() && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (line.ends_with('\r')) line.pop_back();
     QUERN_CHECK(!line.empty(), "prompts: ", path, ": line ", lines.size() + 1,
                 " is empty, expected a prompt");
@@ -97,7 +100,7 @@ void check_arguments(const ParsedArgs& parsed) {
     throw UsageError(fmt::format("generate: expected one run folder\n{}", kGenerateCommand.usage));
   const bool file = parsed.extra_given.contains("prompts");
   const bool ids = parsed.extra_given.contains("prompt_ids");
-  if (file + ids + parsed.given.contains("prompt") > 1)
+  if (file + ids + parsed.flags.contains("prompt") > 1)
     throw UsageError("generate: expected one of --prompt, --prompts and --prompt_ids");
 }
 
@@ -112,9 +115,7 @@ class Printer {
       throw UsageError("generate: --stop is text, but the prompt is token ids");
     texts_.resize(prompts.ids.size());
     for (size_t i = 0; as_text && i < prompts.ids.size(); ++i) {
-      const std::vector<int32_t>& ids = prompts.ids[i];
-      const size_t before = std::min<size_t>(ids.size(), 1);
-      streams_.emplace_back(*saved.tokenizer, std::vector(ids.end() - before, ids.end()), stops);
+      streams_.emplace_back(*saved.tokenizer, prompts.ids[i], stops);
     }
     if (streamed_ && as_text) show(prompts.texts[0]);
   }
@@ -188,11 +189,16 @@ int run_generate(const Arguments& args) {
     return load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true",
                             config.compute);
   });
-  saved.check_given(parsed.config, parsed.given);
+  std::set<std::string> dimensions = parsed.given;
+  if (!parsed.flags.contains("from")) dimensions.erase("from");  // the training's own
+  saved.check_given(parsed.config, dimensions);
   static_cast<ModelConfig&>(config.model) = saved.state.model;
   const Prompts prompts = read_prompts(parsed, saved);
   const SampleSection options = with_end_token(config.sample, saved.tokenizer.get());
   check_stop_token(options, saved.state.model.vocab_size);
+  for (const std::string& warning : long_prompt_warnings(prompts.ids, saved.state.model.context)) {
+    spdlog::warn("{}", warning);
+  }
   Printer printer(saved, prompts, options, parsed.extra.at("json") == "true");
 
   const auto start = std::chrono::steady_clock::now();

@@ -10,6 +10,7 @@
 #include "bench/memory_study.h"
 #include "bench/scaling.h"
 #include "bench_commands.h"
+#include "config/config_table.h"
 #include "profile/memory/memory_page.h"
 #include "profile/memory/memory_snapshot.h"
 
@@ -78,8 +79,12 @@ constexpr double kBf16Tflops = 500.0;  // of an H100 in the forward and backward
 // One strategy, or with parallel = auto those that there are.
 BenchJob prepare_cluster(const BenchRun& run) {
   refuse(run.parsed.extra_given, {"passes", "predict", "out", "block"}, "--gpus");
-  refuse(run.parsed.given, {"ranks", "device"}, "--gpus, which predicts for GPUs");
-  refuse(run.parsed.given, {"offload"}, "--gpus, whose update is of the GPU's memory");
+  refuse(run.parsed.flags, {"ranks", "device"}, "--gpus, which predicts for GPUs");
+  if (run.parsed.config.compute.offload != Offload::none) {
+    throw UsageError(cat("offload is ", value_text(run.parsed.config, "offload"),
+                         ", expected none with --gpus, whose update is of the GPU's memory"));
+  }
+  run.parsed.config.compute.device = DeviceChoice::cpu;  // a file may ask for an absent GPU
   Cluster cluster;
   cluster.gpus = number_of<int64_t>(run.parsed, "gpus", 1, 65536);
   cluster.nodes = number_of<int64_t>(run.parsed, "nodes", 1, cluster.gpus);
@@ -157,7 +162,9 @@ given. With --block: the tensors that one block saves for its backward. With
           true},
          {"gpus", "predict a step of this many GPUs, on all nodes together", ""},
          {"nodes", "number of nodes that have the GPUs", "1"},
-         {"step_ms", "milliseconds of a step on one GPU, as `quern bench step` measures it", ""},
+         {"step_ms",
+          "milliseconds of a step of one micro-batch on one GPU, as `quern bench step` measures it",
+          ""},
          {"tflops", "TFLOP/s of one GPU in forward and backward, in place of step_ms; 500 for bf16",
           ""},
          {"link", "GB/s that a GPU sends, and receives, within a node",

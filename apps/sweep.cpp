@@ -104,6 +104,22 @@ std::vector<Axis> take_axes(Arguments& args) {
   return axes;
 }
 
+// Moves --json out of `args`, which are those of `quern train`.
+bool take_json(Arguments& args) {
+  Arguments rest, json;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (key_of_flag(args[i]) != "json") {
+      rest.push_back(args[i]);
+      continue;
+    }
+    json.push_back(args[i]);
+    const bool spelled = i + 1 < args.size() && (args[i + 1] == "true" || args[i + 1] == "false");
+    if (spelled && args[i].find('=') == std::string::npos) json.push_back(args[++i]);
+  }
+  args = rest;
+  return parse_args(json, {{"json", "", "false", true}}).extra.at("json") == "true";
+}
+
 std::string folder_name(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return c == '/' || c == ' ' || c == '\n'; }, '-');
@@ -253,7 +269,7 @@ void write_report(const std::vector<Ranked>& ranked, const std::vector<Axis>& ax
 
 int run_sweep(const Arguments& all_args) {
   Arguments args = all_args;
-  const bool json = std::erase(args, "--json") > 0;
+  const bool json = take_json(args);
   const std::vector<Axis> axes = take_axes(args);
   if (axes.empty()) throw UsageError("sweep: no --set, expected --set KEY=VALUE,VALUE");
   std::vector<Combination> all = combinations_of(axes, args);

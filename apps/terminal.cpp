@@ -21,25 +21,35 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
+// Whether it is a terminal with escape codes.
+bool is_live(int fd) {
+  const std::string kind = environment("TERM");
+  return isatty(fd) != 0 && !kind.empty() && kind != "dumb";
+}
+
+ScreenSize size_of(int fd) {
+  ScreenSize size;
+  winsize window{};
+  if (ioctl(fd, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 && window.ws_row > 0) {
+    size.columns = window.ws_col;
+    size.rows = window.ws_row;
+  }
+  return size;
+}
+
 }  // namespace
 
 Terminal Terminal::of_stdout() {
-  const std::string kind = environment("TERM");
   Terminal terminal;
-  terminal.live = isatty(STDOUT_FILENO) != 0 && !kind.empty() && kind != "dumb";
+  terminal.live = is_live(STDOUT_FILENO);
   terminal.colour = terminal.live && environment("NO_COLOR").empty();
   terminal.unicode = std::setlocale(LC_CTYPE, "") && std::string(nl_langinfo(CODESET)) == "UTF-8";
   return terminal;
 }
 
 ScreenSize Terminal::size() const {
-  ScreenSize size;
+  ScreenSize size = size_of(STDOUT_FILENO);
   size.unicode = unicode;
-  winsize window{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 && window.ws_row > 0) {
-    size.columns = window.ws_col;
-    size.rows = window.ws_row;
-  }
   return size;
 }
 
@@ -48,12 +58,14 @@ void print_error(std::string_view message) {
 }
 
 bool progress_is_live() {
-  return isatty(STDERR_FILENO) != 0;
+  return is_live(STDERR_FILENO);
 }
 
 void show_progress(const std::string& line) {
+  if (!progress_is_live()) return fmt::print(stderr, "{}\n", line);
   clear_progress();
-  fmt::print(stderr, "{}{}", line, progress_is_live() ? "" : "\n");
+  // A terminal may wrap a line that fills its last column.
+  fmt::print(stderr, "{}", clipped(line, size_of(STDERR_FILENO).columns - 1));
 }
 
 void clear_progress() {

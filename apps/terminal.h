@@ -23,7 +23,8 @@ struct Terminal {
 // "quern: MESSAGE" on stderr.
 void print_error(std::string_view message);
 
-// Progress on stderr: in a terminal one line that is overwritten, else a line for each call.
+// Progress on stderr: in a terminal with escape codes one line that is overwritten, clipped to its
+// width, else a line for each call.
 bool progress_is_live();
 void show_progress(const std::string& line);
 void clear_progress();

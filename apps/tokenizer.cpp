@@ -103,7 +103,7 @@ input. TOKENIZER is bytes, a tokenizer.model, a tokenizer.json, or a folder
 with one: a Hugging Face folder, a run, or prepared data.
 )",
     run_tokenizer_encode,
-    {{"text", "the text", ""}}};
+    {{"text", "the text", "", false, nullptr, true}}};
 
 const Command kTokenizerDecodeCommand{"tokenizer decode", "print the text of tokens",
                                       R"(Usage: quern tokenizer decode TOKENIZER [TOKEN ...]

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -60,9 +61,11 @@ class OtherScreen {
 
 template <class Show>
 void follow(RunWatch& watch, double interval, Show&& show) {
-  const std::chrono::duration<double> pause(interval);
+  constexpr double kSlice = 0.1;  // seconds; sleep_for() sleeps on after a signal
   for (show(); !watch.ended() && !stop_requested; show()) {
-    std::this_thread::sleep_for(pause);
+    for (double left = interval; left > 0.0 && !stop_requested; left -= kSlice) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, kSlice)));
+    }
     watch.update();
   }
 }

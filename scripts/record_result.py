@@ -109,8 +109,8 @@ def kind_of(command):
         return "bench"
     if "torch_decode.py" in command or re.search(r"quern bench decode\b", command):
         return "decode"
-    word = re.search(r"quern (train|verify|bench)\b", command)
-    return word[1] if word else None
+    word = re.search(r"quern (train|verify)\b|quern (bench) step\b", command)
+    return word and (word[1] or word[2])
 
 
 def name_parts(kind, machine, result):

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "bench/harness.h"
@@ -29,12 +30,13 @@ struct DecodeBenchRow {
   Decoder::Way way = Decoder::Way::automatic;
   Precision precision = Precision::fp32;
   int64_t batch = 0, prompt = 0, vocab_size = 0;
-  Summary step;                     // milliseconds a token of each row, the host one step behind
-  double waited_ms = 0.0;           // the median when the host waits for every token
-  int64_t weight_bytes = 0;         // read once by a step: all weights but an untied embedding
-  int64_t cache_bytes = 0;          // keys and values read per token, at the mean length
-  double read_tb_per_second = 0.0;  // of a large buffer, measured in this run
-  std::string out_of_memory;        // the allocator's message; then there are no figures
+  Summary step;              // milliseconds a token of each row, the host one step behind
+  double waited_ms = 0.0;    // the median when the host waits for every token
+  int64_t weight_bytes = 0;  // read once by a step: all weights but an untied embedding
+  int64_t cache_bytes = 0;   // keys and values read per token, at the mean length
+  // The rate of reading a large buffer in this run; NaN: not measured.
+  double read_tb_per_second = std::numeric_limits<double>::quiet_NaN();
+  std::string out_of_memory;  // the allocator's message; then there are no figures
 
   double tokens_per_second() const;
   double weights_ms() const;  // the time of reading the weights once

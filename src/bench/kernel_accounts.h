@@ -29,7 +29,8 @@ struct KernelAccount {
 };
 
 // The account of a case of kernel_families(): `variant` is naive, online or fused; shape and dtype
-// are the case's. None for kernels without an account (backward passes alone, global_norm).
+// are the case's. None for kernels without an account: separate backward passes, dropout,
+// add_layernorm_fwd, embedding_bwd, global_norm, and the naive quantize and quantize_swiglu_bwd.
 std::optional<KernelAccount> account_of(const std::string& kernel, const std::string& variant,
                                         const std::vector<int64_t>& shape, DType dtype);
 

@@ -102,7 +102,7 @@ BlockStudy study_block(const Config& config) {
   study.device = cat(Context::current().device());
   // With one sequence, naive attention saves views; with several, copies.
   const int64_t batch = config.train.batch, sequences = std::min<int64_t>(batch, 2);
-  study.tensors = saved_tensors(one, sequences);
+  study.out_of_memory = out_of_memory_in([&] { study.tensors = saved_tensors(one, sequences); });
   for (SavedTensor& tensor : study.tensors) tensor.bytes = tensor.bytes * batch / sequences;
   study.predicted = run_dry(current_target(), one.compute, [&] {
     int64_t sum = 0;
@@ -171,23 +171,23 @@ std::string block_rows(Table& table, const BlockStudy& study,
       "what one block saves for its backward: ", shared_settings(kSettings, study.config, varying),
       ", measured on ", study.device, "\n\n");
   const auto tokens = static_cast<double>(study.config.train.batch * study.config.model.context);
-  std::vector<SavedTensor> tensors = study.tensors;
-  tensors.push_back({"", "", "all", "", study.measured()});
-  tensors.push_back({"", "", "predicted", "", study.predicted});
   std::string text;
-  for (const SavedTensor& t : tensors) {
-    text += table.add(
-        {setting_fields(kSettings, study.config, varying),
-         {{{"module", "module", 0, 24, Align::left}, t.module},
-          {{"op", "op", 0, 16, Align::left, 1}, t.op},
-          {{"tensor", "tensor", 0, 24, Align::left}, t.name},
-          {{"", "inputs"}, t.inputs},
-          {{"bytes/token", "bytes_per_token", 1, 11}, static_cast<double>(t.bytes) / tokens},
-          {{"MiB", "mib", 2, 8}, mebibytes(t.bytes)},
-          {{"", "bytes"}, t.bytes}},
-         {}},
-        head);
-  }
+  const auto add = [&](const SavedTensor& t, const std::string& out_of_memory = "") {
+    TableRow row{
+        setting_fields(kSettings, study.config, varying),
+        {{{"bytes/token", "bytes_per_token", 1, 11}, static_cast<double>(t.bytes) / tokens},
+         {{"MiB", "mib", 2, 8}, mebibytes(t.bytes)},
+         {{"", "bytes"}, t.bytes}},
+        out_of_memory};
+    row.settings.insert(row.settings.end(), {{{"module", "module", 0, 24, Align::left}, t.module},
+                                             {{"op", "op", 0, 16, Align::left, 1}, t.op},
+                                             {{"tensor", "tensor", 0, 24, Align::left}, t.name},
+                                             {{"", "inputs"}, t.inputs}});
+    text += table.add(row, head);
+  };
+  for (const SavedTensor& tensor : study.tensors) add(tensor);
+  add({"", "", "all", "", study.measured()}, study.out_of_memory);
+  add({"", "", "predicted", "", study.predicted});
   return text;
 }
 

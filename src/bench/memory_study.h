@@ -52,6 +52,7 @@ struct BlockStudy {
   Config config;
   std::string device;
   std::vector<SavedTensor> tensors;  // in the order of the forward
+  std::string out_of_memory;         // the allocator's message; then there are no tensors
   int64_t predicted = 0;             // bytes, the sum over all tensors
   int64_t measured() const;
 };
@@ -60,8 +61,8 @@ struct BlockStudy {
 BlockStudy study_block(const Config& config);
 
 // Compares configurations: a row of predictions and a row of measurements. In tables for people,
-// settings (size, ctx, batch, precision, attention, kernels, recompute, residual) outside `varying`
-// have no column; the first study's values stand above.
+// settings (size, ctx, batch, precision, attention, kernels, recompute, residual, moments) outside
+// `varying` have no column; the first study's values stand above.
 std::string memory_rows(Table& table, const MemoryStudy& study,
                         const std::set<std::string>& varying);
 

@@ -141,6 +141,9 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
   }
   const bool shared = shares_out(config.parallel.parallel);
   const bool twice = config.parallel.parallel == Parallel::fsdp;  // weights, in each micro-batch
+  // Whether a rank's own micro-batches are added up before the exchange (dist/gradient_sum.cpp).
+  const bool once =
+      !config.compute.deterministic && (!shared || config.parallel.parallel == Parallel::zero1);
   const bool copies = has_bf16_activations(config.compute.precision);
   const ParameterTable table = parameter_table(config.model);
   const auto micro_batches = static_cast<double>(config.train.accumulate);
@@ -156,7 +159,7 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
     optimizer = milliseconds(bytes * static_cast<double>(table.trainable()), cluster.memory);
   }
   ScalingPrediction step{config, cluster};
-  step.compute_ms = cluster.step_ms - optimizer;
+  step.compute_ms = micro_batches * (cluster.step_ms - optimizer);
   if (cluster.tflops > 0.0) {
     const double flops = tokens * flops_per_token(config.model, config.model.context);
     step.compute_ms = flops / (cluster.tflops * 1e9);
@@ -170,7 +173,7 @@ ScalingPrediction predict_scaling(Config config, const Cluster& cluster) {
 
   Traffic traffic(step, parts_of(table));
   const double part_ms = step.compute_ms / micro_batches;
-  for (int64_t i = 1; i <= config.train.accumulate; ++i) {
+  for (int64_t i = once ? config.train.accumulate : 1; i <= config.train.accumulate; ++i) {
     traffic.backward(part_ms * 2.0 / 3.0, !shared && i == config.train.accumulate);
   }
   const double width = copies ? 2.0 : kFloatBytes;

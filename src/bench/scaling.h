@@ -15,7 +15,7 @@ namespace quern {
 // one host. `memory`, 93 % of a copy there, and `network`, nine tenths of 400 Gbit/s, are assumed.
 struct Cluster {
   int64_t gpus = 1, nodes = 1;  // gpus: on all nodes together
-  // Set exactly one: the measured step of one GPU with the same batch, or the rate of its forward
+  // Set exactly one: the measured step of one micro-batch on one GPU, or the rate of its forward
   // and backward.
   double step_ms = 0.0, tflops = 0.0;
   double memory = 2800.0;  // the optimizer's rate
@@ -26,7 +26,7 @@ struct Cluster {
 struct ScalingPrediction {
   Config config;  // with ranks and strategy
   Cluster cluster;
-  double compute_ms = 0.0;    // forward and backward
+  double compute_ms = 0.0;    // forward and backward of all micro-batches
   double optimizer_ms = 0.0;  // of a rank's update
   double sent_gb = 0.0;       // by a rank in a step
   double busy_ms = 0.0;       // of its links

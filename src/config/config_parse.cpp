@@ -323,7 +323,7 @@ class ArgReader {
     const auto own = std::ranges::find(extra_, name, &ExtraFlag::name);
     if (own != extra_.end()) {
       parsed.extra_given.insert(name);
-      parsed.extra[name] = own->is_switch ? switch_value(name) : value(name, "a value");
+      parsed.extra[name] = own_value(*own);
     } else if (name == "config") {
       const std::string before = std::exchange(parsed.config_file, value(name, "a TOML file"));
       if (!before.empty()) {
@@ -341,6 +341,18 @@ class ArgReader {
     } else {
       unknown_flag(cat("--", name), name);
     }
+  }
+
+  std::string own_value(const ExtraFlag& flag) {
+    std::string text = flag.is_switch ? switch_value(flag.name) : value(flag.name, "a value");
+    if (flag.is_switch && text != "true" && text != "false") {
+      usage_error(cat("--", flag.name, " is '", text, "', expected true or false"));
+    }
+    if (text.empty() && !flag.may_be_empty) {
+      usage_error(
+          cat("--", flag.name, " is empty, expected a value; is a variable of the shell not set?"));
+    }
+    return text;
   }
 
   [[noreturn]] void unknown_flag(const std::string& arg, const std::string& name) const {
@@ -415,10 +427,15 @@ ParsedArgs parse_unvalidated(const std::vector<std::string>& args,
   apply(std::move(file), parsed.config);
   apply(std::move(reader.assignments), parsed.config);
   if (parsed.given.contains("from") && !parsed.config.model.from.empty()) {
-    if (!parsed.config.run.resume.empty()) {
+    const bool resumes = !parsed.config.run.resume.empty();
+    if (resumes && parsed.flags.contains("from")) {
       usage_error("found --from and --resume; a resumed run continues from its own checkpoint");
     }
-    if (resolve) resolve(parsed.config, parsed.given);
+    if (resumes) {
+      parsed.config.model.from = base.model.from;  // the file may be that of the run's start
+    } else if (resolve) {
+      resolve(parsed.config, parsed.given);
+    }
   }
   return parsed;
 }

@@ -17,8 +17,9 @@ namespace quern {
 struct ExtraFlag {
   std::string name, help;
   std::string value;                               // the default
-  bool is_switch = false;                          // takes no value; "true" when given
+  bool is_switch = false;                          // takes true or false, or no value: true
   std::vector<std::string> (*values)() = nullptr;  // the allowed values, if help lists them
+  bool may_be_empty = false;                       // a text; else an empty value is an error
 };
 
 // Copies the dimensions of the model that config.model.from names. `given`: the keys set by the
@@ -43,9 +44,10 @@ void validate_ranks(const ParallelSection& parallel);
 
 // Applies `--config FILE`, then the flags (wherever --config stands), to `base`, and validates.
 // Flags: --key value, --key=value, --switch; a flag's name may use - or _; `--` ends the flags.
-// Other arguments may not be empty. Within each layer `size` comes first, so that dimensions
-// override it. If model.from is given, `resolve` fills in its dimensions before the validation;
-// this function opens no model folder.
+// Extra flags and other arguments may not be empty. Within each layer `size` comes first, so that
+// dimensions override it. If model.from is given, `resolve` fills in its dimensions before the
+// validation; this function opens no model folder. A file's model.from has no effect on a resumed
+// run.
 ParsedArgs parse_args(const std::vector<std::string>& args,
                       const std::vector<ExtraFlag>& extra = {}, const Config& base = {},
                       const ResolveFrom& resolve = {});

@@ -47,7 +47,9 @@ double wall_seconds(const RunMetrics& metrics) {
 std::string status_text(const ReportSummary& s, const RunMetrics& metrics) {
   const std::string& ended = metrics.ended;
   const int64_t step = metrics.last_step;
-  if (ended == "done" || (s.steps > 0 && step >= s.steps)) return "done";
+  // Versions that wrote no end wrote no times either.
+  const bool old = ended.empty() && metrics.last_time == 0.0;
+  if (ended == "done" || (old && s.steps > 0 && step >= s.steps)) return "done";
   std::string where = cat("at step ", step, s.steps > 0 ? cat(" of ", s.steps) : std::string());
   if (ended.empty()) return where;
   return ended == "stopped" ? "stopped " + where : "failed " + where + ": " + ended;
@@ -88,7 +90,7 @@ ReportRun read_report_run(const fs::path& path) {
   if (run.name.empty()) run.name = folder.path().parent_path().filename().string();
   try {
     run.config = load_config(folder.config().string());
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
     run.warnings.push_back(cat(error.what(), "; the report goes without this configuration"));
   }
   if (fs::exists(folder.metrics())) run.metrics = read_metrics(folder.metrics());

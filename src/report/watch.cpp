@@ -64,8 +64,8 @@ bool RunWatch::update() {
   if (!grew && steps_ > 0) return false;
   try {
     steps_ = load_config(folder_.config().string()).train.steps;  // --resume --steps changes it
-  } catch (const UsageError&) {
-    steps_ = 0;  // another version's config: progress is shown without the number of steps
+  } catch (const Error&) {
+    steps_ = 0;  // damaged, or another version's: progress is shown without the number of steps
   }
   return grew;
 }

@@ -37,6 +37,17 @@ TEST(BenchDecodeProgram, GivesARowForEveryCombination) {
   EXPECT_EQ(rows, 2 * 2 * 2);
 }
 
+// The buffer of the read takes 256 MiB.
+TEST(BenchDecodeProgram, WithoutRoomForTheReadARowHasTheOtherFigures) {
+  std::vector<std::string> args = kSmall;
+  args.insert(args.end(), {"--memory_limit", "100", "--batch", "1", "--way", "composed", "--json"});
+  const Outcome outcome = run(args);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const nlohmann::json row = nlohmann::json::parse(outcome.out);
+  EXPECT_GT(row.at("ms"), 0.0);
+  EXPECT_FALSE(row.contains("times_read")) << row;
+}
+
 TEST(BenchDecodeProgram, SaysWhatIsWrong) {
   const auto fails = [](std::vector<std::string> more, const std::string& text) {
     std::vector<std::string> args{"bench", "decode", "--device", "cpu"};

@@ -222,6 +222,24 @@ TEST(BenchProgram, StepsOutOfMemoryAreRows) {
   while (std::getline(lines, line)) EXPECT_TRUE(line.ends_with(",OOM\r")) << line;
 }
 
+// Naive attention's scores take 64 MiB, the step with flash attention 4 MiB.
+TEST(BenchProgram, AStepsProductsAloneMayNotFit) {
+  std::vector<std::string> args{"bench",    "step", "--device",       "cpu", "--size",  "toy",
+                                "--layers", "1",    "--d_model",      "32",  "--d_ff",  "32",
+                                "--heads",  "4",    "--vocab",        "50",  "--ctx",   "2048",
+                                "--batch",  "1",    "--warmup",       "0",   "--steps", "1",
+                                "--phases", "step", "--memory_limit", "40"};
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("\nmatrix products alone: out of memory\n"), std::string::npos)
+      << outcome.out;
+  args.emplace_back("--check");
+  const Outcome checked = run(args);
+  EXPECT_EQ(checked.code, 1);
+  EXPECT_NE(checked.err.find("--check: the matrix products alone ran out"), std::string::npos)
+      << checked.err;
+}
+
 TEST(BenchProgram, EveryBenchmarkWritesMarkdownAndCsv) {
   std::vector<std::string> kernels{"bench",    "kernels", "--device", "cpu", "--rows",   "2",
                                    "--kernel", "gelu",    "--steps",  "1",   "--warmup", "1"};

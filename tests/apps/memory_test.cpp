@@ -131,6 +131,38 @@ TEST(Memory, ABlockTensorByTensor) {
   for (size_t i = 1; i < totals.size(); ++i) EXPECT_GT(totals[i - 1], totals[i]) << i;
 }
 
+TEST(Memory, ABlockOutOfMemoryIsARow) {
+  const auto rows = rows_of({"--ctx", "512", "--block", "--memory_limit", "1", "--json"});
+  ASSERT_EQ(rows.size(), 4 * 2);
+  for (size_t i = 0; i < rows.size(); i += 2) {
+    EXPECT_EQ(rows[i].at("tensor"), "all");
+    EXPECT_EQ(rows[i].at("error"), "OOM");
+    EXPECT_EQ(rows[i + 1].at("tensor"), "predicted");
+    EXPECT_GT(rows[i + 1].at("bytes"), 0);
+  }
+}
+
+// A file may be a training's, with a device and ranks of its own.
+TEST(Memory, AClustersFileMayBeThatOfATraining) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "config.toml";
+  const auto predicts = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), "memory");
+    args.insert(args.end(), {"--vocab", "50304", "--gpus", "8", "--step_ms", "50"});
+    return run(args);
+  };
+  write_file(file, "[compute]\ndevice = \"cuda\"\noffload = \"none\"\n[parallel]\nranks = 2\n");
+  for (const std::string& path : {std::string("configs/small.toml"), file}) {
+    const Outcome outcome = predicts({"--config", path});
+    EXPECT_EQ(outcome.code, 0) << path << ": " << outcome.err;
+    EXPECT_NE(outcome.out.find("zero1"), std::string::npos) << outcome.out;
+  }
+  EXPECT_EQ(predicts({"--offload", "none"}).code, 0);
+  write_file(file, "[compute]\noffload = \"moments\"\n");
+  EXPECT_NE(predicts({"--config", file}).err.find("offload is moments, expected none with --gpus"),
+            std::string::npos);
+}
+
 TEST(Memory, RefusesWhatItCannotDo) {
   expect_usage_error({"memory", "--size", "smal"}, "--size is smal, expected one of toy");
   expect_usage_error({"memory", "--passes", "backward"}, "expected some of forward, step");
@@ -142,6 +174,8 @@ TEST(Memory, RefusesWhatItCannotDo) {
   expect_usage_error({"memory", "--format", "pdf"}, "pdf");
   expect_usage_error({"memory", "--gpus", "8", "--precision", "fp8"},
                      "needs --step_ms or --tflops where precision is not bf16");
+  expect_usage_error({"memory", "--gpus", "8", "--ranks", "2"}, "--ranks has no meaning with");
+  expect_usage_error({"memory", "--gpus", "8", "--device", "cpu"}, "--device has no meaning with");
   const Outcome unwritable = run(tiny({"--ctx", "16", "--out", "/proc/none"}));
   EXPECT_EQ(unwritable.code, 1);
   EXPECT_NE(unwritable.err.find("/proc/none"), std::string::npos) << unwritable.err;

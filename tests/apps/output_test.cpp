@@ -116,6 +116,20 @@ TEST_F(ProgramOutput, TextInATerminalIsPrintable) {
   EXPECT_EQ(inspected.text.find('\033'), std::string::npos) << inspected.text;
 }
 
+TEST_F(ProgramOutput, ProgressFitsTheTerminal) {
+  const auto trained = [&](const std::string& name, const std::vector<std::string>& environment) {
+    return run_in_terminal({"tokenizer", "train", folder_ / "text.txt", "--vocab", "300", "--out",
+                            folder_ / name},
+                           8, environment)
+        .text;
+  };
+  const std::string text = trained("clipped", {});
+  EXPECT_NE(text.find("\r\033[Kcountin\r\033[K"), std::string::npos) << text;
+  const std::string dumb = trained("dumb", {"TERM=dumb"});
+  EXPECT_TRUE(dumb.starts_with("counting\r\n")) << dumb;
+  EXPECT_EQ(dumb.find('\033'), std::string::npos) << dumb;
+}
+
 TEST_F(ProgramOutput, AFifoIsRefusedAtOnce) {
   const std::string fifo = folder_ / "fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);

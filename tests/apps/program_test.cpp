@@ -53,7 +53,40 @@ TEST(Program, UsageErrorsExitWithTwo) {
                      "--check needs the phase step");
 }
 
+TEST(Program, ASwitchIsTrueOrFalse) {
+  for (const auto& [args, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"export", "run", "folder", "--latest=True"}, "--latest is 'True'"},
+           {{"data", "inspect", "x", "--verify=yes"}, "--verify is 'yes'"},
+           {{"data", "prepare", "x", "--out", "y", "--skip_bad=1"}, "--skip_bad is '1'"},
+           {{"eval", "run", "x", "--json=1"}, "--json is '1'"},
+           {{"bench", "step", "--device", "cpu", "--check="}, "--check is ''"},
+           {{"watch", "run", "--once=1"}, "--once is '1'"}}) {
+    expect_usage_error(args, message + ", expected true or false");
+  }
+}
+
 // "$UNSET" in a shell.
+TEST(Program, AnEmptyFlagIsAMistake) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"memory", "--out", ""},
+                                             {"generate", "run", "--prompts", ""},
+                                             {"bench", "attention", "--tokens="},
+                                             {"bench", "attention", "--steps="},
+                                             {"bench", "kernels", "--rows="},
+                                             {"bench", "step", "--format", ""},
+                                             {"export", "run", "folder", "--dtype", ""},
+                                             {"data", "prepare", "x", "--split_on", ""},
+                                             {"data", "inspect", "x", "--tokenizer", ""},
+                                             {"train", "--gpus", ""}}) {
+    std::string flag = args.back().empty() ? args[args.size() - 2] : args.back();
+    flag = flag.substr(0, flag.find('='));
+    expect_usage_error(args, flag + " is empty, expected a value; is a variable of the shell");
+  }
+  const Outcome outcome = run({"tokenizer", "encode", "bytes", "--text", ""});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "\n");
+}
+
 TEST(Program, AnEmptyArgumentIsAMistake) {
   for (const std::vector<std::string>& args :
        std::vector<std::vector<std::string>>{{"data", "prepare", "", "--out", "x"},

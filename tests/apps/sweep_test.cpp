@@ -69,6 +69,7 @@ TEST_F(SweepProgram, RefusesBadGridsBeforeTheFirstRun) {
   expect_refusal({"--set", "out=a,b"}, "the sweep names the run folders");
   expect_refusal({"--set", "train=a/b,a b"}, "two combinations have the folder name train=a-b");
   expect_refusal({"--set", "lr=1", "--steps", "many"}, "--steps is many");
+  expect_refusal({"--set", "lr=1", "--json=1"}, "--json is '1', expected true or false");
   expect_usage_error({"sweep", "--set", "lr=1", "--train", "x"}, "sweep: no --out");
   const std::string run = folder_ / "a-run";
   fs::create_directories(folder_ / "a-run/checkpoints");
@@ -118,6 +119,16 @@ TEST_F(SweepProgram, RanksTheRunsAndListsTheFailed) {
   EXPECT_EQ(other.code, 2);
   EXPECT_NE(other.err.find("was trained with steps = 10, found 20"), std::string::npos)
       << other.err;
+}
+
+TEST_F(SweepProgram, JsonTakesTrueAndFalse) {
+  for (const Args& json : {Args{"--json=true"}, Args{"--json", "true"}, Args{"--json", "false"}}) {
+    Args args = sweep_args({"--set", "seed=1", "--steps", "1"});
+    args.insert(args.begin() + 1, json.begin(), json.end());  // before another flag
+    const Outcome outcome = run(args);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.starts_with("{"), json.back() != "false") << outcome.out;
+  }
 }
 
 TEST_F(SweepProgram, ResumesWhatIsUnfinished) {

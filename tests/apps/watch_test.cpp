@@ -27,8 +27,8 @@ class WatchProgram : public testing::Test {
     save_config(config, run_ / "config.toml");
   }
   // Starts `quern watch RUN`, with its output in a file.
-  void start() {
-    std::vector<std::string> args = {program_path(), "watch", run_, "--interval", "0.02"};
+  void start(const std::string& interval = "0.02") {
+    std::vector<std::string> args = {program_path(), "watch", run_, "--interval", interval};
     std::vector<char*> pointers;
     for (std::string& arg : args) pointers.push_back(arg.data());
     pointers.push_back(nullptr);
@@ -94,11 +94,14 @@ TEST_F(WatchProgram, FollowsTheFileAndEndsWithTheRun) {
 }
 
 TEST_F(WatchProgram, CtrlCEndsIt) {
-  start();
   MetricsLog(run_ / "metrics.jsonl", -1).write(step(1));
-  ASSERT_TRUE(prints("step      1/3"));
-  ASSERT_EQ(kill(child_, SIGINT), 0);
-  EXPECT_TRUE(ends());
+  for (const char* interval : {"0.02", "3600"}) {
+    start(interval);
+    ASSERT_TRUE(prints("step      1/3"));
+    ASSERT_EQ(kill(child_, SIGINT), 0);
+    EXPECT_TRUE(ends()) << interval;
+    fs::remove(out_);
+  }
 }
 
 // The alternate screen during the run; the final state on the normal screen.

@@ -147,6 +147,31 @@ TEST(KernelAccounts, NoneForWhatIsNotCounted) {
   EXPECT_FALSE(account_of("gelu", "online", {100, 2}, DType::f32));
 }
 
+// docs/benchmarking.md and kernel_accounts.h list them.
+TEST(KernelAccounts, TheUncountedKernels) {
+  std::string uncounted;
+  for (const KernelFamily& family : kernel_families()) {
+    const KernelCase one = family.cases(8)[0];
+    std::string variants;
+    for (const KernelVariant& variant : one.variants) {
+      if (!account_of(family.name, variant.name, one.shape, one.dtype)) {
+        variants += " " + variant.name;
+      }
+    }
+    if (!variants.empty()) uncounted += family.name + variants + "\n";
+  }
+  EXPECT_EQ(uncounted,
+            "dropout naive fused\n"
+            "rmsnorm_bwd naive fused\n"
+            "layernorm_bwd naive fused\n"
+            "add_layernorm_fwd naive fused\n"
+            "swiglu_bwd naive fused\n"
+            "quantize naive\n"
+            "quantize_swiglu_bwd naive\n"
+            "embedding_bwd naive fused\n"
+            "global_norm naive fused\n");
+}
+
 TEST(KernelAccounts, AMatrixProduct) {
   const KernelAccount a = matmul_account(10, DType::bf16);
   EXPECT_EQ(a.flops, 2000);

@@ -128,6 +128,16 @@ TEST(BlockStudy, TensorsAddUpToThePrediction) {
   }
 }
 
+TEST(BlockStudy, OutOfMemoryIsAResult) {
+  Context context(kCpu);
+  const ContextScope scope(context);
+  context.allocator(kCpu)->set_limit(4096);
+  const BlockStudy study = study_block(tiny());
+  EXPECT_NE(study.out_of_memory.find("parameters"), std::string::npos) << study.out_of_memory;
+  EXPECT_TRUE(study.tensors.empty());
+  EXPECT_GT(study.predicted, 0);
+}
+
 TEST(BlockStudy, NamesWhatRecomputationLeaves) {
   Context context(kCpu);
   const ContextScope scope(context);

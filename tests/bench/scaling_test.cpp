@@ -125,9 +125,27 @@ TEST_F(Scaling, MicroBatchesShareTheGatheringOfTheirSums) {
   Config config = small();
   config.train.accumulate = 8;
   const ScalingPrediction one = predict_scaling(small(), on(8));
-  const ScalingPrediction eight = predict_scaling(config, on(8, 1, 8 * 66.3));
+  const ScalingPrediction eight = predict_scaling(config, on(8));
   EXPECT_NEAR(eight.sent_gb, one.sent_gb * 4.5, 1e-6);
+  EXPECT_DOUBLE_EQ(eight.compute_ms, 8.0 * one.compute_ms);
+  EXPECT_DOUBLE_EQ(eight.optimizer_ms, one.optimizer_ms);
   EXPECT_GT(eight.share, one.share);
+}
+
+// A rank then adds up its own gradients first; zero2 and fsdp keep no whole gradients.
+TEST_F(Scaling, NotDeterministicDdpAndZero1ExchangeOnceAStep) {
+  for (const Parallel parallel :
+       {Parallel::ddp, Parallel::zero1, Parallel::zero2, Parallel::fsdp}) {
+    Config config = small(parallel);
+    const double one = predict_scaling(config, on(8)).sent_gb;
+    config.train.accumulate = 8;
+    const double ordered = predict_scaling(config, on(8)).sent_gb;
+    config.compute.deterministic = false;
+    const double free = predict_scaling(config, on(8)).sent_gb;
+    const bool once = parallel == Parallel::ddp || parallel == Parallel::zero1;
+    EXPECT_NEAR(free, once ? one : ordered, 1e-9) << name_of(parallel);
+    EXPECT_GT(ordered, one) << name_of(parallel);
+  }
 }
 
 // docs/scaling.md: two, four and eight H200 of one host.

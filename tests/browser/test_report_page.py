@@ -36,6 +36,7 @@ def write_run(folder, steps=400, lr=1e-3, loss=lambda step: 1 + 4 * math.exp(-st
                      "tokens": 128 * step, "time": 1000000 + 0.02 * step})
         if step % 50 == 0:
             rows.append({"step": step, "val_loss": loss(step) + 0.1, "time": 1000000 + 0.02 * step})
+    rows.append({"step": steps, "ended": "done", "time": 1000000 + 0.02 * steps})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "samples.txt").write_text("".join(
         f"--- step {step}\nText of {folder.name} after {step} steps <b>not bold</b>\n"
@@ -335,7 +336,7 @@ def bad_input(setting):
     """report page: a cut file is read up to the cut, other bad input is refused"""
     cut = write_run(setting.scratch / "cut", steps=20)
     text = (cut / "metrics.jsonl").read_text()
-    (cut / "metrics.jsonl").write_text(text[: text.rindex('{"step": 20') + 15])
+    (cut / "metrics.jsonl").write_text(text[: text.rindex('{"step": 20, "loss"') + 15])
     page = setting.report(cut, out="cut.html")
     assert "the last line is cut in the middle" in setting.stderr, setting.stderr
     with setting.chromium.open(page) as view:

@@ -179,6 +179,44 @@ TEST(ConfigArgs, ExtraFlagHidesAKey) {
   EXPECT_EQ(args_message({"--phase", "x"}, extra), "unknown flag --phase, did you mean --phases?");
 }
 
+TEST(ConfigArgs, AnExtraSwitchIsTrueOrFalse) {
+  const std::vector<ExtraFlag> extra = {{"json", "print JSON", "false", true}};
+  const auto json = [&](const std::vector<std::string>& args) {
+    return parse_args(args, extra).extra.at("json");
+  };
+  EXPECT_EQ(json({"--json"}), "true");
+  EXPECT_EQ(json({"--json=true"}), "true");
+  EXPECT_EQ(json({"--json", "true"}), "true");
+  EXPECT_EQ(json({"--json=false"}), "false");
+  EXPECT_EQ(json({"--json", "--json", "false"}), "false");
+  for (const char* text : {"True", "yes", "1", "0", ""}) {
+    EXPECT_EQ(args_message({cat("--json=", text)}, extra),
+              cat("--json is '", text, "', expected true or false"));
+  }
+}
+
+TEST(ConfigArgs, AnExtraFlagIsEmptyOnlyWhereItMayBe) {
+  const std::vector<ExtraFlag> extra = {{"out", "a folder", "here"},
+                                        {"text", "the text", "", false, nullptr, true}};
+  const std::string message =
+      "--out is empty, expected a value; is a variable of the shell not set?";
+  EXPECT_EQ(args_message({"--out", ""}, extra), message);
+  EXPECT_EQ(args_message({"--out="}, extra), message);
+  EXPECT_EQ(parse_args({}, extra).extra.at("text"), "");
+  EXPECT_TRUE(parse_args({"--text", ""}, extra).extra_given.contains("text"));
+}
+
+TEST(ConfigArgs, AFilesFromIsOfNoUseToAResumedRun) {
+  const TomlFile file("[model]\nfrom = \"there\"\n");
+  Config base;
+  base.model.from = "here";
+  const auto resolve = [](Config&, const std::set<std::string>&) { FAIL(); };
+  const std::vector<std::string> args{"--config", file.path(), "--resume", "run"};
+  EXPECT_EQ(parse_args(args, {}, base, resolve).config.model.from, "here");
+  EXPECT_TRUE(args_message({"--from", "there", "--resume", "run"})
+                  .starts_with("found --from and --resume"));
+}
+
 TEST(ConfigErrors, Flags) {
   EXPECT_EQ(args_message({"--bacth", "4"}), "unknown flag --bacth, did you mean --batch?");
   EXPECT_EQ(args_message({"--qwertyuiop"}), "unknown flag --qwertyuiop");

@@ -37,6 +37,7 @@ class ReportTest : public testing::Test {
       log.write(m);
     }
     if (steps > 0) log.write_validation(steps, 0.5);
+    if (steps == 2000) log.write_end(steps, "done");
     return folder_ / name;
   }
   TemporaryFolder folder_;
@@ -110,6 +111,19 @@ TEST_F(ReportTest, SummaryOfARun) {
   EXPECT_EQ(summarize(r).device, "GPU");
   r.metrics.ended = "stopped";
   EXPECT_TRUE(summarize(r).status.starts_with("stopped at step"));
+}
+
+TEST_F(ReportTest, ARunThatFailedAtItsLastStepIsNotDone) {
+  ReportRun r = read_report_run(run("a", 2000));
+  EXPECT_EQ(summarize(r).status, "done");
+  r.metrics.ended = "stopped";
+  EXPECT_EQ(summarize(r).status, "stopped at step 2000 of 2000");
+  r.metrics.ended = "no space left";
+  EXPECT_EQ(summarize(r).status, "failed at step 2000 of 2000: no space left");
+  r.metrics.ended.clear();  // killed, or in its last validation
+  EXPECT_EQ(summarize(r).status, "at step 2000 of 2000");
+  r.metrics.last_time = 0.0;  // by a version that wrote no end
+  EXPECT_EQ(summarize(r).status, "done");
 }
 
 TEST(Samples, AreSplitAtTheirHeads) {
@@ -202,6 +216,19 @@ TEST_F(ReportTest, AnUnreadableConfigurationIsAWarning) {
   ASSERT_EQ(r.warnings.size(), 1u);
   EXPECT_NE(r.warnings[0].find("from_the_future"), std::string::npos);
   EXPECT_TRUE(nlohmann::json::parse(report_json({r}, "t"))["runs"][0]["config"].is_null());
+}
+
+// The seal of a file edited by hand does not fit.
+TEST_F(ReportTest, ADamagedConfigurationIsAWarning) {
+  const fs::path folder = run("a", 3), file = folder / "config.toml";
+  std::string text = read_file(file);
+  text.replace(text.find("steps = 2000"), 12, "steps = 3000");
+  write_file(file, text);
+  const ReportRun r = read_report_run(folder);
+  EXPECT_FALSE(r.config);
+  ASSERT_EQ(r.warnings.size(), 1u);
+  EXPECT_NE(r.warnings[0].find("config.toml"), std::string::npos) << r.warnings[0];
+  EXPECT_EQ(summarize(r).status, "at step 3");
 }
 
 }  // namespace

@@ -100,6 +100,17 @@ TEST_F(WatchTest, AnEmptyRunSaysSo) {
   expect_error([this] { RunWatch(folder_ / "nowhere"); }, {"there is no such folder"});
 }
 
+// The seal of a file edited by hand does not fit.
+TEST_F(WatchTest, ADamagedConfigurationHidesTheNumberOfSteps) {
+  const fs::path file = folder_ / "run" / "config.toml";
+  std::string text = read_file(file);
+  text.replace(text.find("steps = 200"), 11, "steps = 300");
+  write_file(file, text);
+  MetricsLog(log_path_, -1).write(step(100));
+  const RunWatch watch(folder_ / "run");
+  EXPECT_EQ(watch.screen({80, 24, true}, 0.0)[1].substr(0, 8), "step 100");
+}
+
 TEST_F(WatchTest, TellsEachRecordOnceAndTheEnd) {
   RunWatch watch(folder_ / "run");
   EXPECT_TRUE(watch.new_lines().empty());

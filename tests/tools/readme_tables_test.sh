@@ -59,6 +59,13 @@ done
 
 printf 'text\n' >"$scratch/empty.log"
 expect 'a log without results' 1 '' record "$scratch/empty.log"
+printf '%s\n' '== kernels: bin/quern bench kernels --json' '{"peer":"quern-0.1.0","kernel":"copy","ms":1.0}' \
+  >"$scratch/kernels.log"
+expect 'the JSON of another benchmark' 1 '' record "$scratch/kernels.log"
+cat >"$scratch/step.log" <<'LOG'
+== step: bin/quern bench step --size toy --json
+{"peer":"quern-0.1.0","size":"toy","params":100,"batch":4,"ctx":8,"vocab":50,"attn":"flash","dtype":"fp32","kernels":"fused","compile":"none","step":{"ms":1.25,"peak_mib":9,"tok_s":320,"tflops":0.1}}
+LOG
 expect 'a training run' 0 'train-tester-shakespeare-cpu-fp32' record "$scratch/train.log"
 expect 'a verification' 0 'verify-tester' record "$scratch/verify.log"
 expect 'decoding' 0 'decode-tester-quern-small-bf16-automatic-vocab-10000-50304-batch-1-prompt-128.json' \
@@ -90,6 +97,9 @@ holds 'its command' grep -qF -- '- `python3 torch_decode.py --size small --mode 
 page results:bench
 tables
 holds 'no result is said' grep -qx 'No result is recorded yet.' "$scratch/page"
+expect 'a step' 0 'bench-tester-quern-0.1.0-toy-fp32-flash-fused.json' record "$scratch/step.log"
+tables
+holds 'its row' grep -qF 'toy batch 4 ctx 8 | fp32 flash fused | step | 1.250 | 9 | 320 | 0.1 |' "$scratch/page"
 page results:unknown
 expect 'an unknown table' 1 'expected one of' tables
 printf '$ quern\nhello\n' >"$scratch/results/sample.txt"

@@ -1,0 +1,47 @@
+// `quern generate`: its prompts.
+#include <nlohmann/json.hpp>
+
+#include "config/config_print.h"
+#include "support/program.h"
+#include "support/training.h"
+
+namespace quern {
+namespace {
+
+using namespace testing_support;
+
+class GenerateProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_corpus(folder_ / "text.txt", 20000);
+    save_config(tiny_config(folder_ / "text.txt", ""), folder_ / "tiny.toml");
+    ASSERT_EQ(
+        run({"train", "--config", folder_ / "tiny.toml", "--out", path_, "--steps", "1"}).code, 0);
+  }
+  Outcome generate(const std::string& prompts) const {
+    const std::string file = write_file(folder_ / "prompts.txt", prompts);
+    return run({"generate", path_, "--prompts", file, "--tokens", "1", "--json"});
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_ / "run";
+};
+
+TEST_F(GenerateProgram, AByteOrderMarkIsNoPartOfAPrompt) {
+  const Outcome outcome = generate(
+      "\xEF\xBB\xBF"
+      "caf\u00e9\n");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out).at("prompt"), "caf\u00e9");
+}
+
+TEST_F(GenerateProgram, WarnsOfAPromptThatIsCut) {
+  const Outcome outcome = generate("short\n" + std::string(1000, 'x') + "\n");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string warning = "quern: warning: prompt 2 keeps its last ";
+  EXPECT_EQ(outcome.err.find(warning), 0) << outcome.err;
+  EXPECT_NE(outcome.err.find(" of 1000 tokens: ctx is "), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace quern
