@@ -60,6 +60,14 @@ class OwnFolder {
   bool removes_ = false;
 };
 
+std::shared_ptr<Store> open_store_of(const RankPlace& place, std::chrono::milliseconds limit) {
+  return open_store({.address = place.store,
+                     .rank = place.rank,
+                     .size = place.size,
+                     .limit = limit,
+                     .own_folder = place.own_store});
+}
+
 std::string rank_of(const RankPlace& place) {
   return cat("rank ", place.rank, " of ", place.size);
 }
@@ -215,11 +223,7 @@ void tell_why_not(const RankPlace& place, const std::string& error) noexcept {
   constexpr std::chrono::milliseconds kLimit{5000};
   try {
     OwnFolder folder(place);
-    const std::shared_ptr<Store> store = open_store({.address = place.store,
-                                                     .rank = place.rank,
-                                                     .size = place.size,
-                                                     .limit = kLimit,
-                                                     .own_folder = place.own_store});
+    const std::shared_ptr<Store> store = open_store_of(place, kLimit);
     announce(*store, place);
     if (place.rank == 0) folder.remove_at_the_end();
     const std::string reason = failure_text(rank_text(place.rank, place.size), error);
@@ -258,11 +262,7 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
   joining = true;
   const std::chrono::milliseconds limit = std::chrono::seconds(config.parallel.comm_limit);
   OwnFolder folder(place);
-  const std::shared_ptr<Store> store = open_store({.address = place.store,
-                                                   .rank = place.rank,
-                                                   .size = place.size,
-                                                   .limit = limit,
-                                                   .own_folder = place.own_store});
+  const std::shared_ptr<Store> store = open_store_of(place, limit);
   announce(*store, place);
   if (place.rank == 0) folder.remove_at_the_end();  // not a second rank 0
   check_start(*store, place, device, limit * 4 / 5);
