@@ -77,6 +77,9 @@ inline std::vector<AttentionCase> hopper_padded_heads(int64_t portable) {
                                {1, 65, 65, 2, 2, D, false, 0, 16},
                                {1, 130, 321, 4, 2, D, true, 0, 8},
                                {1, 200, 70, 2, 1, D, true, 0, 8},  // queries without keys
+                               {3, 70, 300, 12, 3, D, true, 0, 8},
+                               {2, 100, 100, 5, 5, D, false},
+                               {2, 33, 1, 4, 2, D, false},
                                {16, 1, 77, 2, 1, D, false}});
   }
   return cases;

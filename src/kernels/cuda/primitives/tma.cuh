@@ -16,18 +16,19 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
 
 // Copies a Tile (SwizzledTile) from token `row` on to shared memory (1024-byte aligned). Its bytes,
 // including those beyond T and D, count towards the barrier's phase. padded: the map's heads are
-// narrower than the tile, which is then copied panel by panel.
+// narrower than the tile, which is then copied panel by panel; its first `before` columns, like
+// those beyond D, become zeros.
 template <class Tile>
 __device__ __forceinline__ void load_tile_async(void* tile, const CUtensorMap& map,
                                                 MBarrier& barrier, int row, int head, int batch,
-                                                bool padded) {
+                                                bool padded, int before = 0) {
   const auto load = [&](int panel) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(tile) +
                                                         panel * Tile::kPanelBytes),
-        "l"(&map), "r"(shared_address(&barrier)), "r"(panel * Tile::kSpan), "r"(row), "r"(0),
-        "r"(head), "r"(batch)
+        "l"(&map), "r"(shared_address(&barrier)), "r"(panel * Tile::kSpan - before), "r"(row),
+        "r"(0), "r"(head), "r"(batch)
         : "memory");
   };
   load(0);

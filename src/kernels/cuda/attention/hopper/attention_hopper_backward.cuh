@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 
 #include "kernels/attention.h"
 #include "kernels/cuda/attention/hopper/attention_hopper.cuh"

@@ -2,7 +2,6 @@
 // keys each, dV and dK (docs/attention-backward.md).
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 
 #include "kernels/cuda/attention/hopper/attention_hopper_backward_keys.cuh"

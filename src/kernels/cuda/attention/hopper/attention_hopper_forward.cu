@@ -14,7 +14,31 @@ namespace {
 
 struct ForwardMaps {
   CUtensorMap q, k, v, o;
+  bool whole_rows;  // k and v are maps of rows of all heads, not of heads
 };
+
+// Copies a tile of K or V. For heads of 72, 88, 104 and so on TMA is slow twice: it fills half of
+// 32 bytes with zeros, and every second head begins at an odd multiple of 16 bytes. So where these
+// heads lie side by side (`whole_rows`), a tile begins at a multiple of 32 bytes, `before` columns
+// before its head, and the columns that it has beyond the head are its neighbours'. They do not
+// count: Q is zero there, and the output is not written. But an infinite or NaN key makes NaN of
+// its neighbours' scores too.
+template <int kTile>
+__device__ __forceinline__ void load_keys(uint8_t* tile, const CUtensorMap& map, bool whole_rows,
+                                          MBarrier& full, int k0, int kv_head, int batch,
+                                          const HopperShape& s, int before) {
+  using F = ForwardTiles<kTile>;
+  using Keys = typename F::Keys;
+  if (!whole_rows) {
+    load_tile_async<Keys>(tile, map, full, k0, kv_head, batch, s.D < F::kD);
+    return;
+  }
+#pragma unroll 1
+  for (int panel = 0; panel < Keys::kPanels; ++panel) {
+    load_panel_async(tile + panel * Keys::kPanelBytes, map, full, k0,
+                     kv_head * s.D - before + panel * Keys::kSpan, batch);
+  }
+}
 
 // Run by one thread: takes the block's tiles of queries, and copies each one's Q, and its K and V
 // from the last tile of keys to the first.
@@ -35,23 +59,24 @@ __device__ __forceinline__ void produce(const ForwardTiles<kTile>& shared,
   for (QueryTile at; tiles.next(at);) {
     const int head = at.head % s.H, batch = at.head / s.H, kv_head = head / (s.H / s.Hk);
     const int q0 = at.tile * F::kQueries, key_tiles = F::key_tiles(s, q0, F::kQueries);
+    const int before = maps.whole_rows && kv_head % 2 != 0 ? 8 : 0;
     barriers.q.wait_empty(q);
-    barriers.item[q.stage] = {q0, head, batch, key_tiles};
+    barriers.item[q.stage] = {q0, head, batch, key_tiles, before};
     MBarrier& q_full = barriers.q.expect(q, F::kQBytes);
     for (int w = 0; w < F::tile.warpgroups; ++w) {
       load_tile_async<typename F::Queries>(shared.q(q.stage, w), maps.q, q_full,
-                                           q0 + w * kWarpgroupRows, head, batch, padded);
+                                           q0 + w * kWarpgroupRows, head, batch, padded, before);
     }
     q.advance();
     for (int j = key_tiles - 1; j >= 0; --j) {
       barriers.k.wait_empty(kv);
-      load_tile_async<typename F::Keys>(shared.k(kv.stage), maps.k,
-                                        barriers.k.expect(kv, F::Keys::kBytes), j * F::kKeys,
-                                        kv_head, batch, padded);
+      load_keys<kTile>(shared.k(kv.stage), maps.k, maps.whole_rows,
+                       barriers.k.expect(kv, F::Keys::kBytes), j * F::kKeys, kv_head, batch, s,
+                       before);
       barriers.v.wait_empty(kv);
-      load_tile_async<typename F::Keys>(shared.v(kv.stage), maps.v,
-                                        barriers.v.expect(kv, F::Keys::kBytes), j * F::kKeys,
-                                        kv_head, batch, padded);
+      load_keys<kTile>(shared.v(kv.stage), maps.v, maps.whole_rows,
+                       barriers.v.expect(kv, F::Keys::kBytes), j * F::kKeys, kv_head, batch, s,
+                       before);
       kv.advance();
     }
   }
@@ -136,6 +161,18 @@ struct Consumer {
     mask_columns(scores, visible);
   }
 
+  // Moves the columns from the ninth on to the first: TMA cannot store from a column below 0 on.
+  __device__ __forceinline__ static void drop_first_columns(uint32_t (&rounded)[F::kD / 16][4]) {
+#pragma unroll
+    for (int j = 0; j < F::kD / 16; ++j) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        rounded[j][r] = rounded[j][2 + r];
+        if (j + 1 < F::kD / 16) rounded[j][2 + r] = rounded[j + 1][r];
+      }
+    }
+  }
+
   // Writes the rows out through Q's memory, which is free once this warpgroup's products are done.
   __device__ __forceinline__ void store(const ForwardMaps& maps, float* lse, Output& out,
                                         RowSoftmax& softmax, const ForwardItem& item, int q0) {
@@ -145,6 +182,7 @@ struct Consumer {
     uint8_t* const tile = shared.q(q.stage, warpgroup);
     uint32_t rounded[F::kD / 16][4];
     pack_operand(rounded, out);
+    if (item.before > 0) drop_first_columns(rounded);
     const int row = thread / kWarpSize * 16 + thread % 16, column = thread % kWarpSize / 16 * 8;
     OutputPlace::sync(warpgroup);
 #pragma unroll
@@ -308,11 +346,19 @@ void hopper_attention_forward(const AttentionForward<bfloat16>& x, const Attenti
   check_attention(s);
   with_tile(kHopperForwardTiles, hopper_forward_tile(s), [&](auto tile) {
     using F = ForwardTiles<tile>;
+    const auto side_by_side = [&](const int64_t(&strides)[3]) {
+      return s.Hk > 1 && strides[2] == s.D && s.Tk > 1 &&
+             (s.B == 1 || strides[0] == s.Tk * strides[1]);
+    };
+    const bool rows = s.D % 16 != 0 && side_by_side(s.k_strides) && side_by_side(s.v_strides);
+    const auto keys_map = [&](const bfloat16* keys, const int64_t(&strides)[3]) {
+      if (!rows) return make_tile_map(keys, strides, s.B, s.Tk, s.Hk, s.D, F::kKeys, F::kD);
+      return make_panel_map({keys, s.B, s.Tk, s.Hk * s.D, strides[1]}, F::kKeys, F::Keys::kSpan);
+    };
     const ForwardMaps maps = {
         make_tile_map(x.q, s.q_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows, F::kD),
-        make_tile_map(x.k, s.k_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys, F::kD),
-        make_tile_map(x.v, s.v_strides, s.B, s.Tk, s.Hk, s.D, F::kKeys, F::kD),
-        make_tile_map(x.o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows, F::kD)};
+        keys_map(x.k, s.k_strides), keys_map(x.v, s.v_strides),
+        make_tile_map(x.o, s.o_strides, s.B, s.Tq, s.H, s.D, kWarpgroupRows, F::kD), rows};
     const ForwardPlan plan(s, F::tile, device_traits().multiprocessors);
     launch_persistent(hopper_attention_forward_kernel<tile>, plan.blocks, F::tile.warpgroups,
                       F::kSharedBytes, stream, maps, x.lse, HopperShape(s), plan);

@@ -12,6 +12,7 @@ namespace quern::kernels::cuda {
 // An item of work: one tile of queries of one head.
 struct ForwardItem {
   int q0, head, batch, key_tiles;  // key_tiles: -1 after the last item
+  int before;                      // columns of the tiles before the head's first
 };
 
 // Shared memory for one entry of kHopperForwardTiles.
