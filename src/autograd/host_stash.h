@@ -1,6 +1,6 @@
-// Activations in the host's memory between a forward and its backward. A GPU copies them there on a
-// stream of its own while the forward goes on; in the backward they come back one group ahead of
-// their use. The newest group also stays on the device: reuse of its memory would wait for its
+// Activations in the host's memory between a forward and its backward. A separate stream copies
+// them there while the forward continues; in the backward they come back one group ahead of their
+// use. The newest group also stays on the device: reuse of its memory would wait for its
 // copy, and the backward begins with it.
 #pragma once
 

@@ -109,6 +109,8 @@ class Pending {
       entry.node = node;
       entry.grads.resize(static_cast<size_t>(node->outputs));
     }
+    QUERN_CHECK(entry.node == node, "backward: ", node->op, " and ", entry.node->op,
+                " ran under two Contexts, expected one");
     Tensor& slot = entry.grads[static_cast<size_t>(output)];
     slot = slot.defined() ? sum(std::exchange(slot, {}), grad) : grad;
   }
@@ -227,6 +229,8 @@ class Tape {
     } else {
       check_not_root_only(input);
     }
+    QUERN_CHECK(!input.node_ || input.node_->order < node.order, node.op,
+                ": its input comes from an op under another Context, expected the same");
     return {input.node_, input.output_, input.leaf_, input.shape(), input.dtype(), input.device()};
   }
 

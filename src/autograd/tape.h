@@ -3,9 +3,7 @@
 // closure captures the tensors that the op saves, and is dropped as soon as it has run.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "autograd/variable.h"

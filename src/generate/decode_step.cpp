@@ -40,20 +40,19 @@ const float* norm_of(const Parameter* parameter) {
   return parameter ? parameter->value().data<float>() : nullptr;
 }
 
-template <class T>
-DecodeBlock<T> block_of(const BlockWeights& block, const KvCache::Layer& cache) {
-  DecodeBlock<T> result;
+DecodeBlock block_of(const BlockWeights& block, const KvCache::Layer& cache) {
+  DecodeBlock result;
   result.attention_norm = norm_of(block.attention_norm);
-  result.qkv = weight_of<T>(block.qkv);
-  result.qkv_bias = weight_of<T>(block.qkv_bias);
+  result.qkv = weight_of<bfloat16>(block.qkv);
+  result.qkv_bias = weight_of<bfloat16>(block.qkv_bias);
   result.q_norm = norm_of(block.q_norm);
   result.k_norm = norm_of(block.k_norm);
-  result.k_cache = cache.k.data<T>();
-  result.v_cache = cache.v.data<T>();
-  result.output = weight_of<T>(block.output);
+  result.k_cache = cache.k.data<bfloat16>();
+  result.v_cache = cache.v.data<bfloat16>();
+  result.output = weight_of<bfloat16>(block.output);
   result.mlp_norm = norm_of(block.mlp_norm);
-  result.gate_up = weight_of<T>(block.gate_up);
-  result.down = weight_of<T>(block.down);
+  result.gate_up = weight_of<bfloat16>(block.gate_up);
+  result.down = weight_of<bfloat16>(block.down);
   return result;
 }
 
@@ -101,12 +100,11 @@ DecodeStep::DecodeStep(const TransformerLM& model, DecodeBuffers buffers, bool g
   qkv_ = Tensor::empty({batch_, q + 2 * config_.kv_width()}, dtype, "decode");
   attended_ = Tensor::empty({batch_, q}, dtype, "decode");
   hidden_ = Tensor::empty({batch_, config_.d_ff}, dtype, "decode");
-  if (capture_ && dtype == DType::bf16) prepare_token<bfloat16>();
+  if (capture_ && dtype == DType::bf16) prepare_token();
 }
 
-template <class T>
-DecodeToken<T> DecodeStep::token_sizes() const {
-  DecodeToken<T> token{batch_, config_.layers, config_.d_model};
+DecodeToken DecodeStep::token_sizes() const {
+  DecodeToken token{batch_, config_.layers, config_.d_model};
   token.H = config_.heads;
   token.Hk = config_.kv_head_count();
   token.D = config_.head_size();
@@ -119,11 +117,10 @@ DecodeToken<T> DecodeStep::token_sizes() const {
 }
 
 // Allocates what the one kernel needs beside the buffers, if it supports the model.
-template <class T>
 void DecodeStep::prepare_token() {
   on_device(stream_.device(), [&](auto stream) {
     if constexpr (std::is_same_v<decltype(stream), kernels::cuda::Stream>) {
-      const DecodeToken<T> token = token_sizes<T>();
+      const DecodeToken token = token_sizes();
       const auto note = [&](const char* reason) {
         if (traits_of(stream).hopper_code) {
           note_slow_path(cat("decoding ", counted(batch_, "row"), " by one kernel a token"),
@@ -133,9 +130,9 @@ void DecodeStep::prepare_token() {
       if (!decode_token_fits(token, stream)) {
         return note("it has no form for these widths, so many rows, or this part of a GPU");
       }
-      std::vector<DecodeBlock<T>> blocks;
+      std::vector<DecodeBlock> blocks;
       for (size_t i = 0; i < weights_.blocks.size(); ++i) {
-        blocks.push_back(block_of<T>(weights_.blocks[i], buffers_.cache->layers[i]));
+        blocks.push_back(block_of(weights_.blocks[i], buffers_.cache->layers[i]));
         if (!decode_block_fits(blocks.back(), stream)) {
           return note("weights or cache are not aligned to 16 bytes");
         }
@@ -146,18 +143,18 @@ void DecodeStep::prepare_token() {
   });
 }
 
-template <class T>
-void DecodeStep::launch_token(kernels::cuda::Stream stream) {
-  DecodeToken<T> token = token_sizes<T>();
+template <class Stream>
+void DecodeStep::launch_token(Stream stream) {
+  DecodeToken token = token_sizes();
   token.rows = buffers_.rows;
   token.tokens = buffers_.tokens.data<int32_t>();
-  token.embedding = weight_of<T>(weights_.embedding);
-  token.blocks = reinterpret_cast<const DecodeBlock<T>*>(blocks_.raw_data());
+  token.embedding = weight_of<bfloat16>(weights_.embedding);
+  token.blocks = reinterpret_cast<const DecodeBlock*>(blocks_.raw_data());
   token.norm = norm_of(weights_.norm);
-  token.head = weight_of<T>(weights_.head);
+  token.head = weight_of<bfloat16>(weights_.head);
   token.cos = weights_.rope->cos.data<float>();
   token.sin = weights_.rope->sin.data<float>();
-  token.logits = buffers_.logits.data<T>();
+  token.logits = buffers_.logits.data<bfloat16>();
   token.exchange = exchange_.raw_data();
   decode_token(token, stream);
 }
@@ -214,7 +211,7 @@ void DecodeStep::launch_block(const BlockWeights& block, const KvCache::Layer& c
 template <class T, class Stream>
 void DecodeStep::launch_model(Stream stream) {
   if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Stream, kernels::cuda::Stream>) {
-    if (one_kernel()) return launch_token<T>(stream);
+    if (one_kernel()) return launch_token(stream);
   }
   const auto embed = [&](auto* y) {
     embedding_forward(y, weight_of<T>(weights_.embedding), buffers_.tokens.data<int32_t>(), batch_,

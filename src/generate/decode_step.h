@@ -44,12 +44,10 @@ class DecodeStep {
 
  private:
   void launch();
-  template <class T>
-  kernels::DecodeToken<T> token_sizes() const;
-  template <class T>
+  kernels::DecodeToken token_sizes() const;
   void prepare_token();
-  template <class T>
-  void launch_token(kernels::cuda::Stream stream);
+  template <class Stream>
+  void launch_token(Stream stream);
   template <class T, class Stream>
   void launch_model(Stream stream);
   template <class T, class Stream>

@@ -18,7 +18,8 @@ struct StridedCopy {
 
 namespace cpu {
 // dst[i...] = convert(src[i...]). Strides are in elements; 0 repeats. Any pair of dtypes: floats
-// round to nearest even, float to integer truncates, anything to bool is `!= 0`.
+// round to nearest even, float to integer truncates, i64 to i32 saturates, anything to bool is
+// `!= 0`.
 void copy(void* dst, DType dst_type, const void* src, DType src_type, const StridedCopy& layout,
           Stream stream);
 

@@ -16,13 +16,14 @@ struct RopeLayout {
   int64_t y_strides[3] = {};
   int64_t first_position = 0;
   bool positions_per_batch = false;
+  int64_t table_rows = 0;  // max_positions; needed with positions alone
 };
 
 namespace cpu {
 // x and y: (B, T, H, D) by strides, D contiguous; y may be x. cos, sin: (max_positions, D/2),
 // acc_t<T>. positions: (T) or, with layout.positions_per_batch, (B, T); null means 0..T-1 plus
-// layout.first_position. `inverse` rotates back: the backward. T: float, bfloat16, and on the CPU
-// double.
+// layout.first_position. One beyond the table throws on the CPU, and gives NaN on a GPU. `inverse`
+// rotates back: the backward. T: float, bfloat16, and on the CPU double.
 template <class T>
 void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int32_t* positions,
           const RopeLayout& layout, bool inverse, Stream stream);

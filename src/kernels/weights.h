@@ -1,5 +1,5 @@
-// The FP32 weights that an optimizer updates. Under bf16 they lie in two parts, of which ops read
-// one.
+// The FP32 weights that an optimizer updates. Under bf16 each weight is stored in two parts; ops
+// read one of them.
 #pragma once
 
 #include <cstdint>

@@ -49,6 +49,7 @@ Tensor normal(const Shape& shape, double mean, double std, DType dtype) {
 }
 
 Tensor random_integers(const Shape& shape, int32_t bound) {
+  QUERN_CHECK(bound > 0, "random_integers: bound is ", bound, ", expected at least 1");
   const Tensor out = Tensor::empty(shape, DType::i32, "random_integers");
   const kernels::PhiloxKey key = Context::current().next_random(out.numel());
   on_device(out.device(), [&](auto stream) {

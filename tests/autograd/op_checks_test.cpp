@@ -383,6 +383,10 @@ TEST(OpChecks, Rope) {
          rope(x, {table.cos, longer.sin});
        },
        "rope: the table's sin has shape (8, 4), expected"},
+      {[&] {
+         rope(x, {table.cos, zeros({2, 8}).transpose(0, 1)});
+       },
+       "rope: the table is a strided view, expected a contiguous one"},
       {[&] { rope(x, wide); }, "rope: the table has dtype f64, expected f32"},
       {[&] {
          rope(x, {on_gpu(table.cos), table.sin});
@@ -395,6 +399,18 @@ TEST(OpChecks, Rope) {
          rope(x, table, ids({2, 2}));
        },
        "rope: positions have shape (2, 2), expected (2)"},
+      {[&] {
+         rope(x, table, from_vector<int32_t>({7, 8}, {2}));
+       },
+       "rope: position 1 is 8, expected 0 to 7"},
+      {[&] {
+         rope(x, table, from_vector<int64_t>({-1, 0}, {2}));
+       },
+       "rope: position 0 is -1, expected 0 to 7"},
+      {[&] {
+         rope(x, table, from_vector<int64_t>({(int64_t{1} << 32) + 1, 0}, {2}));
+       },
+       "rope: position 0 is 2147483647, expected 0 to 7"},
       {[&] { rope(x, table, zeros({2})); }, "rope: positions has dtype f32, expected i32, i64 or"},
       {[&] { rope(x, table, on_gpu(ids({2}))); }, "rope: positions is on cuda:0, expected cpu"},
   });
@@ -447,11 +463,14 @@ TEST(OpChecks, AttentionOnJoinedHeads) {
        "rope_attention: qkv has shape (3, 32), expected (B, T, 32)"},
       {rotated(zeros({1, 32, 3}).transpose(1, 2), table), "rope_attention: qkv is a leaf or not"},
       {rotated(zeros({1, 3, 36}), {zeros({3, 4}), zeros({3, 4})}, 9),
-       "rope_attention: the table has shape (3, 4), expected (at least 3, 4)"},
-      {rotated(qkv, longer),
-       "rope_attention: the table has shape (3, 8), expected (at least 3, 4)"},
+       "rope_attention: x has head_dim 9, expected an even number"},
+      {rotated(qkv, longer), "rope_attention: the table has shape (3, 8), expected (positions, 4)"},
       {rotated(qkv, make_rope_table(3, D / 2, 1e4)),
-       "rope_attention: the table has shape (3, 2), expected (at least 3, 4)"},
+       "rope_attention: the table has shape (3, 2), expected (positions, 4)"},
+      {rotated(qkv, {table.cos, longer.sin}),
+       "rope_attention: the table's sin has shape (3, 8), expected (3, 4)"},
+      {rotated(qkv, {zeros({4, 3}).transpose(0, 1), table.sin}),
+       "rope_attention: the table is a strided view, expected a contiguous one"},
       {rotated(qkv, make_rope_table(2, D, 1e4)),
        "rope_attention: the table has shape (2, 4), expected (at least 3, 4)"},
       {rotated(qkv, {zeros({4}), zeros({4})}), "rope_attention: the table has shape (4), expected"},

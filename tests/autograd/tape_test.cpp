@@ -162,6 +162,20 @@ TEST(Tape, SeveralRoots) {
   EXPECT_EQ(x.grad().item(), 3.0 + 36.0);
 }
 
+// The order of a graph's nodes is that of one Context.
+TEST(Tape, RefusesAGraphOfTwoContexts) {
+  const Variable x = Variable::leaf(full({}, 2.0));
+  const auto under_another = [](const Variable& in) {
+    Context context(Device{});
+    const ContextScope scope(context);
+    return scale(in, 3.0);
+  };
+  const Variable y = under_another(x), z = under_another(x);
+  expect_error([&] { backward({y, z}, {ones({}), ones({})}); }, {"scale", "two Contexts"});
+  const Variable later = scale(scale(x, 3.0), 3.0);
+  expect_error([&] { under_another(later); }, {"scale", "another Context"});
+}
+
 TEST(Tape, HookRunsOnceWhenTheLeafIsDone) {
   std::vector<double> seen;
   const auto leaf = [&](double value) {

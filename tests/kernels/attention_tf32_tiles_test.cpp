@@ -51,14 +51,14 @@ TEST(AttentionTf32Tiles, Forward) {
 }
 
 TEST(AttentionTf32Tiles, KeyGradients) {
-  check_table(kTf32KeyTiles, tf32_backward_shared_bytes,
+  check_table(kTf32BackwardTiles, tf32_backward_shared_bytes,
               [](const AttentionTile& t) { return floats(t, 2, 2); });
   check_table(kSplitKeyTiles, split_backward_shared_bytes,
               [](const AttentionTile& t) { return floats(t, 2, 3); });
 }
 
 TEST(AttentionTf32Tiles, QueryGradients) {
-  check_table(kTf32QueryTiles, tf32_backward_shared_bytes,
+  check_table(kTf32BackwardTiles, tf32_backward_shared_bytes,
               [](const AttentionTile& t) { return floats(t, 1, 2); });
   check_table(
       kSplitQueryTiles, tf32_backward_shared_bytes,
@@ -122,9 +122,8 @@ TEST(AttentionTf32Tiles, TwoBlocksOnHopper) {
   };
   expect_two(kTf32ForwardTiles, tf32_forward_shared_bytes);
   expect_two(kSplitForwardTiles, tf32_forward_shared_bytes);
-  expect_two(kTf32KeyTiles, tf32_backward_shared_bytes);
+  expect_two(kTf32BackwardTiles, tf32_backward_shared_bytes);
   expect_two(kSplitKeyTiles, split_backward_shared_bytes);
-  expect_two(kTf32QueryTiles, tf32_backward_shared_bytes);
   expect_two(kSplitQueryTiles, tf32_backward_shared_bytes, 32);
 }
 

@@ -24,6 +24,7 @@ void check(int64_t D, const std::vector<int32_t>& positions, bool per_batch, int
   layout.y_strides[0] = times * H * D, layout.y_strides[1] = H * D, layout.y_strides[2] = D;
   layout.first_position = first;
   layout.positions_per_batch = per_batch;
+  layout.table_rows = 64;
 
   std::vector<double> expected;
   for (int64_t e = 0; e < B * times * H * D; ++e) {

@@ -47,8 +47,8 @@ TEST(Softmax, ForwardAndBackward) {
       const int64_t rows = 3, n = rows * cols;
       const auto x = random_vector<T>(n, 1, -8.0, 8.0), dy = random_vector<T>(n, 2);
       Guarded<T> y(n), dx(n), log_y(n), log_dx(n);
-      cpu::softmax_forward(y.data(), x.data(), rows, cols, cpu::Stream{});
-      cpu::log_softmax_forward(log_y.data(), x.data(), rows, cols, cpu::Stream{});
+      cpu::softmax_forward(y.data(), x.data(), rows, cols, false, cpu::Stream{});
+      cpu::softmax_forward(log_y.data(), x.data(), rows, cols, true, cpu::Stream{});
       const auto p = reference_softmax(doubles(x), rows, cols);
       std::vector<double> log_p;
       for (const double value : p) log_p.push_back(std::log(value));
@@ -57,9 +57,9 @@ TEST(Softmax, ForwardAndBackward) {
       expect_near(log_y.values(), log_p, 4 * tolerance<T>());
 
       const std::vector<T> saved = y.values(), log_saved = log_y.values();
-      cpu::softmax_backward(dx.data(), saved.data(), dy.data(), rows, cols, cpu::Stream{});
-      cpu::log_softmax_backward(log_dx.data(), log_saved.data(), dy.data(), rows, cols,
-                                cpu::Stream{});
+      cpu::softmax_backward(dx.data(), saved.data(), dy.data(), rows, cols, false, cpu::Stream{});
+      cpu::softmax_backward(log_dx.data(), log_saved.data(), dy.data(), rows, cols, true,
+                            cpu::Stream{});
       std::vector<double> expected(n), log_expected(n);
       for (int64_t r = 0; r < rows; ++r) {
         double dot = 0.0, sum = 0.0;
@@ -85,8 +85,8 @@ TEST(Softmax, RowOfMinusInfinityAndNaN) {
   const std::vector<float> x = {-INFINITY, -INFINITY, -INFINITY, 1.0f, -INFINITY,
                                 1.0f,      NAN,       0.0f,      0.0f};
   Guarded<float> y(9), log_y(9);
-  cpu::softmax_forward(y.data(), x.data(), 3, 3, cpu::Stream{});
-  cpu::log_softmax_forward(log_y.data(), x.data(), 3, 3, cpu::Stream{});
+  cpu::softmax_forward(y.data(), x.data(), 3, 3, false, cpu::Stream{});
+  cpu::softmax_forward(log_y.data(), x.data(), 3, 3, true, cpu::Stream{});
   const auto p = y.values();
   EXPECT_EQ(std::vector<float>(p.begin(), p.begin() + 6),
             (std::vector<float>{0, 0, 0, 0.5f, 0, 0.5f}));
@@ -108,7 +108,7 @@ TEST(Softmax, OnlineOfMinusInfinityAndNaN) {
 TEST(Softmax, LargeLogitsDoNotOverflow) {
   const float x[] = {1e30f, 1e30f, -1e30f};
   Guarded<float> y(3);
-  cpu::softmax_forward(y.data(), x, 1, 3, cpu::Stream{});
+  cpu::softmax_forward(y.data(), x, 1, 3, false, cpu::Stream{});
   EXPECT_EQ(y.values(), (std::vector<float>{0.5f, 0.5f, 0.0f}));
 }
 
@@ -116,7 +116,7 @@ TEST(Softmax, ThreadCount) {
   const auto x = random_vector<float>(700 * 129, 3);
   expect_thread_count_does_not_matter([&] {
     Guarded<float> y(700 * 129);
-    cpu::softmax_forward(y.data(), x.data(), 700, 129, cpu::Stream{});
+    cpu::softmax_forward(y.data(), x.data(), 700, 129, false, cpu::Stream{});
     return y.values();
   });
 }

@@ -55,6 +55,13 @@ TEST(Convert, FloatsToIntegersTruncate) {
   EXPECT_EQ(convert(nan, DType::f32, DType::boolean), 1.0);
 }
 
+// So that ids beyond 32 bits do not become valid ones.
+TEST(Convert, LongIntegersSaturate) {
+  const std::vector<int64_t> values{(int64_t{1} << 32) + 5, -(int64_t{1} << 32), -100, 1 << 30};
+  EXPECT_EQ(from_vector(values, {4}).to(DType::i32).to_vector<int32_t>(),
+            (std::vector<int32_t>{INT32_MAX, INT32_MIN, -100, 1 << 30}));
+}
+
 TEST(Convert, TiesRoundToEven) {
   EXPECT_EQ(convert(1.0 + 0x1p-8, DType::f32, DType::bf16), 1.0);
   EXPECT_EQ(convert(1.0 + 0x3p-8, DType::f32, DType::bf16), 1.0 + 0x1p-6);

@@ -174,6 +174,7 @@ TEST(Tensor, FactoriesOnTheCurrentContext) {
   EXPECT_EQ(a.to_vector<float>(), uniform({1000}, -2.0, 3.0).to_vector<float>());
   expect_error([] { from_vector(Floats{1, 2}, {3}); }, {"from_vector", "2", "(3)"});
   expect_error([] { zeros({-1}); }, {"negative"});
+  expect_error([] { random_integers({2}, 0); }, {"random_integers", "bound is 0"});
 }
 
 TEST(Tensor, CudaIsRefusedWhereThereIsNone) {

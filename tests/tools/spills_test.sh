@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The kernels of attention on Hopper, of products and of decoding keep their values in registers: ptxas spills
-# none, but for the exceptions below. Reads the program with cuobjdump: CUDA's, or that of
+# none, but for the exceptions below. Some have no static shared memory. Reads the program with cuobjdump: CUDA's, or that of
 # `pip install nvidia-cuda-cuobjdump`. Skipped without it, or without code for sm_90a.
 set -euo pipefail
 # shellcheck source=tests/tools/lib.sh
@@ -25,9 +25,12 @@ decode_linear_kernelINS_8bfloat16ELi8E 32 up to 8 rows at once; 2 blocks leave 1
 decode_linear_kernelIfLi8ELb0E 8 rows that are not aligned; 2 blocks leave 128 registers
 sample_kernelI.*Li1024E 56 a block of 1024 threads leaves 64 registers'
 
+# Kernels whose tiles take a block's whole shared memory on GPUs with 99 KiB: they have none besides.
+full='tf32_attention_backward_kernel'
+
 # check_usage: reads the output of cuobjdump -res-usage. Prints each kernel for sm_90a that spills.
 check_usage() {
-  awk -v families="$families" -v exceptions="$exceptions" '
+  awk -v families="$families" -v exceptions="$exceptions" -v full="$full" '
     function bytes(what) { return match($0, what ":[0-9]+") ? substr($0, RSTART + length(what) + 1) + 0 : -1 }
     BEGIN {
       family_count = split(families, family)
@@ -39,6 +42,10 @@ check_usage() {
     /^arch = / { ours = $3 == "sm_90a" }
     $1 == "Function" { name = $2; sub(/:$/, "", name) }
     $1 ~ /^REG:/ && ours {
+      if (name ~ full && bytes("SHARED") != 0) {
+        printf "%s:%s, expected SHARED:0, since its tiles alone fill what some GPUs have\n", name, $0
+        bad = 1
+      }
       wanted = 0
       for (i = 1; i <= family_count; ++i) {
         if (index(name, family[i])) { wanted = 1; ++found[family[i]] }
@@ -87,6 +94,8 @@ forward=hopper_attention_forward_kernelILi0EEv
 expect 'a kernel that spills nothing' 0 "$canned_count kernels" check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:0'
 expect 'a planted stack' 1 "$forward:  REG:240 STACK:16" \
   check_canned $forward 'REG:240 STACK:16 SHARED:1024 LOCAL:0'
+expect 'planted shared memory beside full tiles' 1 'expected SHARED:0' \
+  check_canned tf32_attention_backward_kernelILb0ELi9E 'REG:204 STACK:0 SHARED:4 LOCAL:0'
 expect 'planted local memory' 1 'LOCAL:16' check_canned $forward 'REG:240 STACK:0 SHARED:1024 LOCAL:16'
 expect 'an exception beyond its bytes' 1 'expected STACK:24' \
   check_canned hopper_attention_backward_kernelILi1E 'REG:168 STACK:48 SHARED:0 LOCAL:0'

@@ -131,16 +131,12 @@ void check_qkv(const char* op, const Variable& qkv, int64_t H, int64_t Hk, int64
 }
 
 void check_table(const Variable& qkv, int64_t D, const RopeTable& table) {
-  const char* op = "rope_attention";
   QUERN_CHECK(!qkv.leaf_store() && qkv.value().is_contiguous(),
               "rope_attention: qkv is a leaf or not contiguous, expected the fresh output of a "
               "linear: it is rotated in place");
-  QUERN_CHECK(D % 2 == 0 && table.cos.ndim() == 2 && table.cos.dim(1) == D / 2 &&
-                  table.cos.dim(0) >= qkv.dim(1),
-              "rope_attention: the table has shape ", table.cos.shape(), ", expected (at least ",
-              qkv.dim(1), ", ", D / 2, ")");
-  detail::check_dtype(op, "the table", table.cos, detail::accumulate_type(qkv.dtype()));
-  detail::check_device(op, "the table", table.cos, qkv.device());
+  detail::check_rope_table("rope_attention", table, qkv.value(), D);
+  QUERN_CHECK(table.cos.dim(0) >= qkv.dim(1), "rope_attention: the table has shape ",
+              table.cos.shape(), ", expected (at least ", qkv.dim(1), ", ", D / 2, ")");
 }
 
 // Rotates the q and k heads in place if there is a table.

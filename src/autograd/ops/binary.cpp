@@ -51,8 +51,7 @@ Variable detail::binary(const char* op, const Variable& a_in, const Variable& b_
   const Tensor& a = a_in.value();
   const Tensor& b = b_in.value();
   check_floating(op, "a", a);
-  check_dtype(op, "b", b, a.dtype());
-  check_device(op, "b", b, a.device());
+  check_like(op, "b", b, a.dtype(), a.device());
   const Needs needs = needs_of(f);
   const Shape shape = broadcast_shapes(a.shape(), b.shape(), op);
   const kernels::BinaryLayout layout = broadcast_layout(a, b, shape);

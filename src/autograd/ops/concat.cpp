@@ -15,8 +15,7 @@ Variable concat(const std::vector<Variable>& parts, int dim) {
   shape[axis] = 0;
   std::vector<int64_t> ends;
   for (const Variable& part : parts) {
-    detail::check_dtype("concat", "a part", part.value(), first.dtype());
-    detail::check_device("concat", "a part", part.value(), first.device());
+    detail::check_like("concat", "a part", part.value(), first.dtype(), first.device());
     Shape expected = first.shape();
     if (part.shape().ndim() == expected.ndim()) expected[axis] = part.shape()[axis];
     detail::check_shape("concat", "a part", part.value(), expected);

@@ -27,8 +27,7 @@ Tensor gelu_of(const Tensor& x, const Tensor& bias) {
 Tensor checked_bias(const char* name, const Variable& bias, int64_t n, const Tensor& x) {
   if (!bias.defined()) return {};
   detail::check_shape(kOp, name, bias.value(), {n});
-  detail::check_dtype(kOp, name, bias.value(), x.dtype());
-  detail::check_device(kOp, name, bias.value(), x.device());
+  detail::check_like(kOp, name, bias.value(), x.dtype(), x.device());
   return bias.value().contiguous();
 }
 
@@ -39,10 +38,7 @@ Variable gelu_linear(const Variable& x_in, const Variable& x_bias, const Variabl
                      const Variable& b_in, ActivationOutput output,
                      const std::shared_ptr<HostStash>& stash) {
   const RangeScope range(kOp);
-  detail::check_floating(kOp, "x", x_in.value());
-  detail::check_ndim(kOp, "x", x_in.value(), 1);
-  detail::check_dtype(kOp, "w", w_in.value(), x_in.dtype());
-  detail::check_device(kOp, "w", w_in.value(), x_in.device());
+  detail::check_operands(kOp, "x", x_in.value(), w_in.value());
   const int64_t F = x_in.dim(-1);
   QUERN_CHECK(w_in.shape().ndim() == 2 && w_in.dim(1) == F, "gelu_linear: w has shape ",
               w_in.shape(), ", expected (out, ", F, ") for x ", x_in.shape());

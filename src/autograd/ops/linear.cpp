@@ -12,10 +12,7 @@ namespace {
 
 // Checks the arguments and returns the result, uninitialised.
 Tensor empty_result(const Variable& x, const Variable& w) {
-  detail::check_floating("linear", "x", x.value());
-  detail::check_ndim("linear", "x", x.value(), 1);
-  detail::check_dtype("linear", "w", w.value(), x.dtype());
-  detail::check_device("linear", "w", w.value(), x.device());
+  detail::check_operands("linear", "x", x.value(), w.value());
   QUERN_CHECK(w.shape().ndim() == 2 && w.dim(1) == x.dim(-1), "linear: w has shape ", w.shape(),
               ", expected (out, ", x.dim(-1), ") for x ", x.shape());
   return Tensor::empty(detail::replace_last(x.shape(), w.dim(0)), x.dtype(), x.device(), "linear");
@@ -85,8 +82,7 @@ Variable linear(const Variable& x, const Variable& w) {
 Variable linear(const Variable& x, const Variable& w, const Variable& b) {
   detail::check_floating("linear", "b", b.value());
   detail::check_shape("linear", "b", b.value(), {w.dim(0)});
-  detail::check_dtype("linear", "b", b.value(), x.dtype());
-  detail::check_device("linear", "b", b.value(), x.device());
+  detail::check_like("linear", "b", b.value(), x.dtype(), x.device());
   if (detail::multiplies_in_fp8(x.value())) return linear_in_fp8(x, w, b);
   return linear_of(x, w, b, [&](const Tensor& y, const Tensor& rows, const Tensor& weight) {
     detail::matrix_product(y, rows, false, weight, true, false, b.value());

@@ -68,10 +68,7 @@ Tensor widened(const Tensor& w) {
 Head make_head(const Variable& x, const Variable& w, const Tensor& targets,
                const LmHeadOptions& options) {
   const char* op = "lm_head_cross_entropy";
-  detail::check_floating(op, "x", x.value());
-  detail::check_ndim(op, "x", x.value(), 1);
-  detail::check_dtype(op, "w", w.value(), x.dtype());
-  detail::check_device(op, "w", w.value(), x.device());
+  detail::check_operands(op, "x", x.value(), w.value());
   QUERN_CHECK(w.shape().ndim() == 2 && w.dim(1) == x.dim(-1), op, ": w has shape ", w.shape(),
               ", expected (V, ", x.dim(-1), ")");
   detail::check_shape(op, "targets", targets, detail::without_last(x.shape()));

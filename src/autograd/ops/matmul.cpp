@@ -10,8 +10,7 @@ namespace {
 // The result's shape; throws when the operands do not match.
 Shape product_shape(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   detail::check_floating("matmul", "a", a);
-  detail::check_dtype("matmul", "b", b, a.dtype());
-  detail::check_device("matmul", "b", b, a.device());
+  detail::check_like("matmul", "b", b, a.dtype(), a.device());
   detail::check_ndim("matmul", "a", a, 2);
   detail::check_ndim("matmul", "b", b, 2);
   const int64_t M = a.dim(transpose_a ? -1 : -2), K = a.dim(transpose_a ? -2 : -1);

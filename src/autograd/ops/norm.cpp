@@ -42,8 +42,7 @@ Norm make_norm(const NormOp& p, const Variable& x, DType out) {
   check_ndim(op, "x", x.value(), 1);
   const auto packed = [&](const char* name, const Variable& v) {
     if (!v.defined()) return Tensor();
-    check_dtype(op, name, v.value(), accumulate_type(out));
-    check_device(op, name, v.value(), x.device());
+    check_like(op, name, v.value(), accumulate_type(out), x.device());
     check_shape(op, name, v.value(), {x.dim(-1)});
     return v.value().contiguous();
   };

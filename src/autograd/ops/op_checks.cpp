@@ -28,9 +28,20 @@ void check_device(const char* op, const char* arg, const Tensor& x, Device expec
               expected);
 }
 
+void check_like(const char* op, const char* arg, const Tensor& x, DType dtype, Device device) {
+  check_dtype(op, arg, x, dtype);
+  check_device(op, arg, x, device);
+}
+
 void check_ndim(const char* op, const char* arg, const Tensor& x, int at_least) {
   QUERN_CHECK(x.ndim() >= at_least, op, ": ", arg, " has shape ", x.shape(), ", expected at least ",
               at_least, " dimension", at_least == 1 ? "" : "s");
+}
+
+void check_operands(const char* op, const char* arg, const Tensor& x, const Tensor& w) {
+  check_floating(op, arg, x);
+  check_ndim(op, arg, x, 1);
+  check_like(op, "w", w, x.dtype(), x.device());
 }
 
 Tensor as_integers(const char* op, const char* arg, const Tensor& x, DType dtype, Device device) {

@@ -15,7 +15,10 @@ void check_floating(const char* op, const char* arg, const Tensor& x);
 void check_shape(const char* op, const char* arg, const Tensor& x, const Shape& expected);
 void check_dtype(const char* op, const char* arg, const Tensor& x, DType expected);
 void check_device(const char* op, const char* arg, const Tensor& x, Device expected);
+void check_like(const char* op, const char* arg, const Tensor& x, DType dtype, Device device);
 void check_ndim(const char* op, const char* arg, const Tensor& x, int at_least);
+// x is of floats and at least 1-d, and `w` has its dtype and device.
+void check_operands(const char* op, const char* arg, const Tensor& x, const Tensor& w);
 
 // Checks that x is i32, i64 or u16 and on `device`, and returns it packed, as `dtype`.
 Tensor as_integers(const char* op, const char* arg, const Tensor& x, DType dtype, Device device);

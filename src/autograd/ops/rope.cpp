@@ -22,6 +22,23 @@ RopeTable make_rope_table(int64_t positions, int64_t D, double theta, DType dtyp
   return {cos, sin};
 }
 
+namespace detail {
+
+void check_rope_table(const char* op, const RopeTable& table, const Tensor& x, int64_t D) {
+  QUERN_CHECK(D % 2 == 0, op, ": x has head_dim ", D, ", expected an even number");
+  QUERN_CHECK(table.cos.ndim() == 2 && table.cos.dim(1) == D / 2, op, ": the table has shape ",
+              table.cos.shape(), ", expected (positions, ", D / 2, ")");
+  check_shape(op, "the table's sin", table.sin, table.cos.shape());
+  for (const Tensor& part : {table.cos, table.sin}) {
+    check_dtype(op, "the table", part, accumulate_type(x.dtype()));
+    check_device(op, "the table", part, x.device());
+    QUERN_CHECK(part.is_contiguous(), op,
+                ": the table is a strided view, expected a contiguous one");
+  }
+}
+
+}  // namespace detail
+
 namespace {
 
 void check_arguments(const Tensor& x, const RopeTable& table, const Tensor& positions,
@@ -29,12 +46,7 @@ void check_arguments(const Tensor& x, const RopeTable& table, const Tensor& posi
   detail::check_floating("rope", "x", x);
   QUERN_CHECK(x.ndim() == 4, "rope: x has shape ", x.shape(), ", expected (B, T, H, D)");
   const int64_t B = x.dim(0), T = x.dim(1), D = x.dim(3);
-  QUERN_CHECK(D % 2 == 0, "rope: x has head_dim ", D, ", expected an even number");
-  QUERN_CHECK(table.cos.ndim() == 2 && table.cos.dim(1) == D / 2, "rope: the table has shape ",
-              table.cos.shape(), ", expected (positions, ", D / 2, ")");
-  detail::check_shape("rope", "the table's sin", table.sin, table.cos.shape());
-  detail::check_dtype("rope", "the table", table.cos, detail::accumulate_type(x.dtype()));
-  detail::check_device("rope", "the table", table.cos, x.device());
+  detail::check_rope_table("rope", table, x, D);
   if (!positions.defined()) {
     QUERN_CHECK(first >= 0 && first + T <= table.cos.dim(0), "rope: positions ", first, " to ",
                 first + T, ", the table has ", table.cos.dim(0));
@@ -54,6 +66,7 @@ Tensor rotate(const Tensor& x, const RopeTable& table, const Tensor& positions, 
     layout.y_strides[i] = y.strides()[i];
   }
   layout.first_position = first;
+  layout.table_rows = table.cos.dim(0);
   layout.positions_per_batch = positions.defined() && positions.ndim() == 2;
   visit("rope", x, [&]<class T>(std::type_identity<T>, auto stream) {
     rope(y.data<T>(), x.data<T>(), table.cos.data<acc_t<T>>(), table.sin.data<acc_t<T>>(),

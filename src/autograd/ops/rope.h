@@ -15,9 +15,15 @@ struct RopeTable {
 RopeTable make_rope_table(int64_t positions, int64_t D, double theta, DType dtype = DType::f32,
                           const kernels::RopeScaling& scaling = {});
 
+namespace detail {
+// Throws unless the table is one for heads of D and for x's dtype and device.
+void check_rope_table(const char* op, const RopeTable& table, const Tensor& x, int64_t D);
+}  // namespace detail
+
 // x (B, T, H, D) of any strides with D contiguous -> the same shape, contiguous. Token t of each
 // sequence has position positions[t] (i32 (T)) or positions[b, t] (i32 (B, T)), or first + t
-// without positions. D is even, and every position lies in the table.
+// without positions. D is even. A position beyond the table throws on the
+// CPU, and gives NaN on a GPU.
 Variable rope(const Variable& x, const RopeTable& table, const Tensor& positions = {},
               int64_t first = 0);
 

@@ -16,17 +16,13 @@ Variable softmax_rows(const char* op, const Variable& input, bool log) {
   const int64_t rows = detail::count_leading(x.shape()), cols = x.dim(-1);
   const Tensor y = empty_like(x, op);
   visit(op, x, [&]<class T>(std::type_identity<T>, auto stream) {
-    T* const to = y.data<T>();
-    if (log) return log_softmax_forward(to, x.data<T>(), rows, cols, stream);
-    softmax_forward(to, x.data<T>(), rows, cols, stream);
+    softmax_forward(y.data<T>(), x.data<T>(), rows, cols, log, stream);
   });
   return record(op, y, {input}, [op, y, rows, cols, log](Gradients& g) {
     const Tensor& dy = g.output();
     const Tensor dx = empty_like(y, op);
     visit(op, y, [&]<class T>(std::type_identity<T>, auto stream) {
-      T* const to = dx.data<T>();
-      if (log) return log_softmax_backward(to, y.data<T>(), dy.data<T>(), rows, cols, stream);
-      softmax_backward(to, y.data<T>(), dy.data<T>(), rows, cols, stream);
+      softmax_backward(dx.data<T>(), y.data<T>(), dy.data<T>(), rows, cols, log, stream);
     });
     g.add(0, dx);
   });

@@ -30,8 +30,7 @@ Tensor swiglu_of(const char* op, const Tensor& gate_up) {
 Tensor made_or_swiglu_of(const char* op, const Tensor& made, const Tensor& gate_up) {
   if (!made.defined()) return swiglu_of(op, gate_up);
   detail::check_shape(op, "made", made, detail::replace_last(gate_up.shape(), gate_up.dim(-1) / 2));
-  detail::check_dtype(op, "made", made, gate_up.dtype());
-  detail::check_device(op, "made", made, gate_up.device());
+  detail::check_like(op, "made", made, gate_up.dtype(), gate_up.device());
   return made;
 }
 
@@ -133,10 +132,7 @@ Variable swiglu_linear(const Variable& gate_up_in, const Variable& w_in, const T
                        ActivationOutput output, const std::shared_ptr<HostStash>& stash) {
   constexpr const char* kOp = "swiglu_linear";
   const RangeScope range(kOp);
-  detail::check_floating(kOp, "gate_up", gate_up_in.value());
-  detail::check_ndim(kOp, "gate_up", gate_up_in.value(), 1);
-  detail::check_dtype(kOp, "w", w_in.value(), gate_up_in.dtype());
-  detail::check_device(kOp, "w", w_in.value(), gate_up_in.device());
+  detail::check_operands(kOp, "gate_up", gate_up_in.value(), w_in.value());
   QUERN_CHECK(w_in.shape().ndim() == 2 && gate_up_in.dim(-1) == 2 * w_in.dim(1),
               "swiglu_linear: w has shape ", w_in.shape(), " and gate_up ", gate_up_in.shape(),
               ", expected (C, F) and (..., 2 F)");

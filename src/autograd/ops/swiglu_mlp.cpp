@@ -18,8 +18,7 @@ using detail::SwigluGradientInFp8;
 
 void check_arguments(const Tensor& x, const Tensor& w_up, const Tensor& w_down) {
   for (const auto& [name, tensor] : {std::pair("x", x), {"w_up", w_up}, {"w_down", w_down}}) {
-    detail::check_dtype(kOp, name, tensor, DType::bf16);
-    detail::check_device(kOp, name, tensor, x.device());
+    detail::check_like(kOp, name, tensor, DType::bf16, x.device());
   }
   detail::check_ndim(kOp, "w_down", w_down, 2);
   detail::check_shape(kOp, "w_up", w_up, {2 * w_down.dim(1), x.dim(-1)});

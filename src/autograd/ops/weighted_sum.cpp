@@ -11,10 +11,7 @@ namespace quern {
 // saves: x and w
 Variable weighted_sum(const Variable& x_in, const Variable& w_in) {
   const RangeScope range("weighted_sum");
-  detail::check_floating("weighted_sum", "x", x_in.value());
-  detail::check_ndim("weighted_sum", "x", x_in.value(), 1);
-  detail::check_dtype("weighted_sum", "w", w_in.value(), x_in.dtype());
-  detail::check_device("weighted_sum", "w", w_in.value(), x_in.device());
+  detail::check_operands("weighted_sum", "x", x_in.value(), w_in.value());
   detail::check_shape("weighted_sum", "w", w_in.value(), {x_in.dim(-1)});
   const Tensor x = x_in.value().contiguous(), w = w_in.value().contiguous();
   const int64_t rows = detail::count_leading(x.shape()), C = x.dim(-1);

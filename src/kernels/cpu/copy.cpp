@@ -2,7 +2,9 @@
 // both sides are contiguous along the innermost dimension (as in transposes of heads).
 #include "kernels/copy.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "base/error.h"
@@ -28,6 +30,9 @@ D convert(S value) {
     return value != S(0);
   } else if constexpr (kIsHalf<D> && (std::is_same_v<S, double> || std::is_integral_v<S>)) {
     return D(round_to_odd(static_cast<double>(value)));
+  } else if constexpr (std::is_same_v<D, int32_t> && std::is_same_v<S, int64_t>) {
+    using Limits = std::numeric_limits<int32_t>;
+    return static_cast<D>(std::clamp<int64_t>(value, Limits::min(), Limits::max()));
   } else {
     return static_cast<D>(value);
   }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "kernels/common/parallel.h"
 
 namespace quern::kernels::cpu {
@@ -17,7 +18,11 @@ void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int3
   parallel_rows(layout.B * layout.T, layout.H * layout.D, [=](int64_t row) {
     const int64_t b = row / layout.T, t = row % layout.T;
     int64_t position = layout.first_position + t;
-    if (positions != nullptr) position = positions[layout.positions_per_batch ? row : t];
+    if (positions != nullptr) {
+      position = positions[layout.positions_per_batch ? row : t];
+      QUERN_CHECK(position >= 0 && position < layout.table_rows, "rope: position ", row, " is ",
+                  position, ", expected 0 to ", layout.table_rows - 1);
+    }
     const A *c = cos + position * half, *s = sin + position * half;
     for (int64_t h = 0; h < layout.H; ++h) {
       const int64_t from = b * layout.x_strides[0] + t * layout.x_strides[1];

@@ -57,8 +57,8 @@ void backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols) {
 }  // namespace
 
 template <class T>
-void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream) {
-  forward<false>(y, x, rows, cols);
+void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, bool log, Stream) {
+  log ? forward<true>(y, x, rows, cols) : forward<false>(y, x, rows, cols);
 }
 
 template <class T>
@@ -83,26 +83,15 @@ void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream
 }
 
 template <class T>
-void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream) {
-  backward<false>(dx, y, dy, rows, cols);
-}
-
-template <class T>
-void log_softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream) {
-  forward<true>(y, x, rows, cols);
-}
-
-template <class T>
-void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream) {
-  backward<true>(dx, y, dy, rows, cols);
+void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, bool log,
+                      Stream) {
+  log ? backward<true>(dx, y, dy, rows, cols) : backward<false>(dx, y, dy, rows, cols);
 }
 
 #define QUERN_INSTANTIATE(T)                                              \
   template decltype(softmax_forward<T>) softmax_forward<T>;               \
   template decltype(softmax_online_forward<T>) softmax_online_forward<T>; \
-  template decltype(softmax_backward<T>) softmax_backward<T>;             \
-  template decltype(log_softmax_forward<T>) log_softmax_forward<T>;       \
-  template decltype(log_softmax_backward<T>) log_softmax_backward<T>;
+  template decltype(softmax_backward<T>) softmax_backward<T>;
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)
 QUERN_INSTANTIATE(double)

@@ -3,8 +3,6 @@
 // a thread keeps its columns while it walks down the rows.
 #include "kernels/bias_gelu.h"
 
-#include <type_traits>
-
 #include "kernels/common/pointwise_math.h"
 #include "kernels/cuda/primitives/column_sum.cuh"
 #include "kernels/cuda/primitives/vec.cuh"

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "base/round_to_odd.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/strided.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
@@ -65,7 +66,11 @@ __device__ AnyValue load_any(const void* p, DType dtype, int64_t at) {
 
 template <class T>
 __device__ void store_number(void* p, int64_t at, const AnyValue& x) {
-  static_cast<T*>(p)[at] = x.integer ? static_cast<T>(x.i) : static_cast<T>(x.f);
+  int64_t i = x.i;
+  if constexpr (std::is_same_v<T, int32_t>) {
+    i = max(int64_t{INT32_MIN}, min(int64_t{INT32_MAX}, i));
+  }
+  static_cast<T*>(p)[at] = x.integer ? static_cast<T>(i) : static_cast<T>(x.f);
 }
 // A float whose last bit records whether bits were lost, so that rounding it again to 16 bits
 // equals rounding x directly ("round to odd").
@@ -150,11 +155,10 @@ uint64_t repeated(T value) {  // the element's bits, as often as they fit
 }
 
 uint64_t fill_pattern(DType dtype, double value) {
-  const float single = static_cast<float>(value);
   switch (dtype) {
-    case DType::f32: return repeated(single);
-    case DType::bf16: return repeated(bfloat16(single));
-    case DType::f16: return repeated(float16(single));
+    case DType::f32: return repeated(static_cast<float>(value));
+    case DType::bf16: return repeated(bfloat16(quern::round_to_odd(value)));
+    case DType::f16: return repeated(float16(quern::round_to_odd(value)));
     case DType::f64: return repeated(value);
     case DType::i32: return repeated(static_cast<int32_t>(value));
     case DType::i64: return repeated(static_cast<int64_t>(value));

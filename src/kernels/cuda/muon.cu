@@ -5,8 +5,6 @@
 // Mirroring moves a byte for each element of a symmetric product.
 #include "kernels/muon.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -171,27 +169,23 @@ dim3 grid_of(int64_t count) {
 
 void muon_momentum(bfloat16* x, float* momentum, const float* grad, const MuonMatrices& matrices,
                    float mu, bool nesterov, const StepState* state, Stream stream) {
-  if (matrices.count == 0) return;
   launch(momentum_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, x, momentum, grad,
          matrices, mu, nesterov, state, aligned16({x, momentum, grad}));
 }
 
 void muon_squares(float* squares, const bfloat16* x, const MuonMatrices& matrices, Stream stream) {
-  if (matrices.count == 0) return;
   launch(squares_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, squares, x, matrices,
          aligned16({x}));
 }
 
 void muon_normalize(bfloat16* x, const float* squares, const MuonMatrices& matrices, float eps,
                     Stream stream) {
-  if (matrices.count == 0) return;
   launch(normalize_kernel, grid_of(matrices.count), dim3(kThreads), 0, stream, x, squares, matrices,
          eps, aligned16({x}));
 }
 
 void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatrices& matrices,
                  const StepState* state, Stream stream) {
-  if (matrices.count == 0) return;
   const bool aligned = aligned16(weights) && aligned16({x});
   with_split(weights, [&](auto is_split) {
     launch(update_kernel<is_split>, grid_of(matrices.count), dim3(kThreads), 0, stream, weights, x,
@@ -200,7 +194,6 @@ void muon_update(const WeightArrays& weights, const bfloat16* x, const MuonMatri
 }
 
 void muon_copy(bfloat16* to, const bfloat16* from, const MuonCopies& copies, Stream stream) {
-  if (copies.count == 0) return;
   launch(copy_kernel, grid_of(copies.count), dim3(kThreads), 0, stream, to, from, copies,
          aligned16({to, from}));
 }

@@ -4,7 +4,6 @@
 // the weights lie in FP32 or in two parts.
 #include "kernels/optimizer.h"
 
-#include <algorithm>
 #include <type_traits>
 
 #include "kernels/common/stochastic_rounding.h"
@@ -247,7 +246,6 @@ void store_learning_rate(StepState* state, float lr, Stream stream) {
 }
 
 void sum_squares(void* partial, const float* grad, int64_t n, Stream stream) {
-  if (n == 0) return;
   constexpr int64_t kElementsABlock = kNormChunk * (kThreads / kWarpSize);
   launch(sum_squares_kernel, grid_stride_blocks(n, kElementsABlock), dim3(kThreads), 0, stream,
          static_cast<float*>(partial), grad, n, aligned16({grad}));
@@ -284,7 +282,6 @@ template void adamw(const WeightArrays&, bfloat16*, bfloat16*, const float*, con
 
 void round_moments(bfloat16* m, bfloat16* v, const float* exact_m, const float* exact_v, int64_t n,
                    int64_t place, uint64_t seed, int64_t t, Stream stream) {
-  if (n == 0) return;
   launch(round_moments_kernel, one_block_each(ceil_div(n, kThreads)), dim3(kThreads), 0, stream, m,
          v, exact_m, exact_v, n, place, seed, t);
 }

@@ -75,7 +75,6 @@ __global__ void __launch_bounds__(kRowThreads)
 
 void rank_sum(float* out, void* squares, const float* before, const float* parts, int ranks,
               int64_t stride, int64_t n, Stream stream) {
-  if (n == 0) return;
   constexpr int64_t kElementsABlock = kNormChunk * (kRowThreads / kWarpSize);
   const bool aligned = aligned16({out});
   const bool vectors = stride % kVecSize<float> == 0 && aligned16({before, parts});

@@ -1,8 +1,6 @@
 // Sums and maxima over a warp or a 1-d block, in a fixed order: the same values give the same bits.
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/cuda/primitives/launch.cuh"
 
 namespace quern::kernels::cuda {
@@ -23,8 +21,8 @@ struct MaxOp {
 // Combines over aligned groups of `kWidth` lanes (a power of two); every lane gets the result, and
 // the same bits, since each step combines a pair that both lanes see (a op b == b op a). All 32
 // lanes must take part.
-template <class Op, int kWidth = kWarpSize>
-__device__ __forceinline__ float warp_reduce(float x, Op op) {
+template <class Op, int kWidth = kWarpSize, class T>
+__device__ __forceinline__ T warp_reduce(T x, Op op) {
 #pragma unroll
   for (int offset = kWidth / 2; offset > 0; offset /= 2) {
     x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));

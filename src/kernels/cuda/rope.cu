@@ -50,8 +50,13 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
   int64_t position = s.first_position + t;
   if (positions != nullptr) position = positions[s.positions_per_batch ? token : t];
   float c[kWidth], n[kWidth];
-  load_vec(c, cos + position * half + d);
-  load_vec(n, sin + position * half + d);
+  if (positions != nullptr && (position < 0 || position >= s.table_rows)) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) c[j] = n[j] = NAN;
+  } else {
+    load_vec(c, cos + position * half + d);
+    load_vec(n, sin + position * half + d);
+  }
 
   float x1[kWidth], x2[kWidth], y1[kWidth], y2[kWidth];
   unpack<T>(x1, first);

@@ -4,8 +4,6 @@
 // without filters.
 #include "kernels/sample.h"
 
-#include <type_traits>
-
 #include "kernels/common/sample_math.h"
 #include "kernels/cuda/primitives/cluster_exchange.cuh"
 #include "kernels/cuda/primitives/launch_hopper.cuh"
@@ -241,8 +239,8 @@ class RowSearch {
       if (lane == kWarpSize - 1) warp_sums[warp] = through;
       __syncthreads();
       const uint64_t theirs = lane < kWarps ? warp_sums[lane] : 0;
-      uint64_t mine = below + through - sum + over_lanes(lane < warp ? theirs : 0, Sum64{});
-      below += over_lanes(theirs, Sum64{});
+      uint64_t mine = below + through - sum + warp_reduce(lane < warp ? theirs : 0, Sum64{});
+      below += warp_reduce(theirs, Sum64{});
       __syncthreads();
       if (target < mine || target >= mine + sum) return;
 #pragma unroll

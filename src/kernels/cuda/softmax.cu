@@ -230,8 +230,8 @@ void backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream
 }  // namespace
 
 template <class T>
-void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream) {
-  forward<false>(y, x, rows, cols, stream);
+void softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, bool log, Stream stream) {
+  log ? forward<true>(y, x, rows, cols, stream) : forward<false>(y, x, rows, cols, stream);
 }
 template <class T>
 void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream) {
@@ -240,25 +240,16 @@ void softmax_online_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream
          rows, cols);
 }
 template <class T>
-void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, Stream stream) {
-  backward<false>(dx, y, dy, rows, cols, stream);
-}
-template <class T>
-void log_softmax_forward(T* y, const T* x, int64_t rows, int64_t cols, Stream stream) {
-  forward<true>(y, x, rows, cols, stream);
-}
-template <class T>
-void log_softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols,
-                          Stream stream) {
-  backward<true>(dx, y, dy, rows, cols, stream);
+void softmax_backward(T* dx, const T* y, const T* dy, int64_t rows, int64_t cols, bool log,
+                      Stream stream) {
+  log ? backward<true>(dx, y, dy, rows, cols, stream)
+      : backward<false>(dx, y, dy, rows, cols, stream);
 }
 
 #define QUERN_INSTANTIATE(T)                                              \
   template decltype(softmax_forward<T>) softmax_forward<T>;               \
   template decltype(softmax_online_forward<T>) softmax_online_forward<T>; \
-  template decltype(softmax_backward<T>) softmax_backward<T>;             \
-  template decltype(log_softmax_forward<T>) log_softmax_forward<T>;       \
-  template decltype(log_softmax_backward<T>) log_softmax_backward<T>;
+  template decltype(softmax_backward<T>) softmax_backward<T>;
 
 QUERN_INSTANTIATE(float)
 QUERN_INSTANTIATE(bfloat16)

@@ -43,7 +43,6 @@ __global__ void __launch_bounds__(kThreads)
 
 void split_weights(bfloat16* copies, uint16_t* low, const float* weights, int64_t n,
                    Stream stream) {
-  if (n == 0) return;
   launch(low != nullptr ? split_kernel<true> : split_kernel<false>,
          grid_stride_blocks(n, kThreads * kWidth), dim3(kThreads), 0, stream, copies, low, weights,
          n, aligned16({copies, low, weights}));
@@ -51,14 +50,12 @@ void split_weights(bfloat16* copies, uint16_t* low, const float* weights, int64_
 
 void join_weights(float* weights, const bfloat16* copies, const uint16_t* low, int64_t n,
                   Stream stream) {
-  if (n == 0) return;
   launch(join_kernel, grid_stride_blocks(n, kThreads * kWidth), dim3(kThreads), 0, stream, weights,
          copies, low, n, aligned16({weights, copies, low}));
 }
 
 void join_runs(float* weights, const bfloat16* copies, const uint16_t* low, const WeightRun* runs,
                int64_t count, Stream stream) {
-  if (count == 0) return;
   launch(join_runs_kernel, one_block_each(count), dim3(kThreads), 0, stream, weights, copies, low,
          runs);
 }

@@ -178,6 +178,8 @@ TEST_F(CopyGpu, Fill) {
   check_fill<float>(-1.1);
   check_fill<bfloat16>(3.3);
   check_fill<float16>(-0.7);
+  check_fill<bfloat16>(1 + 0x1p-8 + 0x1p-40);  // rounded once
+  check_fill<float16>(1 + 0x1p-11 + 0x1p-40);
   check_fill<double>(1e-300);
   check_fill<int32_t>(-7);
   check_fill<int64_t>(-123456789012.0);

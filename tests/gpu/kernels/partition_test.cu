@@ -110,7 +110,7 @@ struct TinyToken {
   }()};
 
   std::vector<bfloat16> run(Stream stream) {
-    DecodeBlock<bfloat16> block;
+    DecodeBlock block;
     block.attention_norm = block.mlp_norm = norm.get();
     block.qkv = qkv.get();
     block.k_cache = k_cache.get();
@@ -118,8 +118,8 @@ struct TinyToken {
     block.output = output.get();
     block.gate_up = gate_up.get();
     block.down = down.get();
-    DeviceBuffer<DecodeBlock<bfloat16>> blocks(std::vector<DecodeBlock<bfloat16>>{block});
-    DecodeToken<bfloat16> token = sizes();
+    DeviceBuffer<DecodeBlock> blocks(std::vector<DecodeBlock>{block});
+    DecodeToken token = sizes();
     token.rows = rows.get();
     token.tokens = tokens.get();
     token.embedding = embedding.get();
@@ -135,8 +135,8 @@ struct TinyToken {
     decode_token(token, stream);
     return logits.download();
   }
-  static DecodeToken<bfloat16> sizes() {
-    DecodeToken<bfloat16> token{1, 1, C, H, Hk, D, F, V, kCapacity};
+  static DecodeToken sizes() {
+    DecodeToken token{1, 1, C, H, Hk, D, F, V, kCapacity};
     token.eps = 1e-5;
     return token;
   }

@@ -2,6 +2,7 @@
 #include "kernels/rope.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "gpu/reference.h"
 
@@ -31,6 +32,7 @@ void check(const Case& c, bool inverse) {
   const int64_t row = c.H * c.D + c.extra;
   RopeLayout layout{c.B, c.T, c.H, c.D, {c.T * row, row, c.D}, {c.T * row, row, c.D}, 3, false};
   layout.positions_per_batch = c.positions == Positions::per_batch;
+  layout.table_rows = kMaxPositions;
   const auto x = random_values<T>(c.B * c.T * row, 1);
   std::vector<int32_t> positions(static_cast<size_t>(c.B * c.T));
   for (size_t i = 0; i < positions.size(); ++i) {
@@ -119,6 +121,7 @@ void check_parts(int64_t B, int64_t length, Positions kind) {
   for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * 7 % 1009);
   const auto x = random_values<bfloat16>(n, 1);
   const int64_t rows = std::max<int64_t>(length + 1, 1009);
+  layout.table_rows = rows;
   const auto cos = random_values<float>(rows, 2, -1.0, 1.0);
   const auto sin = random_values<float>(rows, 3, -1.0, 1.0);
   const bool given = kind != Positions::none;
@@ -162,6 +165,20 @@ void check_transposing(int64_t B, int64_t length, int64_t H, int64_t D) {
                         layout, false, Stream{});
   });
   expect_near(actual, y, storage_error<T>(), 5e-7);  // as in check
+}
+
+TEST_F(RopeGpu, PositionsBeyondTheTableGiveNaN) {
+  const int64_t D = 8;
+  const RopeLayout layout{1, 4, 1, D, {4 * D, D, D}, {4 * D, D, D}, 0, false, 2};
+  DeviceBuffer<float> table(std::vector<float>(static_cast<size_t>(D), 1.0f));  // two rows
+  DeviceBuffer<float> x(random_values<float>(4 * D, 1)), y(4 * D);
+  DeviceBuffer<int32_t> positions(std::vector<int32_t>{1, 2, -1, 0});
+  kernels::cuda::rope(y.get(), x.get(), table.get(), table.get(), positions.get(), layout, false,
+                      Stream{});
+  const auto out = y.download();
+  for (int64_t i = 0; i < 4 * D; ++i) {
+    EXPECT_EQ(std::isnan(out[static_cast<size_t>(i)]), i / D == 1 || i / D == 2) << i;
+  }
 }
 
 TEST_F(RopeGpu, OtherStridesOfTheOutput) {

@@ -9,11 +9,6 @@ namespace {
 class SoftmaxGpu : public GpuTest {};
 
 template <class T>
-using Forward = void (*)(T*, const T*, int64_t, int64_t, kernels::cuda::Stream);
-template <class T>
-using Backward = void (*)(T*, const T*, const T*, int64_t, int64_t, kernels::cuda::Stream);
-
-template <class T>
 double largest(const std::vector<T>& values) {
   double most = 0.0;
   for (const T v : values) most = std::max(most, std::abs(double{static_cast<float>(v)}));
@@ -26,31 +21,23 @@ void check(int64_t rows, int64_t cols, bool log, int64_t shift) {
   const auto x = random_values<T>(rows * cols, 1, -6.0, 6.0);
   const auto dy = random_values<T>(rows * cols, 2);
   std::vector<T> y(x.size()), dx(x.size());
-  if (log) {
-    kernels::cpu::log_softmax_forward(y.data(), x.data(), rows, cols, {});
-    kernels::cpu::log_softmax_backward(dx.data(), y.data(), dy.data(), rows, cols, {});
-  } else {
-    kernels::cpu::softmax_forward(y.data(), x.data(), rows, cols, {});
-    kernels::cpu::softmax_backward(dx.data(), y.data(), dy.data(), rows, cols, {});
-  }
-  const Forward<T> forward =
-      log ? &kernels::cuda::log_softmax_forward<T> : &kernels::cuda::softmax_forward<T>;
-  const Backward<T> backward =
-      log ? &kernels::cuda::log_softmax_backward<T> : &kernels::cuda::softmax_backward<T>;
+  kernels::cpu::softmax_forward(y.data(), x.data(), rows, cols, log, {});
+  kernels::cpu::softmax_backward(dx.data(), y.data(), dy.data(), rows, cols, log, {});
   DeviceBuffer<T> device_x(x, shift), device_saved(y, shift), device_dy(dy, shift);
   DeviceBuffer<T> device_y(rows * cols, shift), device_dx(rows * cols, shift);
   // Sums of up to 1e5 terms in another order, relative 1e-5; log adds the rounding of values near
   // 12, 4e-6. A 16-bit result may round to the neighbour. The backward subtracts a sum, so there
   // the error is relative to the largest gradient.
   const double relative = 1e-5 + (sizeof(T) == 2 ? 2 * rounding<T>() : 0.0);
-  expect_close(
-      run_twice(device_y, [&] { forward(device_y.get(), device_x.get(), rows, cols, {}); }), y,
-      relative, log ? 4e-6 : 0.0);
-  expect_close(
-      run_twice(
-          device_dx,
-          [&] { backward(device_dx.get(), device_saved.get(), device_dy.get(), rows, cols, {}); }),
-      dx, relative, 1e-5 * largest(dx));
+  const auto forward = [&] {
+    kernels::cuda::softmax_forward(device_y.get(), device_x.get(), rows, cols, log, {});
+  };
+  const auto backward = [&] {
+    kernels::cuda::softmax_backward(device_dx.get(), device_saved.get(), device_dy.get(), rows,
+                                    cols, log, {});
+  };
+  expect_close(run_twice(device_y, forward), y, relative, log ? 4e-6 : 0.0);
+  expect_close(run_twice(device_dx, backward), dx, relative, 1e-5 * largest(dx));
 }
 
 TEST_F(SoftmaxGpu, InTwoPasses) {
@@ -90,16 +77,16 @@ void check_minus_infinity(int64_t cols) {
   x[1] = T(2.0f);  // row 0: one finite element
   for (int64_t c = 0; c < cols; c += 2) x[static_cast<size_t>(2 * cols + c)] = T(1.0f);
   std::vector<T> y(x.size()), log_y(x.size());  // row 1 has none
-  kernels::cpu::softmax_forward(y.data(), x.data(), 3, cols, {});
-  kernels::cpu::log_softmax_forward(log_y.data(), x.data(), 3, cols, {});
+  kernels::cpu::softmax_forward(y.data(), x.data(), 3, cols, false, {});
+  kernels::cpu::softmax_forward(log_y.data(), x.data(), 3, cols, true, {});
   DeviceBuffer<T> device_x(x), device_y(3 * cols);
-  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 3, cols, {});
+  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 3, cols, false, {});
   const auto actual = device_y.download();
   expect_close(actual, y, relative, 0.0);
   for (int64_t c = 0; c < cols; ++c) {
     EXPECT_EQ(static_cast<float>(actual[static_cast<size_t>(cols + c)]), 0.0f);
   }
-  kernels::cuda::log_softmax_forward(device_y.get(), device_x.get(), 3, cols, {});
+  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 3, cols, true, {});
   expect_close(device_y.download(), log_y, relative, 4e-6);
 }
 
@@ -115,7 +102,7 @@ void check_nan(int64_t cols) {
   auto x = random_values<T>(2 * cols, 1);
   x[3] = T(NAN);
   DeviceBuffer<T> device_x(x), device_y(2 * cols);
-  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 2, cols, {});
+  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 2, cols, false, {});
   const auto y = device_y.download();
   for (int64_t c = 0; c < cols; ++c) {
     EXPECT_TRUE(std::isnan(static_cast<float>(y[static_cast<size_t>(c)])));
@@ -137,9 +124,9 @@ void check_equal_logits(float logit, int64_t cols) {
   const std::vector<T> x(static_cast<size_t>(3 * cols), T(logit));
   const double uniform = 1.0 / static_cast<double>(cols);
   DeviceBuffer<T> device_x(x), device_y(3 * cols);
-  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 3, cols, {});
+  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 3, cols, false, {});
   const auto y = device_y.download();
-  kernels::cuda::log_softmax_forward(device_y.get(), device_x.get(), 3, cols, {});
+  kernels::cuda::softmax_forward(device_y.get(), device_x.get(), 3, cols, true, {});
   const auto log_y = device_y.download();
   // A sum of ones is exact; a division or a logarithm, and the rounding of the result, are not.
   const double relative = 4 * rounding<float>() + (sizeof(T) == 2 ? rounding<T>() : 0.0);

@@ -4,7 +4,6 @@
 // One kernel walks over the queries for a tile of keys (dK, dV), one over the keys for a tile of
 // queries (dQ). So one block writes each element once, in a fixed order. Bound by FP32 arithmetic:
 // 14 Tq Tk D operations a head, half of that when causal.
-#include <algorithm>
 
 #include "kernels/attention.h"
 #include "kernels/common/rotate_gradients.h"

@@ -2,7 +2,6 @@
 // from global memory, and a block's tiles of queries and keys.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 

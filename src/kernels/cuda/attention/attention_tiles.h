@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 
 #include "base/error.h"
 #include "kernels/attention.h"

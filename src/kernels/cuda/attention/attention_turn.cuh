@@ -16,12 +16,12 @@
 
 namespace quern::kernels::cuda {
 
-// Returns the block's place in the order in which blocks start.
-__device__ __forceinline__ unsigned take_ticket(uint32_t* ticket) {
-  __shared__ unsigned mine;
-  if (threadIdx.x == 0) mine = atomicAdd(ticket, 1u);
+// Returns the block's place in the order in which blocks start. `mine` is in shared memory, and
+// nothing else writes it.
+__device__ __forceinline__ unsigned take_ticket(uint32_t* ticket, unsigned* mine) {
+  if (threadIdx.x == 0) *mine = atomicAdd(ticket, 1u);
   __syncthreads();
-  return mine;
+  return *mine;
 }
 
 // A walk over query tiles: for each query head of a group, from the last tile down to `first`.

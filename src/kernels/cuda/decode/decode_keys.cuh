@@ -3,8 +3,6 @@
 // decode_attention_part.cuh.
 #pragma once
 
-#include <algorithm>
-
 #include "kernels/cuda/decode/decode_rounding.cuh"
 #include "kernels/cuda/primitives/mma.cuh"
 #include "kernels/cuda/primitives/vec.cuh"

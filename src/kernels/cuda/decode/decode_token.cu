@@ -29,9 +29,8 @@ namespace quern::kernels::cuda {
 
 namespace {
 
-template <class T>
 struct TokenWork {
-  DecodeToken<T> t;
+  DecodeToken t;
   TokenMemory memory;
   ExchangePlan exchange;
   TokenLinear linears[kTokenProducts];
@@ -48,15 +47,15 @@ struct BlockTables {
 
 // A block at work on a token. kRows: the most rows of x. kHeld: groups of 8 elements of a row of
 // the stream that a thread holds. TX: the residual stream's type.
-template <class T, class TX, int kRows, int kHeld, class Ring>
+template <class TX, int kRows, int kHeld, class Ring>
 class TokenBlock {
  public:
-  __device__ __forceinline__ TokenBlock(const TokenWork<T>& work, BlockTables<kRows>& tables,
+  __device__ __forceinline__ TokenBlock(const TokenWork& work, BlockTables<kRows>& tables,
                                         char* memory)
       : t_(work.t),
         plan_(work.exchange),
         tables_(tables),
-        blocks_(reinterpret_cast<DecodeBlock<T>*>(memory + work.memory.blocks)),
+        blocks_(reinterpret_cast<DecodeBlock*>(memory + work.memory.blocks)),
         shares_(reinterpret_cast<AttentionShare*>(memory + work.memory.shares)),
         sums_(reinterpret_cast<float*>(memory + work.memory.sums)),
         xs_(memory + work.memory.x),
@@ -68,12 +67,12 @@ class TokenBlock {
   // Called by all threads: prefetches the embedding and fills the tables in shared memory.
   __device__ __forceinline__ void prepare(const TokenLinear (&linears)[kTokenProducts]) const {
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-    constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+    constexpr int kLine = 128 / static_cast<int>(sizeof(bfloat16));
     for (int i = thread * kLine; i < rows() * t_.C; i += threads * kLine) {
       const int64_t m = i / t_.C;
       prefetch(t_.embedding + t_.tokens[m] * t_.C + i - m * t_.C);
     }
-    constexpr int kBlockWords = static_cast<int>(sizeof(DecodeBlock<T>) / sizeof(uint64_t));
+    constexpr int kBlockWords = static_cast<int>(sizeof(DecodeBlock) / sizeof(uint64_t));
     for (int i = thread; i < t_.layers * kBlockWords; i += threads) {
       reinterpret_cast<unsigned long long*>(blocks_)[i] =
           __ldg(reinterpret_cast<const unsigned long long*>(t_.blocks) + i);
@@ -102,7 +101,7 @@ class TokenBlock {
   // Run by the threads that fetch.
   __device__ __forceinline__ void fetch() const {
     const int warp = (static_cast<int>(threadIdx.x) - kTokenThreads) / kWarpSize;
-    stream_weights(ring_, TokenTables<T>{blocks_, tables_.linears, tables_.shares}, t_, warp);
+    stream_weights(ring_, TokenTables{blocks_, tables_.linears, tables_.shares}, t_, warp);
   }
 
   // Run by the threads that compute. One loop has all products, so that the code of each step
@@ -128,10 +127,9 @@ class TokenBlock {
         if (asks) prefetch(t_.rows + threadIdx.x);  // the sampler reads these first
       }
       const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-      multiply<kRows, T>(sums_, ring_, place_, linear,
-                         tables_.shares[static_cast<int>(which_) * kTokenWarps + warp], xs_,
-                         rows());
-      for_each_output<T>(sums_, linear, rows(), [&](int m, int n, float first, float second) {
+      multiply<kRows>(sums_, ring_, place_, linear,
+                      tables_.shares[static_cast<int>(which_) * kTokenWarps + warp], xs_, rows());
+      for_each_output(sums_, linear, rows(), [&](int m, int n, float first, float second) {
         pass_on(int64_t{m} * linear.outputs() + n, n, first, second);
       });
     }
@@ -140,10 +138,10 @@ class TokenBlock {
 
  private:
   __device__ __forceinline__ int rows() const { return static_cast<int>(t_.B); }
-  __device__ __forceinline__ const DecodeBlock<T>& block() const {
+  __device__ __forceinline__ const DecodeBlock& block() const {
     return blocks_[min(layer_, static_cast<int>(t_.layers) - 1)];
   }
-  __device__ __forceinline__ DecodeAttention<T> attention() const {
+  __device__ __forceinline__ DecodeAttention<bfloat16> attention() const {
     return layer_attention(t_, block());
   }
   __device__ __forceinline__ const AttentionShare& first_share() const {
@@ -157,15 +155,15 @@ class TokenBlock {
     const int unit = static_cast<int>(threadIdx.x) / rows();
     const int m = static_cast<int>(threadIdx.x) % rows();
     if (unit >= down.units) return;
-    const T* const x = t_.embedding + int64_t{t_.tokens[m]} * t_.C + 2 * (down.first + unit);
+    const bfloat16* const x = t_.embedding + int64_t{t_.tokens[m]} * t_.C + 2 * (down.first + unit);
     residual_[0] = to_float(x[0]);
     residual_[1] = to_float(x[1]);
   }
 
   __device__ __forceinline__ void attend() const {
     for_attention(t_, [&]<int kHeads, int kLanes>() {
-      attend_parts<T, kHeads, kLanes>(attention(), shares_, share_count_,
-                                      reinterpret_cast<float*>(xs_), words_, plan_, tag_);
+      attend_parts<kHeads, kLanes>(attention(), shares_, share_count_,
+                                   reinterpret_cast<float*>(xs_), words_, plan_, tag_);
     });
   }
 
@@ -174,35 +172,35 @@ class TokenBlock {
     const bool mlp = which_ == TokenProduct::gate_up || which_ == TokenProduct::down;
     if (which_ == TokenProduct::output || which_ == TokenProduct::down) {
       constexpr int kAtOnce = kHeld == 1 ? 2 : 6;  // rows of d_ff: 4,096 and 12,288 elements
-      stage_words<T, kAtOnce>(xs_, linear, words_ + (mlp ? plan_.hidden : plan_.attended), tag_,
-                              rows());
+      stage_words<kAtOnce>(xs_, linear, words_ + (mlp ? plan_.hidden : plan_.attended), tag_,
+                           rows());
       return;
     }
     // The stream in the middle of this layer, or behind the previous one.
-    StreamSource<T> source{t_.embedding, t_.tokens, nullptr, mlp ? tag_ : tag_ - 1};
+    StreamSource source{t_.embedding, t_.tokens, nullptr, mlp ? tag_ : tag_ - 1};
     if (!from_embedding) source.words = words_ + (mlp ? plan_.middle : plan_.stream);
     const float* const norm = which_ == TokenProduct::head ? t_.norm
                               : mlp                        ? block().mlp_norm
                                                            : block().attention_norm;
-    stage_norm<T, TX, kHeld>(xs_, linear, norm, t_.eps, rows(), tables_.squares, source);
+    stage_norm<TX, kHeld>(xs_, linear, norm, t_.eps, rows(), tables_.squares, source);
   }
 
   // Passes on two neighbouring outputs: the first is number `at` of all rows', n of its row's.
   __device__ __forceinline__ void pass_on(int64_t at, int n, float first, float second) {
     switch (which_) {
       case TokenProduct::qkv:
-        if (const T* const bias = block().qkv_bias) {
+        if (const bfloat16* const bias = block().qkv_bias) {
           first += to_float(bias[n]);
           second += to_float(bias[n + 1]);
         }
-        send_elements<T>(words_ + plan_.qkv, at, first + 0.0f, second + 0.0f, tag_);
+        send_elements<bfloat16>(words_ + plan_.qkv, at, first + 0.0f, second + 0.0f, tag_);
         break;
       case TokenProduct::gate_up:
-        send_elements<T>(words_ + plan_.hidden, at, first, second, tag_);
+        send_elements<bfloat16>(words_ + plan_.hidden, at, first, second, tag_);
         break;
       case TokenProduct::head:
-        t_.logits[at] = from_float<T>(first + 0.0f);
-        if (n + 1 < t_.V) t_.logits[at + 1] = from_float<T>(second + 0.0f);
+        t_.logits[at] = from_float<bfloat16>(first + 0.0f);
+        if (n + 1 < t_.V) t_.logits[at + 1] = from_float<bfloat16>(second + 0.0f);
         break;
       default: {
         residual_[0] = rounded<TX>(residual_[0] + first);
@@ -220,10 +218,10 @@ class TokenBlock {
     head_->calls = calls + 1;
   }
 
-  const DecodeToken<T>& t_;
+  const DecodeToken& t_;
   const ExchangePlan& plan_;
   BlockTables<kRows>& tables_;
-  DecodeBlock<T>* blocks_;
+  DecodeBlock* blocks_;
   AttentionShare* shares_;
   float* sums_;
   char* xs_;
@@ -239,14 +237,14 @@ class TokenBlock {
   float residual_[2] = {};
 };
 
-template <class T, class TX, int kRows, int kHeld, class Ring>
+template <class TX, int kRows, int kHeld, class Ring>
 __global__ void __launch_bounds__(kTokenThreads + kFetchThreads, 1)
-    decode_token_kernel(const __grid_constant__ TokenWork<T> work) {
+    decode_token_kernel(const __grid_constant__ TokenWork work) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ uint4 token_memory[];
   __shared__ alignas(16) char tables[sizeof(BlockTables<kRows>)];
-  TokenBlock<T, TX, kRows, kHeld, Ring> block(work, reinterpret_cast<BlockTables<kRows>&>(tables),
-                                              reinterpret_cast<char*>(token_memory));
+  TokenBlock<TX, kRows, kHeld, Ring> block(work, reinterpret_cast<BlockTables<kRows>&>(tables),
+                                           reinterpret_cast<char*>(token_memory));
   block.prepare(work.linears);
   if (threadIdx.x >= kTokenThreads) {
     give_registers<kFetchRegisters>();
@@ -258,38 +256,33 @@ __global__ void __launch_bounds__(kTokenThreads + kFetchThreads, 1)
 #endif
 }
 
-template <class T>
-using TokenKernel = void (*)(TokenWork<T>);
+using TokenKernel = void (*)(TokenWork);
 
 // A kernel for up to `rows` rows of up to `width` elements, with a ring of ring_bytes.
-template <class T>
 struct TokenVariant {
   bool fp32_stream;
   int rows, width, ring_bytes;
-  TokenKernel<T> kernel;
+  TokenKernel kernel;
 };
-template <class T, class TX, int kRows, int kHeld, class Ring>
-constexpr TokenVariant<T> kVariant = {sizeof(TX) == 4, kRows, kHeld* kTokenThreads * 8,
-                                      Ring::kBytes, decode_token_kernel<T, TX, kRows, kHeld, Ring>};
+template <class TX, int kRows, int kHeld, class Ring>
+constexpr TokenVariant kVariant = {sizeof(TX) == 4, kRows, kHeld* kTokenThreads * 8, Ring::kBytes,
+                                   decode_token_kernel<TX, kRows, kHeld, Ring>};
 // plan_token takes the first one that fits.
-template <class T>
-constexpr TokenVariant<T> kVariants[] = {
-    kVariant<T, T, 2, 1, WeightRing<6, 4>>,     kVariant<T, T, 2, 2, WeightRing<6, 4>>,
-    kVariant<T, T, 4, 2, WeightRing<4, 4>>,     kVariant<T, T, 8, 2, WeightRing<4, 4>>,
-    kVariant<T, T, 8, 2, WeightRing<3, 2>>,     kVariant<T, float, 2, 2, WeightRing<6, 4>>,
-    kVariant<T, float, 4, 2, WeightRing<4, 4>>, kVariant<T, float, 8, 2, WeightRing<3, 2>>,
+constexpr TokenVariant kVariants[] = {
+    kVariant<bfloat16, 2, 1, WeightRing<6, 4>>, kVariant<bfloat16, 2, 2, WeightRing<6, 4>>,
+    kVariant<bfloat16, 4, 2, WeightRing<4, 4>>, kVariant<bfloat16, 8, 2, WeightRing<4, 4>>,
+    kVariant<bfloat16, 8, 2, WeightRing<3, 2>>, kVariant<float, 2, 2, WeightRing<6, 4>>,
+    kVariant<float, 4, 2, WeightRing<4, 4>>,    kVariant<float, 8, 2, WeightRing<3, 2>>,
 };
 
-template <class T>
 struct TokenPlan {
-  TokenKernel<T> kernel = nullptr;  // null: the token does not fit
+  TokenKernel kernel = nullptr;  // null: the token does not fit
   int blocks = 0;
   TokenMemory memory;
 };
 
-template <class T>
-TokenPlan<T> plan_token(const DecodeToken<T>& t, Stream stream) {
-  TokenPlan<T> plan;
+TokenPlan plan_token(const DecodeToken& t, Stream stream) {
+  TokenPlan plan;
   // A warp's chunks and words must be whole. A thread holds its share of a row of the stream, and
   // at most one of the outputs that are added to it.
   const bool whole = t.C % 8 == 0 && t.F % 8 == 0 && t.D % 8 == 0 && t.D <= 256;
@@ -298,7 +291,7 @@ TokenPlan<T> plan_token(const DecodeToken<T>& t, Stream stream) {
   if (plan_exchange(t).words > INT32_MAX) return plan;
   const int blocks = static_cast<int>(std::min<int64_t>(multiprocessors_of(stream), t.F / 2));
   if (ceil_div(t.C / 2, blocks) * t.B > kTokenThreads) return plan;
-  for (const TokenVariant<T>& variant : kVariants<T>) {
+  for (const TokenVariant& variant : kVariants) {
     if (t.B > variant.rows || t.C > variant.width || t.fp32_stream != variant.fp32_stream) continue;
     const TokenMemory memory = plan_memory(t, blocks, variant.ring_bytes);
     const void* const kernel = reinterpret_cast<const void*>(variant.kernel);
@@ -310,9 +303,8 @@ TokenPlan<T> plan_token(const DecodeToken<T>& t, Stream stream) {
   return plan;
 }
 
-template <class T>
-TokenWork<T> token_work(const DecodeToken<T>& t, const TokenPlan<T>& plan) {
-  TokenWork<T> work{t, plan.memory, plan_exchange(t), {}, shares_of_part(t, plan.blocks)};
+TokenWork token_work(const DecodeToken& t, const TokenPlan& plan) {
+  TokenWork work{t, plan.memory, plan_exchange(t), {}, shares_of_part(t, plan.blocks)};
   for (int i = 0; i < kTokenProducts; ++i) {
     work.linears[i] = token_linear(t, static_cast<TokenProduct>(i));
   }
@@ -321,25 +313,21 @@ TokenWork<T> token_work(const DecodeToken<T>& t, const TokenPlan<T>& plan) {
 
 }  // namespace
 
-template <class T>
-bool decode_token_fits(const DecodeToken<T>& token, Stream stream) {
+bool decode_token_fits(const DecodeToken& token, Stream stream) {
   return plan_token(token, stream).kernel != nullptr;
 }
 
-template <class T>
-bool decode_block_fits(const DecodeBlock<T>& block, Stream) {
+bool decode_block_fits(const DecodeBlock& block, Stream) {
   return aligned16({block.attention_norm, block.qkv, block.k_cache, block.v_cache, block.output,
                     block.mlp_norm, block.gate_up, block.down});
 }
 
-template <class T>
-int64_t decode_token_exchange(const DecodeToken<T>& token, Stream) {
+int64_t decode_token_exchange(const DecodeToken& token, Stream) {
   return (kHeadWords + plan_exchange(token).words) * static_cast<int64_t>(sizeof(Word));
 }
 
-template <class T>
-void decode_token(const DecodeToken<T>& token, Stream stream) {
-  const TokenPlan<T> plan = plan_token(token, stream);
+void decode_token(const DecodeToken& token, Stream stream) {
+  const TokenPlan plan = plan_token(token, stream);
   QUERN_CHECK(plan.kernel != nullptr, "decode_token: ", token.B, " rows with d_model ", token.C,
               ", d_ff ", token.F, " and head_dim ", token.D,
               " do not fit this device, see decode_token_fits");
@@ -350,10 +338,5 @@ void decode_token(const DecodeToken<T>& token, Stream stream) {
   launch(options, plan.kernel, one_block_each(plan.blocks), dim3(kTokenThreads + kFetchThreads),
          static_cast<size_t>(plan.memory.bytes), stream, token_work(token, plan));
 }
-
-template decltype(decode_token_fits<bfloat16>) decode_token_fits<bfloat16>;
-template decltype(decode_block_fits<bfloat16>) decode_block_fits<bfloat16>;
-template decltype(decode_token_exchange<bfloat16>) decode_token_exchange<bfloat16>;
-template decltype(decode_token<bfloat16>) decode_token<bfloat16>;
 
 }  // namespace quern::kernels::cuda

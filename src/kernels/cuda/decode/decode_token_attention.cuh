@@ -6,10 +6,9 @@
 
 namespace quern::kernels::cuda {
 
-template <class T>
-__device__ __forceinline__ DecodeAttention<T> layer_attention(const DecodeToken<T>& t,
-                                                              const DecodeBlock<T>& block) {
-  DecodeAttention<T> a;
+__device__ __forceinline__ DecodeAttention<bfloat16> layer_attention(const DecodeToken& t,
+                                                                     const DecodeBlock& block) {
+  DecodeAttention<bfloat16> a;
   a.B = t.B;
   a.H = t.H;
   a.Hk = t.Hk;
@@ -26,14 +25,13 @@ __device__ __forceinline__ DecodeAttention<T> layer_attention(const DecodeToken<
 }
 
 // Prefetches a part's first keys and values.
-template <class T>
-__device__ __forceinline__ void prefetch_keys(const DecodeAttention<T>& a,
+__device__ __forceinline__ void prefetch_keys(const DecodeAttention<bfloat16>& a,
                                               const AttentionShare& share) {
   const int D = static_cast<int>(a.D), each = (share.position + kHeadParts) / kHeadParts;
   const int key = share.rank * each + part_thread() / 2;
   if (part_thread() / 2 >= each || key >= share.position) return;
   const int64_t at = ((int64_t{share.b} * a.capacity + key) * a.Hk + share.kv) * D;
-  const T* const p = (part_thread() % 2 == 0 ? a.k_cache : a.v_cache) + at;
+  const bfloat16* const p = (part_thread() % 2 == 0 ? a.k_cache : a.v_cache) + at;
   prefetch(p);
   prefetch(p + D - 1);
 }
@@ -41,12 +39,12 @@ __device__ __forceinline__ void prefetch_keys(const DecodeAttention<T>& a,
 // This block's share of a layer's attention. Each part has `count` of `shares`, sends the states of
 // their heads, and merges some: the part with rank h % kHeadParts merges those of a share's head h.
 // Words replace a.y and a.qkv.
-template <class T, int kHeads, int kLanes>
-__device__ __forceinline__ void attend_parts(const DecodeAttention<T>& a,
+template <int kHeads, int kLanes>
+__device__ __forceinline__ void attend_parts(const DecodeAttention<bfloat16>& a,
                                              const AttentionShare* shares, int count, float* shared,
                                              Word* words, const ExchangePlan& plan, uint32_t tag) {
-  using Part = AttentionPart<T, kHeads, kLanes>;
-  static_assert(kWordElements<T> == 2);
+  using Part = AttentionPart<bfloat16, kHeads, kLanes>;
+  static_assert(kWordElements<bfloat16> == 2);
   const int D = static_cast<int>(a.D), H = static_cast<int>(a.H), Hk = static_cast<int>(a.Hk);
   const int part = static_cast<int>(threadIdx.x) / kPartThreads, half = D / 2, width = D + 2;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -101,7 +99,7 @@ __device__ __forceinline__ void attend_parts(const DecodeAttention<T>& a,
       Word* const y = words + plan.attended + (share.b * H + share.head + h) * half;
       const Word* const state = state_of(share, h, 0);
       if (share.position < 0) {
-        send_elements<T>(y, i, 0.0f, 0.0f, tag);
+        send_elements<bfloat16>(y, i, 0.0f, 0.0f, tag);
         continue;
       }
       uint32_t values[kHeadParts][4];  // max, sum, and the sums of elements i and i + 1
@@ -118,7 +116,7 @@ __device__ __forceinline__ void attend_parts(const DecodeAttention<T>& a,
       } while (!there);
       const MergedState<kHeadParts> merged(
           kHeadParts, [&](int rank, int which) { return __uint_as_float(values[rank][which]); });
-      send_elements<T>(y, i, merged.quotient(0), merged.quotient(1), tag);
+      send_elements<bfloat16>(y, i, merged.quotient(0), merged.quotient(1), tag);
     }
   }
   TokenBarrier::sync();  // x reuses the memory of the parts

@@ -28,13 +28,11 @@ __device__ __forceinline__ void prefetch(const void* p) {
 using TokenBarrier = NamedBarriers<1, kTokenThreads>;
 using PartBarriers = NamedBarriers<kTokenParts, kPartThreads, TokenBarrier>;
 
-template <class T>
-__host__ __device__ inline int part_heads(const DecodeToken<T>& t) {
+__host__ __device__ inline int part_heads(const DecodeToken& t) {
   return t.H == t.Hk ? 1 : kMostHeads;
 }
 // The most shares of the attention that a part of `blocks` blocks has.
-template <class T>
-int shares_of_part(const DecodeToken<T>& t, int blocks) {
+inline int shares_of_part(const DecodeToken& t, int blocks) {
   const int64_t units = t.B * t.Hk * ceil_div(t.H / t.Hk, part_heads(t));
   return static_cast<int>(ceil_div(units * kHeadParts, int64_t{blocks} * kTokenParts));
 }
@@ -50,20 +48,19 @@ struct ExchangeHead {
 };
 inline constexpr int64_t kHeadWords = 4;
 
-template <class T>
-ExchangePlan plan_exchange(const DecodeToken<T>& t) {
+inline ExchangePlan plan_exchange(const DecodeToken& t) {
   ExchangePlan plan;
   const auto take = [&](int64_t words) {
     const int64_t begin = plan.words;
     plan.words += ceil_div(words, 4) * 4;
     return begin;
   };
-  const int64_t stream = t.B * t.C / (t.fp32_stream ? 1 : kWordElements<T>);
-  plan.qkv = take(t.B * (t.H + 2 * t.Hk) * t.D / kWordElements<T>);
+  const int64_t stream = t.B * t.C / (t.fp32_stream ? 1 : kWordElements<bfloat16>);
+  plan.qkv = take(t.B * (t.H + 2 * t.Hk) * t.D / kWordElements<bfloat16>);
   plan.states = take(t.B * t.H * kHeadParts * (t.D + 2));
-  plan.attended = take(t.B * t.H * t.D / kWordElements<T>);
+  plan.attended = take(t.B * t.H * t.D / kWordElements<bfloat16>);
   plan.middle = take(stream);
-  plan.hidden = take(t.B * t.F / kWordElements<T>);
+  plan.hidden = take(t.B * t.F / kWordElements<bfloat16>);
   plan.stream = take(stream);
   return plan;
 }
@@ -73,8 +70,7 @@ struct TokenMemory {
   int blocks = 0, shares = 0, sums = 0, x = 0, ring = 0, bytes = 0;
 };
 
-template <class T>
-TokenMemory plan_memory(const DecodeToken<T>& t, int blocks, int ring_bytes) {
+inline TokenMemory plan_memory(const DecodeToken& t, int blocks, int ring_bytes) {
   TokenMemory memory;
   const auto take = [&](int64_t bytes) {
     const int begin = memory.bytes;
@@ -90,7 +86,7 @@ TokenMemory plan_memory(const DecodeToken<T>& t, int blocks, int ring_bytes) {
     x = std::max(x, int64_t{linear.steps} * kStepBytes * t.B);
   }
   const int64_t attention = kTokenParts * attention_memory_floats(part_heads(t), t.D);
-  memory.blocks = take(t.layers * static_cast<int64_t>(sizeof(DecodeBlock<T>)));
+  memory.blocks = take(t.layers * static_cast<int64_t>(sizeof(DecodeBlock)));
   memory.shares =
       take(kTokenParts * shares_of_part(t, blocks) * static_cast<int64_t>(sizeof(AttentionShare)));
   memory.sums = take(sums * static_cast<int64_t>(sizeof(float)));

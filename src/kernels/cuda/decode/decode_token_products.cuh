@@ -9,7 +9,7 @@ namespace quern::kernels::cuda {
 // Multiplies the block's pairs with the rows in xs, to sums (pairs, parts, rows, kPair). Measured
 // slower: two pairs at a time, no work for an absent second row, and outputs sent by the warp that
 // has all of them.
-template <int kRows, class T, class Ring>
+template <int kRows, class Ring>
 __device__ __forceinline__ void multiply(float* sums, const Ring& ring, typename Ring::Place& place,
                                          const TokenLinear& linear, const WarpShare& share,
                                          const char* xs, int rows) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void multiply(float* sums, const Ring& ring, typename
   sums += warp * rows * kPair;
 #pragma unroll 1
   for (int i = 0; i < share.pairs; ++i, sums += kTokenWarps * rows * kPair) {
-    RowProducts<T, kRows> products;
+    RowProducts<bfloat16, kRows> products;
 #pragma unroll 1
     for (int s = 0; s < share.count; s += kSteps) {
       const int slot = ring.index(warp, place), steps = share.count - s;
@@ -53,8 +53,8 @@ __device__ __forceinline__ void multiply(float* sums, const Ring& ring, typename
   TokenBarrier::sync();
 }
 
-// Calls emit(m, n, first, second) for the outputs n and n + 1 of row m, rounded to T.
-template <class T, class Emit>
+// Calls emit(m, n, first, second) for the outputs n and n + 1 of row m, rounded to bfloat16.
+template <class Emit>
 __device__ __forceinline__ void for_each_output(const float* sums, const TokenLinear& linear,
                                                 int rows, Emit emit) {
 #pragma unroll 1
@@ -74,10 +74,10 @@ __device__ __forceinline__ void for_each_output(const float* sums, const TokenLi
     }
     const int n = 2 * (linear.first + unit);
     if (linear.swiglu) {
-      emit(m, n, rounded<T>(decode_swiglu<T>(total[0][0], total[0][1])),
-           rounded<T>(decode_swiglu<T>(total[1][0], total[1][1])));
+      emit(m, n, rounded<bfloat16>(decode_swiglu<bfloat16>(total[0][0], total[0][1])),
+           rounded<bfloat16>(decode_swiglu<bfloat16>(total[1][0], total[1][1])));
     } else {
-      emit(m, n, rounded<T>(total[0][0]), rounded<T>(total[0][1]));
+      emit(m, n, rounded<bfloat16>(total[0][0]), rounded<bfloat16>(total[0][1]));
     }
   }
 }

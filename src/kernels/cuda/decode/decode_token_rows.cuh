@@ -7,9 +7,8 @@
 namespace quern::kernels::cuda {
 
 // Source of the residual stream's rows: words or, if null, rows of the embedding.
-template <class T>
 struct StreamSource {
-  const T* embedding;
+  const bfloat16* embedding;
   const int32_t* tokens;
   const Word* words;
   uint32_t tag;
@@ -33,7 +32,7 @@ struct StreamSource {
         from[k] = words + (m * linear.chunks + i) * kWords;
         continue;
       }
-      const T* const x = embedding + int64_t{tokens[m]} * linear.in + i * 8;
+      const bfloat16* const x = embedding + int64_t{tokens[m]} * linear.in + i * 8;
       const uint4 chunk = __ldg(reinterpret_cast<const uint4*>(x));
       const uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
 #pragma unroll
@@ -47,11 +46,11 @@ struct StreamSource {
   }
 };
 
-// Puts the norm of rows of the residual stream into xs, as T.
-template <class T, class TX, int kHeld>
+// Puts the norm of rows of the residual stream into xs, as bfloat16.
+template <class TX, int kHeld>
 __device__ __forceinline__ void stage_norm(char* xs, const TokenLinear& linear, const float* norm,
                                            double eps, int rows, float (*squares)[kTokenWarps],
-                                           const StreamSource<T>& source) {
+                                           const StreamSource& source) {
   const int thread = static_cast<int>(threadIdx.x), eights = linear.steps * kStepChunks;
   float4 scale[kHeld][2];
 #pragma unroll
@@ -67,7 +66,7 @@ __device__ __forceinline__ void stage_norm(char* xs, const TokenLinear& linear, 
 #pragma unroll 1
   for (int m = 0; m < rows; ++m) {
     uint32_t raw[kHeld][8 / kWordElements<TX>];
-    source.template load<TX>(raw, m, linear);
+    source.load<TX>(raw, m, linear);
     float x[kHeld][8], sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
@@ -101,18 +100,18 @@ __device__ __forceinline__ void stage_norm(char* xs, const TokenLinear& linear, 
       float y[8];
 #pragma unroll
       for (int e = 0; e < 8; ++e) y[e] = scales[e] * (x[k][e] * r);
-      store_vec(reinterpret_cast<T*>(xs + m * linear.steps * kStepBytes) + i * 8, y);
+      store_vec(reinterpret_cast<bfloat16*>(xs + m * linear.steps * kStepBytes) + i * 8, y);
     }
   }
   TokenBarrier::sync();
 }
 
 // Puts rows of words into xs as they are.
-template <class T, int kHeld>
+template <int kHeld>
 __device__ __forceinline__ void stage_words(char* xs, const TokenLinear& linear, const Word* words,
                                             uint32_t tag, int rows) {
   const int row_chunks = linear.steps * kStepChunks, count = rows * row_chunks;
-  constexpr int kWords = 8 / kWordElements<T>;
+  constexpr int kWords = 8 / kWordElements<bfloat16>;
 #pragma unroll 1
   for (int base = static_cast<int>(threadIdx.x); base < count; base += kHeld * kTokenThreads) {
     const Word* from[kHeld];
@@ -124,7 +123,7 @@ __device__ __forceinline__ void stage_words(char* xs, const TokenLinear& linear,
       const bool present = i < count && c < linear.chunks;
       from[k] = present ? words + (m * linear.chunks + c) * kWords : nullptr;
     }
-    receive_eights<T>(from, tag, raw);
+    receive_eights<bfloat16>(from, tag, raw);
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
       const int i = base + k * kTokenThreads;

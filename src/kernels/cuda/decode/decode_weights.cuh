@@ -38,8 +38,7 @@ struct TokenLinear {
   }
 };
 
-template <class T>
-TokenLinear token_linear(const DecodeToken<T>& t, TokenProduct product) {
+inline TokenLinear token_linear(const DecodeToken& t, TokenProduct product) {
   TokenLinear linear{};
   const auto set = [&](int64_t in, int64_t out) {
     linear.in = static_cast<int>(in);
@@ -53,7 +52,7 @@ TokenLinear token_linear(const DecodeToken<T>& t, TokenProduct product) {
     case TokenProduct::head: set(t.C, t.V); break;
   }
   linear.swiglu = product == TokenProduct::gate_up;
-  const int64_t bytes = linear.in * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = linear.in * static_cast<int64_t>(sizeof(bfloat16));
   linear.steps = static_cast<int>(ceil_div(bytes, kStepBytes));
   linear.chunks = static_cast<int>(ceil_div(bytes, 16));
   linear.parts = linear_parts(bytes, linear.out);
@@ -80,11 +79,10 @@ struct WarpShare {
 };
 
 // Tables in shared memory that every warp reads.
-template <class T>
 struct TokenTables {
-  const DecodeBlock<T>* blocks;  // (layers)
-  const TokenLinear* linears;    // (kTokenProducts)
-  const WarpShare* shares;       // (kTokenProducts, kLinearWarps)
+  const DecodeBlock* blocks;   // (layers)
+  const TokenLinear* linears;  // (kTokenProducts)
+  const WarpShare* shares;     // (kTokenProducts, kLinearWarps)
 };
 
 // A ring for each of the kLinearWarps warps that multiply. Each of its kSlots slots has up to
@@ -120,9 +118,9 @@ struct WeightRing {
 // Run by separate warps; this is number `fetcher`. Loads all weights of a token in the order of
 // their use. A lane fills the ring of one multiplying warp. Several warps fetch, since a warp takes
 // some 85 cycles to issue a copy.
-template <class T, class Ring>
-__device__ __forceinline__ void stream_weights(const Ring& ring, const TokenTables<T>& tables,
-                                               const DecodeToken<T>& t, int fetcher) {
+template <class Ring>
+__device__ __forceinline__ void stream_weights(const Ring& ring, const TokenTables& tables,
+                                               const DecodeToken& t, int fetcher) {
   constexpr int kEach = kLinearWarps / kFetchWarps;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = fetcher * kEach + lane;
   if (lane >= kEach) return;
@@ -131,15 +129,15 @@ __device__ __forceinline__ void stream_weights(const Ring& ring, const TokenTabl
     const bool last = number == t.layers * kLayerProducts;
     const auto which =
         last ? TokenProduct::head : static_cast<TokenProduct>(number % kLayerProducts);
-    const DecodeBlock<T>& block = tables.blocks[last ? 0 : number / kLayerProducts];
-    const T* const w = which == TokenProduct::qkv       ? block.qkv
-                       : which == TokenProduct::output  ? block.output
-                       : which == TokenProduct::gate_up ? block.gate_up
-                       : which == TokenProduct::down    ? block.down
-                                                        : t.head;
+    const DecodeBlock& block = tables.blocks[last ? 0 : number / kLayerProducts];
+    const bfloat16* const w = which == TokenProduct::qkv       ? block.qkv
+                              : which == TokenProduct::output  ? block.output
+                              : which == TokenProduct::gate_up ? block.gate_up
+                              : which == TokenProduct::down    ? block.down
+                                                               : t.head;
     const TokenLinear& linear = tables.linears[static_cast<int>(which)];
     const WarpShare& share = tables.shares[static_cast<int>(which) * kLinearWarps + warp];
-    const int row_bytes = linear.in * static_cast<int>(sizeof(T));
+    const int row_bytes = linear.in * static_cast<int>(sizeof(bfloat16));
     int row = share.row;
     for (int pair = 0; pair < share.pairs; ++pair, row += share.next_row) {
       const int second = linear.swiglu ? row + linear.out / 2 : min(row + 1, linear.out - 1);

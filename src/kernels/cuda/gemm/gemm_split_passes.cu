@@ -4,7 +4,6 @@
 #include "kernels/cuda/gemm/gemm_split_passes.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cuda/gemm/gemm_split.h"
 #include "kernels/cuda/primitives/launch.cuh"

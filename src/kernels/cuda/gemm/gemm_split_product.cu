@@ -8,8 +8,6 @@
 // additions then add it to FP32 registers.
 #include "kernels/cuda/gemm/gemm_split_product.cuh"
 
-#include <algorithm>
-
 #include "kernels/cuda/gemm/gemm_split_passes.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/vec.cuh"

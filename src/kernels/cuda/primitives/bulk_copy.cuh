@@ -2,8 +2,6 @@
 // thread waits for. One thread issues each copy.
 #pragma once
 
-#include <cstdint>
-
 #include "kernels/cuda/primitives/mbarrier.cuh"
 
 namespace quern::kernels::cuda {

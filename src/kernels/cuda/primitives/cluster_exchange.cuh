@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/primitives/launch_hopper.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 namespace quern::kernels::cuda {
 
@@ -17,16 +18,6 @@ struct Max64 {
   static __device__ uint64_t identity() { return 0; }
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
-
-// Combines x over aligned groups of kWidth lanes; every lane gets the result. All lanes take part.
-template <int kWidth = kWarpSize, class Op>
-__device__ __forceinline__ uint64_t over_lanes(uint64_t x, Op op) {
-#pragma unroll
-  for (int offset = kWidth / 2; offset > 0; offset /= 2) {
-    x = op(x, __shfl_xor_sync(0xffffffffu, x, offset));
-  }
-  return x;
-}
 
 // Combines numbers over a cluster of up to kExchangeBlocks blocks of kThreads threads. All threads
 // of the cluster make the same calls.
@@ -45,7 +36,7 @@ class Exchange {
     if (threadIdx.x < kWarpSize) {  // each lane reads the number of one block
       const int i = static_cast<int>(threadIdx.x) / kExchangeBlocks;
       const uint64_t combined =
-          over_lanes<kExchangeBlocks>(theirs(i, i < kCount, Op::identity()), op);
+          warp_reduce<Op, kExchangeBlocks>(theirs(i, i < kCount, Op::identity()), op);
       if (threadIdx.x % kExchangeBlocks == 0 && i < kCount) memory_.result[turn_][i] = combined;
     }
     __syncthreads();
@@ -64,9 +55,9 @@ class Exchange {
     gather(one, Sum64{});
     if (threadIdx.x < kWarpSize) {
       const uint64_t block = theirs(0, threadIdx.x < kExchangeBlocks, 0);
-      const uint64_t total = over_lanes<kExchangeBlocks>(block, Sum64{});
+      const uint64_t total = warp_reduce<Sum64, kExchangeBlocks>(block, Sum64{});
       const uint64_t earlier = threadIdx.x < cluster_rank() ? block : 0;
-      const uint64_t earlier_sum = over_lanes<kExchangeBlocks>(earlier, Sum64{});
+      const uint64_t earlier_sum = warp_reduce<Sum64, kExchangeBlocks>(earlier, Sum64{});
       if (threadIdx.x == 0) {
         memory_.result[turn_][0] = total;
         memory_.before[turn_] = earlier_sum;
@@ -87,7 +78,7 @@ class Exchange {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const uint64_t combined = over_lanes(x[i], op);
+      const uint64_t combined = warp_reduce(x[i], op);
       if (lane == 0) memory_.warps[turn_][i][warp] = combined;
     }
     __syncthreads();
@@ -95,7 +86,7 @@ class Exchange {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const uint64_t mine = lane < kWarps ? memory_.warps[turn_][i][lane] : Op::identity();
-        const uint64_t combined = over_lanes(mine, op);
+        const uint64_t combined = warp_reduce(mine, op);
         if (lane == 0) memory_.block[turn_][i] = combined;
       }
     }

@@ -3,7 +3,6 @@
 // depend only on `rows`, so the bits do not depend on the device.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/primitives/launch.cuh"

@@ -2,9 +2,8 @@
 
 #include <cudaTypedefs.h>
 
-#include <algorithm>
-
-#include "kernels/cuda/primitives/cuda_check.h"
+#include "base/error.h"
+#include "kernels/cuda/primitives/driver_function.h"
 
 namespace quern::kernels::cuda {
 
@@ -14,21 +13,6 @@ constexpr int64_t kTmaAlignment = 16;
 constexpr int64_t kTmaMaxExtent = int64_t{1} << 32;
 constexpr int64_t kTmaMaxStride = int64_t{1} << 40;  // bytes
 constexpr int64_t kBytes = sizeof(bfloat16);
-
-// The driver library is not linked: the runtime returns its entry points.
-PFN_cuTensorMapEncodeTiled_v12000 encode_tiled() {
-  static const auto function = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                                cudaEnableDefault, &found),
-               "finding cuTensorMapEncodeTiled");
-    QUERN_CHECK(found == cudaDriverEntryPointSuccess && entry != nullptr,
-                "cuda: the driver has no cuTensorMapEncodeTiled, expected CUDA 12.0 or later");
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
-  }();
-  return function;
-}
 
 CUtensorMapSwizzle swizzle_of(int columns) {
   switch (columns) {
@@ -43,6 +27,19 @@ CUtensorMapSwizzle swizzle_of(int columns) {
 // that TMA refuses; a legal one replaces it.
 cuuint64_t stride_bytes(int64_t stride, int64_t extent) {
   return static_cast<cuuint64_t>(extent == 1 ? kTmaAlignment : stride * kBytes);
+}
+
+// Encodes a map of `rank` dimensions, the fastest first, with a panel's `span` of columns.
+CUresult encode(CUtensorMap& map, const bfloat16* x, cuuint32_t rank, const cuuint64_t* extents,
+                const cuuint64_t* steps, const cuuint32_t* box, int span) {
+  constexpr const char* kName = "cuTensorMapEncodeTiled";
+  static const auto function = driver_function<PFN_cuTensorMapEncodeTiled_v12000>(kName, 12000);
+  QUERN_CHECK(function != nullptr, "cuda: the driver has no ", kName,
+              ", expected CUDA 12.0 or later");
+  const cuuint32_t every[] = {1, 1, 1, 1, 1};
+  return function(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<bfloat16*>(x), extents,
+                  steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(span),
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 }  // namespace
@@ -76,12 +73,8 @@ CUtensorMap make_tile_map(const bfloat16* x, const int64_t (&strides)[3], int64_
                               stride_bytes(strides[2], heads), stride_bytes(strides[0], B)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(span), static_cast<cuuint32_t>(rows),
                             static_cast<cuuint32_t>(panels), 1, 1};
-  const cuuint32_t every[] = {1, 1, 1, 1, 1};
   CUtensorMap map;
-  const CUresult status =
-      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<bfloat16*>(x), extents,
-                     steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(span),
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encode(map, x, 5, extents, steps, box, span);
   QUERN_CHECK(status == CUDA_SUCCESS, "tma: no tensor map for B ", B, ", T ", T, ", heads ", heads,
               ", D ", D, ", tiles of ", rows, " x ", columns, ": driver error ",
               static_cast<int>(status));
@@ -96,12 +89,8 @@ CUtensorMap make_panel_map(const MatrixStack& stack, int rows, int columns) {
   const cuuint64_t steps[] = {static_cast<cuuint64_t>(pitch_bytes),
                               static_cast<cuuint64_t>(stack.rows * pitch_bytes)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(rows), 1};
-  const cuuint32_t every[] = {1, 1, 1};
   CUtensorMap map;
-  const CUresult status =
-      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bfloat16*>(stack.x),
-                     extents, steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns),
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encode(map, stack.x, 3, extents, steps, box, columns);
   QUERN_CHECK(status == CUDA_SUCCESS, "tma: no tensor map for ", stack.matrices, " matrices of ",
               stack.rows, " x ", stack.columns, ", pitch ", stack.pitch, ", panels of ", rows,
               " x ", columns, ": driver error ", static_cast<int>(status));

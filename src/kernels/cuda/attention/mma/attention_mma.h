@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 
 #include "base/half.h"
 #include "kernels/cuda/attention/attention_tiles.h"

@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(mma_backward_threads(kMmaBackwardTiles[kTile])
   __shared__ uint64_t step_barriers[4];
   const StepBarriers<kTile> barriers(step_barriers);
   const AttentionShape& s = x.s;
-  const BackwardPlace place(s, take_ticket(x.ticket), tile.rows, tile.columns, Part::kParts);
+  __shared__ unsigned mine;
+  const BackwardPlace place(s, take_ticket(x.ticket, &mine), tile.rows, tile.columns, Part::kParts);
   const Warp warp;
   QueryWalk next(place.query_tiles);
   if (place.steps > 0) {

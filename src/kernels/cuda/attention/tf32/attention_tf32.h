@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 
 #include "kernels/cuda/attention/attention_tiles.h"
 #include "kernels/cuda/plan.h"
@@ -18,7 +17,7 @@ inline constexpr int kTf32RegisterQueries = 128;  // twice the most Q floats in 
 // there are 32 rows). A thread's numbers must stay below 255 registers:
 //   forward  rows (head_dim + columns) / threads
 //   dK, dV   rows (2 head_dim + 2 columns) / threads
-//   dQ       rows (head_dim + 2 columns) / threads
+//   dQ       rows (head_dim + 2 columns) / threads (kTf32BackwardTiles serves both)
 // where columns count twice in split mode, which keeps a high and a low part of P and of dS.
 // Tiles of 128 rows use each fragment of the other matrix twice. The tile of 64 that follows is
 // taken where they would leave the GPU half empty.
@@ -26,11 +25,7 @@ inline constexpr AttentionTile kTf32ForwardTiles[] = {
     {16, 128, 64}, {16, 64, 64}, {32, 128, 64}, {32, 64, 64}, {64, 128, 32},  {64, 64, 64},
     {80, 128, 32}, {80, 64, 32}, {96, 128, 16}, {96, 64, 32}, {128, 128, 16}, {128, 64, 32},
 };
-inline constexpr AttentionTile kTf32KeyTiles[] = {
-    {16, 128, 32}, {16, 64, 32}, {32, 128, 32}, {32, 64, 32}, {64, 128, 32},
-    {64, 128, 16}, {64, 64, 32}, {80, 64, 32},  {96, 64, 16}, {128, 64, 16},
-};
-inline constexpr AttentionTile kTf32QueryTiles[] = {
+inline constexpr AttentionTile kTf32BackwardTiles[] = {
     {16, 128, 32}, {16, 64, 32}, {32, 128, 32}, {32, 64, 32}, {64, 128, 32},
     {64, 128, 16}, {64, 64, 32}, {80, 64, 32},  {96, 64, 16}, {128, 64, 16},
 };
@@ -77,8 +72,7 @@ constexpr int64_t split_backward_shared_bytes(const AttentionTile& t) {
 }
 
 static_assert(detail::portable(kTf32ForwardTiles, tf32_forward_shared_bytes));
-static_assert(detail::portable(kTf32KeyTiles, tf32_backward_shared_bytes));
-static_assert(detail::portable(kTf32QueryTiles, tf32_backward_shared_bytes));
+static_assert(detail::portable(kTf32BackwardTiles, tf32_backward_shared_bytes));
 static_assert(detail::portable(kSplitForwardTiles, tf32_forward_shared_bytes));
 static_assert(detail::portable(kSplitKeyTiles, split_backward_shared_bytes));
 static_assert(detail::portable(kSplitQueryTiles, tf32_backward_shared_bytes));
@@ -109,8 +103,8 @@ inline Tf32Limits limits_of(const DeviceTraits& traits) {
 // The tile of keys for a shape, in the table of its mode.
 inline AttentionTile tf32_key_tile(const Tf32Limits& limits, const AttentionShape& s) {
   const int64_t heads = s.B * s.Hk;
-  return s.tf32 ? kTf32KeyTiles[choose_tf32_tile(kTf32KeyTiles, tf32_backward_shared_bytes, s.D,
-                                                 s.Tk, heads, limits)]
+  return s.tf32 ? kTf32BackwardTiles[choose_tf32_tile(
+                      kTf32BackwardTiles, tf32_backward_shared_bytes, s.D, s.Tk, heads, limits)]
                 : kSplitKeyTiles[choose_tf32_tile(kSplitKeyTiles, split_backward_shared_bytes, s.D,
                                                   s.Tk, heads, limits)];
 }

@@ -104,7 +104,9 @@ __global__ void __launch_bounds__(tf32_backward_threads(tf32_key_tile<kSplit>(kT
   const Shared shared(tf32_shared);
 
   const AttentionShape& s = x.s;
-  const BackwardPlace place(s, take_ticket(x.ticket), tile.rows, tile.columns, 1);
+  // In the padding of K's first row: the tiles alone may fill a block's shared memory.
+  auto* const mine = reinterpret_cast<unsigned*>(tf32_shared) + Shared::Rows::kPadding / 4;
+  const BackwardPlace place(s, take_ticket(x.ticket, mine), tile.rows, tile.columns, 1);
   QueryWalk next(place.query_tiles);
   if (place.steps > 0) {
     load_keys(x, shared, place);
@@ -163,7 +165,7 @@ void launch_backward(const AttentionTile (&tiles)[N], int64_t (*shared_bytes)(co
 
 template <bool kSplit>
 constexpr AttentionTile query_tile(int index) {
-  return kSplit ? kSplitQueryTiles[index] : kTf32QueryTiles[index];
+  return kSplit ? kSplitQueryTiles[index] : kTf32BackwardTiles[index];
 }
 
 // dQ where the kernel above does not add it. Grid: B H ceil(Tq / rows) blocks. Each walks over the
@@ -235,7 +237,7 @@ void launch_dq(const AttentionTile (&tiles)[N], const Tf32Limits& limits, const 
 
 void compute_dq(const Tf32Limits& limits, const Tf32Backward& x, Stream stream) {
   if (x.s.tf32) {
-    launch_dq<false>(kTf32QueryTiles, limits, x, stream);
+    launch_dq<false>(kTf32BackwardTiles, limits, x, stream);
   } else {
     launch_dq<true>(kSplitQueryTiles, limits, x, stream);
   }
@@ -250,7 +252,7 @@ void tf32_attention_backward(const Tf32Limits& limits, const AttentionBackward<f
   const Tf32Backward x = tensor_backward(tensors, s, scratch, ends.statistics);
   launch_statistics(x, scratch, ends.statistics, ends.all, stream);
   if (s.tf32) {
-    launch_backward<false>(kTf32KeyTiles, tf32_backward_shared_bytes, limits, x, stream);
+    launch_backward<false>(kTf32BackwardTiles, tf32_backward_shared_bytes, limits, x, stream);
   } else {
     launch_backward<true>(kSplitKeyTiles, split_backward_shared_bytes, limits, x, stream);
   }

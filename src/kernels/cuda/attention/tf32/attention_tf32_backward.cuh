@@ -13,7 +13,7 @@ using Tf32Backward = TensorBackward<float>;
 
 template <bool kSplit>
 constexpr AttentionTile tf32_key_tile(int index) {
-  return kSplit ? kSplitKeyTiles[index] : kTf32KeyTiles[index];
+  return kSplit ? kSplitKeyTiles[index] : kTf32BackwardTiles[index];
 }
 
 // A block's tiles in shared memory: K; V; two stages of Q and dO, with a query's statistics in the
