@@ -37,7 +37,9 @@ bool is_text(const std::string& path, DataFormat format) {
   if (format != DataFormat::automatic) return format == DataFormat::text;
   if (is_pattern(path)) return false;
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return part_files(path, "train").empty();
+  if (fs::is_directory(path, ignored)) {
+    return part_files(path, "train").empty() && part_files(path, "validation").empty();
+  }
   return fs::path(path).extension() != ".bin" && !has_llmc_magic(path);
 }
 

@@ -78,10 +78,6 @@ BatchLoader::Fill drawn_windows(TokenSource source, int64_t rows, int64_t contex
 
 }  // namespace
 
-std::shared_ptr<void> ordinary_host_memory(int64_t bytes) {
-  return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
-}
-
 BatchLoader::BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
                          const HostMemory& memory, const BatchOptions& options)
     : BatchLoader(drawn_windows(std::move(source), rows, context, first, options), rows, context,

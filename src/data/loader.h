@@ -20,7 +20,6 @@ namespace quern {
 // Allocates the ring's buffers: ordinary memory, or pinned memory that a GPU copies from. Throws
 // when out of memory.
 using HostMemory = std::function<std::shared_ptr<void>(int64_t bytes)>;
-std::shared_ptr<void> ordinary_host_memory(int64_t bytes);
 
 struct Batch {
   const int32_t* tokens = nullptr;   // (B, T)
@@ -45,11 +44,10 @@ class BatchLoader {
   // Runs on the loader's thread; next() rethrows its exceptions.
   using Fill = std::function<std::optional<int64_t>(uint64_t k, int32_t* tokens, int32_t* targets)>;
 
-  BatchLoader(Fill fill, int64_t rows, int64_t context,
-              const HostMemory& memory = ordinary_host_memory);
+  BatchLoader(Fill fill, int64_t rows, int64_t context, const HostMemory& memory);
   // The rank's batches of windows of `source`; the first draw of all ranks is first.draw.
   BatchLoader(TokenSource source, int64_t rows, int64_t context, SamplerState first,
-              const HostMemory& memory = ordinary_host_memory, const BatchOptions& options = {});
+              const HostMemory& memory, const BatchOptions& options = {});
 
   // Waits for the next batch. It stays valid until the second next() after this one, so that a copy
   // to the device may still run while the following batch is fetched.

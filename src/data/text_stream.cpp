@@ -1,6 +1,7 @@
 #include "data/text_stream.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "io/utf8.h"
@@ -59,13 +60,25 @@ size_t TextStream::held_back() const {
   return held;
 }
 
+namespace {
+
+// What \n, \t or a backslash before one of `plain` at text[i] stands for.
+std::optional<char> escape_at(std::string_view text, size_t i, std::string_view plain) {
+  if (text[i] != '\\' || i + 1 == text.size()) return {};
+  const char next = text[i + 1];
+  if (next == 'n') return '\n';
+  if (next == 't') return '\t';
+  return plain.find(next) != plain.npos ? std::optional(next) : std::nullopt;
+}
+
+}  // namespace
+
 std::string unescape(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
-    const bool escape = next == 'n' || next == 't' || next == '\\';
-    out += !escape ? text[i] : next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
-    i += escape;
+    const std::optional<char> escape = escape_at(text, i, "\\");
+    out += escape.value_or(text[i]);
+    i += escape.has_value();
   }
   return out;
 }
@@ -75,14 +88,13 @@ std::vector<std::string> split_stop_strings(std::string_view text) {
   if (text.empty()) return strings;
   strings.emplace_back();
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '|') {
+    const std::optional<char> escape = escape_at(text, i, "\\|");
+    if (!escape && text[i] == '|') {
       strings.emplace_back();
-    } else if (text[i] == '\\' && i + 1 < text.size()) {
-      const char next = text[++i];
-      strings.back() += next == 'n' ? '\n' : next == 't' ? '\t' : next;
     } else {
-      strings.back() += text[i];
+      strings.back() += escape.value_or(text[i]);
     }
+    i += escape.has_value();
   }
   for (const std::string& string : strings) {
     QUERN_CHECK(!string.empty(), "stop: '", text,

@@ -263,8 +263,13 @@ std::string config_from_source(const ModelConfig& config, DType dtype, const fs:
               ", expected at least the model's context of ", config.context);
   const bool shorter = config.context < found.context && config.positions == PositionKind::learned;
   found.context = config.context;
-  QUERN_CHECK(found == config, (source / kConfig).string(), ": is of another model than ",
-              "the exported weights");
+  const auto spelled_out = [](ModelConfig model) {  // 0 and the number it stands for are equal
+    model.kv_heads = model.kv_head_count();
+    model.head_dim = model.head_size();
+    return model;
+  };
+  QUERN_CHECK(spelled_out(found) == spelled_out(config), (source / kConfig).string(),
+              ": is of another model than ", "the exported weights");
   if (read_hf_dtype(source) == dtype && !shorter) {
     return std::string(MappedFile::open(source / kConfig).text());
   }

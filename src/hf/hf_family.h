@@ -1,5 +1,5 @@
 // The model families of Hugging Face transformers that TransformerLM supports, and access to the
-// members of their config.json. For the sources of this folder.
+// members of their config.json. Only the sources of this folder include this header.
 #pragma once
 
 #include <cstdint>

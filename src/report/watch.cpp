@@ -1,6 +1,7 @@
 #include "report/watch.h"
 
 #include <fmt/format.h>
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <cmath>
@@ -298,12 +299,17 @@ std::string clipped(const std::string& text, int64_t columns) {
   std::string line = printable_utf8(text);
   std::ranges::replace_if(
       line, [](char c) { return c == '\n' || c == '\t'; }, ' ');
-  int64_t begun = 0;
-  const auto is_beyond = [&](char c) {
-    const bool begins = (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    return begins && begun++ == columns;
-  };
-  line.erase(std::ranges::find_if(line, is_beyond), line.end());
+  size_t end = 0;
+  while (end < line.size()) {
+    utf8proc_int32_t character = 0;
+    const auto* const at = reinterpret_cast<const utf8proc_uint8_t*>(line.data()) + end;
+    const auto bytes =
+        utf8proc_iterate(at, static_cast<utf8proc_ssize_t>(line.size() - end), &character);
+    columns -= utf8proc_charwidth(character);
+    if (bytes <= 0 || columns < 0) break;
+    end += static_cast<size_t>(bytes);
+  }
+  line.resize(end);
   return line;
 }
 

@@ -61,7 +61,7 @@ std::string duration_text(double seconds);
 // A bar of `width` characters, filled up to the share step / steps.
 std::string progress_bar(int64_t step, int64_t steps, int64_t width, bool unicode);
 
-// The first `columns` characters of printable_utf8(text), as one line.
+// The part of printable_utf8(text) that fits in `columns` columns of a terminal, as one line.
 std::string clipped(const std::string& text, int64_t columns);
 
 }  // namespace quern

@@ -65,16 +65,16 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t last_step, boo
 }
 
 void MetricsLog::write(const StepMetrics& m) {
-  std::vector<Number> row = {{"loss", m.loss},
-                             {"grad_norm", m.grad_norm},
-                             {"lr", m.lr},
-                             {"ms", m.ms},
-                             {"tokens_per_s", m.tokens_per_s},
-                             {"mfu", m.mfu},
-                             {"memory_bytes", m.memory_bytes},
-                             {"skipped", m.skipped},
-                             {"tokens", m.tokens}};
-  if (m.z_loss) row.push_back({"z_loss", *m.z_loss});
+  Json row = {{"loss", m.loss},
+              {"grad_norm", m.grad_norm},
+              {"lr", m.lr},
+              {"ms", m.ms},
+              {"tokens_per_s", m.tokens_per_s},
+              {"mfu", m.mfu},
+              {"memory_bytes", m.memory_bytes},
+              {"skipped", m.skipped},
+              {"tokens", m.tokens}};
+  if (m.z_loss) row["z_loss"] = *m.z_loss;
   numbers(m.step, m.time, row);
 }
 
@@ -83,16 +83,12 @@ void MetricsLog::write_validation(int64_t step, double loss) {
 }
 
 // Writes the same numbers under the same names to both files.
-void MetricsLog::numbers(int64_t step, double time, const std::vector<Number>& numbers) {
+void MetricsLog::numbers(int64_t step, double time, const Json& numbers) {
   Json row = {{"step", step}};
   std::vector<Scalar> scalars;
-  for (const Number& number : numbers) {
-    std::visit(
-        [&](auto value) {
-          row[number.name] = value;
-          scalars.push_back({number.name, static_cast<float>(value)});
-        },
-        number.value);
+  for (const auto& [name, value] : numbers.items()) {
+    row[name] = value;
+    scalars.push_back({name, value.get<float>()});
   }
   row["time"] = time;
   // After an error here, the caller's second attempt writes the line, once.

@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include "io/append_file.h"
 #include "run/tensorboard.h"
@@ -55,11 +54,7 @@ class MetricsLog {
   void write_end(int64_t step, const std::string& how);
 
  private:
-  struct Number {
-    const char* name;
-    std::variant<int64_t, double> value;
-  };
-  void numbers(int64_t step, double time, const std::vector<Number>& numbers);
+  void numbers(int64_t step, double time, const nlohmann::ordered_json& numbers);
   void line(const std::string& text);
 
   std::optional<AppendFile> file_;

@@ -73,6 +73,17 @@ void RunFolder::lock() {
   restore_replaced_checkpoints(checkpoints());
 }
 
+std::string sample_record(int64_t step, std::string_view text) {
+  std::string record = cat("--- step ", step, "\n");
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    record.append(sample_step(line) ? " " : "").append(line).append("\n");
+    begin = end + 1;
+  }
+  return record;
+}
+
 std::optional<int64_t> sample_step(std::string_view line) {
   constexpr std::string_view kMark = "--- step ";
   return line.starts_with(kMark) ? parse_number<int64_t>(line.substr(kMark.size())) : std::nullopt;

@@ -48,7 +48,10 @@ class RunFolder {
   std::optional<FileLock> lock_;
 };
 
-// A sample in samples.txt begins with the line "--- step 12": its step; none: not such a line.
+// A sample as samples.txt has it: the line "--- step 12", then its text, where a line that looks
+// like this one gets a space before it.
+std::string sample_record(int64_t step, std::string_view text);
+// The step of a sample's first line; none: not such a line.
 std::optional<int64_t> sample_step(std::string_view line);
 
 // The run folder of a checkpoint in one, whether or not it has a configuration; other paths

@@ -44,13 +44,17 @@ fs::path model_folder(const Config& config) {
   return fs::is_directory(folder) && of_model(folder, has_tokenizer) ? folder : fs::path();
 }
 
+// A resumed run has a copy of its tokenizer, so the original may be gone.
 std::vector<fs::path> find_paths(const Config& config, bool is_text, const fs::path& model) {
   std::vector<fs::path> paths;
   const auto add_if_there = [&](const fs::path& folder) {
     if (fs::is_directory(folder) && has_tokenizer(folder)) paths.push_back(folder);
   };
   if (!config.run.resume.empty()) add_if_there(run_of(config.run.resume) / "tokenizer");
-  if (!config.data.tokenizer.empty()) paths.emplace_back(config.data.tokenizer);
+  const fs::path given = config.data.tokenizer;
+  std::error_code ignored;
+  const bool replaced = !paths.empty() && given != "bytes" && !fs::exists(given, ignored);
+  if (!given.empty() && !replaced) paths.push_back(given);
   if (!is_text) add_if_there(beside_data(config.data.train));
   if (!model.empty()) paths.push_back(model);
   if (paths.empty() && is_text) paths.emplace_back("bytes");

@@ -121,12 +121,13 @@ std::string restart_event(int64_t step, double time) {
 
 TensorBoardLog::TensorBoardLog(const fs::path& folder, int64_t last_step, double time) {
   // Readers sort the files by name, and two processes may start within one second.
-  const int64_t stamp = std::max(static_cast<int64_t>(time), newest_file(folder) + 1);
+  const int64_t newest = newest_file(folder);
+  const int64_t stamp = std::max(static_cast<int64_t>(time), newest + 1);
   path_ = folder / cat(kPrefix, stamp, ".", host_name(), ".", getpid());
   file_.open(path_, std::ios::binary);
   QUERN_CHECK(file_, path_.string(), ": cannot be opened for writing");
   record(version_event(time));
-  if (last_step >= 0) record(restart_event(last_step + 1, time));
+  if (last_step >= 0 || newest > 0) record(restart_event(last_step + 1, time));
 }
 
 void TensorBoardLog::write(int64_t step, double time, const std::vector<Scalar>& scalars) {

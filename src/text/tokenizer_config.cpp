@@ -42,10 +42,17 @@ void write_both(const fs::path& folder, Json config, const Json& names) {
     config.update(names);
     return write(config_file, config);
   }
-  config = read_json_object(config_file);
-  if (!names.contains("eos_token") || !config.value("eos_token", Json()).is_null()) return;
-  config["eos_token"] = names["eos_token"];
-  write(config_file, config);
+  Json found = read_json_object(config_file);
+  const Json before = found;
+  if (names.contains("eos_token") && found.value("eos_token", Json()).is_null()) {
+    found["eos_token"] = names["eos_token"];
+  }
+  // Without the flag, readers look into tokenizer.json.
+  const bool flagless = !found.contains("add_bos_token") && config.contains("add_bos_token");
+  if (flagless && !fs::exists(folder / "tokenizer.json")) {
+    found["add_bos_token"] = config["add_bos_token"];
+  }
+  if (found != before) write(config_file, found);
 }
 
 // A tokenizer.json. `unknown`: the token of what byte fallback cannot spell; null: byte-level BPE.

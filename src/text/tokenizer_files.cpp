@@ -171,8 +171,11 @@ void add_files(const Tokenizer& tokenizer, const fs::path& from, const fs::path&
   } else {
     copy_file_atomically(file, folder / (bpe ? "tokenizer.json" : "tokenizer.model"));
   }
+  const bool defines = defining_file(file.parent_path()) == file;
   for (const char* name : kCompanions) {
     const fs::path companion = file.parent_path() / name;
+    // Beside a file that was named itself, this can be another tokenizer.
+    if (!defines && companion.filename() == "tokenizer.json") continue;
     if (fs::exists(companion) && !fs::exists(folder / name)) {
       check_companion(companion);
       copy_file_atomically(companion, folder / name);

@@ -107,7 +107,7 @@ Evaluation evaluate(const TransformerLM& model, const TokenSource& source, int64
     losses.set(i, scale(loss, worth).value());
     counts.set(i, full({}, static_cast<double>(here)));
   }
-  float total = 0.0f;
+  double total = 0.0;
   for (const float loss : losses.all()) total += loss;
   double counted = 0.0;
   for (const float count : counts.all()) counted += count;

@@ -2,7 +2,6 @@
 // non-finite value.
 #include <algorithm>
 #include <iterator>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -114,7 +113,7 @@ void Trainer::write_sample() {
   if (stopping()) throw Stopped();
   folder_->check_there();
   AppendFile out(folder_->samples());
-  out.write(cat("--- step ", state_.iteration, "\n", text, "\n"));
+  out.write(sample_record(state_.iteration, text));
   out.sync();
   observer_.on_sample(state_.iteration, text);
 }

@@ -144,6 +144,15 @@ TEST(Dataset, APreparedFolderHasItsParts) {
         open_dataset({path, other.path().string(), 0.5, DataFormat::automatic}, 2);
       },
       {other.path().string(), "no validation_*.bin"});
+  const TemporaryFolder only;  // of validation data
+  write_tokens(only / "validation_00000.bin", {7, 8, 9});
+  const std::string held_out = only.path().string();
+  EXPECT_EQ(open_dataset({path, held_out, 0.0, DataFormat::automatic}, 2).validation.size(), 3);
+  expect_error(
+      [&] {
+        open_dataset({held_out, "", 0.0, DataFormat::automatic}, 2);
+      },
+      {held_out, "no train_*.bin"});
 }
 
 TEST(Dataset, SplitsByFraction) {

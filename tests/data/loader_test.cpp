@@ -23,6 +23,10 @@ TokenSource corpus() {
   return TokenSource(std::move(tokens), "corpus");
 }
 
+std::shared_ptr<void> host_memory(int64_t bytes) {
+  return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
+}
+
 std::vector<int32_t> values(const int32_t* data) {
   return {data, data + kCount};
 }
@@ -40,7 +44,7 @@ Expected directly(uint64_t seed, uint64_t k) {
 }
 
 TEST(BatchLoader, GivesWhatTheSamplerGives) {
-  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9});
+  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9}, host_memory);
   for (uint64_t k = 0; k < 50; ++k) {
     const Batch batch = loader.next();
     EXPECT_EQ(values(batch.tokens), directly(9, k).tokens);
@@ -54,8 +58,8 @@ TEST(BatchLoader, PermutesAndMasksWhenAsked) {
   const PermutationSampler sampler(1000, kContext, 9);
   int64_t masked = 0;
   for (uint64_t k = 0; k < 150; ++k) {  // two epochs of 199 windows
-    BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .draw = k * kRows},
-                       ordinary_host_memory, options);
+    BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .draw = k * kRows}, host_memory,
+                       options);
     const Batch batch = loader.next();
     sampler.draw(k * kRows, starts);
     for (size_t i = 0; i < kCount; ++i) {
@@ -80,8 +84,8 @@ TEST(BatchLoader, CountsTheTargetsOfTheWholeStep) {
                                  .ranks = static_cast<uint64_t>(ranks),
                                  .per_step = kPerStep};
       auto first = static_cast<uint64_t>(begin);
-      BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .draw = first},
-                         ordinary_host_memory, options);
+      BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .draw = first}, host_memory,
+                         options);
       std::vector<int64_t> starts(kPerStep * kRows);
       std::vector<int32_t> tokens(kPerStep * kCount), targets(tokens.size());
       int64_t masked = 0;
@@ -104,18 +108,18 @@ TEST(BatchLoader, CountsTheTargetsOfTheWholeStep) {
 TEST(BatchLoader, CountsNothingWhereAllCountOrOneBatchIsTheStep) {
   for (const BatchOptions& options :
        {BatchOptions{.per_step = 6}, BatchOptions{.document_end = 500}}) {
-    BatchLoader loader(corpus(), kRows, kContext, {}, ordinary_host_memory, options);
+    BatchLoader loader(corpus(), kRows, kContext, {}, host_memory, options);
     EXPECT_FALSE(loader.next().counted);
   }
 }
 
 TEST(BatchLoader, BeginsWithAnyBatch) {
-  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .draw = 7 * kRows});
+  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9, .draw = 7 * kRows}, host_memory);
   EXPECT_EQ(values(loader.next().tokens), directly(9, 7).tokens);
 }
 
 TEST(BatchLoader, TheLastTwoBatchesStayAsTheyAre) {
-  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9});
+  BatchLoader loader(corpus(), kRows, kContext, {.seed = 9}, host_memory);
   Batch previous = loader.next();
   for (uint64_t k = 1; k < 200; ++k) {
     const Batch batch = loader.next();
@@ -131,7 +135,7 @@ TEST(BatchLoader, PreparesAheadButNotWithoutEnd) {
     ++filled;
     return std::nullopt;
   };
-  BatchLoader loader(fill, kRows, kContext);
+  BatchLoader loader(fill, kRows, kContext, host_memory);
   for (int i = 0; i < 500 && filled < 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -146,7 +150,7 @@ TEST(BatchLoader, RethrowsWhatTheThreadThrew) {
     tokens[0] = static_cast<int32_t>(k);
     return std::nullopt;
   };
-  BatchLoader loader(fill, kRows, kContext);
+  BatchLoader loader(fill, kRows, kContext, host_memory);
   for (int k = 0; k < 3; ++k) EXPECT_EQ(loader.next().tokens[0], k);  // before the error
   expect_error([&] { loader.next(); }, {"batch 3 is bad luck"});
   expect_error([&] { loader.next(); }, {"batch 3 is bad luck"});  // does not hang
@@ -154,7 +158,7 @@ TEST(BatchLoader, RethrowsWhatTheThreadThrew) {
 
 TEST(BatchLoader, StopsInAnyState) {
   for (int consumed = 0; consumed < 5; ++consumed) {
-    BatchLoader loader(corpus(), kRows, kContext, {});
+    BatchLoader loader(corpus(), kRows, kContext, {}, host_memory);
     for (int i = 0; i < consumed; ++i) loader.next();
   }
 }
@@ -179,8 +183,8 @@ TEST(BatchLoader, TakesAndReturnsTheMemoryItIsGiven) {
 }
 
 TEST(BatchLoader, RefusesEmptyBatches) {
-  expect_error([] { BatchLoader(corpus(), 0, kContext, {}); }, {"(0, 5)"});
-  expect_error([] { BatchLoader(corpus(), 1, 1000, {}); }, {"1000 tokens", "1001"});
+  expect_error([] { BatchLoader(corpus(), 0, kContext, {}, host_memory); }, {"(0, 5)"});
+  expect_error([] { BatchLoader(corpus(), 1, 1000, {}, host_memory); }, {"1000 tokens", "1001"});
 }
 
 }  // namespace

@@ -110,6 +110,7 @@ TEST(StopStrings, AreSeparatedByBars) {
   EXPECT_EQ(split_stop_strings("</s>"), Strings{"</s>"});
   EXPECT_EQ(split_stop_strings(R"(a|b c)"), (Strings{"a", "b c"}));
   EXPECT_EQ(split_stop_strings(R"(a\|b|\n\n|\t|\\n)"), (Strings{"a|b", "\n\n", "\t", "\\n"}));
+  EXPECT_EQ(split_stop_strings(R"(\end{x}|\d|\)"), (Strings{"\\end{x}", "\\d", "\\"}));
   EXPECT_THROW(split_stop_strings("a|"), Error);
   EXPECT_THROW(split_stop_strings("|"), Error);
 }

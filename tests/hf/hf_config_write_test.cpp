@@ -110,6 +110,8 @@ TEST(HfConfigWrite, ASourceMustBeOfTheModel) {
   config.context = 129;
   expect_error(write, {"llama3_rope/config.json", "max_position_embeddings is 128", "129"});
   config.context = 128;
+  config.head_dim = config.head_size();
+  write();  // the same in other words
   config.rope_scaling.factor = 4.0;
   expect_error(write, {"llama3_rope/config.json", "is of another model"});
 }

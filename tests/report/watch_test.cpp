@@ -68,6 +68,9 @@ TEST(Clipped, CountsCharactersAndDropsControls) {
                     "d",
                     3),
             "\uFFFD(\uFFFD");
+  EXPECT_EQ(clipped("\u4f60\u597d!", 4), "\u4f60\u597d");  // two columns each
+  EXPECT_EQ(clipped("\u4f60\u597d", 3), "\u4f60");
+  EXPECT_EQ(clipped("e\u0301o!", 2), "e\u0301o");  // a combining mark takes none
 }
 
 TEST_F(WatchTest, ShowsARun) {

@@ -158,5 +158,16 @@ TEST(RunFolder, KeepsTheSamplesUpToAStep) {
   EXPECT_EQ(read_file(run.samples()), "--- step 4\n--- step 9 or so\n");
 }
 
+TEST(RunFolder, ASamplesTextIsNoMark) {
+  EXPECT_EQ(sample_record(4, "a\n\n--- step x\n"), "--- step 4\na\n\n--- step x\n\n");
+  const std::string record = sample_record(4, "--- step 9\n--- step 10");
+  EXPECT_EQ(record, "--- step 4\n --- step 9\n --- step 10\n");
+  const TemporaryFolder folder;
+  const RunFolder run = RunFolder::create(config_in(folder / "a"));
+  write_file(run.samples(), record);
+  EXPECT_FALSE(run.keep_samples_until(5));
+  EXPECT_EQ(read_file(run.samples()), record);
+}
+
 }  // namespace
 }  // namespace quern

@@ -146,6 +146,18 @@ TEST_F(RunTokenizerTest, ResumeChecksIt) {
   EXPECT_EQ(recorded.steps.back().step, 6);
 }
 
+TEST_F(RunTokenizerTest, AResumedRunNeedsNoOriginal) {
+  Recorded recorded;
+  config_.data.tokenizer = (folder_ / "named").string();
+  add_fixture("exact", config_.data.tokenizer);
+  train(config_, recorded);
+  fs::remove_all(config_.data.tokenizer);
+  fs::remove_all(data_ / "tokenizer");
+  expect_error([&] { find_run_tokenizer(config_, false); }, {"named"});
+  config_.run = {"", (folder_ / "run").string()};
+  EXPECT_EQ(find_run_tokenizer(config_, false).path, folder_ / "run/tokenizer");
+}
+
 TEST_F(RunTokenizerTest, TokensOfAnUnknownOneHaveNoText) {
   fs::remove_all(data_ / "tokenizer");
   Recorded recorded;

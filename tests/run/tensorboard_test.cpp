@@ -86,6 +86,15 @@ TEST(TensorBoardLog, AResumedRunHasASecondFileThatSortsLater) {
                         framed_record(scalars_event(2, 1001.0, {{"loss", 1.0f}})));
 }
 
+// It was killed before its first checkpoint, so none of the first file's steps count.
+TEST(TensorBoardLog, ARunThatBeginsAgainReplacesAllSteps) {
+  const TemporaryFolder folder;
+  TensorBoardLog(folder.path(), -1, 1000.0).write(1, 1000.0, {{"loss", 2.0f}});
+  TensorBoardLog(folder.path(), -1, 1001.0);
+  EXPECT_EQ(read_file(event_files(folder.path()).at(1)),
+            framed_record(version_event(1001.0)) + framed_record(restart_event(0, 1001.0)));
+}
+
 TEST(TensorBoardLog, AFolderThatIsNotThereIsNamed) {
   expect_error([] { TensorBoardLog("/no/such/folder", -1, 1000.0); }, {"/no/such/folder"});
 }

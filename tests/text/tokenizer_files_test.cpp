@@ -85,6 +85,19 @@ TEST_F(TokenizerFiles, TokensThatTheModelLacksAreReadFromTheTokenizerJson) {
   EXPECT_EQ(with_decoder->encode("<|im_start|>"), std::vector<int32_t>{700});
 }
 
+TEST_F(TokenizerFiles, AFileNamedItselfIsCopiedWithoutAnotherTokenizer) {
+  const fs::path model = put("prefix/tokenizer.model", "tokenizer.model");
+  Json json = Json::parse(read_file(kFixtures / "byte_fallback/llama2.json"));
+  json["added_tokens"].push_back({{"id", 700}, {"content", "<|im_start|>"}, {"special", true}});
+  put_json("tokenizer.json", json);
+  put_json("tokenizer_config.json", Json::object());
+  copy_tokenizer(model, folder_ / "copy");
+  EXPECT_EQ(tokenizer_hash(folder_ / "copy"), tokenizer_hash(model));
+  const auto first = open_tokenizer(model), copy = open_tokenizer(folder_ / "copy");
+  EXPECT_EQ(copy->kind(), "sentencepiece");
+  EXPECT_EQ(copy->begin_token(), first->begin_token());
+}
+
 TEST_F(TokenizerFiles, TheHashIsOfTheDefiningFile) {
   const fs::path bpe = put("gpt2.json", "bpe/tokenizer.json");
   const fs::path sp = put("exact/tokenizer.model", "sp/tokenizer.model");

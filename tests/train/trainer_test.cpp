@@ -47,6 +47,17 @@ TEST_F(TrainerTest, TwoRunsAreBitEqual) {
   EXPECT_TRUE(read_file(folder_ / "a" / weights) == read_file(folder_ / "b" / weights));
 }
 
+TEST_F(TrainerTest, FollowsTheConfiguredSchedule) {
+  Config c = config();
+  c.optimizer = {.lr = 0.02, .min_lr = 0.25, .warmup = 2, .decay_fraction = 0.5};
+  c.optimizer.schedule = ScheduleKind::wsd;
+  Recorded recorded;
+  train(c, recorded);
+  const Schedule expected{ScheduleKind::wsd, 0.02, 0.25, 2, c.train.steps, 0.5};
+  for (const StepMetrics& step : recorded.steps)
+    EXPECT_NEAR(step.lr, expected.at(step.step - 1), 1e-8);
+}
+
 TEST_F(TrainerTest, AnotherSeedIsAnotherRun) {
   Recorded first, second;
   Config c = config("a");
