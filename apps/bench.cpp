@@ -10,8 +10,7 @@ namespace {
 
 std::vector<ParsedArgs> parse_runs(const Benchmark& benchmark, const Arguments& args,
                                    bool with_model, std::set<std::string>& varying) {
-  Config base = with_model ? bench_config() : Config{};
-  if (with_model) base.train.batch = benchmark.batch;
+  const Config base = default_config(benchmark.command);
   std::vector<ParsedArgs> runs;
   for (const Arguments& one : expand_lists(args, benchmark.lists, varying)) {
     runs.push_back(parse_args(one, benchmark.command.flags, base,
@@ -34,7 +33,7 @@ int run_benchmark(const Benchmark& benchmark, const Arguments& args) {
     jobs.push_back(benchmark.prepare({run, varying, runs.size() == 1}));
   }
   const ParsedArgs& first = runs.front();
-  const bool narrow = first.extra.contains("wide") && first.extra.at("wide") != "true";
+  const bool narrow = first.extra.contains("wide") && !first.on("wide");
   Table table(format_of(first), narrow ? kTextWidth : kAnyWidth, peer_name());
   for (size_t i = 0; i < runs.size(); ++i) {
     if (varying.contains("warmup")) {

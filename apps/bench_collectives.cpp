@@ -48,8 +48,7 @@ int run_collectives(const Arguments& args) {
   check_positional(parsed, command.name);
   check_keys(parsed.given, command);
   const CollectiveBenchOptions options = options_of(parsed);
-  Table table(format_of(parsed), parsed.extra.at("wide") == "true" ? kAnyWidth : kTextWidth,
-              peer_name());
+  Table table(format_of(parsed), parsed.on("wide") ? kAnyWidth : kTextWidth, peer_name());
   RankPlace place;
   if (const std::optional<int> code = launch_ranks(command, args, parsed, place)) return *code;
   if (place.size == 1) {

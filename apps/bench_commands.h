@@ -30,7 +30,6 @@ struct Benchmark {
   BenchJob (*prepare)(const BenchRun& run);         // reads the flags; throws UsageError
   std::vector<std::string> lists = {};              // flags with several values: one run a value
   std::map<std::string, std::string> instead = {};  // for a key that does not apply, the flag meant
-  int64_t batch = 4;                                // the default batch
 };
 
 // Reads and checks every run of a command line, then measures one after another. Returns the exit

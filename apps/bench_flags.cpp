@@ -16,13 +16,6 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40, kMostIterations = 1'000'000;
 
-int64_t parse_count(const std::string& flag, const std::string& text, int64_t least,
-                    int64_t most = kMost) {
-  if (const auto count = number_in(text, least, most)) return *count;
-  throw UsageError(
-      cat("--", flag, " is ", text, ", expected an integer from ", least, " to ", most));
-}
-
 }  // namespace
 
 std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string& flag) {
@@ -56,17 +49,17 @@ bool truth_of(const ParsedArgs& parsed, const std::string& flag) {
 }
 
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
-  return parse_count(flag, parsed.extra.at(flag), least);
+  return number_of(parsed, flag, least, kMost);
 }
 
 int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
-  return parse_count(flag, parsed.extra.at(flag), least, kMostIterations);
+  return number_of(parsed, flag, least, kMostIterations);
 }
 
 std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
   std::vector<int64_t> counts;
   for (const std::string& word : split_list(parsed, flag)) {
-    counts.push_back(parse_count(flag, word, least));
+    counts.push_back(number_from(word, flag, least, kMost));
   }
   return counts;
 }
@@ -126,6 +119,12 @@ Config bench_config() {
   return config;
 }
 
+Config decode_config() {
+  Config config = bench_config();
+  config.train.batch = 1;
+  return config;
+}
+
 void check_writable(const std::string& flag, const std::filesystem::path& folder) {
   std::error_code error;
   create_folder(folder, error);
@@ -148,7 +147,7 @@ std::vector<ExtraFlag> bench_flags(std::vector<ExtraFlag> flags) {
 
 TableFormat format_of(const ParsedArgs& parsed) {
   const std::string& name = parsed.extra.at("format");
-  const bool json = parsed.extra.at("json") == "true";
+  const bool json = parsed.on("json");
   if (name.empty()) return json ? TableFormat::json : TableFormat::text;
   const auto format = choice_of<TableFormat>(parsed, "format");
   if (json && format != TableFormat::json) {
@@ -187,6 +186,16 @@ void check_keys(const std::set<std::string>& given, const Command& command,
                          meant == instead.end() ? "" : cat(", did you mean --", meant->second, "?"),
                          "\n`quern ", command.name, " --help` lists the flags"));
   }
+}
+
+ParsedArgs parse_command(const Command& command, const Arguments& args, const std::string& expected,
+                         size_t least, size_t most) {
+  ParsedArgs parsed = parse_args(args, command.flags);
+  if (parsed.positional.size() < least || parsed.positional.size() > most) {
+    throw UsageError(cat(command.name, ": ", expected, "\n", command.usage));
+  }
+  check_keys(command.keys.empty() ? parsed.given : parsed.flags, command);
+  return parsed;
 }
 
 }  // namespace quern

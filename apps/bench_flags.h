@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/parse_number.h"
@@ -27,20 +27,19 @@ inline const std::vector<std::string> kContextKeys = {"device", "threads", "cpu_
 inline const std::vector<std::string> kStepKeys = {"[model]", "[compute]", "batch",      "seed",
                                                    "dropout", "z_loss",    "[optimizer]"};
 
-// The whole text as a number from `least` to `most`; none when it is not one.
+// A text of the flag as a number from `least` to `most`. Throws UsageError.
 template <class T>
-std::optional<T> number_in(std::string_view text, T least, T most) {
+T number_from(const std::string& text, const std::string& flag, T least, T most) {
   const std::optional<T> value = parse_number<T>(text);
-  return value >= least && value <= most ? value : std::nullopt;
+  if (value >= least && value <= most) return *value;
+  throw UsageError(fmt::format("--{} is {}, expected {} from {} to {}", flag, text,
+                               std::is_integral_v<T> ? "an integer" : "a number", least, most));
 }
 
-// One extra flag as a number. Throws UsageError.
+// One extra flag as such a number.
 template <class T>
 T number_of(const ParsedArgs& parsed, const std::string& flag, T least, T most) {
-  const std::string& text = parsed.extra.at(flag);
-  if (const std::optional<T> value = number_in(text, least, most)) return *value;
-  throw UsageError(
-      fmt::format("--{} is '{}', expected a number from {} to {}", flag, text, least, most));
+  return number_from(parsed.extra.at(flag), flag, least, most);
 }
 
 // The same for "true" and "false".
@@ -105,9 +104,11 @@ std::vector<std::vector<std::string>> expand_lists(const std::vector<std::string
                                                    const std::vector<std::string>& keys,
                                                    std::set<std::string>& varying);
 
-// The default model of `bench step`, `profile` and `memory`, as in torch_lm.py: small, batch 4, ctx
-// 512, a vocabulary of 10,000.
+// The defaults of `bench step`, `profile` and `memory`, as in torch_lm.py: small, batch 4, ctx 512,
+// a vocabulary of 10,000.
 Config bench_config();
+// Those of `bench decode`: the same with batch 1.
+Config decode_config();
 
 // Creates the folder. Throws when no file can be written there: a long run must not lose its
 // result.
@@ -137,5 +138,12 @@ void check_positional(const ParsedArgs& parsed, const std::string& command);
 // `instead`: the flag to suggest for a key.
 void check_keys(const std::set<std::string>& given, const Command& command,
                 const std::map<std::string, std::string>& instead = {});
+
+// parse_args and check_keys; a command with keys ignores the others of a file, which may be that of
+// the training. Throws UsageError with `expected` and the usage unless the number of positional
+// arguments is from `least` to `most`.
+ParsedArgs parse_command(const Command& command, const Arguments& args,
+                         const std::string& expected = "", size_t least = 0,
+                         size_t most = SIZE_MAX);
 
 }  // namespace quern

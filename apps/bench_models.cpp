@@ -48,7 +48,7 @@ BenchJob prepare_step(const BenchRun& run) {
   const StepBenchOptions options{choices_of<Phase>(parsed, "phases"),
                                  iterations_of(parsed, "warmup", 0),
                                  iterations_of(parsed, "steps", 1)};
-  const bool check = parsed.extra.at("check") == "true";
+  const bool check = parsed.on("check");
   const bool has_step =
       std::find(options.phases.begin(), options.phases.end(), Phase::step) != options.phases.end();
   if (check && !has_step) throw UsageError("--check needs the phase step");
@@ -109,7 +109,11 @@ alone, and the ratio of the two rates is printed.
                   "on the CPU: exit 1 when the step's matmul FLOP/s are below half of the SGEMM "
                   "rate at its shapes",
                   "", true}}),
-    kStepKeys};
+    kStepKeys,
+    {},
+    {},
+    {},
+    bench_config};
 
 const Command kBenchDecodeCommand{
     "bench decode",
@@ -121,11 +125,7 @@ with the time to read its weights once. Lists of size, batch, precision, vocab
 and way (--batch 1,8) give one table of all their combinations. A combination
 that runs out of memory gives a row and not an error.
 )",
-    runs_of({kBenchDecodeCommand,
-             prepare_decode,
-             {"size", "vocab", "precision", "batch", "way"},
-             {},
-             1}),
+    runs_of({kBenchDecodeCommand, prepare_decode, {"size", "vocab", "precision", "batch", "way"}}),
     bench_flags(
         {{"prompt_tokens", "tokens in the cache before the first measured one", "128"},
          {"measured", "measured tokens of each row", "256"},
@@ -133,6 +133,10 @@ that runs out of memory gives a row and not an error.
           "automatic (on a GPU a graph, under bf16 of one kernel for the whole model), launched (a "
           "kernel for each part of a block, one by one) or composed (of the model's own ops)",
           "automatic"}}),
-    {"[model]", "[compute]", "batch", "seed", "temperature"}};
+    {"[model]", "[compute]", "batch", "seed", "temperature"},
+    {},
+    {},
+    {},
+    decode_config};
 
 }  // namespace quern

@@ -15,6 +15,9 @@
 
 namespace quern {
 
+template <>
+inline constexpr std::array kNamesOf<KernelKind>{"naive", "fused"};
+
 namespace {
 
 const std::vector kPrecisions{Precision::fp32, Precision::tf32, Precision::bf16};
@@ -104,7 +107,7 @@ BenchJob prepare_mlp(const BenchRun& run) {
                   count_of(parsed, "batch", 1), iterations_of(parsed, "steps", 1)};
   options.dimensions = choices_of(parsed, "scale", options.dimensions);
   options.scales = counts_of(parsed, "scales", 1);
-  options.optimizer = parsed.extra.at("optimizer") == "true";
+  options.optimizer = parsed.on("optimizer");
   options.warmup = iterations_of(parsed, "warmup", 1);
   options.trials = iterations_of(parsed, "trials", 1);
   const std::vector<Precision> precisions = choices_of(parsed, "precision", kPrecisions);
@@ -133,11 +136,7 @@ BenchJob prepare_accumulate(const BenchRun& run) {
 BenchJob prepare_dtypes(const BenchRun& run) {
   const auto models = choices_of<DtypeModel>(run.parsed, "model");
   const std::vector<Precision> precisions = choices_of(run.parsed, "precision", kPrecisions);
-  const auto kernels = words_of(run.parsed, "kernels", {"fused", "naive"});
-  if (kernels.size() != 1) {
-    throw UsageError(cat("--kernels has ", kernels.size(), " words, expected fused or naive"));
-  }
-  const KernelKind kind = kernels[0] == "fused" ? KernelKind::fused : KernelKind::naive;
+  const auto kind = choice_of<KernelKind>(run.parsed, "kernels");
   return [=](Table& table) {
     for (const DtypeModel model : models) {
       for (const DtypeRow& row : bench_dtypes(model, precisions, kind)) {
@@ -186,12 +185,13 @@ const Command kBenchKernelsCommand{
     "memory-bound kernels against the bandwidth of a copy",
     R"(Usage: quern bench kernels [--FLAG VALUE ...]
 
-Times each memory-bound kernel, fused and as its naive twin of small ops, after
-the two ceilings: a copy and matrix products. MB: bytes that must move once,
-each input read and each output written; TB/s and the share of the copy's
-bandwidth follow from them. The account counts the bytes and the FLOPs of a
-variant's actual kernels; % roof is its shortest time under the ceilings over
-the measured time. A case that runs out of memory gives a row and not an error.
+Times each memory-bound kernel, fused and as its naive twin of small ops. The
+first rows are two upper bounds: a copy and matrix products. MB: the bytes that
+must move once, each input read and each output written; TB/s and the share of
+the copy's bandwidth follow from them. The other columns count the bytes and
+FLOPs of a variant's actual kernels; % roof is the shortest time that the bounds
+allow, over the measured time. A case that runs out of memory gives a row and
+not an error.
 )",
     runs_of({kBenchKernelsCommand,
              prepare_kernels,

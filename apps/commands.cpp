@@ -129,7 +129,7 @@ const Command& program() {
   static const Command kProgram{
       .usage =
           "Usage: quern COMMAND [ARGUMENTS]\n"
-          "       quern help [COMMAND | --markdown]\n"
+          "       quern help [COMMAND] [--all | --markdown | --man]\n"
           "       quern --version\n\n"
           "Trains Transformer language models on CPUs and GPUs.\n",
       .run = run_flag,

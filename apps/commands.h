@@ -24,7 +24,12 @@ struct Command {
   std::vector<std::string> near_words = {};  // synonyms, for which an error suggests the name
   std::vector<const Command*> subcommands = {};
   std::vector<std::string> further = {};  // keys accepted besides: only --help-all lists them
+  Config (*defaults)() = nullptr;         // of the keys, where they are not Config's own
 };
+
+inline Config default_config(const Command& command) {
+  return command.defaults ? command.defaults() : Config{};
+}
 
 // All that the command accepts.
 inline std::vector<std::string> accepted_keys(const Command& command) {

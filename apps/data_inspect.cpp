@@ -30,7 +30,7 @@ InspectOptions options_of(const ParsedArgs& parsed) {
   InspectOptions options;
   options.path = parsed.positional[0];
   options.tokenizer = parsed.extra.at("tokenizer");
-  options.verify = parsed.extra.at("verify") == "true";
+  options.verify = parsed.on("verify");
   options.length = count_of(parsed, "length", 1);
   if (window) {
     const int64_t number = count_of(parsed, "window", 0);
@@ -139,8 +139,7 @@ void print_window(const Inspection& inspection) {
 }
 
 int run_data_inspect(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kDataInspectCommand.flags);
-  check_keys(parsed.given, kDataInspectCommand);
+  const ParsedArgs parsed = parse_command(kDataInspectCommand, args);
   const InspectOptions options = options_of(parsed);
   const Inspection inspection = inspect_tokens(options);
   for (const InspectedPart& part : inspection.parts) {
@@ -150,7 +149,7 @@ int run_data_inspect(const Arguments& args) {
                    file.path.string());
     }
   }
-  if (parsed.extra.at("json") == "true") {
+  if (parsed.on("json")) {
     print_json(inspection, options.verify);
     return 0;
   }

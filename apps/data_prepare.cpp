@@ -17,6 +17,9 @@
 
 namespace quern {
 
+template <>
+inline constexpr std::array kNamesOf<TextFormat>{"auto", "text", "jsonl"};
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -34,14 +37,6 @@ extern "C" void stop_preparing(int signal) {
   std::signal(signal, SIG_DFL);  // a second signal ends the program
 }
 
-TextFormat format_of_inputs(const ParsedArgs& parsed) {
-  const std::string& word = parsed.extra.at("format");
-  if (word == "auto") return TextFormat::automatic;
-  if (word == "text") return TextFormat::text;
-  if (word == "jsonl") return TextFormat::jsonl;
-  throw UsageError(fmt::format("--format is '{}', expected auto, text or jsonl", word));
-}
-
 PrepareOptions options_of(const ParsedArgs& parsed) {
   PrepareOptions options;
   options.inputs = parsed.positional;
@@ -49,7 +44,7 @@ PrepareOptions options_of(const ParsedArgs& parsed) {
   if (options.inputs.empty()) throw UsageError("data prepare: no INPUT; give files or folders");
   if (options.out.empty()) throw UsageError("data prepare: --out is missing, the folder to write");
   options.tokenizer = parsed.extra.at("tokenizer");
-  options.format = format_of_inputs(parsed);
+  options.format = choice_of<TextFormat>(parsed, "format");
   if (parsed.extra_given.contains("field")) options.field = parsed.extra.at("field");
   options.split_on = parsed.extra.at("split_on");
   options.end_token = parsed.extra.at("end_token");
@@ -58,8 +53,8 @@ PrepareOptions options_of(const ParsedArgs& parsed) {
   options.seed = number_of<int64_t>(parsed, "seed", 0, INT64_MAX);
   options.threads = number_of(parsed, "threads", 0, 1024);
   options.checkpoint_seconds = number_of(parsed, "checkpoint_seconds", 0.0, 1e6);
-  options.skip_bad = parsed.extra.at("skip_bad") == "true";
-  options.resume = parsed.extra.at("resume") == "true";
+  options.skip_bad = parsed.on("skip_bad");
+  options.resume = parsed.on("resume");
   return options;
 }
 
@@ -119,8 +114,7 @@ void print_warnings(const PrepareResult& result) {
 }
 
 int run_data_prepare(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kDataPrepareCommand.flags);
-  check_keys(parsed.given, kDataPrepareCommand);
+  const ParsedArgs parsed = parse_command(kDataPrepareCommand, args);
   PrepareOptions options = options_of(parsed);
   Progress progress;
   options.progress = [&](const PrepareProgress& now) { progress.show(now); };
@@ -170,7 +164,7 @@ Ctrl-C and SIGTERM stop it so that --resume can continue; the exit code is then
      {"split_on", "text: a line that separates documents, or blank; default: a file is a document",
       ""},
      {"end_token", "token after each document: auto (the tokenizer's), none, or a token", "auto"},
-     {"validation_fraction", "part of the documents or of few texts; 0: no validation", "0.01"},
+     {"validation_fraction", "part held out: of the documents, or of few texts; 0: none", "0.01"},
      {"shard_tokens", "tokens of every token file but the last, at least 1024", "100000000"},
      {"seed", "seed of the choice of validation documents", "0"},
      {"threads", "encoding threads; 0: one a core", "0"},

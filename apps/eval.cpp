@@ -28,18 +28,14 @@ namespace quern {
 namespace {
 
 int run_eval(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kEvalCommand.flags);
-  if (parsed.positional.size() != 2)
-    throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kEvalCommand.usage));
-  // A file may be that of the training, with all its keys.
-  check_keys(parsed.flags, kEvalCommand);
+  const ParsedArgs parsed =
+      parse_command(kEvalCommand, args, "expected a run folder and a file", 2, 2);
   Config config = parsed.config;
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
   MemoryWatch memory;
   const SavedModel saved = memory.run(config, MemoryPass::forward, ".", [&] {
-    return load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true",
-                            config.compute);
+    return load_saved_model(parsed.positional[0], parsed.on("latest"), config.compute);
   });
   const ModelConfig& model = saved.state.model;
   std::set<std::string> dimensions = parsed.given;
@@ -72,7 +68,7 @@ int run_eval(const Arguments& args) {
                     options.document_end);
   });
   const double perplexity = std::exp(e.loss);
-  if (parsed.extra.at("json") == "true") {
+  if (parsed.on("json")) {
     const nlohmann::ordered_json row{{"loss", e.loss},  // null: not finite
                                      {"perplexity", perplexity},
                                      {"windows", e.windows},

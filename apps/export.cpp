@@ -9,43 +9,24 @@
 
 namespace quern {
 
+enum class ExportDtype { float32, bfloat16, float16, source };
+template <>
+inline constexpr std::array kNamesOf<ExportDtype>{"float32", "bfloat16", "float16", "source"};
+
 namespace {
 
-void set_dtype(ExportOptions& options, const std::string& name) {
-  if (name.empty()) return;
-  if (name == "source") {
-    options.source_dtype = true;
-  } else if (name == "float32") {
-    options.dtype = DType::f32;
-  } else if (name == "bfloat16") {
-    options.dtype = DType::bf16;
-  } else if (name == "float16") {
-    options.dtype = DType::f16;
-  } else {
-    throw UsageError(cat("export: --dtype is ", name,
-                         ", expected one of float32, bfloat16, float16, source",
-                         did_you_mean(name, {"float32", "bfloat16", "float16", "source"})));
-  }
-}
-
-int64_t shard_bytes(const std::string& text) {
-  constexpr int64_t kMost = 1'000'000'000;
-  const std::optional<int64_t> megabytes = number_in<int64_t>(text, 1, kMost);
-  if (megabytes) return *megabytes * 1'000'000;
-  throw UsageError(
-      fmt::format("export: --shard-size is {}, expected an integer from 1 to {}", text, kMost));
-}
-
 int run_export(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kExportCommand.flags);
-  if (parsed.positional.size() != 2)
-    throw UsageError(
-        fmt::format("export: expected a run folder and a new folder\n{}", kExportCommand.usage));
-  check_keys(parsed.given, kExportCommand);
+  const ParsedArgs parsed =
+      parse_command(kExportCommand, args, "expected a run folder and a new folder", 2, 2);
   ExportOptions options;
-  options.latest = parsed.extra.at("latest") == "true";
-  set_dtype(options, parsed.extra.at("dtype"));
-  options.shard_bytes = shard_bytes(parsed.extra.at("shard_size"));
+  options.latest = parsed.on("latest");
+  if (parsed.extra_given.contains("dtype")) {
+    const auto dtype = choice_of<ExportDtype>(parsed, "dtype");
+    constexpr DType kDtypes[] = {DType::f32, DType::bf16, DType::f16};
+    options.source_dtype = dtype == ExportDtype::source;
+    if (!options.source_dtype) options.dtype = kDtypes[static_cast<size_t>(dtype)];
+  }
+  options.shard_bytes = 1'000'000 * number_of<int64_t>(parsed, "shard_size", 1, 1'000'000'000);
   const auto checkpoint = export_model(parsed.positional[0], parsed.positional[1], options);
   fmt::print("{}: the model of {}\n", parsed.positional[1], checkpoint.string());
   return 0;

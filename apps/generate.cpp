@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -31,17 +30,10 @@ namespace {
 std::vector<int32_t> parse_ids(const std::string& text) {
   std::vector<int32_t> ids;
   for (const std::string& item : split_commas(text)) {
-    size_t used = 0;
-    int32_t id = 0;
-    try {
-      id = std::stoi(item, &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    if (used == 0 || used != item.size()) {
-      throw UsageError(fmt::format("--prompt_ids: found '{}', expected a token id", item));
-    }
-    ids.push_back(id);
+    const size_t begin = std::min(item.find_first_not_of(' '), item.size());  // "1, 2"
+    const auto id = parse_number<int32_t>(std::string_view(item).substr(begin));
+    if (!id) throw UsageError(fmt::format("--prompt_ids: found '{}', expected a token id", item));
+    ids.push_back(*id);
   }
   return ids;
 }
@@ -186,8 +178,7 @@ int run_generate(const Arguments& args) {
   const ContextScope scope(*context);
   MemoryWatch memory;
   const SavedModel saved = memory.run(config, MemoryPass::forward, ".", [&] {
-    return load_saved_model(parsed.positional[0], parsed.extra.at("latest") == "true",
-                            config.compute);
+    return load_saved_model(parsed.positional[0], parsed.on("latest"), config.compute);
   });
   std::set<std::string> dimensions = parsed.given;
   if (!parsed.flags.contains("from")) dimensions.erase("from");  // the training's own
@@ -199,7 +190,7 @@ int run_generate(const Arguments& args) {
   for (const std::string& warning : long_prompt_warnings(prompts.ids, saved.state.model.context)) {
     spdlog::warn("{}", warning);
   }
-  Printer printer(saved, prompts, options, parsed.extra.at("json") == "true");
+  Printer printer(saved, prompts, options, parsed.on("json"));
 
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Generation> results = memory.run(config, MemoryPass::forward, ".", [&] {

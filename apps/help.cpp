@@ -97,11 +97,11 @@ int run_help(const Arguments& args) {
     throw UsageError(
         cat("help: found --", *parsed.given.begin(), ", expected --all, --markdown or --man"));
   }
-  if (parsed.extra.at("markdown") == "true") {
+  if (parsed.on("markdown")) {
     fmt::print("{}", config_markdown());
     return 0;
   }
-  if (parsed.extra.at("man") == "true") {
+  if (parsed.on("man")) {
     fmt::print("{}", man_page());
     return 0;
   }
@@ -110,7 +110,7 @@ int run_help(const Arguments& args) {
   if (used < parsed.positional.size()) {
     throw UsageError(cat("help: found '", parsed.positional[used], "', expected one command"));
   }
-  fmt::print("{}", help_text(command, parsed.extra.at("all") == "true"));
+  fmt::print("{}", help_text(command, parsed.on("all")));
   return 0;
 }
 
@@ -126,7 +126,8 @@ std::string help_text(const Command& command, bool all) {
     }
     return text + fmt::format("\n`quern help {}COMMAND` lists a command's flags.\n", name);
   }
-  const std::string flags = config_help(command.flags, all ? accepted_keys(command) : command.keys);
+  const std::string flags = config_help(command.flags, all ? accepted_keys(command) : command.keys,
+                                        default_config(command));
   if (!flags.empty()) text += "\n" + flags;
   if (!command.further.empty() && !all) {
     text += fmt::format("\n`quern {}--help-all` lists every configuration key that it accepts.\n",

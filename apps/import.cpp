@@ -13,11 +13,8 @@ namespace quern {
 namespace {
 
 int run_import(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kImportCommand.flags);
-  if (parsed.positional.size() != 1)
-    throw UsageError(
-        fmt::format("import: expected one Hugging Face folder\n{}", kImportCommand.usage));
-  check_keys(parsed.given, kImportCommand);
+  const ParsedArgs parsed =
+      parse_command(kImportCommand, args, "expected one Hugging Face folder", 1, 1);
   const std::string out = parsed.extra.at("out");
   if (out.empty()) throw UsageError(fmt::format("import: no --out RUN\n{}", kImportCommand.usage));
   const bool without = parsed.extra_given.contains("tokenizer");

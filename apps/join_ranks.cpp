@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -18,11 +17,11 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "config/config_print.h"
-#include "dist/agreement.h"
 #include "dist/deadline.h"
 #include "dist/gloo.h"
 #include "dist/host_name.h"
 #include "dist/nccl.h"
+#include "dist/rank_team.h"
 #include "dist/store.h"
 #include "io/descriptor.h"
 #include "io/folder.h"
@@ -73,10 +72,8 @@ std::string rank_of(const RankPlace& place) {
 }
 
 std::string this_process() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-  return cat("process ", getpid(), " on ", host.data(), " at ", now);
+  return cat("process ", getpid(), " on ", host_name(), " at ", now);
 }
 
 constexpr char kNoStart[] = "no start";           // the first reason why the ranks cannot start
@@ -271,7 +268,7 @@ std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
     print_error(failure);
     std::_Exit(own ? 1 : code_of_follower());
   });
-  check_agreement(*ranks, *store, "configuration", common_configuration(config));
+  RankTeam(ranks.get()).check_alike(common_configuration(config), "their configuration");
   return ranks;
 }
 

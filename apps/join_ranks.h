@@ -20,7 +20,8 @@ int as_a_rank(const Arguments& args, const std::function<int()>& command);
 
 // The group of all ranks: NCCL on GPUs, Gloo on CPUs. Returns when every rank has joined with the
 // same build and configuration. Throws CommunicationError when a rank is missing after
-// config.parallel.comm_limit, is there twice, differs, or cannot make its part of the group.
+// config.parallel.comm_limit, is there twice, differs, or cannot make its part of the group. Needs
+// a current Context.
 std::unique_ptr<Communicator> join_ranks(const RankPlace& place, Device device,
                                          const Config& config);
 

@@ -37,7 +37,7 @@ void check_gpus(const std::string& command, const ParsedArgs& parsed) {
 }  // namespace
 
 std::vector<ExtraFlag> with_gpus_flag(std::vector<ExtraFlag> flags) {
-  flags.push_back({"gpus", "train on N GPUs of this machine: ranks = N and device = cuda", ""});
+  flags.push_back({"gpus", "use N GPUs of this machine: ranks = N and device = cuda", ""});
   return flags;
 }
 

@@ -25,11 +25,10 @@ void write_trace(const MemoryStudy& study, const std::filesystem::path& folder) 
 }
 
 BenchJob prepare_passes(const BenchRun& run) {
-  const std::map<std::string, std::string>& extra = run.parsed.extra;
   validate_ranks(run.parsed.config.parallel);
   const auto passes = choices_of<MemoryPass>(run.parsed, "passes");
-  const bool predict = extra.at("predict") == "true";
-  const std::string& out = extra.at("out");
+  const bool predict = run.parsed.on("predict");
+  const std::string& out = run.parsed.extra.at("out");
   if (!out.empty() && !run.single) throw UsageError("--out is for one configuration, found lists");
   if (!out.empty() && predict) throw UsageError("--out needs a measured pass, found --predict");
   if (!out.empty()) check_writable("out", out);
@@ -110,8 +109,7 @@ BenchJob prepare_cluster(const BenchRun& run) {
   }
   if (strategies[0] == Parallel::automatic) {
     strategies = {Parallel::ddp};
-    const bool adamw = run.parsed.config.optimizer.kind == OptimizerKind::adamw;
-    if (cluster.gpus > 1 && adamw) {
+    if (cluster.gpus > 1) {
       strategies.insert(strategies.end(), {Parallel::zero1, Parallel::zero2, Parallel::fsdp});
     }
   }
@@ -128,7 +126,7 @@ BenchJob prepare(const BenchRun& run) {
   for (const char* flag : kClusterFlags) {
     if (run.parsed.extra_given.contains(flag)) throw UsageError(cat("--", flag, " needs --gpus"));
   }
-  return run.parsed.extra.at("block") == "true" ? prepare_blocks(run) : prepare_passes(run);
+  return run.parsed.on("block") ? prepare_blocks(run) : prepare_passes(run);
 }
 
 }  // namespace
@@ -158,8 +156,9 @@ given. With --block: the tensors that one block saves for its backward. With
           "forward,step"},
          {"predict", "do not measure", "", true},
          {"block",
-          "a block's saved tensors, per recompute (none, swiglu, norms, blocks) or those given", "",
-          true},
+          "the tensors that a block saves, for each recompute (none, swiglu, norms, blocks) or the "
+          "given one",
+          "", true},
          {"gpus", "predict a step of this many GPUs, on all nodes together", ""},
          {"nodes", "number of nodes that have the GPUs", "1"},
          {"step_ms",
@@ -178,6 +177,7 @@ given. With --block: the tensors that one block saves for its backward. With
     kStepKeys,
     {"mem", "vram", "oom"},
     {},
-    {"[parallel]", "accumulate"}};
+    {"[parallel]", "accumulate"},
+    bench_config};
 
 }  // namespace quern

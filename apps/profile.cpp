@@ -130,6 +130,7 @@ rank 0 of N and shows the communication and its exposed part.
     kStepKeys,
     {"trace", "nsys", "roofline"},
     {},
-    {"[parallel]"}};
+    {"[parallel]"},
+    bench_config};
 
 }  // namespace quern

@@ -37,9 +37,8 @@ void check_out(const std::string& out) {
 }
 
 int run_report(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kReportCommand.flags);
+  const ParsedArgs parsed = parse_command(kReportCommand, args);
   if (parsed.positional.empty()) throw UsageError("report: no run folder; give one or several");
-  check_keys(parsed.given, kReportCommand);
   const std::string& out = parsed.extra.at("out");
   check_out(out);
   const std::vector<ReportRun> runs =

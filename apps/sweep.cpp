@@ -117,7 +117,7 @@ bool take_json(Arguments& args) {
     if (spelled && args[i].find('=') == std::string::npos) json.push_back(args[++i]);
   }
   args = rest;
-  return parse_args(json, {{"json", "", "false", true}}).extra.at("json") == "true";
+  return parse_args(json, {{"json", "", "false", true}}).on("json");
 }
 
 std::string folder_name(std::string text) {

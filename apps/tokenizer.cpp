@@ -18,16 +18,6 @@ namespace quern {
 
 namespace {
 
-// The arguments of a subcommand that takes no configuration keys.
-ParsedArgs parse(const Command& command, const Arguments& args) {
-  ParsedArgs parsed = parse_args(args, command.flags);
-  check_keys(parsed.given, command);
-  if (parsed.positional.empty()) {
-    throw UsageError(cat(command.name, ": no TOKENIZER\n", command.usage));
-  }
-  return parsed;
-}
-
 std::string read_standard_input() {
   return {std::istreambuf_iterator<char>(std::cin), {}};
 }
@@ -42,7 +32,7 @@ void append_tokens(std::string_view words, std::vector<int32_t>& tokens) {
   for (size_t at; (at = words.find_first_not_of(kBetween)) != std::string_view::npos;) {
     words.remove_prefix(at);
     const std::string_view word = words.substr(0, words.find_first_of(kBetween));
-    const auto token = number_in(word, INT32_MIN, INT32_MAX);
+    const auto token = parse_number<int32_t>(word);
     QUERN_CHECK(token, "tokenizer decode: token ", tokens.size(), " is '", word,
                 "', expected a number");
     tokens.push_back(*token);
@@ -51,7 +41,7 @@ void append_tokens(std::string_view words, std::vector<int32_t>& tokens) {
 }
 
 int run_tokenizer_encode(const Arguments& args) {
-  const ParsedArgs parsed = parse(kTokenizerEncodeCommand, args);
+  const ParsedArgs parsed = parse_command(kTokenizerEncodeCommand, args, "no TOKENIZER", 1);
   const bool has_text = parsed.extra_given.contains("text");
   if (parsed.positional.size() != (has_text ? 1u : 2u)) {
     throw UsageError(cat("tokenizer encode: expected either --text or one FILE\n",
@@ -64,7 +54,7 @@ int run_tokenizer_encode(const Arguments& args) {
 }
 
 int run_tokenizer_decode(const Arguments& args) {
-  const ParsedArgs parsed = parse(kTokenizerDecodeCommand, args);
+  const ParsedArgs parsed = parse_command(kTokenizerDecodeCommand, args, "no TOKENIZER", 1);
   const auto tokenizer = open_tokenizer(parsed.positional[0]);
   std::vector<int32_t> tokens;
   for (size_t i = 1; i < parsed.positional.size(); ++i) {
@@ -77,10 +67,8 @@ int run_tokenizer_decode(const Arguments& args) {
 }
 
 int run_tokenizer_info(const Arguments& args) {
-  const ParsedArgs parsed = parse(kTokenizerInfoCommand, args);
-  if (parsed.positional.size() != 1) {
-    throw UsageError(cat("tokenizer info: expected one TOKENIZER\n", kTokenizerInfoCommand.usage));
-  }
+  const ParsedArgs parsed =
+      parse_command(kTokenizerInfoCommand, args, "expected one TOKENIZER", 1, 1);
   const auto tokenizer = open_tokenizer(parsed.positional[0]);
   const auto text_of = [](std::optional<int32_t> token) {
     return token ? std::to_string(*token) : "none";

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <thread>
 
@@ -46,19 +45,12 @@ LineTextOf line_text_of(const std::string& field) {
 
 SentencePieceTraining options_of(const ParsedArgs& parsed) {
   SentencePieceTraining options;
-  if (parsed.positional.empty())
-    throw UsageError("tokenizer train: no INPUT\n" + std::string(kTokenizerTrainCommand.usage));
   for (const char* flag : {"vocab", "out"}) {
     if (!parsed.extra.at(flag).empty()) continue;
     throw UsageError(
         fmt::format("tokenizer train: --{} is missing\n{}", flag, kTokenizerTrainCommand.usage));
   }
-  constexpr int64_t kMost = 1 << 24;
-  options.vocabulary = count_of(parsed, "vocab", 1);
-  if (options.vocabulary > kMost) {
-    throw UsageError(
-        fmt::format("--vocab is '{}', expected a number from 1 to {}", options.vocabulary, kMost));
-  }
+  options.vocabulary = number_of<int64_t>(parsed, "vocab", 1, 1 << 24);
   options.line_text_of = line_text_of(parsed.extra.at("field"));
   options.special = special_of(parsed);
   options.split_digits = truth_of(parsed, "split_digits");
@@ -72,8 +64,7 @@ SentencePieceTraining options_of(const ParsedArgs& parsed) {
 }
 
 int run_tokenizer_train(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kTokenizerTrainCommand.flags);
-  check_keys(parsed.given, kTokenizerTrainCommand);
+  const ParsedArgs parsed = parse_command(kTokenizerTrainCommand, args, "no INPUT", 1);
   const SentencePieceTraining options = options_of(parsed);
   const std::string out = parsed.extra.at("out");
   const auto start = std::chrono::steady_clock::now();

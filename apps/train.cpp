@@ -144,7 +144,7 @@ int train_as(const RankPlace& place, const ParsedArgs& parsed, Communicator* gro
   // mpirun gives its ranks a terminal, even when its own output is a file.
   const Terminal terminal = place.launcher == kOpenMpi ? Terminal() : Terminal::of_stdout();
   progress_line = terminal.live && isatty(STDERR_FILENO) != 0;
-  ConsoleObserver console(terminal, parsed.extra.at("print_config") == "true");
+  ConsoleObserver console(terminal, parsed.on("print_config"));
   handle_signals();
   Trainer trainer(config, console, group);
   const TrainResult result = trainer.run(&stop_requested);

@@ -17,7 +17,7 @@ namespace {
 // The combinations to run: one, or with --all those that match the given flags.
 std::vector<ModelOptions> chosen(const ParsedArgs& parsed) {
   const ModelOptions& given = parsed.config.compute;
-  if (parsed.extra.at("all") != "true") return {given};
+  if (!parsed.on("all")) return {given};
   std::vector<ModelOptions> chosen = all_combinations(given);
   std::erase_if(chosen, [&](const ModelOptions& options) {
     return (parsed.given.contains("precision") && options.precision != given.precision) ||
@@ -49,14 +49,10 @@ std::string refusal(const ModelConfig& config, ComputeSection compute,
 }
 
 int run_verify(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kVerifyCommand.flags);
-  if (parsed.positional.empty()) {
-    throw UsageError(
-        cat("verify: found no case, expected at least one folder\n", kVerifyCommand.usage));
-  }
-  check_keys(parsed.flags, kVerifyCommand);
-  const bool all = parsed.extra.at("all") == "true";
-  const bool verbose = parsed.extra.at("verbose") == "true";
+  const ParsedArgs parsed =
+      parse_command(kVerifyCommand, args, "found no case, expected at least one folder", 1);
+  const bool all = parsed.on("all");
+  const bool verbose = parsed.on("verbose");
   int runs = 0, failed = 0;
   for (const std::string& folder : parsed.positional) {
     const GoldenCase golden = GoldenCase::open(folder);
@@ -85,10 +81,10 @@ const Command kVerifyCommand{
     "compare this build with reference cases",
     R"(Usage: quern verify CASE... [--all] [--verbose] [--KEY VALUE ...]
 
-Runs golden cases (folders that make_golden.py wrote: a Hugging Face Llama and
-its results in transformers) and prints the errors of logits, loss, gradients,
-ten AdamW steps and final weights. Exits with 1 when one is beyond its
-tolerance.
+Compares this build with golden cases. A case is a folder that make_golden.py
+wrote: a small Hugging Face model and its results in transformers. Prints the
+errors of logits, loss, gradients, ten AdamW steps and final weights. Exits with
+1 when an error exceeds its tolerance.
 )",
     run_verify,
     {{"all", "all values of precision, attention and kernels not set by a flag", "", true},

@@ -14,8 +14,7 @@ namespace quern {
 namespace {
 
 int run_verify_run(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args);
-  check_keys(parsed.given, kVerifyRunCommand);
+  const ParsedArgs parsed = parse_command(kVerifyRunCommand, args);
   if (parsed.positional.size() != 1) {
     throw UsageError(fmt::format("verify-run: found {} arguments, expected one run folder\n{}",
                                  parsed.positional.size(), kVerifyRunCommand.usage));

@@ -78,13 +78,12 @@ void print_warnings(const RunWatch& watch) {
 }
 
 int run_watch(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kWatchCommand.flags);
+  const ParsedArgs parsed = parse_command(kWatchCommand, args);
   if (parsed.positional.size() != 1) throw UsageError("watch: expected one run folder");
-  check_keys(parsed.given, kWatchCommand);
   const double interval = number_of(parsed, "interval", 0.01, 3600.0);
   RunWatch watch(parsed.positional[0]);
   const Terminal terminal = Terminal::of_stdout();
-  if (parsed.extra.at("once") == "true") {
+  if (parsed.on("once")) {
     watch.finish();
     print_screen(watch, terminal);
     print_warnings(watch);
@@ -112,7 +111,7 @@ const Command kWatchCommand{"watch",
 
 Follows a run that another `quern train` writes: progress, losses with their
 curve, speed, memory and the newest sample. In a pipe it prints a line for each
-record. It ends when the run does, or on Ctrl-C, which does not stop the run.
+record. It ends with the run, or on Ctrl-C; the run then continues.
 )",
                             run_watch,
                             {{"once", "show the current state, and end", "", true},

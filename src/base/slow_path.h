@@ -1,5 +1,5 @@
-// A kernel that is slower than the machine's best one never runs silently: the code that chooses it
-// gives the reason. Each is kept once for the process and passed to the handler.
+// Reports of slower kernels. Code that chooses a kernel slower than the machine's best one reports
+// the reason here. Each report is stored once per process and passed to the handler.
 #pragma once
 
 #include <functional>

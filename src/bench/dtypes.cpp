@@ -12,6 +12,7 @@
 #include "nn/linear.h"
 #include "run/model_instance.h"
 #include "tensor/factory.h"
+#include "train/training_step.h"
 
 namespace quern {
 
@@ -153,11 +154,9 @@ std::vector<DtypeEntry> observe_lm(Precision precision, KernelKind kernels) {
   options.precision = precision;
   options.kernels = kernels;
   ModelInstance instance(config, options, InitScheme::normal, true, 0);
-  const Shape shape{kBatch, kContext};
-  const auto V = static_cast<int32_t>(config.vocab_size);
-  const Tensor tokens = random_integers(shape, V), targets = random_integers(shape, V);
-  std::vector<DtypeEntry> entries{{"input", "tokens", shape, tokens.dtype()},
-                                  {"input", "targets", shape, targets.dtype()}};
+  const auto [tokens, targets] = random_batch(config, kBatch);
+  std::vector<DtypeEntry> entries{{"input", "tokens", tokens.shape(), tokens.dtype()},
+                                  {"input", "targets", targets.shape(), targets.dtype()}};
   add_parameters(entries, instance.arena);
   observe_logits(entries, instance.model, tokens);
   instance.arena.zero_grad();

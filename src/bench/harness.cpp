@@ -1,6 +1,5 @@
 #include "bench/harness.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>

@@ -70,7 +70,7 @@ std::vector<SavedTensor> saved_tensors(const Config& config, int64_t sequences) 
   const MemoryRecorder recorder;
   const ModelInstance instance(config.model, config.compute, config.model.init, true,
                                static_cast<uint64_t>(config.train.seed));
-  const RandomBatch batch = random_batch(config, sequences);
+  const RandomBatch batch = random_batch(config.model, sequences);
   const Variable loss = [&] {
     const RangeScope range(RangeKind::phase, "forward");
     return instance.model.loss(batch.tokens, batch.targets);

@@ -16,13 +16,6 @@ void check_vocabulary(const Config& config) {
   throw UsageError("--vocab is 0, expected at least 1: there is no data to tell it");
 }
 
-RandomBatch random_batch(const Config& config, int64_t rows) {
-  const Shape shape{rows, config.model.context};
-  const auto V = static_cast<int32_t>(config.model.vocab_size);
-  const Tensor tokens = random_integers(shape, V);  // drawn before the targets
-  return {tokens, random_integers(shape, V)};
-}
-
 PhaseRunner::PhaseRunner(const Config& config, Phase phase, Communicator* group)
     : phase_(phase),
       group_(group),
@@ -30,7 +23,7 @@ PhaseRunner::PhaseRunner(const Config& config, Phase phase, Communicator* group)
       instance_(config.model, decided_options(config), config.model.init, phase != Phase::fwd,
                 static_cast<uint64_t>(config.train.seed), layout_for(config, group),
                 rank_pool(group)) {
-  for (RandomBatch& batch : batches_) batch = random_batch(config, config.train.batch);
+  for (RandomBatch& batch : batches_) batch = random_batch(config.model, config.train.batch);
   if (phase != Phase::step) return;
   shards_ = make_shards(instance_.arena, group, config);
   optimizer_ = make_optimizer(instance_.arena, config, group);

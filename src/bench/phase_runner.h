@@ -4,8 +4,6 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "base/enum_names.h"
 #include "bench/harness.h"
@@ -29,14 +27,6 @@ size_t part_count(Phase phase);
 
 // For commands without data. Throws UsageError when the vocabulary size is 0.
 void check_vocabulary(const Config& config);
-
-// Random tokens, for benchmarks.
-struct RandomBatch {
-  Tensor tokens, targets;  // (B, T) i32
-};
-
-// `rows` sequences of the configuration's context and vocabulary, from the Context's generator.
-RandomBatch random_batch(const Config& config, int64_t rows);
 
 inline constexpr int64_t kCaptureWarmup = 2;  // a step runs once before it is captured
 

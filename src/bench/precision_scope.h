@@ -2,9 +2,6 @@
 // operands.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "base/enum_names.h"
 #include "nn/options.h"
 #include "tensor/context.h"

@@ -126,7 +126,7 @@ double time_steps(const KernelWork& work, int64_t steps) {
 // Runs `unrecorded` steps before the recorded ones: the recorder sees them outside of steps.
 void record(Profile& profile, const KernelWork& work, const ProfileOptions& options,
             int64_t unrecorded, int64_t steps) {
-  Recorder recorder(profile, {options.cupti});
+  Recorder recorder(profile, options.cupti);
   for (int64_t i = 0; i < unrecorded; ++i) work.run();
   for (int64_t i = 0; i < steps; ++i) {
     work.prepare();

@@ -33,7 +33,7 @@ struct ProfileOptions {
   int64_t warmup = 3;            // steps before those measured; at least 2 with graph
   int64_t steps = 5;             // recorded steps; as many run before them without the recorder
   bool graph = false;            // replay training steps as a CUDA graph
-  std::string cupti = "auto";    // see RecorderOptions
+  std::string cupti = "auto";    // see Recorder
 };
 
 // Throws UsageError on an unknown target, a phase without training, several ranks of anything but

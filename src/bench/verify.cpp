@@ -46,11 +46,17 @@ double worst_error(const std::vector<float>& found, const std::vector<float>& ex
   return worst;
 }
 
+// On the CPU tf32 computes as fp32 does.
+Precision rounding_of(Precision precision) {
+  const bool gpu = Context::current().device().is_cuda();
+  return precision == Precision::tf32 && !gpu ? Precision::fp32 : precision;
+}
+
 class CaseRunner {
  public:
   CaseRunner(const GoldenCase& golden, const ModelOptions& options)
       : golden_(golden),
-        tolerances_(tolerances_of(options.precision)),
+        tolerances_(tolerances_of(rounding_of(options.precision))),
         instance_(golden.config, options, InitScheme::normal, true, 0),
         tokens_(from_vector(golden.tokens, {golden.B, golden.T})),
         targets_(from_vector(golden.targets, {golden.B, golden.T})) {

@@ -34,6 +34,8 @@ struct ParsedArgs {
   std::set<std::string> extra_given;         // extra flags on the command line
   std::vector<std::string> positional;
   std::string config_file;  // --config; empty when not given
+
+  bool on(const std::string& name) const { return extra.at(name) == "true"; }  // of a switch
 };
 
 // Checks keys against each other: the dimensions, and the dimensions against the attention. Throws

@@ -13,7 +13,7 @@ namespace quern {
 
 // A flag's help with its default and, for a key, the values expected.
 std::string help_of(const ExtraFlag& flag);
-std::string help_of(const ConfigKey& key);
+std::string help_of(const ConfigKey& key, const Config& defaults = {});
 // The keys that `keys` lists by name or by "[section]", in the table's order, without those that
 // `flags` hide.
 std::vector<const ConfigKey*> applicable_keys(const std::vector<std::string>& keys,
@@ -24,7 +24,8 @@ std::string labelled(const std::string& label, size_t indent, const std::string&
                      size_t columns);
 // The flags as --help lists them, within 80 columns: a command's own, then --config and the
 // applicable keys, section by section.
-std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys);
+std::string config_help(const std::vector<ExtraFlag>& flags, const std::vector<std::string>& keys,
+                        const Config& defaults = {});
 // The text of docs/configuration.md.
 std::string config_markdown();
 // The keys with values other than the defaults of the configuration's size, section by section.

@@ -39,7 +39,7 @@ void add_rope_scaling(std::vector<ConfigKey>& table) {
 
 void add_model(std::vector<ConfigKey>& table) {
   table.push_back({"model", "size", ValueKind::choice, describe_choices(size_names()),
-                   "named size; sets the dimensions, which their own keys then override",
+                   "named size: sets the dimensions; the keys of the dimensions override it",
                    [](const Config& config) -> ConfigValue { return config.model.size; },
                    [](Config& config, const ConfigValue& value) {
                      const std::string* size = std::get_if<std::string>(&value);
@@ -87,8 +87,8 @@ void add_model(std::vector<ConfigKey>& table) {
               "empty: new weights");
   others.choice("init", &M::init,
                 {{"normal", InitScheme::normal}, {"truncated", InitScheme::truncated}},
-                "initial weights: normal with deviation 0.02 and scaled residual projections, or "
-                "truncated normal by fan-in and fan-out");
+                "initial weights; normal: with standard deviation 0.02 and scaled residual "
+                "projections; truncated: a truncated normal by fan-in and fan-out");
 }
 
 void add_compute(std::vector<ConfigKey>& table) {
@@ -118,9 +118,9 @@ void add_compute(std::vector<ConfigKey>& table) {
   rows.choice(
       "fp32_products", &C::fp32_products,
       {{"split", Fp32Products::split}, {"fma", Fp32Products::fma}},
-      "matrix products when precision is fp32, both with FP32 error; split: by Quern's "
-      "kernels where they are faster, on GPUs three BF16 parts on tensor cores; fma: by the "
-      "library, on CUDA cores or with Eigen");
+      "kernels of matrix products when precision is fp32; both have FP32's error; split: Quern's "
+      "where they are faster (on GPUs with three BF16 parts on tensor cores); fma: the library's "
+      "(on GPUs on CUDA cores, on CPUs Eigen)");
   rows.boolean("deterministic", &C::deterministic, "the same seed gives the same bits");
   rows.boolean("graph", &C::graph,
                "capture the training step as a CUDA graph; on a GPU, with kernels = fused");
@@ -132,10 +132,10 @@ void add_compute(std::vector<ConfigKey>& table) {
        {"norms", Recompute::norms},
        {"blocks", Recompute::blocks}},
       "values that the backward computes again to save memory; swiglu: outputs of SwiGLU; "
-      "norms: also those of norms; blocks: everything in a segment of blocks; auto: on a GPU none "
-      "if its step takes at most a third of the memory, else swiglu if its step takes at most "
-      "half, else norms; on a CPU norms; in training blocks if the step fits only then; decided "
-      "when a run starts");
+      "norms: also outputs of norms; blocks: everything in a segment of blocks; auto, decided when "
+      "a run starts: on a GPU none if the step then takes at most a third of the memory, else "
+      "swiglu if it then takes at most half, else norms; on a CPU norms; in training blocks if the "
+      "step fits only with blocks");
   rows.integer("segment", &C::segment, 1, 10000,
                "blocks recomputed together when recompute is blocks");
   rows.choice(
@@ -162,7 +162,8 @@ void add_compute(std::vector<ConfigKey>& table) {
        {"avx512_bf16", CpuLevel::avx512_bf16},
        {"amx", CpuLevel::amx}},
       "vector instructions of the CPU kernels; auto: the best that processor and build have; "
-      "results are the same, except products by Eigen and, with the last two, BF16 products");
+      "all levels give the same results, except Eigen's products and, at the last two levels, "
+      "BF16 products");
   rows.integer("memory_limit", &C::memory_limit, 0, 1 << 30,
                "MiB of the device's memory that may be used; 0: no limit");
 }
@@ -206,8 +207,8 @@ void add_train(std::vector<ConfigKey>& table) {
   SectionRows loss_rows(
       table, "train", [](auto& config) -> auto& { return config.compute; });
   loss_rows.real("dropout", &ModelOptions::dropout, {0, 1, false, true},
-                 "probability to drop an activation, in the embeddings and in the output of each "
-                 "attention and MLP; 0: no dropout");
+                 "probability of dropping an activation, in the embeddings and in the output of "
+                 "each attention and MLP; 0: no dropout");
   loss_rows.real(
       "z_loss", &ModelOptions::z_loss, {0, kNoLimit},
       "weight of the mean squared logsumexp of the logits in the training loss; reported "
@@ -275,17 +276,18 @@ void add_parallel(std::vector<ConfigKey>& table) {
                {"zero1", Parallel::zero1},
                {"zero2", Parallel::zero2},
                {"fsdp", Parallel::fsdp}},
-              "strategy of several ranks; ddp: each has the whole model and a part of the batch; "
-              "zero1: each has FP32 weights and optimizer state of only one part, which it "
-              "updates; zero2: also gradients of only that part; fsdp: also has other weights "
-              "only while they are used; auto: for several ranks zero1 on GPUs, else ddp");
+              "strategy of several ranks; ddp: each rank has the whole model and a part of the "
+              "batch; zero1: each rank updates one part of the model, and has FP32 weights and "
+              "optimizer state only of that part; zero2: also has gradients only of that part; "
+              "fsdp: also has the other weights only while they are used; auto: for several ranks "
+              "zero1 on GPUs, else ddp");
   rows.integer("ranks", &P::ranks, 1, 65536,
-               "processes of a training, started on this machine unless a launcher has started "
-               "them; on GPUs one per GPU");
+               "number of processes that train together; started on this machine unless a "
+               "launcher has started them; on GPUs one per GPU");
   rows.integer(
       "comm_limit", &P::comm_limit, 1, 3600,
-      "seconds in which all ranks end when one is lost; a rank waits four fifths of this time for "
-      "the others, on GPUs three fifths plus the longest of the latest steps");
+      "seconds within which all ranks end when one is lost; a rank waits four fifths of this time "
+      "for the others, on GPUs three fifths plus the time of the longest of the latest steps");
 }
 
 void add_run(std::vector<ConfigKey>& table) {
@@ -293,7 +295,7 @@ void add_run(std::vector<ConfigKey>& table) {
   rows.text("out", &RunSection::out, "a path in UTF-8",
             "new run folder; empty: runs/ and the date and time");
   rows.text("resume", &RunSection::resume, "a path in UTF-8",
-            "run folder or checkpoint to continue, in its own run folder");
+            "run folder to continue, or one of its checkpoints; writes to the same run folder");
 }
 
 void add_sample(std::vector<ConfigKey>& table) {
@@ -305,7 +307,7 @@ void add_sample(std::vector<ConfigKey>& table) {
             "divides the logits; 0: always the most probable token");
   rows.integer("top_k", &S::top_k, 0, kInt, "keep the k most probable tokens; 0: all");
   rows.real("top_p", &S::top_p, {0, 1, true},
-            "keep the most probable tokens whose probabilities sum to this");
+            "keep the smallest set of the most probable tokens whose probabilities sum to this");
   rows.real("min_p", &S::min_p, {0, 1},
             "keep tokens whose probability is at least min_p times the highest; 0: all");
   rows.real(
@@ -318,7 +320,7 @@ void add_sample(std::vector<ConfigKey>& table) {
   rows.integer("sample_seed", &S::sample_seed, 0, INT64_MAX, "seed of the draws");
   rows.choice("past_context", &S::past_context,
               {{"stop", PastContext::stop}, {"slide", PastContext::slide}},
-              "at the context length: stop, or drop the oldest tokens");
+              "at the context length; stop: end the text; slide: drop the older half and continue");
 }
 
 }  // namespace

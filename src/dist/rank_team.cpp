@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <sstream>
 
 #include "base/error.h"
 #include "dist/host_name.h"
@@ -58,6 +59,23 @@ std::string broadcast(Communicator& group, const std::string& own, int root, int
   group.broadcast(shared.raw_data(), size, root, what, stream());
   const std::vector<uint8_t> received = result_of<uint8_t>(group, shared);
   return {received.begin(), received.end()};
+}
+
+// "line 3 is 'a = 1' on rank 0 and 'a = 2' on rank 2"; texts of one line as a whole.
+std::string first_difference(const std::string& first, const std::string& other, size_t rank) {
+  if (first.find('\n') == std::string::npos && other.find('\n') == std::string::npos) {
+    return cat(first, " on rank 0; ", other, " on rank ", rank);
+  }
+  std::istringstream a(first), b(other);
+  const auto next = [](std::istringstream& text) {
+    std::string line;
+    return std::getline(text, line) ? cat('\'', line, '\'') : std::string("absent");
+  };
+  for (int number = 1;; ++number) {
+    const std::string x = next(a), y = next(b);
+    if (x != y) return cat("line ", number, " is ", x, " on rank 0 and ", y, " on rank ", rank);
+    if (x == "absent") return "the ends of their last lines differ";
+  }
 }
 
 }  // namespace
@@ -119,8 +137,9 @@ void RankTeam::check_alike(const std::string& own, const char* what, WorkLength 
   const std::vector<std::string> texts = on_each([&] { return own; }, what, length);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
-    throw CommunicationError(cat("ranks 0 and ", rank, " differ in ", what, ": ", texts[0],
-                                 " on rank 0; ", texts[rank], " on rank ", rank));
+    group_->barrier(what);  // no rank ends before the others have received the texts
+    throw CommunicationError(cat("ranks 0 and ", rank, " differ in ", what, ": ",
+                                 first_difference(texts[0], texts[rank], rank)));
   }
 }
 

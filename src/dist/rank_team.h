@@ -35,7 +35,7 @@ class RankTeam {
   void on_leader(const std::function<void()>& work, const char* what,
                  WorkLength length = WorkLength::brief) const;
   // Throws the same error on every rank when the ranks' texts differ. It names the first rank that
-  // differs from rank 0, and both texts.
+  // differs from rank 0, and both texts, or the first line that differs.
   void check_alike(const std::string& own, const char* what,
                    WorkLength length = WorkLength::brief) const;
   void check() const;  // Communicator::check()

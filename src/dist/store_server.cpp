@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
-#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>

@@ -110,10 +110,6 @@ nlohmann::ordered_json read_json_object(const std::filesystem::path& path) {
   return read_object<nlohmann::ordered_json>(path);
 }
 
-nlohmann::json read_sorted_json_object(const std::filesystem::path& path) {
-  return read_object<nlohmann::json>(path);
-}
-
 nlohmann::json parse_distinct_json(std::string_view text, const std::string& place) {
   return parse_distinct<nlohmann::json>(text, place);
 }
@@ -204,6 +200,6 @@ void JsonPlace::only_false(const char* key, const std::string& why) const {
 }
 
 JsonFile::JsonFile(const std::filesystem::path& path)
-    : path_(path.string()), json_(read_sorted_json_object(path)) {}
+    : path_(path.string()), json_(read_object<nlohmann::json>(path)) {}
 
 }  // namespace quern

@@ -10,12 +10,9 @@
 
 namespace quern {
 
-// The object in the file. Throws naming the file when it is missing, not JSON or not an object, or
-// when an object in it has a name twice.
-// Members keep the file's order.
+// The object in the file, its members in the file's order. Throws naming the file when it is
+// missing, not JSON or not an object, or when an object in it has a name twice.
 nlohmann::ordered_json read_json_object(const std::filesystem::path& path);
-// The same, sorted by name, for objects with many members: ordered_json searches linearly.
-nlohmann::json read_sorted_json_object(const std::filesystem::path& path);
 
 // Parses `text`. Throws when an object has a name twice; nlohmann keeps the last. Errors begin with
 // `place`: "file: header names 'x' twice".
@@ -54,7 +51,8 @@ struct JsonPlace {
   void only_false(const char* key, const std::string& why = "Quern does not compute this") const;
 };
 
-// The object in a file. Throws naming the file when it is missing, not JSON or not an object.
+// The object in a file, as read_json_object, but sorted by name, for objects with many members:
+// ordered_json searches linearly.
 class JsonFile {
  public:
   explicit JsonFile(const std::filesystem::path& path);

@@ -1,4 +1,5 @@
-// A Transformer block as TransformerLM sees it. docs/adding_a_block.md says how to add a kind.
+// The interface between TransformerLM and its blocks. docs/adding_a_block.md describes how to add a
+// kind of block.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // How a model computes; its dimensions are in model_config.h. Every combination runs on every
-// device. Except for dropout and the z-loss, these options change trained weights only by rounding.
+// device, but FP8 only on CPUs and on GPUs of compute capability 9.0. Except for dropout and the
+// z-loss, these options change trained weights only by rounding.
 #pragma once
 
 #include "base/dtype.h"

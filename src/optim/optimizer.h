@@ -1,5 +1,5 @@
-// An optimizer of a parameter arena: the frame of every step, and the state in checkpoints. Adding
-// one: docs/adding_an_optimizer.md.
+// The base class of optimizers: the common part of every step, and the state in checkpoints.
+// docs/adding_an_optimizer.md describes how to add one.
 #pragma once
 
 #include <functional>

@@ -9,7 +9,6 @@
 #include "dist/silent_group.h"
 #include "profile/memory/memory_recorder.h"
 #include "run/make_optimizer.h"
-#include "tensor/factory.h"
 #include "train/training_step.h"
 
 namespace quern {
@@ -45,9 +44,7 @@ MemoryTrace trace_memory(const Config& config, MemoryPass pass) {
   Communicator* const ranks = training && config.parallel.ranks > 1 ? &others : nullptr;
   ModelInstance instance(config.model, config.compute, config.model.init, training,
                          static_cast<uint64_t>(config.train.seed), layout_for(config, ranks));
-  const Shape shape{config.train.batch, config.model.context};
-  const auto V = static_cast<int32_t>(config.model.vocab_size);
-  const Tensor tokens = random_integers(shape, V), targets = random_integers(shape, V);
+  const auto [tokens, targets] = random_batch(config.model, config.train.batch);
   if (!training) {
     const NoGrad no_grad;
     for (int i = 0; i < kRuns; ++i) {

@@ -1,8 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>

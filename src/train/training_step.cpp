@@ -73,6 +73,13 @@ BucketExchange exchange_of(const ComputeSection& compute) {
   return compute.kernels == KernelKind::fused ? BucketExchange::overlapped : BucketExchange::naive;
 }
 
+RandomBatch random_batch(const ModelConfig& model, int64_t rows) {
+  const Shape shape{rows, model.context};
+  const auto V = static_cast<int32_t>(model.vocab_size);
+  const Tensor tokens = random_integers(shape, V);  // drawn before the targets
+  return {tokens, random_integers(shape, V)};
+}
+
 LmHeadResult forward_backward(const ModelInstance& instance, const Tensor& tokens,
                               const Tensor& targets, int64_t count, const Tensor& inverse_count) {
   LmHeadResult loss;

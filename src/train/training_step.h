@@ -20,6 +20,14 @@ namespace quern {
 // kernels (the naive optimizer reads the gradient norm on the host).
 bool captures_steps(const ComputeSection& compute);
 
+// Random tokens instead of data.
+struct RandomBatch {
+  Tensor tokens, targets;  // (B, T) i32
+};
+
+// `rows` sequences of the model's context and vocabulary, from the Context's generator.
+RandomBatch random_batch(const ModelConfig& model, int64_t rows);
+
 // The computation of every training mode: adds the gradients of micro-batch loss / count to the
 // arena's. Returns that loss, already run backwards. With inverse_count
 // (TransformerLM::loss_terms) its sum is a part of a mean over the targets of all micro-batches.

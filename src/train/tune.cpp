@@ -7,7 +7,6 @@
 #include "io/atomic_file.h"
 #include "run/make_context.h"
 #include "run/model_instance.h"
-#include "tensor/factory.h"
 #include "train/training_step.h"
 
 namespace quern {
@@ -28,9 +27,7 @@ TuneResult tune_gemms(const Config& config, const std::string& path) {
   const auto start = std::chrono::steady_clock::now();
   ModelInstance instance(config.model, config.compute, config.model.init, true,
                          static_cast<uint64_t>(config.train.seed));
-  const Shape shape{config.train.batch, config.model.context};
-  const auto V = static_cast<int32_t>(config.model.vocab_size);
-  const Tensor tokens = random_integers(shape, V), targets = random_integers(shape, V);
+  const auto [tokens, targets] = random_batch(config.model, config.train.batch);
   forward_backward(instance, tokens, targets, 1);
   const NoGrad no_grad;
   instance.model.loss(tokens, targets);

@@ -175,15 +175,15 @@ TEST_F(DataProgram, UsageErrors) {
   expect_usage_error({"data", "prepare", "--out", "x"}, "no INPUT");
   expect_usage_error({"data", "prepare", "a.txt"}, "--out is missing");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--format", "csv"}, "'csv'");
-  expect_usage_error({"data", "prepare", "a", "--out", "x", "--threads", "-1"},
-                     "--threads is '-1'");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--threads", "-1"}, "--threads is -1");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--validation_fraction", "1"},
-                     "--validation_fraction is '1'");
+                     "--validation_fraction is 1");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--validation_fraction", "nan"},
-                     "--validation_fraction is 'nan', expected a number from 0 to 0.999999");
-  expect_usage_error({"data", "prepare", "a", "--out", "x", "--shard_tokens", "1e6"}, "'1e6'");
+                     "--validation_fraction is nan, expected a number from 0 to 0.999999");
+  expect_usage_error({"data", "prepare", "a", "--out", "x", "--shard_tokens", "1e6"},
+                     "--shard_tokens is 1e6");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--shard_tokens", "1023"},
-                     "--shard_tokens is '1023', expected a number from 1024 to 2147483647");
+                     "--shard_tokens is 1023, expected an integer from 1024 to 2147483647");
   expect_usage_error({"data", "prepare", "a", "--out", "x", "--batch", "4"},
                      "data prepare: batch has no meaning here");
   expect_usage_error({"data", "inspect"}, "found 0 paths");

@@ -35,6 +35,23 @@ TEST_F(GenerateProgram, AByteOrderMarkIsNoPartOfAPrompt) {
   EXPECT_EQ(nlohmann::json::parse(outcome.out).at("prompt"), "caf\u00e9");
 }
 
+TEST_F(GenerateProgram, ALineOfJsonHasTokensAndTheReasonOfTheEnd) {
+  const auto line_of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args{"generate", path_, "--prompt", "the ", "--json"};
+    args.insert(args.end(), {"--temperature", "0", "--tokens", "3"});
+    args.insert(args.end(), more.begin(), more.end());
+    return nlohmann::json::parse(run(args).out);
+  };
+  const auto whole = line_of({});
+  EXPECT_EQ(whole.at("prompt"), "the ");
+  EXPECT_EQ(whole.at("prompt_tokens"), (std::vector<int>{'t', 'h', 'e', ' '}));
+  EXPECT_EQ(whole.at("tokens").size(), 3u);
+  EXPECT_EQ(whole.at("finish"), "length");
+  const auto ended = line_of({"--stop_token", std::to_string(whole.at("tokens").at(0).get<int>())});
+  EXPECT_EQ(ended.at("tokens"), std::vector{whole.at("tokens").at(0).get<int>()});
+  EXPECT_EQ(ended.at("finish"), "stop_token");
+}
+
 TEST_F(GenerateProgram, WarnsOfAPromptThatIsCut) {
   const Outcome outcome = generate("short\n" + std::string(1000, 'x') + "\n");
   EXPECT_EQ(outcome.code, 0) << outcome.err;

@@ -1,6 +1,8 @@
 // The program's help, its suggestions, and the output generated from the table of commands.
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "config/config_table.h"
 #include "support/program.h"
 
@@ -85,6 +87,23 @@ TEST(Help, ListsTheKeysThatApply) {
   const std::string profile = run({"help", "profile"}).out;  // its own --steps hides the key
   EXPECT_EQ(profile.find("\n  --steps "), profile.rfind("\n  --steps "));
   EXPECT_EQ(run({"help", "watch"}).out.find("--config"), std::string::npos);
+}
+
+TEST(Help, DefaultsAreTheCommandsOwn) {
+  const auto words_of = [](std::vector<std::string> command) {
+    command.insert(command.begin(), "help");
+    return std::regex_replace(run(command).out, std::regex("\\s+"), " ");
+  };
+  for (const auto& [command, batch] : {std::pair{"step", "4"}, {"decode", "1"}}) {
+    const std::string words = words_of({"bench", command});
+    for (const std::string& part : {std::string("; default small)"), std::string("default 512)"),
+                                    cat("; default ", batch, ")")}) {
+      EXPECT_NE(words.find(part), std::string::npos) << command << ": " << part << "\n" << words;
+    }
+  }
+  EXPECT_NE(words_of({"memory"}).find("; default small)"), std::string::npos);
+  EXPECT_NE(words_of({"profile"}).find("; default small)"), std::string::npos);
+  EXPECT_NE(words_of({"train"}).find("; default toy)"), std::string::npos);
 }
 
 TEST(Help, DocumentationIsWhatTheProgramPrints) {

@@ -109,8 +109,8 @@ class RanksProgram : public testing::Test {
 
 TEST_F(RanksProgram, RefusesWrongFlagsBeforeTheFirstRank) {
   expect_refusal({"--gpus", "5000"}, "train: found --gpus 5000, but this machine has ");
-  expect_refusal({"--gpus", "0"}, "--gpus is '0', expected a number from 1 to 65536");
-  expect_refusal({"--gpus", "all"}, "--gpus is 'all', expected a number");
+  expect_refusal({"--gpus", "0"}, "--gpus is 0, expected an integer from 1 to 65536");
+  expect_refusal({"--gpus", "all"}, "--gpus is all, expected an integer");
   expect_refusal({"--gpus"}, "--gpus has no value");
   expect_refusal({"--gpus", "2", "--ranks", "3"}, "found --gpus 2 and --ranks 3, expected one of");
   expect_refusal({"--gpus", "2", "--device", "cpu"},

@@ -67,7 +67,7 @@ TEST_F(MalformedArguments, AnAbsurdBatchNamesTheMemoryItNeeds) {
            "1048576"},
           {"shape (", "more elements than 64 bits"});
   refused({"tokenizer", "train", at("text.txt"), "--out", at("new"), "--vocab", "1000000000"},
-          {"--vocab is '1000000000'", "expected a number from 1 to 16777216"});
+          {"--vocab is 1000000000", "expected an integer from 1 to 16777216"});
 }
 
 TEST_F(MalformedArguments, Train) {

@@ -158,6 +158,10 @@ TEST(Memory, AClustersFileMayBeThatOfATraining) {
     EXPECT_NE(outcome.out.find("zero1"), std::string::npos) << outcome.out;
   }
   EXPECT_EQ(predicts({"--offload", "none"}).code, 0);
+  const std::string muon = predicts({"--optimizer", "muon"}).out;
+  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+    EXPECT_NE(muon.find(strategy), std::string::npos) << muon;
+  }
   write_file(file, "[compute]\noffload = \"moments\"\n");
   EXPECT_NE(predicts({"--config", file}).err.find("offload is moments, expected none with --gpus"),
             std::string::npos);

@@ -27,9 +27,9 @@ TEST(Program, UsageErrorsExitWithTwo) {
   expect_usage_error({"import", "folder", "--out", "run", "--ctx", "8"}, "ctx has no meaning");
   expect_usage_error({"export", "run", "folder", "--ctx", "8"}, "ctx has no meaning");
   expect_usage_error({"export", "run", "folder", "--dtype", "int8"},
-                     "--dtype is int8, expected one of float32, bfloat16, float16, source");
-  expect_usage_error({"export", "run", "folder", "--shard-size", "0"}, "--shard-size is 0");
-  expect_usage_error({"export", "run", "folder", "--shard-size", "5GB"}, "--shard-size is 5GB");
+                     "--dtype is 'int8', expected float32, bfloat16, float16 or source");
+  expect_usage_error({"export", "run", "folder", "--shard-size", "0"}, "--shard_size is 0");
+  expect_usage_error({"export", "run", "folder", "--shard-size", "5GB"}, "--shard_size is 5GB");
   expect_usage_error({"generate", "run", "a b"},
                      "generate: found 'a b' after the run folder; did you mean --prompt 'a b'?");
   expect_usage_error({"generate", "run", "--seed=3"}, "did you mean --sample_seed?");

@@ -148,7 +148,7 @@ TEST_F(TokenizerCommand, RefusesWrongUse) {
                      "tokenizer train: batch has no meaning here");
   expect_usage_error(
       {"tokenizer", "train", text_, "--vocab", "9", "--out", out_, "--coverage", "2"},
-      "--coverage is '2'");
+      "--coverage is 2");
   expect_usage_error(
       {"tokenizer", "train", text_, "--vocab", "9", "--out", out_, "--split-digits", "no"},
       "--split_digits is 'no', expected true or false");

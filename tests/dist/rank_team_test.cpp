@@ -56,5 +56,46 @@ TEST(RankTeam, TheResultOfAFailedCollectiveIsNotUsed) {
   }
 }
 
+// "alike", or the error, of each rank with these texts.
+std::vector<std::string> check(const std::vector<std::string>& texts) {
+  return run_thread_ranks(static_cast<int>(texts.size()), {}, [&](Communicator& group) {
+    Context context(kCpu);
+    const ContextScope scope(context);
+    const std::string& own = texts[static_cast<size_t>(group.rank())];
+    RankTeam(&group).check_alike(own, "their texts");
+    return std::string("alike");
+  });
+}
+
+void expect_difference(const std::vector<std::string>& texts, const std::string& error) {
+  EXPECT_EQ(check(texts), std::vector<std::string>(texts.size(), error));
+}
+
+TEST(RankTeam, EqualTextsAreAlike) {
+  expect_difference({"a = 1\nb = 2\n"}, "alike");
+  expect_difference({"a = 1\nb = 2\n", "a = 1\nb = 2\n", "a = 1\nb = 2\n"}, "alike");
+  expect_difference({"", ""}, "alike");
+}
+
+TEST(RankTeam, EveryRankNamesTwoRanksAndTheFirstDifference) {
+  expect_difference({"x", "x", "y"},
+                    "ranks 0 and 2 differ in their texts: x on rank 0; y on rank 2");
+  expect_difference({"a = 1\nb = 2\nc = 3\n", "a = 1\nb = 2\nc = 3\n", "a = 1\nb = 5\nc = 4\n"},
+                    "ranks 0 and 2 differ in their texts: line 2 is 'b = 2' on rank 0 and 'b = 5' "
+                    "on rank 2");
+  expect_difference({"a = 1\n", "a = 1\nb = 2\n", "x"},
+                    "ranks 0 and 1 differ in their texts: line 2 is absent on rank 0 and 'b = 2' "
+                    "on rank 1");
+  expect_difference({"a\n", "a"},
+                    "ranks 0 and 1 differ in their texts: the ends of their last lines differ");
+}
+
+// Lines that are not there differ from lines of the same text.
+TEST(RankTeam, AbsentIsNoLine) {
+  expect_difference({"a\nabsent", "a"},
+                    "ranks 0 and 1 differ in their texts: line 2 is 'absent' on rank 0 and absent "
+                    "on rank 1");
+}
+
 }  // namespace
 }  // namespace quern

@@ -15,7 +15,7 @@ void expect_refused(const std::string& text, const std::string& message) {
   const TemporaryFolder folder;
   const auto path = write_file(folder / "x.json", text);
   expect_error([&] { read_json_object(path); }, {path.string() + ": " + message});
-  expect_error([&] { read_sorted_json_object(path); }, {path.string() + ": " + message});
+  expect_error([&] { JsonFile{path}; }, {path.string() + ": " + message});
 }
 
 std::string nested(int depth) {

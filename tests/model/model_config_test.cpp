@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <sstream>
 
 #include "base/error.h"
 #include "model/model_cost.h"
@@ -16,6 +18,40 @@ ModelConfig sized(const std::string& size, int64_t vocab) {
   config.vocab_size = vocab;
   apply_size(config, size);
   return config;
+}
+
+// docs/using.md's table: size, d_model, layers, heads (kv_heads), d_ff, million parameters.
+TEST(ModelConfig, TheDocumentedSizesAreThese) {
+  std::istringstream page(
+      testing_support::read_file(testing_support::source_folder() / "docs/using.md"));
+  size_t rows = 0;
+  for (std::string line; std::getline(page, line);) {
+    const auto names = size_names();
+    const size_t end = line.find('`', 3);
+    if (!line.starts_with("| `") || !std::ranges::count(names, line.substr(3, end - 3))) continue;
+    SCOPED_TRACE(line);
+    ModelConfig config = sized(line.substr(3, end - 3), 1000);
+    config.tied = true;
+    std::string numbers = line.substr(line.find('|', end));
+    std::ranges::replace_if(
+        numbers, [](char c) { return c == '|' || c == '(' || c == ')'; }, ' ');
+    std::istringstream columns(numbers);
+    int64_t width = 0, layers = 0, heads = 0, kv_heads = 0, d_ff = 0;
+    double millions = 0.0;
+    columns >> width >> layers >> heads;
+    if (line.find('(') != std::string::npos) columns >> kv_heads;
+    columns >> d_ff >> millions;
+    EXPECT_EQ(width, config.d_model);
+    EXPECT_EQ(layers, config.layers);
+    EXPECT_EQ(heads, config.heads);
+    EXPECT_EQ(kv_heads, config.kv_heads);
+    EXPECT_EQ(d_ff, config.d_ff);
+    const int64_t vocabulary = config.vocab_size * config.d_model;
+    const double exact = static_cast<double>(parameter_count(config) - vocabulary) / 1e6;
+    EXPECT_NEAR(millions, exact, millions < 100.0 ? 0.05 : 0.5);
+    ++rows;
+  }
+  EXPECT_EQ(rows, size_names().size() - 2) << "all but GPT-2's two";
 }
 
 std::string message_after(const std::function<void(ModelConfig&)>& change) {

@@ -16,7 +16,6 @@
 #include <array>
 #include <cstdlib>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "profile/time/kernel_ranges.h"

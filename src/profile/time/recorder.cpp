@@ -15,7 +15,7 @@ void add_note(std::string& note, const std::string& more) {
 
 }  // namespace
 
-Recorder::Recorder(Profile& profile, const RecorderOptions& options)
+Recorder::Recorder(Profile& profile, const std::string& cupti)
     : RangeTracker(profile.names),
       profile_(profile),
       context_(Context::current()),
@@ -26,7 +26,7 @@ Recorder::Recorder(Profile& profile, const RecorderOptions& options)
   profile_.device = profile_.on_gpu ? cuda::device_info(device.index).name : "CPU";
   profile_.ranges.reserve(kRanges);
   profile_.memory.reserve(kMemoryPoints);
-  if (profile_.on_gpu) start_gpu(options.cupti);
+  if (profile_.on_gpu) start_gpu(cupti);
   const MemoryStats stats = allocator_->stats();
   note_memory(stats.allocated, stats.reserved);
   previous_ = allocator_->set_observer(this);

@@ -14,18 +14,14 @@
 
 namespace quern {
 
-struct RecorderOptions {
-  // Source of GPU times: "auto", the path of libcupti.so, or "off". If CUPTI is off, missing or
-  // refuses, CUDA events time the ops, and Profile::note says so.
-  std::string cupti = "auto";
-};
-
 // Attached to the current Context from construction to finish() or destruction. For use on one
 // thread. Forwards to the allocator's previous observer.
 class Recorder : public RangeTracker, private AllocationObserver {
  public:
-  // Fills `profile`, which must be empty and outlive this.
-  explicit Recorder(Profile& profile, const RecorderOptions& options = {});
+  // Fills `profile`, which must be empty and outlive this. cupti: source of GPU times, "auto", the
+  // path of libcupti.so, or "off". If CUPTI is off, missing or refuses, CUDA events time the ops,
+  // and Profile::note says so.
+  explicit Recorder(Profile& profile, const std::string& cupti = "auto");
   ~Recorder() override;
 
   // Call around each step. Both wait for the device, so that a step includes its device work.

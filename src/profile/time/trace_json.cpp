@@ -21,9 +21,14 @@ namespace {
 constexpr int kHost = 1, kGpu = 2;
 constexpr int kSteps = 11, kRanges = 12, kCalls = 13, kFirstStream = 100;
 
-std::string quoted(const std::string& text) {
-  using Json = nlohmann::json;
-  return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+using Json = nlohmann::ordered_json;
+
+std::string dumped(const Json& json) {
+  return json.is_null() ? "{}" : json.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+void add_text(Json& args, const char* key, const std::string& text) {
+  if (!text.empty()) args[key] = text;
 }
 
 // "12.345": nanoseconds as microseconds, exactly.
@@ -49,34 +54,17 @@ void sort_for_writing(std::vector<Slice>& slices) {
   });
 }
 
-// An event's details: "\"args\":{...}".
-class Args {
- public:
-  void add(const char* key, const std::string& text) {
-    if (!text.empty()) append(key, quoted(text));
-  }
-  void add(const char* key, int64_t number) { append(key, fmt::format("{}", number)); }
-  std::string text() const { return "\"args\":{" + text_ + "}"; }
-
- private:
-  void append(const char* key, const std::string& value) {
-    text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", key, value);
-  }
-  std::string text_;
-};
-
 class TraceWriter {
  public:
   TraceWriter(const Profile& profile, std::ostream& out)
       : profile_(profile), out_(out), first_(first_time(profile)) {}
 
   void write() {
-    Args data;
-    data.add("device", profile_.device);
-    data.add("target", profile_.target);
-    data.add("note", profile_.note);
-    out_ << "{\"displayTimeUnit\":\"ns\",\"otherData\":" << data.text().substr(7)
-         << ",\"traceEvents\":[\n";
+    Json data;
+    add_text(data, "device", profile_.device);
+    add_text(data, "target", profile_.target);
+    add_text(data, "note", profile_.note);
+    out_ << "{\"displayTimeUnit\":\"ns\",\"otherData\":" << dumped(data) << ",\"traceEvents\":[\n";
     name("process", kHost, 0, "quern " + profile_.target + ", host", 0);
     write_steps();
     write_ranges();
@@ -94,29 +82,27 @@ class TraceWriter {
 
   std::string time(int64_t ns) const { return microseconds(ns - first_); }
 
-  void metadata(const std::string& what, int pid, int tid, const Args& args) {
-    event(fmt::format("\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},\"tid\":{},{}", what, pid, tid,
-                      args.text()));
+  void metadata(const std::string& what, int pid, int tid, const Json& args) {
+    event(fmt::format("\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},\"tid\":{},\"args\":{}", what, pid,
+                      tid, dumped(args)));
   }
 
   // `what`: process or thread. `place`: among the others.
   void name(const std::string& what, int pid, int tid, const std::string& text, int64_t place) {
-    Args args, order;
-    args.add("name", text);
-    order.add("sort_index", place);
-    metadata(what + "_name", pid, tid, args);
-    metadata(what + "_sort_index", pid, tid, order);
+    metadata(what + "_name", pid, tid, {{"name", text}});
+    metadata(what + "_sort_index", pid, tid, {{"sort_index", place}});
   }
   void name_thread(int pid, int tid, const std::string& text) {
     name("thread", pid, tid, text, tid);
   }
 
   void slice(const Slice& slice, int pid, int tid, const char* category, const std::string& name,
-             const Args& args) {
-    event(fmt::format(
-        "\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},{}",
-        category, quoted(name), pid, tid, time(slice.begin), microseconds(slice.end - slice.begin),
-        args.text()));
+             const Json& args) {
+    event(
+        fmt::format("\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},"
+                    "\"dur\":{},\"args\":{}",
+                    category, dumped(name), pid, tid, time(slice.begin),
+                    microseconds(slice.end - slice.begin), dumped(args)));
   }
 
   template <class Event>
@@ -135,10 +121,10 @@ class TraceWriter {
     }
   }
 
-  void add_place(Args& args, const RangeEvent& range) const {
-    args.add("phase", profile_.names[range.phase]);
-    args.add("module", profile_.names[range.module]);
-    args.add("shapes", profile_.names[range.shapes]);
+  void add_place(Json& args, const RangeEvent& range) const {
+    add_text(args, "phase", profile_.names[range.phase]);
+    add_text(args, "module", profile_.names[range.module]);
+    add_text(args, "shapes", profile_.names[range.shapes]);
   }
 
   void write_ranges() {
@@ -146,7 +132,7 @@ class TraceWriter {
     name_thread(kHost, kRanges, "phases, modules, ops");
     for (const Slice& one : slices_of(profile_.ranges)) {
       const RangeEvent& range = profile_.ranges[one.event];
-      Args args;
+      Json args;
       add_place(args, range);
       slice(one, kHost, kRanges, name_of(range.kind), profile_.name_of(range), args);
     }
@@ -161,8 +147,8 @@ class TraceWriter {
     name_thread(kHost, kCalls, "CUDA calls");
     for (const Slice& one : slices_of(profile_.calls)) {
       const CudaCall& call = profile_.calls[one.event];
-      Args args;
-      if (call.correlation != 0) args.add("correlation", static_cast<int64_t>(call.correlation));
+      Json args;
+      if (call.correlation != 0) args["correlation"] = call.correlation;
       slice(one, kHost, kCalls, "cuda", profile_.names[call.name], args);
       if (one.end > one.begin) start_arrows(call);
     }
@@ -194,11 +180,9 @@ class TraceWriter {
       const MemoryPoint& point = profile_.memory[i];
       // The last of several points at one time counts.
       if (i + 1 < profile_.memory.size() && profile_.memory[i + 1].time <= point.time) continue;
-      Args args;
-      args.add("allocated", point.allocated);
-      args.add("reserved", point.reserved);
-      event(fmt::format("\"ph\":\"C\",\"name\":\"memory in use\",\"pid\":{},\"ts\":{},{}", kHost,
-                        time(point.time), args.text()));
+      const Json args{{"allocated", point.allocated}, {"reserved", point.reserved}};
+      event(fmt::format("\"ph\":\"C\",\"name\":\"memory in use\",\"pid\":{},\"ts\":{},\"args\":{}",
+                        kHost, time(point.time), dumped(args)));
     }
   }
 
@@ -235,15 +219,15 @@ class TraceWriter {
     const DeviceEvent& event = profile_.device_events[one.event];
     const std::string& name = profile_.names[event.name];
     const std::string shown = short_kernel_name(name);
-    Args args;
-    if (shown != name) args.add("kernel", name);
+    Json args;
+    if (shown != name) add_text(args, "kernel", name);
     if (event.range >= 0) {
       const RangeEvent& range = profile_.ranges[static_cast<size_t>(event.range)];
-      if (range.kind == RangeKind::op) args.add("op", profile_.name_of(range));
+      if (range.kind == RangeKind::op) add_text(args, "op", profile_.name_of(range));
       add_place(args, range);
     }
-    if (event.bytes > 0) args.add("bytes", event.bytes);
-    if (event.correlation != 0) args.add("correlation", static_cast<int64_t>(event.correlation));
+    if (event.bytes > 0) args["bytes"] = event.bytes;
+    if (event.correlation != 0) args["correlation"] = event.correlation;
     slice(one, kGpu, tid, name_of(event.kind), shown, args);
     const auto arrow = arrow_to_.find(one.event);
     if (arrow == arrow_to_.end()) return;
