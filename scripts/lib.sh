@@ -47,7 +47,7 @@ check_system() {
   esac
   system_is_supported=0
   say "${name:-$id} is not supported: Debian 12, Ubuntu 24.04 and newer ones are, also under WSL2"
-  say 'nothing is installed here; going on with the tools that are there'
+  say 'no packages are installed on this system; continuing with the tools that are present'
 }
 
 version_at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }

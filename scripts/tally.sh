@@ -73,20 +73,36 @@ run_gtest_shards() {
   rm -rf "$folder"
 }
 
-# run_tool_test FILE: a script that prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each test.
-run_tool_test() {
-  local name output status=0
-  name=$(basename "$1")
-  say "$name"
-  output=$("$1" 2>&1) || status=$?
-  printf '%s\n' "$output"
-  local good bad none
-  good=$(grep -c '^ok ' <<<"$output" || true)
-  bad=$(grep -c '^FAIL ' <<<"$output" || true)
-  none=$(grep -c '^skip ' <<<"$output" || true)
-  ((status == 0 || bad > 0)) || bad=1
-  ((good + bad + none > 0)) || bad=1
-  tally "$name" "$good" "$bad" "$none"
+# run_tool_tests COUNT FILE...: scripts, COUNT at a time, that print a line "ok NAME", "FAIL NAME" or "skip NAME" for
+# each test.
+run_tool_tests() {
+  local most=$1 file name folder status good bad none
+  shift
+  folder=$(mktemp -d)
+  for file; do
+    name=$(basename "$file")
+    while (($(jobs -pr | wc -l) >= most)); do wait -n || true; done
+    say "$name"
+    (
+      status=0
+      "$file" >"$folder/$name" 2>&1 || status=$?
+      echo "$status" >"$folder/$name.status"
+    ) &
+  done
+  wait
+  for file; do
+    name=$(basename "$file")
+    say "$name: results"
+    cat "$folder/$name"
+    status=$(<"$folder/$name.status")
+    good=$(grep -c '^ok ' "$folder/$name" || true)
+    bad=$(grep -c '^FAIL ' "$folder/$name" || true)
+    none=$(grep -c '^skip ' "$folder/$name" || true)
+    ((status == 0 || bad > 0)) || bad=1
+    ((good + bad + none > 0)) || bad=1
+    tally "$name" "$good" "$bad" "$none"
+  done
+  rm -rf "$folder"
 }
 
 # Prints the sum as the last line; fails when a test did.

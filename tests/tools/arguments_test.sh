@@ -40,7 +40,7 @@ printf '#!/bin/sh\necho cmake version 3.22.1\n' >"$scratch/old/cmake"
 chmod +x "$scratch/old/cmake"
 # shellcheck disable=SC2016
 tools='source "$1/scripts/lib.sh"; check_system; need_packages no-such-package; check_tools'
-expect 'another system with the tools' 0 'nothing is installed' \
+expect 'another system with the tools' 0 'no packages are installed' \
   env OS_RELEASE_FILE="$scratch/os-release" bash -c "$tools" lib "$root"
 expect 'another system without a compiler' 1 'not found: no-such-compiler' \
   env OS_RELEASE_FILE="$scratch/os-release" CXX=no-such-compiler bash -c "$tools" lib "$root"

@@ -16,14 +16,16 @@ chmod +x "build/$1/bin/quern"
 STUB
 printf '#!/bin/sh\nexit 1\n' >"$scratch/bin/nvidia-smi"
 chmod +x "$tree/scripts/build" "$scratch/bin/nvidia-smi"
-for ((n = 0; n < 20000; ++n)); do echo 'A line of text.'; done >"$scratch/own.txt"
+mkdir "$scratch/fortunes"
+for ((n = 0; n < 20000; ++n)); do echo 'A line of text.'; done | tee "$scratch/own.txt" >"$scratch/fortunes/art"
 quickstart() {
-  env PATH="$scratch/bin:$PATH" CORPUS_URL=http://127.0.0.1:9/nothing FORTUNES_DIR="$scratch" \
-    "$tree/scripts/quickstart" "$scratch/own.txt"
+  env PATH="$scratch/bin:$PATH" CORPUS_URL=http://127.0.0.1:9/nothing FORTUNES_DIR="$scratch/fortunes" \
+    "$tree/scripts/quickstart" "$@"
 }
 expect 'without a GPU: the preset quick' 0 'build quick --target quern' quickstart
 expect 'without a GPU: a model for a CPU' 0 'quern train --config configs/toy-cpu.toml --train data/corpus.txt' quickstart
-holds 'a corpus of the given text' cmp "$scratch/own.txt" "$tree/data/corpus.txt"
+holds 'a corpus' cmp "$scratch/own.txt" "$tree/data/corpus.txt"
+expect 'the given text comes before a corpus' 0 "--train $scratch/own.txt" quickstart "$scratch/own.txt"
 quickstart >"$scratch/closing"
 for command in report watch generate export; do
   holds "the closing lines name $command" grep -q "^  build/quick/bin/quern $command runs/quickstart-1 " "$scratch/closing"

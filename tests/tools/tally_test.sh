@@ -62,6 +62,8 @@ holds 'progress: ten lines' test "$(grep -c ' of 20 tests' "$scratch/log")" = 10
 holds 'progress: the output of a failed test' grep -q '^why it fails$' "$scratch/log"
 holds 'progress: no output of tests that pass' bash -c '! grep -q quiet "$1"' - "$scratch/log"
 LAST=crashes expect 'progress: a test that does not end' 1 'about to crash' run_sum "run_gtest a $scratch/progress"
-expect 'a script that crashes' 1 '0 passed, 1 failed, 0 skipped' run_sum "run_tool_test $scratch/crash"
-expect 'a script of three tests' 1 '1 passed, 1 failed, 1 skipped' run_sum "run_tool_test $scratch/tool"
+expect 'a script that crashes' 1 '0 passed, 1 failed, 0 skipped' run_sum "run_tool_tests 2 $scratch/crash"
+expect 'a script of three tests' 1 '1 passed, 1 failed, 1 skipped' run_sum "run_tool_tests 2 $scratch/tool"
+expect 'two scripts at a time' 1 '1 passed, 2 failed, 1 skipped' run_sum \
+  "run_tool_tests 2 $scratch/tool $scratch/crash"
 exit $((failures > 0))
