@@ -174,8 +174,12 @@ std::string config_markdown() {
       out +=
           "\n## [" + section + "]\n\n| key | default | expected | meaning |\n|---|---|---|---|\n";
     }
-    out += "| `" + key.name + "` | `" + to_toml(key.get(defaults)) + "` | " + key.expected + " | " +
-           key.help + " |\n";
+    out += "| `" + key.name + "` | `" + to_toml(key.get(defaults)) + "` | " + key.expected + " | ";
+    for (const char c : key.help) {
+      if (c == '|' || c == '\\') out += '\\';
+      out += c;
+    }
+    out += " |\n";
   }
   return out;
 }

@@ -306,15 +306,16 @@ void add_sample(std::vector<ConfigKey>& table) {
   rows.real("temperature", &S::temperature, {0, 1000},
             "divides the logits; 0: always the most probable token");
   rows.integer("top_k", &S::top_k, 0, kInt, "keep the k most probable tokens; 0: all");
-  rows.real("top_p", &S::top_p, {0, 1, true},
-            "keep the smallest set of the most probable tokens whose probabilities sum to this");
+  rows.real(
+      "top_p", &S::top_p, {0, 1, true},
+      "keep the smallest set of the most probable tokens whose probabilities sum to at least this");
   rows.real("min_p", &S::min_p, {0, 1},
             "keep tokens whose probability is at least min_p times the highest; 0: all");
   rows.real(
       "repetition_penalty", &S::repetition_penalty, {0, 100, true},
       "divides positive and multiplies negative logits of tokens in the text so far; 1: none");
   rows.text("stop", &S::stop, "text in UTF-8",
-            "strings that end the text, separated by |; \\n, \\t and \\| are escapes");
+            "strings that end the text, separated by |; \\n, \\t, \\| and \\\\ are escapes");
   rows.integer("stop_token", &S::stop_token, -2, kInt,
                "token that ends the text; -1: the tokenizer's end token, if it has one; -2: none");
   rows.integer("sample_seed", &S::sample_seed, 0, INT64_MAX, "seed of the draws");

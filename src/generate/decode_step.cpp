@@ -40,7 +40,7 @@ const float* norm_of(const Parameter* parameter) {
   return parameter ? parameter->value().data<float>() : nullptr;
 }
 
-DecodeBlock block_of(const BlockWeights& block, const KvCache::Layer& cache) {
+[[maybe_unused]] DecodeBlock block_of(const BlockWeights& block, const KvCache::Layer& cache) {
   DecodeBlock result;
   result.attention_norm = norm_of(block.attention_norm);
   result.qkv = weight_of<bfloat16>(block.qkv);

@@ -16,7 +16,7 @@ struct RopeLayout {
   int64_t y_strides[3] = {};
   int64_t first_position = 0;
   bool positions_per_batch = false;
-  int64_t table_rows = 0;  // max_positions; needed with positions alone
+  int64_t table_rows = 0;  // max_positions; needed only with positions
 };
 
 namespace cpu {

@@ -96,8 +96,9 @@ TEST(Help, DefaultsAreTheCommandsOwn) {
   };
   for (const auto& [command, batch] : {std::pair{"step", "4"}, {"decode", "1"}}) {
     const std::string words = words_of({"bench", command});
-    for (const std::string& part : {std::string("; default small)"), std::string("default 512)"),
-                                    cat("; default ", batch, ")")}) {
+    for (const std::string& part :
+         {std::string("; default small)"), std::string("; default 512)"),
+          cat("sequences in a micro-batch (an integer from 1 to 1048576; default ", batch, ")")}) {
       EXPECT_NE(words.find(part), std::string::npos) << command << ": " << part << "\n" << words;
     }
   }

@@ -414,6 +414,11 @@ TEST(OpChecks, Rope) {
       {[&] { rope(x, table, zeros({2})); }, "rope: positions has dtype f32, expected i32, i64 or"},
       {[&] { rope(x, table, on_gpu(ids({2}))); }, "rope: positions is on cuda:0, expected cpu"},
   });
+  const Tensor large = zeros({4, 64, 8, 64});  // several threads
+  std::vector<int32_t> positions(64, 7);
+  positions[40] = 8;
+  expect_refused({{[&] { rope(large, make_rope_table(8, 64, 1e4), from_vector(positions, {64})); },
+                   "rope: position 40 is 8, expected 0 to 7"}});
   for (const int64_t first : {0, 6}) EXPECT_EQ(at(first).shape(), x.shape());
   for (const Shape& shape : {Shape{2}, Shape{1, 2}}) {
     EXPECT_EQ(rope(x, table, ids(shape)).shape(), x.shape());

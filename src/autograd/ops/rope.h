@@ -22,8 +22,8 @@ void check_rope_table(const char* op, const RopeTable& table, const Tensor& x, i
 
 // x (B, T, H, D) of any strides with D contiguous -> the same shape, contiguous. Token t of each
 // sequence has position positions[t] (i32 (T)) or positions[b, t] (i32 (B, T)), or first + t
-// without positions. D is even. A position beyond the table throws on the
-// CPU, and gives NaN on a GPU.
+// without positions. D is even. A position beyond the table throws on the CPU, and gives NaN on a
+// GPU.
 Variable rope(const Variable& x, const RopeTable& table, const Tensor& positions = {},
               int64_t first = 0);
 

@@ -15,14 +15,16 @@ void rope(T* y, const T* x, const acc_t<T>* cos, const acc_t<T>* sin, const int3
   using A = acc_t<T>;
   const int64_t half = layout.D / 2;
   const A direction = inverse ? A(-1) : A(1);
+  const int64_t given =
+      positions == nullptr ? 0 : layout.T * (layout.positions_per_batch ? layout.B : 1);
+  for (int64_t i = 0; i < given; ++i) {
+    QUERN_CHECK(positions[i] >= 0 && positions[i] < layout.table_rows, "rope: position ", i, " is ",
+                positions[i], ", expected 0 to ", layout.table_rows - 1);
+  }
   parallel_rows(layout.B * layout.T, layout.H * layout.D, [=](int64_t row) {
     const int64_t b = row / layout.T, t = row % layout.T;
     int64_t position = layout.first_position + t;
-    if (positions != nullptr) {
-      position = positions[layout.positions_per_batch ? row : t];
-      QUERN_CHECK(position >= 0 && position < layout.table_rows, "rope: position ", row, " is ",
-                  position, ", expected 0 to ", layout.table_rows - 1);
-    }
+    if (positions != nullptr) position = positions[layout.positions_per_batch ? row : t];
     const A *c = cos + position * half, *s = sin + position * half;
     for (int64_t h = 0; h < layout.H; ++h) {
       const int64_t from = b * layout.x_strides[0] + t * layout.x_strides[1];

@@ -19,10 +19,10 @@ struct ForwardMaps {
 
 // Copies a tile of K or V. For heads of 72, 88, 104 and so on TMA is slow twice: it fills half of
 // 32 bytes with zeros, and every second head begins at an odd multiple of 16 bytes. So where these
-// heads lie side by side (`whole_rows`), a tile begins at a multiple of 32 bytes, `before` columns
-// before its head, and the columns that it has beyond the head are its neighbours'. They do not
-// count: Q is zero there, and the output is not written. But an infinite or NaN key makes NaN of
-// its neighbours' scores too.
+// heads lie side by side (`whole_rows`), the tile of an odd head begins `before` columns before it,
+// at a multiple of 32 bytes if head 0 and the rows do, and the columns that a tile has beyond its
+// head are the neighbours'. They do not count: Q is zero there, and the output is not written. But
+// an infinite or NaN key makes NaN of its neighbours' scores too.
 template <int kTile>
 __device__ __forceinline__ void load_keys(uint8_t* tile, const CUtensorMap& map, bool whole_rows,
                                           MBarrier& full, int k0, int kv_head, int batch,
