@@ -48,33 +48,23 @@ AdamWOptions defaults() {
 TEST(MakeOptimizer, EveryKeyOfAdamWReachesIt) {
   const std::vector<float> usual = trained_with<AdamW>(defaults());
   EXPECT_EQ(trained_with({}), usual);
-  const auto check = [&](const std::vector<std::string>& flags, const AdamWOptions& expected) {
+  const auto check = [&](const std::vector<std::string>& flags, const auto& change) {
     SCOPED_TRACE(flags[0]);
+    AdamWOptions expected = defaults();
+    change(expected);
     const std::vector<float> found = trained_with(flags);
     EXPECT_EQ(found, trained_with<AdamW>(expected));
     EXPECT_NE(found, usual);
   };
-  AdamWOptions options = defaults();
-  options.beta1 = 0.7;
-  check({"--beta1", "0.7"}, options);
-  options = defaults();
-  options.beta2 = 0.7;
-  check({"--beta2", "0.7"}, options);
-  options = defaults();
-  options.eps = 0.5;
-  check({"--eps", "0.5"}, options);
-  options = defaults();
-  options.weight_decay = 0.7;
-  check({"--weight_decay", "0.7"}, options);
-  options = defaults();
-  options.clip = 0.0;
-  options.eps = 0.5;  // else AdamW's steps hardly depend on the gradients' scale
-  check({"--clip", "0", "--eps", "0.5"}, options);
-  options = defaults();
-  options.moments = MomentType::bf16;
-  check({"--moments", "bf16"}, options);
-  options.seed = 9;
-  check({"--seed", "9", "--moments", "bf16"}, options);
+  check({"--beta1", "0.7"}, [](AdamWOptions& o) { o.beta1 = 0.7; });
+  check({"--beta2", "0.7"}, [](AdamWOptions& o) { o.beta2 = 0.7; });
+  check({"--eps", "0.5"}, [](AdamWOptions& o) { o.eps = 0.5; });
+  check({"--weight_decay", "0.7"}, [](AdamWOptions& o) { o.weight_decay = 0.7; });
+  // eps: else AdamW's steps hardly depend on the gradients' scale.
+  check({"--clip", "0", "--eps", "0.5"}, [](AdamWOptions& o) { o.clip = 0.0, o.eps = 0.5; });
+  const auto bf16 = [](AdamWOptions& o) { o.moments = MomentType::bf16; };
+  check({"--moments", "bf16"}, bf16);
+  check({"--seed", "9", "--moments", "bf16"}, [&](AdamWOptions& o) { bf16(o), o.seed = 9; });
 }
 
 TEST(MakeOptimizer, EveryKeyOfMuonReachesIt) {

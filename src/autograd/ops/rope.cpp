@@ -30,8 +30,7 @@ void check_rope_table(const char* op, const RopeTable& table, const Tensor& x, i
               table.cos.shape(), ", expected (positions, ", D / 2, ")");
   check_shape(op, "the table's sin", table.sin, table.cos.shape());
   for (const Tensor& part : {table.cos, table.sin}) {
-    check_dtype(op, "the table", part, accumulate_type(x.dtype()));
-    check_device(op, "the table", part, x.device());
+    check_like(op, "the table", part, accumulate_type(x.dtype()), x.device());
     QUERN_CHECK(part.is_contiguous(), op,
                 ": the table is a strided view, expected a contiguous one");
   }
