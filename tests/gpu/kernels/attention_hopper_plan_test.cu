@@ -37,13 +37,13 @@ AttentionShape shape_of(const Sizes& sizes, bool causal, int64_t D = 64) {
   return s;
 }
 
-const Sizes kSizes[] = {{1, 1, 1, 1, 1},         {1, 1, 5000, 2, 1},    {2, 700, 700, 6, 2},
-                        {3, 333, 1000, 5, 5},    {2, 1000, 333, 7, 1},  {8, 1024, 1024, 12, 2},
-                        {16, 1024, 1024, 14, 2}, {4, 512, 512, 12, 12}, {8, 1024, 1024, 32, 32},
-                        {1, 16384, 16384, 8, 8}, {40, 130, 130, 12, 4}, {12, 500, 500, 8, 4},
-                        {6, 500, 500, 16, 4},    {1, 4096, 4096, 7, 1}, {12, 300, 256, 8, 4},
-                        {16, 300, 400, 8, 2},    {16, 400, 256, 6, 6},  {1, 12800, 200000, 1, 1},
-                        {1, 21000, 21000, 2, 2}};
+const Sizes kSizes[] = {{1, 1, 1, 1, 1},         {1, 1, 5000, 2, 1},     {2, 700, 700, 6, 2},
+                        {3, 333, 1000, 5, 5},    {2, 1000, 333, 7, 1},   {8, 1024, 1024, 12, 2},
+                        {16, 1024, 1024, 14, 2}, {4, 512, 512, 12, 12},  {8, 1024, 1024, 32, 32},
+                        {1, 16384, 16384, 8, 8}, {40, 130, 130, 12, 4},  {12, 500, 500, 8, 4},
+                        {6, 500, 500, 16, 4},    {1, 4096, 4096, 7, 1},  {12, 300, 256, 8, 4},
+                        {16, 300, 400, 8, 2},    {16, 400, 256, 6, 6},   {1, 12800, 200000, 1, 1},
+                        {1, 21000, 21000, 2, 2}, {1, 4096, 4096, 28, 4}, {2, 2047, 2048, 16, 16}};
 
 // The length of each block's work in tiles of keys.
 std::vector<int> forward_work(const AttentionShape& s, int multiprocessors) {
@@ -190,6 +190,35 @@ TEST(AttentionHopperPlan, SplitsGroupsWhereItemsAreFew) {
   EXPECT_EQ(plan({1, 4096, 4096, 7, 1}).parts, 7);
   EXPECT_EQ(plan({40, 1024, 1024, 12, 4}).parts, 1);
   EXPECT_EQ(plan({9, 1024, 1024, 12, 2}).parts, 3);
+}
+
+// Query heads of an item: few where the queries of a causal shape are long and their rows wide. By
+// measurement (docs/performance-notes.md, round 22).
+TEST(AttentionHopperPlan, DividesGroupsThatWouldLeaveL2) {
+  const auto heads_an_item = [](const Sizes& sizes, int64_t D, bool causal = true) {
+    return BackwardPlan(shape_of(sizes, causal, D)).heads_an_item();
+  };
+  EXPECT_EQ(heads_an_item({1, 8192, 8192, 32, 8}, 128), 1);
+  EXPECT_EQ(heads_an_item({1, 8192, 8192, 32, 8}, 128, false), 4);
+  EXPECT_EQ(heads_an_item({4, 4096, 4096, 32, 8}, 128), 2);
+  EXPECT_EQ(heads_an_item({4, 4096, 4096, 32, 8}, 64), 4);
+  EXPECT_EQ(heads_an_item({1, 4096, 4096, 28, 4}, 128), 2);  // not 4, which would pair up
+  EXPECT_EQ(heads_an_item({8, 2048, 2048, 32, 4}, 64), 4);
+  EXPECT_EQ(heads_an_item({4, 4096, 4096, 16, 4}, 192), 2);
+  EXPECT_EQ(heads_an_item({16, 1024, 1024, 32, 8}, 128), 4);
+  EXPECT_EQ(heads_an_item({16, 1024, 1024, 15, 5}, 64), 3);
+}
+
+// Items of a second, smaller group of heads would wait for each other.
+TEST(AttentionHopperPlan, KeepsFewHeadsTogether) {
+  const auto together = [](int64_t heads, bool causal) {
+    return BackwardPlan(shape_of({1, 2048, 2048, heads, heads}, causal, 128)).together;
+  };
+  EXPECT_EQ(together(16, false), 16);
+  EXPECT_EQ(together(23, false), 23);
+  EXPECT_EQ(together(24, false), 12);  // 24 MiB
+  EXPECT_EQ(together(16, true), 12);
+  EXPECT_EQ(together(11, true), 11);
 }
 
 // The number of heads, or parts of their groups, at the end that begin with their longest tiles.

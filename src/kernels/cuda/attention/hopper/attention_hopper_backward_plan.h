@@ -56,11 +56,11 @@ constexpr int hopper_backward_tile(int64_t D) {
   return i;
 }
 
-// An item of work is a tile of keys of one kv head with query heads that share it: all of them or,
-// where items would be too long for a block's share, one of `parts` parts. Groups of heads come one
-// after the other, so that data that a group reads repeatedly stays in L2. (The last one of a
-// causal shape may be larger: `reversed`.) Within a group come all heads of one key tile, then all
-// of the next. Every item walks over its query tiles from the first one on.
+// An item of work is a tile of keys of one kv head with query heads that share it: all of them or
+// one of `parts` parts, where items would be too long for a block's share or L2 too small. Groups
+// of heads come one after the other, so that data that a group reads repeatedly stays in L2. (The
+// last one of a causal shape may be larger: `reversed`.) Within a group come all heads of one key
+// tile, then all of the next. Every item walks over its query tiles from the first one on.
 //
 // The key tiles of a head come in the order in which they add to dQ, so that an item waits only for
 // items that began before it.
@@ -84,6 +84,13 @@ struct BackwardPlan {
   // Limits of two items of a block: their length in shares, so that at least 71 of 100 blocks have
   // two, and the wait in their lengths.
   static constexpr double kPairOfShare = 1.4, kWaitOfPair = 0.25;
+  // Shares of the time, measured (docs/performance-notes.md, round 22). A causal item's length
+  // depends on its keys, so the items of a kv head drift apart over its query heads, and L2 has to
+  // hold more: a loss for each further head, by the bytes of as many queries as a tile has keys.
+  // Each part adds its own dK and dV in memory: a loss for each, by the queries of a group's heads.
+  // More parts have to gain more than the least, since they take memory. Pairs of items gain this.
+  static constexpr double kLossOfHead = 0.063 / (128 * 1024), kLossOfPart = 300.0;
+  static constexpr double kLeastGain = 0.04, kGainOfPairs = 0.08;
   // By a simulation of blocks that wait for their turn (docs/performance-notes.md, round 19).
   static constexpr double kReversedFrom = 2.5;  // items a block
   static constexpr int kReversedItems = 3;      // a block
@@ -110,14 +117,27 @@ struct BackwardPlan {
         heads(static_cast<int>(s.B * s.Hk)),
         group(static_cast<int>(s.H / s.Hk)),
         diagonal(static_cast<int>(s.causal ? s.Tk - s.Tq : s.Tk)) {
-    if (!s.causal || !pair_up()) split();
+    // Of a query: Q, dO and the sum of dQ.
+    const auto row = static_cast<int64_t>(2 * sizeof(bfloat16) * s.D + sizeof(float) * width);
+    if (s.causal) {
+      const auto of_heads = [&](int n) {
+        return kLossOfHead * static_cast<double>(keys * row * (ceil_div(group, n) - 1));
+      };
+      const auto of_all = [&](int n) {
+        return of_heads(n) + (n == 1 ? 0.0 : kLossOfPart * n / static_cast<double>(s.Tq * group));
+      };
+      for (int n = 2; n <= group; ++n) parts = of_all(n) + kLeastGain < of_all(parts) ? n : parts;
+      pair_up([&](int n) { return of_heads(n) <= of_all(parts) + kGainOfPairs; });
+    }
+    if (order == KeyTileOrder::last_first) split();
     const int64_t all = int64_t{heads} * parts;
     constexpr int64_t kL2Bytes = 24 << 20;
     const int64_t least = s.causal ? 1 : 8;  // else the items of one head would wait for each other
-    const auto row = static_cast<int64_t>(2 * sizeof(bfloat16) * s.D + sizeof(float) * width);
     const int64_t bytes = s.Tq * heads_an_item() * row;
     const int64_t fitting = std::max(kL2Bytes / std::max<int64_t>(bytes, 1), least);
-    together = static_cast<int>(order == KeyTileOrder::last_first ? std::min(fitting, all) : all);
+    // A second, smaller group would have more items of each head at a time, which wait.
+    const bool one_group = all < (s.causal ? fitting : 2 * fitting);
+    together = static_cast<int>(order != KeyTileOrder::last_first || one_group ? all : fitting);
     items = static_cast<int>(all * key_tiles);
     if (s.causal && order == KeyTileOrder::last_first) reverse_last_heads();
   }
@@ -132,12 +152,13 @@ struct BackwardPlan {
   }
   int heads_an_item() const { return static_cast<int>(ceil_div(group, parts)); }
 
-  // Chooses middle_first in the fewest parts that suit. Returns false and changes nothing where
-  // none do: too many items, idle blocks, or a first half too short for the tiles to follow each
-  // other at a distance.
-  bool pair_up() {
+  // Chooses middle_first in the fewest parts that suit. Changes nothing where none do: parts that
+  // are not `allowed`, too many items, idle blocks, or a first half too short for the tiles to
+  // follow each other at a distance.
+  template <class Allowed>
+  void pair_up(Allowed allowed) {
     const int half = key_tiles / 2;
-    if (half == 0 || key_tiles % 2 != 0) return false;
+    if (half == 0 || key_tiles % 2 != 0) return;
     int pair = 0;
     for (int tile = 0; tile < half; ++tile) {
       pair = std::max(pair, steps(tile) + steps(key_tiles - 1 - tile));
@@ -146,12 +167,11 @@ struct BackwardPlan {
     const double wait = keys / kBackwardQueries * half, most = kPairOfShare * share();
     for (int n = 1; n <= group && int64_t{heads} * n * half <= kBlocks; ++n) {
       const int both = pair * static_cast<int>(ceil_div(group, n));
-      if (both > most || wait > kWaitOfPair * both) continue;
+      if (both > most || wait > kWaitOfPair * both || !allowed(n)) continue;
       parts = n;
       order = KeyTileOrder::middle_first;
-      return true;
+      return;
     }
-    return false;
   }
 
   // Makes parts until no item exceeds kLongestOfShare of a block's share.
