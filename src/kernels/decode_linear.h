@@ -1,7 +1,7 @@
 // y = x w^T for a few rows x, for decoding. Bound by reading w (out, in) once, so the same pass
 // computes the ops before the product (RMSNorm of the residual stream) and after it (bias, residual
-// add, SwiGLU). Rounds to T where separate kernels would store a T. The bits of a row's result do
-// not depend on the other rows or their number.
+// add, SwiGLU). Rounds to T where separate kernels would store a T. On a GPU the bits of a row's
+// result do not depend on the other rows or their number.
 #pragma once
 
 #include <cstdint>

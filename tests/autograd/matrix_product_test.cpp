@@ -37,5 +37,26 @@ TEST(MatrixProduct, ARowOfTheResultIsPacked) {
       {"matrix_product: d has shape (2, 5, 7)"});
 }
 
+// One shared matrix's gradient: 1,024 products of ones. Added one by one, BF16 ends at 256 x 16.
+TEST(MatrixProduct, ABatchIsSummedBeforeItIsRounded) {
+  const Tensor a = full({1024, 5, 16}, 1.0, DType::bf16), b = full({1024, 16, 7}, 1.0, DType::bf16);
+  for (const bool add : {false, true}) {
+    const Tensor sum = full({5, 7}, 1024.0, DType::bf16);
+    detail::matrix_product(sum, a, false, b, false, add);
+    EXPECT_EQ(sum.to(DType::f32).to_vector<float>(),
+              std::vector<float>(35, 1024 * 16 + (add ? 1024 : 0)));
+  }
+}
+
+TEST(MatrixProduct, ABiasNeedsPackedRows) {
+  const Tensor spaced = zeros({5, 8}).slice(1, 0, 7);
+  expect_error(
+      [&] {
+        detail::matrix_product(spaced, zeros({5, 3}), false, zeros({7, 3}), true, false,
+                               zeros({7}));
+      },
+      {"space between its rows", "bias"});
+}
+
 }  // namespace
 }  // namespace quern

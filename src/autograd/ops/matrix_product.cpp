@@ -111,6 +111,16 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
   QUERN_CHECK(d.is_contiguous() || (d.ndim() == 2 && d.strides()[1] == 1),
               "matrix_product: d has shape ", d.shape(), " and neither is contiguous nor has rows ",
               "that are");
+  QUERN_CHECK(d.is_contiguous() || !bias_in.defined(),
+              "matrix_product: d has space between its rows, and there is a bias");
+  const int64_t batch = std::max(count_leading(a_in.shape(), 2), count_leading(b_in.shape(), 2));
+  if (d.ndim() == 2 && batch > 1 && d.dtype() == DType::bf16) {  // the sum is rounded once
+    const Tensor sum = add ? d.to(DType::f32) : Tensor::empty(d.shape(), DType::f32, d.device());
+    matrix_product(sum, a_in, transpose_a, b_in, transpose_b, add);
+    copy(d, sum);
+    if (bias_in.defined()) add_bias(d, bias_in);
+    return;
+  }
   const Tensor bias = bias_in.defined() ? bias_in.contiguous() : Tensor();
   if (a_in.numel() == 0) {  // an empty sum: b is empty too
     if (!add) fill(d, 0.0);
@@ -118,7 +128,6 @@ void matrix_product(const Tensor& d, const Tensor& a_in, bool transpose_a, const
     return;
   }
   const Operand a = as_operand(a_in, transpose_a), b = as_operand(b_in, transpose_b);
-  const int64_t batch = std::max(count_leading(a_in.shape(), 2), count_leading(b_in.shape(), 2));
   kernels::Gemm g;
   g.m = d.dim(-2);
   g.n = d.dim(-1);
