@@ -14,7 +14,7 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40, kMostIterations = 1'000'000;
+constexpr int64_t kMostIterations = 1'000'000;
 
 }  // namespace
 
@@ -49,17 +49,39 @@ bool truth_of(const ParsedArgs& parsed, const std::string& flag) {
 }
 
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
-  return number_of(parsed, flag, least, kMost);
+  return number_of(parsed, flag, least, kMostCount);
 }
 
 int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
   return number_of(parsed, flag, least, kMostIterations);
 }
 
-std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least) {
+std::vector<std::vector<int64_t>> shapes_of(const ParsedArgs& parsed, const std::string& form) {
+  const auto extents_in = [&](const std::string& text) {
+    return static_cast<size_t>(std::count(text.begin(), text.end(), 'x')) + 1;
+  };
+  std::vector<std::vector<int64_t>> shapes;
+  for (const std::string& word : split_list(parsed, "shapes")) {
+    std::vector<int64_t>& shape = shapes.emplace_back();
+    for (size_t at = 0; at <= word.size();) {
+      const size_t end = std::min(word.find('x', at), word.size());
+      const auto extent = parse_number<int64_t>(word.substr(at, end - at));
+      if (!extent || *extent < 1 || *extent > kMostExtent) break;
+      shape.push_back(*extent);
+      at = end + 1;
+    }
+    if (shape.size() == extents_in(word) && shape.size() == extents_in(form)) continue;
+    throw UsageError(
+        cat("--shapes has '", word, "', expected ", form, ", integers from 1 to ", kMostExtent));
+  }
+  return shapes;
+}
+
+std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least,
+                               int64_t most) {
   std::vector<int64_t> counts;
   for (const std::string& word : split_list(parsed, flag)) {
-    counts.push_back(number_from(word, flag, least, kMost));
+    counts.push_back(number_from(word, flag, least, most));
   }
   return counts;
 }

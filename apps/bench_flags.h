@@ -27,6 +27,8 @@ inline const std::vector<std::string> kContextKeys = {"device", "threads", "cpu_
 inline const std::vector<std::string> kStepKeys = {"[model]", "[compute]", "batch",      "seed",
                                                    "dropout", "z_loss",    "[optimizer]"};
 
+inline constexpr int64_t kMostCount = int64_t{1} << 40, kMostExtent = int64_t{1} << 30;
+
 // A text of the flag as a number from `least` to `most`. Throws UsageError.
 template <class T>
 T number_from(const std::string& text, const std::string& flag, T least, T most) {
@@ -45,7 +47,7 @@ T number_of(const ParsedArgs& parsed, const std::string& flag, T least, T most) 
 // The same for "true" and "false".
 bool truth_of(const ParsedArgs& parsed, const std::string& flag);
 
-// One extra flag as an integer from `least` to 2^40. Throws UsageError.
+// One extra flag as an integer from `least` to kMostCount. Throws UsageError.
 int64_t count_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
 // The same for a number of iterations: at most 10^6, since every time is kept.
 int64_t iterations_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
@@ -56,9 +58,14 @@ std::vector<std::string> split_list(const ParsedArgs& parsed, const std::string&
 // Splits at the commas; "a,,b" has three parts.
 std::vector<std::string> split_commas(const std::string& text);
 
+// The entries of --shapes, each with an extent for every letter of `form`: "512x512x64,8x1x2" for
+// "MxNxK". Throws UsageError, also for extents below 1 or above kMostExtent.
+std::vector<std::vector<int64_t>> shapes_of(const ParsedArgs& parsed, const std::string& form);
+
 // "64,128"; empty when the flag was not given. Throws UsageError, also for an empty or a repeated
 // entry.
-std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least);
+std::vector<int64_t> counts_of(const ParsedArgs& parsed, const std::string& flag, int64_t least,
+                               int64_t most = kMostCount);
 
 // "naive,flash", each one of `known`; empty when the flag was not given. Throws UsageError like
 // counts_of.

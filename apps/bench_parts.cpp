@@ -43,6 +43,18 @@ BenchJob prepare_attention(const BenchRun& run) {
   }
   options.dims = counts_of(parsed, "dims", 1);
   options.lengths = counts_of(parsed, "lengths", 1);
+  for (const std::vector<int64_t>& s : shapes_of(parsed, "BxHxHkxTxD")) {
+    if (s[1] % s[2] != 0) {
+      throw UsageError(cat("--shapes has ", s[1], " query heads and ", s[2],
+                           " key and value heads, which do not divide them"));
+    }
+    options.shapes.push_back({s[0], s[1], s[3], s[4], false, s[2]});
+  }
+  for (const char* flag : {"grid", "dims", "lengths", "tokens"}) {
+    if (!options.shapes.empty() && parsed.extra_given.contains(flag)) {
+      throw UsageError(cat("--", flag, " has no meaning beside --shapes"));
+    }
+  }
   options.tokens = parsed.extra.at("tokens").empty() ? 0 : count_of(parsed, "tokens", 1);
   options.warmup = count_or_zero(parsed, "warmup");
   options.steps = count_or_zero(parsed, "steps");
@@ -69,22 +81,17 @@ BenchJob prepare_kernels(const BenchRun& run) {
   };
 }
 
-std::vector<MatmulShape> shapes_of(const ParsedArgs& parsed) {
+std::vector<MatmulShape> matmul_shapes_of(const ParsedArgs& parsed) {
   std::vector<MatmulShape> shapes;
-  for (const int64_t n : counts_of(parsed, "sizes", 1)) {
-    if (n > kMostMatmulExtent) {
-      throw UsageError(cat("--sizes is ", n, ", expected at most ", kMostMatmulExtent));
-    }
-    shapes.push_back({n, n, n});
-  }
-  for (const std::string& word : split_list(parsed, "shapes")) {
-    shapes.push_back(parse_matmul_shape(word));
+  for (const int64_t n : counts_of(parsed, "sizes", 1, kMostExtent)) shapes.push_back({n, n, n});
+  for (const std::vector<int64_t>& s : shapes_of(parsed, "MxNxK")) {
+    shapes.push_back({s[0], s[1], s[2]});
   }
   return shapes;
 }
 
 BenchJob prepare_matmul(const BenchRun& run) {
-  std::vector<MatmulShape> shapes = shapes_of(run.parsed);
+  std::vector<MatmulShape> shapes = matmul_shapes_of(run.parsed);
   std::vector<Precision> precisions = choices_of<Precision>(run.parsed, "precision");
   const MatmulBenchOptions options{iterations_of(run.parsed, "warmup", 1),
                                    iterations_of(run.parsed, "steps", 1)};
@@ -173,6 +180,10 @@ small: T 128, 256, 512.
           ""},
          {"dims", "head dimensions D, instead of the grid's", ""},
          {"lengths", "sequence lengths T, instead of the grid's", ""},
+         {"shapes",
+          "other shapes instead of the grids', as BxHxHkxTxD with Hk key and value heads: "
+          "1x32x8x4096x128,2x1x1x1000x64",
+          ""},
          {"causal", "some of true and false, instead of the grid's", ""},
          {"tokens",
           "tokens a launch in the model grid: batch = tokens / T (default 16384, CPU 512)", ""},

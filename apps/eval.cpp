@@ -19,6 +19,7 @@
 #include "run/make_context.h"
 #include "run/run_folder.h"
 #include "run/saved_model.h"
+#include "run/train_state.h"
 #include "terminal.h"
 #include "train/evaluate.h"
 #include "train/memory_report.h"
@@ -28,21 +29,27 @@ namespace quern {
 namespace {
 
 int run_eval(const Arguments& args) {
-  const ParsedArgs parsed =
-      parse_command(kEvalCommand, args, "expected a run folder and a file", 2, 2);
+  const ParsedArgs parsed = parse_unvalidated(args, kEvalCommand.flags);
+  if (parsed.positional.size() != 2) {
+    throw UsageError(fmt::format("eval: expected a run folder and a file\n{}", kEvalCommand.usage));
+  }
+  check_keys(parsed.flags, kEvalCommand);
   Config config = parsed.config;
+  const auto checkpoint = find_checkpoint(parsed.positional[0], !parsed.on("latest"));
+  static_cast<ModelConfig&>(config.model) = peek_train_state(checkpoint).model;
+  if (!parsed.given.contains("attention")) use_supported_attention(config.model, config.compute);
+  validate(config);
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
   MemoryWatch memory;
   const SavedModel saved = memory.run(config, MemoryPass::forward, ".", [&] {
-    return load_saved_model(parsed.positional[0], parsed.on("latest"), config.compute);
+    return load_saved_model(checkpoint, parsed.on("latest"), config.compute);
   });
   const ModelConfig& model = saved.state.model;
   std::set<std::string> dimensions = parsed.given;
   dimensions.erase("ctx");  // of the windows; may differ from the model's
   if (!parsed.flags.contains("from")) dimensions.erase("from");  // the training's own
   saved.check_given(parsed.config, dimensions);
-  static_cast<ModelConfig&>(config.model) = model;
   const int64_t T = parsed.given.contains("ctx") ? parsed.config.model.context
                                                  : usual_context(model, saved.state.iteration > 0);
   QUERN_CHECK(T <= model.context, "eval: ctx is ", T, ", but ", saved.checkpoint.string(),

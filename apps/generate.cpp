@@ -20,7 +20,9 @@
 #include "generate/generate.h"
 #include "io/utf8.h"
 #include "run/make_context.h"
+#include "run/run_folder.h"
 #include "run/saved_model.h"
+#include "run/train_state.h"
 #include "train/memory_report.h"
 
 namespace quern {
@@ -168,22 +170,25 @@ class Printer {
 };
 
 int run_generate(const Arguments& args) {
-  const ParsedArgs parsed = parse_args(args, kGenerateCommand.flags);
+  const ParsedArgs parsed = parse_unvalidated(args, kGenerateCommand.flags);
   check_arguments(parsed);
   // A file may be that of the training, with all its keys.
   check_keys(parsed.flags, kGenerateCommand, {{"seed", "sample_seed"}});
   Config config = parsed.config;
   if (parsed.extra.at("prompts").empty()) config.train.batch = 1;
+  const auto checkpoint = find_checkpoint(parsed.positional[0], !parsed.on("latest"));
+  static_cast<ModelConfig&>(config.model) = peek_train_state(checkpoint).model;
+  if (!parsed.given.contains("attention")) use_supported_attention(config.model, config.compute);
+  validate(config);
   const auto context = make_context(config.compute, 0);
   const ContextScope scope(*context);
   MemoryWatch memory;
   const SavedModel saved = memory.run(config, MemoryPass::forward, ".", [&] {
-    return load_saved_model(parsed.positional[0], parsed.on("latest"), config.compute);
+    return load_saved_model(checkpoint, parsed.on("latest"), config.compute);
   });
   std::set<std::string> dimensions = parsed.given;
   if (!parsed.flags.contains("from")) dimensions.erase("from");  // the training's own
   saved.check_given(parsed.config, dimensions);
-  static_cast<ModelConfig&>(config.model) = saved.state.model;
   const Prompts prompts = read_prompts(parsed, saved);
   const SampleSection options = with_end_token(config.sample, saved.tokenizer.get());
   check_stop_token(options, saved.state.model.vocab_size);

@@ -39,7 +39,8 @@ int run_tune(const Arguments& args) {
   const std::string path = parsed.extra.at("table");
   if (path.empty()) throw UsageError("tune: no --table FILE to write");
   check_positional(parsed, "tune");
-  check_vocabulary(parsed.config);
+  const bool on_gpu = choose_device(parsed.config.compute.device).is_cuda();
+  if (on_gpu) check_vocabulary(parsed.config);  // tune_gemms refuses a CPU
   validate(parsed.config);
   const auto context = make_context(parsed.config.compute, 1);
   const ContextScope scope(*context);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "bench/precision_scope.h"
 #include "config/config.h"
+#include "model/model_config.h"
 #include "tensor/factory.h"
 #include "tensor/graph.h"
 
@@ -53,19 +54,26 @@ std::vector<T> first_given(const std::vector<T>& asked, const std::vector<T>& ow
   return asked.empty() ? own : asked;
 }
 
+bool is_flash(AttentionVariant variant) {
+  return variant == AttentionVariant::flash || variant == AttentionVariant::portable;
+}
+
 // Attention on random inputs. The forward is recorded and the backward runs the tape. Both cost
 // only the op's own kernels: each input is a leaf with a single use, so its gradient is a handle to
 // the op's output.
 class AttentionOp {
  public:
   AttentionOp(const AttentionCase& shape, Precision precision, AttentionVariant variant)
-      : flash_(variant == AttentionVariant::flash || variant == AttentionVariant::portable) {
+      : flash_(is_flash(variant)) {
     options_.causal = shape.causal;
     options_.portable = variant == AttentionVariant::portable;
     const DType dtype = operand_type(precision);
-    const Shape extents{shape.B, shape.T, shape.H, shape.D};
-    for (Variable* input : {&q_, &k_, &v_}) *input = Variable::leaf(normal(extents, 0, 1, dtype));
-    d_o_ = normal(extents, 0, 1, dtype);
+    const auto random = [&](int64_t heads) {
+      return normal({shape.B, shape.T, heads, shape.D}, 0, 1, dtype);
+    };
+    q_ = Variable::leaf(random(shape.H));
+    for (Variable* input : {&k_, &v_}) *input = Variable::leaf(random(shape.Hk));
+    d_o_ = random(shape.H);
   }
 
   void forward() {
@@ -159,11 +167,18 @@ std::vector<AttentionVariant> variants_of(const AttentionBenchOptions& options) 
   return all;
 }
 
-void check_options(const AttentionBenchOptions& options) {
+void check_options(const AttentionBenchOptions& options, const std::vector<AttentionCase>& cases) {
   const bool graph = std::find(options.variants.begin(), options.variants.end(),
                                AttentionVariant::naive_graph) != options.variants.end();
   if (graph && !Context::current().device().is_cuda()) {
     throw UsageError("--variant naive_graph needs a GPU: the CPU has no graphs");
+  }
+  if (!options.variants.empty() && std::ranges::none_of(options.variants, is_flash)) return;
+  for (const AttentionCase& shape : cases) {
+    if (flash_supports(shape.D)) continue;
+    throw UsageError(cat("--", options.shapes.empty() ? "dims" : "shapes", " has D = ", shape.D,
+                         ", which flash does not support (multiples of 8 up to 256): leave it out, "
+                         "or choose --variant naive"));
   }
 }
 
@@ -189,6 +204,13 @@ double AttentionRow::backward_tflops() const {
 
 std::vector<AttentionCase> attention_cases(const AttentionBenchOptions& options) {
   std::vector<AttentionCase> cases;
+  for (AttentionCase shape : options.shapes) {
+    for (const bool causal : first_given(options.causal, {true, false})) {
+      shape.causal = causal;
+      cases.push_back(shape);
+    }
+  }
+  if (!cases.empty()) return cases;
   for (const AttentionGrid grid : options.grids) {
     for (const int64_t D : first_given(options.dims, own_shapes(grid, 0, options.small).dims)) {
       const GridShapes own = own_shapes(grid, D, options.small);
@@ -204,9 +226,10 @@ std::vector<AttentionCase> attention_cases(const AttentionBenchOptions& options)
 
 std::vector<AttentionRow> bench_attention(const AttentionBenchOptions& options,
                                           const std::function<void(const AttentionRow&)>& on_row) {
-  check_options(options);
+  const std::vector<AttentionCase> cases = attention_cases(options);
+  check_options(options, cases);
   std::vector<AttentionRow> rows;
-  for (const AttentionCase& shape : attention_cases(options)) {
+  for (const AttentionCase& shape : cases) {
     for (const Precision precision : options.precisions) {
       for (const AttentionVariant variant : variants_of(options)) {
         rows.push_back(bench_case(shape, precision, variant, options));
@@ -222,7 +245,9 @@ TableRow table_row(const AttentionRow& row) {
   return {{{{"variant", "backend", 0, 11, Align::left}, name_of(row.variant)},
            {{"dtype", "dtype", 0, 5, Align::left}, name_of(row.precision)},
            {{"B", "B", 0, 3}, s.B},
-           {{"H", "H", 0, 3}, s.H},
+           {{"H", "", 0, 3}, s.Hk == s.H ? cat(s.H) : cat(s.H, "/", s.Hk)},
+           {{"", "H"}, s.H},
+           {{"", "Hk"}, s.Hk},
            {{"T", "T", 0, 6}, s.T},
            {{"D", "D", 0, 3}, s.D},
            {{"causal", "causal", 0, 6, Align::left}, s.causal}},

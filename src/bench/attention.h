@@ -31,6 +31,7 @@ inline constexpr std::array kNamesOf<AttentionVariant>{"naive", "naive_graph", "
 struct AttentionCase {
   int64_t B = 0, H = 0, T = 0, D = 0;
   bool causal = false;
+  int64_t Hk = H;  // key and value heads, a divisor of H
 
   double forward_flops() const;  // 4 B H T^2 D, half of it when causal
   double backward_flops() const { return 2.5 * forward_flops(); }
@@ -44,7 +45,8 @@ struct AttentionBenchOptions {
   // Empty: all that the device supports, except portable. naive_graph needs a GPU.
   std::vector<AttentionVariant> variants;
   std::vector<int64_t> dims, lengths;  // D and T; empty: the grid's own
-  std::vector<bool> causal;            // empty: the grid's own
+  std::vector<AttentionCase> shapes;   // instead of the grids, each with all of `causal`
+  std::vector<bool> causal;            // empty: the grid's own; of `shapes`, true and false
   bool small = false;                  // for a CPU: grids with smaller D and T, which take seconds
   int64_t tokens = 16384;              // per launch of the model grid: B = tokens / T, at least 1
   int64_t warmup = 3;                  // unmeasured iterations of each row
@@ -71,7 +73,7 @@ struct AttentionRow {
 
 // Runs every case in every precision and variant on the current Context's device. Calls `on_row`
 // after each. Out of memory gives a row; other errors end the benchmark. Throws UsageError when
-// naive_graph is requested without a GPU.
+// naive_graph is requested without a GPU, or flash with a D that it does not support.
 std::vector<AttentionRow> bench_attention(
     const AttentionBenchOptions& options,
     const std::function<void(const AttentionRow&)>& on_row = {});

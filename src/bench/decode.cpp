@@ -15,7 +15,7 @@ namespace quern {
 
 namespace {
 
-constexpr int64_t kWarmup = 8;       // tokens
+constexpr int64_t kWarmup = 9;       // tokens, the last one by time_ahead
 constexpr int64_t kMostWaited = 64;  // tokens of the part where the host waits for each token
 constexpr uint64_t kSeed = 1;
 
@@ -32,7 +32,8 @@ void start_rows(Decoder& decoder, const ModelConfig& config, const DecodeBenchOp
   }
 }
 
-// Milliseconds of each token while the host runs one step behind the device.
+// Milliseconds of each token while the host runs one step behind the device. One more token, not
+// measured, comes first.
 std::vector<double> time_ahead(Decoder& decoder, int64_t tokens) {
   Timeline timeline(static_cast<size_t>(tokens) + 1);
   decoder.step();
@@ -98,7 +99,7 @@ double measure_read(int64_t bytes) {
 DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
                             const ModelOptions& compute, Decoder::Way way,
                             const DecodeBenchOptions& options) {
-  const int64_t length = options.prompt + kWarmup + options.tokens + 1;
+  const int64_t length = options.prompt + kWarmup + options.tokens;
   if (length > config.context) {
     throw UsageError(cat("--ctx is ", config.context, ", expected at least ", length,
                          ": the prompt, ", kWarmup, " tokens of warm-up and the measured ones"));
@@ -123,7 +124,7 @@ DecodeBenchRow bench_decode(const std::string& size, const ModelConfig& config,
     ParameterArena arena(model, {compute.precision, false, kSeed});
     Decoder decoder(model, options.batch, length, way);
     start_rows(decoder, config, options);
-    time_waited(decoder, kWarmup);
+    time_waited(decoder, kWarmup - 1);
     row.step = summarize(time_ahead(decoder, options.tokens));
     start_rows(decoder, config, options);
     row.waited_ms = summarize(time_waited(decoder, std::min(kMostWaited, options.tokens))).median;

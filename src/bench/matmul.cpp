@@ -1,7 +1,5 @@
 #include "bench/matmul.h"
 
-#include <charconv>
-
 #include "autograd/ops/fp8.h"
 #include "autograd/ops/matmul.h"
 #include "autograd/tape.h"
@@ -12,11 +10,6 @@
 namespace quern {
 
 namespace {
-
-[[noreturn]] void refuse(const std::string& text) {
-  throw UsageError(cat("--shapes has '", text, "', expected MxNxK, three integers from 1 to ",
-                       kMostMatmulExtent, ": 512x512x64"));
-}
 
 // The product alone, as that of an activation and a weight: the operands are in FP8 already.
 std::vector<double> time_fp8(const MatmulShape& s, const MatmulBenchOptions& options) {
@@ -54,20 +47,6 @@ double MatmulShape::flops() const {
 
 double MatmulRow::flops_per_second() const {
   return time.median > 0.0 ? shape.flops() / (time.median / 1e3) : 0.0;
-}
-
-MatmulShape parse_matmul_shape(const std::string& text) {
-  MatmulShape shape;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  for (int64_t* extent : {&shape.M, &shape.N, &shape.K}) {
-    if (extent != &shape.M && (at == end || *at++ != 'x')) refuse(text);
-    const auto [next, error] = std::from_chars(at, end, *extent);
-    if (error != std::errc() || *extent < 1 || *extent > kMostMatmulExtent) refuse(text);
-    at = next;
-  }
-  if (at != end) refuse(text);
-  return shape;
 }
 
 std::vector<MatmulShape> default_matmul_shapes() {

@@ -19,12 +19,6 @@ struct MatmulShape {
   friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
 };
 
-inline constexpr int64_t kMostMatmulExtent = int64_t{1} << 30;
-
-// "512x1024x64" -> M 512, N 1024, K 64. Throws UsageError on anything else, and on extents below 1
-// or above kMostMatmulExtent.
-MatmulShape parse_matmul_shape(const std::string& text);
-
 // The default sweep on the current Context's device. The CPU leaves out tf32, which equals fp32
 // there.
 std::vector<MatmulShape> default_matmul_shapes();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/round_up.h"
+#include "base/slow_path.h"
 
 namespace quern {
 
@@ -80,8 +81,8 @@ void ModelConfig::validate() const {
 
 void validate_options(const ModelConfig& config, const ModelOptions& options) {
   const int64_t D = config.head_size();
-  QUERN_CHECK(options.attention != AttentionKind::flash || (D % 8 == 0 && D <= 256), "head_dim is ",
-              D, ", which attention = flash does not support (multiples of 8 up to 256): choose ",
+  QUERN_CHECK(options.attention != AttentionKind::flash || flash_supports(D), "head_dim is ", D,
+              ", which attention = flash does not support (multiples of 8 up to 256): choose ",
               "such a head_dim, or attention = naive");
   QUERN_CHECK(options.segment >= 1, "segment is ", options.segment,
               ", expected the number of blocks recomputed together, at least 1");
@@ -96,6 +97,13 @@ void validate_options(const ModelConfig& config, const ModelOptions& options) {
   QUERN_CHECK(config.mlp == MlpKind::swiglu || options.precision != Precision::fp8,
               "offload_activations with mlp = gelu and precision = fp8 needs recompute = blocks: "
               "that MLP is not one op in FP8");
+}
+
+void use_supported_attention(const ModelConfig& config, ModelOptions& options) {
+  const int64_t D = config.head_size();
+  if (options.attention != AttentionKind::flash || flash_supports(D)) return;
+  options.attention = AttentionKind::naive;
+  note_slow_path(cat("attention with head_dim ", D), "flash supports multiples of 8 up to 256");
 }
 
 void apply_size(ModelConfig& config, const std::string& size) {

@@ -50,9 +50,17 @@ struct ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-// Checks the dimensions against the options: flash attention needs a head_dim that is a multiple of
-// 8 up to 256. Throws with the alternatives.
+inline bool flash_supports(int64_t head_dim) {
+  return head_dim % 8 == 0 && head_dim <= 256;
+}
+
+// Checks the dimensions against the options, for example that flash attention supports the
+// head_dim. Throws with the alternatives.
 void validate_options(const ModelConfig& config, const ModelOptions& options);
+
+// For a trained model, whose head_dim is fixed: replaces flash attention by naive where flash does
+// not support it, and notes the slower path.
+void use_supported_attention(const ModelConfig& config, ModelOptions& options);
 
 // Named sizes: toy, shakespeare-cpu, shakespeare-gpu, small, medium, large, xl, 2.7B, 10B, 0.5B,
 // 1.5B, gpt2 and gpt2-medium. Sets d_model, d_ff, layers, heads, kv_heads, norm, mlp, positions and

@@ -90,7 +90,11 @@ TEST(BenchCourse, UsageErrorsExitWithTwo) {
                      "--kernels is 'fused,naive', expected naive or fused");
   expect_usage_error({"bench", "matmul", "--sizes", "256,x"}, "--sizes is x");
   expect_usage_error({"bench", "matmul", "--sizes", "2000000000"}, "--sizes is 2000000000");
-  expect_usage_error({"bench", "matmul", "--shapes", "256x256"}, "expected MxNxK");
+  for (const char* shape : {"512x64", "512x64x", "x512x64", "512x64x8x2", "0x1x1", "1x1xk",
+                            "1x1x1073741825", " 1x1x1"}) {
+    expect_usage_error({"bench", "matmul", "--shapes", shape},
+                       cat("--shapes has '", shape, "', expected MxNxK"));
+  }
   expect_usage_error({"bench", "matmul", "--steps", "0"}, "--steps is 0");
   expect_usage_error({"bench", "matmul", "--steps", "1099511627776"},
                      "expected an integer from 1 to 1000000");

@@ -44,6 +44,11 @@ TEST(BenchProgram, UsageErrorsExitWithTwo) {
   expect_usage_error({"bench", "step", "--accumulate", "2"}, "accumulate has no meaning here\n");
   expect_usage_error({"bench", "attention", "--ctx", "512"},
                      "bench attention: ctx has no meaning here, did you mean --lengths?");
+  expect_usage_error({"bench", "attention", "--shapes", "1x8x16x64"}, "expected BxHxHkxTxD");
+  expect_usage_error({"bench", "attention", "--shapes", "1x8x3x16x64"},
+                     "8 query heads and 3 key and value heads");
+  expect_usage_error({"bench", "attention", "--shapes", "1x8x4x16x64", "--dims", "8"},
+                     "--dims has no meaning beside --shapes");
   expect_usage_error({"bench", "kernels", "--steps", "1", "--warmup", "1,x"}, "--warmup is x");
   expect_usage_error({"bench", "attention", "--device", "cpu", "--variant", "naive_graph"},
                      "needs a GPU");

@@ -52,6 +52,33 @@ TEST_F(GenerateProgram, ALineOfJsonHasTokensAndTheReasonOfTheEnd) {
   EXPECT_EQ(ended.at("finish"), "stop_token");
 }
 
+// Flash does not support its head_dim of 12, and the default's 8 heads do not divide its d_model.
+TEST_F(GenerateProgram, ARunOfAnyHeadsNeedsNoFlags) {
+  const std::string path = folder_ / "naive", text = folder_ / "text.txt";
+  ASSERT_EQ(run({"train", "--config", folder_ / "tiny.toml", "--out", path, "--steps", "1",
+                 "--d_model", "36", "--heads", "3", "--kv_heads", "1", "--attention", "naive"})
+                .code,
+            0);
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"generate", path, "--prompt", "the", "--tokens", "1"}, {"eval", path, text}}) {
+    const auto with = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> args = command;
+      args.insert(args.end(), more.begin(), more.end());
+      return args;
+    };
+    const Outcome plain = run(command);
+    EXPECT_EQ(plain.code, 0) << plain.err;
+    EXPECT_NE(plain.err.find("a slower kernel runs for attention with head_dim 12: flash"),
+              std::string::npos)
+        << plain.err;
+    const Outcome given = run(with({"--d_model", "36"}));
+    EXPECT_EQ(given.code, 0) << given.err;
+    expect_usage_error(with({"--d_model", "37"}), "d_model is 37, but the model of ");
+    expect_usage_error(with({"--d_model", "37"}), " has 36; leave d_model out");
+    expect_usage_error(with({"--attention", "flash"}), "head_dim is 12, which attention = flash");
+  }
+}
+
 TEST_F(GenerateProgram, WarnsOfAPromptThatIsCut) {
   const Outcome outcome = generate("short\n" + std::string(1000, 'x') + "\n");
   EXPECT_EQ(outcome.code, 0) << outcome.err;

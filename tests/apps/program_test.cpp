@@ -34,11 +34,12 @@ TEST(Program, UsageErrorsExitWithTwo) {
                      "generate: found 'a b' after the run folder; did you mean --prompt 'a b'?");
   expect_usage_error({"generate", "run", "--seed=3"}, "did you mean --sample_seed?");
   expect_usage_error({"generate", "run", "--lr", "3"}, "generate: lr has no meaning here");
+  expect_usage_error({"eval", "run"}, "eval: expected a run folder and a file\nUsage: ");
   expect_usage_error({"eval", "run", "file", "--validation", "v"}, "validation has no meaning");
   expect_usage_error({"export", "run", "folder", "--dtype", "bf16"}, "did you mean bfloat16?");
   expect_usage_error({"tune"}, "no --table FILE");
-  expect_usage_error({"tune", "--table", "t", "--device", "cpu", "--vocab", "9"}, "expected a GPU");
-  expect_usage_error({"tune", "--table", "t"}, "--vocab is 0");
+  expect_usage_error({"tune", "--table", "t", "--device", "cpu"}, "expected a GPU");
+  expect_usage_error({"tune", "--table", "t", "--device", "cuda"}, "--vocab is 0");
   expect_usage_error({"bench"}, "bench: found nothing, expected a subcommand");
   expect_usage_error({"bench", "stpe"}, "found 'stpe'");
   expect_usage_error({"bench", "step", "--phases", "fwd,bwd"}, "'bwd'");

@@ -446,6 +446,8 @@ TEST(OpChecks, Attention) {
         {of(q, zeros({2, 5, 4, 8}), zeros({2, 5, 4, 8})),
          "attention: k has 4 heads, expected 6 or a divisor of q's 6"},
         {of(q, zeros({2, 5, 0, 8}), zeros({2, 5, 0, 8})), "attention: k has 0 heads, expected 6"},
+        {of(zeros({2, 4, 0, 8}), zeros({2, 5, 0, 8}), zeros({2, 5, 0, 8})),
+         "attention: k has 0 heads, expected at least 1"},
         {[&] { op(q, k, k, {.scale = -0.5}); }, "attention: scale is -0.5, expected more than 0"},
     });
   }

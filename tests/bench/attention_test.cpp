@@ -65,6 +65,15 @@ TEST(AttentionCases, OptionsReplaceTheGridsOwn) {
   EXPECT_EQ(attention_cases(options)[0].B, 1);
 }
 
+TEST(AttentionCases, ShapesReplaceTheGrids) {
+  AttentionBenchOptions options;
+  options.shapes = {{2, 6, 100, 24, false, 3}};
+  EXPECT_EQ(attention_cases(options),
+            (std::vector<AttentionCase>{{2, 6, 100, 24, true, 3}, {2, 6, 100, 24, false, 3}}));
+  options.causal = {true};
+  EXPECT_EQ(attention_cases(options), (std::vector<AttentionCase>{{2, 6, 100, 24, true, 3}}));
+}
+
 // The default shapes of `bench attention` on the CPU; larger ones would take minutes there.
 TEST(AttentionCases, TheSmallGridsAreShort) {
   AttentionBenchOptions options;
@@ -103,6 +112,19 @@ TEST(BenchAttention, ARowForEachCaseTypeAndVariant) {
     names.insert(name_of(row.variant));
   }
   EXPECT_EQ(names, (std::set<std::string>{"naive", "flash"}));
+}
+
+// Flash holds q, o and d_o with H heads, k and v with Hk, and one FP32 number a query.
+TEST(BenchAttention, GroupedHeadsHoldFewerKeys) {
+  AttentionBenchOptions options = tiny_options();
+  options.shapes = {{2, 6, 20, 8, false, 3}};
+  options.causal = {true};
+  options.precisions = {Precision::fp32};
+  options.variants = {AttentionVariant::flash};
+  const auto rows = bench_attention(options);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].saved_bytes, 4 * 2 * 20 * (8 * (3 * 6 + 2 * 3) + 6));
+  EXPECT_EQ(json_of(rows[0]).at("Hk"), 3);
 }
 
 // Runs only on request. Without a GPU it is flash.
@@ -172,6 +194,23 @@ TEST(BenchAttention, RefusesUnusableOptions) {
   expect_error([&] { bench_attention(options); }, {"naive_graph", "GPU"});
 }
 
+TEST(BenchAttention, ChecksEveryShapeBeforeTheFirstRow) {
+  AttentionBenchOptions options = tiny_options();
+  options.dims = {8, 300};
+  const auto refused = [&](const std::string& found) {
+    int rows = 0;
+    expect_error([&] { bench_attention(options, [&](const AttentionRow&) { ++rows; }); },
+                 {found + ", which flash does not support", "choose --variant naive"});
+    EXPECT_EQ(rows, 0);
+  };
+  refused("--dims has D = 300");
+  options.variants = {AttentionVariant::naive, AttentionVariant::portable};
+  options.shapes = {{1, 2, 4, 8}, {1, 2, 4, 12}};
+  refused("--shapes has D = 12");
+  options.variants = {AttentionVariant::naive};
+  EXPECT_EQ(bench_attention(options).size(), 2u * 2u * 2u);  // two shapes, causal or not, two types
+}
+
 TEST(AttentionReport, JsonHasThePeersKeys) {
   AttentionRow row;
   row.shape = {1, 2, 1000, 50, true};
@@ -182,8 +221,8 @@ TEST(AttentionReport, JsonHasThePeersKeys) {
   const auto json = json_of(row);
   std::set<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.insert(key);
-  EXPECT_EQ(keys, (std::set<std::string>{"peer", "backend", "dtype", "B", "H", "T", "D", "causal",
-                                         "fwd_ms", "bwd_ms", "fwd_tflops", "bwd_tflops",
+  EXPECT_EQ(keys, (std::set<std::string>{"peer", "backend", "dtype", "B", "H", "Hk", "T", "D",
+                                         "causal", "fwd_ms", "bwd_ms", "fwd_tflops", "bwd_tflops",
                                          "saved_mib", "peak_mib"}));
   EXPECT_EQ(json.at("backend"), "flash");
   EXPECT_EQ(json.at("dtype"), "bf16");
@@ -202,13 +241,14 @@ TEST(AttentionReport, CsvAndMarkdownHaveTheSameCells) {
   Table csv(TableFormat::csv, kTextWidth, "quern-0.1.0");
   Table markdown(TableFormat::markdown, kTextWidth, "quern-0.1.0");
   EXPECT_EQ(csv.add(table_row(row)),
-            "peer,backend,dtype,B,H,T,D,causal,fwd_ms,bwd_ms,fwd_tflops,bwd_tflops,saved_mib,"
+            "peer,backend,dtype,B,H,Hk,T,D,causal,fwd_ms,bwd_ms,fwd_tflops,bwd_tflops,saved_mib,"
             "peak_mib,error\r\n"
-            "quern-0.1.0,flash,bf16,1,2,1000,50,true,0.5000,2.0000,0.400,0.250,0.0,0.0,\r\n");
+            "quern-0.1.0,flash,bf16,1,2,2,1000,50,true,0.5000,2.0000,0.400,0.250,0.0,0.0,\r\n");
   markdown.add(table_row(row));
+  row.shape.Hk = 1;
   EXPECT_EQ(
       markdown.add(table_row(row)),
-      "| flash | bf16 | 1 | 2 | 1000 | 50 | yes | 0.5000 | 2.0000 | 0.400 | 0.250 | 0.0 | 0.0 "
+      "| flash | bf16 | 1 | 2/1 | 1000 | 50 | yes | 0.5000 | 2.0000 | 0.400 | 0.250 | 0.0 | 0.0 "
       "|\n");
 }
 

@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "model/transformer_lm.h"
 #include "nn/arena.h"
+#include "support/files.h"
 
 namespace quern {
 namespace {
@@ -62,9 +63,14 @@ TEST(BenchDecode, MeasuresEveryWay) {
 }
 
 TEST(BenchDecode, RefusesAShortContext) {
-  DecodeBenchOptions options = few_tokens();
-  options.tokens = 30;
-  EXPECT_THROW(bench_decode("tiny", tiny_model(), {}, {}, options), UsageError);
+  const DecodeBenchOptions options = few_tokens();
+  ModelConfig config = tiny_model();
+  config.context = 16;
+  testing_support::expect_error(
+      [&] { bench_decode("tiny", config, {}, {}, options); },
+      {"--ctx is 16, expected at least 17: the prompt, 9 tokens of warm-up and the measured ones"});
+  config.context = 17;  // 3 + 9 + 5
+  EXPECT_GT(bench_decode("tiny", config, {}, {}, options).step.median, 0.0);
 }
 
 TEST(BenchDecode, MeasuresReading) {

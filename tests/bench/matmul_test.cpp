@@ -16,16 +16,6 @@ using namespace testing_support;
 
 const MatmulBenchOptions kFew{1, 3};
 
-TEST(MatmulShape, IsReadFromItsThreeExtents) {
-  EXPECT_EQ(parse_matmul_shape("512x1024x64"), (MatmulShape{512, 1024, 64}));
-  EXPECT_EQ(parse_matmul_shape("1x1x1073741824"), (MatmulShape{1, 1, int64_t{1} << 30}));
-  for (const char* text : {"", "512", "512x64", "512x64x", "512x64x8x2", "0x1x1", "1x-1x1", "1x1xk",
-                           "1*1*1", "1x1x1073741825", "99999999999999999999x1x1", " 1x1x1"}) {
-    expect_error([&] { parse_matmul_shape(text); }, {"--shapes", "MxNxK"});
-    EXPECT_THROW(parse_matmul_shape(text), UsageError) << text;
-  }
-}
-
 // Integers below 2^53: exact.
 TEST(MatmulShape, CountsAMultiplicationAndAnAdditionEach) {
   EXPECT_EQ((MatmulShape{3, 5, 7}.flops()), 210.0);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/slow_path.h"
 #include "model/model_cost.h"
 #include "support/files.h"
 
@@ -240,6 +241,22 @@ TEST(ModelConfig, FlashHeadDimensions) {
     EXPECT_THROW(validate_options(config, flash), Error) << D;
     EXPECT_NO_THROW(validate_options(config, naive)) << D;
   }
+}
+
+TEST(ModelConfig, ATrainedModelGetsTheAttentionThatSupportsIt) {
+  ModelConfig config;
+  ModelOptions options;
+  forget_slow_paths();
+  config.head_dim = 16;
+  use_supported_attention(config, options);
+  EXPECT_EQ(options.attention, AttentionKind::flash);
+  EXPECT_TRUE(slow_paths().empty());
+  config.head_dim = 12;
+  use_supported_attention(config, options);
+  EXPECT_EQ(options.attention, AttentionKind::naive);
+  EXPECT_EQ(slow_paths().back(),
+            "a slower kernel runs for attention with head_dim 12: flash supports multiples of 8 up "
+            "to 256");
 }
 
 TEST(ModelConfig, WhatCannotBeOffloaded) {

@@ -41,8 +41,8 @@ AttentionShape attention_shape(const Tensor& q, const Tensor& k, const Tensor& v
   s.H = q.dim(2);
   s.Hk = k.dim(2);
   s.D = q.dim(3);
-  QUERN_CHECK(s.Hk > 0 && s.H % s.Hk == 0, "attention: k has ", s.Hk, " heads, expected ", s.H,
-              " or a divisor of q's ", s.H);
+  QUERN_CHECK(s.Hk > 0 && s.H % s.Hk == 0, "attention: k has ", s.Hk, " heads, expected ",
+              s.H == 0 ? "at least 1" : cat(s.H, " or a divisor of q's ", s.H));
   QUERN_CHECK(options.scale >= 0.0, "attention: scale is ", options.scale,
               ", expected more than 0, or 0 for 1 / sqrt(D)");
   s.causal = options.causal;
